@@ -180,6 +180,7 @@ settings! {
     LABELS: "labels(…)", "--labels", "labels=…";
     LISTING: "listing", "--listing", "listing";
     MASKS: "masks", "--masks", "masks";
+    MASK_FILES: "mask_files", "--masks", "masks";
     PATIENCE: "patience", "--patience", "patience";
     PATTERN: "pattern", "--pattern", "pattern";
     SAMPLES_PER_PATIENT: "samples_per_patient", "--samples-per-patient", "samples_per_patient";

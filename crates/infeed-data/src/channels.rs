@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result, setting::MASK_FILES};
+
+use super::layout::{Sides, stem};
 
 /// `{name}_{channel}.tif`: what names the record, and what the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,84 +167,78 @@ impl Groups {
         Ok(Self { names: found.into_keys().collect(), per, channels: per, order })
     }
 
-    /// Adds a mask to each record: the file of the same name, whatever its extension.
-    fn with_masks(self, masks: &[(u32, &str)]) -> Result<Self> {
-        let mut of: HashMap<&str, (u32, &str)> = HashMap::with_capacity(masks.len());
-        for (i, name) in masks {
-            if let Some((_, other)) = of.insert(stem(name), (*i, name)) {
-                let what = format!("two masks for one image, `masks/{other}` and `masks/{name}`");
-                return Err(Error::config(what).hint("remove one"));
+    /// Adds a mask to each record: `masks` are indices, and the stems of their records. `files` are all names.
+    fn with_masks(self, masks: &[(u32, String)], files: &[&str]) -> Result<Self> {
+        let mut of: HashMap<&str, u32> = HashMap::with_capacity(masks.len());
+        for (i, stem) in masks {
+            if let Some(other) = of.insert(stem, *i) {
+                let (a, b) = (files[other as usize], files[*i as usize]);
+                let what = format!("two masks for one image, `{a}` and `{b}`");
+                return Err(Error::config(what).hint(format!("remove one, or say which: {MASK_FILES}")));
             }
         }
+        let an_example = masks.first().map_or("", |(i, _)| files[*i as usize]);
         let mut order = Vec::with_capacity(self.order.len() + self.names.len());
-        for (name, files) in self.names.iter().zip(self.order.chunks_exact(self.per)) {
+        for (name, own) in self.names.iter().zip(self.order.chunks_exact(self.per)) {
             // The name of a record of several files has no extension.
             let stem = if self.per > 1 { name } else { stem(name) };
-            let Some((mask, _)) = of.remove(stem) else {
-                let what = format!("`images/{name}` has no mask: there is no `masks/{stem}` of any kind");
-                return Err(Error::new(ErrorKind::NotFound, what).hint("add it, or remove the image"));
+            let Some(mask) = of.remove(stem) else {
+                let file = files[own[0] as usize];
+                let what = format!("`{file}` has no mask; that of another image is `{an_example}`");
+                return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
+                    "add it, or remove the image; {MASK_FILES} tells other names of masks, and the images alone are read \
+                     from their folder"
+                )));
             };
-            order.extend_from_slice(files);
+            order.extend_from_slice(own);
             order.push(mask);
         }
-        if let Some((_, stray)) = of.values().min() {
-            let what = format!("{} masks have no image, such as `masks/{stray}`", of.len());
+        if let Some(stray) = of.values().min() {
+            let what = format!("{} masks have no image, such as `{}`", of.len(), files[*stray as usize]);
             return Err(Error::new(ErrorKind::NotFound, what).hint("add the images, or remove the masks"));
         }
         Ok(Self { per: self.per + 1, order, ..self })
     }
 }
 
-fn stem(name: &str) -> &str {
-    let base = name.rfind('/').map_or(0, |at| at + 1);
-    name[base..].rfind('.').map_or(name, |dot| &name[..base + dot])
-}
-
-const IMAGES: &str = "images/";
-const MASKS: &str = "masks/";
-
-/// Whether all names lie in `images` or `masks`, and some in each: pairs by name.
-pub fn are_pairs<'a>(names: impl Iterator<Item = &'a str>) -> bool {
-    let mut images = false;
-    let mut masks = false;
-    for name in names {
-        match (name.starts_with(IMAGES), name.starts_with(MASKS)) {
-            (true, _) => images = true,
-            (_, true) => masks = true,
-            _ => return false,
-        }
-    }
-    images && masks
-}
-
 /// Puts files together to records; `None` when each is one.
 ///
 /// # Errors
 /// `NotFound` for a file that is missing, `Config` for a pattern that can't be.
-pub fn group<'a>(names: impl Iterator<Item = &'a str> + Clone, pattern: Option<&str>) -> Result<Option<Groups>> {
+pub(crate) fn group<'a>(
+    names: impl Iterator<Item = &'a str> + Clone,
+    pattern: Option<&str>,
+    sides: Option<Sides>,
+) -> Result<Option<Groups>> {
     let pattern = pattern.map(Pattern::parse).transpose()?;
-    let pairs = are_pairs(names.clone());
-    if pattern.is_none() && !pairs {
+    if pattern.is_none() && sides.is_none() {
         return Ok(None);
     }
-    let numbered = || (0u32..).zip(names.clone());
-    let below = |folder: &'static str| -> Vec<(u32, &'a str)> {
-        numbered().filter_map(|(i, name)| Some((i, name.strip_prefix(folder)?))).collect()
+    let all: Vec<&str> = names.collect();
+    let images: Vec<(u32, &str)> = match &sides {
+        Some(sides) => sides.images.iter().map(|(i, name)| (*i, name.as_str())).collect(),
+        None => (0..).zip(all.iter().copied()).collect(),
     };
-    let images = if pairs { below(IMAGES) } else { numbered().collect() };
     let groups = match &pattern {
         Some(pattern) => Groups::of_channels(&images, pattern)?,
         None => Groups::single(&images),
     };
-    if pairs { groups.with_masks(&below(MASKS)).map(Some) } else { Ok(Some(groups)) }
+    let Some(sides) = sides else { return Ok(Some(groups)) };
+    if let Some(first) = sides.others.first() {
+        let (count, first) = (sides.others.len(), all[*first as usize]);
+        tracing::warn!(count, first, "further masks of the images are left out");
+    }
+    groups.with_masks(&sides.masks, &all).map(Some)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout;
 
     fn grouped(names: &[&str], pattern: Option<&str>) -> Result<Vec<(String, Vec<String>)>> {
-        let groups = group(names.iter().copied(), pattern)?.expect("records of several files");
+        let groups = group(names.iter().copied(), pattern, layout::sides(names, pattern.is_some()))?
+            .expect("records of several files");
         let files = groups.order.chunks_exact(groups.per);
         let named = |files: &[u32]| files.iter().map(|i| names[*i as usize].to_owned()).collect();
         Ok(groups.names.iter().cloned().zip(files.map(named)).collect())
@@ -278,8 +274,8 @@ mod tests {
         assert!(says.contains("`p/b` has no file of channel 2: there is no `p/b_2.tif`"), "{says}");
         let says = message(&["a.tif"], Some("{name}_{channel}.tif"));
         assert!(says.contains("none of 1 images fits the pattern") && says.contains("`a.tif`"), "{says}");
-        let says = message(&["images/a.png", "masks/b.png"], None);
-        assert!(says.contains("`images/a.png` has no mask: there is no `masks/a`"), "{says}");
+        let says = message(&["images/a.png", "images/b.png", "masks/b.png"], None);
+        assert!(says.contains("`images/a.png` has no mask; that of another image is `masks/b.png`"), "{says}");
         let says = message(&["images/a.png", "masks/a.png", "masks/b.png"], None);
         assert!(says.contains("1 masks have no image, such as `masks/b.png`"), "{says}");
         let says = message(&["images/a.png", "masks/a.png", "masks/a.tif"], None);
@@ -294,8 +290,7 @@ mod tests {
         let names = ["images/a_1.tif", "images/a_2.tif", "masks/a.tif"];
         let found = grouped(&names, Some("{name}_{channel}.tif")).unwrap();
         assert_eq!(found, [("a".into(), names.map(String::from).to_vec())]);
-        assert!(group(["images/a.jpg", "other/a.jpg"].into_iter(), None).unwrap().is_none());
-        assert!(group(["images/a.jpg"].into_iter(), None).unwrap().is_none(), "a class of that name");
+        assert!(group(["images/a.jpg", "other/a.jpg"].into_iter(), None, None).unwrap().is_none());
     }
 
     #[test]

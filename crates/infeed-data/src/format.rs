@@ -6,7 +6,8 @@ use futures::future::BoxFuture;
 use infeed_core::error::{
     Error, Result,
     setting::{
-        ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABELS, MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
+        ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABELS, MASK_FILES, MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT,
+        Setting,
     },
 };
 use infeed_store::{Object, Source};
@@ -66,6 +67,19 @@ pub trait Format: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// Whether the listed objects look like this format. Names only: nothing is opened.
     fn recognises(&self, objects: &[Object]) -> bool;
+    /// What it would read of the listed objects, and why; names only. Of several formats the first takes them, unless
+    /// two have [annotations](Evidence::Annotations): these are refused, with their names. Default: as
+    /// [`recognises`](Self::recognises) says.
+    fn claim(&self, objects: &[Object]) -> Option<Claim> {
+        let claim = || Claim::new(Evidence::Files, format!("there are files of the format {}", self.name()));
+        self.recognises(objects).then(claim)
+    }
+    /// Whether an object of this name, beside what it recognises, is one that it reads or knows. `inspect` shows the
+    /// others as left out, and `open()` warns of those that look like labels. Default: of all.
+    fn reads(&self, name: &str) -> bool {
+        let _ = name;
+        true
+    }
     /// What it may be told. `open()`) refuses everything else by name, so that nothing is passed over in
     /// silence; what is named here, [`open`](Self::open) has to follow.
     fn options(&self) -> &'static [OpenOption] {
@@ -78,6 +92,57 @@ pub trait Format: Debug + Send + Sync + 'static {
         objects: Vec<Object>,
         options: &'a OpenOptions,
     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>>;
+}
+
+/// What a [`Format`] would read of a place.
+///
+/// ```
+/// use infeed::{dataset::{Evidence, formats}, source::Object};
+///
+/// let objects = [Object::new("annotations/instances_train.json", 9_000), Object::new("train/1.jpg", 91_200)];
+/// let claims: Vec<_> = formats().iter().filter_map(|format| Some((format.name(), format.claim(&objects)?))).collect();
+/// assert_eq!(claims[0].0, "coco");
+/// assert_eq!(claims[0].1.evidence, Evidence::Annotations);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Claim {
+    /// What speaks for it.
+    pub evidence: Evidence,
+    /// The same in words, for people: "annotations/instances_train.json beside images".
+    pub why: String,
+}
+
+impl Claim {
+    /// A claim, with its reason in words.
+    #[must_use]
+    pub fn new(evidence: Evidence, why: impl Into<String>) -> Self {
+        Self { evidence, why: why.into() }
+    }
+}
+
+/// What speaks for a [`Claim`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Evidence {
+    /// Files of its kind.
+    Files,
+    /// Files that say what is in images, and the images.
+    Annotations,
+}
+
+/// What was recognised at a place; see [`Open::on_recognised`](super::Open::on_recognised).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recognised {
+    /// The place.
+    pub url: String,
+    /// The name of the format.
+    pub format: String,
+    /// Why this one, in words.
+    pub why: String,
+    /// What is not read, by kind: "3 .txt, the first is `labels/a.txt`".
+    pub left_out: Vec<String>,
 }
 
 /// What `open()`) may be told. A [`Format`] names what it takes, and gets nothing else.
@@ -102,6 +167,8 @@ pub struct OpenOptions {
     pub annotations: Option<String>,
     /// Whether outlines are read, beside boxes.
     pub masks: bool,
+    /// How the masks of images are named: `masks/{stem}_mask.png`.
+    pub mask_files: Option<String>,
     /// Class names in the order of their indices.
     pub classes: Option<Arc<[String]>>,
     /// `train`, `test`, …, when a source holds several.
@@ -144,6 +211,8 @@ pub enum OpenOption {
     Annotations,
     /// [`OpenOptions::masks`]
     Masks,
+    /// [`OpenOptions::mask_files`]
+    MaskFiles,
     /// [`OpenOptions::classes`]
     Classes,
     /// [`OpenOptions::split`]
@@ -162,10 +231,11 @@ pub enum OpenOption {
 
 impl OpenOption {
     /// Every option.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Labels,
         Self::Annotations,
         Self::Masks,
+        Self::MaskFiles,
         Self::Classes,
         Self::Split,
         Self::Channels,
@@ -182,6 +252,7 @@ impl OpenOption {
             Self::Labels => "labels",
             Self::Annotations => "annotations",
             Self::Masks => "masks",
+            Self::MaskFiles => "mask_files",
             Self::Classes => "classes",
             Self::Split => "split",
             Self::Channels => "channels",
@@ -197,6 +268,7 @@ impl OpenOption {
             Self::Labels => LABELS,
             Self::Annotations => ANNOTATIONS,
             Self::Masks => MASKS,
+            Self::MaskFiles => MASK_FILES,
             Self::Classes => CLASSES,
             Self::Split => SPLIT,
             Self::Channels => CHANNELS,
@@ -217,8 +289,11 @@ impl OpenOption {
                 "leave it out, and the format too: COCO's JSON says what is marked in images that are files of their own"
             }
             Self::Masks => {
-                return format!("leave it out: outlines are in COCO's JSON alone, which {ANNOTATIONS} names");
+                return format!(
+                    "leave it out: outlines are in COCO's JSON, which {ANNOTATIONS} names, and in texts of YOLO"
+                );
             }
+            Self::MaskFiles => "leave it out: it tells masks from images, where both are files",
             Self::Classes => "leave it out: there are no classes whose names could be given",
             Self::Split => "leave it out, and open the folder or the files of the split: train-{00000..00099}.tar",
             Self::Channels => "leave it out: it puts files of images together, one for each channel",
@@ -242,6 +317,7 @@ impl OpenOptions {
             labels,
             annotations,
             masks,
+            mask_files,
             classes,
             split,
             channels,
@@ -254,6 +330,7 @@ impl OpenOptions {
             (OpenOption::Labels, labels.is_some()),
             (OpenOption::Annotations, annotations.is_some()),
             (OpenOption::Masks, *masks),
+            (OpenOption::MaskFiles, mask_files.is_some()),
             (OpenOption::Classes, classes.is_some()),
             (OpenOption::Split, split.is_some()),
             (OpenOption::Channels, channels.is_some()),
@@ -296,6 +373,7 @@ mod tests {
             OpenOption::Labels => options.labels = Some("x".into()),
             OpenOption::Annotations => options.annotations = Some("x".into()),
             OpenOption::Masks => options.masks = true,
+            OpenOption::MaskFiles => options.mask_files = Some("x".into()),
             OpenOption::Classes => options.classes = Some(Arc::new([])),
             OpenOption::Split => options.split = Some("x".into()),
             OpenOption::Channels => options.channels = Some("x".into()),

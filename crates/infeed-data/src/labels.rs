@@ -1,15 +1,11 @@
-//! Labels from a CSV or JSON file, or from folders.
+//! Labels from a CSV or JSON file.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
-use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
-use infeed_store::Source;
+use infeed_core::error::{Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
-use super::names::{SPLITS, is_image};
+use super::names::is_image;
 
 const FILE: [&str; 9] = ["file", "filename", "file_name", "image", "image_id", "image_name", "path", "name", "id"];
 /// What columns of labels are called.
@@ -231,56 +227,6 @@ impl Labels {
         }
         Ok(labels)
     }
-}
-
-/// Labels from the first folder of each name, and the class names; neither for a flat folder.
-#[expect(clippy::type_complexity, reason = "both or neither")]
-pub(crate) fn classes_of(
-    names: &[&str],
-    source: &Source,
-    given: Option<Arc<[String]>>,
-) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
-    let top = |name: &str| name.split_once('/').map(|(top, _)| top.to_owned());
-    let mut found = BTreeSet::new();
-    let (mut flat, mut shallow) = (None, false);
-    for &name in names {
-        match name.split_once('/') {
-            // Looked up before it is copied: a thousand classes, a million files.
-            Some((top, rest)) => {
-                shallow |= !rest.contains('/');
-                if !found.contains(top) {
-                    found.insert(top.to_owned());
-                }
-            }
-            None => flat = flat.or(Some(name)),
-        }
-    }
-    if found.is_empty() {
-        return Ok((None, given));
-    }
-    if let Some(stray) = flat {
-        return Err(Error::config(format!("images both in class folders and beside them, such as `{stray}`"))
-            .at_object(source.url())
-            .hint("move them into folders, or give labels for all"));
-    }
-    if !shallow && found.iter().all(|top| SPLITS.contains(&top.to_ascii_lowercase().as_str())) {
-        let splits = found.into_iter().collect::<Vec<_>>();
-        return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
-            .at_object(source.url())
-            .hint(format!("open {}{}", source.display_name(&splits[0]), SPLIT.or_set(&splits[0]))));
-    }
-    let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
-    let index = index_of(&classes)?;
-    if let Some(unknown) = found.iter().find(|name| !index.contains_key(name.as_str())) {
-        let what = format!("class `{unknown}` is not among the {} given classes", classes.len());
-        return Err(Error::config(what)
-            .at_object(source.display_name(unknown))
-            .hint("open it with the classes that it has, or remove the folder"));
-    }
-    let label = |name: &str| top(name).and_then(|top| index.get(top.as_str()).copied());
-    let labels = names.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();
-    drop(index);
-    Ok((Some(labels), Some(classes)))
 }
 
 #[cfg(test)]

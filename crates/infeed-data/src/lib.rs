@@ -37,6 +37,7 @@ pub mod arrays;
 #[doc(hidden)]
 pub mod channels;
 mod cifar;
+mod classes;
 mod coco;
 mod concat;
 mod contract;
@@ -50,6 +51,7 @@ pub mod format;
 #[doc(hidden)]
 pub mod instances;
 mod labels;
+mod layout;
 mod look;
 #[doc(hidden)]
 pub mod marked;
@@ -96,7 +98,7 @@ pub use concat::concat;
 pub use concat::difference;
 pub use contract::dataset_contract;
 pub use filter::{Filter, filter, filter_with};
-pub use format::{Format, OpenOption, OpenOptions};
+pub use format::{Claim, Evidence, Format, OpenOption, OpenOptions, Recognised};
 pub use infeed_core::{
     fingerprint::{Fingerprint, Fingerprinter},
     random::{Draws, SampleRng},

@@ -19,7 +19,8 @@ pub const EXTENSIONS: &[&str] = &[
 ];
 
 /// Folders that hold class folders rather than images of a class; and what the names of shards begin with.
-pub const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "test"];
+pub const SPLITS: [&str; 10] =
+    ["train", "training", "val", "valid", "validation", "test", "testing", "dev", "eval", "trainval"];
 
 /// Whether a name ends with these letters, in any case.
 pub fn ends_with(name: &str, ending: &str) -> bool {
@@ -29,6 +30,15 @@ pub fn ends_with(name: &str, ending: &str) -> bool {
 
 pub(crate) fn is_image(name: &str) -> bool {
     EXTENSIONS.iter().any(|extension| ends_with(name, extension))
+}
+
+/// Images of kinds that nothing here reads, by an ending.
+pub(crate) fn is_unread_image(ending: &str) -> bool {
+    const KINDS: [&str; 24] = [
+        ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".jfif", ".jpe", ".avif", ".heic", ".heif", ".jp2", ".j2k", ".jxl",
+        ".ico", ".svg", ".psd", ".exr", ".hdr", ".dng", ".cr2", ".nef", ".arw", ".tga", ".pcx",
+    ];
+    !is_image(ending) && KINDS.iter().any(|kind| kind.eq_ignore_ascii_case(ending))
 }
 
 pub(crate) fn is_tiff(name: &str) -> bool {

@@ -1,7 +1,8 @@
 //! From a url to a dataset, by the formats that there are.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
     future::IntoFuture,
     path::PathBuf,
     sync::Arc,
@@ -10,7 +11,10 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{ANNOTATIONS, FORMAT, LABELS},
+    },
     report::Stage,
     types::similar::nearest,
 };
@@ -19,8 +23,9 @@ use infeed_store::{Object, SharedList, Source};
 use super::{
     concat::concat,
     filter::{self, Filter},
-    format::{Format, OpenOption, OpenOptions},
-    names::{base, ends_with, is_image},
+    format::{Evidence, Format, OpenOption, OpenOptions, Recognised},
+    layout::is_left_by_system,
+    names::{base, ends_with, is_image, is_unread_image},
     objects::{list, named, nothing_to_read},
     pattern,
     record::Dataset,
@@ -51,6 +56,17 @@ pub struct Open {
     shared: Option<SharedList>,
     filters: Vec<Filter>,
     records: Option<String>,
+    told: Option<Told>,
+}
+
+/// Who is told what was recognised.
+#[derive(Clone)]
+struct Told(Arc<dyn Fn(Recognised) + Send + Sync>);
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Told")
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +98,7 @@ impl Open {
             shared: None,
             filters: Vec::new(),
             records: None,
+            told: None,
         }
     }
 
@@ -120,6 +137,42 @@ impl Open {
     /// stay in memory, 16 bytes a corner.
     pub fn masks(mut self, masks: bool) -> Self {
         self.options.masks = masks;
+        self
+    }
+
+    /// Tells masks from the images that they are of, by a pattern of their names: `masks/{stem}_mask.png`.
+    ///
+    /// `{stem}` stands for the image's name without its ending, and the folders above it where they are needed to tell
+    /// images apart. Without an ending the pattern stands for all of them. Default: the folders and endings that public
+    /// datasets use tell them apart (`images` and `masks`, `train` and `train_masks`, `a.jpg` and `a_mask.png`, …). An
+    /// image without a mask is an error that names it.
+    ///
+    /// ```
+    /// # async fn roads() -> infeed::Result<()> {
+    /// let roads = infeed::open("kitti/training").mask_files("semantic/{stem}.png").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn mask_files(mut self, pattern: impl Into<String>) -> Self {
+        self.options.mask_files = Some(pattern.into());
+        self
+    }
+
+    /// Tells `f` what was recognised, and what was left out, once for each place that is opened.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().display().to_string();
+    /// # std::fs::create_dir_all(folder.path().join("cat")).unwrap();
+    /// # std::fs::write(folder.path().join("cat/1.jpg"), b"a picture").unwrap();
+    /// let (send, found) = channel();
+    /// let dataset = infeed::open(path).on_recognised(move |found| drop(send.send(found))).blocking()?;
+    /// assert_eq!(found.recv().unwrap().format, "folder");
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    pub fn on_recognised(mut self, f: impl Fn(Recognised) + Send + Sync + 'static) -> Self {
+        self.told = Some(Told(Arc::new(f)));
         self
     }
 
@@ -298,7 +351,8 @@ impl Open {
 
     /// With filters, without the list.
     async fn unlisted(self) -> Result<Arc<dyn Dataset>> {
-        let Self { from, opener, options, extra, patience, shared, filters, records: _ } = self;
+        let Self { from, opener, options, extra, patience, shared, filters, records: _, told } = self;
+        let told = told.as_ref();
         let formats: Vec<&dyn Format> = extra.iter().map(|own| &**own).chain(opener.formats.iter().copied()).collect();
         let patient = |source: Source| match patience {
             Some(patience) => source.with_patience(patience),
@@ -333,7 +387,7 @@ impl Open {
                     let source = patient(Source::parse(&folder)?);
                     source.connect().await?;
                     let objects = named(&source, names, options.manifests.as_deref(), shared.as_ref()).await?;
-                    parts.push(open_objects(&source, objects, &options, &formats, &filters).await?);
+                    parts.push(open_objects(&source, objects, &options, &formats, &filters, told).await?);
                 }
                 return if parts.len() == 1 { Ok(parts.remove(0)) } else { concat(parts) };
             }
@@ -342,44 +396,25 @@ impl Open {
         };
         source.connect().await?;
         let (source, objects) = list(source, options.manifests.as_deref(), shared.as_ref()).await?;
-        open_objects(&source, objects, &options, &formats, &filters).await
+        open_objects(&source, objects, &options, &formats, &filters, told).await
     }
 }
 
 async fn open_objects(
     source: &Source,
-    objects: Vec<Object>,
+    mut objects: Vec<Object>,
     options: &OpenOptions,
     formats: &[&dyn Format],
     filters: &[Filter],
+    told: Option<&Told>,
 ) -> Result<Arc<dyn Dataset>> {
-    let candidates = || formats.iter().copied();
-    let format = match &options.format {
-        Some(name) => candidates().find(|f| f.name() == name).ok_or_else(|| {
-            let known: Vec<_> = candidates().map(Format::name).collect();
-            let meant = nearest(name, known.iter().copied());
-            let meant = meant.map_or(String::new(), |near| format!("did you mean {near}? "));
-            Error::config(format!("unknown format `{name}`")).hint(format!("{meant}use one of {}", known.join(", ")))
-        })?,
-        // A file of annotations says more of images than their names: in folders they may be anything.
-        None if options.annotations.is_some() && objects.iter().any(|o| is_image(&o.name)) => {
-            let takes = |f: &&dyn Format| f.options().contains(&OpenOption::Annotations);
-            let recognised = candidates().filter(takes).find(|f| f.recognises(&objects));
-            // Of several that take annotations, one of ours before one of the caller's: it says what is amiss.
-            recognised
-                .or_else(|| candidates().rev().find(takes))
-                .ok_or_else(|| nothing_to_read(source, &objects, "images with annotations"))?
-        }
-        None => candidates().find(|f| f.recognises(&objects)).ok_or_else(|| {
-            let error = nothing_to_read(source, &objects, "images, arrays, volumes, shards or CIFAR files");
-            let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));
-            match foreign(&objects) {
-                _ if parquet => error.hint("build with the feature `parquet` to read Parquet files"),
-                Some((what, hint)) => error.hint(format!("these are {what}, which are not read: {hint}")),
-                None => error,
-            }
-        })?,
-    };
+    objects.retain(|object| !is_left_by_system(&object.name));
+    let (format, why) = choose_format(source, &objects, options, formats)?;
+    let left_out = left_out(source, &objects, options, format);
+    if let Some(Told(told)) = told {
+        let (url, format) = (source.url().to_owned(), format.name().to_owned());
+        told(Recognised { url, format, why, left_out });
+    }
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
     let what = format!("datasets of the format {}", format.name());
     options.only(&what, format.options()).map_err(|e| e.at_object(source.url()))?;
@@ -407,6 +442,110 @@ async fn open_objects(
         _ => filter::passing(&*dataset, filters).await?,
     };
     filter::only(dataset, passing)
+}
+
+/// The format of the objects, and why it is this one.
+fn choose_format<'a>(
+    source: &Source,
+    objects: &[Object],
+    options: &OpenOptions,
+    formats: &[&'a dyn Format],
+) -> Result<(&'a dyn Format, String)> {
+    let candidates = || formats.iter().copied();
+    if let Some(name) = &options.format {
+        let format = candidates().find(|f| f.name() == name).ok_or_else(|| {
+            let known: Vec<_> = candidates().map(Format::name).collect();
+            let meant = nearest(name, known.iter().copied());
+            let meant = meant.map_or(String::new(), |near| format!("did you mean {near}? "));
+            Error::config(format!("unknown format `{name}`")).hint(format!("{meant}use one of {}", known.join(", ")))
+        })?;
+        return Ok((format, format!("{FORMAT} says so")));
+    }
+    // A file of annotations says more of images than their names: in folders they may be anything.
+    if options.annotations.is_some() && objects.iter().any(|o| is_image(&o.name)) {
+        let takes = |f: &&dyn Format| f.options().contains(&OpenOption::Annotations);
+        let recognised = candidates().filter(takes).find(|f| f.recognises(objects));
+        // Of several that take annotations, one of ours before one of the caller's: it says what is amiss.
+        let format = recognised.or_else(|| candidates().rev().find(takes));
+        let format = format.ok_or_else(|| nothing_to_read(source, objects, "images with annotations"))?;
+        return Ok((format, format!("{ANNOTATIONS} names a file")));
+    }
+    // Masks that are files are of images as they lie, whatever lies beside them.
+    let takes =
+        |format: &&dyn Format| options.mask_files.is_none() || format.options().contains(&OpenOption::MaskFiles);
+    let mut claims = candidates().filter(takes).filter_map(|format| Some((format, format.claim(objects)?)));
+    let Some((format, claim)) = claims.next() else {
+        if let Some(format) = candidates().find(|format| format.recognises(objects)) {
+            return Ok((format, String::new()));
+        }
+        let error = nothing_to_read(source, objects, "images, arrays, volumes, shards or CIFAR files");
+        let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));
+        return Err(match foreign(objects) {
+            _ if parquet => error.hint("build with the feature `parquet` to read Parquet files"),
+            Some((what, hint)) => error.hint(format!("these are {what}, which are not read: {hint}")),
+            None => error,
+        });
+    };
+    if claim.evidence == Evidence::Annotations
+        && let Some((other, second)) = claims.find(|(_, claim)| claim.evidence == Evidence::Annotations)
+    {
+        let what = format!("these may be {} ({}) or {} ({})", format.name(), claim.why, other.name(), second.why);
+        return Err(Error::config(what).at_object(source.url()).hint(format!(
+            "say which: {}{}",
+            FORMAT.to(format.name()),
+            FORMAT.or_set(other.name())
+        )));
+    }
+    Ok((format, claim.why))
+}
+
+/// What a format does not read of the objects, by kind. Of what looks like labels of images it warns.
+fn left_out(source: &Source, objects: &[Object], options: &OpenOptions, format: &dyn Format) -> Vec<String> {
+    let named = [&options.labels, &options.annotations];
+    let is_named = |name: &str| named.iter().any(|file| file.as_deref() == Some(name));
+    let mut kinds: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+    for Object { name, .. } in objects {
+        if format.reads(name) || is_named(name) || is_about_the_dataset(name) {
+            continue;
+        }
+        let base = base(name);
+        let kind = base.rfind('.').map_or_else(|| "without ending".to_owned(), |dot| base[dot..].to_ascii_lowercase());
+        kinds.entry(kind).or_insert((0, name)).0 += 1;
+    }
+    let text = |kind: &str, count: usize, first: &str| format!("{count} {kind}, the first is `{first}`");
+    if format.reads("x.jpg") && options.labels.is_none() {
+        for (kind, (count, first)) in &kinds {
+            let help = match kind.as_str() {
+                ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') => {
+                    format!("{} reads labels of it", LABELS.to(first))
+                }
+                ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
+                ".txt" => format!("boxes of YOLO are read by {}", FORMAT.to("yolo")),
+                ".xml" => format!("boxes of Pascal VOC are read by {}", FORMAT.to("voc")),
+                ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "the images alone are read".to_owned(),
+                _ if is_unread_image(kind) => "no codec of this build reads them: convert them".to_owned(),
+                _ => continue,
+            };
+            let what = text(kind, *count, first);
+            tracing::warn!(url = source.url(), "files that may tell of the images are not read: {what}; {help}");
+        }
+    }
+    kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()
+}
+
+/// Files for people, for version control, and of infeed itself.
+fn is_about_the_dataset(name: &str) -> bool {
+    const STEMS: [&str; 8] =
+        ["readme", "license", "licence", "copying", "notice", "changelog", "citation", "dataset_info"];
+    let base = base(name);
+    let plain = base.split('.').next().unwrap_or(base);
+    name.split('/').any(|part| part.starts_with('.'))
+        || STEMS.iter().any(|stem| plain.get(..stem.len()).is_some_and(|start| start.eq_ignore_ascii_case(stem)))
+        || ends_with(base, ".infeed")
+        || [".md", ".md5", ".sha1", ".sha256", ".pdf", ".py", ".ipynb", ".sh", ".log"]
+            .iter()
+            .any(|end| ends_with(base, end))
+        || matches!(base, "Thumbs.db" | "desktop.ini" | "wnids.txt" | "words.txt")
 }
 
 /// The records that a file lists.

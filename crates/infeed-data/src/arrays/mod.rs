@@ -28,8 +28,8 @@ use smallvec::smallvec;
 use self::header::Array;
 use self::read::{Deflated, Found, in_order, npz, numbers, safetensors};
 use crate::{
+    classes::classes_of,
     format::{Format, OpenOption, OpenOptions},
-    labels::classes_of,
     names::{base, ends_with, is_image},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},
@@ -323,7 +323,7 @@ struct Files {
 impl Files {
     async fn open(source: &Source, objects: Vec<Object>, classes: Option<Arc<[String]>>) -> Result<Self> {
         let names: Vec<&str> = objects.iter().map(|o| o.name.as_str()).collect();
-        let (labels, classes) = classes_of(&names, source, classes)?;
+        let (labels, classes) = classes_of(&names, source, classes, true)?;
         let first = npy_at(source, &objects[0], 0, objects[0].size).await;
         let first = first.map_err(|e| e.at_object(source.display_name(&objects[0].name)))?;
         if first.shape.contains(&0) {

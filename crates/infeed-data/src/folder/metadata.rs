@@ -139,6 +139,42 @@ fn meant_of(cell: &str) -> Meant {
 }
 
 impl Metadata {
+    /// Of a table in this folder: its files are named relative to it.
+    pub(super) fn within(mut self, folder: &str) -> Self {
+        if !folder.is_empty() {
+            self.rows.iter_mut().for_each(|(file, _)| *file = format!("{folder}/{}", file.trim_start_matches("./")));
+        }
+        self
+    }
+
+    /// The rows of files in this folder, named relative to it.
+    pub(super) fn below(mut self, folder: &str) -> Self {
+        let inside = |(file, cells): (String, Vec<String>)| {
+            let file = file.trim_start_matches("./").strip_prefix(folder)?.strip_prefix('/')?.to_owned();
+            Some((file, cells))
+        };
+        self.rows = self.rows.into_iter().filter_map(inside).collect();
+        self
+    }
+
+    /// With the rows of another table, which has the same columns in any order.
+    pub(super) fn and(mut self, other: Self) -> Result<Self> {
+        let place = |name: &String| other.columns.iter().position(|column| column == name);
+        let places: Option<Vec<usize>> = self.columns.iter().map(place).collect();
+        let Some(places) = places.filter(|_| self.columns.len() == other.columns.len()) else {
+            let (own, others) = (self.columns.join(", "), other.columns.join(", "));
+            return Err(Error::config(format!("tables of one dataset with the columns {own} and {others}"))
+                .hint("give them the same columns, or open the folder of one"));
+        };
+        for (meant, place) in self.meant.iter_mut().zip(&places) {
+            *meant = (*meant).max(other.meant[*place]);
+        }
+        let sorted =
+            |(file, cells): (String, Vec<String>)| (file, places.iter().map(|place| cells[*place].clone()).collect());
+        self.rows.extend(other.rows.into_iter().map(sorted));
+        Ok(self)
+    }
+
     /// Takes the labels out, if there are any: a column of a known name whose cells are all filled.
     pub(super) fn take_labels(&mut self) -> Option<Table> {
         let at = LABEL.iter().find_map(|name| self.columns.iter().position(|column| column == name))?;

@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, sync::Arc};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{CLASSES, SPLIT},
+    },
     fingerprint::Fingerprint,
     random::SampleRng,
 };
@@ -21,10 +24,12 @@ use self::{
 };
 use super::{
     channels::{self, Groups},
+    classes::classes_of,
     files::Files,
-    format::{Format, OpenOption, OpenOptions},
-    labels::{self, classes_of},
-    names::is_image,
+    format::{Claim, Evidence, Format, OpenOption, OpenOptions},
+    labels,
+    layout::{self, Sides},
+    names::{base, is_image, is_unread_image, parent},
     objects::{inside, nothing_to_read, read_beside},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, Schema},
@@ -44,8 +49,17 @@ impl Format for Folder {
         objects.iter().any(|o| is_image(&o.name))
     }
 
+    fn claim(&self, objects: &[Object]) -> Option<Claim> {
+        let first = objects.iter().find(|o| is_image(&o.name))?;
+        Some(Claim::new(Evidence::Files, format!("images, the first is `{}`", first.name)))
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        is_image(name) || metadata::NAMES.contains(&base(name))
+    }
+
     fn options(&self) -> &'static [OpenOption] {
-        &[OpenOption::Labels, OpenOption::Classes, OpenOption::Split, OpenOption::Channels]
+        &[OpenOption::Labels, OpenOption::Classes, OpenOption::Split, OpenOption::Channels, OpenOption::MaskFiles]
     }
 
     fn open<'a>(
@@ -63,9 +77,24 @@ impl Format for Folder {
                 }
                 None => None,
             };
+            let mut metadata = match options.labels.is_none() && options.channels.is_none() {
+                true => read_metadata(source, &objects).await?,
+                false => None,
+            };
+            let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
+            let sides = match &options.mask_files {
+                Some(pattern) => Some(layout::sides_by(&names, pattern).map_err(|e| e.at_object(source.url()))?),
+                // What a table lists is an image, whatever its folder is called.
+                None if metadata.is_some() => None,
+                None => layout::sides(&names, options.channels.is_some()),
+            };
             let (source, objects) = match &options.split {
-                Some(split) => (source.child(split)?, below(source, objects, split)?),
-                None => (source.clone(), objects),
+                Some(split) if sides.is_none() => {
+                    let folder = format!("{}{split}", layout::wrapper(&names));
+                    metadata = metadata.map(|(metadata, object)| (metadata.below(&folder), object));
+                    (source.child(&folder)?, below(source, objects, &folder)?)
+                }
+                _ => (source.clone(), objects),
             };
             if !self.recognises(&objects) {
                 return Err(nothing_to_read(&source, &objects, "images"));
@@ -73,14 +102,10 @@ impl Format for Folder {
             // Before the first epoch, not in its sixty-second batch.
             let images = objects.iter().filter(|object| is_image(&object.name));
             images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
-            let metadata = match options.labels.is_none() && options.channels.is_none() {
-                true => read_metadata(&source, &objects).await?,
-                false => None,
-            };
             let mut files = Files::of_images(source, &objects);
-            drop(objects);
-            let groups = channels::group(files.iter(), options.channels.as_deref());
-            let groups = groups.map_err(|e| e.at_object(files.source.url()))?;
+            let at_source = |e: Error| e.at_object(files.source.url());
+            let sides = sides.map(|sides| of_split(sides, options.split.as_deref())).transpose().map_err(at_source)?;
+            let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
             // Of images and masks it can't be said which of them a row is about.
             let mut metadata = metadata.filter(|_| groups.is_none());
             if let Some((metadata, object)) = &mut metadata
@@ -98,8 +123,17 @@ impl Format for Folder {
                     let labels = table.labels_of(names.iter().copied()).map_err(|e| e.at_object(object))?;
                     (Some(labels), table.classes)
                 }
-                None => classes_of(&names, &files.source, options.classes.clone())?,
+                None if metadata.is_some() => (None, options.classes.clone()),
+                None => {
+                    let kinds = options.format.is_none() && groups.is_none();
+                    let classes = classes_of(&names, &files.source, options.classes.clone(), kinds)?;
+                    if let (Some(found), None) = (&classes.1, &options.classes) {
+                        no_class_is_lost(&files.source, &objects, layout::wrapper(&names), found)?;
+                    }
+                    classes
+                }
             };
+            drop(objects);
             let metadata = match metadata {
                 Some((metadata, object)) => {
                     let columns = metadata.columns(names.iter().copied(), &["image", "label"]);
@@ -117,14 +151,85 @@ impl Format for Folder {
     }
 }
 
-/// What `metadata.csv` or `metadata.jsonl` says of the images, if it is there; and how messages call it.
+/// What the tables of metadata say of the images, each of those in its folder and below it; and how messages call the
+/// first.
 async fn read_metadata(source: &Source, objects: &[Object]) -> Result<Option<(Metadata, String)>> {
-    let by_name = |name: &&str| objects.binary_search_by(|o| o.name.as_str().cmp(name)).ok().map(|at| &objects[at]);
-    let Some(object) = metadata::NAMES.iter().find_map(by_name) else { return Ok(None) };
-    let name = source.display_name(&object.name);
-    let bytes = object.extent(source).read().await?;
-    let found = metadata::parse(&object.name, &bytes).map_err(|e| e.at_object(name.clone()))?;
-    Ok(found.map(|found| (found, name)))
+    let mut all: Option<(Metadata, String)> = None;
+    let mut folders = BTreeSet::new();
+    for object in objects.iter().filter(|object| metadata::NAMES.contains(&base(&object.name))) {
+        // Of two in a folder the first.
+        if !folders.insert(parent(&object.name)) {
+            continue;
+        }
+        let name = source.display_name(&object.name);
+        let bytes = object.extent(source).read().await?;
+        let found = metadata::parse(&object.name, &bytes).map_err(|e| e.at_object(name.clone()))?;
+        let Some(found) = found.map(|found| found.within(parent(&object.name))) else { continue };
+        all = Some(match all {
+            None => (found, name),
+            Some((first, known)) => (first.and(found).map_err(|e| e.at_object(name))?, known),
+        });
+    }
+    Ok(all)
+}
+
+/// The images and masks of a split; all when none was said, and there is only one.
+fn of_split(mut sides: Sides, split: Option<&str>) -> Result<Sides> {
+    let folders = |name: &str| name.split('/').rev().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    if let Some(split) = split {
+        let is_of = |name: &str| folders(name).iter().any(|folder| folder.eq_ignore_ascii_case(split));
+        sides.images.retain(|(_, name)| is_of(name));
+        sides.masks.retain(|(_, name)| is_of(name));
+        if sides.images.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, format!("no images of the split `{split}`"))
+                .hint("it is the name of a folder, or begins it: train, train_masks"));
+        }
+        return Ok(sides);
+    }
+    let first = |(_, name): &(u32, String)| name.split_once('/').map(|(first, _)| first.to_owned());
+    let firsts: BTreeSet<Option<String>> = sides.images.iter().map(first).collect();
+    let splits: Vec<&str> =
+        firsts.iter().flatten().map(String::as_str).filter(|first| layout::is_split(first)).collect();
+    if splits.len() > 1 && splits.len() == firsts.len() {
+        let what = format!("images and masks of several splits: {}", splits.join(", "));
+        return Err(Error::config(what).hint(format!("choose one: {}", SPLIT.to(splits[0]))));
+    }
+    Ok(sides)
+}
+
+/// Refuses folders of classes beside `found` whose images can't be read, and empty ones: without them all later classes
+/// would have other indices.
+fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &[String]) -> Result<()> {
+    let lost = |class: &str, what: String| {
+        Err(Error::config(format!("class `{class}` has no image that is read: {what}"))
+            .at_object(source.display_name(&format!("{wrapper}{class}")))
+            .hint(format!("remove the folder or convert its files, or keep its index: {CLASSES} with all names")))
+    };
+    let known = |top: &str| found.binary_search_by(|class| class.as_str().cmp(top)).is_ok();
+    let mut last = "";
+    for Object { name, .. } in objects {
+        let Some((top, file)) = name.strip_prefix(wrapper).and_then(|name| name.split_once('/')) else { continue };
+        let ending = base(file).rfind('.').map_or("", |dot| &base(file)[dot..]);
+        if top != last && is_unread_image(ending) && !known(top) {
+            return lost(top, format!("there is `{name}`"));
+        }
+        if is_image(file) {
+            last = top;
+        }
+    }
+    // Stores have no empty folders.
+    let Some(folder) = source.folder() else { return Ok(()) };
+    for entry in std::fs::read_dir(folder.join(wrapper)).into_iter().flatten().flatten() {
+        let top = entry.file_name().to_string_lossy().into_owned();
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && !top.starts_with('.') && !known(&top) {
+            let prefix = format!("{wrapper}{top}/");
+            if !objects.iter().any(|object| object.name.starts_with(&prefix)) {
+                return lost(&top, "it is empty".into());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The objects in the folder `split`, named relative to it.
@@ -291,7 +396,7 @@ mod tests {
 
     #[expect(clippy::type_complexity, reason = "both or neither")]
     fn classes(files: &Files) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
-        classes_of(&files.iter().collect::<Vec<_>>(), &files.source, None)
+        classes_of(&files.iter().collect::<Vec<_>>(), &files.source, None, true)
     }
 
     #[test]
@@ -316,8 +421,10 @@ mod tests {
     fn a_folder_of_splits_is_not_taken_for_classes() {
         let error = classes(&files(&["train/cat/1.jpg", "val/cat/1.jpg"])).unwrap_err();
         assert!(error.to_string().contains("split(\"train\")"), "{error}");
+        assert!(classes(&files(&["train/1.jpg", "test/1.jpg"])).unwrap_err().to_string().contains("hold splits"));
+        let error = classes(&files(&["images/1.jpg", "masks/2.jpg"])).unwrap_err().to_string();
+        assert!(error.contains("images, masks") && error.contains("mask_files"), "{error}");
         // A class may well be called train.
-        assert!(classes(&files(&["train/1.jpg", "test/1.jpg"])).is_ok());
         assert!(classes(&files(&["train/a/1.jpg", "bus/a/1.jpg"])).is_ok());
     }
 

@@ -1,0 +1,77 @@
+//! Labels from folders.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use infeed_core::error::{
+    Error, Result,
+    setting::{FORMAT, MASK_FILES, SPLIT},
+};
+use infeed_store::Source;
+
+use super::{labels::index_of, layout};
+
+/// Labels from the first folder of each name, and the class names; neither for a flat folder. A folder of images around
+/// all of them counts for nothing. Folders that are kinds of files are refused, if asked; those of splits always.
+#[expect(clippy::type_complexity, reason = "both or neither")]
+pub(crate) fn classes_of(
+    names: &[&str],
+    source: &Source,
+    given: Option<Arc<[String]>>,
+    refuse_kinds: bool,
+) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
+    let around = layout::wrapper(names).len();
+    let top = |name: &str| name[around..].split_once('/').map(|(top, _)| top.to_owned());
+    let mut found = BTreeSet::new();
+    let mut flat = None;
+    for &name in names {
+        match name[around..].split_once('/') {
+            // Looked up before it is copied: a thousand classes, a million files.
+            Some((top, _)) => {
+                if !found.contains(top) {
+                    found.insert(top.to_owned());
+                }
+            }
+            None => flat = flat.or(Some(name)),
+        }
+    }
+    if found.is_empty() {
+        return Ok((None, given));
+    }
+    if let Some(stray) = flat {
+        return Err(Error::config(format!("images both in class folders and beside them, such as `{stray}`"))
+            .at_object(source.url())
+            .hint("move them into folders, or give labels for all"));
+    }
+    if found.iter().all(|top| layout::is_split(top)) {
+        let splits = found.into_iter().collect::<Vec<_>>();
+        return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
+            .at_object(source.url())
+            .hint(format!(
+                "open {}{}",
+                source.display_name(&format!("{}{}", layout::wrapper(names), splits[0])),
+                SPLIT.or_set(&splits[0])
+            )));
+    }
+    if let Some(kinds) = layout::no_classes(&found.iter().map(String::as_str).collect()).filter(|_| refuse_kinds) {
+        let what =
+            format!("the folders {} are called like kinds of files and splits, not like classes", kinds.join(", "));
+        let masks = format!("{}/{{stem}}.png", kinds[kinds.len() - 1]);
+        return Err(Error::config(what).at_object(source.url()).hint(format!(
+            "tell masks by a pattern of their names, such as {}; or take the folders for classes: {}",
+            MASK_FILES.to(&masks),
+            FORMAT.to("folder")
+        )));
+    }
+    let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
+    let index = index_of(&classes)?;
+    if let Some(unknown) = found.iter().find(|name| !index.contains_key(name.as_str())) {
+        let what = format!("class `{unknown}` is not among the {} given classes", classes.len());
+        return Err(Error::config(what)
+            .at_object(source.display_name(unknown))
+            .hint("open it with the classes that it has, or remove the folder"));
+    }
+    let label = |name: &str| top(name).and_then(|top| index.get(top.as_str()).copied());
+    let labels = names.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();
+    drop(index);
+    Ok((Some(labels), Some(classes)))
+}
