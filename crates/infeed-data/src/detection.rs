@@ -24,7 +24,8 @@ pub(crate) struct DetectionDataset {
     files: Files,
     /// What the dataset calls its images.
     ids: Vec<i64>,
-    /// Height and width of the images, as the annotations say them.
+    /// Height and width of the images, as the annotations say them: with a 0 where they do not, which the header of the
+    /// file tells then.
     sizes: Vec<[u32; 2]>,
     marked: Marked,
     schema: Schema,
@@ -33,7 +34,7 @@ pub(crate) struct DetectionDataset {
 }
 
 impl DetectionDataset {
-    /// As many files, ids and sizes as `marked` was made for.
+    /// As many files, ids and sizes as `marked` was made for. A size with a 0 is not known before its image is read.
     pub(crate) fn new(
         format: &'static str,
         mut files: Files,
@@ -54,6 +55,39 @@ impl DetectionDataset {
         let reads = Sizes::of(files.sizes.iter().copied());
         let schema = Schema::new(fields).with_classes(Some(classes));
         Self { format, files, ids, sizes, marked, schema, reads, fingerprint }
+    }
+
+    /// Height and width, where the annotations say them.
+    fn size(&self, at: usize) -> Option<[u32; 2]> {
+        self.sizes.get(at).copied().filter(|size| !size.contains(&0))
+    }
+}
+
+/// Height and width as the file has them.
+fn size_in_header(file: &[u8]) -> Result<[u32; 2]> {
+    const NO_SIZE: &str = "neither the annotations nor the header of the file say how large the image is";
+    let hint = || "fetch the file again, or write the size of the image into its annotations".to_owned();
+    let (height, width) = match size_of_bmp(file) {
+        Some([height, width]) => (height as usize, width as usize),
+        None => {
+            let size = imagesize::blob_size(file).map_err(|e| Error::corrupt(NO_SIZE).with_source(e).hint(hint()))?;
+            (size.height, size.width)
+        }
+    };
+    match [height, width].map(u32::try_from) {
+        [Ok(height), Ok(width)] if height > 0 && width > 0 => Ok([height, width]),
+        _ => Err(Error::corrupt(NO_SIZE).hint(hint())),
+    }
+}
+
+/// The library does not know rows from the top, whose height is negative, and OS/2's short header.
+fn size_of_bmp(file: &[u8]) -> Option<[u32; 2]> {
+    let word = |at: usize| Some(i32::from_le_bytes(*file.get(at..)?.first_chunk()?));
+    let short = |at: usize| Some(u16::from_le_bytes(*file.get(at..)?.first_chunk()?));
+    match (file.starts_with(b"BM"), word(14)?) {
+        (false, _) => None,
+        (true, 12) => Some([short(20)?, short(18)?].map(u32::from)),
+        (true, _) => Some([word(22)?, word(18)?].map(i32::unsigned_abs)),
     }
 }
 
@@ -80,7 +114,8 @@ impl Dataset for DetectionDataset {
             let what = format!("{} buffers where the plan has 1", bytes.len());
             return Err(Error::new(ErrorKind::Internal, what).at_record(record));
         };
-        let instances = self.marked.instances(i, self.sizes[i]);
+        let size = self.size(i).map_or_else(|| size_in_header(image), Ok);
+        let instances = size.and_then(|size| self.marked.instances(i, size));
         let instances = instances.map_err(|e| e.at_record(record).at_object(self.files.display(i)))?;
         Ok(Sample::new([
             Value::Encoded(image.clone()),
@@ -90,14 +125,14 @@ impl Dataset for DetectionDataset {
     }
 
     fn image_size(&self, record: u64) -> Option<[u32; 2]> {
-        self.sizes.get(usize::try_from(record).ok()?).copied()
+        self.size(usize::try_from(record).ok()?)
     }
 
     /// Broken ones are found when their record is read.
     fn known(&self, record: u64, field: &str) -> Option<Value> {
         let i = index(record, self.files.len()).ok()?;
         match field {
-            "instances" => Some(Value::Instances(Box::new(self.marked.instances(i, self.sizes[i]).ok()?))),
+            "instances" => Some(Value::Instances(Box::new(self.marked.instances(i, self.size(i)?).ok()?))),
             "image_id" => Some(Value::Label(self.ids[i])),
             _ => None,
         }
@@ -127,5 +162,65 @@ impl Dataset for DetectionDataset {
 
     fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_in_the_headers_of_files() {
+        let png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x1e\0\0\0\x14\x08\x02\0\0\0";
+        let jpeg = b"\xff\xd8\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0\xff\xc0\0\x11\x08\0\x14\0\x1e\x03";
+        let webp = b"RIFF\x24\0\0\0WEBPVP8 \x18\0\0\0\x30\x01\0\x9d\x01\x2a\x1e\0\x14\0\0\0";
+        let bmp = [&b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x1e\0\0\0\xec\xff\xff\xff"[..], &[0; 28]].concat();
+        let ifd = |tag: u8, value: u8| [tag, 1, 3, 0, 1, 0, 0, 0, value, 0, 0, 0];
+        let tiff = [&b"II*\0\x08\0\0\0\x02\0"[..], &ifd(0, 30), &ifd(1, 20), &[0; 4]].concat();
+        for (name, file) in [
+            ("png", &png[..]),
+            ("jpeg", jpeg),
+            ("webp", webp),
+            ("bmp from the top", &bmp),
+            ("bmp of OS/2", b"BM\x46\0\0\0\0\0\0\0\x1a\0\0\0\x0c\0\0\0\x1e\0\x14\0\x01\0\x18\0"),
+            ("tiff", &tiff),
+            ("gif", b"GIF89a\x1e\0\x14\0\0\0\0"),
+            ("pnm", b"P6 # x\n30 20\n255\n"),
+        ] {
+            assert_eq!(size_in_header(file).unwrap(), [20, 30], "{name}");
+        }
+        let without_a_row = b"GIF89a\x1e\0\0\0\0\0\0";
+        for bad in
+            [&b""[..], b"one", b"a text that is long enough", b"BM no header of this", &jpeg[..20], without_a_row]
+        {
+            let error = size_in_header(bad).unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::Corrupt && error.to_string().contains("how large the image is"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn any_bytes_have_a_size_or_an_error() {
+        let mut draws = infeed_core::random::SampleRng::new(5, 6, 7).op(0);
+        let seeds: [&[u8]; 7] = [
+            b"\x89PNG\r\n\x1a\n",
+            b"\xff\xd8\xff\xe0",
+            b"RIFF\x24\0\0\0WEBPVP8X",
+            b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0",
+            b"II*\0\x08\0\0\0",
+            b"P6 30",
+            b"\0\0\0\x0cJXL \r\n\x87\n\0\0\0\x09jxlc\xff\x0a",
+        ];
+        for round in 0..70_000 {
+            let mut bytes = seeds[round % seeds.len()].to_vec();
+            bytes.extend((0..draws.below(60)).map(|_| match draws.below(3) {
+                0 => 0xff,
+                1 => 0,
+                _ => draws.bits() as u8,
+            }));
+            drop(size_in_header(&bytes));
+        }
     }
 }

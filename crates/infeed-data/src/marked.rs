@@ -20,12 +20,31 @@ use super::{
 pub struct Thing {
     /// The image, by its place in the dataset.
     pub(crate) record: usize,
-    /// Left, top, right, bottom.
+    /// Left, top, right, bottom, in the units of all.
     pub(crate) corners: [f32; 4],
     pub(crate) label: u32,
     pub(crate) id: i64,
     pub(crate) crowd: bool,
     pub(crate) outline: Outline,
+}
+
+/// What the numbers of boxes and polygons are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Units {
+    #[default]
+    Pixels,
+    /// Parts of the width and of the height, from 0 to 1: in pixels when the size of the image is known.
+    Fractions,
+}
+
+impl Units {
+    /// What x and y are multiplied by.
+    fn scale(self, [height, width]: [u32; 2]) -> [f64; 2] {
+        match self {
+            Self::Pixels => [1.0; 2],
+            Self::Fractions => [width.into(), height.into()],
+        }
+    }
 }
 
 /// Where an outline lies in [`Outlines`].
@@ -48,6 +67,8 @@ pub struct Outlines {
     /// Where each polygon ends in `numbers`.
     ends: Vec<usize>,
     runs: Vec<u32>,
+    /// Heights and widths that runs are of, by the first of them, where the size of the image is not known.
+    run_sizes: HashMap<usize, [u32; 2]>,
 }
 
 impl Outlines {
@@ -66,34 +87,54 @@ impl Outlines {
         Outline::Runs(first, self.runs.len())
     }
 
+    /// Runs of a picture of this height and width: their image has to be, which is known when it comes.
+    pub(crate) fn of_size(&mut self, outline: Outline, size: [u32; 2]) {
+        if let Outline::Runs(first, _) = outline {
+            self.run_sizes.insert(first, size);
+        }
+    }
+
     /// Whether nothing was added.
     pub(crate) const fn is_empty(&self) -> bool {
         self.ends.is_empty() && self.runs.is_empty()
     }
 
     /// The outline there, of an image of this size.
-    fn mask(&self, outline: Outline, size: [u32; 2]) -> Result<Mask> {
+    fn mask(&self, outline: Outline, size: [u32; 2], units: Units) -> Result<Mask> {
+        let [across, down] = units.scale(size);
         match outline {
             Outline::None => Ok(Mask::Polygons(Vec::new())),
             Outline::Polygons(first, last) => {
                 let corners = |i: usize| {
                     let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
-                    self.numbers[start..self.ends[i]].chunks_exact(2).map(|corner| [corner[0], corner[1]]).collect()
+                    let corners = self.numbers[start..self.ends[i]].chunks_exact(2);
+                    corners.map(|corner| [corner[0] * across, corner[1] * down]).collect()
                 };
                 Ok(Mask::Polygons((first..last).map(corners).collect()))
+            }
+            Outline::Runs(first, _) if self.run_sizes.get(&first).is_some_and(|of| *of != size) => {
+                let of = self.run_sizes[&first];
+                Err(Error::corrupt(format!("runs are of {of:?}, height and width, the image is {size:?}"))
+                    .hint("correct it, or leave it out of the annotations"))
             }
             Outline::Runs(first, last) => Ok(Mask::Rle(Rle::new(size, self.runs[first..last].to_vec())?)),
         }
     }
 
     fn bytes(&self) -> usize {
-        size_of_val(&*self.numbers) + size_of_val(&*self.ends) + size_of_val(&*self.runs)
+        size_of_val(&*self.numbers)
+            + size_of_val(&*self.ends)
+            + size_of_val(&*self.runs)
+            + self.run_sizes.len() * size_of::<(usize, [u32; 2])>()
     }
 }
 
 /// What is marked in the images of a dataset.
 #[derive(Debug)]
 pub struct Marked {
+    units: Units,
+    /// What the dataset calls a thing, for messages.
+    called: &'static str,
     /// Where the things of each image begin, and where those of the last end.
     starts: Vec<usize>,
     boxes: Vec<[f32; 4]>,
@@ -108,8 +149,10 @@ pub struct Marked {
 
 impl Marked {
     /// Things of `records` images, those of each in the order in which they come here. Images that are in `bad` give
-    /// this error.
+    /// this error. Messages call a thing `called`, with its id behind.
     pub(crate) fn of(
+        called: &'static str,
+        units: Units,
         records: usize,
         mut things: Vec<Thing>,
         outlines: Option<Outlines>,
@@ -125,6 +168,8 @@ impl Marked {
             (outlines, things.iter().map(|thing| thing.outline).collect())
         });
         Self {
+            units,
+            called,
             starts,
             boxes: things.iter().map(|thing| thing.corners).collect(),
             labels: things.iter().map(|thing| thing.label).collect(),
@@ -152,11 +197,24 @@ impl Marked {
         let of = self.starts[record]..self.starts[record + 1];
         let mut found = Instances::new(size);
         found.boxes = self.boxes[of.clone()].to_vec();
+        if self.units == Units::Fractions {
+            let [across, down] = self.units.scale(size);
+            for corners in &mut found.boxes {
+                let [left, top, right, bottom] = corners.map(f64::from);
+                *corners = [left * across, top * down, right * across, bottom * down].map(|corner| corner as f32);
+            }
+        }
+        if let Some(outside) = found.boxes.iter().position(|corners| is_outside(*corners, size)) {
+            let (id, [height, width]) = (self.ids[of.start + outside], size);
+            let corners = found.boxes[outside];
+            let what = format!("{} {id}: the box {corners:?} lies outside the image of {width}x{height}", self.called);
+            return Err(Error::corrupt(what).hint("correct it, or leave it out of the annotations"));
+        }
         found.labels = self.labels[of.clone()].iter().map(|label| i64::from(*label)).collect();
         found.ids = self.ids[of.clone()].to_vec();
         found.crowd = self.crowd[of.clone()].to_vec();
         if let Some((outlines, places)) = &self.outlines {
-            let masks = places[of].iter().map(|place| outlines.mask(*place, size));
+            let masks = places[of].iter().map(|place| outlines.mask(*place, size, self.units));
             found.masks = Some(masks.collect::<Result<_>>()?);
         }
         Ok(found)
@@ -190,20 +248,22 @@ impl Marked {
     }
 }
 
-/// A box as it is kept, or what is wrong with its numbers in an image of this height and width. One that is thin as a
-/// line, or partly outside, is as the dataset has it.
-pub fn corners(corners: [f64; 4], size: [u32; 2]) -> Result<[f32; 4], String> {
+/// Nothing of it is in an image of this height and width, nor at its edge.
+fn is_outside(corners: [f32; 4], size: [u32; 2]) -> bool {
+    let ([left, top, right, bottom], [height, width]) = (corners.map(f64::from), size.map(f64::from));
+    right < 0.0 || bottom < 0.0 || left > width || top > height
+}
+
+/// A box as it is kept, or what is wrong with its numbers. One that is thin as a line, or partly outside, is as the
+/// dataset has it. One outside its image is told when the size of that is known: see [`Marked::instances`].
+pub fn corners(corners: [f64; 4]) -> Result<[f32; 4], String> {
     let [left, top, right, bottom] = corners;
-    let [height, width] = size.map(f64::from);
     let kept = corners.map(|corner| corner as f32);
     if !kept.iter().all(|corner| corner.is_finite()) {
         return Err(format!("the box {corners:?} is not of numbers"));
     }
     if right < left || bottom < top {
         return Err(format!("the box {corners:?} ends before it begins"));
-    }
-    if right < 0.0 || bottom < 0.0 || left > width || top > height {
-        return Err(format!("the box {corners:?} lies outside the image of {width}x{height}"));
     }
     Ok(kept)
 }
@@ -214,7 +274,7 @@ mod tests {
     use infeed_core::fingerprint::Fingerprint;
 
     fn thing(record: usize, id: i64, outline: Outline) -> Thing {
-        Thing { record, corners: [id as f32; 4], label: id as u32, id, crowd: id == 3, outline }
+        Thing { record, corners: [id as f32; 4], label: id as u32, id, crowd: id == 2, outline }
     }
 
     #[test]
@@ -223,11 +283,17 @@ mod tests {
         let two = outlines.polygons(&[0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 5.0, 5.0, 6.0, 5.0, 6.0, 6.0], &[6, 12]);
         let one = outlines.polygons(&[2.0, 2.0, 3.0, 2.0, 3.0, 3.0], &[6]);
         let runs = outlines.runs(&Rle::new([2, 3], vec![1, 5]).unwrap());
-        let things = vec![thing(2, 9, one), thing(0, 3, runs), thing(2, 1, two)];
-        let marked =
-            Marked::of(4, things.clone(), Some(outlines), HashMap::from([(3, "annotation 7: odd".to_owned())]));
+        let things = vec![thing(2, 9, one), thing(0, 2, runs), thing(2, 1, two)];
+        let marked = Marked::of(
+            "thing",
+            Units::Pixels,
+            4,
+            things.clone(),
+            Some(outlines),
+            HashMap::from([(3, "annotation 7: odd".to_owned())]),
+        );
         assert_eq!(marked.most(), 2);
-        let of = |record| marked.instances(record, [2, 3]).unwrap();
+        let of = |record| marked.instances(record, if record == 2 { [9, 9] } else { [2, 3] }).unwrap();
         assert_eq!((of(1).len(), of(0).crowd, of(2).ids, of(2).labels), (0, vec![true], vec![9, 1], vec![9, 1]));
         let masks = of(2).masks.unwrap();
         assert_eq!(masks[0], Mask::Polygons(vec![vec![[2.0, 2.0], [3.0, 2.0], [3.0, 3.0]]]));
@@ -239,7 +305,9 @@ mod tests {
         let bad = 17 + size_of::<(usize, String)>();
         assert_eq!(marked.bytes(), 5 * 8 + 3 * (16 + 4 + 8 + 1) + places + 18 * 8 + 3 * 8 + 2 * 4 + bad);
 
-        let print = |things| Marked::of(4, things, None, HashMap::new()).print(Fingerprint::of("x")).finish();
+        let print = |things| {
+            Marked::of("thing", Units::Pixels, 4, things, None, HashMap::new()).print(Fingerprint::of("x")).finish()
+        };
         let mut moved = things.clone();
         moved[1].corners[3] += 0.5;
         assert_ne!(print(things.clone()), print(moved));
@@ -248,19 +316,43 @@ mod tests {
 
     #[test]
     fn boxes_are_kept_unless_their_numbers_mean_nothing() {
-        let size = [10, 20];
         for kept in [[0.0, 0.0, 20.0, 10.0], [5.0, 5.0, 5.0, 5.0], [-3.0, -3.0, 1.0, 30.0], [20.0, 10.0, 21.0, 11.0]] {
-            assert_eq!(corners(kept, size), Ok(kept.map(|corner| corner as f32)));
+            let kept_as = kept.map(|corner| corner as f32);
+            assert_eq!(corners(kept), Ok(kept_as));
+            assert!(!is_outside(kept_as, [10, 20]), "{kept:?}");
         }
         for (bad, says) in [
             ([f64::NAN, 0.0, 1.0, 1.0], "not of numbers"),
             ([0.0, 0.0, f64::INFINITY, 1.0], "not of numbers"),
             ([0.0, 0.0, 1e300, 1.0], "not of numbers"),
             ([2.0, 0.0, 1.0, 1.0], "ends before it begins"),
-            ([-2.0, 0.0, -1.0, 1.0], "outside the image of 20x10"),
-            ([0.0, 10.5, 1.0, 11.0], "outside the image of 20x10"),
         ] {
-            assert!(corners(bad, size).is_err_and(|wrong| wrong.contains(says)), "{bad:?}");
+            assert!(corners(bad).is_err_and(|wrong| wrong.contains(says)), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn fractions_are_pixels_once_the_size_is_known_and_boxes_outside_are_told_then() {
+        let mut outlines = Outlines::default();
+        let outline = outlines.polygons(&[0.5, 0.25, 1.0, 0.25, 1.0, 1.0], &[6]);
+        let thing = |record, corners| Thing { record, corners, label: 0, id: 7, crowd: false, outline };
+        let things = vec![thing(0, [0.25, 0.5, 0.5, 1.25]), thing(1, [0.0, 1.5, 1.0, 2.0])];
+        let marked = Marked::of("box", Units::Fractions, 2, things, Some(outlines), HashMap::new());
+        for size in [[40, 20], [20, 80]] {
+            let [height, width] = size.map(|side: u32| side as f32);
+            let found = marked.instances(0, size).unwrap();
+            assert_eq!(
+                (found.size, &found.boxes[..]),
+                (size, &[[width / 4.0, height / 2.0, width / 2.0, height * 1.25]][..])
+            );
+            let [height, width] = size.map(f64::from);
+            let corners = vec![[width / 2.0, height / 4.0], [width, height / 4.0], [width, height]];
+            assert_eq!(found.masks.unwrap(), [Mask::Polygons(vec![corners])]);
+        }
+        let error = marked.instances(1, [40, 20]).unwrap_err();
+        assert!(
+            error.to_string().contains("box 7: the box [0.0, 60.0, 20.0, 80.0] lies outside the image of 20x40"),
+            "{error}"
+        );
     }
 }

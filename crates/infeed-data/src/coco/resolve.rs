@@ -9,11 +9,12 @@ use infeed_core::error::{Error, Result, setting::MASKS};
 
 use super::{
     json::{Category, Image, Json},
+    number::Number,
     segmentation::NO_OUTLINE,
 };
 use crate::{
     labels::index_of,
-    marked::{Marked, Thing, corners},
+    marked::{Marked, Thing, Units, corners},
 };
 
 /// Images in the order of the bytes of their names, and all that is marked in them.
@@ -21,14 +22,14 @@ use crate::{
 pub(super) struct Resolved {
     pub(super) names: Vec<String>,
     pub(super) ids: Vec<i64>,
-    /// Height and width.
+    /// Height and width; 0 for those that are not said.
     pub(super) sizes: Vec<[u32; 2]>,
     pub(super) marked: Marked,
     pub(super) classes: Arc<[String]>,
 }
 
 pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Resolved> {
-    let Json { images, annotations, categories, outlines, run_sizes, wrong } = json;
+    let Json { images, annotations, categories, mut outlines, run_sizes, wrong } = json;
     let (images, sizes) = sorted(images)?;
     let mut places = HashMap::with_capacity(images.len());
     for (place, image) in images.iter().enumerate() {
@@ -71,11 +72,17 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             broken(format!("has a bbox of {count} numbers"))
                 .hint("it has four: left, top, width and height; keypoints and captions alone are not read")
         })?;
-        let size = sizes[record];
         let found =
-            corners([left, top, left + width, top + height], size).map_err(|wrong| format!("annotation {id}: {wrong}"));
+            corners([left, top, left + width, top + height]).map_err(|wrong| format!("annotation {id}: {wrong}"));
+        let size = sizes[record];
         let outline = match (wrong.get(&at), run_sizes.get(&at)) {
             (Some(wrong), _) => Err(format!("annotation {id}: {wrong}")),
+            (None, Some(of)) if size.contains(&0) => {
+                if let Some(outlines) = &mut outlines {
+                    outlines.of_size(annotation.outline, *of);
+                }
+                Ok(annotation.outline)
+            }
             (None, Some(of)) if *of != size => {
                 Err(format!("annotation {id}: its runs are of {of:?}, height and width, the image is {size:?}"))
             }
@@ -90,7 +97,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             }
         }
     }
-    let marked = Marked::of(images.len(), things, outlines, bad);
+    let marked = Marked::of("annotation", Units::Pixels, images.len(), things, outlines, bad);
     let (names, ids) = images.into_iter().map(|image| (image.file_name, image.id)).unzip();
     Ok(Resolved { names, ids, sizes, marked, classes })
 }
@@ -108,12 +115,17 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
         let what = format!("the images {} and {} have one file, `{}`", a.id, b.id, a.file_name);
         return Err(Error::corrupt(what).hint("list each file once, with all its annotations"));
     }
-    let size = |image: &Image| match (image.height.whole(), image.width.whole()) {
-        (Some(height), Some(width)) if height > 0 && width > 0 => Ok([height, width]),
+    // Left out, null, 0 or -1: the image itself tells it.
+    let side = |number: Number| match number.0 {
+        none if none.is_nan() || none == 0.0 || none == -1.0 => Some(0),
+        _ => number.whole(),
+    };
+    let size = |image: &Image| match (side(image.height), side(image.width)) {
+        (Some(height), Some(width)) => Ok([height, width]),
         _ => {
             let (height, width) = (image.height.0, image.width.0);
             let what = format!("image {} (`{}`) has height {height} and width {width}", image.id, image.file_name);
-            Err(Error::corrupt(what).hint("write the size of each image in pixels"))
+            Err(Error::corrupt(what).hint("write the size of each image in pixels, or leave it out of the annotations"))
         }
     };
     let sizes = images.iter().map(size).collect::<Result<_>>()?;

@@ -193,6 +193,30 @@ fn numbers_that_mean_nothing_are_bad_samples_of_their_image_alone() {
 }
 
 #[test]
+fn sizes_that_are_not_said_are_those_of_the_images() {
+    for without in [json!(null), json!(0), json!(-1), json!("")] {
+        let mut data = three();
+        data["images"][1] = json!({"id": 3, "file_name": "P5 30 40 255.pgm.png", "height": without, "width": 7});
+        drop(data["images"][0].as_object_mut().unwrap().remove("width"));
+        data["images"][0]["file_name"] = json!("P6 2 3 255.pgm.png");
+        let files = ["P5 30 40 255.pgm.png", "b.jpg", "P6 2 3 255.pgm.png"];
+        let dataset = opened(open_source(beside(&files, &data)).masks(true)).unwrap();
+        assert_eq!((dataset.image_size(0), dataset.image_size(1), dataset.image_size(2)), (None, None, Some([5, 6])));
+        let error = read(&*dataset, 1).unwrap_err();
+        assert!(error.to_string().contains("runs are of [2, 3], height and width, the image is [3, 2]"), "{error}");
+        let boxes = opened(open_source(beside(&files, &data))).unwrap();
+        assert_eq!((told(&*boxes, 1).1.size, boxes.fingerprint()), ([3, 2], dataset.fingerprint()));
+        let (_, marked, _) = told(&*dataset, 0);
+        assert_eq!((marked.size, &marked.boxes[1]), ([40, 30], &[1.0, 1.0, 1.0, 3.0]));
+    }
+    let mut data = three();
+    data["images"][2] = json!({"id": 11, "file_name": "b.jpg"});
+    let dataset = opened(open_source(beside(&THREE, &data))).unwrap();
+    let error = read(&*dataset, 1).unwrap_err();
+    assert!(error.is_sample() && error.to_string().contains("how large the image is"), "{error}");
+}
+
+#[test]
 fn damage_of_the_file_is_told_at_opening() {
     let with = |change: fn(&mut Json)| {
         let mut data = three();
@@ -204,8 +228,7 @@ fn damage_of_the_file_is_told_at_opening() {
     };
     corrupt(|data| data["images"][1]["id"] = 7.into(), &["two images have the id 7", "a.jpg", "c.jpg"]);
     corrupt(|data| data["images"][1]["file_name"] = "./c.jpg".into(), &["have one file, `c.jpg`"]);
-    corrupt(|data| data["images"][1]["height"] = 0.into(), &["image 3 (`a.jpg`) has height 0 and width 30"]);
-    corrupt(|data| drop(data["images"][1].as_object_mut().unwrap().remove("width")), &["image 3", "width NaN"]);
+    corrupt(|data| data["images"][1]["height"] = 3.5.into(), &["image 3 (`a.jpg`) has height 3.5 and width 30"]);
     corrupt(|data| data["annotations"][2]["image_id"] = 8.into(), &["annotation 4 is of the image 8"]);
     corrupt(|data| data["annotations"][2]["category_id"] = 2.into(), &["annotation 4 is of the category 2"]);
     corrupt(|data| data["annotations"][2]["bbox"] = json!([1, 2, 3]), &["annotation 4 has a bbox of 3 numbers"]);
@@ -323,7 +346,7 @@ fn any_bytes_are_annotations_or_an_error() {
             let Ok(found) = super::json::parse(&bytes, masks) else { continue };
             let Ok(found) = super::resolve::resolve(found, None) else { continue };
             for (record, size) in found.sizes.iter().enumerate() {
-                if let Ok(marked) = found.marked.instances(record, *size) {
+                if let Ok(marked) = found.marked.instances(record, size.map(|side| side.max(1))) {
                     assert!(marked.is_sound() && marked.masks.is_some() == masks);
                 }
             }

@@ -20,7 +20,7 @@ use super::{
     files::Files,
     format::{Format, OpenOption, OpenOptions},
     labels::index_of,
-    marked::{Marked, Outline, Thing, corners},
+    marked::{Marked, Outline, Thing, Units, corners},
     objects::{inside, nothing_to_read},
     record::Dataset,
 };
@@ -155,7 +155,7 @@ fn marked(
             };
             // Pixels are counted from 1 and the last is inside: from 1 to 3 are three, from 0 to 3.
             let [left, top, right, bottom] = object.corners.map(|corner| corner.unwrap_or(f64::NAN));
-            match corners([left - 1.0, top - 1.0, right, bottom], xml.size) {
+            match corners([left - 1.0, top - 1.0, right, bottom]) {
                 Ok(corners) => {
                     let (crowd, outline) = (object.difficult, Outline::None);
                     things.push(Thing { record, corners, label, id, crowd, outline });
@@ -165,5 +165,5 @@ fn marked(
         }
     }
     drop(index);
-    Ok((Marked::of(xmls.len(), things, None, bad), classes))
+    Ok((Marked::of("object", Units::Pixels, xmls.len(), things, None, bad), classes))
 }

@@ -145,6 +145,35 @@ fn bad_numbers_are_bad_samples_and_broken_files_end_the_opening() {
 }
 
 #[test]
+fn sizes_that_are_not_said_are_those_of_the_images() {
+    let size = "<size><width>30</width><height>20</height><depth>3</depth></size>";
+    let zero = "<size><width>0</width><height>0</height><depth>0</depth></size>";
+    for other in ["", zero, "<size/>", "<size><width>30</width></size>"] {
+        let mut files = files();
+        files[1].1 = "P5\n9 8\n255\n pixels".into();
+        files[3].1 = xml(&[("dog", 0, "2 3 8 9"), ("dog", 1, "1 1 9 8")]).replace(size, other);
+        let dataset = sound(open_source(holding(&files)));
+        assert_eq!((dataset.image_size(0), dataset.image_size(1)), (None, Some([20, 30])));
+        assert!(dataset.known(0, "instances").is_none() && dataset.known(1, "instances").is_some());
+        assert!(dataset.known(0, "image_id").is_some());
+        let (_, marked, _) = told(&*dataset, 0);
+        assert_eq!((marked.size, marked.boxes), ([8, 9], vec![[1.0, 2.0, 8.0, 9.0], [0.0, 0.0, 9.0, 8.0]]));
+    }
+    for (image, says) in [
+        ("P5\n3 2\n255\npixels", "object 0: the box [4.0, 0.0, 6.0, 2.0] lies outside the image of 3x2"),
+        ("one", "how large the image is"),
+    ] {
+        let mut files = files();
+        files[1].1 = image.into();
+        files[3].1 = xml(&[("dog", 0, "5 1 6 2")]).replace(size, zero);
+        let dataset = opened(open_source(holding(&files))).unwrap();
+        let error = read(&*dataset, 0).unwrap_err();
+        assert!(error.is_sample() && error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains("JPEGImages/1.jpg"), "{error}");
+    }
+}
+
+#[test]
 fn the_identity_changes_with_what_is_marked() {
     let print = |open: Open| opened(open).unwrap().fingerprint();
     let mut moved = files();

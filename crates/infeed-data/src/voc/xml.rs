@@ -6,6 +6,7 @@ use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 /// What one file says.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Xml {
+    /// Height and width; 0 for what is not said, as many a tool leaves them.
     pub(super) size: [u32; 2],
     pub(super) objects: Vec<Object>,
 }
@@ -69,11 +70,6 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
     }
     if !is_annotation {
         return Err(Error::corrupt("this is no annotation of Pascal VOC").hint("it begins with <annotation>"));
-    }
-    if found.size.contains(&0) {
-        let [height, width] = found.size;
-        return Err(Error::corrupt(format!("the image has height {height} and width {width}"))
-            .hint("write its size in pixels: <size><width>…</width><height>…</height></size>"));
     }
     if let Some(at) = found.objects.iter().position(|object| object.name.is_empty()) {
         return Err(Error::corrupt(format!("object {at} has no name")).hint("write its class as <name>"));
@@ -140,7 +136,6 @@ mod tests {
             ("<annotation></size></annotation>", "is broken"),
             ("<annotations></annotations>", "no annotation of Pascal VOC"),
             ("", "no annotation of Pascal VOC"),
-            ("<annotation></annotation>", "height 0 and width 0"),
             ("<annotation>&what;</annotation>", "unknown entity"),
             (
                 "<annotation><size><width>4</width><height>3</height></size><object><name/></object></annotation>",
