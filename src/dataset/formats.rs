@@ -2,6 +2,8 @@
 
 #[cfg(feature = "voc")]
 use infeed_data::Voc;
+#[cfg(feature = "yolo")]
+use infeed_data::Yolo;
 use infeed_data::{Arrays, Cifar, Coco, Folder, Format, Tar};
 
 /// The formats that [`open()`](super::open()) tries, in this order.
@@ -33,6 +35,8 @@ pub(super) static FORMATS: &[&dyn Format] = &[
     &Coco,
     #[cfg(feature = "voc")]
     &Voc,
+    #[cfg(feature = "yolo")]
+    &Yolo,
     &Folder,
     &Arrays,
     &Tar,

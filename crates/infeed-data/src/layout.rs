@@ -15,9 +15,13 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
-use infeed_core::error::{Error, ErrorKind, Result, setting::MASKS};
+use infeed_core::error::{
+    Error, ErrorKind, Result,
+    setting::{MASK_FILES, SPLIT},
+};
+use infeed_store::Object;
 
-use super::names::{SPLITS, base, is_image, parent};
+use super::names::{SPLITS, base, ends_with, is_image, parent};
 
 /// Folders that hold images.
 const IMAGES: [&str; 16] = [
@@ -356,10 +360,44 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
         if let Some(other) = seen.insert(stem(name), *at) {
             let (a, b) = (names[other as usize], names[*at as usize]);
             let what = format!("the images `{a}` and `{b}` are of one mask");
-            return Err(Error::config(what).hint(format!("put their folders into the pattern of {MASKS}")));
+            return Err(Error::config(what).hint(format!("put their folders into the pattern of {MASK_FILES}")));
         }
     }
     Ok(sides)
+}
+
+/// Images with the file of each that has this ending and the same key: places among the objects, in the order of the
+/// images. Of two such files the first.
+pub(crate) fn with_marks(objects: &[Object], ending: &str) -> Vec<(usize, Option<usize>)> {
+    let mut marks: HashMap<String, usize> = HashMap::new();
+    for (at, Object { name, .. }) in objects.iter().enumerate().filter(|(_, o)| ends_with(&o.name, ending)) {
+        marks.entry(key(name)).or_insert(at);
+    }
+    if marks.is_empty() {
+        return Vec::new();
+    }
+    let images = objects.iter().enumerate().filter(|(_, object)| is_image(&object.name));
+    images.map(|(at, object)| (at, marks.get(&key(&object.name)).copied())).collect()
+}
+
+/// Keeps what belongs to a split, of `items` with keys; all when none was said, and there is only one.
+pub(crate) fn keep_split<T>(items: &mut Vec<T>, key: impl Fn(&T) -> String, split: Option<&str>) -> Result<()> {
+    if let Some(split) = split {
+        items.retain(|item| parent(&key(item)).split('/').any(|folder| folder.eq_ignore_ascii_case(split)));
+        if items.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, format!("no images of the split `{split}`"))
+                .hint("a split is the name of a folder, or begins it: train, train_masks"));
+        }
+        return Ok(());
+    }
+    let first = |item: &T| key(item).split_once('/').map(|(first, _)| first.to_owned());
+    let firsts: BTreeSet<Option<String>> = items.iter().map(first).collect();
+    let splits: Vec<&str> = firsts.iter().flatten().map(String::as_str).filter(|first| is_split(first)).collect();
+    if splits.len() > 1 && splits.len() == firsts.len() {
+        return Err(Error::config(format!("images of several splits: {}", splits.join(", ")))
+            .hint(format!("choose one: {}", SPLIT.to(splits[0]))));
+    }
+    Ok(())
 }
 
 /// The folder that all names are in, as long as it is one of images: it is no class.

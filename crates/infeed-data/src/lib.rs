@@ -91,6 +91,8 @@ pub mod tiff;
 mod voc;
 #[doc(hidden)]
 pub mod volume;
+#[cfg(feature = "yolo")]
+mod yolo;
 
 pub use cifar::{Cifar, CifarRecord, parse_record as parse_cifar_record};
 pub use concat::concat;
@@ -124,6 +126,9 @@ pub use volume::{Narrow, Volume, VolumeChannel};
 #[cfg(feature = "voc")]
 #[doc(hidden)]
 pub use voc::Voc;
+#[cfg(feature = "yolo")]
+#[doc(hidden)]
+pub use yolo::Yolo;
 #[doc(hidden)]
 pub use {arrays::Arrays, coco::Coco, folder::Folder, tar::Tar};
 
@@ -136,6 +141,8 @@ static HERE: Opener = Opener {
         &Coco,
         #[cfg(feature = "voc")]
         &Voc,
+        #[cfg(feature = "yolo")]
+        &Yolo,
         &Folder,
         &Arrays,
         &Tar,

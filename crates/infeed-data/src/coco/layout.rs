@@ -2,8 +2,10 @@
 //!
 //! | | JSON | images |
 //! |---|---|---|
-//! | COCO | `annotations/instances_SPLIT.json` | `SPLIT/…`, `images/SPLIT/…` |
+//! | COCO | `annotations/instances_SPLIT.json`, `annotations/SPLIT.json` | `SPLIT/…`, `images/SPLIT/…` |
+//! | its other tasks | `annotations/person_keypoints_SPLIT.json`, `captions_…`, `panoptic_…` | the same |
 //! | Roboflow | `SPLIT/_annotations.coco.json`, or without a folder | beside it |
+//! | others | `annotations.json`, `instances.json`, `coco.json`, in a folder of a split or not | beside it, or in `images` there |
 
 use infeed_core::error::{
     Error, ErrorKind, Result,
@@ -11,10 +13,16 @@ use infeed_core::error::{
 };
 use infeed_store::{Object, Source};
 
-use crate::names::{base, parent};
+use crate::{
+    layout::is_split,
+    names::{base, parent},
+};
 
-/// Roboflow's name of the file.
-const BESIDE: &str = "_annotations.coco.json";
+/// Roboflow's name of the file, and those that people give it who write it themselves.
+const BESIDE: [&str; 5] =
+    ["_annotations.coco.json", "annotations.json", "annotations.coco.json", "instances.json", "coco.json"];
+/// What other files of COCO begin with. They count where there are no instances.
+const OTHER_TASKS: [&str; 5] = ["person_keypoints_", "stuff_", "panoptic_", "captions_", "image_info_"];
 /// Names that are looked for to tell which folder the file's names are relative to.
 const LOOKED_FOR: usize = 1000;
 
@@ -30,14 +38,41 @@ pub(super) struct Place {
 }
 
 /// What the name of an object says, if it is one of these layouts.
-pub(super) fn place_of(name: &str) -> Option<Place> {
-    if base(name) == BESIDE {
-        let folder = parent(name);
-        return Some(Place { split: base(folder).to_owned(), json: name.to_owned(), roots: vec![folder.to_owned()] });
+fn place_of(name: &str) -> Option<Place> {
+    if BESIDE.contains(&base(name)) {
+        let folder = match parent(name) {
+            "annotations" => "",
+            folder => folder,
+        };
+        let roots = match folder {
+            "" => vec![String::new(), "images".to_owned()],
+            folder => vec![folder.to_owned(), format!("{folder}/images"), format!("images/{folder}")],
+        };
+        return Some(Place { split: base(folder).to_owned(), json: name.to_owned(), roots });
     }
-    let split = instances(name)?;
+    let split = instances(name).or_else(|| base(name).strip_suffix(".json").filter(|stem| is_split(stem)))?;
+    in_annotations(name, split)
+}
+
+/// The same, of JSONs of COCO's other tasks.
+fn other_place_of(name: &str) -> Option<Place> {
+    let split = OTHER_TASKS.iter().find_map(|task| base(name).strip_prefix(task)?.strip_suffix(".json"))?;
+    in_annotations(name, split)
+}
+
+fn in_annotations(name: &str, split: &str) -> Option<Place> {
     let roots = roots_of(split);
     (parent(name) == "annotations").then(|| Place { split: split.to_owned(), json: name.to_owned(), roots })
+}
+
+/// The JSONs that there are: of instances, else of other tasks.
+pub(super) fn places(objects: &[Object]) -> Vec<Place> {
+    let found = |place: fn(&str) -> Option<Place>| -> Vec<Place> {
+        let jsons = objects.iter().filter(|object| object.name.ends_with(".json"));
+        jsons.filter_map(|object| place(&object.name)).collect()
+    };
+    let places = found(place_of);
+    if places.is_empty() { found(other_place_of) } else { places }
 }
 
 /// `train2017` of `…/instances_train2017.json`.
@@ -58,7 +93,7 @@ pub(super) fn roots_of_named(json: &str, split: Option<&str>) -> Vec<String> {
         (None, Some(split)) => [vec![String::new()], roots_of(split)].concat(),
         (None, None) => vec![String::new()],
     };
-    if split.is_none() && base(json) == BESIDE {
+    if split.is_none() && base(json) == BESIDE[0] {
         roots.push(parent(json).to_owned());
     }
     roots
@@ -70,7 +105,7 @@ fn name_the_file() -> String {
 
 /// The JSON of the split; of the only one when none was said.
 pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Place> {
-    let mut places: Vec<Place> = objects.iter().filter_map(|object| place_of(&object.name)).collect();
+    let mut places = places(objects);
     let known: Vec<String> = places.iter().map(|place| place.split.clone()).filter(|split| !split.is_empty()).collect();
     let known = known.join(", ");
     if let Some(split) = split {
@@ -109,15 +144,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn other_tasks_count_where_there_are_no_instances() {
+        let found = |names: &[&str]| -> Vec<String> {
+            let objects: Vec<_> = names.iter().map(|name| Object::new(*name, 1)).collect();
+            places(&objects).into_iter().map(|place| place.json).collect()
+        };
+        let (captions, boxes) = ("annotations/captions_val2017.json", "annotations/instances_val2017.json");
+        assert_eq!(found(&[captions, boxes, "val2017/1.jpg"]), [boxes]);
+        assert_eq!(found(&[captions, "val2017/1.jpg"]), [captions]);
+        assert_eq!(found(&["captions/x.json", "a/train.json"]), [""; 0]);
+    }
+
+    #[test]
     fn names_tell_splits_and_where_images_lie() {
         let told = |name: &str| place_of(name).map(|place| (place.split, place.roots.join(" ")));
         let split = |split: &str, roots: &str| Some((split.to_owned(), roots.to_owned()));
-        assert_eq!(told("_annotations.coco.json"), split("", ""));
-        assert_eq!(told("x/valid/_annotations.coco.json"), split("valid", "x/valid"));
+        assert_eq!(told("_annotations.coco.json"), split("", " images"));
+        assert_eq!(told("annotations.json"), split("", " images"));
+        assert_eq!(told("annotations/train.json"), split("train", "train images/train  images"));
+        assert_eq!(told("x/valid/_annotations.coco.json"), split("valid", "x/valid x/valid/images images/x/valid"));
         assert_eq!(told("annotations/instances_val2017.json"), split("val2017", "val2017 images/val2017  images"));
-        for other in
-            ["annotations/captions_val2017.json", "instances_val2017.json", "a.json", "x_annotations.coco.json"]
-        {
+        for other in [
+            "annotations/captions_val2017.json",
+            "instances_val2017.json",
+            "a.json",
+            "x_annotations.coco.json",
+            "train.json",
+        ] {
             assert_eq!(told(other), None, "{other}");
         }
         assert_eq!(roots_of_named("x.json", None), [""]);

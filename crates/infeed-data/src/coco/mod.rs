@@ -19,14 +19,14 @@ use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 use infeed_store::{Object, Source};
 
 use self::{
-    layout::{choose, place_of, root_of, roots_of_named},
+    layout::{choose, places, root_of, roots_of_named},
     resolve::{Resolved, resolve},
 };
 use super::{
     detection::DetectionDataset,
     files::Files,
-    format::{Format, OpenOption, OpenOptions},
-    names::is_image,
+    format::{Claim, Evidence, Format, OpenOption, OpenOptions},
+    names::{ends_with, is_image},
     objects::{inside, nothing_to_read, read_beside},
     record::Dataset,
 };
@@ -41,7 +41,17 @@ impl Format for Coco {
     }
 
     fn recognises(&self, objects: &[Object]) -> bool {
-        objects.iter().any(|o| place_of(&o.name).is_some()) && objects.iter().any(|o| is_image(&o.name))
+        self.claim(objects).is_some()
+    }
+
+    fn claim(&self, objects: &[Object]) -> Option<Claim> {
+        let place = places(objects).into_iter().next()?;
+        let why = || Claim::new(Evidence::Annotations, format!("images, and COCO's JSON `{}`", place.json));
+        objects.iter().any(|o| is_image(&o.name)).then(why)
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        is_image(name) || ends_with(name, ".json")
     }
 
     fn options(&self) -> &'static [OpenOption] {

@@ -8,10 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
-    error::{
-        Error, ErrorKind, Result,
-        setting::{CLASSES, SPLIT},
-    },
+    error::{Error, ErrorKind, Result, setting::CLASSES},
     fingerprint::Fingerprint,
     random::SampleRng,
 };
@@ -28,7 +25,7 @@ use super::{
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     labels,
-    layout::{self, Sides},
+    layout::{self, Sides, keep_split},
     names::{base, is_image, is_unread_image, parent},
     objects::{inside, nothing_to_read, read_beside},
     record::{Dataset, ReadPlan, Sample, Value, index},
@@ -82,7 +79,7 @@ impl Format for Folder {
                 false => None,
             };
             let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
-            let sides = match &options.mask_files {
+            let mut sides = match &options.mask_files {
                 Some(pattern) => Some(layout::sides_by(&names, pattern).map_err(|e| e.at_object(source.url()))?),
                 // What a table lists is an image, whatever its folder is called.
                 None if metadata.is_some() => None,
@@ -104,7 +101,13 @@ impl Format for Folder {
             images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
             let mut files = Files::of_images(source, &objects);
             let at_source = |e: Error| e.at_object(files.source.url());
-            let sides = sides.map(|sides| of_split(sides, options.split.as_deref())).transpose().map_err(at_source)?;
+            if let Some(Sides { images, masks, .. }) = &mut sides {
+                let split = options.split.as_deref();
+                keep_split(images, |(_, name)| name.clone(), split).map_err(at_source)?;
+                if split.is_some() {
+                    keep_split(masks, |(_, name)| name.clone(), split).map_err(at_source)?;
+                }
+            }
             let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
             // Of images and masks it can't be said which of them a row is about.
             let mut metadata = metadata.filter(|_| groups.is_none());
@@ -171,30 +174,6 @@ async fn read_metadata(source: &Source, objects: &[Object]) -> Result<Option<(Me
         });
     }
     Ok(all)
-}
-
-/// The images and masks of a split; all when none was said, and there is only one.
-fn of_split(mut sides: Sides, split: Option<&str>) -> Result<Sides> {
-    let folders = |name: &str| name.split('/').rev().skip(1).map(str::to_owned).collect::<Vec<_>>();
-    if let Some(split) = split {
-        let is_of = |name: &str| folders(name).iter().any(|folder| folder.eq_ignore_ascii_case(split));
-        sides.images.retain(|(_, name)| is_of(name));
-        sides.masks.retain(|(_, name)| is_of(name));
-        if sides.images.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, format!("no images of the split `{split}`"))
-                .hint("it is the name of a folder, or begins it: train, train_masks"));
-        }
-        return Ok(sides);
-    }
-    let first = |(_, name): &(u32, String)| name.split_once('/').map(|(first, _)| first.to_owned());
-    let firsts: BTreeSet<Option<String>> = sides.images.iter().map(first).collect();
-    let splits: Vec<&str> =
-        firsts.iter().flatten().map(String::as_str).filter(|first| layout::is_split(first)).collect();
-    if splits.len() > 1 && splits.len() == firsts.len() {
-        let what = format!("images and masks of several splits: {}", splits.join(", "));
-        return Err(Error::config(what).hint(format!("choose one: {}", SPLIT.to(splits[0]))));
-    }
-    Ok(sides)
 }
 
 /// Refuses folders of classes beside `found` whose images can't be read, and empty ones: without them all later classes

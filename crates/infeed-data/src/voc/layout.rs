@@ -1,19 +1,23 @@
 //! Which images of Pascal VOC there are, and where their XMLs lie, as names tell.
+//!
+//! | | XML | image |
+//! |---|---|---|
+//! | VOC | `Annotations/a.xml` | `JPEGImages/a.jpg` |
+//! | Kaggle | `annotations/a.xml` | `images/a.png` |
+//! | LabelImg, Roboflow | `train/a.xml` | `train/a.jpg` |
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_store::{Object, Source};
 
-use crate::names::{ends_with, is_image};
+use crate::{
+    layout::{stem, with_marks},
+    names::{ends_with, is_image},
+};
 
 /// An image and its XML, by their places among the objects.
 pub(super) type Pair = (usize, usize);
-
-/// What is before the last dot.
-fn stem(name: &str) -> &str {
-    name.rfind('.').map_or(name, |dot| &name[..dot])
-}
 
 /// The folder above `JPEGImages`, and the name of an image in it.
 fn image(name: &str) -> Option<(&str, &str)> {
@@ -44,6 +48,11 @@ pub(super) fn all(objects: &[Object]) -> Vec<Pair> {
     let xmls = by_stem(objects, xml);
     let pair = |(at, object): (usize, &Object)| Some((at, *xmls.get(stem(image(&object.name)?.1))?));
     objects.iter().enumerate().filter_map(pair).collect()
+}
+
+/// The images with an XML of the same [key](crate::layout::key), in other folders than VOC's.
+pub(super) fn loose(objects: &[Object]) -> Vec<Pair> {
+    with_marks(objects, ".xml").into_iter().filter_map(|(image, xml)| Some((image, xml?))).collect()
 }
 
 /// The images that a list names, in the order of their names.

@@ -18,9 +18,11 @@ use self::xml::Xml;
 use super::{
     detection::DetectionDataset,
     files::Files,
-    format::{Format, OpenOption, OpenOptions},
+    format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     labels::index_of,
+    layout::{keep_split, key},
     marked::{Marked, Outline, Thing, Units, corners},
+    names::{ends_with, is_image},
     objects::{inside, nothing_to_read},
     record::Dataset,
 };
@@ -62,7 +64,27 @@ impl Format for Voc {
     }
 
     fn recognises(&self, objects: &[Object]) -> bool {
-        !layout::roots(objects).is_empty()
+        !layout::roots(objects).is_empty() || !layout::loose(objects).is_empty()
+    }
+
+    fn claim(&self, objects: &[Object]) -> Option<Claim> {
+        if !objects.iter().any(|object| ends_with(&object.name, ".xml")) {
+            return None;
+        }
+        let why = match layout::roots(objects).first() {
+            Some(_) => "JPEGImages, and Annotations with XMLs of their names".to_owned(),
+            None => {
+                let pairs = layout::loose(objects);
+                let (image, xml) = pairs.first()?;
+                let (image, xml) = (&objects[*image].name, &objects[*xml].name);
+                format!("{} images with an XML, the first is `{image}` with `{xml}`", pairs.len())
+            }
+        };
+        Some(Claim::new(Evidence::Annotations, why))
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        is_image(name) || ends_with(name, ".xml") || name.contains("ImageSets/")
     }
 
     fn options(&self) -> &'static [OpenOption] {
@@ -78,9 +100,10 @@ impl Format for Voc {
         async move {
             let roots: Vec<String> = layout::roots(&objects).into_iter().map(str::to_owned).collect();
             let (source, objects) = match &roots[..] {
+                [] if !layout::loose(&objects).is_empty() => (source.clone(), objects),
                 [] => {
                     return Err(nothing_to_read(source, &objects, "images of Pascal VOC")
-                        .hint("they are JPEGImages/NAME.jpg, each with Annotations/NAME.xml"));
+                        .hint("they are JPEGImages/NAME.jpg, each with Annotations/NAME.xml; or images/ and annotations/; or in one folder"));
                 }
                 [root] if root.is_empty() => (source.clone(), objects),
                 [root] => (source.child(root)?, inside(objects, root)),
@@ -92,9 +115,19 @@ impl Format for Voc {
                 }
             };
             let pairs = match &options.split {
+                _ if roots.is_empty() => {
+                    let mut pairs = layout::loose(&objects);
+                    let key = |(image, _): &layout::Pair| key(&objects[*image].name);
+                    keep_split(&mut pairs, key, options.split.as_deref()).map_err(|e| e.at_object(source.url()))?;
+                    pairs
+                }
                 Some(split) => listed(&source, &objects, split).await?,
                 None => layout::all(&objects),
             };
+            let without = objects.iter().filter(|o| is_image(&o.name)).count().saturating_sub(pairs.len());
+            if without > 0 && options.split.is_none() {
+                tracing::warn!(without, url = source.url(), "images without an XML are left out");
+            }
             let (source, objects) = (&source, &objects);
             let reads: Vec<_> = pairs.iter().map(|(_, xml)| read(source, &objects[*xml]).boxed()).collect();
             let xmls: Vec<Xml> = stream::iter(reads).buffered(XMLS_AT_A_TIME).try_collect().await?;

@@ -1,0 +1,233 @@
+//! YOLO: images, a text for each that says what is in it, and a file with the names of the classes.
+//!
+//! ```text
+//! images/train/a.jpg ─ the same key ─ labels/train/a.txt   0 0.5 0.5 0.2 0.3     class, centre x, y, width, height
+//!                                     data.yaml            names: [cat, dog]     0 1 0.1 0.1 0.9 0.1 0.5 0.9  an outline
+//! ```
+//!
+//! Numbers are parts of the width and height of the image, whose size is known when it is read.
+
+mod names;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use infeed_core::error::{
+    Error, ErrorKind, Result,
+    setting::{FORMAT, MASKS},
+};
+use infeed_store::{Object, Source};
+
+use self::{names::Names, text::Line};
+use super::{
+    detection::DetectionDataset,
+    files::Files,
+    format::{Claim, Evidence, Format, OpenOption, OpenOptions},
+    labels::index_of,
+    layout::{Role, keep_split, key, of_folders, with_marks},
+    marked::{Marked, Outline, Outlines, Thing, Units, corners},
+    names::{base, ends_with, is_image, parent},
+    objects::nothing_to_read,
+    record::Dataset,
+};
+
+/// Small reads: enough to hide a store's latency.
+const TEXTS_AT_A_TIME: usize = 64;
+
+/// An image and its text, by their places among the objects.
+type Pair = (usize, Option<usize>);
+
+/// Images with the texts of YOLO.
+#[derive(Clone, Copy, Debug)]
+pub struct Yolo;
+
+/// Images with a text beside them may be captioned: a folder of labels or a file of names says that they are not.
+fn pairs(objects: &[Object], anywhere: bool) -> Vec<Pair> {
+    let pairs = with_marks(objects, ".txt");
+    let mut texts = pairs.iter().filter_map(|(_, text)| *text).map(|text| &objects[text].name).peekable();
+    let are_there = texts.peek().is_some();
+    let sure = anywhere
+        || objects.iter().any(|object| names::is_of_names(&object.name))
+        || texts.any(|text| of_folders(parent(text)).0 == Some(Role::Marks));
+    if are_there && sure { pairs } else { Vec::new() }
+}
+
+impl Format for Yolo {
+    fn name(&self) -> &'static str {
+        "yolo"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        self.claim(objects).is_some()
+    }
+
+    fn claim(&self, objects: &[Object]) -> Option<Claim> {
+        if !objects.iter().any(|object| ends_with(&object.name, ".txt")) {
+            return None;
+        }
+        let pairs = pairs(objects, false);
+        let (image, text) = pairs.iter().find_map(|(image, text)| Some((*image, (*text)?)))?;
+        let count = pairs.iter().filter(|(_, text)| text.is_some()).count();
+        let (image, text) = (&objects[image].name, &objects[text].name);
+        let why = format!("{count} images with a text, the first is `{image}` with `{text}`");
+        Some(Claim::new(Evidence::Annotations, why))
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        is_image(name) || ends_with(name, ".txt") || names::is_of_names(name) || ends_with(name, ".data")
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Masks, OpenOption::Classes, OpenOption::Split]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            let at_source = |e: Error| e.at_object(source.url());
+            let mut pairs = pairs(&objects, true);
+            if pairs.is_empty() {
+                return Err(nothing_to_read(source, &objects, "images with texts of YOLO")
+                    .hint("they are images/NAME.jpg, each with labels/NAME.txt; or both in one folder"));
+            }
+            match options.split.as_deref() {
+                Some(split) if list_of(&objects, split).is_some() => {
+                    let list = &objects[list_of(&objects, split).unwrap_or_default()];
+                    let bytes = list.extent(source).read().await?;
+                    keep_listed(&mut pairs, &objects, &String::from_utf8_lossy(&bytes))
+                        .map_err(|e| e.at_object(source.display_name(&list.name)))?;
+                }
+                split => {
+                    keep_split(&mut pairs, |(image, _)| key(&objects[*image].name), split).map_err(at_source)?;
+                }
+            }
+            let names = names::read(source, &objects).await?;
+            let texts = pairs.iter().map(|(_, text)| read(source, text.map(|text| &objects[text])).boxed());
+            let texts: Vec<Option<Vec<Line>>> =
+                stream::iter(texts.collect::<Vec<_>>()).buffered(TEXTS_AT_A_TIME).try_collect().await?;
+            let without = texts.iter().filter(|text| text.is_none()).count();
+            if without > 0 {
+                tracing::warn!(
+                    without,
+                    of = texts.len(),
+                    "images without a text of YOLO count as images without boxes"
+                );
+            }
+            let named = |record: usize| source.display_name(&objects[pairs[record].1.unwrap_or(pairs[record].0)].name);
+            let (marked, classes) = marked(&texts, names, options, named)?;
+            let images: Vec<&Object> = pairs.iter().map(|(image, _)| &objects[*image]).collect();
+            images.iter().try_for_each(|image| source.check_name(&image.name))?;
+            let ids = (0..images.len() as i64).collect();
+            let files = Files::of(source.clone(), &images);
+            let sizes = vec![[0, 0]; images.len()];
+            Ok(Arc::new(DetectionDataset::new("yolo", files, ids, sizes, marked, classes)) as Arc<dyn Dataset>)
+        }
+        .boxed()
+    }
+}
+
+/// The list of a split's images, `train.txt`, unless it is what is in an image.
+fn list_of(objects: &[Object], split: &str) -> Option<usize> {
+    let is_list = |object: &Object| {
+        let name = base(&object.name);
+        name.strip_suffix(".txt") == Some(split) && of_folders(parent(&object.name)).0 != Some(Role::Marks)
+    };
+    objects.iter().position(is_list)
+}
+
+/// Keeps the images that a list names, from whatever folder it was written for.
+fn keep_listed(pairs: &mut Vec<Pair>, objects: &[Object], list: &str) -> Result<()> {
+    let places: HashMap<&str, usize> = pairs.iter().map(|(image, _)| (objects[*image].name.as_str(), *image)).collect();
+    let mut listed = std::collections::HashSet::new();
+    for (number, line) in (1..).zip(list.lines().map(str::trim)).filter(|(_, line)| !line.is_empty()) {
+        let ends = std::iter::once(line).chain(line.match_indices('/').map(|(at, _)| &line[at + 1..]));
+        let Some(image) = ends.clone().find_map(|end| places.get(end)) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("line {number} lists `{line}`, which is not there"))
+                .hint("name images as they lie below the dataset"));
+        };
+        listed.insert(*image);
+    }
+    pairs.retain(|(image, _)| listed.contains(image));
+    Ok(())
+}
+
+/// The lines of a text; `None` without one.
+async fn read(source: &Source, object: Option<&Object>) -> Result<Option<Vec<Line>>> {
+    let Some(object) = object.filter(|object| object.size > 0) else { return Ok(object.map(|_| Vec::new())) };
+    let bytes = object.extent(source).read().await?;
+    Ok(Some(text::parse(&bytes)))
+}
+
+/// All things, and the names of their classes: those given, else the file's, else numbers.
+fn marked(
+    texts: &[Option<Vec<Line>>],
+    names: Names,
+    options: &OpenOptions,
+    named: impl Fn(usize) -> String,
+) -> Result<(Marked, Arc<[String]>)> {
+    let lines =
+        || texts.iter().enumerate().flat_map(|(record, lines)| lines.iter().flatten().map(move |l| (record, l)));
+    // One good line, and the rest is damage; none, and it is something else.
+    if let Some((record, Line { wrong: Some(wrong), .. })) = lines().next()
+        && lines().all(|(_, line)| line.wrong.is_some())
+    {
+        return Err(Error::corrupt(format!("no text is one of YOLO: {wrong}"))
+            .at_object(named(record))
+            .hint(format!("texts of other kinds are not read; for the images alone set {}", FORMAT.to("folder"))));
+    }
+    let own: Vec<String> = match names.classes {
+        Some(names) => names,
+        None => {
+            let most = lines().map(|(_, line)| line.class).max().map_or(0, |most| most as usize + 1);
+            tracing::warn!(
+                classes = most,
+                "no file names the classes of YOLO's texts: they are called by their numbers"
+            );
+            (0..most).map(|class| class.to_string()).collect()
+        }
+    };
+    let classes: Arc<[String]> = options.classes.clone().unwrap_or_else(|| own.clone().into());
+    let index = index_of(&classes)?;
+    let mut outlines = options.masks.then(Outlines::default);
+    let (mut things, mut bad) = (Vec::new(), HashMap::new());
+    let mut id = (0, 0);
+    for (record, line) in lines() {
+        id = if id.0 == record { (record, id.1 + 1) } else { (record, 0) };
+        let mut broken = |what: String| _ = bad.entry(record).or_insert(format!("line {}: {what}", line.number));
+        if let Some(wrong) = &line.wrong {
+            broken(wrong.clone());
+            continue;
+        }
+        let Some(name) = own.get(line.class as usize) else {
+            broken(format!("class {} is not among the {} that are named", line.class, own.len()));
+            continue;
+        };
+        let Some(label) = index.get(name.as_str()).and_then(|label| u32::try_from(*label).ok()) else {
+            let what = format!("class `{name}` is not among the {} given classes", classes.len());
+            return Err(Error::config(what)
+                .at_object(named(record))
+                .hint("open it with the classes that it has, or leave the file out"));
+        };
+        let outline = match (&mut outlines, line.polygon(names.keypoints)) {
+            (Some(outlines), Some(polygon)) => outlines.polygons(polygon, &[polygon.len()]),
+            _ => Outline::None,
+        };
+        match corners(line.corners(names.keypoints)) {
+            Ok(corners) => things.push(Thing { record, corners, label, id: id.1, crowd: false, outline }),
+            Err(wrong) => broken(wrong),
+        }
+    }
+    drop(index);
+    if outlines.as_ref().is_some_and(Outlines::is_empty) && !things.is_empty() {
+        return Err(Error::config("masks are asked for, and no text has an outline")
+            .hint(format!("leave {MASKS} out: the texts say boxes alone")));
+    }
+    Ok((Marked::of("object", Units::Fractions, texts.len(), things, outlines, bad), classes))
+}

@@ -1,0 +1,115 @@
+//! The names of YOLO's classes: `data.yaml`, or a name in each line of `obj.names`, `classes.txt`, `_darknet.labels`.
+
+use infeed_core::error::{Error, Result};
+use infeed_store::{Object, Source};
+use yaml_rust2::{Yaml, YamlLoader};
+
+use crate::names::{base, ends_with, parent};
+
+/// More would be no list of classes.
+const MOST: i64 = 1 << 20;
+
+/// What a dataset says of its labels.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Names {
+    pub(super) classes: Option<Vec<String>>,
+    /// Behind its box, a thing has key points rather than corners of an outline.
+    pub(super) keypoints: bool,
+}
+
+/// Whether an object of this name has the names of classes.
+pub(super) fn is_of_names(name: &str) -> bool {
+    let base = base(name);
+    is_yaml(name)
+        || ends_with(base, ".names")
+        || matches!(base, "classes.txt" | "_darknet.labels" | "predefined_classes.txt")
+}
+
+fn is_yaml(name: &str) -> bool {
+    matches!(base(name), "data.yaml" | "data.yml" | "dataset.yaml" | "dataset.yml")
+}
+
+/// The names that a file beside the images has: one high up before those deeper down.
+pub(super) async fn read(source: &Source, objects: &[Object]) -> Result<Names> {
+    let mut files: Vec<&Object> = objects.iter().filter(|object| is_of_names(&object.name)).collect();
+    files.sort_by_key(|object| (parent(&object.name).split('/').count(), !is_yaml(&object.name)));
+    for object in files {
+        let bytes = object.extent(source).read().await?;
+        let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes)).into_owned();
+        let found = if is_yaml(&object.name) { of_yaml(&text) } else { Ok(of_lines(&text)) };
+        let found = found.map_err(|e| e.at_object(source.display_name(&object.name)))?;
+        if found.classes.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(Names::default())
+}
+
+fn of_lines(text: &str) -> Names {
+    let names: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    Names { classes: (!names.is_empty()).then_some(names), keypoints: false }
+}
+
+/// `names` as a list, or as a map of numbers to names.
+fn of_yaml(text: &str) -> Result<Names> {
+    let read = YamlLoader::load_from_str(text).map_err(|e| Error::corrupt("the file is not YAML").with_source(e))?;
+    let Some(root) = read.first() else { return Ok(Names::default()) };
+    let word = |value: &Yaml| match value {
+        Yaml::String(text) | Yaml::Real(text) => Some(text.clone()),
+        Yaml::Integer(number) => Some(number.to_string()),
+        // A class may be called `no` or `true`.
+        Yaml::Boolean(is) => Some(is.to_string()),
+        _ => None,
+    };
+    let wrong = || {
+        Error::corrupt("`names` are neither a list of names nor a map of numbers to names")
+            .hint("write them like names: [cat, dog], or names: {0: cat, 1: dog}")
+    };
+    let classes = match &root["names"] {
+        Yaml::BadValue | Yaml::Null => None,
+        Yaml::Array(names) => Some(names.iter().map(word).collect::<Option<Vec<_>>>().ok_or_else(wrong)?),
+        Yaml::Hash(names) => {
+            let most = names.keys().map(|key| key.as_i64().unwrap_or(-1)).max().unwrap_or(-1);
+            if names.keys().any(|key| !key.as_i64().is_some_and(|key| (0..MOST).contains(&key))) {
+                return Err(wrong());
+            }
+            // Numbers without a name are called by themselves.
+            let mut all: Vec<String> = (0..=most).map(|class| class.to_string()).collect();
+            for (key, name) in names {
+                let place = key.as_i64().and_then(|key| all.get_mut(key as usize)).ok_or_else(wrong)?;
+                *place = word(name).ok_or_else(wrong)?;
+            }
+            Some(all)
+        }
+        _ => return Err(wrong()),
+    };
+    Ok(Names { classes, keypoints: !root["kpt_shape"].is_badvalue() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_lists_maps_and_lines() {
+        let names = |text: &str| of_yaml(text).unwrap().classes;
+        let want = Some(vec!["cat".to_owned(), "dog".to_owned()]);
+        for text in [
+            "names: [cat, dog]\nnc: 2\n",
+            "train: ../train/images\nnames:\n- cat\n- 'dog'\n",
+            "path: x # a comment\nnames:\n  0: cat\n  1: dog\n",
+            "names: {1: dog, 0: cat}",
+        ] {
+            assert_eq!(names(text), want, "{text}");
+        }
+        assert_eq!(of_lines("cat\r\n\ndog\r\n").classes, want);
+        assert_eq!(names("nc: 2"), None);
+        assert_eq!(names("names: [1, true, 2.5]").unwrap(), ["1", "true", "2.5"]);
+        assert!(of_yaml("names: [cat]\nkpt_shape: [17, 3]").unwrap().keypoints);
+        assert_eq!(of_yaml("").unwrap(), Names::default());
+        for text in ["names: cat", "names: {a: cat}", "names: {99999999999: cat}", "names: [[cat]]", "names: {-1: x}"] {
+            assert!(of_yaml(text).unwrap_err().to_string().contains("`names` are neither"), "{text}");
+        }
+        assert!(of_yaml("{").unwrap_err().to_string().contains("not YAML"));
+    }
+}

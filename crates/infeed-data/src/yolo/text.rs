@@ -1,0 +1,117 @@
+//! The lines of one text of YOLO.
+
+/// A thing in the image: its class, and numbers that are parts of the width and the height.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Line {
+    /// In the file, from 1 on.
+    pub(super) number: usize,
+    pub(super) class: u32,
+    numbers: Vec<f64>,
+    pub(super) wrong: Option<String>,
+}
+
+/// All lines that are not empty, good or not.
+pub(super) fn parse(bytes: &[u8]) -> Vec<Line> {
+    let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let parsed = |(line, number)| match Line::parse(line) {
+        Ok(line) => Line { number, ..line },
+        Err(wrong) => Line { number, wrong: Some(wrong), ..Line::default() },
+    };
+    lines.map(parsed).collect()
+}
+
+impl Line {
+    fn parse(line: &str) -> Result<Self, String> {
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        // Some tools write `0.0`.
+        let whole = |number: &f64| number.fract() == 0.0 && (0.0..f64::from(u32::MAX)).contains(number);
+        let class = first.parse::<f64>().ok().filter(whole);
+        let class = class.ok_or_else(|| format!("`{first}` is no number of a class"))? as u32;
+        let number = |word: &str| {
+            let number = word.parse::<f64>().ok().filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("`{word}` is no number"))
+        };
+        let numbers = words.map(number).collect::<Result<Vec<f64>, _>>()?;
+        if numbers.len() != 4 && (numbers.len() < 6 || numbers.len() % 2 > 0) {
+            let count = numbers.len();
+            return Err(format!(
+                "{count} numbers behind the class: a box has 4 (centre x and y, width, height), an outline 6 or more, two a corner"
+            ));
+        }
+        // A box may go over the edge by a little; pixels go far beyond.
+        if let Some(far) = numbers.iter().find(|number| !(-1.0..=2.0).contains(*number)) {
+            return Err(format!("{far} is no part of the width or height of the image, from 0 to 1"));
+        }
+        Ok(Self { class, numbers, ..Self::default() })
+    }
+
+    /// The outline, where it is one: x and y in turn. With key points the first four numbers are a box.
+    pub(super) fn polygon(&self, keypoints: bool) -> Option<&[f64]> {
+        (self.numbers.len() > 4 && !keypoints).then_some(&self.numbers)
+    }
+
+    /// Left, top, right, bottom.
+    pub(super) fn corners(&self, keypoints: bool) -> [f64; 4] {
+        match (self.polygon(keypoints), &self.numbers[..]) {
+            (Some(polygon), _) => {
+                let side = |at: usize| polygon.iter().copied().skip(at).step_by(2);
+                let least = |at| side(at).fold(f64::INFINITY, f64::min);
+                let most = |at| side(at).fold(f64::NEG_INFINITY, f64::max);
+                [least(0), least(1), most(0), most(1)]
+            }
+            (None, [x, y, width, height, ..]) => [x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0],
+            (None, _) => [f64::NAN; 4],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_boxes_and_outlines() {
+        let lines = parse(b"\xef\xbb\xbf3 0.5 0.5 0.2 0.4\r\n\n1.0 0 0 1 0 0.5 1\n");
+        assert_eq!((lines[0].class, lines[0].number, lines[1].class, lines[1].number), (3, 1, 1, 3));
+        let [left, top, right, bottom] = lines[0].corners(false);
+        assert!((left - 0.4).abs() < 1e-9 && (top - 0.3).abs() < 1e-9);
+        assert!((right - 0.6).abs() < 1e-9 && (bottom - 0.7).abs() < 1e-9);
+        assert_eq!(lines[1].corners(false), [0.0, 0.0, 1.0, 1.0]);
+        assert_eq!((lines[0].polygon(false), lines[1].polygon(true)), (None, None));
+    }
+
+    #[test]
+    fn what_is_no_line_is_told_by_its_number() {
+        for (line, says) in [
+            ("a cat on a mat", "`a` is no number of a class"),
+            ("0 0.5 0.5 0.2", "3 numbers"),
+            ("0 0.5 0.5 0.2 0.2 0.9", "5 numbers"),
+            ("0 100 200 30 40", "100 is no part"),
+            ("-1 0.5 0.5 0.2 0.2", "`-1` is no number of a class"),
+            ("0.5 0.5 0.5 0.2 0.2", "`0.5` is no number of a class"),
+            ("0 x 0.5 0.2 0.2", "`x` is no number"),
+            ("0 nan 0.5 0.2 0.2", "`nan` is no number"),
+        ] {
+            let lines = parse(format!("\n{line}").as_bytes());
+            let wrong = lines[0].wrong.as_deref().unwrap_or_default();
+            assert!(wrong.contains(says) && lines[0].number == 2, "{line}: {wrong}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_lines() {
+        let mut draws = infeed_core::random::SampleRng::new(5, 6, 9).op(0);
+        for _ in 0..5_000 {
+            let mut bytes = b"0 0.5 0.5 0.2 0.4\n1 0 0 1 0 0.5 1\n".to_vec();
+            for _ in 0..1 + draws.below(4) {
+                let at = draws.below(bytes.len() as u64) as usize;
+                bytes[at] = if draws.chance(0.5) { b" \n0.e-9x"[draws.below(8) as usize] } else { draws.bits() as u8 };
+            }
+            for line in parse(&bytes).iter().filter(|line| line.wrong.is_none()) {
+                assert!(line.corners(false).iter().chain(&line.corners(true)).all(|corner| corner.is_finite()));
+            }
+        }
+    }
+}
