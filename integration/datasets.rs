@@ -140,6 +140,37 @@ fn labels_come_from_a_file_inside_or_beside() {
 }
 
 #[test]
+fn a_table_of_some_images_gives_those_alone_when_asked() {
+    let dir = folder(&["x/0.png", "x/1.png", "x/2.png", "x/3.png"]);
+    write(dir.path(), "train.txt", b"2.png 7\n0.png 5\n");
+    let says = ["2 of 4 images have no label, the first is `x/1.png`", "or set labels_only(true)", "train.txt"];
+    fails(at(&dir).labels("train.txt"), ErrorKind::NotFound, &says);
+    let some = sound(at(&dir).labels("train.txt").labels_only(true));
+    assert_eq!(told(&*some), [("x/0.png".to_owned(), vec![5]), ("x/2.png".to_owned(), vec![7])]);
+    let named = sound(at(&dir).labels("train.txt").labels_only(true).records(listing(&dir, "x/2.png")));
+    assert_eq!(labels(&*named), [7]);
+    assert_ne!(some.fingerprint(), sound(at(&dir)).fingerprint());
+    // Where each record has several files.
+    let wells = folder(&["a_1.png", "a_2.png", "b_1.png", "b_2.png"]);
+    write(wells.path(), "l.csv", b"well,dose,plate\nb,3,x\n");
+    let open = || at(&wells).labels("l.csv").label_column("dose").channels("{name}_{channel}.png");
+    fails(open(), ErrorKind::NotFound, &["1 of 2 images have no label"]);
+    assert_eq!(told(&*sound(open().labels_only(true))), [("b_1.png".to_owned(), vec![3])]);
+    // A table beside the images; and none.
+    fails(at(&dir).labels_only(true), ErrorKind::Config, &["labels_only is about a file of labels, and there is none"]);
+    fails(at(&dir).label_column("dose"), ErrorKind::Config, &["label_column is about a file of labels"]);
+    write(dir.path(), "metadata.csv", b"file_name,text\nx/3.png,three\n");
+    fails(at(&dir), ErrorKind::NotFound, &["3 of 4 images have no row", "labels_only(true)"]);
+    assert_eq!(told(&*sound(at(&dir).labels_only(true))), [("x/3.png".to_owned(), vec![0])]);
+}
+
+/// A file with these words, beside a dataset.
+fn listing(dir: &TempDir, words: &str) -> String {
+    write(dir.path(), "listing.txt", words.as_bytes());
+    dir.path().join("listing.txt").display().to_string()
+}
+
+#[test]
 fn classes_carry_from_train_to_val() {
     let train = opened(at(&folder(&["cat/1.jpg", "dog/1.jpg", "eel/1.jpg"]))).unwrap();
     let classes = train.schema().classes.clone().unwrap();
@@ -272,7 +303,8 @@ fn missing_labels_and_unknown_classes_are_named() {
     let says = ["class `dog` of `zzz.jpg` is not among the 1 given", "l.csv"];
     fails(at(&dir).labels("l.csv").classes(given), ErrorKind::Config, &says);
     fails(at(&dir).labels("gone.csv"), ErrorKind::NotFound, &["gone.csv"]);
-    fails(at(&dir).labels("a.jpg"), ErrorKind::Config, &[".csv", "a.jpg"]);
+    write(dir.path(), "d.jpg", b"\xff\xd8\xff\xe0");
+    fails(at(&dir).labels("d.jpg"), ErrorKind::Corrupt, &["UTF-8", "CSV", "d.jpg"]);
     let mixed = folder(&["cat/1.jpg", "stray.jpg"]);
     fails(at(&mixed), ErrorKind::Config, &["`stray.jpg`", "both in class folders and beside them"]);
 }
@@ -374,6 +406,8 @@ fn a_synthetic_url_opens_and_takes_no_options() {
 fn told_one(open: Open, option: OpenOption) -> Open {
     match option {
         OpenOption::Labels => open.labels("labels.csv"),
+        OpenOption::LabelsOnly => open.labels_only(true),
+        OpenOption::LabelColumn => open.label_column("class"),
         OpenOption::Annotations => open.annotations("marks.json"),
         OpenOption::Masks => open.masks(true),
         OpenOption::Classes => open.classes(["a".to_owned()]),

@@ -274,10 +274,16 @@ pub(crate) struct DatasetArgs {
     /// arrays, volumes, dicom, cifar10 or cifar100
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
-    /// Images: take labels from this CSV (file,label) or JSON ({"a.jpg": 3}): a file of the dataset, else a path or url.
-    /// Labels are numbers or class names
+    /// Images: take labels from this table of files and labels (CSV, TSV, text with blanks between them, JSON, JSON lines): a
+    /// file of the dataset, else a path or url. Labels are numbers or class names
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub labels: Option<String>,
+    /// Take only the images that the table of labels lists [default: an image without a label is an error]
+    #[arg(long)]
+    pub labels_only: bool,
+    /// The column of the labels, of a table that has several
+    #[arg(long, value_name = "NAME")]
+    pub label_column: Option<String>,
     /// Take boxes of the images from COCO's JSON: a file of the dataset, else a path or url
     #[arg(long, value_name = "FILE")]
     pub annotations: Option<String>,
@@ -370,10 +376,13 @@ impl DatasetArgs {
         if let Some(labels) = &self.labels {
             open = open.labels(labels);
         }
+        if let Some(column) = &self.label_column {
+            open = open.label_column(column);
+        }
         if let Some(annotations) = &self.annotations {
             open = open.annotations(annotations);
         }
-        open = open.masks(self.masks).allow_incomplete(self.allow_incomplete);
+        open = open.masks(self.masks).allow_incomplete(self.allow_incomplete).labels_only(self.labels_only);
         if let Some(split) = self.split() {
             open = open.split(split);
         }
@@ -415,9 +424,12 @@ impl DatasetArgs {
     pub(crate) fn given(&self) -> Option<&'static str> {
         let Self { format, annotations, masks, channels, pattern, fields, columns, samples_per_patient, .. } = self;
         let Self { labels, split, patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
+        let Self { labels_only, label_column, .. } = self;
         let given = [
             (format.is_some(), "--format"),
             (labels.is_some(), "--labels"),
+            (*labels_only, "--labels-only"),
+            (label_column.is_some(), "--label-column"),
             (annotations.is_some(), "--annotations"),
             (split.is_some(), "--split"),
             (*masks, "--masks"),

@@ -70,10 +70,12 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``format``: its name where it is not recognised: ``folder``, ``cifar10``, ``tar``, ``mds``, ``tfrecord``,
       ``parquet``, ``zarr``, ``hdf5``, ``coco``, …
     - ``split``: the part of a dataset that has several: ``train``.
-    - ``labels``: a file of labels, inside the dataset or beside it.
+    - ``labels``: a table of files and labels, inside the dataset or beside it: CSV, TSV, text with blanks between them,
+      JSON, JSON lines.
     - ``classes``: names of classes in the order of their indices, as another dataset's ``classes``.
     - ``columns``: the columns of tables that are needed.
-    - ``options``: ``annotations`` (a COCO file), ``masks`` (bool), ``channels``, ``pattern``, ``samples_per_patient``,
+    - ``options``: ``labels_only`` (bool: only the images that the table of labels lists), ``label_column`` (that of the
+      labels, of a table with several), ``annotations`` (a COCO file), ``masks`` (bool), ``channels``, ``pattern``, ``samples_per_patient``,
       ``fields`` (a dict from names to lists of files), ``manifests`` (a folder where listings
       are kept, of local folders too), ``patience`` (seconds a store may take),
       ``listing`` (a file that all ranks reach: rank 0 lists and writes it, the others read it; ``rank`` where neither

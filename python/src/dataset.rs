@@ -45,6 +45,8 @@ struct Options {
     format: Option<String>,
     split: Option<String>,
     labels: Option<String>,
+    labels_only: bool,
+    label_column: Option<String>,
     classes: Option<Vec<String>>,
     columns: Option<Vec<String>>,
     annotations: Option<String>,
@@ -78,6 +80,8 @@ impl Options {
             allow_incomplete,
             filters,
             records,
+            labels_only,
+            label_column,
             ..
         } = self;
         if let Some(format) = format {
@@ -88,6 +92,9 @@ impl Options {
         }
         if let Some(labels) = labels {
             open = open.labels(labels);
+        }
+        if let Some(column) = label_column {
+            open = open.label_column(column);
         }
         if let Some(classes) = classes {
             open = open.classes(classes);
@@ -122,7 +129,7 @@ impl Options {
         if let Some(file) = records {
             open = open.records(file);
         }
-        open = open.allow_incomplete(allow_incomplete);
+        open = open.allow_incomplete(allow_incomplete).labels_only(labels_only);
         if let Some(dir) = manifests {
             open = open.manifests(dir);
         }

@@ -421,6 +421,7 @@ def test_arguments_that_errors_name_can_be_given(folder: str, tmp_path: Path, mo
     # Keys of the engine's config that are said otherwise here, and those whose value there is none by default.
     of_loader = of_loader - {"workers", "last_batch", "shard", "layout"} | {"mix", "views", "decoded_cache"}
     options: dict[str, Any] = {"masks": True, "allow_incomplete": True, "samples_per_patient": 1, "patience": 1.0}
+    options |= {"labels_only": True}
     options |= {"fields": {"image": ["x"]}, "columns": ["image"], "classes": ["a"]}
     given = 0
     for words in _native.settings():

@@ -178,6 +178,8 @@ settings! {
     FIELD: "field", "--field", "fields";
     FORMAT: "format(…)", "--format", "format=…";
     LABELS: "labels(…)", "--labels", "labels=…";
+    LABELS_ONLY: "labels_only(true)", "--labels-only", "labels_only=True";
+    LABEL_COLUMN: "label_column", "--label-column", "label_column";
     LISTING: "listing", "--listing", "listing";
     MASKS: "masks", "--masks", "masks";
     MASK_FILES: "mask_files", "--masks", "masks";

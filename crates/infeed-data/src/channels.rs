@@ -167,6 +167,12 @@ impl Groups {
         Ok(Self { names: found.into_keys().collect(), per, channels: per, order })
     }
 
+    /// Leaves out all records but these, which ascend.
+    pub(crate) fn keep(&mut self, kept: &[usize]) {
+        self.order = kept.iter().flat_map(|i| &self.order[i * self.per..][..self.per]).copied().collect();
+        self.names = kept.iter().map(|i| std::mem::take(&mut self.names[*i])).collect();
+    }
+
     /// Adds a mask to each record: `masks` are indices, and the stems of their records. `files` are all names.
     fn with_masks(self, masks: &[(u32, String)], files: &[&str]) -> Result<Self> {
         let mut of: HashMap<&str, u32> = HashMap::with_capacity(masks.len());

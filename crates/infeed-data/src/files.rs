@@ -81,6 +81,23 @@ impl Files {
         files
     }
 
+    /// Leaves out all but these, which ascend.
+    pub(crate) fn keep(&mut self, kept: &[usize]) {
+        let tags: Vec<Option<String>> = kept.iter().map(|i| self.tags.get(*i)).collect();
+        let mut files = Self {
+            source: self.source.clone(),
+            text: String::new(),
+            ends: Vec::with_capacity(kept.len()),
+            sizes: kept.iter().map(|i| self.sizes[*i]).collect(),
+            tags: Tags::new(tags.iter().map(Option::as_deref)),
+        };
+        for i in kept {
+            files.text.push_str(self.name(*i));
+            files.ends.push(files.text.len() as u64);
+        }
+        *self = files;
+    }
+
     pub(crate) fn tighten(&mut self) {
         self.text.shrink_to_fit();
         self.ends.shrink_to_fit();

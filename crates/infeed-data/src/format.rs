@@ -6,8 +6,8 @@ use futures::future::BoxFuture;
 use infeed_core::error::{
     Error, Result,
     setting::{
-        ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABELS, MASK_FILES, MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT,
-        Setting,
+        ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABEL_COLUMN, LABELS, LABELS_ONLY, MASK_FILES, MASKS, PATTERN,
+        SAMPLES_PER_PATIENT, SPLIT, Setting,
     },
 };
 use infeed_store::{Object, Source};
@@ -161,8 +161,12 @@ pub struct Recognised {
 pub struct OpenOptions {
     /// Name of the format, when names do not tell.
     pub format: Option<String>,
-    /// Object of the source, or path or url, of a CSV or JSON file with labels.
+    /// Object of the source, or path or url, of a file with labels.
     pub labels: Option<String>,
+    /// Whether records are only the images that the file with labels lists.
+    pub labels_only: bool,
+    /// The column of the labels, of a file that has several.
+    pub label_column: Option<String>,
     /// Object of the source, or path or url, of a JSON file that says what is marked in the images.
     pub annotations: Option<String>,
     /// Whether outlines are read, beside boxes.
@@ -207,6 +211,10 @@ pub struct OpenOptions {
 pub enum OpenOption {
     /// [`OpenOptions::labels`]
     Labels,
+    /// [`OpenOptions::labels_only`]
+    LabelsOnly,
+    /// [`OpenOptions::label_column`]
+    LabelColumn,
     /// [`OpenOptions::annotations`]
     Annotations,
     /// [`OpenOptions::masks`]
@@ -231,8 +239,10 @@ pub enum OpenOption {
 
 impl OpenOption {
     /// Every option.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Labels,
+        Self::LabelsOnly,
+        Self::LabelColumn,
         Self::Annotations,
         Self::Masks,
         Self::MaskFiles,
@@ -250,6 +260,8 @@ impl OpenOption {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Labels => "labels",
+            Self::LabelsOnly => "labels_only",
+            Self::LabelColumn => "label_column",
             Self::Annotations => "annotations",
             Self::Masks => "masks",
             Self::MaskFiles => "mask_files",
@@ -266,6 +278,8 @@ impl OpenOption {
     const fn setting(self) -> Setting {
         match self {
             Self::Labels => LABELS,
+            Self::LabelsOnly => LABELS_ONLY,
+            Self::LabelColumn => LABEL_COLUMN,
             Self::Annotations => ANNOTATIONS,
             Self::Masks => MASKS,
             Self::MaskFiles => MASK_FILES,
@@ -285,6 +299,8 @@ impl OpenOption {
             Self::Labels => {
                 "leave it out: shards and CIFAR hold their labels themselves; a list of labels is for images"
             }
+            Self::LabelsOnly => "leave it out: it takes the images that a file with labels lists",
+            Self::LabelColumn => "leave it out: it chooses among the columns of a file with labels",
             Self::Annotations => {
                 "leave it out, and the format too: COCO's JSON says what is marked in images that are files of their own"
             }
@@ -315,6 +331,8 @@ impl OpenOptions {
             manifests: _,
             allow_incomplete: _,
             labels,
+            labels_only,
+            label_column,
             annotations,
             masks,
             mask_files,
@@ -328,6 +346,8 @@ impl OpenOptions {
         } = self;
         let given = [
             (OpenOption::Labels, labels.is_some()),
+            (OpenOption::LabelsOnly, *labels_only),
+            (OpenOption::LabelColumn, label_column.is_some()),
             (OpenOption::Annotations, annotations.is_some()),
             (OpenOption::Masks, *masks),
             (OpenOption::MaskFiles, mask_files.is_some()),
@@ -371,6 +391,8 @@ mod tests {
             OpenOptions { format: Some("x".into()), manifests: Some("x".into()), ..OpenOptions::default() };
         match option {
             OpenOption::Labels => options.labels = Some("x".into()),
+            OpenOption::LabelsOnly => options.labels_only = true,
+            OpenOption::LabelColumn => options.label_column = Some("x".into()),
             OpenOption::Annotations => options.annotations = Some("x".into()),
             OpenOption::Masks => options.masks = true,
             OpenOption::MaskFiles => options.mask_files = Some("x".into()),

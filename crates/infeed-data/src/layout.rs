@@ -421,6 +421,13 @@ pub(crate) fn no_classes<'a>(tops: &BTreeSet<&'a str>) -> Option<Vec<&'a str>> {
     (tops.len() > 1 && !tops.iter().any(|top| ordinary(&top))).then(|| tops.iter().copied().collect())
 }
 
+/// Whether the folders that images are in may be their classes.
+pub(crate) fn are_classes(names: &[&str]) -> bool {
+    let around = wrapper(names).len();
+    let tops: BTreeSet<&str> = names.iter().filter_map(|name| Some(name[around..].split_once('/')?.0)).collect();
+    !tops.is_empty() && no_classes(&tops).is_none() && !tops.iter().all(|top| is_split(top))
+}
+
 /// What systems leave in folders beside the files that somebody put there.
 pub(crate) fn is_left_by_system(name: &str) -> bool {
     // Few names have one of these letters where it matters: a million are asked.

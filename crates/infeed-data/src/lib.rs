@@ -22,7 +22,7 @@
 //! Imports run one way, from what a record is to its formats; what opens a dataset is told which there are ([`Opener`]):
 //!
 //! ```text
-//! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels marked table ◀─ folder coco voc …
+//! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels label_table marked table ◀─ folder coco voc …
 //!                                        ▲                  ▲
 //!                                        └─ subset concat   └─ open ─▶ filter ─▶ look
 //! ```
@@ -37,7 +37,6 @@ pub mod arrays;
 #[doc(hidden)]
 pub mod channels;
 mod cifar;
-mod classes;
 mod coco;
 mod concat;
 mod contract;
@@ -50,6 +49,7 @@ mod folder;
 pub mod format;
 #[doc(hidden)]
 pub mod instances;
+mod label_table;
 mod labels;
 mod layout;
 mod look;

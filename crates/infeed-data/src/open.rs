@@ -109,14 +109,34 @@ impl Open {
         self
     }
 
-    /// Takes labels from a CSV or JSON file: an object of the dataset, else a path or url.
+    /// Takes labels from a file: an object of the dataset, else a path or url.
     ///
-    /// CSV: two columns, file and label; with a header, the columns called `file`, `filename`, `image`, `path`, `name`
-    /// or `id` and `label`, `class`, `category` or `target`. JSON: `{"a.jpg": 3, …}` or
-    /// `[{"file": "a.jpg", "label": 3}, …]`. Files are named relative to the dataset, with or without extension. Labels
-    /// are integers, or class names: then [`classes`](Self::classes), else the sorted names, give the indices.
+    /// It is a text with a line for each image, its cells separated by commas, tabs, semicolons or blanks, with or without a
+    /// header; JSON (`{"a.jpg": 3, …}`, `[["a.jpg", 3], …]`, `[{"file": "a.jpg", "label": 3}, …]`, or one of the last two
+    /// below a key); or JSON lines. What is in it tells which. The column of the files is the one that names images of the
+    /// dataset; that of the labels the only other, or the one that is called `label`, `class`, `category` or `target`, or
+    /// [`label_column`](Self::label_column). A column of 0 and 1 for each class counts these columns.
+    ///
+    /// Files are named relative to the dataset, with or without extension. When the table names none so, the ends of names
+    /// count: `1.jpg` for `images/1.jpg`, `/elsewhere/train/1.jpg` for `1.jpg`. That, other extensions and lost zeros (`7` for
+    /// `007.png`) are warned of, and are an error where two images or two lines could be meant.
+    ///
+    /// Labels are integers, or class names: then [`classes`](Self::classes), else the sorted names, give the indices.
     pub fn labels(mut self, file: impl Into<String>) -> Self {
         self.options.labels = Some(file.into());
+        self
+    }
+
+    /// Takes only the images that the file of [`labels`](Self::labels) lists, or `metadata.csv` beside them: a table for
+    /// the training part of a folder. Default: an image without a label is an error.
+    pub fn labels_only(mut self, only: bool) -> Self {
+        self.options.labels_only = only;
+        self
+    }
+
+    /// Names the column of the labels, of a file of [`labels`](Self::labels) with several columns and a header.
+    pub fn label_column(mut self, name: impl Into<String>) -> Self {
+        self.options.label_column = Some(name.into());
         self
     }
 

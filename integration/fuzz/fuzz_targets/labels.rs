@@ -9,7 +9,8 @@ use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((kind, file)) = bytes.split_first() else { return };
-    let name = ["labels.csv", "labels.json", "metadata.csv", "metadata.jsonl"][usize::from(kind % 4)];
+    let names = ["labels.csv", "labels.json", "metadata.csv", "metadata.jsonl", "labels.txt", "labels.jsonl"];
+    let name = names[usize::from(*kind) % names.len()];
     if name.starts_with("metadata") {
         infeed_fuzz::read_all(&[("a.png", b"any"), ("b.png", b"any"), (name, file)]);
         return;

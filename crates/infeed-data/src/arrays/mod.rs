@@ -28,8 +28,8 @@ use smallvec::smallvec;
 use self::header::Array;
 use self::read::{Deflated, Found, in_order, npz, numbers, safetensors};
 use crate::{
-    classes::classes_of,
     format::{Format, OpenOption, OpenOptions},
+    labels::classes_of,
     names::{base, ends_with, is_image},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},

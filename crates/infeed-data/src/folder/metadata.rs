@@ -8,13 +8,13 @@ use std::{collections::HashMap, ops::Range};
 
 use bytes::Bytes;
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::LABELS},
+    error::{Error, Result},
     types::DType,
 };
 use serde_json::Value as Json;
 
 use super::super::{
-    labels::{LABEL, Table},
+    label_table::{LABEL, Names, Table, listed},
     record::Value,
     schema::{Field, FieldKind},
 };
@@ -189,36 +189,21 @@ impl Metadata {
         Some(Table::new(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at)))))
     }
 
-    /// The columns with a value for each of `names`. Those called as in `taken` are left out.
-    pub(super) fn columns<'a>(
+    /// The columns with a value for each image; with `only`, for those that are listed, which it says where not all are.
+    /// Columns called as in `taken` are left out.
+    pub(super) fn columns(
         self,
-        names: impl ExactSizeIterator<Item = &'a str>,
+        names: &Names<'_>,
+        only: bool,
         taken: &[&str],
-    ) -> Result<Vec<Column>> {
-        let mut of: HashMap<&str, &Vec<String>> = HashMap::with_capacity(self.rows.len());
-        for (file, cells) in &self.rows {
-            let file = file.trim_start_matches("./");
-            if of.insert(file, cells).is_some_and(|other| other != cells) {
-                return Err(Error::corrupt(format!("`{file}` has two different rows")));
-            }
-        }
-        let count = names.len();
-        let mut rows = Vec::with_capacity(count);
-        let (mut missing, mut first) = (0usize, "");
-        for name in names {
-            match of.get(name) {
-                Some(cells) => rows.push(*cells),
-                None => {
-                    first = if missing == 0 { name } else { first };
-                    missing += 1;
-                }
-            }
-        }
-        if missing > 0 {
-            let what = format!("{missing} of {count} images have no row, the first is `{first}`");
-            return Err(Error::new(ErrorKind::NotFound, what)
-                .hint(format!("add them, with names relative to the dataset{}", LABELS.or_set(""))));
-        }
+    ) -> Result<(Vec<Column>, Option<Vec<usize>>)> {
+        let written: Vec<&str> = self.rows.iter().map(|(file, _)| file.as_str()).collect();
+        let found = names.rows_of(&written, |a, b| match self.rows[a].1 == self.rows[b].1 {
+            true => Ok(()),
+            false => Err("two different rows".to_owned()),
+        })?;
+        let kept = listed(&found, &written, names, only, "row")?;
+        let rows: Vec<&Vec<String>> = found.rows.iter().flatten().map(|row| &self.rows[*row].1).collect();
         let column = |(at, (name, meant)): (usize, (&String, &Meant))| {
             if taken.contains(&name.as_str()) || name.is_empty() {
                 tracing::warn!(column = name, "a column of metadata that is called like another field is left out");
@@ -227,7 +212,7 @@ impl Metadata {
             let cells = rows.iter().map(|cells| cells[at].as_str());
             Some(Column { name: name.clone(), values: Values::of(*meant, cells) })
         };
-        Ok(self.columns.iter().zip(&self.meant).enumerate().filter_map(column).collect())
+        Ok((self.columns.iter().zip(&self.meant).enumerate().filter_map(column).collect(), kept))
     }
 }
 
@@ -296,7 +281,7 @@ mod tests {
 
     fn told(name: &str, text: &str) -> Vec<(String, FieldKind, String)> {
         let found = parse(name, text.as_bytes()).unwrap().unwrap();
-        let columns = found.columns(["a.png", "b.png"].into_iter(), &["image"]).unwrap();
+        let (columns, _) = found.columns(&Names::new(&["a.png", "b.png"], ""), false, &["image"]).unwrap();
         let tell = |column: &Column| {
             let Field { name, kind, .. } = column.field();
             (name, kind, format!("{:?} {:?}", column.value(0), column.value(1)))
@@ -346,10 +331,16 @@ mod tests {
         says("metadata.jsonl", "{\"file_name\": \"a\"}\n7", "line 2 is no JSON object");
         says("metadata.jsonl", "{", "line 1 is no JSON");
         let found = parse("metadata.csv", b"file_name,n\na.png,1\n").unwrap().unwrap();
-        let error = found.columns(["a.png", "b.png"].into_iter(), &[]).unwrap_err().to_string();
+        let error = found.columns(&Names::new(&["a.png", "b.png"], ""), false, &[]).unwrap_err().to_string();
         assert!(error.contains("1 of 2 images have no row, the first is `b.png`"), "{error}");
         let twice = parse("metadata.csv", b"file_name,n\na.png,1\na.png,2\n").unwrap().unwrap();
-        assert!(twice.columns(["a.png"].into_iter(), &[]).unwrap_err().to_string().contains("two different rows"));
+        assert!(
+            twice
+                .columns(&Names::new(&["a.png"], ""), false, &[])
+                .unwrap_err()
+                .to_string()
+                .contains("two different rows")
+        );
     }
 
     #[test]
@@ -369,7 +360,7 @@ mod tests {
             }
             if let Ok(Some(mut found)) = parse(name, &bytes) {
                 let _ = found.take_labels();
-                let _ = found.columns(["a.png", "b.png"].into_iter(), &[]);
+                let _ = found.columns(&Names::new(&["a.png", "b.png"], ""), false, &[]);
             }
         }
     }

@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, sync::Arc};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::CLASSES},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{CLASSES, LABEL_COLUMN, LABELS, LABELS_ONLY},
+    },
     fingerprint::Fingerprint,
     random::SampleRng,
 };
@@ -21,10 +24,10 @@ use self::{
 };
 use super::{
     channels::{self, Groups},
-    classes::classes_of,
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
-    labels,
+    label_table::{Labels, Names, Table},
+    labels::classes_of,
     layout::{self, Sides, keep_split},
     names::{base, is_image, is_unread_image, parent},
     objects::{inside, nothing_to_read, read_beside},
@@ -56,7 +59,15 @@ impl Format for Folder {
     }
 
     fn options(&self) -> &'static [OpenOption] {
-        &[OpenOption::Labels, OpenOption::Classes, OpenOption::Split, OpenOption::Channels, OpenOption::MaskFiles]
+        &[
+            OpenOption::Labels,
+            OpenOption::LabelsOnly,
+            OpenOption::LabelColumn,
+            OpenOption::Classes,
+            OpenOption::Split,
+            OpenOption::Channels,
+            OpenOption::MaskFiles,
+        ]
     }
 
     fn open<'a>(
@@ -66,12 +77,8 @@ impl Format for Folder {
         options: &'a OpenOptions,
     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
         async move {
-            let mut labels = match &options.labels {
-                Some(name) => {
-                    let (object, bytes) = read_beside(source, &objects, name).await?;
-                    let table = labels::parse(&object, &bytes).and_then(|t| t.resolve(options.classes.clone()));
-                    Some((table.map_err(|e| e.at_object(object.clone()))?, object))
-                }
+            let labels = match &options.labels {
+                Some(name) => Some(read_beside(source, &objects, name).await?),
                 None => None,
             };
             let mut metadata = match options.labels.is_none() && options.channels.is_none() {
@@ -111,40 +118,70 @@ impl Format for Folder {
             let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
             // Of images and masks it can't be said which of them a row is about.
             let mut metadata = metadata.filter(|_| groups.is_none());
-            if let Some((metadata, object)) = &mut metadata
-                && let Some(table) = metadata.take_labels()
-            {
-                let table = table.resolve(options.classes.clone()).map_err(|e| e.at_object(object.clone()))?;
-                labels = Some((table, object.clone()));
-            }
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
                 None => files.iter().collect(),
             };
-            let (labels, classes) = match labels {
-                Some((table, object)) => {
-                    let labels = table.labels_of(names.iter().copied()).map_err(|e| e.at_object(object))?;
-                    (Some(labels), table.classes)
+            let known = Names::new(&names, files.source.url());
+            let table = match (&labels, &mut metadata) {
+                (Some((object, bytes)), _) => {
+                    let table = Table::parse(object, bytes, &known, options.label_column.as_deref());
+                    Some((table.map_err(|e| e.at_object(object.clone()))?, object.clone()))
                 }
-                None if metadata.is_some() => (None, options.classes.clone()),
+                (None, Some((metadata, object))) => metadata.take_labels().map(|table| (table, object.clone())),
+                (None, None) => None,
+            };
+            let lacks_table = match &labels {
+                Some(_) => None,
+                None if options.label_column.is_some() => Some(LABEL_COLUMN),
+                None => (options.labels_only && metadata.is_none()).then_some(LABELS_ONLY),
+            };
+            if let Some(setting) = lacks_table {
+                let what = format!("{} is about a file of labels, and there is none", setting.word());
+                return Err(Error::config(what)
+                    .at_object(files.source.url())
+                    .hint(format!("set {LABELS}, or leave it out")));
+            }
+            let (mut labels, mut kept) = (None, None);
+            if let Some((table, object)) = table {
+                let found = table.labels_of(&known, options.classes.clone(), options.labels_only);
+                let Labels { of, classes, kept: listed } = found.map_err(|e| e.at_object(object))?;
+                (labels, kept) = (Some((Some(of), classes)), listed);
+            }
+            let has_metadata = metadata.is_some();
+            let metadata = match metadata {
+                Some((metadata, object)) => {
+                    let found = metadata.columns(&known, options.labels_only, &["image", "label"]);
+                    let (columns, listed) = found.map_err(|e| e.at_object(object))?;
+                    kept = listed;
+                    columns
+                }
+                None => Vec::new(),
+            };
+            drop(known);
+            let (labels, classes) = match labels {
+                Some(labels) => labels,
+                // What a table says of images in folders of splits, they say themselves of none.
+                None if has_metadata && !layout::are_classes(&names) => (None, options.classes.clone()),
                 None => {
+                    let some: Option<Vec<&str>> = kept.as_ref().map(|kept| kept.iter().map(|i| names[*i]).collect());
                     let kinds = options.format.is_none() && groups.is_none();
-                    let classes = classes_of(&names, &files.source, options.classes.clone(), kinds)?;
+                    let (names, given) = (some.as_ref().unwrap_or(&names), options.classes.clone());
+                    let classes = classes_of(names, &files.source, given, kinds)?;
                     if let (Some(found), None) = (&classes.1, &options.classes) {
-                        no_class_is_lost(&files.source, &objects, layout::wrapper(&names), found)?;
+                        no_class_is_lost(&files.source, &objects, layout::wrapper(names), found)?;
                     }
                     classes
                 }
             };
             drop(objects);
-            let metadata = match metadata {
-                Some((metadata, object)) => {
-                    let columns = metadata.columns(names.iter().copied(), &["image", "label"]);
-                    columns.map_err(|e| e.at_object(object))?
-                }
-                None => Vec::new(),
-            };
             drop(names);
+            let mut groups = groups;
+            match (&kept, &mut groups) {
+                (Some(kept), Some(groups)) => groups.keep(kept),
+                (Some(kept), None) => files.keep(kept),
+                (None, _) => {}
+            }
             files.tighten();
             let groups = groups.map(|Groups { per, channels, order, .. }| Several { per, channels, order });
             let fields = image_fields(&files, groups.as_ref()).await?;

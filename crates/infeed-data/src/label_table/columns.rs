@@ -1,0 +1,281 @@
+//! Which column names the files, which holds the labels, and whether the first row names them.
+
+use infeed_core::error::{Error, Result, setting::LABEL_COLUMN};
+
+use super::{
+    names::{Names, WAYS, is_image_like},
+    rows::{Entry, Head, Rows, is_number, no_table},
+};
+
+const FILE: [&str; 14] = [
+    "file",
+    "filename",
+    "file_name",
+    "filepath",
+    "file_path",
+    "image",
+    "image_id",
+    "image_name",
+    "image_path",
+    "img",
+    "path",
+    "name",
+    "id",
+    "id_code",
+];
+/// What columns of labels are called.
+pub(crate) const LABEL: [&str; 6] = ["label", "labels", "class", "class_name", "category", "target"];
+
+/// Rows that are looked at to tell columns apart.
+const LOOKED_AT: usize = 2000;
+
+fn is_word(words: &[&str], name: &str) -> bool {
+    words.iter().any(|word| word.eq_ignore_ascii_case(name.trim()))
+}
+
+/// Files with labels, and classes in an order of their own if they have one.
+type Understood = (Vec<Entry>, Option<Vec<String>>);
+
+/// Files and labels of a table whose columns may be any.
+pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>) -> Result<Understood> {
+    let Some(widest) = (0..all.rows.len()).map(|row| all.filled(row)).max() else {
+        return Ok(Understood::default());
+    };
+    if all.head == Head::Unknown {
+        let width = all.rows[0].len();
+        if let Some(row) = (1..all.rows.len()).find(|row| all.filled(*row) > width.max(2)) {
+            let what = format!("{} has {} columns, the first line {width}", all.place(row), all.filled(row));
+            return Err(no_table(what).hint("put quotes around names with separators in them"));
+        }
+    }
+    let first_row: Option<Vec<String>> = match &all.head {
+        Head::Names(names) => Some(names.clone()),
+        Head::None => None,
+        Head::Unknown => Some(all.rows[0].iter().map(str::to_owned).collect()),
+    };
+    if widest < 2 && !matches!(&all.head, Head::Names(names) if names.len() > 1) {
+        return Err(too_few(&all, 0));
+    }
+    // What follows the first row, unless there is nothing else.
+    let from = usize::from(all.head == Head::Unknown && all.rows.len() > 1);
+    let is_label = |c: usize| {
+        let name = first_row.as_ref().and_then(|row| row.get(c));
+        name.is_some_and(|name| match wanted {
+            Some(wanted) => name.trim() == wanted,
+            None => is_word(&LABEL, name),
+        })
+    };
+    let mut candidates: Vec<usize> = (0..widest).filter(|c| !is_label(*c)).collect();
+    if candidates.is_empty() {
+        candidates = (0..widest).collect();
+    }
+    let is_file = |c: usize| first_row.as_ref().and_then(|row| row.get(c)).is_some_and(|name| is_word(&FILE, name));
+    let (file, hits) = file_column(&all, from, &candidates, names, is_file);
+
+    let head = match &all.head {
+        Head::Names(names) => Some(names.clone()),
+        Head::None => None,
+        Head::Unknown => {
+            let row = first_row.unwrap_or_default();
+            let header = wanted.is_some_and(|wanted| row.iter().any(|name| name.trim() == wanted))
+                || is_header(&all, &row, file, hits, names);
+            header.then_some(row)
+        }
+    };
+    if all.head == Head::Unknown && head.is_some() {
+        all.rows.remove(0);
+    }
+    let label = label_column(&all, head.as_deref(), file, wanted)?;
+    entries(&all, file, label)
+}
+
+fn too_few(all: &Rows, row: usize) -> Error {
+    no_table(format!("{} has {} columns, file and label need more", all.place(row), all.filled(row)))
+}
+
+/// The column that names the most images, and how many of them.
+fn file_column(
+    all: &Rows,
+    from: usize,
+    candidates: &[usize],
+    names: &Names<'_>,
+    is_file: impl Fn(usize) -> bool,
+) -> (usize, usize) {
+    let count = all.rows.len() - from;
+    // Spread over all of the table: it may list one folder after another.
+    let step = count.div_ceil(LOOKED_AT).max(1);
+    let by = |step: usize| {
+        let sample = || (from..all.rows.len()).step_by(step);
+        let mut best = None;
+        for way in WAYS {
+            for &c in candidates {
+                let cells = || sample().map(|row| all.cell(row, c));
+                let images = 2 * cells().filter(|cell| is_image_like(cell)).count() > cells().count();
+                let hits = names.count_by(way, cells());
+                let rank = (images, hits, is_file(c), std::cmp::Reverse(c));
+                best = best.max(Some(rank));
+            }
+            // Ways that are less strict cost more, and are for what the stricter ones don't explain.
+            if best.is_some_and(|(images, hits, ..)| hits > 0 && (images || 2 * hits >= sample().count())) {
+                break;
+            }
+        }
+        best.map_or((0, 0), |(_, hits, _, std::cmp::Reverse(c))| (c, hits))
+    };
+    match by(step) {
+        (_, 0) if step > 1 => by(1),
+        found => found,
+    }
+}
+
+/// Whether the first row names the columns.
+fn is_header(all: &Rows, row: &[String], file: usize, hits: usize, names: &Names<'_>) -> bool {
+    let of_file = row.get(file).map_or("", String::as_str);
+    if row.iter().any(|cell| is_image_like(cell)) {
+        return false;
+    }
+    let (files, labels) = (row.iter().any(|cell| is_word(&FILE, cell)), row.iter().any(|cell| is_word(&LABEL, cell)));
+    if files && labels {
+        return true;
+    }
+    if names.means_one(of_file) {
+        return false;
+    }
+    if files || labels {
+        return true;
+    }
+    let others = 1..all.rows.len();
+    let numbers = |c: usize| {
+        let mut cells = (1..all.rows.len()).map(|row| all.cell(row, c)).filter(|cell| !cell.is_empty()).peekable();
+        cells.peek().is_some() && cells.all(is_number)
+    };
+    // A word above a column of numbers.
+    if row.iter().enumerate().any(|(c, cell)| !cell.is_empty() && !is_number(cell) && numbers(c)) {
+        return true;
+    }
+    // Images are called as all rows say but the first, whose other cells come nowhere else.
+    let alone = |c: usize, cell: &str| cell.is_empty() || others.clone().all(|row| all.cell(row, c) != cell);
+    let header = hits > 0 && !others.is_empty() && row.iter().enumerate().all(|(c, cell)| alone(c, cell));
+    if header {
+        tracing::warn!(line = row.join(", "), "the first line of the table names no image and is taken for a header");
+    }
+    header
+}
+
+/// Where labels are.
+enum Label {
+    /// In one column.
+    In(usize),
+    /// A class for each column, of which one is set.
+    Set(Vec<(usize, String)>),
+}
+
+fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option<&str>) -> Result<Label> {
+    let name = |c: usize| head.and_then(|head| head.get(c)).map_or("", |name| name.trim());
+    if let Some(wanted) = wanted {
+        let Some(head) = head else {
+            let what = format!("no column is called `{wanted}`: the table has no header");
+            return Err(
+                Error::config(what).hint("leave two columns, file and label, or name the columns in a first line")
+            );
+        };
+        let found = head.iter().position(|name| name.trim() == wanted);
+        return found.map(Label::In).ok_or_else(|| {
+            Error::config(format!("no column is called `{wanted}`")).hint(format!("there are {}", head.join(", ")))
+        });
+    }
+    let rows = 0..all.rows.len();
+    let widest = rows.clone().map(|row| all.filled(row)).max().unwrap_or(0);
+    let mut others: Vec<usize> = (0..widest).filter(|c| *c != file).collect();
+    // Separators at the ends of lines make columns of nothing.
+    others.retain(|c| rows.clone().any(|row| !all.cell(row, *c).is_empty()));
+    let known = LABEL.iter().find_map(|word| others.iter().find(|c| name(**c).eq_ignore_ascii_case(word)));
+    if let Some(known) = known {
+        return Ok(Label::In(*known));
+    }
+    if others.len() > 1 {
+        // Numbers of rows, and other names of the same files.
+        let counts = |c: usize| {
+            let number = |row: usize| all.cell(row, c).parse::<i64>().ok();
+            let first = number(0);
+            first.is_some() && rows.clone().all(|row| number(row) == first.and_then(|n| n.checked_add(row as i64)))
+        };
+        let unnamed = |c: usize| name(c).is_empty() || name(c).starts_with("Unnamed") || name(c) == "index";
+        let distinct = |c: usize| {
+            let cells: std::collections::HashSet<_> = rows.clone().map(|row| all.cell(row, c)).collect();
+            cells.len() == rows.len()
+        };
+        let idle = |c: usize| rows.len() > 1 && (unnamed(c) && counts(c) || is_word(&FILE, name(c)) && distinct(c));
+        if others.iter().any(|c| !idle(*c)) {
+            others.retain(|c| !idle(*c));
+        }
+    }
+    match &others[..] {
+        // Of a table without rows.
+        [] if rows.is_empty() => Ok(Label::In(usize::from(file == 0))),
+        [] => Err(too_few(all, 0)),
+        [only] => Ok(Label::In(*only)),
+        _ => match head {
+            Some(_) => several(all, &others, |c| name(c).to_owned()),
+            None => {
+                let what = format!("the table has {} columns and no header", others.len() + 1);
+                Err(no_table(what).hint("leave two columns, file and label, or name the columns in a first line"))
+            }
+        },
+    }
+}
+
+/// One column for each class, if these are that.
+fn several(all: &Rows, columns: &[usize], name: impl Fn(usize) -> String) -> Result<Label> {
+    let names: Vec<String> = columns.iter().map(|c| name(*c)).collect();
+    let is = |cell: &str, of: [&str; 2]| of.contains(&cell);
+    let binary =
+        |row: usize| columns.iter().all(|c| is(all.cell(row, *c), ["0", "0.0"]) || is(all.cell(row, *c), ["1", "1.0"]));
+    let list = names.join(", ");
+    if !(0..all.rows.len()).all(binary) || names.iter().any(String::is_empty) {
+        let what = format!("which column holds the labels? The table has {list}");
+        return Err(
+            no_table(what).hint(format!("set {}, or leave two columns, file and label", LABEL_COLUMN.to(&names[0])))
+        );
+    }
+    let set = |row: usize| columns.iter().filter(|c| is(all.cell(row, **c), ["1", "1.0"])).count();
+    if let Some(row) = (0..all.rows.len()).find(|row| set(*row) != 1) {
+        let what = format!(
+            "{} has {} classes where a column of 0 and 1 for each class should have one: {list}",
+            all.place(row),
+            set(row)
+        );
+        return Err(no_table(what).hint(format!(
+            "several labels of an image are not read; set {} for one of them",
+            LABEL_COLUMN.to(&names[0])
+        )));
+    }
+    tracing::warn!(classes = list, "the table has a column of 0 and 1 for each class: labels count these columns");
+    Ok(Label::Set(columns.iter().copied().zip(names).collect()))
+}
+
+fn entries(all: &Rows, file: usize, label: Label) -> Result<Understood> {
+    let mut entries = Vec::with_capacity(all.rows.len());
+    for row in 0..all.rows.len() {
+        let filled = all.rows[row].len();
+        let (need, label_of) = match &label {
+            Label::In(column) => ((*column).max(file), all.cell(row, *column)),
+            Label::Set(columns) => {
+                let set = columns.iter().find(|(c, _)| all.cell(row, *c).starts_with('1'));
+                (file, set.map_or("", |(_, name)| name))
+            }
+        };
+        if filled <= need {
+            return Err(too_few(all, row));
+        }
+        if all.cell(row, file).is_empty() {
+            return Err(no_table(format!("{} names no file", all.place(row))));
+        }
+        entries.push(Entry { file: all.cell(row, file).to_owned(), label: label_of.to_owned() });
+    }
+    let classes = match label {
+        Label::In(_) => None,
+        Label::Set(columns) => Some(columns.into_iter().map(|(_, name)| name).collect()),
+    };
+    Ok((entries, classes))
+}

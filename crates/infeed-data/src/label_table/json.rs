@@ -1,0 +1,116 @@
+//! Labels in JSON, and in JSON lines.
+
+use std::collections::BTreeSet;
+
+use infeed_core::error::{
+    Error, Result,
+    setting::{ANNOTATIONS, LABELS},
+};
+use serde_json::{Deserializer, Map, Value as Json};
+
+use super::rows::{Head, Rows, no_table, row_at};
+
+/// `{"a.jpg": 3}`, `{"a.jpg": {"label": 3}}`, `{"cat": ["a.jpg"]}`, `[["a.jpg", 3]]`, `[{"file": "a.jpg", "label": 3}]`, one
+/// of the last two below a key such as `labels`, or their entries one after the other.
+pub(super) fn parse(text: &str, lines: bool) -> Result<Rows> {
+    let values = Deserializer::from_str(text).into_iter::<Json>().collect::<Result<Vec<_>, _>>();
+    let mut values = values.map_err(|e| no_table("the label file is not JSON").with_source(e))?;
+    if lines || values.len() != 1 {
+        return entries(&values);
+    }
+    match values.remove(0) {
+        Json::Array(values) => entries(&values),
+        Json::Object(map) => object(&map),
+        _ => Err(no_table("the label file is neither an object nor a list")),
+    }
+}
+
+/// A number or a text as a cell; empty for null; `None` for what holds others.
+fn cell(value: &Json) -> Option<String> {
+    match value {
+        Json::String(text) => Some(text.trim().to_owned()),
+        Json::Number(number) => Some(number.to_string()),
+        Json::Bool(yes) => Some(yes.to_string()),
+        Json::Null => Some(String::new()),
+        Json::Array(_) | Json::Object(_) => None,
+    }
+}
+
+fn object(map: &Map<String, Json>) -> Result<Rows> {
+    if map.contains_key("images") && map.contains_key("annotations") {
+        let what = "the label file is COCO's JSON, which says what is marked in images";
+        return Err(Error::config(what).hint(format!("set {ANNOTATIONS} instead of {LABELS}")));
+    }
+    let rows = |rows| Ok(Rows { head: Head::None, rows, unit: "entry" });
+    let nested = |value: &Json| matches!(value, Json::Array(all) if all.iter().any(|value| cell(value).is_none()));
+    // What stands beside a list of entries, such as a version or names of classes, is not about files.
+    let mut lists = map.iter().filter(|(_, value)| nested(value));
+    if let Some((key, list)) = lists.next() {
+        let list = match lists.next() {
+            None => list,
+            Some((other, _)) => map
+                .get("labels")
+                .filter(|value| nested(value))
+                .ok_or_else(|| no_table(format!("the label file has several lists, such as `{key}` and `{other}`")))?,
+        };
+        return entries(list.as_array().expect("`nested` holds for lists alone"));
+    }
+    if map.values().all(Json::is_object) && !map.is_empty() {
+        let keyed = map.iter().map(|(file, value)| (Some(file.as_str()), value.as_object().expect("all are")));
+        return Ok(of_objects(keyed.enumerate().map(|(i, (file, map))| (i, file, map))));
+    }
+    if map.values().all(Json::is_array) {
+        let listed = map.iter().flat_map(|(key, list)| list.as_array().into_iter().flatten().map(move |v| (v, key)));
+        let row =
+            |(i, (value, key)): (usize, (&Json, &String))| row_at(i, [cell(value).unwrap_or_default(), key.clone()]);
+        return rows(listed.enumerate().map(row).collect());
+    }
+    let row = |(i, (file, label)): (usize, (&String, &Json))| match cell(label).filter(|label| !label.is_empty()) {
+        Some(label) => Ok(row_at(i, [file.clone(), label])),
+        None => Err(no_label(i)),
+    };
+    rows(map.iter().enumerate().map(row).collect::<Result<_>>()?)
+}
+
+fn no_label(entry: usize) -> Error {
+    no_table(format!("entry {entry} has no file, or no label that is a number or a text"))
+}
+
+/// Pairs, or objects.
+fn entries(list: &[Json]) -> Result<Rows> {
+    if list.iter().all(Json::is_object) && !list.is_empty() {
+        let maps = list.iter().enumerate().map(|(i, value)| (i, None, value.as_object().expect("all are")));
+        return Ok(of_objects(maps));
+    }
+    let pair = |(i, entry): (usize, &Json)| {
+        let cells = entry.as_array().and_then(|cells| cells.iter().map(cell).collect::<Option<Vec<_>>>());
+        let cells = cells.filter(|cells| cells.len() > 1 && cells.iter().take(2).all(|cell| !cell.is_empty()));
+        cells.map(|cells| row_at(i, cells)).ok_or_else(|| no_label(i))
+    };
+    Ok(Rows { head: Head::None, rows: list.iter().enumerate().map(pair).collect::<Result<_>>()?, unit: "entry" })
+}
+
+/// Keys are names of columns. What holds lists or objects is no column: neither a file nor a label.
+fn of_objects<'a>(maps: impl Iterator<Item = (usize, Option<&'a str>, &'a Map<String, Json>)> + Clone) -> Rows {
+    let (mut names, mut nested) = (Vec::<&str>::new(), BTreeSet::new());
+    let mut known = BTreeSet::new();
+    for (_, _, map) in maps.clone() {
+        for (key, value) in map {
+            if cell(value).is_none() {
+                nested.insert(key.as_str());
+            }
+            if known.insert(key.as_str()) {
+                names.push(key);
+            }
+        }
+    }
+    names.retain(|name| !nested.contains(name));
+    let keyed = maps.clone().next().is_some_and(|(_, key, _)| key.is_some());
+    let cells = |(i, key, map): (usize, Option<&str>, &Map<String, Json>)| {
+        let values = names.iter().map(|name| map.get(*name).and_then(cell).unwrap_or_default());
+        row_at(i, key.map(str::to_owned).into_iter().chain(values))
+    };
+    let rows = maps.map(cells).collect();
+    let head = keyed.then(String::new).into_iter().chain(names.iter().map(|name| (*name).to_owned())).collect();
+    Rows { head: Head::Names(head), rows, unit: "entry" }
+}

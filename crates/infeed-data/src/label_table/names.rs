@@ -1,0 +1,305 @@
+//! Which image the name in a table means.
+
+use std::{borrow::Cow, cell::OnceCell, collections::HashMap};
+
+use infeed_core::error::{Error, Result};
+
+use crate::names::{base, ends_with, is_image};
+
+/// Endings that images had before they were converted to those that are read.
+const OTHERS: [&str; 14] = [
+    ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".jfif", ".jpe", ".jp2", ".avif", ".heic", ".heif", ".jxl", ".dcm", ".npy",
+];
+
+/// More folders than this are not compared: the time that a name takes is bounded.
+const DEEPEST: usize = 64;
+
+/// Whether a name ends as files of images do.
+pub(super) fn is_image_like(name: &str) -> bool {
+    is_image(name) || OTHERS.iter().any(|ending| ends_with(name, ending))
+}
+
+/// Without the ending of an image, if it has one: `img.v2` has none.
+fn stem(name: &str) -> &str {
+    if is_image_like(name) { name.rfind('.').map_or(name, |dot| &name[..dot]) } else { name }
+}
+
+/// The folder and the number of `007` and `7`; `None` where the name is not all digits.
+fn number(stem: &str) -> Option<(&str, &str)> {
+    let name = base(stem);
+    let folder = &stem[..stem.len() - name.len()];
+    let digits = name.trim_start_matches('0');
+    let all = !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
+    all.then_some((folder, if digits.is_empty() { "0" } else { digits }))
+}
+
+/// How folders in names of the table stand to those of the dataset; the same for all of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// They are the same, or those of the dataset's own place stand before them.
+    Named,
+    /// The dataset's images lie in folders that the table does not say.
+    Below,
+    /// The table says folders that the dataset's names lack.
+    Elsewhere,
+}
+
+pub(super) const WAYS: [Way; 3] = [Way::Named, Way::Below, Way::Elsewhere];
+
+/// How the last part of a name is written otherwise. The later ones are taken only for images that no earlier one means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Leaf {
+    Equal,
+    /// The table leaves the ending out, or writes it in another case.
+    NoEnding,
+    /// `a.jpg` for `a.png`.
+    OtherEnding,
+    /// `7` for `007`.
+    Zeros,
+}
+
+/// Images that a name may mean: the first, and one more if there are several.
+#[derive(Clone, Copy, Debug)]
+struct Meant(u32, Option<u32>);
+
+fn add<K: std::hash::Hash + Eq>(map: &mut HashMap<K, Meant>, key: K, image: u32) {
+    let meant = map.entry(key).or_insert(Meant(image, None));
+    if meant.0 != image {
+        meant.1 = Some(image);
+    }
+}
+
+/// Images by their names, or by the ends of these.
+#[derive(Debug)]
+struct Index<'a> {
+    keys: Vec<(&'a str, u32)>,
+    equal: HashMap<&'a str, Meant>,
+    /// Made when they are asked for: of a table that names images as they are, never.
+    stems: OnceCell<HashMap<&'a str, Meant>>,
+    numbers: OnceCell<HashMap<(&'a str, &'a str), Meant>>,
+}
+
+impl<'a> Index<'a> {
+    fn new(keys: Vec<(&'a str, u32)>) -> Self {
+        let mut equal = HashMap::with_capacity(keys.len());
+        keys.iter().for_each(|(key, image)| add(&mut equal, *key, *image));
+        Self { keys, equal, stems: OnceCell::new(), numbers: OnceCell::new() }
+    }
+
+    fn find(&self, name: &str) -> Option<(Meant, Leaf)> {
+        if let Some(meant) = self.equal.get(name) {
+            return Some((*meant, Leaf::Equal));
+        }
+        let short = stem(name);
+        let ending = &name[short.len()..];
+        if !ending.is_empty() {
+            for ending in [ending.to_ascii_lowercase(), ending.to_ascii_uppercase()] {
+                if let Some(meant) = self.equal.get(&*format!("{short}{ending}")) {
+                    return Some((*meant, Leaf::NoEnding));
+                }
+            }
+        }
+        let stems = self.stems.get_or_init(|| {
+            let mut stems = HashMap::with_capacity(self.keys.len());
+            self.keys.iter().for_each(|(key, image)| add(&mut stems, stem(key), *image));
+            stems
+        });
+        if let Some(meant) = stems.get(short) {
+            return Some((*meant, if ending.is_empty() { Leaf::NoEnding } else { Leaf::OtherEnding }));
+        }
+        let key = number(short)?;
+        let numbers = self.numbers.get_or_init(|| {
+            let mut numbers = HashMap::new();
+            let keys = self.keys.iter().filter_map(|(key, image)| Some((number(stem(key))?, *image)));
+            keys.for_each(|(key, image)| add(&mut numbers, key, image));
+            numbers
+        });
+        numbers.get(&key).map(|meant| (*meant, Leaf::Zeros))
+    }
+}
+
+/// Which row is which image's.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Of each image.
+    pub(crate) rows: Vec<Option<usize>>,
+    /// How many rows are no image's, and the first of them.
+    pub(super) strays: Option<(usize, usize)>,
+}
+
+/// The names of a dataset's images, and how names of a table are found among them.
+#[derive(Debug)]
+pub(crate) struct Names<'a> {
+    names: &'a [&'a str],
+    /// The folders of the dataset's place, the last first: each with those behind it, and `/`.
+    places: Vec<String>,
+    whole: Index<'a>,
+    ends: OnceCell<Index<'a>>,
+}
+
+impl<'a> Names<'a> {
+    /// Of images in a dataset at `url`.
+    pub(crate) fn new(names: &'a [&'a str], url: &str) -> Self {
+        let path = url.split_once("://").map_or(url, |(_, path)| path).trim_end_matches('/');
+        let places = path.rmatch_indices('/').map(|(at, _)| at + 1).chain([0]);
+        let places = places.map(|at| format!("{}/", &path[at..])).filter(|place| place.len() > 1);
+        let keys = names.iter().zip(0..).map(|(name, i)| (*name, i)).collect();
+        Self { names, places: places.take(DEEPEST).collect(), whole: Index::new(keys), ends: OnceCell::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(super) fn name(&self, image: usize) -> &'a str {
+        self.names[image]
+    }
+
+    pub(super) fn any(&self, test: impl Fn(&str) -> bool) -> bool {
+        self.names.iter().any(|name| test(name))
+    }
+
+    fn find(&self, written: &str, way: Way) -> Option<(Meant, Leaf)> {
+        if written.is_empty() {
+            return None;
+        }
+        let name = normal(written);
+        match way {
+            Way::Named => {
+                let found = self.whole.equal.get(written).map(|meant| (*meant, Leaf::Equal));
+                found.or_else(|| self.whole.find(&name)).or_else(|| {
+                    let rests = self.places.iter().filter_map(|place| name.strip_prefix(place.trim_start_matches('/')));
+                    rests.filter_map(|rest| self.whole.find(rest)).next()
+                })
+            }
+            Way::Below => {
+                let ends = self.ends.get_or_init(|| {
+                    let ends = |(name, i): (&&'a str, u32)| {
+                        let name: &'a str = name;
+                        name.match_indices('/').take(DEEPEST).map(move |(at, _)| (&name[at + 1..], i))
+                    };
+                    Index::new(self.names.iter().zip(0..).flat_map(ends).collect())
+                });
+                ends.find(&name)
+            }
+            Way::Elsewhere => {
+                let ends = name.match_indices('/').take(DEEPEST).map(|(at, _)| &name[at + 1..]);
+                ends.filter_map(|end| self.whole.find(end)).next()
+            }
+        }
+    }
+
+    /// Whether a cell names an image in any way.
+    pub(super) fn means_one(&self, written: &str) -> bool {
+        WAYS.into_iter().any(|way| self.find(written, way).is_some())
+    }
+
+    /// How many images these name, in the way that finds the most.
+    pub(super) fn count(&self, cells: impl Iterator<Item = String>) -> usize {
+        let cells: Vec<String> = cells.collect();
+        WAYS.into_iter().map(|way| self.count_by(way, cells.iter().map(String::as_str))).max().unwrap_or(0)
+    }
+
+    /// How many images these name in one way.
+    pub(super) fn count_by<'b>(&self, way: Way, cells: impl Iterator<Item = &'b str>) -> usize {
+        let mut images: Vec<u32> = cells.filter_map(|cell| Some(self.find(cell, way)?.0.0)).collect();
+        images.sort_unstable();
+        images.dedup();
+        images.len()
+    }
+
+    /// The row of each image, of a table whose rows are called `written`. `equal` says what else differs between two rows.
+    ///
+    /// # Errors
+    /// `Corrupt` when a row may mean two images, or two rows that differ mean one.
+    pub(crate) fn rows_of(
+        &self,
+        written: &[&str],
+        equal: impl Fn(usize, usize) -> std::result::Result<(), String>,
+    ) -> Result<Found> {
+        let all = |way: Way| -> Vec<(usize, Meant, Leaf)> {
+            let found = written.iter().enumerate().filter_map(|(row, name)| {
+                let (meant, leaf) = self.find(name, way)?;
+                Some((row, meant, leaf))
+            });
+            found.collect()
+        };
+        let found = WAYS.into_iter().map(|way| (way, all(way))).find(|(_, found)| !found.is_empty());
+        let Some((way, mut found)) = found else {
+            let strays = (!written.is_empty()).then_some((written.len(), 0));
+            return Ok(Found { rows: vec![None; self.len()], strays });
+        };
+        // What is written as the image is called goes before what may mean it.
+        found.sort_by_key(|(row, _, leaf)| (*leaf, *row));
+        let mut rows: Vec<Option<(usize, Leaf)>> = vec![None; self.len()];
+        let mut stray = vec![true; written.len()];
+        for &(row, Meant(image, other), leaf) in &found {
+            let name = written[row];
+            if let Some(other) = other {
+                let what =
+                    format!("`{name}` may be `{}` or `{}`", self.name(image as usize), self.name(other as usize));
+                return Err(Error::corrupt(what).hint("name the files as the dataset has them"));
+            }
+            let image = image as usize;
+            let (known, strict) = *rows[image].get_or_insert((row, leaf));
+            if strict < leaf {
+                continue;
+            }
+            stray[row] = false;
+            if known == row {
+                continue;
+            }
+            let first = written[known];
+            if normal(first) == normal(name) {
+                equal(known, row).map_err(|what| Error::corrupt(format!("`{name}` has {what}")))?;
+            } else if way == Way::Elsewhere || equal(known, row).is_err() {
+                let what = format!("`{first}` and `{name}` may both be `{}`", self.name(image));
+                return Err(Error::corrupt(what).hint("name the files as the dataset has them"));
+            }
+        }
+        self.tell(written, &rows, way);
+        let strays = stray.iter().position(|stray| *stray).map(|first| (stray.iter().filter(|s| **s).count(), first));
+        Ok(Found { rows: rows.into_iter().map(|row| row.map(|(row, _)| row)).collect(), strays })
+    }
+
+    /// Says what was not written as the images are called.
+    fn tell(&self, written: &[&str], rows: &[Option<(usize, Leaf)>], way: Way) {
+        let told = |by: &str, loose: &dyn Fn(Leaf) -> bool| {
+            let mut loose = rows
+                .iter()
+                .enumerate()
+                .filter_map(|(image, row)| row.filter(|(_, leaf)| loose(*leaf)).map(|(row, _)| (image, row)));
+            if let Some((image, row)) = loose.next() {
+                let (count, image, listed) = (1 + loose.count(), self.name(image), written[row]);
+                tracing::warn!(
+                    count,
+                    listed,
+                    image,
+                    "names in the table are not those of the images: they differ in {by}, and are taken for them"
+                );
+            }
+        };
+        if way != Way::Named {
+            told("folders", &|_| true);
+        }
+        told("what they end with", &|leaf| leaf == Leaf::OtherEnding);
+        told("zeros before a number", &|leaf| leaf == Leaf::Zeros);
+    }
+}
+
+/// A path as the dataset writes its own: `/` between folders, nothing before the first.
+fn normal(written: &str) -> Cow<'_, str> {
+    let mut name = match written.contains('\\') {
+        true => Cow::from(written.replace('\\', "/")),
+        false => Cow::from(written),
+    };
+    let plain = name.trim_start_matches("./").trim_start_matches('/');
+    if plain.len() < name.len() {
+        name = plain.to_owned().into();
+    }
+    if name.contains("//") || name.contains("/./") {
+        let parts: Vec<_> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        name = parts.join("/").into();
+    }
+    name
+}

@@ -1,0 +1,150 @@
+//! Files and their labels, and what they say of a dataset's images.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use infeed_core::error::{Error, ErrorKind, Result, setting::LABELS_ONLY};
+
+use super::{
+    columns::understand,
+    names::{Found, Names},
+    rows::{Entry, is_number, number},
+    text,
+};
+use crate::labels::index_of;
+
+/// Files and their labels as they were written.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Table {
+    entries: Vec<Entry>,
+    /// In an order of their own; else texts are sorted.
+    classes: Option<Vec<String>>,
+}
+
+/// Labels of a dataset's images.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Labels {
+    /// Of each image that is kept.
+    pub(crate) of: Vec<i64>,
+    pub(crate) classes: Option<Arc<[String]>>,
+    /// The images that the table lists, where it lists some of them; `None`: all.
+    pub(crate) kept: Option<Vec<usize>>,
+}
+
+impl Table {
+    /// Reads a file of labels. `column` is the one of the labels, where it was said.
+    pub(crate) fn parse(name: &str, bytes: &[u8], names: &Names<'_>, column: Option<&str>) -> Result<Self> {
+        let (entries, classes) = understand(text::parse(name, bytes, names)?, names, column)?;
+        Ok(Self { entries, classes })
+    }
+
+    pub(crate) fn new(rows: impl Iterator<Item = (String, String)>) -> Self {
+        Self { entries: rows.map(|(file, label)| Entry { file, label }).collect(), classes: None }
+    }
+
+    /// A label for each image; with `only`, for those that are listed. Labels are indices of `given`, else as they are if all
+    /// are integers, else of the sorted texts.
+    ///
+    /// # Errors
+    /// `NotFound` for images that are not listed, `Corrupt` for labels that can't be told.
+    pub(crate) fn labels_of(self, names: &Names<'_>, given: Option<Arc<[String]>>, only: bool) -> Result<Labels> {
+        let (numbers, classes) = self.numbers(given)?;
+        let written: Vec<&str> = self.entries.iter().map(|entry| entry.file.as_str()).collect();
+        let found = names.rows_of(&written, |a, b| match numbers[a] == numbers[b] {
+            true => Ok(()),
+            false => Err(format!("two labels, {} and {}", self.entries[a].label, self.entries[b].label)),
+        })?;
+        let kept = listed(&found, &written, names, only, "label")?;
+        let of = found.rows.into_iter().flatten().map(|row| numbers[row]).collect();
+        Ok(Labels { of, classes, kept })
+    }
+
+    /// A number for each entry, and the classes that they count.
+    #[expect(clippy::type_complexity, reason = "both or an error")]
+    fn numbers(&self, given: Option<Arc<[String]>>) -> Result<(Vec<i64>, Option<Arc<[String]>>)> {
+        if let Some(entry) = self.entries.iter().find(|entry| entry.label.is_empty()) {
+            return Err(Error::corrupt(format!("the label of `{}` is empty", entry.file))
+                .hint("fill it in, or leave the file out"));
+        }
+        let classes: Option<Arc<[String]>> = match (given, &self.classes) {
+            (Some(given), _) => Some(given),
+            (None, Some(own)) => Some(own.as_slice().into()),
+            (None, None) if self.entries.iter().all(|entry| number(&entry.label).is_some()) => None,
+            (None, None) => Some(self.names_of_classes()?.into_iter().map(str::to_owned).collect()),
+        };
+        let index = classes.as_ref().map(|c| index_of(c)).transpose()?;
+        let mut numbers = Vec::with_capacity(self.entries.len());
+        for Entry { file, label: text } in &self.entries {
+            let label = match &index {
+                None => number(text),
+                // A class may be called `7`.
+                Some(index) => index
+                    .get(text.as_str())
+                    .copied()
+                    .or_else(|| number(text).filter(|n| usize::try_from(*n).is_ok_and(|n| n < index.len()))),
+            };
+            numbers.push(label.ok_or_else(|| {
+                let count = index.as_ref().map_or(0, HashMap::len);
+                Error::config(format!("class `{text}` of `{file}` is not among the {count} given classes"))
+            })?);
+        }
+        drop(index);
+        Ok((numbers, classes))
+    }
+
+    /// The texts, sorted, unless they are meant as numbers: as texts 10 would come before 2, and nobody would know.
+    fn names_of_classes(&self) -> Result<BTreeSet<&str>> {
+        let fraction = self.entries.iter().find(|entry| number(&entry.label).is_none() && is_number(&entry.label));
+        if let Some(Entry { file, label }) = fraction.filter(|_| self.entries.iter().all(|e| is_number(&e.label))) {
+            let what = format!("the label {label} of `{file}` is no integer of 64 bits");
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .hint("labels are class indices or names; for names that are numbers, give the classes"));
+        }
+        let names: BTreeSet<&str> = self.entries.iter().map(|entry| entry.label.as_str()).collect();
+        let numbers = names.iter().filter(|name| is_number(name)).count();
+        let word = self.entries.iter().find(|entry| !is_number(&entry.label));
+        if let Some(Entry { file, label }) = word.filter(|_| numbers > 1 && numbers > names.len() - numbers) {
+            let what = format!("the label `{label}` of `{file}` is no number, as most others are");
+            return Err(Error::corrupt(what)
+                .hint("fill it in, or leave the file out; for names that are numbers, give the classes"));
+        }
+        Ok(names)
+    }
+}
+
+/// Which images have a row, of a table that lists `written`: `None` where all have. Rows without an image are warned of.
+pub(crate) fn listed(
+    found: &Found,
+    written: &[&str],
+    names: &Names<'_>,
+    only: bool,
+    what: &str,
+) -> Result<Option<Vec<usize>>> {
+    let rows = &found.rows;
+    let kept: Vec<usize> = (0..rows.len()).filter(|image| rows[*image].is_some()).collect();
+    let missing = rows.len() - kept.len();
+    if kept.is_empty() && !rows.is_empty() {
+        let listed = written.first().map_or("it is empty".to_owned(), |first| format!("its first name is `{first}`"));
+        let what =
+            format!("none of {} images is in the table: {listed}, the first image is `{}`", rows.len(), names.name(0));
+        return Err(Error::new(ErrorKind::NotFound, what).hint("name the files relative to the dataset"));
+    }
+    if missing > 0 && !only {
+        let first = rows.iter().position(Option::is_none).map_or("", |image| names.name(image));
+        let what = format!("{missing} of {} images have no {what}, the first is `{first}`", rows.len());
+        return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
+            "add them, named relative to the dataset{}, which takes those that are listed",
+            LABELS_ONLY.or_set("")
+        )));
+    }
+    if let Some((unused, row)) = found.strays {
+        let first = written[row];
+        tracing::warn!(unused, first, "the label file has labels for files that are not there");
+    }
+    if missing > 0 {
+        tracing::info!(images = kept.len(), of = rows.len(), "the images that the table lists");
+    }
+    Ok((missing > 0).then_some(kept))
+}
