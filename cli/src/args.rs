@@ -270,7 +270,7 @@ pub(crate) struct ListArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Dataset")]
 pub(crate) struct DatasetArgs {
-    /// Read it as this format, whatever its names say: folder, coco, voc, tar, mds, tfrecord, parquet, zarr, hdf5,
+    /// Read it as this format, whatever its names say: folder, coco, voc, yolo, tar, mds, tfrecord, parquet, zarr, hdf5,
     /// arrays, volumes, dicom, cifar10 or cifar100
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
@@ -287,9 +287,13 @@ pub(crate) struct DatasetArgs {
     /// Take boxes of the images from COCO's JSON: a file of the dataset, else a path or url
     #[arg(long, value_name = "FILE")]
     pub annotations: Option<String>,
-    /// COCO: read outlines too
+    /// COCO, YOLO: read outlines too. With a pattern it is --mask-files
     #[arg(long)]
     pub masks: bool,
+    /// Images with masks that are files: how these are named, like masks/{stem}_mask.png [default: by the names that public
+    /// datasets use, such as images and masks, train and train_masks, a.jpg and a_mask.png]
+    #[arg(long, value_name = "PATTERN")]
+    pub mask_files: Option<String>,
     /// The part of a dataset that has several, like train, val or test
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
@@ -383,6 +387,9 @@ impl DatasetArgs {
             open = open.annotations(annotations);
         }
         open = open.masks(self.masks).allow_incomplete(self.allow_incomplete).labels_only(self.labels_only);
+        if let Some(pattern) = &self.mask_files {
+            open = open.mask_files(pattern);
+        }
         if let Some(split) = self.split() {
             open = open.split(split);
         }
@@ -424,7 +431,7 @@ impl DatasetArgs {
     pub(crate) fn given(&self) -> Option<&'static str> {
         let Self { format, annotations, masks, channels, pattern, fields, columns, samples_per_patient, .. } = self;
         let Self { labels, split, patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
-        let Self { labels_only, label_column, .. } = self;
+        let Self { labels_only, label_column, mask_files, .. } = self;
         let given = [
             (format.is_some(), "--format"),
             (labels.is_some(), "--labels"),
@@ -433,6 +440,7 @@ impl DatasetArgs {
             (annotations.is_some(), "--annotations"),
             (split.is_some(), "--split"),
             (*masks, "--masks"),
+            (mask_files.is_some(), "--mask-files"),
             (channels.is_some(), "--channels"),
             (pattern.is_some(), "--pattern"),
             (!fields.is_empty(), "--field"),

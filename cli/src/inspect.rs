@@ -1,12 +1,15 @@
 //! `infeed inspect`: what a dataset holds, without training on it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures::{StreamExt, stream};
 use infeed::{
     Dataset, Error, LoaderConfig,
     codec::{ImageCodec, codecs},
-    dataset::{Field, FieldKind, ImageInfo, Instances, SampleRng, Value},
+    dataset::{Field, FieldKind, ImageInfo, Instances, Open, Recognised, SampleRng, Value},
     device::Devices,
     sampler::{Launch, Mixture, MixturePart},
     source::{Connection, Source},
@@ -80,6 +83,12 @@ struct DatasetFindings {
     #[serde(skip_serializing_if = "Option::is_none")]
     connection: Option<Connection>,
     format: String,
+    /// Why it is this format; of each place, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    recognised: Vec<String>,
+    /// What is there and is not read, by kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
     records: u64,
     classes: Option<usize>,
     class_names: Vec<String>,
@@ -202,8 +211,13 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     }
     let mut findings = Findings { version: 1, ranks, launcher_error, devices, free_memory, dataset: None };
     if let Some(url) = &args.url {
-        let (dataset, connection) = open(url, &args.dataset).await?;
+        let recognised = Arc::new(Mutex::new(Vec::new()));
+        let (dataset, connection) = open(url, &args.dataset, &recognised).await?;
         let mut found = look(url, &dataset, args.records).await;
+        for Recognised { why, left_out, .. } in recognised.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            found.recognised.extend((!why.is_empty()).then_some(why));
+            found.left_out.extend(left_out);
+        }
         found.connection = connection;
         found.parts = PartFindings::of(&args.dataset.parts(url)?, &*dataset);
         found.print(&out, &dataset)?;
@@ -227,14 +241,24 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
 }
 
 /// Keeps the source in sight, which a dataset does not show.
-async fn open(url: &str, args: &DatasetArgs) -> Result<(Arc<dyn Dataset>, Option<Connection>), Failure> {
+async fn open(
+    url: &str,
+    args: &DatasetArgs,
+    recognised: &Arc<Mutex<Vec<Recognised>>>,
+) -> Result<(Arc<dyn Dataset>, Option<Connection>), Failure> {
     // Who only looks is no rank that others wait for, and makes what is missing.
     let rank = || Ok(0);
-    if url.starts_with("synthetic:") || infeed::dataset::names_many(url) || !args.part.is_empty() {
+    let told = Arc::clone(recognised);
+    let telling =
+        |open: Open| open.on_recognised(move |found| told.lock().unwrap_or_else(PoisonError::into_inner).push(found));
+    if !args.part.is_empty() {
         return Ok((args.open(url, rank).await?, None));
     }
+    if url.starts_with("synthetic:") || infeed::dataset::names_many(url) {
+        return Ok((telling(args.apply(infeed::open(url), rank)?).await?, None));
+    }
     let source = Source::parse(url)?;
-    let dataset = args.apply(infeed::dataset::open_source(source.clone()), rank)?.await?;
+    let dataset = telling(args.apply(infeed::dataset::open_source(source.clone()), rank)?).await?;
     Ok((dataset, source.connection()))
 }
 
@@ -258,6 +282,8 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
         url: url.to_owned(),
         connection: None,
         format: dataset.format().to_owned(),
+        recognised: Vec::new(),
+        left_out: Vec::new(),
         records: dataset.len(),
         classes: classes.map(<[_]>::len),
         class_names: classes.unwrap_or_default().iter().take(CLASSES).cloned().collect(),
@@ -481,6 +507,12 @@ impl DatasetFindings {
             table.add_row([if connection.commit.is_some() { "hub" } else { "bucket" }, &connection.to_string()]);
         }
         table.add_row(["format", &self.format]);
+        for why in &self.recognised {
+            table.add_row(["because", why]);
+        }
+        for kind in &self.left_out {
+            table.add_row(["left out", kind]);
+        }
         table.add_row(["records", &units::count(self.records)]);
         for part in &self.parts {
             table.add_row(["part", &part.words()]);

@@ -14,11 +14,29 @@ static GIVEN: OnceLock<Invocation> = OnceLock::new();
 
 /// To be said before anybody asks. The first call counts.
 pub(crate) fn set(starter: Vec<OsString>, args: Vec<OsString>) {
-    let _ = GIVEN.set(Invocation { starter, args });
+    let _ = GIVEN.set(Invocation { starter, args: masks_of_files(args) });
+}
+
+/// `--masks` with a pattern is `--mask-files`: by itself it takes no value, so that a dataset may follow it.
+fn masks_of_files(args: Vec<OsString>) -> Vec<OsString> {
+    let mut told: Vec<OsString> = Vec::with_capacity(args.len());
+    for arg in args {
+        let pattern = arg.to_str().is_some_and(|text| text.contains("{stem}"));
+        match (told.last_mut(), arg.to_str().and_then(|text| text.strip_prefix("--masks="))) {
+            (_, Some(given)) if pattern => told.push(format!("--mask-files={given}").into()),
+            (Some(before), _) if pattern && before == "--masks" => {
+                *before = "--mask-files".into();
+                told.push(arg);
+            }
+            _ => told.push(arg),
+        }
+    }
+    told
 }
 
 fn given() -> &'static Invocation {
-    GIVEN.get_or_init(|| Invocation { starter: Vec::new(), args: std::env::args_os().skip(1).collect() })
+    GIVEN
+        .get_or_init(|| Invocation { starter: Vec::new(), args: masks_of_files(std::env::args_os().skip(1).collect()) })
 }
 
 /// The arguments behind the program's name.
@@ -64,6 +82,14 @@ pub(crate) fn again() -> std::io::Result<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masks_with_a_pattern_are_those_of_files() {
+        let told = |args: &[&str]| -> Vec<OsString> { masks_of_files(args.iter().map(OsString::from).collect()) };
+        assert_eq!(told(&["x", "--masks", "m/{stem}.png"]), ["x", "--mask-files", "m/{stem}.png"]);
+        assert_eq!(told(&["x", "--masks=m/{stem}.png"]), ["x", "--mask-files=m/{stem}.png"]);
+        assert_eq!(told(&["run", "--masks", "coco"]), ["run", "--masks", "coco"]);
+    }
 
     #[test]
     fn a_shell_reads_words_as_they_were() {

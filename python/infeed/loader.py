@@ -75,7 +75,8 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``classes``: names of classes in the order of their indices, as another dataset's ``classes``.
     - ``columns``: the columns of tables that are needed.
     - ``options``: ``labels_only`` (bool: only the images that the table of labels lists), ``label_column`` (that of the
-      labels, of a table with several), ``annotations`` (a COCO file), ``masks`` (bool), ``channels``, ``pattern``, ``samples_per_patient``,
+      labels, of a table with several), ``annotations`` (a COCO file), ``masks`` (True: outlines of COCO and YOLO too; or how files of masks are named,
+      ``"masks/{stem}_mask.png"``), ``channels``, ``pattern``, ``samples_per_patient``,
       ``fields`` (a dict from names to lists of files), ``manifests`` (a folder where listings
       are kept, of local folders too), ``patience`` (seconds a store may take),
       ``listing`` (a file that all ranks reach: rank 0 lists and writes it, the others read it; ``rank`` where neither

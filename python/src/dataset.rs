@@ -50,7 +50,7 @@ struct Options {
     classes: Option<Vec<String>>,
     columns: Option<Vec<String>>,
     annotations: Option<String>,
-    masks: Option<bool>,
+    masks: Option<Masks>,
     channels: Option<String>,
     pattern: Option<String>,
     samples_per_patient: Option<u64>,
@@ -63,6 +63,14 @@ struct Options {
     allow_incomplete: bool,
     filters: Vec<String>,
     records: Option<String>,
+}
+
+/// Outlines of annotations, or files that a pattern names.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Masks {
+    Outlines(bool),
+    Files(String),
 }
 
 impl Options {
@@ -105,8 +113,10 @@ impl Options {
         if let Some(annotations) = annotations {
             open = open.annotations(annotations);
         }
-        if let Some(masks) = masks {
-            open = open.masks(masks);
+        match masks {
+            Some(Masks::Outlines(read)) => open = open.masks(read),
+            Some(Masks::Files(pattern)) => open = open.mask_files(pattern),
+            None => {}
         }
         if let Some(channels) = channels {
             open = open.channels(channels);

@@ -23,10 +23,10 @@ pub use infeed_core::{
 };
 #[doc(inline)]
 pub use infeed_data::{
-    Cifar, CifarRecord, Dataset, Field, FieldKind, Filter, Format, Instances, Mask, MemoryBuilder, MemoryDataset,
-    Narrow, Open, OpenOption, OpenOptions, ReadPlan, Records, Rle, Sample, Schema, SharedBytes, SharedRead,
-    SyntheticDataset, Value, Volume, VolumeChannel, concat, dataset_contract, filter, filter_with, labels, names_many,
-    open_together, parse_cifar_record, split, subset,
+    Cifar, CifarRecord, Claim, Dataset, Evidence, Field, FieldKind, Filter, Format, Instances, Mask, MemoryBuilder,
+    MemoryDataset, Narrow, Open, OpenOption, OpenOptions, ReadPlan, Recognised, Records, Rle, Sample, Schema,
+    SharedBytes, SharedRead, SyntheticDataset, Value, Volume, VolumeChannel, concat, dataset_contract, filter,
+    filter_with, labels, names_many, open_together, parse_cifar_record, split, subset,
 };
 #[cfg(feature = "dicom")]
 #[doc(inline)]

@@ -182,7 +182,7 @@ settings! {
     LABEL_COLUMN: "label_column", "--label-column", "label_column";
     LISTING: "listing", "--listing", "listing";
     MASKS: "masks", "--masks", "masks";
-    MASK_FILES: "mask_files", "--masks", "masks";
+    MASK_FILES: "mask_files", "--mask-files", "masks";
     PATIENCE: "patience", "--patience", "patience";
     PATTERN: "pattern", "--pattern", "pattern";
     SAMPLES_PER_PATIENT: "samples_per_patient", "--samples-per-patient", "samples_per_patient";
