@@ -287,6 +287,9 @@ impl Dataset for Alone {
     fn object(&self, record: u64) -> String {
         self.inner.object(record)
     }
+    fn object_of(&self, record: u64, field: &str) -> String {
+        self.inner.object_of(record, field)
+    }
     fn largest_read(&self) -> u64 {
         if self.only == Only::Fetch { self.inner.largest_read() } else { 0 }
     }

@@ -366,6 +366,7 @@ fn none_left(rows: usize, first: &Error) -> Error {
     let kind = if first.is_unreadable() { first.kind() } else { ErrorKind::Corrupt };
     let error = Error::new(kind, format!("all {rows} samples of a batch are bad")).with_source(first.clone());
     let error = first.context().object.iter().fold(error, |error, object| error.at_object(object.clone()));
+    let error = first.context().field.iter().fold(error, |error, field| error.at_field(field.clone()));
     let error = first.context().record.into_iter().fold(error, Error::at_record);
     error.hint(format!(
         "mend the data, take a larger {BATCH_SIZE}, or set {SKIP_PADDED}, which hands over rows of zeros"

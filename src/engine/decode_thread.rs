@@ -499,8 +499,11 @@ impl DecodeThread {
                 Outcome::Done => {}
                 Outcome::Failed(error) => {
                     let Item { record, rng, .. } = item;
-                    let object = || self.dataset.object(record);
-                    let error = error.at_stage(Stage::Decode).at_record(record).at_object(object());
+                    let object = match &error.context().field {
+                        Some(field) => self.dataset.object_of(record, field),
+                        None => self.dataset.object(record),
+                    };
+                    let error = error.at_stage(Stage::Decode).at_record(record).at_object(object);
                     let epoch = assembly.plan.epoch;
                     let anew = || cached::doubt(&assembly.stream, &*self.dataset, epoch, (record, rng), &error);
                     match (!again).then(anew).flatten() {

@@ -155,6 +155,10 @@ impl Dataset for Viewed {
         self.inner.object(record)
     }
 
+    fn object_of(&self, record: u64, field: &str) -> String {
+        self.inner.object_of(record, field)
+    }
+
     fn largest_read(&self) -> u64 {
         self.inner.largest_read()
     }

@@ -88,6 +88,10 @@ impl Dataset for Packing {
     fn object(&self, record: u64) -> String {
         self.record(record).map_or_else(|_| self.inner.format().to_owned(), |record| self.inner.object(record))
     }
+    fn object_of(&self, record: u64, field: &str) -> String {
+        let object = |record| self.inner.object_of(record, field);
+        self.record(record).map_or_else(|_| self.inner.format().to_owned(), object)
+    }
     fn largest_read(&self) -> u64 {
         self.inner.largest_read()
     }
@@ -295,6 +299,7 @@ impl Packer {
             (Store::Keep, Value::Encoded(file)) if resized.is_none() => {
                 let extension = match self.renderer.kind(file)? {
                     "jpeg" => "jpg",
+                    "netpbm" => "pnm",
                     other => other,
                 };
                 return Ok((named(extension), Cow::Borrowed(&file[..])));

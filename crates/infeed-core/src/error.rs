@@ -147,6 +147,8 @@ pub struct ErrorContext {
     pub range: Option<Range<u64>>,
     /// Index of the record in its dataset.
     pub record: Option<u64>,
+    /// Name of the record's field, where records have several images.
+    pub field: Option<String>,
 }
 
 impl Error {
@@ -223,6 +225,13 @@ impl Error {
     #[must_use]
     pub fn at_record(mut self, record: u64) -> Self {
         Arc::make_mut(&mut self.0).context.record.get_or_insert(record);
+        self
+    }
+
+    /// Names the field of the record, unless an inner one is named already.
+    #[must_use]
+    pub fn at_field(mut self, field: impl Into<String>) -> Self {
+        Arc::make_mut(&mut self.0).context.field.get_or_insert_with(|| field.into());
         self
     }
 
@@ -320,13 +329,18 @@ impl Error {
             Some(stage) if !matches!(kind, ErrorKind::Config | ErrorKind::State) => write!(f, "{stage}: {what}")?,
             _ => write!(f, "{}: {what}", kind.word())?,
         }
-        if context.record.is_some() || context.object.is_some() {
+        if context.record.is_some() || context.field.is_some() || context.object.is_some() {
             f.write_str(" (")?;
+            let mut comma = "";
             if let Some(record) = context.record {
                 write!(f, "record {record}")?;
+                comma = ", ";
+            }
+            if let Some(field) = &context.field {
+                write!(f, "{comma}field {}", printable::name(field))?;
+                comma = ", ";
             }
             if let Some(object) = &context.object {
-                let comma = if context.record.is_some() { ", " } else { "" };
                 write!(f, "{comma}{}", printable::name(object))?;
                 if let Some(range) = &context.range {
                     write!(f, " @ {}..{}", range.start, range.end)?;
@@ -391,6 +405,8 @@ mod tests {
         let error = Error::corrupt("x").at_object("inner").at_object("outer").at_record(1).at_record(2);
         assert_eq!(error.to_string(), "corrupt: x (record 1, inner)");
         assert_eq!(error.rename_record(7).context().record, Some(7));
+        let error = Error::corrupt("x").at_field("mask").at_field("image").at_record(1).at_object("masks/a.png");
+        assert_eq!(error.to_string(), "corrupt: x (record 1, field mask, masks/a.png)");
     }
 
     #[test]

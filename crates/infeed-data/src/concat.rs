@@ -192,6 +192,10 @@ impl Dataset for Concat {
         self.child(record).map_or_else(|_| "concat".to_owned(), |(_, part, child)| part.object(child))
     }
 
+    fn object_of(&self, record: u64, field: &str) -> String {
+        self.child(record).map_or_else(|_| "concat".to_owned(), |(_, part, child)| part.object_of(child, field))
+    }
+
     fn needs_fetch(&self) -> bool {
         self.parts.iter().any(|part| part.needs_fetch())
     }

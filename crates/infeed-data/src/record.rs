@@ -143,6 +143,12 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     }
     /// Name of the object that holds `record`, for messages.
     fn object(&self, record: u64) -> String;
+    /// Name of the object that holds this field of `record`, for messages, where fields lie in objects of their own: masks
+    /// beside images. Default: [`object`](Self::object).
+    fn object_of(&self, record: u64, field: &str) -> String {
+        let _ = field;
+        self.object(record)
+    }
     /// The most bytes that one record's plan reads, or expects.
     fn largest_read(&self) -> u64;
     /// The most bytes that the plan of a usual record reads: without those that are far larger than the others, such as a

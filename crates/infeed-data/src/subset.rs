@@ -231,6 +231,10 @@ impl Dataset for Subset {
         self.inner.object(self.records.get(record).unwrap_or(u64::MAX))
     }
 
+    fn object_of(&self, record: u64, field: &str) -> String {
+        self.inner.object_of(self.records.get(record).unwrap_or(u64::MAX), field)
+    }
+
     fn needs_fetch(&self) -> bool {
         self.inner.needs_fetch()
     }

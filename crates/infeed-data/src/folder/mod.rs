@@ -370,6 +370,14 @@ impl Dataset for FolderDataset {
         }
     }
 
+    fn object_of(&self, record: u64, field: &str) -> String {
+        // Masks are the last of a record's files.
+        let of_mask = self.schema.fields.iter().any(|known| known.mask && known.name == field);
+        let mask = index(record, self.records()).ok().filter(|_| of_mask);
+        let file = mask.and_then(|record| self.files_of(record).last());
+        file.map_or_else(|| self.object(record), |file| self.files.display(file))
+    }
+
     fn needs_fetch(&self) -> bool {
         !self.files.source.reads_inline()
     }
