@@ -35,6 +35,7 @@ mod ladder;
 mod late;
 mod machine;
 mod map;
+mod masks;
 mod mix;
 mod mixtures;
 #[cfg(target_os = "linux")]

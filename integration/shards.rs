@@ -224,12 +224,13 @@ fn pictures_of_netpbm_are_pixels() {
     write(dir.path(), "a.tar", &pack(&files));
     let dataset = sound(at(&dir));
     assert_eq!(names(&*dataset), ["image", "depth", "key"]);
-    let found = values(&*dataset, 1).unwrap();
-    let [Value::Pixels { info, data }, Value::Pixels { info: depth, data: deep }, _] = &found[..] else {
-        panic!("{found:?}")
-    };
-    assert_eq!((info.width, info.height, info.channels, &data[..]), (2, 1, 3, &b"bbbbbb"[..]));
-    assert_eq!((depth.dtype, &deep[..]), (DType::U16, &u16::from_be_bytes(*b"ab").to_ne_bytes()[..]));
+    let transform = Transform::new().center_crop(1);
+    let loader = builder(dataset).batch_size(3).dtype(DType::F32).transform(transform).build_blocking().unwrap();
+    let batch = drain(loader.epoch(0)).unwrap().remove(0);
+    let values = |field: &str| batch[field].to_vec::<f32>().unwrap();
+    assert_eq!(values("image"), [[97.0; 3], [98.0; 3], [99.0; 3]].concat());
+    // 16 bits stay 16 bits.
+    assert_eq!(values("depth"), [f32::from(u16::from_be_bytes(*b"ab")); 9]);
 }
 
 #[test]

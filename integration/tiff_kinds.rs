@@ -1,6 +1,6 @@
 //! What the values of a TIFF mean: colours are made RGB or refused by name, stacks are told from channels.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Write};
 
 use infeed::{
     DType, ErrorKind,
@@ -217,12 +217,29 @@ fn signed_values_and_halves_are_the_same_numbers() {
     Raw::new([2, 3], 1, 16, 1, signed.clone()).with(FORMAT, [2]).is_floats(&expected);
     // A white 0 is about looks, and these are numbers.
     Raw::new([2, 3], 1, 16, 0, signed).with(FORMAT, [2]).is_floats(&expected);
+    // Labels of segmentations, and what is computed in double precision.
+    let whole: Vec<u8> = [-3i32, 70_000, 1 << 24].iter().flat_map(|v| v.to_le_bytes()).collect();
+    Raw::new([1, 3], 1, 32, 1, whole.clone()).with(FORMAT, [2]).is_floats(&[-3.0, 70_000.0, 16_777_216.0]);
+    let differences: Vec<u8> = [-3i32, 70_003, 16_707_216].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(&differences).unwrap();
+    let packed = packed.finish().unwrap();
+    let predicted = Raw::new([1, 3], 1, 32, 1, packed).with(COMPRESSION, [8]).with(PREDICTOR, [2]).with(FORMAT, [2]);
+    predicted.is_floats(&[-3.0, 70_000.0, 16_777_216.0]);
+    Raw::new([1, 2], 1, 32, 1, [1, 0, 0, 0, 0, 0, 0, 0x80]).is_floats(&[1.0, f32::powi(2.0, 31)]);
+    let long: Vec<u8> = [-9i64, 1 << 40].iter().flat_map(|v| v.to_le_bytes()).collect();
+    Raw::new([1, 2], 1, 64, 1, long.clone()).with(FORMAT, [2]).is_floats(&[-9.0, f32::powi(2.0, 40)]);
+    let double: Vec<u8> = [0.1f64, -2.5].iter().flat_map(|v| v.to_le_bytes()).collect();
+    Raw::new([1, 2], 1, 64, 1, double).with(FORMAT, [3]).is_floats(&[0.1, -2.5]);
     Raw::new([1, 3], 1, 8, 1, [0x80, 0xff, 0x7f]).with(FORMAT, [2]).is_floats(&[-128.0, -1.0, 127.0]);
     let halves: Vec<u8> = [0x3c00u16, 0xc000, 0x0001].iter().flat_map(|v| v.to_le_bytes()).collect();
     Raw::new([1, 3], 1, 16, 1, halves).with(FORMAT, [3]).is_floats(&[1.0, -2.0, f32::powi(2.0, -24)]);
-    for (bits, format, says) in
-        [(32, 2, "32 bits (signed)"), (32, 1, "32 bits (unsigned)"), (64, 3, "64 bits (floating-point)")]
-    {
+    for (bits, format, says) in [
+        (24, 2, "24 bits (signed)"),
+        (12, 1, "12 bits (unsigned)"),
+        (24, 3, "24 bits (floating-point)"),
+        (64, 6, "64 bits (complex)"),
+    ] {
         Raw::new([1, 1], 1, bits, 1, [0; 8]).with(FORMAT, [format]).refused(ErrorKind::Unsupported, says);
     }
 }

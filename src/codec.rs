@@ -28,6 +28,9 @@ pub use infeed_cuda::decoders::{CudaRaw, NvJpeg, NvJpegOptions, NvJpegPlan};
 #[cfg(feature = "bmp")]
 #[doc(inline)]
 pub use infeed_pixels::codec::Bmp;
+#[cfg(feature = "gif")]
+#[doc(inline)]
+pub use infeed_pixels::codec::Gif;
 #[cfg(feature = "jxl")]
 #[doc(inline)]
 pub use infeed_pixels::codec::Jxl;
@@ -48,8 +51,8 @@ pub use infeed_pixels::transform::{Decoded, Drawn, Lowered, RowMaker};
 #[doc(inline)]
 pub use infeed_pixels::{
     codec::{
-        Class, ClassSet, Cpu, Decode, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Outcome, PixelBuffer,
-        Split, Wait, Window, Worker, codec_contract, codecs, decoder_contract,
+        Class, ClassSet, Cpu, Decode, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Netpbm,
+        Outcome, PixelBuffer, Split, Wait, Window, Worker, codec_contract, codecs, decoder_contract,
     },
     kernels::{Pixels, Plane, Planes, Resampler},
 };

@@ -101,12 +101,12 @@
 //!
 //! # Features
 //!
-//! `default = ["http", "jpeg", "png", "s3", "voc"]`: what a folder of JPEGs and a bucket need. Nothing links a C library or needs one at
+//! `default = ["gif", "http", "jpeg", "png", "s3", "voc"]`: what a folder of JPEGs and a bucket need. Nothing links a C library or needs one at
 //! build time.
 //!
 //! | feature | brings |
 //! |---|---|
-//! | `jpeg`, `png`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files |
+//! | `jpeg`, `png`, `gif`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files; Netpbm's is always there |
 //! | `s3`, `http`, `gcs`, `azure` | `s3://`; `https://` and `hf://`; Google's and Microsoft's buckets |
 //! | `shards`, `parquet`, `packed` | MDS and TFRecord; Parquet; compressed `.npz` |
 //! | `voc` | the XMLs of Pascal VOC; without it its folders are taken for classes of images |

@@ -286,8 +286,11 @@ fn lazy_file(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 
 /// Whether an image file begins so.
 fn is_image(bytes: &[u8]) -> bool {
-    const BEGINNINGS: [&[u8]; 6] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*", b"RIFF"];
-    BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning))
+    const BEGINNINGS: [&[u8]; 8] =
+        [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*", b"RIFF", b"GIF87a", b"GIF89a"];
+    // Netpbm's begin with a letter and a number, as words do: a line's end or a space and a width follow.
+    let netpbm = matches!(bytes, [b'P', b'1'..=b'6', space, digit, ..] if space.is_ascii_whitespace() && (digit.is_ascii_digit() || *digit == b'#'));
+    netpbm || BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning))
 }
 
 fn type_of(value: &Bound<'_, PyAny>) -> String {

@@ -192,6 +192,7 @@ pub(crate) fn lower_field(
         kind @ FieldKind::Image { .. } => {
             let lowered =
                 if field.mask { transform.lower_mask(kind, layout)? } else { transform.lower(kind, dtype, layout)? };
+            let lowered = lowered.named(&field.name);
             LoweredField { image: Some(lowered.clone()), ..plain(shape_of(lowered.row()), lowered.row().dtype) }
         }
         kind @ FieldKind::Volume { .. } => {

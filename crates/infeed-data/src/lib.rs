@@ -60,7 +60,6 @@ pub mod mask;
 mod memory;
 #[doc(hidden)]
 pub mod names;
-mod netpbm;
 #[doc(hidden)]
 pub mod objects;
 mod open;

@@ -9,11 +9,20 @@ use infeed_store::{Object, Source};
 pub const EXTENSIONS: &[&str] = &[
     ".jpg",
     ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".jfi",
+    ".jif",
     ".png",
     ".webp",
     ".bmp",
+    ".gif",
     ".tif",
     ".tiff",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+    ".pnm",
     #[cfg(feature = "jxl")]
     ".jxl",
 ];
@@ -106,10 +115,10 @@ mod tests {
 
     #[test]
     fn extensions_count_in_any_case_and_others_do_not() {
-        for name in ["a.jpg", "a/b.JPEG", "x.Png", "x.webp", "x.bmp", "ü.jpg", ".jpg"] {
+        for name in ["a.jpg", "a/b.JPEG", "x.Png", "x.webp", "x.bmp", "a.gif", "a.PGM", "a.jfif", "ü.jpg", ".jpg"] {
             assert!(is_image(name), "{name}");
         }
-        for name in ["a.gif", "jpg", "a.jpg.txt", "ajpg", "", "é"] {
+        for name in ["a.avif", "jpg", "a.jpg.txt", "ajpg", "", "é"] {
             assert!(!is_image(name), "{name}");
         }
     }

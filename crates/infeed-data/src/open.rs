@@ -683,14 +683,13 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
         (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
         (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
         (&[".beton"], "files of FFCV", "open the images that they were written from"),
-        (&[".gif", ".avif", ".heic"], "images of kinds that no codec reads", "convert them to PNG, JPEG or WebP"),
+        (
+            &[".avif", ".heic", ".heif", ".jp2"],
+            "images of kinds that no codec reads",
+            "convert them to PNG, JPEG or WebP",
+        ),
         (&[".jxl"], "JPEG XL", "build with the feature `jxl`"),
         (&[".dcm", ".dicom"], "DICOM files", "build with the feature `dicom`"),
-        (
-            &[".ppm", ".pgm", ".pbm"],
-            "images of Netpbm, which only tars may hold",
-            "convert them to PNG, or pack them into tars",
-        ),
         (&[".pkl", ".pickle", ".pt", ".pth"], "pickles of Python", "save the arrays as .npy, .npz or safetensors"),
     ];
     table.into_iter().find(|(endings, ..)| ends(endings)).map(|(_, what, hint)| (what, hint))

@@ -3,6 +3,8 @@
 //! Formats that hold plain bytes (MDS, TFRecord, Parquet) ask here: a picture that passed for bytes would be left out of
 //! batches without a word. Texts must not pass for pictures, so beginnings of two letters count for nothing alone.
 
+use infeed_core::types::DType;
+
 /// What begins so, and whether a codec of ours reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Picture {
@@ -25,14 +27,34 @@ pub fn picture(head: &[u8]) -> Option<Picture> {
         () if begins(b"RIFF") && head.get(8..12) == Some(b"WEBP") => known("WebP"),
         () if is_bmp(head) => known("BMP"),
         () if [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"].iter().any(|beginning| begins(*beginning)) => known("TIFF"),
-        () if begins(b"GIF87a") || begins(b"GIF89a") => foreign("GIF"),
+        () if begins(b"GIF87a") || begins(b"GIF89a") => known("GIF"),
         () if brand(&[b"avif", b"avis"]) => foreign("AVIF"),
         () if brand(&[b"heic", b"heix", b"mif1", b"msf1"]) => foreign("HEIF"),
         () if begins(b"\0\0\0\x0cjP  \r\n\x87\n") || begins(b"\xff\x4f\xff\x51") => foreign("JPEG 2000"),
         () if begins(b"\0\0\0\x0cJXL \r\n\x87\n") => foreign("JPEG XL"),
-        () if is_netpbm(head) => foreign("PNM"),
+        () if is_netpbm(head) && head[1] != b'7' => known("PNM"),
+        () if is_netpbm(head) => foreign("PAM"),
         () => None,
     }
+}
+
+/// The type of the values of a picture that may have 16 bits of them, without decoding it: PNG and Netpbm.
+pub(crate) fn depth(file: &[u8]) -> DType {
+    let wide = match file {
+        // Signature, length and name of the first chunk, width, height, bits.
+        [0x89, b'P', b'N', b'G', rest @ ..] => rest.get(20) == Some(&16),
+        [b'P', b'2' | b'3' | b'5' | b'6', ..] => netpbm_most(file).is_some_and(|most| most > 255),
+        _ => false,
+    };
+    if wide { DType::U16 } else { DType::U8 }
+}
+
+/// The greatest value of a Netpbm file: the third number, behind comments.
+fn netpbm_most(file: &[u8]) -> Option<u32> {
+    let head = file.get(2..file.len().min(4096))?;
+    let lines = head.split(|b| *b == b'\n').map(|line| line.split(|b| *b == b'#').next().unwrap_or_default());
+    let mut words = lines.flat_map(|line| line.split(u8::is_ascii_whitespace)).filter(|word| !word.is_empty());
+    str::from_utf8(words.nth(2)?).ok()?.parse().ok()
 }
 
 /// `BM` begins many a text: what follows has to be a header too.
@@ -44,10 +66,20 @@ fn is_bmp(head: &[u8]) -> bool {
         && (26..1 << 20).contains(&pixels)
 }
 
-/// `P6`, a line's end or a space, and a width.
+/// `P6`, a line's end or a space, and two numbers; or a comment, or the words of `P7`.
 fn is_netpbm(head: &[u8]) -> bool {
-    let [b'P', b'1'..=b'7', space, rest @ ..] = head else { return false };
-    space.is_ascii_whitespace() && rest.first().is_some_and(|b| b.is_ascii_digit() || *b == b'#')
+    let [b'P', kind @ b'1'..=b'7', space, rest @ ..] = head else { return false };
+    if !space.is_ascii_whitespace() {
+        return false;
+    }
+    let mut words = rest.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let number = |word: &[u8]| word.iter().all(u8::is_ascii_digit);
+    match (kind, words.next()) {
+        (b'7', Some(word)) => word.iter().all(u8::is_ascii_uppercase) || word[0] == b'#',
+        (_, Some([b'#', ..])) => *space == b'\n',
+        (_, Some(width)) => number(width) && words.next().is_some_and(number),
+        (_, None) => false,
+    }
 }
 
 #[cfg(test)]
@@ -64,9 +96,11 @@ mod tests {
             (&bmp, "BMP", true),
             (b"II*\0\x08\0\0\0", "TIFF", true),
             (b"MM\0+\0\x08\0\0", "TIFF", true),
-            (b"GIF89a\x01\0", "GIF", false),
+            (b"GIF89a\x01\0", "GIF", true),
             (b"\0\0\0\x20ftypavif\0\0\0\0", "AVIF", false),
-            (b"P6\n4 3\n255\n", "PNM", false),
+            (b"P6\n4 3\n255\n", "PNM", true),
+            (b"P5\n# made by hand\n4 3\n255\n", "PNM", true),
+            (b"P7\nWIDTH 4\n", "PAM", false),
         ] {
             assert_eq!(picture(head), Some(Picture { name, is_read }), "{name}");
         }
@@ -75,6 +109,8 @@ mod tests {
             b"BM",
             b"BMW 320 d touring, blue metallic",
             b"P6 is a street",
+            b"P1 2 bedrooms",
+            b"P7 is a street",
             b"II*",
             b"RIFF and raff, WEBP",
             b"GIF",

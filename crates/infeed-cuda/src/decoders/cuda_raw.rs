@@ -34,7 +34,7 @@ use infeed_core::{
 };
 use infeed_pixels::codec::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    reader::{Drawing, Image, Reader, fits_mask, images, sized},
+    reader::{Drawing, Image, Reader, blame, fits_mask, images, sized},
 };
 use infeed_pixels::{
     kernels::{ChannelTable, Pixels, RowRoom, RowWork},
@@ -313,12 +313,13 @@ impl RawWorker {
             let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
             let own = sized(views, item.size);
             let views = own.as_deref().unwrap_or(views);
-            let (info, image, drawn) =
-                self.reader.read(value, item.header.as_ref(), views, draws, decode, *from_planes)?;
-            draws.fits(&info)?;
+            let blame = blame(views, self.images.len());
+            let read = self.reader.read(value, item.header.as_ref(), views, draws, decode, *from_planes);
+            let (info, image, drawn) = read.map_err(&blame)?;
+            draws.fits(&info).map_err(&blame)?;
             for ((lowered, drawn), field) in views.iter().flatten().zip(drawn).zip(fields.clone()) {
                 let rows = &rows[field];
-                fits_mask(lowered, &info, &mut size)?;
+                fits_mask(lowered, &info, &mut size).map_err(&blame)?;
                 let (base, work, maker) = (first_table(&self.programs, field), &mut self.work, &mut self.maker);
                 let Image::Pixels(pixels) = &image else {
                     self.upload

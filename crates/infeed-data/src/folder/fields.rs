@@ -11,7 +11,8 @@ use crate::{
     files::Files,
     names::is_tiff,
     schema::{Field, FieldKind},
-    tiff::parse_tiff,
+    sniff::depth,
+    tiff::{self, parse_tiff},
 };
 
 /// Files of a record, where there are several.
@@ -24,7 +25,8 @@ pub(super) struct Several {
 }
 
 /// What the headers say of the images and masks: how many channels, which type, and the size where it is one for all
-/// that were looked at (the first, the middle and the last record). Only TIFFs are asked: all else becomes RGB.
+/// that were looked at (the first, the middle and the last record). Of images only TIFFs are asked: all else becomes RGB.
+/// Masks have one channel unless they are TIFFs of several that are no colours.
 pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Result<Vec<Field>> {
     let (per, channels) = groups.map_or((1, 1), |g| (g.per, g.channels));
     let records = groups.map_or(files.len(), |g| g.order.len() / g.per);
@@ -33,7 +35,7 @@ pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Res
     let image = match all_tiff(0) {
         true => {
             let ImageInfo { height, width, channels: in_file, dtype, .. } =
-                probe(files, records, |r| file(r, 0)).await?;
+                probe(files, records, |r| file(r, 0), |bytes| Ok(parse_tiff(bytes)?.info), false).await?;
             if channels > 1 && in_file != 1 {
                 let name = files.display(file(0, 0));
                 let what = format!("{in_file} channels in a file that should hold one");
@@ -49,19 +51,44 @@ pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Res
     if per > channels {
         let mask = match all_tiff(channels) {
             true => {
-                let found = probe(files, records, |r| file(r, channels)).await?;
+                let found = probe(files, records, |r| file(r, channels), mask_of_tiff, true).await?;
                 let size = (found.height > 0).then_some((found.height, found.width));
                 FieldKind::Image { channels: found.channels, size, dtype: Some(found.dtype) }
             }
-            false => FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) },
+            false => {
+                let found = probe(files, records, |r| file(r, channels), mask_of, true).await;
+                // What is damaged is a bad sample when its turn comes.
+                let dtype = found.map_or(DType::U8, |found| found.dtype);
+                FieldKind::Image { channels: 1, size: None, dtype: Some(dtype) }
+            }
         };
         fields.push(Field::mask("mask", mask));
     }
     Ok(fields)
 }
 
-/// What the first, the middle and the last file say; height and width are 0 where they differ.
-async fn probe(files: &Files, records: usize, file: impl Fn(usize) -> usize) -> Result<ImageInfo> {
+/// Colours that are alike count as one channel; others are no labels.
+fn mask_of_tiff(bytes: &[u8]) -> Result<ImageInfo> {
+    let tiff = parse_tiff(bytes)?.labels();
+    let channels = if tiff.is_rgb() { 1 } else { tiff.info.channels };
+    Ok(ImageInfo { channels, ..tiff.info })
+}
+
+/// The type of a mask's labels; its size and channels are of no use.
+fn mask_of(bytes: &[u8]) -> Result<ImageInfo> {
+    let dtype = if tiff::is_tiff(bytes) { mask_of_tiff(bytes)?.dtype } else { depth(bytes) };
+    Ok(ImageInfo { dtype, ..ImageInfo::interleaved_u8(0, 0, 1) })
+}
+
+/// What the first, the middle and the last file say; height and width are 0 where they differ. The type is the
+/// first's; of masks another one's where that is u8, for labels keep their values in a larger type.
+async fn probe(
+    files: &Files,
+    records: usize,
+    file: impl Fn(usize) -> usize,
+    say: impl Fn(&[u8]) -> Result<ImageInfo>,
+    mask: bool,
+) -> Result<ImageInfo> {
     let mut found: Result<ImageInfo> = Err(Error::new(ErrorKind::NotFound, "no images"));
     let mut looked = BTreeSet::new();
     for record in [0, records / 2, records.saturating_sub(1)] {
@@ -70,13 +97,18 @@ async fn probe(files: &Files, records: usize, file: impl Fn(usize) -> usize) -> 
             continue;
         }
         let info = match files.extent(i).read().await {
-            Ok(bytes) => parse_tiff(&bytes).map(|tiff| tiff.info),
+            Ok(bytes) => say(&bytes),
             Err(error) => Err(error),
         };
         let info = info.map_err(|e| e.at_object(files.display(i)));
         found = match (found, info) {
-            (Ok(a), Ok(b)) if (a.height, a.width) != (b.height, b.width) => Ok(ImageInfo { height: 0, width: 0, ..a }),
-            (Ok(a), _) => Ok(a),
+            (Ok(a), Ok(b)) => {
+                let (height, width) =
+                    if (a.height, a.width) == (b.height, b.width) { (a.height, a.width) } else { (0, 0) };
+                let dtype = if a.dtype == DType::U8 && mask { b.dtype } else { a.dtype };
+                Ok(ImageInfo { height, width, dtype, ..a })
+            }
+            (Ok(a), Err(_)) => Ok(a),
             // A damaged file is a bad sample when its turn comes; another one tells what the rest is.
             (Err(_), Ok(b)) => Ok(b),
             (Err(first), Err(error)) => Err(if looked.len() == 1 { error } else { first }),

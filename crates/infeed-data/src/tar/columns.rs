@@ -35,7 +35,6 @@ pub(super) fn field_of(extension: &str) -> (String, Kind) {
     let named = |default: &str| stem.unwrap_or(default).to_owned();
     match last {
         _ if names::EXTENSIONS.iter().any(|known| known[1..] == *last) => (named("image"), Kind::Image),
-        "ppm" | "pgm" | "pbm" | "pnm" => (named("image"), Kind::Image),
         "cls" => (named("label"), Kind::Label),
         "npy" if stem == Some("image") => (named("image"), Kind::Pixels),
         "npy" => (named("npy"), Kind::Numbers),

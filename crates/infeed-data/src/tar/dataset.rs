@@ -25,7 +25,6 @@ use crate::arrays;
 use crate::{
     format::OpenOptions,
     names::base,
-    netpbm,
     record::{Dataset, ReadPlan, Sample, Value},
     schema::{Field, Schema},
     sizes::Sizes,
@@ -161,8 +160,6 @@ impl TarDataset {
 
     fn value(&self, column: &Column, content: Bytes) -> Result<Value> {
         Ok(match column.kind {
-            // No codec reads these; their pixels lie behind a line of text.
-            Kind::Image if netpbm::begins(&content) => netpbm::parse(&content)?,
             Kind::Image => Value::Encoded(content),
             Kind::Label => Value::Label(self.label(&content)?),
             Kind::Bytes | Kind::Unknown => Value::Bytes(content),

@@ -34,6 +34,9 @@ pub struct Tiff {
     /// What they mean, the first page's.
     #[doc(hidden)]
     pub colours: Colours,
+    /// How the first page lies, 1 to 8 as in EXIF.
+    #[doc(hidden)]
+    pub orientation: u16,
     /// One, or one for each channel.
     #[doc(hidden)]
     pub pages: SmallVec<[Page; 1]>,
@@ -55,6 +58,8 @@ pub struct Page {
     pub jpeg_tables: Option<Range<usize>>,
     /// Whether its JPEGs hold YCbCr, to be made RGB.
     pub ycbcr: bool,
+    /// Whether its first three values are red, green and blue.
+    pub(crate) rgb: bool,
     offsets: Numbers,
     counts: Option<Numbers>,
     /// Width, height, samples per pixel, planes.
@@ -111,6 +116,7 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     let mut seen: SmallVec<[u64; 4]> = SmallVec::new();
     let mut pages: SmallVec<[Page; 1]> = SmallVec::new();
     let mut colours = Colours::Plain;
+    let mut orientation = 1;
     let mut description = None;
     while next != 0 {
         if seen.contains(&next) {
@@ -130,6 +136,8 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
         match pages.first() {
             None => {
                 colours = of_page;
+                // Whatever stands there instead of a number turns nothing.
+                orientation = directory.number(Tag::Orientation, 1).map_or(1, |n| n.min(9) as u16);
                 description = directory.find(Tag::Description);
                 refuse_odd_stacks(&directory)?;
             }
@@ -159,7 +167,7 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     if colours == Colours::Inverted && (channels > 1 || info.dtype == DType::F32) {
         colours = Colours::Plain;
     }
-    let tiff = Tiff { info, big_endian, stored: first.stored, colours, pages };
+    let tiff = Tiff { info, big_endian, stored: first.stored, colours, orientation, pages };
     tiff.check_chunks(bytes)?;
     Ok(tiff)
 }
@@ -176,6 +184,25 @@ fn refuse_odd_stacks(directory: &Directory<'_>) -> Result<()> {
 }
 
 impl Tiff {
+    /// The same for an image of labels: indices instead of the colours of a palette, and values of less than a byte as they
+    /// are stored. Of gray whose 0 is white, single bits are turned over as other readers do.
+    #[must_use]
+    pub fn labels(mut self) -> Self {
+        if matches!(self.colours, Colours::Palette(_)) {
+            (self.info.channels, self.colours) = (1, Colours::Plain);
+        }
+        if let Stored::Bits(bits) = self.stored {
+            let most = u8::MAX >> (8 - bits);
+            self.colours = Colours::Labels(if self.colours == Colours::Inverted { most } else { 0 });
+        }
+        self
+    }
+
+    /// Whether it is one of colours, not of numbers.
+    pub(crate) fn is_rgb(&self) -> bool {
+        self.pages.iter().any(|page| page.rgb)
+    }
+
     /// Bytes of one pixel, or of its value in a plane.
     #[doc(hidden)]
     pub fn pixel_bytes(&self) -> usize {
@@ -331,6 +358,7 @@ enum Tag {
     FillOrder,
     Description,
     StripOffsets,
+    Orientation,
     SamplesPerPixel,
     RowsPerStrip,
     StripCounts,
@@ -348,8 +376,9 @@ enum Tag {
 }
 
 /// Their numbers, ascending, in the order of [`Tag`].
-const TAGS: [u16; 23] = [
-    254, 256, 257, 258, 259, 262, 266, 270, 273, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325, 338, 339, 347, 33629,
+const TAGS: [u16; 24] = [
+    254, 256, 257, 258, 259, 262, 266, 270, 273, 274, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325, 338, 339, 347,
+    33629,
 ];
 
 /// One directory's description of its pixels, and what they mean.
@@ -396,7 +425,7 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
         // As libtiff: only where the compression is of a kind that gains by it.
         (1, _) | (_, Compression::None | Compression::PackBits | Compression::Jpeg) => Predictor::None,
         (2, _) if matches!(stored, Stored::Whole(_)) => Predictor::Horizontal,
-        (3, _) if stored == Stored::Whole(DType::F32) => Predictor::Float,
+        (3, _) if matches!(stored, Stored::Whole(DType::F16 | DType::F32 | DType::F64)) => Predictor::Float,
         (other, _) => return Err(unsupported(format!("predictor {other} of values of {}", stored.name()))),
     };
     let photometric = directory.number(Tag::Photometric, 1)?;
@@ -434,6 +463,7 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
         tiled,
         jpeg_tables: directory.find(Tag::JpegTables).filter(|_| jpeg).map(|entry| file.bytes_at(entry)).transpose()?,
         ycbcr: photometric == 6,
+        rgb: matches!(photometric, 2 | 6),
         offsets: file.numbers(offsets)?,
         counts: counts.map(|c| file.numbers(c)).transpose()?,
         shape,

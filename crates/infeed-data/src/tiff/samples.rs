@@ -15,7 +15,8 @@ use infeed_core::{
 pub enum Stored {
     /// 1, 2 or 4 bits, the first value in the highest ones; rows begin at bytes.
     Bits(u8),
-    /// Whole bytes: u8, u16, f32, which are given as they are; i8, i16, f16, which f32 holds exactly.
+    /// Whole bytes: u8, u16, f32, which are given as they are; others become f32: i8, i16, f16, which it holds exactly; i32,
+    /// u32, i64, u64, which have to be numbers that it holds; f64, which is rounded.
     Whole(DType),
 }
 
@@ -30,7 +31,12 @@ impl Stored {
             (8, 2) => Self::Whole(DType::I8),
             (16, 2) => Self::Whole(DType::I16),
             (16, 3) => Self::Whole(DType::F16),
+            (32, 1 | 4) => Self::Whole(DType::U32),
+            (64, 1 | 4) => Self::Whole(DType::U64),
+            (32, 2) => Self::Whole(DType::I32),
+            (64, 2) => Self::Whole(DType::I64),
             (32, 3) => Self::Whole(DType::F32),
+            (64, 3) => Self::Whole(DType::F64),
             (bits, format) => {
                 let name = match format {
                     1 | 4 => "unsigned",
@@ -39,7 +45,6 @@ impl Stored {
                     5 | 6 => "complex",
                     _ => "unknown",
                 };
-                // f32, the widest that pixels have, would round them without a word.
                 return Err(
                     unsupported(format!("TIFF values of {bits} bits ({name})")).hint("convert them to u8, u16 or f32")
                 );
@@ -59,8 +64,8 @@ impl Stored {
     pub(super) const fn given(self) -> DType {
         match self {
             Self::Bits(_) => DType::U8,
-            Self::Whole(DType::I8 | DType::I16 | DType::F16) => DType::F32,
-            Self::Whole(dtype) => dtype,
+            Self::Whole(dtype @ (DType::U8 | DType::U16)) => dtype,
+            Self::Whole(_) => DType::F32,
         }
     }
 
@@ -83,6 +88,8 @@ pub enum Colours {
     Inverted,
     /// Indices become RGB; as many entries as indices have values.
     Palette(Box<[[u8; 3]]>),
+    /// Labels: numbers as they are stored, but for these bits, which are turned over.
+    Labels(u8),
     /// So many colours were multiplied by the value behind them, and are divided by it.
     Premultiplied(u8),
 }

@@ -10,7 +10,7 @@ use infeed_core::{
     types::{DType, ImageInfo},
 };
 
-use super::{ImageCodec, ImageHeader, PixelBuffer, corrupt, unsupported};
+use super::{ImageCodec, ImageHeader, PixelBuffer, corrupt, packed::indices, unsupported};
 
 /// BMP: 1 to 32 bits, palettes, run lengths, bit fields; RGB, and RGBA where a mask of the file names an alpha.
 ///
@@ -48,13 +48,22 @@ impl ImageCodec for Bmp {
         Ok(ImageHeader::from(layout.info).with_own(layout))
     }
 
+    fn mask_header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+        let mut layout = parse(bytes)?;
+        if matches!(layout.coding, Coding::Indices { .. } | Coding::RunLengths { .. }) {
+            layout.info.channels = 1;
+        }
+        Ok(ImageHeader::from(layout.info).with_own(layout))
+    }
+
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let layout: &Layout = header.own()?;
         if layout.info != header.info || rows.start > rows.end || rows.end > header.height {
             return Err(Error::new(ErrorKind::Internal, "the BMP is not the one that was asked about"));
         }
         match layout.coding {
-            Coding::RunLengths { bits } => unpack_runs(bytes, layout, bits, out),
+            Coding::RunLengths { bits } if layout.info.channels == 1 => unpack_runs(bytes, layout, bits, |n| [n], out),
+            Coding::RunLengths { bits } => unpack_runs(bytes, layout, bits, |n| layout.palette[usize::from(n)], out),
             _ => unpack_rows(bytes, layout, rows, out),
         }
     }
@@ -223,6 +232,9 @@ fn unpack_rows(file: &[u8], layout: &Layout, rows: Range<u32>, out: &mut PixelBu
         let at = if *top_down { y } else { height - 1 - y };
         let row = &pixels[at * pitch..][..used];
         match *coding {
+            Coding::Indices { bits } if info.channels == 1 => {
+                out.iter_mut().zip(indices(row, bits)).for_each(|(out, index)| *out = index);
+            }
             Coding::Indices { bits } => {
                 let (out, index) = (out.as_chunks_mut::<3>().0, indices(row, bits));
                 out.iter_mut().zip(index).for_each(|(out, index)| *out = palette[usize::from(index)]);
@@ -248,18 +260,18 @@ fn unpack_rows(file: &[u8], layout: &Layout, rows: Range<u32>, out: &mut PixelBu
     Ok(())
 }
 
-/// The numbers of `bits` bits each, the upper ones of a byte first.
-fn indices(bytes: &[u8], bits: u32) -> impl Iterator<Item = u8> + '_ {
-    let mask = ((1u32 << bits) - 1) as u8;
-    bytes.iter().flat_map(move |byte| (1..=8 / bits).map(move |n| (byte >> (8 - n * bits)) & mask))
-}
-
 /// Runs and literal stretches. Pixels that none of them names are black.
-fn unpack_runs(file: &[u8], layout: &Layout, bits: u32, out: &mut PixelBuffer) -> Result<()> {
+fn unpack_runs<const N: usize>(
+    file: &[u8],
+    layout: &Layout,
+    bits: u32,
+    of: impl Fn(u8) -> [u8; N],
+    out: &mut PixelBuffer,
+) -> Result<()> {
     let info = &layout.info;
     let (width, height) = (info.width as usize, info.height as usize);
-    let out = out.hold(0..info.height, width * height * 3)?.as_chunks_mut::<3>().0;
-    out.fill([0; 3]);
+    let out = out.hold(0..info.height, width * height * N)?.as_chunks_mut::<N>().0;
+    out.fill([0; N]);
     let reader = Reader { file };
     let mut at = layout.pixels_at;
     // Column, and row counted from the bottom.
@@ -286,14 +298,14 @@ fn unpack_runs(file: &[u8], layout: &Layout, bits: u32, out: &mut PixelBuffer) -
                 // To whole words.
                 at += len.next_multiple_of(2);
                 let row = row.get_mut(x..end).ok_or_else(|| beyond(at))?;
-                row.iter_mut().zip(indices(literal, bits)).for_each(|(out, n)| *out = layout.palette[usize::from(n)]);
+                row.iter_mut().zip(indices(literal, bits)).for_each(|(out, n)| *out = of(n));
                 x = end;
             }
             (_, value) => {
                 // In 4 bits two colours take turns.
                 let [one, two] = if bits == 8 { [value, value] } else { [value >> 4, value & 15] };
                 let row = row.get_mut(x..end).ok_or_else(|| beyond(at))?;
-                let values = [one, two].map(|n| layout.palette[usize::from(n)]);
+                let values = [one, two].map(&of);
                 row.iter_mut().zip(values.iter().cycle()).for_each(|(out, value)| *out = *value);
                 x = end;
             }

@@ -17,7 +17,7 @@ use infeed_data::Value;
 
 use super::{
     Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Wait, Worker,
-    reader::{Drawing, Reader, fits_mask, images, sized},
+    reader::{Drawing, Labels, Reader, blame, fits_mask, images, sized},
 };
 use crate::transform::{Lowered, RowMaker};
 
@@ -150,7 +150,8 @@ impl CpuWorker {
         let mut decoded = 0;
         for fields in &self.images {
             let Some(value) = sample.values.get(fields.start) else { return };
-            let Ok(Some((info, data))) = self.reader.whole(value, item.header.as_ref()) else { break };
+            let labels = Labels::of(&self.programs[fields.clone()]);
+            let Ok(Some((info, data))) = self.reader.whole(value, item.header.as_ref(), labels) else { break };
             decoded += 1;
             let end = fields.end.min(sample.values.len());
             sample.values[fields.start..end].fill(Value::Pixels { info, data });
@@ -172,12 +173,13 @@ impl CpuWorker {
             let (value, views) = (&sample.values[fields.start], &self.programs[fields.clone()]);
             let own = sized(views, item.size);
             let views = own.as_deref().unwrap_or(views);
-            let planes = !self.of_pixels;
-            let (info, image, drawn) = self.reader.read(value, item.header.as_ref(), views, draws, decode, planes)?;
-            draws.fits(&info)?;
+            let (planes, blame) = (!self.of_pixels, blame(views, self.images.len()));
+            let read = self.reader.read(value, item.header.as_ref(), views, draws, decode, planes);
+            let (info, image, drawn) = read.map_err(&blame)?;
+            draws.fits(&info).map_err(&blame)?;
             for ((lowered, drawn), rows) in views.iter().flatten().zip(drawn).zip(&mut rows[fields.clone()]) {
-                fits_mask(lowered, &info, &mut size)?;
-                self.maker.run(lowered, drawn, image.decoded(), rows.row_mut(row))?;
+                fits_mask(lowered, &info, &mut size).map_err(&blame)?;
+                self.maker.run(lowered, drawn, image.decoded(), rows.row_mut(row)).map_err(&blame)?;
             }
         }
         Ok(())
@@ -369,5 +371,56 @@ mod tests {
         let rows = job.rows[0].bytes();
         assert_eq!(&rows[..48], [200, 100, 50].repeat(16));
         assert_eq!(&rows[5 * 48..], [77; 48], "one gray pixel, repeated");
+    }
+
+    #[test]
+    fn colours_of_a_mask_count_as_one_channel_if_they_are_alike() {
+        let cpu = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20);
+        let pixels = |channels: u8, planar: bool, data: &[u8]| {
+            let info = ImageInfo { planar, ..ImageInfo::interleaved_u8(1, 2, channels) };
+            Value::Pixels { info, data: data.to_vec().into() }
+        };
+        let images = vec![
+            pixels(3, false, &[7, 7, 7, 200, 200, 200]),
+            pixels(3, true, &[7, 200, 7, 200, 7, 200]),
+            pixels(4, false, &[7, 7, 7, 255, 200, 200, 200, 255]),
+            pixels(2, false, &[7, 255, 200, 255]),
+            pixels(3, false, &[7, 7, 7, 200, 0, 0]),
+            pixels(4, false, &[7, 7, 7, 255, 200, 200, 200, 9]),
+            pixels(1, false, &[7, 200]),
+        ];
+        let kind = FieldKind::Image { channels: 1, size: None, dtype: None };
+        let lowered = Transform::new().center_crop(2).lower_mask(&kind, Layout::Nhwc).unwrap();
+        // The crop adds a row of zeros, and does not hide what is outside of it.
+        let Finished { job, outcomes, .. } = run(&cpu, &lowered, images);
+        let labels: Vec<&[u8]> = job.rows[0].bytes().chunks(4).collect();
+        for (row, outcome) in outcomes.iter().enumerate() {
+            match (row, outcome) {
+                (0..4 | 6, Outcome::Done) => {
+                    assert_eq!(labels[row].iter().copied().filter(|v| *v > 0).collect::<Vec<_>>(), [7, 200], "{row}");
+                }
+                (4, Outcome::Failed(error)) => {
+                    let says = "a mask that is coloured: its pixel in row 0, column 1 is [200.0, 0.0, 0.0]";
+                    assert!(error.to_string().contains(says), "{error}");
+                }
+                (5, Outcome::Failed(error)) => assert!(error.to_string().contains("not opaque"), "{error}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        // 16 bits need rows that hold them.
+        let wide = ImageInfo { dtype: DType::U16, ..ImageInfo::interleaved_u8(2, 2, 1) };
+        let wide = || Value::Pixels { info: wide, data: 300u16.to_ne_bytes().repeat(4).into() };
+        let error = match run(&cpu, &lowered, vec![wide()]).outcomes.remove(0) {
+            Outcome::Failed(error) => error.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert!(error.contains("a mask of u16 where rows hold u8"), "{error}");
+        let declared = FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U16) };
+        let lowered = Transform::new().center_crop(2).lower_mask(&declared, Layout::Nhwc).unwrap();
+        let bytes = Value::Pixels { info: ImageInfo::interleaved_u8(2, 2, 1), data: vec![9; 4].into() };
+        let Finished { job, outcomes, .. } = run(&cpu, &lowered, vec![wide(), bytes]);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Done)), "{outcomes:?}");
+        let labels = bytemuck::pod_collect_to_vec::<u8, f32>(job.rows[0].bytes());
+        assert_eq!(labels, [[300.0; 4], [9.0; 4]].concat());
     }
 }

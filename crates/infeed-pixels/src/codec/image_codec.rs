@@ -69,6 +69,11 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
     fn info(&self, bytes: &[u8]) -> Result<ImageInfo> {
         self.header(bytes).map(|header| header.info)
     }
+    /// Reads the header of an image of labels. [`decode`](Self::decode), which gets it, gives the numbers that the file stores,
+    /// not what they look like: indices into a palette, and 0 and 1 where a pixel is one bit. Default: as of any image.
+    fn mask_header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+        self.header(bytes)
+    }
     /// Whether another decoder of the same format, such as a GPU's, may decode a file in this one's place: pixels are what
     /// the format says and no more. Where this says no, nobody else is offered a file that the codec recognises.
     fn is_interchangeable(&self) -> bool {

@@ -25,6 +25,8 @@ mod errors;
 mod image_codec;
 #[cfg(feature = "jxl")]
 mod jxl;
+mod netpbm;
+mod packed;
 #[doc(hidden)]
 pub mod reader;
 mod renderer;
@@ -32,12 +34,14 @@ mod several;
 
 #[cfg(feature = "bmp")]
 mod bmp;
+#[cfg(feature = "gif")]
+mod gif;
 #[cfg(feature = "jpeg")]
 #[doc(hidden)]
 pub mod jpeg;
 #[cfg(feature = "png")]
 mod png;
-#[cfg(any(feature = "jxl", feature = "png", feature = "webp"))]
+#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "webp"))]
 mod still;
 #[cfg(feature = "tiff")]
 mod tiff;
@@ -48,11 +52,19 @@ mod webp;
 use std::sync::Arc;
 
 pub use self::decoder::KeepPixels;
-#[cfg(any(feature = "jpeg", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
+#[cfg(any(
+    feature = "gif",
+    feature = "jpeg",
+    feature = "jxl",
+    feature = "png",
+    feature = "tiff",
+    feature = "webp"
+))]
 use self::errors::cause;
 use self::errors::{corrupt, unsupported};
 #[cfg(feature = "jpeg")]
 pub use self::jpeg::{DecodeIndex, LearnRoom};
+pub use self::netpbm::Netpbm;
 pub use self::renderer::Renderer;
 pub use self::several::Several;
 pub use self::volume::write_volume;
@@ -80,7 +92,7 @@ macro_rules! codecs {
         $(#[cfg(feature = $feature)]
         pub use self::$module::$codec;)*
 
-        /// The codecs that are built in, one for each feature that is on.
+        /// The codecs that are built in: one for each feature that is on, and Netpbm's.
         ///
         /// ```
         /// # #[cfg(feature = "png")] {
@@ -93,10 +105,13 @@ macro_rules! codecs {
         /// ```
         #[must_use]
         pub fn codecs() -> Vec<Arc<dyn ImageCodec>> {
-            vec![$(
-                #[cfg(feature = $feature)]
-                Arc::new($codec::default()),
-            )*]
+            vec![
+                $(
+                    #[cfg(feature = $feature)]
+                    Arc::new($codec::default()),
+                )*
+                Arc::new(Netpbm),
+            ]
         }
     };
 }
@@ -106,6 +121,7 @@ codecs! {
     "png" png Png
     "webp" webp Webp
     "bmp" bmp Bmp
+    "gif" gif Gif
     "tiff" tiff Tiff
     "jxl" jxl Jxl
 }

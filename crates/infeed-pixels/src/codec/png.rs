@@ -6,12 +6,12 @@ use std::{
 };
 
 use infeed_core::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     types::{DType, ImageInfo},
 };
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Reader, Transformations};
 
-use super::{ImageCodec, ImageHeader, PixelBuffer, still};
+use super::{ImageCodec, ImageHeader, PixelBuffer, packed::indices, still};
 
 /// PNG: gray, palette, RGB, alpha, 1 to 16 bits, interlaced. Sixteen bits give `u16` pixels.
 ///
@@ -50,11 +50,32 @@ impl ImageCodec for Png {
     }
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-        info(&open(bytes, 0)?).map(Into::into)
+        info(&open(bytes, 0, Transformations::EXPAND)?).map(|info| ImageHeader::from(info).with_own(Labels(None)))
+    }
+
+    /// Values of 2 and 4 bits are gray levels, parts of 255, as other readers have them.
+    fn mask_header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+        let reader = open(bytes, 0, Transformations::IDENTITY)?;
+        let said = reader.info();
+        let bits = match (said.color_type, said.bit_depth) {
+            (ColorType::Indexed, depth) => depth as u8,
+            (ColorType::Grayscale, BitDepth::One) => 1,
+            _ => return self.header(bytes),
+        };
+        let (width, height) = said.size();
+        let info = still::checked(ImageInfo { height, width, channels: 1, dtype: DType::U8, planar: false })?;
+        // Beside the rows as they are stored, packed.
+        let packed = reader.output_buffer_size().map_or(0, |len| len as u64);
+        Ok(ImageHeader::from(info)
+            .with_peak_bytes(info.len_bytes().saturating_add(packed))
+            .with_own(Labels(Some(bits))))
     }
 
     fn decode(&self, bytes: &[u8], header: &ImageHeader, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        let mut reader = open(bytes, header.len_bytes())?;
+        if let Labels(Some(bits)) = header.own()? {
+            return labels(bytes, header, *bits, out);
+        }
+        let mut reader = open(bytes, header.len_bytes(), Transformations::EXPAND)?;
         let info = info(&reader)?;
         let pixels = still::hold("PNG", info, header, out)?;
         reader.next_frame(pixels).map_err(|found| error(bytes, found))?;
@@ -68,8 +89,33 @@ impl ImageCodec for Png {
     }
 }
 
+/// How many bits each label of a mask has, where they are indices or single bits.
+struct Labels(Option<u8>);
+
+/// The numbers that the file stores.
+fn labels(file: &[u8], header: &ImageHeader, bits: u8, out: &mut PixelBuffer) -> Result<()> {
+    let mut reader = open(file, header.len_bytes(), Transformations::IDENTITY)?;
+    let (width, height) = reader.info().size();
+    let info = ImageInfo { height, width, channels: 1, dtype: DType::U8, planar: false };
+    let stored = reader.output_color_type().1 as u8;
+    if stored != bits {
+        return Err(Error::new(ErrorKind::Internal, "the PNG is not the one that was asked about"));
+    }
+    let mut packed = std::mem::take(&mut out.scratch);
+    let pixels = still::hold("PNG", info, header, out)?;
+    let pitch = (width as usize * usize::from(bits)).div_ceil(8);
+    packed.clear();
+    packed.resize(pitch * height as usize, 0);
+    reader.next_frame(&mut packed).map_err(|found| error(file, found))?;
+    for (out, row) in pixels.chunks_exact_mut(width as usize).zip(packed.chunks_exact(pitch)) {
+        out.iter_mut().zip(indices(row, bits.into())).for_each(|(out, index)| *out = index);
+    }
+    out.scratch = packed;
+    Ok(())
+}
+
 /// Reads what comes before the pixels, which may be of so many bytes.
-fn open(file: &[u8], len_bytes: u64) -> Result<Reader<Cursor<&[u8]>>> {
+fn open(file: &[u8], len_bytes: u64, transformations: Transformations) -> Result<Reader<Cursor<&[u8]>>> {
     // Rows and compressed chunks.
     let most = len_bytes.saturating_mul(2).saturating_add(16 << 20);
     let limits = Limits { bytes: usize::try_from(most).unwrap_or(usize::MAX) };
@@ -77,8 +123,8 @@ fn open(file: &[u8], len_bytes: u64) -> Result<Reader<Cursor<&[u8]>>> {
     // Pixels are given as they are stored, and nobody reads the words beside them.
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
-    // Palettes, and less than eight bits.
-    decoder.set_transformations(Transformations::EXPAND);
+    // Palettes, and less than eight bits, are expanded or left as they are.
+    decoder.set_transformations(transformations);
     decoder.read_info().map_err(|found| error(file, found))
 }
 
@@ -103,4 +149,62 @@ fn error(file: &[u8], found: DecodingError) -> Error {
         _ => still::damaged("PNG"),
     };
     still::because(ours, &found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(width: u32, colour: ColorType, depth: BitDepth, rows: &[u8]) -> Vec<u8> {
+        let mut file = Vec::new();
+        let pitch = (width as usize * colour.samples() * depth as usize).div_ceil(8);
+        let mut encoder = png::Encoder::new(&mut file, width, (rows.len() / pitch) as u32);
+        encoder.set_color(colour);
+        encoder.set_depth(depth);
+        if colour == ColorType::Indexed {
+            encoder.set_palette((0..48).map(|n| 255 - n).collect::<Vec<u8>>());
+            // Its presence makes colours RGBA.
+            encoder.set_trns(vec![0, 255, 7]);
+        }
+        let mut writer = encoder.write_header().unwrap();
+        writer.write_image_data(rows).unwrap();
+        drop(writer);
+        file
+    }
+
+    fn labels(file: &[u8]) -> (u8, DType, Vec<u8>) {
+        let header = Png.mask_header(file).unwrap();
+        let mut out = PixelBuffer::default();
+        // Of what was here before nothing is left.
+        out.hold(0..1, 4000).unwrap().fill(9);
+        Png.decode(file, &header, 0..header.height, &mut out).unwrap();
+        (header.channels, header.dtype, out.data[..header.len_bytes() as usize].to_vec())
+    }
+
+    #[test]
+    fn of_masks_a_palette_gives_its_indices_and_a_bit_is_0_or_1() {
+        use BitDepth::{Eight, Four, One, Sixteen, Two};
+        use ColorType::{Grayscale, Indexed, Rgb};
+        for (colour, depth, rows, values) in [
+            (Indexed, Eight, &[0, 15, 9, 1, 2, 3][..], &[0, 15, 9, 1, 2, 3][..]),
+            (Indexed, Four, &[0x0f, 0x90, 0x12, 0x30], &[0, 15, 9, 1, 2, 3]),
+            (Indexed, Two, &[0b00_11_10_00, 0b01_00_11_00], &[0, 3, 2, 1, 0, 3]),
+            (Indexed, One, &[0b0110_0000, 0b1000_0000], &[0, 1, 1, 1, 0, 0]),
+            (Grayscale, One, &[0b0110_0000, 0b1000_0000], &[0, 1, 1, 1, 0, 0]),
+            // Levels of gray.
+            (Grayscale, Two, &[0b00_11_10_00, 0b01_00_11_00], &[0, 255, 170, 85, 0, 255]),
+            (Grayscale, Eight, &[0, 200, 9, 1, 2, 3], &[0, 200, 9, 1, 2, 3]),
+        ] {
+            let file = file(3, colour, depth, rows);
+            assert_eq!(labels(&file), (1, DType::U8, values.to_vec()), "{colour:?} {depth:?}");
+        }
+        let wide = labels(&file(1, Grayscale, Sixteen, &[1, 2]));
+        assert_eq!(wide, (1, DType::U16, 258u16.to_ne_bytes().to_vec()));
+        assert_eq!(labels(&file(1, Rgb, Eight, &[1, 2, 3])), (3, DType::U8, vec![1, 2, 3]));
+        // What is cut is an error.
+        let whole = file(3, Indexed, Four, &[0x0f, 0x90, 0x12, 0x30]);
+        let cut = &whole[..whole.len() - 30];
+        let header = Png.mask_header(cut).unwrap();
+        Png.decode(cut, &header, 0..2, &mut PixelBuffer::default()).unwrap_err();
+    }
 }

@@ -79,6 +79,14 @@ pub fn sized(views: &[Option<Lowered>], size: Option<[u32; 2]>) -> Option<Vec<Op
     Some(views.iter().map(|lowered| lowered.clone().map(|lowered| lowered.of_size(size))).collect())
 }
 
+/// Names the field in an error about the image of these views; of a record's only image everybody knows which it is.
+pub fn blame(views: &[Option<Lowered>], images: usize) -> impl Fn(Error) -> Error + '_ {
+    move |error| match views.first() {
+        Some(Some(lowered)) if images > 1 => lowered.blame(error),
+        _ => error,
+    }
+}
+
 /// Which fields are made of one image: a field alone, or those of its views.
 pub fn images(programs: &[Option<Lowered>]) -> Vec<Range<usize>> {
     let mut images: Vec<Range<usize>> = Vec::new();
@@ -90,6 +98,70 @@ pub fn images(programs: &[Option<Lowered>]) -> Vec<Range<usize>> {
         }
     }
     images
+}
+
+/// Whether an image is one of labels, whose numbers mean nothing to each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Labels {
+    mask: bool,
+    /// Whether rows have one channel.
+    gray: bool,
+}
+
+impl Labels {
+    /// Of an image that these are made of.
+    pub(crate) fn of(views: &[Option<Lowered>]) -> Self {
+        let any = |is: fn(&Lowered) -> bool| views.iter().flatten().any(is);
+        Self { mask: any(Lowered::is_mask), gray: any(Lowered::is_gray_mask) }
+    }
+
+    fn header(self, codec: &dyn ImageCodec, file: &[u8]) -> Result<ImageHeader> {
+        if self.mask { codec.mask_header(file) } else { codec.header(file) }
+    }
+
+    /// Whether the colours of an image have to be alike, and count as one channel.
+    const fn flattens(self, info: &ImageInfo) -> bool {
+        self.gray && matches!(info.channels, 2..=4)
+    }
+
+    const fn counted(self, info: &ImageInfo) -> ImageInfo {
+        if self.flattens(info) { ImageInfo { channels: 1, planar: false, ..*info } } else { *info }
+    }
+}
+
+/// The labels of a mask that was written with colours or an alpha: all colours of a pixel are alike, and it is opaque. All
+/// of the mask is looked at, whatever the crop.
+fn flatten(info: &ImageInfo, pixels: &[u8], out: &mut Vec<u8>) -> Result<ImageInfo> {
+    let (size, channels) = (info.dtype.size(), usize::from(info.channels));
+    let count = info.height as usize * info.width as usize;
+    let colours = if channels == 3 { 3 } else { channels - 1 };
+    let opaque: &[u8] = if info.dtype == DType::F32 { &1f32.to_ne_bytes() } else { &[255; 2][..size] };
+    out.clear();
+    for pixel in 0..count {
+        let value = |channel: usize| {
+            let at = size * if info.planar { channel * count + pixel } else { pixel * channels + channel };
+            &pixels[at..at + size]
+        };
+        let first = value(0);
+        let alike = (1..colours).all(|colour| value(colour) == first);
+        if !alike || (colours < channels && value(colours) != opaque) {
+            let number = |bytes: &[u8]| match *bytes {
+                [byte] => f32::from(byte),
+                [a, b] => f32::from(u16::from_ne_bytes([a, b])),
+                [a, b, c, d] => f32::from_ne_bytes([a, b, c, d]),
+                _ => f32::NAN,
+            };
+            let [row, column] = [pixel / info.width as usize, pixel % info.width as usize];
+            let values: Vec<f32> = (0..channels).map(|channel| number(value(channel))).collect();
+            let is = if alike { "not opaque" } else { "coloured" };
+            let what = format!("a mask that is {is}: its pixel in row {row}, column {column} is {values:?}");
+            return Err(unsupported(what).hint(format!(
+                "labels are one number a pixel: write gray values or indices of a palette, or set {SKIP}"
+            )));
+        }
+        out.extend_from_slice(first);
+    }
+    Ok(ImageInfo { channels: 1, planar: false, ..*info })
 }
 
 /// Draws for all views of an image, mostly one.
@@ -177,14 +249,22 @@ impl Reader {
         decode: &mut Duration,
         planes: bool,
     ) -> Result<(ImageInfo, Image<'a>, &'a [Drawn])> {
+        let labels = Labels::of(views);
         let (info, image) = match value {
             Value::Encoded(file) => {
                 let start = Instant::now();
-                let read = self.decode(file, header, planes, |info, out| draw(views, info, draws, out));
+                let draw = |info: &ImageInfo, out: &mut Vec<Drawn>| draw(views, &labels.counted(info), draws, out);
+                let read = self.decode(file, header, planes, labels, draw);
                 *decode += start.elapsed();
                 self.decoded += 1;
                 let (info, in_place) = read?;
                 let image = match in_place {
+                    _ if labels.flattens(&info) => {
+                        let pixels = in_place.map_or(&self.buffer.data[..], |at| &file[at]);
+                        let info = flatten(&info, pixels, &mut self.stack)?;
+                        let pixels = Pixels { info, rows: 0..info.height, data: &self.stack };
+                        return Ok((info, Image::Pixels(pixels), &self.drawn));
+                    }
                     Some(at) => Image::Pixels(Pixels { info, rows: 0..info.height, data: &file[at] }),
                     None => self.held(info),
                 };
@@ -192,7 +272,7 @@ impl Reader {
             }
             Value::Channels(files) => {
                 let start = Instant::now();
-                let read = self.read_channels(files, |info, out| draw(views, info, draws, out));
+                let read = self.read_channels(files, labels, |info, out| draw(views, info, draws, out));
                 *decode += start.elapsed();
                 self.decoded += 1;
                 let (info, rows) = read?;
@@ -202,7 +282,12 @@ impl Reader {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(corrupt(format!("{} bytes of pixels for {}", data.len(), shape_of(info))));
                 }
-                draw(views, info, draws, &mut self.drawn)?;
+                draw(views, &labels.counted(info), draws, &mut self.drawn)?;
+                if labels.flattens(info) {
+                    let info = flatten(info, data, &mut self.stack)?;
+                    let pixels = Pixels { info, rows: 0..info.height, data: &self.stack };
+                    return Ok((info, Image::Pixels(pixels), &self.drawn));
+                }
                 (*info, Image::Pixels(Pixels { info: *info, rows: 0..info.height, data }))
             }
             _ => return Err(Error::new(ErrorKind::Internal, "an image field holds no image")),
@@ -229,6 +314,7 @@ impl Reader {
         file: &[u8],
         header: Option<&ImageHeader>,
         planes: bool,
+        labels: Labels,
         draw: impl FnOnce(&ImageInfo, &mut Vec<Drawn>) -> Result<()>,
     ) -> Result<(ImageInfo, Option<Range<usize>>)> {
         if file.is_empty() {
@@ -244,17 +330,17 @@ impl Reader {
             return Ok((info, Some(at)));
         }
         let read;
-        let header = match header {
+        let header = match header.filter(|_| !labels.mask) {
             Some(header) => header,
             None => {
-                read = guard(codec, || codec.header(file))?;
+                read = guard(codec, || labels.header(codec, file))?;
                 &read
             }
         };
         let info = header.info;
-        self.check_size(codec, header)?;
+        self.check_size(codec, header, labels)?;
         draw(&info, &mut self.drawn)?;
-        let needed = rows_of(&self.drawn);
+        let needed = if labels.flattens(&info) { 0..info.height } else { rows_of(&self.drawn) };
         // Masks take single pixels, not what colours and their neighbours have in common.
         let blends = self.drawn.iter().all(|drawn| !drawn.params.filter.is_nearest());
         match window_of(&self.drawn).filter(|_| planes && blends) {
@@ -276,8 +362,10 @@ impl Reader {
 
 impl Reader {
     /// Refuses an image that takes more memory than there is for one.
-    fn check_size(&self, codec: &dyn ImageCodec, header: &ImageHeader) -> Result<()> {
-        let peak = header.peak_bytes.max(header.info.len_bytes());
+    fn check_size(&self, codec: &dyn ImageCodec, header: &ImageHeader, labels: Labels) -> Result<()> {
+        let info = &header.info;
+        let flat = if labels.flattens(info) { labels.counted(info).len_bytes() } else { 0 };
+        let peak = header.peak_bytes.max(info.len_bytes().saturating_add(flat));
         if peak <= self.max_image_bytes {
             return Ok(());
         }
@@ -289,7 +377,12 @@ impl Reader {
 
     /// All pixels of an image of one file. `None`: they are there already, in memory or in the file as they are; or nobody
     /// can tell by a part of them what white is.
-    pub(crate) fn whole(&mut self, value: &Value, header: Option<&ImageHeader>) -> Result<Option<(ImageInfo, Bytes)>> {
+    pub(crate) fn whole(
+        &mut self,
+        value: &Value,
+        header: Option<&ImageHeader>,
+        labels: Labels,
+    ) -> Result<Option<(ImageInfo, Bytes)>> {
         let Value::Encoded(file) = value else { return Ok(None) };
         if file.is_empty() {
             return Ok(None);
@@ -299,15 +392,15 @@ impl Reader {
         if guard(codec, || codec.in_place(file))?.is_some() {
             return Ok(None);
         }
-        let read = match header {
+        let read = match header.filter(|_| !labels.mask) {
             Some(header) => header.clone(),
-            None => guard(codec, || codec.header(file))?,
+            None => guard(codec, || labels.header(codec, file))?,
         };
         let info = read.info;
         if info.dtype == DType::F32 {
             return Ok(None);
         }
-        self.check_size(codec, &read)?;
+        self.check_size(codec, &read, labels)?;
         guard(codec, || codec.decode(file, &read, 0..info.height, &mut self.buffer))?;
         let PixelBuffer { rows, data, .. } = &self.buffer;
         let len = held_bytes(&info, &(0..info.height));
@@ -315,6 +408,10 @@ impl Reader {
             return Ok(None);
         }
         self.decoded += 1;
+        if labels.flattens(&info) {
+            let info = flatten(&info, &data[..len], &mut self.stack)?;
+            return Ok(Some((info, Bytes::copy_from_slice(&self.stack))));
+        }
         Ok(Some((info, Bytes::copy_from_slice(&data[..len]))))
     }
 
@@ -322,6 +419,7 @@ impl Reader {
     fn read_channels(
         &mut self,
         files: &[Bytes],
+        labels: Labels,
         draw: impl Fn(&ImageInfo, &mut Vec<Drawn>) -> Result<()>,
     ) -> Result<(ImageInfo, Range<u32>)> {
         let channels = u8::try_from(files.len()).ok().filter(|n| *n > 0);
@@ -331,7 +429,7 @@ impl Reader {
         let mut first: Option<(ImageInfo, Range<u32>)> = None;
         for (n, file) in files.iter().enumerate() {
             let most = self.max_image_bytes;
-            let (one, in_place) = self.decode(file, None, false, |one, out| {
+            let (one, in_place) = self.decode(file, None, false, labels, |one, out| {
                 if one.channels != 1 {
                     let what = format!("{} channels in the file of channel {n}", one.channels);
                     return Err(unsupported(what).hint("a file for each channel holds one"));
@@ -552,7 +650,7 @@ mod tests {
 
     fn read(reader: &mut Reader, file: &[u8]) -> Result<ImageInfo> {
         reader
-            .decode(file, None, false, |info, out| {
+            .decode(file, None, false, Labels::of(&[]), |info, out| {
                 *out = copy(info, 0..info.height);
                 Ok(())
             })
@@ -601,7 +699,7 @@ mod tests {
             *out = copy(info, 1..3);
             Ok(())
         };
-        let (info, _) = reader.decode(&file, None, false, drawn).unwrap();
+        let (info, _) = reader.decode(&file, None, false, Labels::of(&[]), drawn).unwrap();
         // The filter's window may reach one row further than its weights.
         assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 

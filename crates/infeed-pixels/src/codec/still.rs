@@ -1,4 +1,4 @@
-//! What PNG and WebP share: decoders that give whole images, and the words for their errors.
+//! What PNG, WebP and GIF share: decoders that give whole images, and the words for their errors.
 
 use std::error::Error as StdError;
 

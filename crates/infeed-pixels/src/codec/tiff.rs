@@ -4,11 +4,11 @@
 //! Not the `tiff` crate: it gives the first plane of planar files where the others are wanted too, and takes pages one
 //! by one. The tests hold the two against each other.
 
-use std::{io::Read, ops::Range};
+use std::{io::Read, ops::Range, sync::Once};
 
 use half::f16;
 use infeed_core::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::SKIP},
     types::{DType, ImageInfo},
 };
 use infeed_data::tiff::{Colours, Compression, Page, Predictor, Stored, Tiff as Layout, is_tiff, parse_tiff};
@@ -20,8 +20,9 @@ use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
 /// TIFF and BigTIFF: 1 to 255 channels; interleaved, planar or one page for each channel; strips and tiles; plain, LZW,
 /// Deflate, PackBits, Zstandard, JPEG (with the feature `jpeg`); predictors; both byte orders.
 ///
-/// Values of u8, u16 and f32 are given as they are stored; those of i8, i16 and f16 become the same numbers in f32, those of
-/// 1, 2 and 4 bits u8 from 0 to 255. Gray images whose 0 is white are turned round, palettes become RGB, and colours that
+/// Values of u8, u16 and f32 are given as they are stored. Other numbers become f32: those of i8, i16 and f16 are the same
+/// there, and so have to be those of i32, u32, i64 and u64 (all up to 2^24 are), which are refused by value otherwise; f64
+/// is rounded. Values of 1, 2 and 4 bits become u8 from 0 to 255. Gray images whose 0 is white are turned round, palettes become RGB, and colours that
 /// were multiplied by their alpha are divided by it. Inks (CMYK), Lab and other colours are refused by name, and so are
 /// stacks: files that say (OME-XML, ImageJ, tifffile) that their pages are slices or time points.
 ///
@@ -61,15 +62,11 @@ impl ImageCodec for Tiff {
     }
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-        let layout = parse_tiff(bytes)?;
-        let info = layout.info;
-        // Whole chunks of rows, and one chunk unpacked beside them. A JPEG is copied together with its tables, and has
-        // planes or coefficients of twice the size.
-        let jpeg = layout.pages.iter().any(|page| page.compression == Compression::Jpeg);
-        let (chunks, copies) = if jpeg { (5, 4) } else { (2, 0) };
-        let beside = layout.chunk_bytes().saturating_mul(chunks).saturating_add(copies * bytes.len() as u64);
-        let peak_bytes = info.len_bytes().saturating_add(beside);
-        Ok(ImageHeader::from(info).with_peak_bytes(peak_bytes).with_own(layout))
+        Ok(header_of(parse_tiff(bytes)?, bytes))
+    }
+
+    fn mask_header(&self, bytes: &[u8]) -> Result<ImageHeader> {
+        Ok(header_of(parse_tiff(bytes)?.labels(), bytes))
     }
 
     fn in_place(&self, bytes: &[u8]) -> Result<Option<(ImageInfo, Range<usize>)>> {
@@ -88,6 +85,22 @@ impl ImageCodec for Tiff {
         out.scratch = unpacker.chunk;
         done
     }
+}
+
+fn header_of(layout: Layout, bytes: &[u8]) -> ImageHeader {
+    // Once is enough: a dataset has thousands of them.
+    static ROUNDED: Once = Once::new();
+    if layout.stored == Stored::Whole(DType::F64) {
+        ROUNDED.call_once(|| tracing::warn!("TIFFs of f64: their values are rounded to f32"));
+    }
+    let info = layout.info;
+    // Whole chunks of rows, and one chunk unpacked beside them. A JPEG is copied together with its tables, and has
+    // planes or coefficients of twice the size.
+    let jpeg = layout.pages.iter().any(|page| page.compression == Compression::Jpeg);
+    let (chunks, copies) = if jpeg { (5, 4) } else { (2, 0) };
+    let beside = layout.chunk_bytes().saturating_mul(chunks).saturating_add(copies * bytes.len() as u64);
+    let peak_bytes = info.len_bytes().saturating_add(beside);
+    ImageHeader::from(info).with_peak_bytes(peak_bytes).with_own(layout)
 }
 
 /// Fills `out` with `rows` of each plane.
@@ -128,7 +141,7 @@ fn decode(
                 for row in wanted.clone() {
                     let from = &chunk[(row - top) as usize * chunk_pitch..][..chunk_pitch];
                     let to = (row - rows.start) as usize * pitch + left;
-                    widen(layout.stored, &layout.colours, from, &mut pixels[to..to + len]);
+                    widen(layout.stored, &layout.colours, from, &mut pixels[to..to + len])?;
                 }
             }
         }
@@ -137,13 +150,13 @@ fn decode(
         // Of u16 too: all bits of the largest value are ones.
         Colours::Inverted => pixels.iter_mut().for_each(|byte| *byte = !*byte),
         Colours::Premultiplied(colours) => divide_by_alpha(info, colours.into(), pixels),
-        Colours::Plain | Colours::Palette(_) => {}
+        Colours::Plain | Colours::Palette(_) | Colours::Labels(_) => {}
     }
     Ok(())
 }
 
 /// Values of a row as they are given; `out` may end before the row does.
-fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) {
+fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) -> Result<()> {
     let floats = |out: &mut [u8], value: &dyn Fn(usize) -> f32| {
         for (n, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             *out = value(n).to_ne_bytes();
@@ -162,6 +175,7 @@ fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) {
                     let pixels = out.as_chunks_mut::<3>().0.iter_mut().enumerate();
                     pixels.for_each(|(n, out)| *out = palette[usize::from(value(n))]);
                 }
+                Colours::Labels(flipped) => out.iter_mut().enumerate().for_each(|(n, out)| *out = value(n) ^ flipped),
                 // 1, 3 and 15 are parts of 255.
                 _ => out.iter_mut().enumerate().for_each(|(n, out)| *out = value(n) * (255 / most)),
             }
@@ -169,8 +183,39 @@ fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) {
         (Stored::Whole(DType::I8), _) => floats(out, &|n| f32::from(row[n] as i8)),
         (Stored::Whole(DType::I16), _) => floats(out, &|n| f32::from(i16::from_ne_bytes([row[2 * n], row[2 * n + 1]]))),
         (Stored::Whole(DType::F16), _) => floats(out, &|n| f16::from_ne_bytes([row[2 * n], row[2 * n + 1]]).to_f32()),
+        (Stored::Whole(DType::I32), _) => return wide(row, out, |bytes| exact(i32::from_ne_bytes(bytes).into())),
+        (Stored::Whole(DType::U32), _) => return wide(row, out, |bytes| exact(u32::from_ne_bytes(bytes).into())),
+        (Stored::Whole(DType::I64), _) => return wide(row, out, |bytes| exact(i64::from_ne_bytes(bytes).into())),
+        (Stored::Whole(DType::U64), _) => return wide(row, out, |bytes| exact(u64::from_ne_bytes(bytes).into())),
+        (Stored::Whole(DType::F64), _) => {
+            return wide(row, out, |bytes| {
+                let value = f64::from_ne_bytes(bytes);
+                let rounded = value as f32;
+                (rounded.is_finite() || !value.is_finite()).then_some(rounded).ok_or_else(|| format!("{value:e}"))
+            });
+        }
         (Stored::Whole(_), _) => out.copy_from_slice(&row[..out.len()]),
     }
+    Ok(())
+}
+
+/// Values of a row as f32, by what makes one of `N` bytes; or the first that it can't hold.
+fn wide<const N: usize>(row: &[u8], out: &mut [u8], of: impl Fn([u8; N]) -> Result<f32, String>) -> Result<()> {
+    for (out, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(row.as_chunks::<N>().0) {
+        let value = of(*value).map_err(|value| {
+            Error::new(ErrorKind::Unsupported, format!("a TIFF with the value {value}, which f32 does not hold")).hint(
+                format!("f32 holds whole numbers up to 2^24: number the labels anew, scale the values, or set {SKIP}"),
+            )
+        })?;
+        *out = value.to_ne_bytes();
+    }
+    Ok(())
+}
+
+/// A whole number of at most 64 bits, if f32 holds it.
+fn exact(value: i128) -> Result<f32, String> {
+    let float = value as f32;
+    (float as i128 == value).then_some(float).ok_or_else(|| value.to_string())
 }
 
 /// Colours as they were before they were multiplied by the alpha behind them; black where it is 0.
@@ -368,7 +413,11 @@ fn undo(predictor: Predictor, chunk: &mut [u8], pitch: usize, samples: usize, dt
     if predictor == Predictor::Float {
         let mut bytes = vec![0; pitch];
         for row in chunk.chunks_exact_mut(pitch) {
-            undo_float(row, samples, &mut bytes);
+            match size {
+                2 => undo_float::<2>(row, samples, &mut bytes),
+                4 => undo_float::<4>(row, samples, &mut bytes),
+                _ => undo_float::<8>(row, samples, &mut bytes),
+            }
         }
         return;
     }
@@ -382,8 +431,11 @@ fn undo(predictor: Predictor, chunk: &mut [u8], pitch: usize, samples: usize, dt
                 2 => add_left::<2>(row, samples, |a, b| {
                     u16::from_ne_bytes(a).wrapping_add(u16::from_ne_bytes(b)).to_ne_bytes()
                 }),
-                _ => add_left::<4>(row, samples, |a, b| {
+                4 => add_left::<4>(row, samples, |a, b| {
                     u32::from_ne_bytes(a).wrapping_add(u32::from_ne_bytes(b)).to_ne_bytes()
+                }),
+                _ => add_left::<8>(row, samples, |a, b| {
+                    u64::from_ne_bytes(a).wrapping_add(u64::from_ne_bytes(b)).to_ne_bytes()
                 }),
             }
         }
@@ -397,13 +449,15 @@ fn add_left<const N: usize>(row: &mut [u8], samples: usize, add: impl Fn([u8; N]
 
 /// Floats by significance (Adobe's Photoshop TIFF Technical Note 3): a row holds the highest bytes of all values, then
 /// the next ones; each byte less the one `samples` before.
-fn undo_float(row: &mut [u8], samples: usize, bytes: &mut [u8]) {
+fn undo_float<const N: usize>(row: &mut [u8], samples: usize, bytes: &mut [u8]) {
     (samples..row.len()).for_each(|i| row[i] = row[i].wrapping_add(row[i - samples]));
     bytes.copy_from_slice(row);
-    let count = row.len() / 4;
-    for (i, value) in row.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-        let of = |significance: usize| bytes[significance * count + i];
-        *value = f32::from_be_bytes([of(0), of(1), of(2), of(3)]).to_ne_bytes();
+    let count = row.len() / N;
+    for (i, value) in row.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+        *value = std::array::from_fn(|significance| bytes[significance * count + i]);
+        if cfg!(target_endian = "little") {
+            value.reverse();
+        }
     }
 }
 
@@ -438,5 +492,36 @@ mod tests {
             let back: Vec<f32> = row.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect();
             assert_eq!(back, values);
         }
+        // The same of eight bytes.
+        let values = [1.5f64, -2.25, 1e300, 0.0];
+        let mut row: Vec<u8> = (0..8).flat_map(|byte| values.iter().map(move |v| v.to_be_bytes()[byte])).collect();
+        (1..row.len()).rev().for_each(|i| row[i] = row[i].wrapping_sub(row[i - 1]));
+        undo(Predictor::Float, &mut row, 32, 1, DType::F64, false);
+        assert_eq!(row.as_chunks().0.iter().map(|b| f64::from_ne_bytes(*b)).collect::<Vec<_>>(), values);
+    }
+
+    #[test]
+    fn numbers_of_more_bits_are_those_of_f32_or_refused() {
+        let widened = |dtype: DType, row: &[u8]| {
+            let mut out = vec![0; row.len() / dtype.size() * 4];
+            widen(Stored::Whole(dtype), &Colours::Plain, row, &mut out)?;
+            Ok(out.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect::<Vec<_>>())
+        };
+        let text = |found: Result<Vec<f32>>| found.unwrap_err().to_string();
+        let of = |values: &[i32]| values.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<u8>>();
+        assert_eq!(
+            widened(DType::I32, &of(&[-7, 0, 1 << 24, i32::MIN])).unwrap(),
+            [-7.0, 0.0, 16_777_216.0, -2f32.powi(31)]
+        );
+        assert!(
+            text(widened(DType::I32, &of(&[3, 16_777_217]))).contains("the value 16777217, which f32 does not hold")
+        );
+        assert_eq!(widened(DType::U32, &of(&[-1 << 31, 9])).unwrap(), [2f32.powi(31), 9.0]);
+        assert!(text(widened(DType::U32, &of(&[-1]))).contains("4294967295"));
+        assert_eq!(widened(DType::I64, &(-5i64).to_ne_bytes()).unwrap(), [-5.0]);
+        assert!(text(widened(DType::U64, &u64::MAX.to_ne_bytes())).contains("18446744073709551615"));
+        assert_eq!(widened(DType::F64, &0.1f64.to_ne_bytes()).unwrap(), [0.1]);
+        assert!(widened(DType::F64, &f64::NAN.to_ne_bytes()).unwrap()[0].is_nan());
+        assert!(text(widened(DType::F64, &1e300f64.to_ne_bytes())).contains("1e300"));
     }
 }

@@ -233,7 +233,15 @@ impl Lowered {
             let what = format!("image of {} channels where rows have {channels}", info.channels);
             return Err(bad(what, "convert the image, or put it into a dataset of its own"));
         }
-        if let Some(declared) = shared.declared.filter(|declared| *declared != info.dtype) {
+        if shared.mask && row.dtype == DType::U8 && info.dtype != DType::U8 {
+            let what = format!("a mask of {} where rows hold u8", info.dtype);
+            return Err(bad(
+                what,
+                "in a folder whose masks all have 16 bits rows are f32; elsewhere labels are 0 to 255: convert the masks",
+            ));
+        }
+        // Labels keep their values: rows that hold the larger type hold the smaller ones.
+        if let Some(declared) = shared.declared.filter(|declared| *declared != info.dtype && !shared.mask) {
             let what = format!("pixels of {} where the dataset's are {declared}", info.dtype);
             return Err(bad(what, "convert the image, or put it into a dataset of its own"));
         }

@@ -59,6 +59,8 @@ pub(super) struct Shared {
     tables: [ChannelTable; 3],
     /// The first of the custom steps that run on the finished row; there are none from the end of the list on.
     pub(super) on_row: usize,
+    /// The field, for messages.
+    name: Box<str>,
     /// What the dataset says of its pixels.
     pub(super) declared: Option<DType>,
     pub(super) mask: bool,
@@ -163,6 +165,7 @@ impl Transform {
         let last_resize = ops.iter().rposition(Op::is_resize);
         let shared = Shared {
             ops,
+            name: Box::default(),
             to_largest: plan.to_largest.map(|(_, step)| step),
             tables,
             on_row,
@@ -215,6 +218,7 @@ impl Transform {
         let last_resize = ops.iter().rposition(Op::is_resize);
         let shared = Shared {
             ops,
+            name: Box::default(),
             to_largest: plan.to_largest.map(|(_, step)| step),
             tables,
             on_row,
@@ -745,6 +749,28 @@ impl Lowered {
         // Tiles of f32 are of 0 to 1, whatever becomes of them.
         let scaled = of_u8.scale != of_f32.scale || self.shared.tiles.is_some();
         self.shared.declared.is_none() && !self.shared.mask && scaled
+    }
+
+    /// The same with the name of its field, which messages tell where a record has several images.
+    #[must_use]
+    pub fn named(mut self, field: &str) -> Self {
+        // Of what is shared already nothing is told.
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.name = field.into();
+        }
+        self
+    }
+
+    /// An error about an image of this field.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn blame(&self, error: Error) -> Error {
+        if self.shared.name.is_empty() { error } else { error.at_field(&*self.shared.name) }
+    }
+
+    /// Whether images have to be gray: rows of a mask have one channel.
+    pub(crate) fn is_gray_mask(&self) -> bool {
+        self.shared.mask && self.shared.tiles.as_ref().map_or(self.row.channels, |tiles| tiles.channels) == 1
     }
 
     /// Whether a decoder that sees nothing but files can't make the rows: there are custom steps, which run on the CPU;

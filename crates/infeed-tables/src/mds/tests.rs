@@ -292,7 +292,9 @@ fn bytes_that_are_pictures_are_images_and_others_stay_bytes() {
         (vec![jpeg.clone(), jpeg.clone()], true),
         (vec![vec![], jpeg.clone()], true),
         (vec![b"BMW 320".to_vec(), jpeg.clone()], false),
-        (vec![b"GIF89a\x01\0".to_vec()], false),
+        (vec![b"GIF89a\x01\0".to_vec()], true),
+        (vec![b"P6 4 3 255 ".to_vec()], true),
+        (vec![b"\0\0\0\x20ftypavif\0\0\0\0".to_vec()], false),
     ] {
         let dataset = block_on(column("bytes", &values).into_future()).unwrap();
         let kind = &dataset.schema().fields[0].kind;
