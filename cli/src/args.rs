@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, sy
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use infeed::{
     DType, Dataset, Device, Layout,
-    codec::{Decode, Split},
+    codec::{Decode, Orientation, Split},
     dataset::Filter,
     sampler::LastBatch,
     source::{CacheSpec, Verify},
@@ -523,6 +523,10 @@ pub(crate) struct FixedArgs {
     /// Order of the axes [default: nchw]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<LayoutArg>,
+    /// Whether images are turned as their files say: EXIF of JPEG, WebP and PNG, the tag Orientation of TIFF
+    /// [default: ignore]
+    #[arg(long, value_name = "HOW")]
+    pub orientation: Option<OrientationArg>,
     /// Whether workers and prefetch that are on auto follow the run [default: on]
     #[arg(long, value_name = "HOW")]
     pub autotune: Option<OnOff>,
@@ -684,6 +688,10 @@ pub(crate) struct PrepareArgs {
     /// Store JPEG of this quality, 1 to 100 [default: as they are; 90 where resized]
     #[arg(long, value_name = "Q", conflicts_with = "raw")]
     pub quality: Option<u8>,
+    /// Whether images that are encoded anew are turned first, as their files say, which then say it no more
+    /// [default: ignore]
+    #[arg(long, value_name = "HOW")]
+    pub orientation: Option<OrientationArg>,
     /// Put a restart marker behind each row of blocks of the JPEGs that are encoded
     #[arg(long, conflicts_with = "raw")]
     pub restart_markers: bool,
@@ -998,6 +1006,15 @@ value_enum!(
 value_enum!(
     /// `--layout`
     LayoutArg => Layout { Nchw => Self::Nchw, Nhwc => Self::Nhwc }
+);
+value_enum!(
+    /// `--orientation`
+    OrientationArg => Orientation {
+        /// Turned and mirrored, upright
+        Apply => Self::Apply,
+        /// As they are stored
+        Ignore => Self::Ignore,
+    }
 );
 value_enum!(
     /// `--decode`

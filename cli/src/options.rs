@@ -40,6 +40,7 @@ pub(crate) fn loader_config(
     set(&mut config.batch_size, swept.batch_size);
     set(&mut config.dtype, swept.dtype);
     set(&mut config.layout, args.layout);
+    set(&mut config.orientation, args.orientation);
     set(&mut config.last_batch, args.last_batch);
     if args.mix.is_some() {
         config.mix.clone_from(&args.mix);

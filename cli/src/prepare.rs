@@ -7,6 +7,7 @@ use std::{
 
 use infeed::{
     OnBadSample,
+    codec::Orientation,
     prepare::{Prepare, Progress, Size, Store},
     sampler::Launch,
 };
@@ -85,6 +86,7 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         .size(size)
         .store(store)
         .restart_markers(args.restart_markers)
+        .orientation(args.orientation.map_or_else(Orientation::default, Into::into))
         .shard_size(args.shard_size.0)
         .shard(shard)
         .progress(move |done| {

@@ -31,11 +31,19 @@ pub struct Orientation {
 impl Orientation {
     /// What the body of an APP1 segment says, as far as it can be understood: none for what is damaged or unknown.
     pub(crate) fn of_exif(body: &[u8]) -> Self {
-        find(body).map_or(Self::default(), Self::of_number)
+        body.strip_prefix(b"Exif\0\0").map_or(Self::default(), Self::of_tiff)
     }
 
-    /// The meaning of the numbers 1 to 8.
-    const fn of_number(number: u16) -> Self {
+    /// What EXIF data says in any kind of file: the small TIFF that they are, without the word `Exif` before it. None for what
+    /// is damaged or unknown.
+    #[must_use]
+    pub fn of_tiff(tiff: &[u8]) -> Self {
+        find(tiff).map_or(Self::default(), Self::of_number)
+    }
+
+    /// The meaning of the numbers 1 to 8 of EXIF and of TIFF's tag 274; others mean nothing.
+    #[must_use]
+    pub const fn of_number(number: u16) -> Self {
         let (swap, down, across) = match number {
             2 => (false, false, true),
             3 => (false, true, true),
@@ -82,9 +90,8 @@ impl Orientation {
     }
 }
 
-/// The number in the first folder of an EXIF segment, which is a small TIFF file.
-fn find(body: &[u8]) -> Option<u16> {
-    let tiff = body.strip_prefix(b"Exif\0\0")?;
+/// The number in the first folder of EXIF data, which are a small TIFF file.
+fn find(tiff: &[u8]) -> Option<u16> {
     let big = match tiff.get(..4)? {
         b"MM\0*" => true,
         b"II*\0" => false,
@@ -124,9 +131,9 @@ pub(crate) mod tests {
     #[test]
     fn the_number_is_found_in_both_orders_and_nowhere_else() {
         for (number, big) in (0..10).flat_map(|n| [(n, true), (n, false)]) {
-            assert_eq!(find(&exif(number, big)), Some(number));
+            let whole = &exif(number, big)[6..];
+            assert_eq!(find(whole), Some(number));
             // Cut anywhere, it is none.
-            let whole = exif(number, big);
             assert!((0..whole.len() - 3).all(|len| find(&whole[..len]).is_none()));
         }
         assert_eq!(Orientation::of_exif(b"http://ns.adobe.com/xap/1.0/"), Orientation::default());

@@ -108,6 +108,12 @@ def open(  # noqa: A001 (the module's name stands before it)
     return _native.open(os.fspath(url), json.dumps(given, default=os.fspath))
 
 
+def _of_hugging_face(dataset: _native.Dataset) -> bool:
+    """Whether it is an object of ``datasets``, which turns images when it decodes them."""
+    name = dataset.name.rpartition(" records of ")[2]
+    return dataset.format in ("memory", "python") and (name == "huggingface" or name.startswith("datasets."))
+
+
 def _nothing(_epoch: int) -> None:
     """The batches of an epoch that has none."""
 
@@ -218,6 +224,9 @@ class Loader:
       same types and shapes. With a second parameter, ``map(sample, seed)``: a number of the sample's own, the same
       whenever seed, epoch and record are. An exception makes it a bad sample.
     - ``batch_transform``: a function that makes of each batch what the loop gets, on the loop's own thread.
+    - ``orientation``: ``"apply"`` turns and mirrors images as their files say (EXIF of JPEG, WebP and PNG, the tag
+      Orientation of TIFF), ``"ignore"`` takes pixels as they are stored. None: as those do from whom the dataset is:
+      Hugging Face's objects are turned, torchvision's folders and all files are not.
     - ``dtype``, ``channels_last``: type and axes of images: ``[N, C, H, W]``, or ``[N, H, W, C]``.
     - ``device``: ``cpu``, ``cuda``, ``cuda:1``, …; None takes the GPU of this rank where there is one. ``cuda`` is torch's
       current device where torch is imported and has begun to use GPUs, else the GPU of this process's rank on its
@@ -292,6 +301,7 @@ class Loader:
         pin_memory: bool = False,
         dtype: _Dtype = "float32",
         channels_last: bool = False,
+        orientation: Literal["apply", "ignore"] | None = None,
         on_bad_sample: Literal["raise", "substitute"] | Mapping[str, Any] = "raise",
         cache: str | None = None,
         decode_index: _Url | None = None,
@@ -312,6 +322,8 @@ class Loader:
                 if transform is not None:
                     raise ConfigError("the dataset has a transform, and so has the loader: give one of them")
                 transform = its_own
+        if orientation is None:
+            orientation = "apply" if _of_hugging_face(dataset) else "ignore"
         picked = _picked(sampler, batch_sampler, batch_size)
         if picked is not None:
             if shuffle is not False or order is not None:
@@ -329,6 +341,7 @@ class Loader:
             "seed": seed,
             "dtype": _DTYPES[dtype],
             "layout": "nhwc" if channels_last else "nchw",
+            "orientation": orientation,
             "device": device,
             "decode": decode,
             "workers": num_workers,

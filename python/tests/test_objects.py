@@ -343,6 +343,41 @@ def test_columns_of_hugging_face_are_read_without_python(hugging: Any, folder: s
         infeed.open(hugging, columns=["picture"])
 
 
+def lying(width: int, height: int, kind: str) -> bytes:
+    """An image whose left half is white, taken with the camera on its side."""
+    image = pytest.importorskip("PIL.Image")
+    picture = image.new("RGB", (width, height))
+    picture.paste((255, 255, 255), (0, 0, width // 2, height))
+    exif = image.Exif()
+    exif[274] = 6
+    file = io.BytesIO()
+    picture.save(file, kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_images_of_hugging_face_stand_upright(hugging: Any, tmp_path: Path, kind: str) -> None:
+    datasets = pytest.importorskip("datasets")
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / f"x.{kind.lower()}"
+    path.write_bytes(lying(32, 16, kind))
+    features = datasets.Features({"image": datasets.Image()})
+    columns = datasets.Dataset.from_dict({"image": [{"bytes": path.read_bytes(), "path": None}] * 3}, features=features)
+    by_rows = datasets.Dataset.from_dict({"image": [str(path)] * 3}, features=features)
+
+    def first(dataset: Any, **settings: Any) -> Any:
+        batch = next(iter(Loader(dataset, transform="center_crop:32x16", dtype="uint8", **settings)))
+        return batch["image"].numpy()[0, 0].astype(int)
+
+    for dataset in (columns, by_rows, columns.select([2, 1]), infeed.open(columns)):
+        upright = first(dataset)
+        assert (upright[:14] > 240).all() and (upright[18:] < 15).all()
+        assert (upright == first(str(path.parent), orientation="apply")).all()
+        stored = first(dataset, orientation="ignore")
+        assert (stored == first(str(path.parent))).all() and not (stored == upright).all()
+    assert Loader(columns).config["orientation"] == "apply" and Loader(str(path.parent)).config["orientation"] == "ignore"
+
+
 def test_rows_of_hugging_face_that_are_no_columns_are_asked_for(hugging: Any, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     paths = []

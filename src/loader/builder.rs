@@ -12,7 +12,7 @@ use infeed_data::{
     sampler::{LastBatch, Order, Sampler, Shard},
 };
 use infeed_pixels::{
-    codec::{Decode, Decoder, ImageCodec, Split},
+    codec::{Decode, Decoder, ImageCodec, Orientation, Split},
     transform::{Transform, View, augment::Mix},
 };
 use infeed_store::{CacheSpec, Verify};
@@ -538,6 +538,15 @@ impl LoaderBuilder {
         self
     }
 
+    /// Whether images are turned and mirrored as their files say: EXIF of JPEG, WebP and PNG, the tag Orientation of TIFF.
+    /// Default: no, as in torchvision's folders. Codecs of your own turn what they turn.
+    ///
+    /// Those that lie are decoded whole, by the CPU. `Apply` takes the feature `jpeg`.
+    pub fn orientation(mut self, orientation: Orientation) -> Self {
+        self.config.orientation = orientation;
+        self
+    }
+
     /// A kind of image file beside the built-in ones; asked before them.
     pub fn codec(mut self, codec: Arc<dyn ImageCodec>) -> Self {
         self.codecs.push(codec);
@@ -561,7 +570,7 @@ impl LoaderBuilder {
     pub(super) fn indexed(&self) -> Option<Arc<dyn ImageCodec>> {
         let bytes = Some(self.config.index_bytes()).filter(|bytes| *bytes > 0);
         let index = self.decode_index.clone().or_else(|| bytes.map(DecodeIndex::new))?;
-        Some(Arc::new(Jpeg::new().index(index)))
+        Some(Arc::new(Jpeg::new().index(index).orientation(self.config.orientation == Orientation::Apply)))
     }
 
     #[cfg(not(feature = "jpeg"))]

@@ -3,7 +3,7 @@
 use infeed_core::types::{DType, Device, Layout};
 use infeed_data::sampler::{LastBatch, Order, Shard};
 use infeed_pixels::{
-    codec::{Decode, Split},
+    codec::{Decode, Orientation, Split},
     transform::{Transform, View, augment::Mix},
 };
 use infeed_store::{CacheSpec, Verify};
@@ -111,6 +111,9 @@ pub struct LoaderConfig {
     pub dtype: DType,
     /// Axes of image fields. Default NCHW.
     pub layout: Layout,
+    /// Whether images are turned as their files say, see [`LoaderBuilder::orientation`](crate::LoaderBuilder::orientation).
+    /// Default ignore.
+    pub orientation: Orientation,
     /// Where batches lie. Default: host memory. `None`, `"auto"` in a file: on a GPU when there is one, see
     /// [`LoaderBuilder::device_auto`](crate::LoaderBuilder::device_auto).
     #[serde(with = "device_or_auto")]
@@ -198,6 +201,7 @@ impl Default for LoaderConfig {
             mix: None,
             dtype: DType::F32,
             layout: Layout::Nchw,
+            orientation: Orientation::default(),
             device: Some(DEFAULT_DEVICE),
             pin_memory: false,
             workers: None,

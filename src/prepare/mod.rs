@@ -55,7 +55,7 @@ use infeed_data::{
     sampler::{LastBatch, Order, Shard},
     tar::{self, BLOCK, INDEX, Index},
 };
-use infeed_pixels::codec;
+use infeed_pixels::codec::Orientation;
 use infeed_store::{Extent, Object, ObjectWriter, Source};
 
 pub use self::options::{Size, Store};
@@ -167,6 +167,7 @@ pub struct Prepare<'a> {
     size: Size,
     store: Store,
     restarts: bool,
+    orientation: Orientation,
     shuffle: Option<u64>,
     shard_size: u64,
     parts: Option<NonZeroU64>,
@@ -193,6 +194,7 @@ impl<'a> Prepare<'a> {
             size: Size::default(),
             store: Store::default(),
             restarts: false,
+            orientation: Orientation::default(),
             shuffle: None,
             shard_size: SHARD_SIZE,
             parts: None,
@@ -225,6 +227,13 @@ impl<'a> Prepare<'a> {
     /// Stores JPEG of this quality.
     pub fn quality(self, quality: u8) -> Self {
         self.store(Store::Jpeg(quality))
+    }
+
+    /// Whether images that are encoded anew are turned upright first, as their files say; where they are stored is no room to
+    /// say it. Files that are kept as they are say it still. Default: ignore.
+    pub fn orientation(mut self, orientation: Orientation) -> Self {
+        self.orientation = orientation;
+        self
     }
 
     /// Puts a restart marker behind each row of blocks of the JPEGs that are encoded here: a decoder may begin there, at the
@@ -351,12 +360,17 @@ impl<'a> Prepare<'a> {
     fn job(&self) -> Fingerprint {
         // What is done with bad samples is not in it: shards that have all of their records are the same either way, and
         // `has_all` looks at the others.
-        Fingerprint::of("prepare 2")
+        let job = Fingerprint::of("prepare 2")
             .part(self.dataset.fingerprint())
             .text(&format!("{:?} {:?} {:?} {:?}", self.size, self.store, self.shuffle, self.parts))
             .text(&format!("{}", self.restarts))
-            .number(self.shard_size)
-            .finish()
+            .number(self.shard_size);
+        // Shards of earlier versions are those that ignore it.
+        let job = match self.orientation {
+            Orientation::Ignore => job,
+            turned => job.text(&format!("{turned:?}")),
+        };
+        job.finish()
     }
 
     /// Does the work of this rank; goes on where an earlier run with the same settings was broken off.
@@ -495,7 +509,7 @@ impl<'a> Prepare<'a> {
             return Err(Error::config("workers is 0").hint("use 1 or more"));
         };
         let recipe = pack::Recipe { size: self.size, store: self.store, restarts: self.restarts };
-        let pack = Pack::new(self.dataset.schema(), recipe, workers, codec::codecs(), MAX_IMAGE)?;
+        let pack = Pack::new(self.dataset.schema(), recipe, workers, self.orientation.codecs()?, MAX_IMAGE)?;
         let packing: Arc<dyn Dataset> = Arc::new(Packing::new(Arc::clone(&self.dataset), records, &pack));
         let loader = Loader::builder(packing)
             .device(Device::Cpu)

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use futures::Stream;
 use infeed::{
     Dataset, Device, Loader, LoaderBuilder, LoaderState, OnBadSample, Order,
-    codec::{Decode, DecodeIndex, Jpeg, Split},
+    codec::{Decode, DecodeIndex, Jpeg, Orientation, Split},
     metrics::Metrics,
     sampler::Launch,
 };
@@ -122,12 +122,13 @@ pub(crate) async fn on(
     let weighted = options::weighted(&args.loader.fixed, &config.order, dataset.len(), labels(args, dataset)).await?;
     let most = config.index_bytes();
     let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
+    let turned = config.orientation == Orientation::Apply;
     let builder = Loader::builder(Arc::clone(dataset)).config(config);
     let builder = weighted.into_iter().fold(builder, LoaderBuilder::sampler);
     let builder = match args.jpeg_exact || args.jpeg_strict {
         true => {
             let index = index.clone().unwrap_or_else(|| DecodeIndex::new(most));
-            let codec = Jpeg::new().index(index).exact(args.jpeg_exact).strict(args.jpeg_strict);
+            let codec = Jpeg::new().index(index).exact(args.jpeg_exact).strict(args.jpeg_strict).orientation(turned);
             builder.codec(Arc::new(codec))
         }
         false => index.iter().cloned().fold(builder, LoaderBuilder::decode_index),

@@ -26,6 +26,7 @@ mod image_codec;
 #[cfg(feature = "jxl")]
 mod jxl;
 mod netpbm;
+mod orientation;
 mod packed;
 #[doc(hidden)]
 pub mod reader;
@@ -65,6 +66,7 @@ use self::errors::{corrupt, unsupported};
 #[cfg(feature = "jpeg")]
 pub use self::jpeg::{DecodeIndex, LearnRoom};
 pub use self::netpbm::Netpbm;
+pub use self::orientation::Orientation;
 pub use self::renderer::Renderer;
 pub use self::several::Several;
 pub use self::volume::write_volume;
