@@ -12,7 +12,7 @@ use infeed_core::error::{
 };
 use infeed_store::{Object, Source};
 
-use super::record::Dataset;
+use super::{declared::Said, names::looks_like_mask, record::Dataset};
 
 /// A way to lay out records in objects.
 ///
@@ -185,8 +185,12 @@ pub struct OpenOptions {
     pub pattern: Option<String>,
     /// Records of each patient.
     pub samples: Option<u64>,
-    /// Fields of volumes, each with the files that are its channels.
+    /// Fields of volumes, each with the files that are its channels; of others, each with the word that says what it is.
+    /// A [`Format`] that does not take [`OpenOption::Field`] is not given them: what was said is done behind it.
     pub fields: Vec<(String, Vec<String>)>,
+    /// What was said of the fields, for a format that reads masks in another way than images.
+    #[doc(hidden)]
+    pub said: Vec<(String, Said)>,
     /// The fields to read, of records that have others too.
     pub columns: Option<Vec<String>>,
     /// Whether shards of a `prepare` are read when others of it are missing.
@@ -323,6 +327,13 @@ impl OpenOption {
 }
 
 impl OpenOptions {
+    /// Whether an image of this name is a mask: as was said, else as the name does.
+    #[doc(hidden)]
+    pub fn is_mask(&self, name: &str) -> bool {
+        let said = self.said.iter().find(|(field, _)| field == name);
+        said.map_or_else(|| looks_like_mask(name), |(_, said)| matches!(said, Said::Mask | Said::Mask16))
+    }
+
     /// What was said, of what formats may be told.
     pub fn given(&self) -> impl Iterator<Item = OpenOption> {
         // Written out, so that no new option is forgotten here.
@@ -330,6 +341,7 @@ impl OpenOptions {
             format: _,
             manifests: _,
             allow_incomplete: _,
+            said: _,
             labels,
             labels_only,
             label_column,

@@ -25,6 +25,7 @@
 //! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels label_table marked table ◀─ folder coco voc …
 //!                                        ▲                  ▲
 //!                                        └─ subset concat   └─ open ─▶ filter ─▶ look
+//!                                                               └─▶ declared
 //! ```
 //!
 //! Several datasets are [one](concat()), which [tells its parts](Dataset::parts); which share of an epoch each is, the order says
@@ -40,6 +41,8 @@ mod cifar;
 mod coco;
 mod concat;
 mod contract;
+#[doc(hidden)]
+pub mod declared;
 mod detection;
 #[doc(hidden)]
 pub mod files;
@@ -98,6 +101,7 @@ pub use concat::concat;
 #[doc(hidden)]
 pub use concat::difference;
 pub use contract::dataset_contract;
+pub use declared::declare;
 pub use filter::{Filter, filter, filter_with};
 pub use format::{Claim, Evidence, Format, OpenOption, OpenOptions, Recognised};
 pub use infeed_core::{

@@ -257,6 +257,24 @@ impl MemoryBuilder {
         self
     }
 
+    /// The images that were added last are masks ([`Field::mask`]): files of one channel, or pixels as they are.
+    /// `.encoded_images(files).named("mask").mask()`.
+    pub fn mask(mut self) -> Self {
+        match self.columns.last_mut() {
+            Some((field, _)) if matches!(field.kind, FieldKind::Image { .. }) => {
+                if let FieldKind::Image { channels, size: None, dtype } = &mut field.kind {
+                    (*channels, *dtype) = (1, Some(DType::U8));
+                }
+                field.mask = true;
+            }
+            _ => {
+                let nothing = || Error::config("no images to be masks").hint("add them before");
+                self.error.get_or_insert_with(nothing);
+            }
+        }
+        self
+    }
+
     /// Names the classes; the values of the field `label` are indices into them.
     pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
         self.classes = Some(classes.into());

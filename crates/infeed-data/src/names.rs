@@ -54,10 +54,41 @@ pub(crate) fn is_tiff(name: &str) -> bool {
     [".tif", ".tiff"].iter().any(|extension| ends_with(name, extension))
 }
 
-/// Masks by their names: `mask`, `mask2`, `label`, `labels`, `seg`, `segmentation`, …
+/// Words of a name that are said of masks and of no other image.
+///
+/// Not among them: `gt` (of sets for restoration the photograph), `depth`, `instance` (photographs of DreamBooth), `annotated`
+/// (a picture that something was drawn on), and `label` within a name (photographs of bottles have a `wine_label`).
+const MASK_WORDS: [&str; 13] = [
+    "mask",
+    "masks",
+    "seg",
+    "segs",
+    "segmentation",
+    "segmentations",
+    "segmap",
+    "semseg",
+    "labelmap",
+    "trimap",
+    "trimaps",
+    "annotation",
+    "annotations",
+];
+
+/// Whether an image or volume of this name is a mask: the one rule of all formats, for which only what a user says is
+/// stronger.
+///
+/// Its name, or a part of it behind a `/` or `.`, begins with `mask`, `label` or `seg` (`mask2`, `labels`, `image/seg/encoded`),
+/// or has one of [`MASK_WORDS`] as a word (`tumor_mask`, `gt-seg-map`, `annotation`). `masked_image` is none: parts of a
+/// photograph were blanked there; nor are the `with_mask` and `without_mask` of faces.
 pub fn looks_like_mask(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["mask", "label", "seg"].iter().any(|word| name.starts_with(word))
+    let words = |part: &str| part.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect::<Vec<_>>();
+    name.split(['/', '.']).any(|part| {
+        let words = words(part);
+        let is = |any: &[&str]| words.iter().any(|word| any.contains(&word.as_str()));
+        let begins = ["mask", "label", "seg"].iter().any(|word| part.starts_with(word));
+        (begins || is(&MASK_WORDS)) && !is(&["masked", "with", "without"])
+    })
 }
 
 /// Without its folders.
@@ -112,6 +143,51 @@ pub fn of_split<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masks_are_told_by_their_names_and_photographs_are_none() {
+        for name in [
+            "mask",
+            "Mask2",
+            "masks",
+            "label",
+            "labels",
+            "label_map",
+            "seg",
+            "segmentation",
+            "seg_map",
+            "image/seg/encoded",
+            "tumor_mask",
+            "image.mask",
+            "gt-semantic-seg",
+            "annotation",
+            "annotations",
+            "trimap",
+            "Lung_Masks",
+            "x.seg",
+        ] {
+            assert!(looks_like_mask(name), "{name}");
+        }
+        for name in [
+            "",
+            "image",
+            "gt",
+            "depth",
+            "masked_image",
+            "image_masked",
+            "with_mask",
+            "without_mask",
+            "instance_images",
+            "annotated",
+            "wine_label",
+            "unmask",
+            "image/encoded",
+            "message",
+            "conditioning_image",
+        ] {
+            assert!(!looks_like_mask(name), "{name}");
+        }
+    }
 
     #[test]
     fn extensions_count_in_any_case_and_others_do_not() {

@@ -22,6 +22,7 @@ use infeed_store::{Object, SharedList, Source};
 
 use super::{
     concat::concat,
+    declared::{Said, declared},
     filter::{self, Filter},
     format::{Evidence, Format, OpenOption, OpenOptions, Recognised},
     layout::is_left_by_system,
@@ -242,9 +243,14 @@ impl Open {
         self
     }
 
-    /// Adds a field of volumes, with the files that are its channels: `.field("image", ["ct", "pet"])`. Default: each
-    /// file of the patients is a field. What begins with `mask`, `label` or `seg` is a mask: only moved, never blended
-    /// or scaled, in the smallest of u8, u16, i16 and i64 that holds its labels.
+    /// Says what a field is, where neither its name nor the format's metadata does: `.field("gt", ["mask"])`. The words are
+    /// `mask`, `mask16` (values up to 65 535, in rows of `f32`), `image`, `label` and `bytes`;
+    /// [`declare`](super::declare) has the table. A field that is not there is an error that lists those that are. Default: images
+    /// whose names are those of masks are masks ([`Field::picture`](super::Field::picture)), in every format.
+    ///
+    /// Of volumes it adds a field, with the files that are its channels: `.field("image", ["ct", "pet"])`. Default: each
+    /// file of the patients is a field, and a mask by the same rule: only moved, never blended or scaled, in the
+    /// smallest of u8, u16, i16 and i64 that holds its labels.
     pub fn field<F: Into<String>>(mut self, name: impl Into<String>, files: impl IntoIterator<Item = F>) -> Self {
         self.options.fields.push((name.into(), files.into_iter().map(Into::into).collect()));
         self
@@ -436,11 +442,21 @@ async fn open_objects(
         told(Recognised { url, format, why, left_out });
     }
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
+    // Files of volumes are the format's own matter; what a field is, is said of all others alike.
+    let mut own = options.clone();
+    if !format.options().contains(&OpenOption::Field) {
+        for (name, words) in std::mem::take(&mut own.fields) {
+            let said = Said::parse(&name, &words).map_err(|e| e.at_object(source.url()))?;
+            own.said.push((name, said));
+        }
+    }
+    let options = &own;
     let what = format!("datasets of the format {}", format.name());
     options.only(&what, format.options()).map_err(|e| e.at_object(source.url()))?;
     // A million names are not copied for nothing.
     let again = (!filters.is_empty() && format.options().contains(&OpenOption::Columns)).then(|| objects.clone());
     let dataset = format.open(source, objects, options).await?;
+    let dataset = declared(dataset, &options.said).map_err(|e| e.at_object(source.url()))?;
     if filters.is_empty() {
         return Ok(dataset);
     }
@@ -449,12 +465,18 @@ async fn open_objects(
         // Of shards what is asked for alone, though the records may have pictures.
         Some(objects) if !columns.is_empty() => {
             let before_dots = filter::columns(dataset.schema(), filters, false);
-            let only = |columns| OpenOptions { columns: Some(columns), ..options.clone() };
+            let only = |columns: Vec<String>| {
+                let said = options.said.iter().filter(|(name, _)| columns.contains(name)).cloned().collect();
+                OpenOptions { said, columns: Some(columns), ..options.clone() }
+            };
+            let narrow = async |objects: Vec<Object>, options: OpenOptions| {
+                declared(format.open(source, objects, &options).await?, &options.said)
+            };
             let narrow = match before_dots == columns {
-                true => format.open(source, objects, &only(columns)).await?,
-                false => match format.open(source, objects.clone(), &only(columns)).await {
-                    Ok(narrow) => narrow,
-                    Err(_) => format.open(source, objects, &only(before_dots)).await?,
+                true => narrow(objects, only(columns)).await?,
+                false => match narrow(objects.clone(), only(columns)).await {
+                    Ok(found) => found,
+                    Err(_) => narrow(objects, only(before_dots)).await?,
                 },
             };
             filter::passing(&*narrow, filters).await?

@@ -7,6 +7,8 @@ use infeed_core::{
     types::DType,
 };
 
+use super::names::looks_like_mask;
+
 /// The fields of a record and the names of classes.
 ///
 /// ```
@@ -107,6 +109,25 @@ impl Field {
     #[must_use]
     pub fn mask(name: impl Into<String>, kind: FieldKind) -> Self {
         Self { mask: true, ..Self::new(name, kind) }
+    }
+
+    /// Encoded images of any size under this name: a mask of one channel where the name is that of masks, such as `mask`,
+    /// `label`, `seg_map`, `tumor_mask` and `annotation`, else decoded to RGB. So do all formats.
+    ///
+    /// ```
+    /// use infeed::dataset::Field;
+    ///
+    /// let names = ["photo", "label_map", "tumor_mask", "masked_photo"];
+    /// assert_eq!(names.map(|name| Field::picture(name).mask), [false, true, true, false]);
+    /// ```
+    #[must_use]
+    pub fn picture(name: impl Into<String>) -> Self {
+        let name = name.into();
+        match looks_like_mask(&name) {
+            // Blended, its labels would be others.
+            true => Self::mask(name, FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) }),
+            false => Self { name, ..Self::image() },
+        }
     }
 
     /// Encoded images of any size, decoded to RGB, named `image`.

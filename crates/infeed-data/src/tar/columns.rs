@@ -57,10 +57,8 @@ pub(super) struct Column {
 impl Column {
     pub(super) fn field(&self) -> Field {
         let kind = match (&self.kind, &self.array) {
-            (Kind::Image, _) if looks_like_mask(&self.name) => {
-                return Field::mask(&*self.name, FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) });
-            }
-            (Kind::Image | Kind::Pixels, _) => FieldKind::Image { channels: 3, size: None, dtype: None },
+            (Kind::Image, _) => return Field::picture(&*self.name),
+            (Kind::Pixels, _) => FieldKind::Image { channels: 3, size: None, dtype: None },
             (Kind::Label, _) => FieldKind::Label,
             (Kind::Numbers, Some((dtype, shape))) => FieldKind::Array { dtype: *dtype, shape: shape.clone() },
             (Kind::Numbers | Kind::Bytes | Kind::Unknown, _) => FieldKind::Bytes { most: self.most as usize },

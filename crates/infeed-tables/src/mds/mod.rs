@@ -271,7 +271,7 @@ impl MdsDataset {
         }
         let field = |column: &Column| {
             let kind = match column.kind.clone()? {
-                Kind::Image | Kind::Pil => FieldKind::Image { channels: 3, size: None, dtype: None },
+                Kind::Image | Kind::Pil => return Some(Field::picture(&*column.name)),
                 Kind::Label => FieldKind::Label,
                 Kind::Bytes => FieldKind::Bytes { most: column.size.map_or(sizes.largest, u64::from) as usize },
                 Kind::Numbers(dtype, shape) => FieldKind::Array { dtype, shape },

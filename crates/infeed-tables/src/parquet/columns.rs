@@ -6,7 +6,7 @@ use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     types::DType,
 };
-use infeed_data::{format::OpenOptions, sniff};
+use infeed_data::{format::OpenOptions, names::looks_like_mask, sniff};
 use infeed_store::{Object, Source};
 
 use super::{
@@ -141,8 +141,11 @@ impl Chosen {
             let unsigned = leaf.unsigned.is_some();
             columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, unsigned });
         }
-        // Images first, as everywhere.
-        columns.sort_by_key(|column| (column.kind != Kind::Image, column.kind != Kind::Label, column.leaf));
+        // Images first, then masks, as everywhere.
+        columns.sort_by_key(|column| {
+            let is_mask = column.kind == Kind::Image && looks_like_mask(&column.name);
+            (column.kind != Kind::Image, is_mask, column.kind != Kind::Label, column.leaf)
+        });
         Ok(Self { leaves: footer.leaves.clone(), columns, names })
     }
 

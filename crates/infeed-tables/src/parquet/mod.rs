@@ -174,7 +174,7 @@ impl ParquetDataset {
         let of_column = |at: usize| chunks.iter().skip(at).step_by(columns.len()).map(|(chunk, _)| chunk);
         let field = |(at, column): (usize, &Column)| {
             let kind = match column.kind {
-                Kind::Image => FieldKind::Image { channels: 3, size: None, dtype: None },
+                Kind::Image => return Field::picture(&*column.name),
                 Kind::Label => FieldKind::Label,
                 Kind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
                 // A value is no longer than the pages of its chunk.

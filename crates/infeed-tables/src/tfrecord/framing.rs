@@ -17,6 +17,11 @@ const TAIL: u64 = 4;
 /// How much of a remote file is read at a time.
 const RANGE: u64 = 8 << 20;
 
+/// Records at the beginning of a file that opening looks into, and bytes of them at most, unless one alone has more: sets for
+/// detection tell within a few records that their lists vary, and a request of so many bytes takes no longer than a small one.
+pub(super) const FIRST: usize = 64;
+pub(super) const FIRST_BYTES: u64 = 1 << 20;
+
 /// The longest compressed file: all of it is read in opening, and again when its records are.
 const MOST_PACKED: u64 = 2 << 30;
 
@@ -34,7 +39,7 @@ pub(super) struct Packed {
     pub(super) packing: Packing,
     /// Bytes, unpacked.
     pub(super) length: u64,
-    /// Its first record, until it was looked into.
+    /// Its first records, until they were looked into.
     pub(super) first: Bytes,
 }
 
@@ -121,6 +126,14 @@ pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
     Ok(Within { starts, packed: None })
 }
 
+impl Within {
+    /// The records at its beginning that opening looks into.
+    pub(super) fn first(&self) -> usize {
+        let fits = self.starts.iter().skip(1).take(FIRST).take_while(|end| **end <= FIRST_BYTES).count();
+        fits.max(1).min(self.starts.len() - 1)
+    }
+}
+
 /// How a file is compressed that begins so and with no length of a record.
 fn packing_of(head: &[u8]) -> Option<Packing> {
     match head {
@@ -149,8 +162,9 @@ fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
         let length = parse_length(&head)?;
         let left = length.checked_add(TAIL).ok_or_else(|| cut("a record longer than any file"))?;
         let mut rest = reader.by_ref().take(left);
-        let found = if starts.is_empty() {
-            first = head;
+        let is_first = starts.len() < FIRST && position + HEAD + left <= FIRST_BYTES && first.len() as u64 == position;
+        let found = if starts.is_empty() || is_first {
+            first.extend(head);
             rest.read_to_end(&mut first).map_err(broken)? as u64
         } else {
             io::copy(&mut rest, &mut io::sink()).map_err(broken)?

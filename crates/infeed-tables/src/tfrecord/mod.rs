@@ -8,8 +8,10 @@
 //! Of a file that is compressed (gzip, zlib; feature `packed`) nothing can be read alone: it is read and unpacked once for
 //! the pass, and then once for all its records, as long as the loader's memory holds it.
 //!
-//! The first record says which features there are; more records are asked whether pictures and labels are among them that it
-//! lacks. A list of texts is no field, an empty list tells nothing: both are left out, which a warning says once.
+//! The first record says which features there are; more records (those at the beginning, and the first ones of other files) are
+//! asked whether pictures and labels are among them that it lacks, and whether lists have the same length in all. A list of
+//! texts is no field, an empty list tells nothing, lists of another length in each record make no batch: they are left
+//! out, which a warning says once. So are those that have a value for each object of a picture, whatever the first records hold.
 
 mod example;
 mod framing;
@@ -124,6 +126,41 @@ enum Kind {
     Floats(usize),
 }
 
+impl Kind {
+    /// How many of what it is, for messages.
+    fn in_words(&self) -> String {
+        match self {
+            Self::Image | Self::Bytes => number_of(1, "text"),
+            Self::Label => number_of(1, "integer"),
+            Self::Ints(n) => number_of(*n, "integer"),
+            Self::Floats(n) => number_of(*n, "float"),
+        }
+    }
+
+    /// Whether a value of it can be made of a feature.
+    fn fits(&self, feature: &Feature) -> bool {
+        match (self, feature) {
+            (Self::Image | Self::Bytes, Feature::Bytes(texts)) => texts.len() == 1,
+            (Self::Label, Feature::Ints(ints)) => ints.len() == 1,
+            (Self::Ints(n), Feature::Ints(ints)) => ints.len() == *n,
+            (Self::Floats(n), Feature::Floats(floats)) => floats.len() == *n,
+            _ => false,
+        }
+    }
+}
+
+fn number_of(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn in_words(feature: &Feature) -> String {
+    match feature {
+        Feature::Bytes(texts) => number_of(texts.len(), "text"),
+        Feature::Ints(ints) => number_of(ints.len(), "integer"),
+        Feature::Floats(floats) => number_of(floats.len(), "float"),
+    }
+}
+
 /// See [`TfRecord`].
 #[derive(Debug)]
 struct TfRecords {
@@ -143,6 +180,8 @@ const LOOKED_INTO: usize = 16;
 /// Names under which pictures and class indices are known.
 const IMAGES: [&str; 4] = ["image/encoded", "image", "jpg", "image_raw"];
 const LABELS: [&str; 3] = ["image/class/label", "label", "cls"];
+/// What begins the names of lists with a value for each object of a picture: TensorFlow's object detection and datasets.
+const OF_OBJECTS: [&str; 2] = ["image/object/", "objects/"];
 
 impl TfRecords {
     async fn new(source: &Source, files: Vec<File>, options: &OpenOptions) -> Result<Self> {
@@ -173,21 +212,51 @@ impl TfRecords {
         let content = dataset.first_of(0, 0, &firsts).await?;
         let at = |e: Error| e.at_object(dataset.object(0)).at_record(0);
         let features = parse_example(&content).map_err(at)?;
-        let mut columns = Vec::new();
-        for (name, feature) in &features {
-            let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == field_name(name)));
-            columns.extend(
-                wanted.then(|| kind_of(name, feature, &content)).flatten().map(|kind| ((*name).to_owned(), kind)),
-            );
+        let is_wanted =
+            |name: &str| options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == field_name(name)));
+        let kind = |(name, feature): &(&str, Feature)| {
+            let kind = is_wanted(name).then(|| kind_of(name, feature, &content)).flatten();
+            kind.map(|kind| ((*name).to_owned(), kind))
+        };
+        let mut columns: Vec<(String, Kind)> = features.iter().filter_map(kind).collect();
+        let others = dataset.others(&firsts).await?;
+        let others = others.iter().filter_map(|(record, content)| {
+            // Damage is a matter of the sample, when its turn comes.
+            Some((*record, content, parse_example(content).ok()?))
+        });
+        let others: Vec<Looked<'_>> = others.collect();
+        let mut left = left_out(&features, &content);
+        for (name, why) in varying(&columns, &others) {
+            if options.columns.is_some() {
+                return Err(Error::new(ErrorKind::Unsupported, format!("lists of no one length in `{name}`: {why}"))
+                    .at_object(source.url())
+                    .hint(format!("leave it out of {COLUMNS}: lists of one length make a batch")));
+            }
+            columns.retain(|(column, _)| *column != name);
+            left.push(format!("{name} ({why})"));
         }
         if options.columns.is_none() {
-            tell_left_out(&features, &content);
+            let of_objects = |name: &str| OF_OBJECTS.iter().any(|beginning| name.starts_with(beginning));
+            let named = columns.extract_if(.., |(name, _)| of_objects(name));
+            left.extend(named.map(|(name, _)| format!("{name} (a list of a value for each object)")));
         }
-        for (name, kind) in dataset.pictures_and_labels(&firsts).await? {
-            let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == field_name(&name)));
-            if wanted && columns.iter().all(|(known, _)| *known != name) {
+        for (name, kind) in pictures_and_labels(&others) {
+            if is_wanted(&name) && columns.iter().all(|(known, _)| *known != name) {
                 columns.push((name, kind));
             }
+        }
+        if options.columns.is_none() {
+            for (_, _, found) in &others {
+                for (name, _) in found {
+                    let known = features.iter().any(|(first, _)| first == name)
+                        || columns.iter().any(|(column, _)| column == name);
+                    let what = format!("{name} (not in the first record)");
+                    if !known && !left.contains(&what) {
+                        left.push(what);
+                    }
+                }
+            }
+            tell_left_out(&left, &features, &content);
         }
         let mut seen = HashSet::new();
         if let Some((twice, _)) = columns.iter().find(|(name, _)| !seen.insert(field_name(name))) {
@@ -201,7 +270,12 @@ impl TfRecords {
         }
         // Masks follow the images whose draws they take.
         columns.sort_by_key(|(name, kind)| {
-            (!matches!(kind, Kind::Image), *kind != Kind::Label, *kind == Kind::Image && is_mask(name), name.clone())
+            (
+                !matches!(kind, Kind::Image),
+                *kind != Kind::Label,
+                *kind == Kind::Image && looks_like_mask(field_name(name)),
+                name.clone(),
+            )
         });
         if columns.is_empty() {
             let names: Vec<_> = features.iter().map(|(name, _)| *name).collect();
@@ -211,12 +285,7 @@ impl TfRecords {
         let most = dataset.sizes.largest as usize;
         let field = |(name, kind): &(String, Kind)| {
             let kind = match kind {
-                // Blended, its labels would be others.
-                Kind::Image if is_mask(name) => {
-                    let kind = FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) };
-                    return Field::mask(field_name(name), kind);
-                }
-                Kind::Image => FieldKind::Image { channels: 3, size: None, dtype: None },
+                Kind::Image => return Field::picture(field_name(name)),
                 Kind::Label => FieldKind::Label,
                 Kind::Bytes => FieldKind::Bytes { most },
                 Kind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: vec![*n] },
@@ -234,18 +303,39 @@ impl TfRecords {
         Ok(self.files.extent(file, file.of.starts[i]..file.of.starts[i + 1]))
     }
 
-    /// Content of a record of file `at`: the first of a compressed file was kept.
+    /// Content of a record of file `at`: the first ones of a compressed file were kept.
     async fn first_of(&self, at: usize, record: u64, firsts: &[Option<Bytes>]) -> Result<Bytes> {
         let bytes = match &firsts[at] {
-            Some(first) => first.clone(),
+            Some(first) => {
+                let (file, i) = self.files.find(record)?;
+                let range = file.of.starts[i] as usize..file.of.starts[i + 1] as usize;
+                let kept = range.end <= first.len();
+                kept.then(|| first.slice(range)).ok_or_else(|| cut("the record was not kept"))?
+            }
             None => self.extent(record)?.read().await?,
         };
         self.content(record, &bytes)
     }
 
-    /// Pictures and labels of some records: of a set whose first record lacks one, they would vanish without a word.
-    async fn pictures_and_labels(&self, firsts: &[Option<Bytes>]) -> Result<Vec<(String, Kind)>> {
+    /// Contents of some records beside the first: those at the beginning, in one read, and some of all files. What can't be
+    /// read is not among them.
+    async fn others(&self, firsts: &[Option<Bytes>]) -> Result<Vec<(u64, Bytes)>> {
         let shards = self.files.shards();
+        let file = &shards[0];
+        let head = match &firsts[0] {
+            Some(first) => first.clone(),
+            None if file.of.first() < 2 => Bytes::new(),
+            None => {
+                let read = self.files.extent(file, 0..file.of.starts[file.of.first()]).read().await;
+                read.unwrap_or_default()
+            }
+        };
+        let mut found = Vec::new();
+        for record in 1..file.of.first() {
+            let range = file.of.starts[record] as usize..file.of.starts[record + 1] as usize;
+            let Some(bytes) = (range.end <= head.len()).then(|| head.slice(range)) else { break };
+            found.extend(self.content(record as u64, &bytes).ok().map(|content| (record as u64, content)));
+        }
         let step = shards.len().div_ceil(LOOKED_INTO).max(1);
         let mut records: BTreeSet<u64> = shards.iter().step_by(step).map(|file| file.records.start).collect();
         // Those within a compressed file take unpacking it.
@@ -253,18 +343,12 @@ impl TfRecords {
             let found = self.files.find(*record);
             found.is_ok_and(|(file, _)| file.of.packed.is_none())
         }));
-        let mut found: Vec<(String, Kind)> = Vec::new();
-        for record in records.into_iter().skip(1) {
-            let (at, _) = self.files.find_at(record)?;
-            // Damage is a matter of the sample, when its turn comes.
-            let Ok(content) = self.first_of(at, record, firsts).await else { continue };
-            let Ok(features) = parse_example(&content) else { continue };
-            for (name, feature) in &features {
-                let Some(kind @ (Kind::Image | Kind::Label)) = kind_of(name, feature, &content) else { continue };
-                if found.iter().all(|(known, _)| known != name) {
-                    found.push(((*name).to_owned(), kind));
-                }
+        for record in records {
+            if record == 0 || found.iter().any(|(known, _)| *known == record) {
+                continue;
             }
+            let (at, _) = self.files.find_at(record)?;
+            found.extend(self.first_of(at, record, firsts).await.ok().map(|content| (record, content)));
         }
         Ok(found)
     }
@@ -290,30 +374,64 @@ impl TfRecords {
     }
 
     fn value(&self, kind: &Kind, feature: Option<&Feature>, content: &Bytes) -> Result<Value> {
-        let numbers = |n: usize, found: usize, bytes: Vec<u8>| match n == found {
-            true => Ok(Value::Array(bytes.into())),
-            false => Err(Error::new(ErrorKind::Unsupported, format!("{found} numbers, the first record has {n}"))
-                .hint("lists of one length make a batch; name other fields")),
-        };
-        match (kind, feature) {
-            (Kind::Image, Some(Feature::Bytes(texts))) if texts.len() == 1 => {
-                Ok(Value::Encoded(content.slice(texts[0].clone())))
+        let feature = feature.ok_or_else(|| {
+            Error::corrupt("a feature is missing that other records have")
+                .hint(format!("leave the field out with {COLUMNS}, or set {SKIP}"))
+        })?;
+        if !kind.fits(feature) {
+            let what = format!("{}, the first record has {}", in_words(feature), kind.in_words());
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .hint(format!("lists of one length make a batch: name the other fields with {COLUMNS}")));
+        }
+        Ok(match (kind, feature) {
+            (Kind::Image, Feature::Bytes(texts)) => Value::Encoded(content.slice(texts[0].clone())),
+            (_, Feature::Bytes(texts)) => Value::Bytes(content.slice(texts[0].clone())),
+            (Kind::Label, Feature::Ints(ints)) => Value::Label(self.schema.label(ints[0])?),
+            (_, Feature::Ints(ints)) => {
+                Value::Array(ints.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>().into())
             }
-            (Kind::Bytes, Some(Feature::Bytes(texts))) if texts.len() == 1 => {
-                Ok(Value::Bytes(content.slice(texts[0].clone())))
+            (_, Feature::Floats(floats)) => {
+                Value::Array(floats.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>().into())
             }
-            (Kind::Label, Some(Feature::Ints(ints))) if ints.len() == 1 => self.schema.label(ints[0]).map(Value::Label),
-            (Kind::Ints(n), Some(Feature::Ints(ints))) => {
-                numbers(*n, ints.len(), ints.iter().flat_map(|value| value.to_ne_bytes()).collect())
+        })
+    }
+}
+
+/// A record that was looked into: its number, content and features.
+type Looked<'a> = (u64, &'a Bytes, Vec<(&'a str, Feature)>);
+
+/// Pictures and labels of some records: of a set whose first record lacks one, they would vanish without a word.
+fn pictures_and_labels(others: &[Looked<'_>]) -> Vec<(String, Kind)> {
+    let mut found: Vec<(String, Kind)> = Vec::new();
+    for (_, content, features) in others {
+        for (name, feature) in features {
+            let Some(kind @ (Kind::Image | Kind::Label)) = kind_of(name, feature, content) else { continue };
+            if found.iter().all(|(known, _)| known != name) {
+                found.push(((*name).to_owned(), kind));
             }
-            (Kind::Floats(n), Some(Feature::Floats(floats))) => {
-                numbers(*n, floats.len(), floats.iter().flat_map(|value| value.to_ne_bytes()).collect())
-            }
-            (_, None) => Err(Error::corrupt("a feature is missing that other records have")
-                .hint(format!("leave the field out with {COLUMNS}, or set {SKIP}"))),
-            _ => Err(Error::corrupt("a feature is of another kind than in other records")),
         }
     }
+    found
+}
+
+/// Which columns have lists of another length in other records, and in which words. The picture itself, and a picture or label
+/// that is missing, are an error of their record: without them a run would pass for one that went well.
+fn varying(columns: &[(String, Kind)], others: &[Looked<'_>]) -> Vec<(String, String)> {
+    let misfit = |(name, kind): &(String, Kind)| {
+        let why = others.iter().find_map(|(record, _, features)| {
+            let feature = features.iter().find(|(found, _)| found == name).map(|(_, feature)| feature);
+            match feature {
+                Some(feature) if kind.fits(feature) || IMAGES.contains(&name.as_str()) => None,
+                None if matches!(kind, Kind::Image | Kind::Label) => None,
+                found => {
+                    let found = found.map_or_else(|| "none".to_owned(), in_words);
+                    Some(format!("{} in the first record, {found} in record {record}", kind.in_words()))
+                }
+            }
+        });
+        why.map(|why| (name.clone(), why))
+    };
+    columns.iter().filter_map(misfit).collect()
 }
 
 /// `image/encoded` is the field `image`, and so on; others keep their names.
@@ -327,8 +445,8 @@ fn field_name(feature: &str) -> &str {
     }
 }
 
-/// Names what the first record has and no field gives.
-fn tell_left_out(features: &[(&str, Feature)], content: &[u8]) {
+/// What the first record has and no field gives, in words.
+fn left_out(features: &[(&str, Feature)], content: &[u8]) -> Vec<String> {
     let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some();
     let left = features.iter().filter_map(|(name, feature)| match feature {
         Feature::Bytes(texts) if texts.len() > 1 => {
@@ -338,7 +456,11 @@ fn tell_left_out(features: &[(&str, Feature)], content: &[u8]) {
         _ if kind_of(name, feature, content).is_none() => Some(format!("{name} (empty in the first record)")),
         _ => None,
     });
-    let left: Vec<String> = left.collect();
+    left.collect()
+}
+
+/// Names what is left out, once.
+fn tell_left_out(left: &[String], features: &[(&str, Feature)], content: &[u8]) {
     if !left.is_empty() {
         tracing::warn!(features = left.join(", "), "features that are left out");
     }
@@ -350,11 +472,6 @@ fn tell_left_out(features: &[(&str, Feature)], content: &[u8]) {
             tracing::warn!(feature = name, kind = found.name, "an image of a kind that no codec reads");
         }
     }
-}
-
-/// Whether a picture of this name holds labels.
-fn is_mask(name: &str) -> bool {
-    !IMAGES.contains(&name) && name.split('/').any(looks_like_mask)
 }
 
 /// What a feature of a record becomes; nothing for empty lists and lists of texts.

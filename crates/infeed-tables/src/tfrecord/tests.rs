@@ -32,7 +32,7 @@ fn example(i: u8) -> Vec<u8> {
     let entries = [
         entry("image/encoded", 1, &field(1, &[i; 200])),
         entry("image/class/label", 3, &field(1, &[i])),
-        entry("image/object/box", 2, &field(1, &[1.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat())),
+        entry("image/box", 2, &field(1, &[1.5f32.to_le_bytes(), f32::from(i).to_le_bytes()].concat())),
         entry("image/filename", 1, &field(1, format!("{i}.jpg").as_bytes())),
         // Not packed, as old writers do.
         entry("sizes", 3, &[1 << 3, 200, 1, 1 << 3, 7]),
@@ -75,14 +75,14 @@ fn examples_are_cut_into_fields() {
     let print = Fingerprint::of("tfrecord").number(2).text(files[0].0).number(sizes[0]).number(3);
     assert_eq!(dataset.fingerprint(), print.text(files[1].0).number(sizes[1]).number(8).finish());
     let names: Vec<_> = dataset.schema().fields.iter().map(|f| f.name.as_str()).collect();
-    assert_eq!(names, ["image", "label", "image/filename", "image/object/box", "sizes"]);
+    assert_eq!(names, ["image", "label", "image/box", "image/filename", "sizes"]);
     let plan = dataset.plan(5, SampleRng::new(0, 0, 5)).unwrap();
     let sample = dataset.parse(5, &plan, &[block_on(plan.extents[0].read()).unwrap()]).unwrap();
     assert!(matches!(&sample.values[0], Value::Encoded(bytes) if bytes[..] == [5; 200]));
     assert!(matches!(&sample.values[1], Value::Label(5)));
-    assert!(matches!(&sample.values[2], Value::Bytes(name) if name == "5.jpg"));
+    assert!(matches!(&sample.values[3], Value::Bytes(name) if name == "5.jpg"));
     let floats = [1.5f32.to_ne_bytes(), 5f32.to_ne_bytes()].concat();
-    assert!(matches!(&sample.values[3], Value::Array(values) if values[..] == floats));
+    assert!(matches!(&sample.values[2], Value::Array(values) if values[..] == floats));
     let ints = [200i64.to_ne_bytes(), 7i64.to_ne_bytes()].concat();
     assert!(matches!(&sample.values[4], Value::Array(values) if values[..] == ints));
 }
@@ -193,6 +193,78 @@ fn pictures_and_labels_are_found_that_the_first_record_lacks() {
     let dataset = block_on(open_source(source(&files)).into_future()).unwrap();
     let fields: Vec<_> = dataset.schema().fields.iter().map(|f| (f.name.as_str(), f.mask)).collect();
     assert_eq!(fields, [("image", false), ("image/seg/encoded", true)]);
+}
+
+#[test]
+fn lists_of_another_length_in_each_record_are_left_out_and_later_ones_are_told() {
+    let text = |name: &str, values: &[&[u8]]| {
+        entry(name, 1, &values.iter().flat_map(|value| field(1, value)).collect::<Vec<u8>>())
+    };
+    let floats = |name: &str, n: usize| entry(name, 2, &field(1, &0.5f32.to_le_bytes().repeat(n)));
+    let ints = |name: &str, n: usize| entry(name, 3, &field(1, &vec![1; n]));
+    // `n` objects in the picture of `size` bytes; `late` has another length in the last record but one alone.
+    let of = |n: usize, late: usize, size: usize| {
+        let words = vec![&b"cat"[..]; n];
+        let entries = [
+            text("image/encoded", &[&vec![7; size]]),
+            entry("image/class/label", 3, &field(1, &[4])),
+            floats("image/object/bbox/xmin", 1),
+            floats("corners", n),
+            ints("ids", n),
+            text("words", &words),
+            if n == 1 { ints("sometimes", 1) } else { vec![] },
+            floats("fixed", 3),
+            floats("late", late),
+        ];
+        record(&field(1, &entries.concat()))
+    };
+    let names = |dataset: &dyn Dataset| -> Vec<String> {
+        dataset.schema().fields.iter().map(|field| field.name.clone()).collect()
+    };
+    let want = ["image", "label", "fixed", "late"];
+    for other in [2, 0, 7] {
+        let records = [of(1, 2, 9), of(1, 2, 9), of(other, 2, 9), of(1, 2, 9)].concat();
+        for files in [
+            vec![("a.tfrecord", records.clone())],
+            // The first ones of other files are looked at, too, and those at the beginning of what is compressed.
+            vec![("a.tfrecord", of(1, 2, 9)), ("b.tfrecord", of(other, 2, 9))],
+            #[cfg(feature = "packed")]
+            vec![("a.tfrecord.gz", gzip(&records))],
+        ] {
+            let dataset = block_on(open_source(source(&files)).into_future()).unwrap();
+            block_on(dataset_contract(&*dataset)).unwrap();
+            assert_eq!(names(&*dataset), want, "{other}");
+            for record in 0..dataset.len() {
+                assert!(read(&*dataset, record).is_ok());
+            }
+        }
+        let named = open_source(source(&[("a.tfrecord", records)])).columns(["image", "corners"]);
+        let error = block_on(named.into_future()).unwrap_err().to_string();
+        let word = if other == 0 {
+            "0 floats"
+        } else if other == 2 {
+            "2 floats"
+        } else {
+            "7 floats"
+        };
+        assert!(error.contains("lists of no one length in `corners`: 1 float in the first record"), "{error}");
+        assert!(error.contains(&format!("{word} in record 2")) && error.contains("leave it out of columns"), "{error}");
+    }
+    // What is asked for by its name and does not vary is read, whatever it is called.
+    let same = [("a.tfrecord", [of(1, 2, 9), of(1, 2, 9)].concat())];
+    let named = open_source(source(&same)).columns(["image/object/bbox/xmin"]);
+    assert_eq!(names(&*block_on(named.into_future()).unwrap()), ["image/object/bbox/xmin"]);
+    // Beyond what opening looks into: the record says which feature, both lengths, and what to do.
+    let big = 300 << 10;
+    let mut late: Vec<Vec<u8>> = (0..12).map(|_| of(1, 2, big)).collect();
+    late[9] = of(1, 5, big);
+    let dataset = block_on(open_source(source(&[("a.tfrecord", late.concat())])).into_future()).unwrap();
+    assert!(read(&*dataset, 8).is_ok());
+    let error = read(&*dataset, 9).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let error = error.to_string();
+    assert!(error.contains("5 floats, the first record has 2 floats") && error.contains("feature late"), "{error}");
+    assert!(error.contains("name the other fields with columns"), "{error}");
 }
 
 proptest! {

@@ -1,0 +1,486 @@
+//! Fields that are something else than their format takes them for, because the user says so.
+//!
+//! ```text
+//! "mask" ─ Said::parse ─▶ what the field was ─ way ─▶ what it becomes, and how each value of it does
+//! ```
+//!
+//! It is done here, behind all formats, so that a word means the same for each of them.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use bytes::Bytes;
+use infeed_core::{
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, FIELD},
+    },
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+    types::{DType, ImageInfo, similar::nearest},
+};
+
+use super::{
+    record::{Dataset, ReadPlan, Sample, SharedBytes, Value},
+    schema::{Field, FieldKind, Schema},
+    volume::Narrow,
+};
+
+/// What may be said of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Images of labels from 0 to 255.
+    Mask,
+    /// The same up to 65 535.
+    Mask16,
+    /// Images, whatever they are called.
+    Image,
+    /// Class indices.
+    Label,
+    /// Bytes as they are, not decoded.
+    Bytes,
+}
+
+const WORDS: [(&str, Said); 5] = [
+    ("mask", Said::Mask),
+    ("mask16", Said::Mask16),
+    ("image", Said::Image),
+    ("label", Said::Label),
+    ("bytes", Said::Bytes),
+];
+
+impl Said {
+    /// `words` is what was said of the field `name`: one of the words above.
+    pub fn parse(name: &str, words: &[String]) -> Result<Self> {
+        let said = words.join("+");
+        let known = WORDS.iter().find(|(word, _)| *word == said);
+        known.map(|(_, kind)| *kind).ok_or_else(|| {
+            let all = WORDS.map(|(word, _)| word);
+            let meant = nearest(&said, all).map_or(String::new(), |near| format!("did you mean {near}? "));
+            Error::config(format!("`{said}` is no kind that the field `{name}` could be"))
+                .hint(format!("{meant}a field is {}; files are named for fields of volumes alone", all.join(", ")))
+        })
+    }
+
+    fn word(self) -> &'static str {
+        WORDS.iter().find(|(_, said)| *said == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// Says what fields of `dataset` are, where names and metadata do not: `declare(dataset, [("annotation", "mask")])`. As
+/// [`Open::field`](super::Open::field) does for what is opened; nothing is read.
+///
+/// | word | the field has to be | it becomes |
+/// |---|---|---|
+/// | `mask` | images; bytes that are image files; numbers `[H, W]` | a [mask](Field::mask) of values from 0 to 255 |
+/// | `mask16` | the same | a mask of values from 0 to 65 535, whose rows are `f32` |
+/// | `image` | the same; numbers `[H, W, C]` or `[C, H, W]` of `u8`, `u16` or `f32` | an image, whatever it is called |
+/// | `label` | integers, one in each record; bytes that are such a number as text | a class index |
+/// | `bytes` | images that are files | the files as they are |
+///
+/// ```
+/// use infeed::dataset::{Dataset, MemoryDataset, declare};
+///
+/// let files = vec![b"the bytes of a PNG".to_vec().into()];
+/// let dataset = MemoryDataset::builder().encoded_images(files).named("gt").build()?;
+/// let dataset = declare(std::sync::Arc::new(dataset), [("gt", "mask")])?;
+/// assert!(dataset.schema().fields[0].mask);
+/// # Ok::<(), infeed::Error>(())
+/// ```
+///
+/// # Errors
+/// `NotFound` for a field that is not there, `Config` for a word that is none of these, `Unsupported` for a field that can't
+/// be it.
+pub fn declare<N: AsRef<str>, W: AsRef<str>>(
+    dataset: Arc<dyn Dataset>,
+    fields: impl IntoIterator<Item = (N, W)>,
+) -> Result<Arc<dyn Dataset>> {
+    let parse = |(name, word): (N, W)| {
+        let said = Said::parse(name.as_ref(), &[word.as_ref().to_owned()])?;
+        Ok((name.as_ref().to_owned(), said))
+    };
+    declared(dataset, &fields.into_iter().map(parse).collect::<Result<Vec<_>>>()?)
+}
+
+/// The same of words that were understood.
+pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> Result<Arc<dyn Dataset>> {
+    if fields.is_empty() {
+        return Ok(dataset);
+    }
+    let mut schema = dataset.schema().clone();
+    let mut ways = vec![Way::Kept; schema.fields.len()];
+    for (name, said) in fields {
+        let Some(at) = schema.fields.iter().position(|field| field.name == *name) else {
+            let names = || schema.fields.iter().map(|field| field.name.as_str());
+            let meant = nearest(name, names()).map_or(String::new(), |near| format!("did you mean {near}? "));
+            let all = names().collect::<Vec<_>>().join(", ");
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("no field `{name}`, of which {FIELD} says what it is"),
+            )
+            .hint(format!("{meant}there are {all}; what is left out is read when {COLUMNS} names it")));
+        };
+        let field = &dataset.schema().fields[at];
+        let Some((field, way)) = become_said(field, *said, dataset.largest_read()) else {
+            let what =
+                format!("the field `{name}` is {}, which can't be read as {}", in_words(&field.kind), said.word());
+            return Err(Error::new(ErrorKind::Unsupported, what).hint(
+                "images and bytes become masks, images or bytes; numbers [H, W] masks or images; one integer a label",
+            ));
+        };
+        (schema.fields[at], ways[at]) = (field, way);
+    }
+    Ok(Arc::new(Declared { inner: dataset, schema, ways: ways.into() }))
+}
+
+fn in_words(kind: &FieldKind) -> String {
+    match kind {
+        FieldKind::Array { dtype, shape } => format!("{dtype} {shape:?}"),
+        kind => kind.name().to_owned(),
+    }
+}
+
+/// How a value becomes what was said.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Kept,
+    /// Bytes are an image file.
+    Encoded,
+    /// An image file is bytes.
+    Bytes,
+    /// Numbers of this type are pixels.
+    Pixels(DType, ImageInfo),
+    /// A number of this type is a label.
+    Number(DType),
+    /// A text is one.
+    Text,
+}
+
+/// The field that one becomes, of which a record has no more than `most` bytes; nothing where it can't be.
+fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
+    let name = field.name.clone();
+    let files = |mask: bool, channels, dtype| {
+        let kind = FieldKind::Image { channels, size: None, dtype };
+        if mask { Field::mask(name.clone(), kind) } else { Field::new(name.clone(), kind) }
+    };
+    let of_mask = if said == Said::Mask16 { DType::U16 } else { DType::U8 };
+    let is_mask = matches!(said, Said::Mask | Said::Mask16);
+    Some(match (&field.kind, said) {
+        (FieldKind::Image { channels, size, dtype }, Said::Mask | Said::Mask16) => {
+            let unknown = size.is_none() && (dtype.is_none() || field.mask);
+            let kind = match unknown {
+                true => FieldKind::Image { channels: 1, size: None, dtype: Some(of_mask) },
+                // Its headers, or whoever holds the pixels, said it.
+                false => FieldKind::Image { channels: *channels, size: *size, dtype: dtype.or(Some(of_mask)) },
+            };
+            (Field::mask(name, kind), Way::Kept)
+        }
+        // A mask of files: nobody looked into them.
+        (FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) }, Said::Image) if field.mask => {
+            (files(false, 3, None), Way::Kept)
+        }
+        (kind @ FieldKind::Image { .. }, Said::Image) => (Field::new(name, kind.clone()), Way::Kept),
+        (FieldKind::Image { .. }, Said::Bytes) => {
+            (Field::bytes(name, usize::try_from(most).unwrap_or(usize::MAX)), Way::Bytes)
+        }
+        (FieldKind::Bytes { .. }, Said::Mask | Said::Mask16) => (files(true, 1, Some(of_mask)), Way::Encoded),
+        (FieldKind::Bytes { .. }, Said::Image) => (files(false, 3, None), Way::Encoded),
+        (FieldKind::Bytes { .. }, Said::Bytes) | (FieldKind::Label, Said::Label) => (field.clone(), Way::Kept),
+        (FieldKind::Bytes { .. }, Said::Label) => (Field::new(name, FieldKind::Label), Way::Text),
+        (FieldKind::Array { dtype, shape }, Said::Label) => {
+            let one = shape.iter().all(|side| *side == 1) && integer(*dtype, &[0; 8]).is_some();
+            (one.then(|| Field::new(name, FieldKind::Label))?, Way::Number(*dtype))
+        }
+        (FieldKind::Array { dtype, shape }, Said::Mask | Said::Mask16 | Said::Image) => {
+            let pixels = match dtype {
+                DType::U8 | DType::U16 | DType::F32 => *dtype,
+                DType::Bool if is_mask => DType::U8,
+                // Labels of any integers, as long as they fit.
+                other if is_mask && integer(*other, &[0; 8]).is_some() => of_mask,
+                _ => return None,
+            };
+            let info = info_of(shape, pixels)?;
+            let size = Some((info.height, info.width));
+            let kind = FieldKind::Image { channels: info.channels, size, dtype: Some(pixels) };
+            (if is_mask { Field::mask(name, kind) } else { Field::new(name, kind) }, Way::Pixels(*dtype, info))
+        }
+        _ => return None,
+    })
+}
+
+/// `[H, W]`, `[H, W, C]` or `[C, H, W]` of up to four channels.
+fn info_of(shape: &[usize], dtype: DType) -> Option<ImageInfo> {
+    let few = |channels: usize| (1..=4).contains(&channels);
+    let (height, width, channels, planar) = match *shape {
+        [height, width] => (height, width, 1, false),
+        [height, width, channels] if few(channels) => (height, width, channels, false),
+        [channels, height, width] if few(channels) => (height, width, channels, true),
+        _ => return None,
+    };
+    let side = |side: usize| u32::try_from(side).ok().filter(|side| *side > 0);
+    Some(ImageInfo { height: side(height)?, width: side(width)?, channels: channels as u8, dtype, planar })
+}
+
+/// The integer that begins here, in the machine's order; nothing of what are none.
+fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
+    Some(match dtype {
+        DType::U8 | DType::Bool => i128::from(*bytes.first()?),
+        DType::I8 => i128::from(i8::from_ne_bytes(*bytes.first_chunk()?)),
+        DType::U16 => i128::from(u16::from_ne_bytes(*bytes.first_chunk()?)),
+        DType::I16 => i128::from(i16::from_ne_bytes(*bytes.first_chunk()?)),
+        DType::U32 => i128::from(u32::from_ne_bytes(*bytes.first_chunk()?)),
+        DType::I32 => i128::from(i32::from_ne_bytes(*bytes.first_chunk()?)),
+        DType::U64 => i128::from(u64::from_ne_bytes(*bytes.first_chunk()?)),
+        DType::I64 => i128::from(i64::from_ne_bytes(*bytes.first_chunk()?)),
+        _ => return None,
+    })
+}
+
+/// Labels of another type in that of `info`.
+fn narrow(data: &[u8], from: DType, info: ImageInfo) -> Result<Bytes> {
+    let wide = info.dtype == DType::U16;
+    let most = if wide { i128::from(u16::MAX) } else { i128::from(u8::MAX) };
+    let mut out = Vec::with_capacity(data.len() / from.size() * info.dtype.size());
+    for number in data.chunks_exact(from.size()) {
+        let value = integer(from, number).unwrap_or(0);
+        match u16::try_from(value) {
+            Ok(value) if i128::from(value) <= most && wide => out.extend(value.to_ne_bytes()),
+            Ok(value) if i128::from(value) <= most => out.push(value as u8),
+            _ => {
+                let hint =
+                    if wide { "there are masks of 0 to 65535 alone" } else { "say mask16 where it is 65535 at most" };
+                return Err(
+                    Error::new(ErrorKind::Unsupported, format!("a mask with {value}, beyond 0 to {most}")).hint(hint)
+                );
+            }
+        }
+    }
+    Ok(out.into())
+}
+
+impl Way {
+    fn take(self, value: Value) -> Result<Value> {
+        Ok(match (self, value) {
+            (Self::Encoded, Value::Bytes(bytes)) => Value::Encoded(bytes),
+            (Self::Bytes, Value::Encoded(bytes)) => Value::Bytes(bytes),
+            (Self::Bytes, _) => {
+                return Err(Error::new(ErrorKind::Unsupported, "pixels, where bytes of an image file were asked for")
+                    .hint("they lie there decoded: say image or mask"));
+            }
+            (Self::Pixels(from, info), Value::Array(data)) => {
+                let as_they_are = from == info.dtype || (from, info.dtype) == (DType::Bool, DType::U8);
+                let data = if as_they_are { data } else { narrow(&data, from, info)? };
+                match data.len() as u64 == info.len_bytes() {
+                    true => Value::Pixels { info, data },
+                    false => return Err(Error::corrupt(format!("{} bytes of pixels of {info:?}", data.len()))),
+                }
+            }
+            (Self::Number(dtype), Value::Array(data)) => {
+                let number = integer(dtype, &data).and_then(|number| i64::try_from(number).ok());
+                Value::Label(number.ok_or_else(|| Error::corrupt("a label beyond all integers of 64 bits"))?)
+            }
+            (Self::Text, Value::Bytes(text)) => {
+                let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+                Value::Label(number.ok_or_else(|| {
+                    let shown: String = String::from_utf8_lossy(&text).chars().take(24).collect();
+                    Error::corrupt(format!("`{}` is no whole number, as a label is", shown.escape_debug()))
+                        .hint("read it as bytes")
+                })?)
+            }
+            (_, value) => value,
+        })
+    }
+}
+
+/// See [`declare`].
+#[derive(Debug)]
+struct Declared {
+    inner: Arc<dyn Dataset>,
+    schema: Schema,
+    /// Of each field.
+    ways: Arc<[Way]>,
+}
+
+impl Dataset for Declared {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        self.inner.format()
+    }
+
+    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
+        self.inner.plan(record, rng)
+    }
+
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let sample = self.inner.parse(record, plan, bytes)?;
+        let value = |((value, way), field): ((Value, &Way), &Field)| {
+            let taken = way.take(value).and_then(|value| match (value, way) {
+                (Value::Label(label), Way::Number(_) | Way::Text) if field.name == "label" => {
+                    self.schema.label(label).map(Value::Label)
+                }
+                (value, _) => Ok(value),
+            });
+            taken.map_err(|e| {
+                let place = format!("{}, field {}", self.inner.object(record), field.name);
+                e.at_stage(Stage::Parse).at_object(place).at_record(record)
+            })
+        };
+        let values = sample.values.into_iter().zip(&*self.ways).zip(&self.schema.fields);
+        Ok(Sample::new(values.map(value).collect::<Result<Vec<_>>>()?))
+    }
+
+    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+        self.inner.read(records)
+    }
+
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        self.inner.concurrent_reads()
+    }
+
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        self.inner.decode_shared(key, bytes)
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        self.inner.shared_bytes()
+    }
+
+    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
+        let inner = self.inner.narrowed(to)?;
+        Some(Arc::new(Self { inner, schema: self.schema.clone(), ways: Arc::clone(&self.ways) }))
+    }
+
+    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
+        self.inner.image_size(record)
+    }
+
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let at = self.schema.fields.iter().position(|of| of.name == field);
+        let value = self.inner.known(record, field)?;
+        at.map_or(Some(value.clone()), |at| self.ways[at].take(value).ok())
+    }
+
+    fn object(&self, record: u64) -> String {
+        self.inner.object(record)
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.inner.largest_read()
+    }
+
+    fn usual_read(&self) -> u64 {
+        self.inner.usual_read()
+    }
+
+    fn needs_fetch(&self) -> bool {
+        self.inner.needs_fetch()
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.inner.resident_bytes()
+    }
+
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        self.inner.groups()
+    }
+
+    fn parts(&self) -> Option<Arc<[u64]>> {
+        self.inner.parts()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.inner.fingerprint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::{MemoryDataset, dataset_contract, memory::MemoryBuilder, read_one::read};
+
+    fn builder() -> MemoryBuilder {
+        let integers: Vec<u8> = [3i32, 0, 7, 255].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        let lost: Vec<u8> = [3i64, -1, 7, 300].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        MemoryDataset::builder()
+            .encoded_images(vec!["a file".into()])
+            .named("gt")
+            .array("ids", DType::I32, vec![2, 2], integers)
+            .array("lost", DType::I64, vec![2, 2], lost)
+            .array("here", DType::Bool, vec![2, 2], vec![0, 1, 1, 0])
+            .array("one", DType::U16, vec![1], 7u16.to_ne_bytes().to_vec())
+            .array("planes", DType::U8, vec![3, 5, 6], vec![9; 90])
+            .array("weights", DType::F64, vec![2, 2], vec![0; 32])
+            .bytes("text", vec![" 12\n".into()])
+    }
+
+    fn said(fields: &[(&str, &str)]) -> Result<Arc<dyn Dataset>> {
+        declare(Arc::new(builder().build().unwrap()), fields.iter().copied())
+    }
+
+    fn one(name: &str, word: &str) -> (Field, Result<Value>) {
+        let dataset = said(&[(name, word)]).unwrap();
+        let at = dataset.schema().fields.iter().position(|field| field.name == name).unwrap();
+        let value = read(&*dataset, 0).map(|sample| sample.values[at].clone());
+        (dataset.schema().fields[at].clone(), value)
+    }
+
+    #[test]
+    fn a_field_becomes_what_is_said_of_it() {
+        let mask = |dtype| FieldKind::Image { channels: 1, size: None, dtype: Some(dtype) };
+        let (field, value) = one("gt", "mask");
+        assert_eq!(field, Field::mask("gt", mask(DType::U8)));
+        assert!(matches!(value, Ok(Value::Encoded(file)) if file == "a file"));
+        assert_eq!(one("gt", "mask16").0, Field::mask("gt", mask(DType::U16)));
+        assert!(matches!(one("gt", "bytes"), (_, Ok(Value::Bytes(file))) if file == "a file"));
+        assert!(matches!(one("text", "label"), (_, Ok(Value::Label(12)))));
+        assert!(matches!(one("text", "image"), (field, Ok(Value::Encoded(_))) if !field.mask));
+        assert!(matches!(one("one", "label"), (_, Ok(Value::Label(7)))));
+        let (field, value) = one("ids", "mask");
+        assert!(
+            field.mask && field.kind == FieldKind::Image { channels: 1, size: Some((2, 2)), dtype: Some(DType::U8) }
+        );
+        assert!(matches!(value, Ok(Value::Pixels { data, .. }) if data[..] == [3, 0, 7, 255]));
+        let (_, value) = one("ids", "mask16");
+        let wide: Vec<u8> = [3u16, 0, 7, 255].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        assert!(matches!(value, Ok(Value::Pixels { data, .. }) if data[..] == wide));
+        assert!(matches!(one("here", "mask"), (_, Ok(Value::Pixels { data, .. })) if data[..] == [0, 1, 1, 0]));
+        let (field, value) = one("planes", "image");
+        assert!(matches!(field.kind, FieldKind::Image { channels: 3, size: Some((5, 6)), .. }) && !field.mask);
+        assert!(matches!(value, Ok(Value::Pixels { info, .. }) if info.planar));
+        // Said the other way of what is one by its name.
+        let named = MemoryDataset::builder().encoded_images(vec!["x".into()]).named("mask").mask().build().unwrap();
+        assert!(named.schema().fields[0].mask);
+        let image = declare(Arc::new(named), [("mask", "image")]).unwrap();
+        assert_eq!(image.schema().fields[0], Field { name: "mask".into(), ..Field::image() });
+        block_on(dataset_contract(&*said(&[("gt", "mask"), ("here", "mask"), ("text", "label")]).unwrap())).unwrap();
+    }
+
+    #[test]
+    fn what_can_not_be_is_an_error_that_says_what_could() {
+        let text = |fields: &[(&str, &str)]| said(fields).unwrap_err().to_string();
+        let error = text(&[("gt", "masc")]);
+        assert!(error.contains("`masc` is no kind that the field `gt` could be"), "{error}");
+        assert!(error.contains("did you mean mask? a field is mask, mask16, image, label, bytes"), "{error}");
+        let error = text(&[("textt", "mask")]);
+        assert!(
+            error.contains("no field `textt`") && error.contains("did you mean text? there are gt, ids"),
+            "{error}"
+        );
+        let error = text(&[("weights", "mask")]);
+        assert!(error.contains("`weights` is f64 [2, 2], which can't be read as mask"), "{error}");
+        assert!(text(&[("planes", "label")]).contains("`planes` is u8 [3, 5, 6]"));
+        let error = one("lost", "mask").1.unwrap_err().to_string();
+        assert!(error.contains("a mask with -1, beyond 0 to 255") && error.contains("field lost"), "{error}");
+        let error = Said::parse("image", &["ct".to_owned(), "pet".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("`ct+pet` is no kind") && error.contains("for fields of volumes alone"), "{error}");
+    }
+}
