@@ -14,7 +14,7 @@ use infeed_core::{
 use super::{
     instances::Instances,
     record::{Dataset, ReadPlan, Sample, Value, index},
-    schema::{Field, FieldKind, Schema},
+    schema::{Field, FieldKind, Schema, is_class},
 };
 
 /// Records in memory: pixels, image files, labels, other numbers. Nothing is copied, neither here nor per record.
@@ -305,7 +305,7 @@ impl MemoryBuilder {
     /// Makes the dataset.
     ///
     /// # Errors
-    /// `Config` when there is no column, two share a name, their lengths differ, a label is not among the classes, or
+    /// `Config` when there is no column, two share a name, their lengths differ, a label is not among the classes nor -1, or
     /// there are names for a field that has no class indices.
     pub fn build(self) -> Result<MemoryDataset> {
         let Self { columns, classes, names, mapped, fingerprint, error } = self;
@@ -368,7 +368,7 @@ impl MemoryBuilder {
 }
 
 fn check_labels(labels: &[i64], classes: &[String]) -> Result<()> {
-    let bad = labels.iter().position(|label| usize::try_from(*label).map_or(true, |label| label >= classes.len()));
+    let bad = labels.iter().position(|label| !is_class(*label, classes));
     bad.map_or(Ok(()), |record| {
         let what = format!("label {} is not among the {} classes", labels[record], classes.len());
         Err(Error::config(what).at_record(record as u64))
@@ -484,6 +484,9 @@ mod tests {
         says(builder().array("x", DType::F32, vec![usize::MAX, 3], vec![]), "too large");
         says(builder().labels(vec![0]).labels(vec![0]), "two fields are called `label`");
         says(builder().labels(vec![0, 2]).classes(["a".to_owned()]), "label 2 is not among the 1 classes (record 1)");
+        says(builder().labels(vec![0, -2]).classes(["a".to_owned()]), "label -2 is not among the 1 classes (record 1)");
+        // That of a test set whose labels are kept secret.
+        builder().labels(vec![0, -1]).classes(["a".to_owned()]).build().unwrap();
     }
 
     #[test]

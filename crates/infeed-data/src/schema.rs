@@ -54,12 +54,11 @@ impl Schema {
         self.names.iter().find(|(name, _)| name == field).map(|(_, names)| &**names)
     }
 
-    /// A label that was read: when there are class names, one of them.
+    /// A label that was read: when there are class names, one of them, or -1.
     #[doc(hidden)]
     pub fn label(&self, label: i64) -> Result<i64> {
-        let known = |classes: &Arc<[String]>| usize::try_from(label).is_ok_and(|label| label < classes.len());
         match &self.classes {
-            Some(classes) if !known(classes) => {
+            Some(classes) if !is_class(label, classes) => {
                 Err(Error::corrupt(format!("label {label} is not among the {} classes", classes.len())))
             }
             _ => Ok(label),
@@ -72,6 +71,12 @@ impl Schema {
         self.classes = classes;
         self
     }
+}
+
+/// Whether a label is one of these classes, or -1: test sets whose labels are kept secret have it.
+#[doc(hidden)]
+pub fn is_class(label: i64, classes: &[String]) -> bool {
+    label == -1 || usize::try_from(label).is_ok_and(|label| label < classes.len())
 }
 
 /// One named value of each record.

@@ -48,9 +48,26 @@ pub(super) enum Kind {
     Image,
     /// Size, mode and pixels, as Pillow has them.
     Pil,
+    /// A list of images; read where it holds one in each sample.
+    List {
+        /// Bytes before the number of images.
+        head: usize,
+        /// As Pillow has them; else files.
+        pil: bool,
+    },
     Label,
     Bytes,
     Numbers(DType, Vec<usize>),
+    /// An array that says its shape itself, its type too where none is said for all. What the first sample has of both is that
+    /// of all.
+    Array {
+        said: Option<DType>,
+        first: Option<(DType, Vec<usize>)>,
+    },
+    /// Numbers as text.
+    TextLabel,
+    TextInt,
+    TextFloat,
 }
 
 /// A column of each sample.
@@ -63,47 +80,140 @@ pub(super) struct Column {
     pub(super) kind: Option<Kind>,
 }
 
+/// Integers of these names are labels.
+const LABELS: [&str; 5] = ["label", "class", "cls", "target", "y"];
+
+fn dtype(name: &str) -> Option<DType> {
+    Some(match name {
+        "uint8" => DType::U8,
+        "uint16" => DType::U16,
+        "uint32" => DType::U32,
+        "uint64" => DType::U64,
+        "int8" => DType::I8,
+        "int16" => DType::I16,
+        "int32" => DType::I32,
+        "int" | "int64" => DType::I64,
+        "float16" => DType::F16,
+        "float32" => DType::F32,
+        "float64" => DType::F64,
+        _ => return None,
+    })
+}
+
 /// What a column of this encoding is; nothing for what is not read here.
 pub(super) fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
-    let dtype = |name: &str| {
-        Some(match name {
-            "uint8" => DType::U8,
-            "uint16" => DType::U16,
-            "uint32" => DType::U32,
-            "uint64" => DType::U64,
-            "int8" => DType::I8,
-            "int16" => DType::I16,
-            "int32" => DType::I32,
-            "int" | "int64" => DType::I64,
-            "float16" => DType::F16,
-            "float32" => DType::F32,
-            "float64" => DType::F64,
-            _ => return None,
-        })
-    };
-    match encoding {
+    let is_label = LABELS.contains(&name);
+    // `jpeg:90` says how they were written.
+    let (word, rest) = encoding.split_once(':').map_or((encoding, None), |(word, rest)| (word, Some(rest)));
+    match word {
         "jpeg" | "png" => Some(Kind::Image),
         "pil" => Some(Kind::Pil),
-        "str" | "json" | "bytes" => Some(Kind::Bytes),
-        "int" | "int64" if ["label", "class", "cls", "target", "y"].contains(&name) => Some(Kind::Label),
-        _ => match encoding.strip_prefix("ndarray:") {
-            Some(rest) => {
-                let (name, shape) = rest.split_once(':')?;
-                let shape: Option<Vec<usize>> = shape.split(',').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
-                Some(Kind::Numbers(dtype(name)?, shape?))
+        "jpeg_array" | "jpegarray" => Some(Kind::List { head: 0, pil: false }),
+        "list[jpeg]" | "list[png]" => Some(Kind::List { head: 4, pil: false }),
+        "list[pil]" => Some(Kind::List { head: 4, pil: true }),
+        // Decimals are of any precision: no number of ours holds them.
+        "str" | "json" | "bytes" | "str_decimal" => Some(Kind::Bytes),
+        "int" | "int64" if is_label => Some(Kind::Label),
+        "str_int" if is_label => Some(Kind::TextLabel),
+        "str_int" => Some(Kind::TextInt),
+        "str_float" => Some(Kind::TextFloat),
+        "ndarray" => {
+            match rest.map(|rest| rest.split_once(':').map_or((rest, None), |(of, shape)| (of, Some(shape)))) {
+                None => Some(Kind::Array { said: None, first: None }),
+                Some((of, None)) => Some(Kind::Array { said: Some(dtype(of)?), first: None }),
+                Some((of, Some(shape))) => {
+                    let shape: Option<Vec<usize>> =
+                        shape.split(',').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
+                    Some(Kind::Numbers(dtype(of)?, shape?))
+                }
             }
-            None => Some(Kind::Numbers(dtype(encoding)?, vec![])),
-        },
+        }
+        _ => Some(Kind::Numbers(dtype(encoding)?, vec![])),
     }
+}
+
+/// Whether a column that is not read may be what the others are said of: then labels alone would come.
+pub(super) fn may_be_images(name: &str, encoding: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let of = |text: &str, words: &[&str]| words.iter().any(|word| text.contains(word));
+    of(encoding, &["jpeg", "jpg", "png", "pil", "image", "webp", "tiff"])
+        || of(&name, &["image", "img", "picture", "photo", "pixel", "jpg", "jpeg", "png"])
+}
+
+/// The images of a list: their number, the length of each, and one behind the other.
+pub(super) fn parse_list(data: &Bytes, head: usize) -> Result<Vec<Bytes>> {
+    let cut = || bad("a list of images is cut");
+    let word = |at: usize| data.get(at..)?.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize);
+    let count = word(head).ok_or_else(cut)?;
+    // As many lengths as there are bytes for, whatever is said.
+    let mut at = count.checked_mul(4).and_then(|bytes| bytes.checked_add(head + 4)).ok_or_else(cut)?;
+    if at > data.len() {
+        return Err(cut());
+    }
+    let image = |i: usize| {
+        let end = word(head + 4 + 4 * i).and_then(|length| at.checked_add(length)).filter(|end| *end <= data.len());
+        let image = data.slice(at..end.ok_or_else(cut)?);
+        at += image.len();
+        Ok(image)
+    };
+    let images = (0..count).map(image).collect::<Result<Vec<_>>>()?;
+    if at == data.len() { Ok(images) } else { Err(bad("a list of images has bytes behind the last one")) }
+}
+
+/// Type, shape and where the numbers begin of an array that says them itself: a byte for the type unless it is `said`, a byte of
+/// the number of axes and the width of each length, then these.
+pub(super) fn parse_array(data: &[u8], said: Option<DType>) -> Result<(DType, Vec<usize>, usize)> {
+    let cut = || bad("an array is cut");
+    let mut at = 0;
+    let dtype = match said {
+        Some(dtype) => dtype,
+        None => {
+            at = 1;
+            match *data.first().ok_or_else(cut)? {
+                8 => DType::U8,
+                9 => DType::I8,
+                16 => DType::U16,
+                17 => DType::I16,
+                18 => DType::F16,
+                32 => DType::U32,
+                33 => DType::I32,
+                34 => DType::F32,
+                64 => DType::U64,
+                65 => DType::I64,
+                66 => DType::F64,
+                other => return Err(bad(format!("an array of the type {other}, which is none"))),
+            }
+        }
+    };
+    let byte = *data.get(at).ok_or_else(cut)?;
+    let (axes, width) = (usize::from(byte >> 2), 1usize << (byte & 3));
+    at += 1;
+    let end = at + axes * width;
+    let lengths = data.get(at..end).ok_or_else(cut)?.chunks_exact(width).map(|length| {
+        let mut wide = [0; 8];
+        wide[..width].copy_from_slice(length);
+        usize::try_from(u64::from_le_bytes(wide)).map_err(|_| cut())
+    });
+    Ok((dtype, lengths.collect::<Result<Vec<_>>>()?, end))
+}
+
+/// The text of a number.
+pub(super) fn parse_text<T: std::str::FromStr>(data: &[u8], what: &str) -> Result<T> {
+    let text = String::from_utf8_lossy(data);
+    text.trim().parse().map_err(|_| {
+        let shown: String = text.chars().take(24).collect();
+        Error::corrupt(format!("`{}` is no {what}", shown.escape_debug()))
+    })
 }
 
 /// Labels are called that, other columns as they are.
 pub(super) fn field_name<'a>(name: &'a str, kind: Option<&Kind>) -> &'a str {
-    if matches!(kind, Some(Kind::Label)) { "label" } else { name }
+    if matches!(kind, Some(Kind::Label | Kind::TextLabel)) { "label" } else { name }
 }
 
-/// Pixels of `u32 width, u32 height, u32 length of the mode, mode, pixels`.
-pub(super) fn parse_pil(data: &Bytes) -> Result<Value> {
+/// Pixels of `u32 width, u32 height, u32 length of the mode, mode, pixels`. Of a palette, which is not there, masks have the
+/// indices.
+pub(super) fn parse_pil(data: &Bytes, is_mask: bool) -> Result<Value> {
     let cut = || bad("an image of the encoding `pil` is cut");
     let (head, rest) = data.split_first_chunk::<12>().ok_or_else(cut)?;
     let [width, height, length] =
@@ -113,6 +223,7 @@ pub(super) fn parse_pil(data: &Bytes) -> Result<Value> {
     let info = |channels, dtype| ImageInfo { height, width, channels, dtype, planar: false };
     let (info, pixels) = match mode {
         b"L" => (info(1, DType::U8), pixels),
+        b"P" if is_mask => (info(1, DType::U8), pixels),
         b"RGB" => (info(3, DType::U8), pixels),
         // The fourth is alpha, or nothing.
         b"RGBA" | b"RGBX" => (info(4, DType::U8), pixels),

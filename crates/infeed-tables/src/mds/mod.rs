@@ -10,15 +10,18 @@
 //!
 //! | encoding | is |
 //! |---|---|
-//! | `jpeg`, `png` | an image, by its first bytes |
-//! | `pil` | an image: pixels of Pillow's modes `RGB`, `RGBA`, `L`, `LA`, `1`, `I;16` and `F` |
-//! | `int`, `int64` of a column `label`, `class`, `cls`, `target` or `y` | a label |
+//! | `jpeg`, `png`, `jpeg:QUALITY` | an image, by its first bytes |
+//! | `pil` | an image: pixels of Pillow's modes `RGB`, `RGBA`, `L`, `LA`, `1`, `I;16` and `F`; of masks `P` too, the indices |
+//! | `jpeg_array`, `jpegarray`, `list[jpeg]`, `list[png]`, `list[pil]` | an image, where the lists of the first samples hold one |
+//! | `int`, `int64`, `str_int` of a column `label`, `class`, `cls`, `target` or `y` | a label |
 //! | `int`, `int8` … `int64`, `uint8` … `uint64`, `float16` … `float64` | one number |
+//! | `str_int`, `str_float` | one number, `int64` and `float64` |
 //! | `ndarray:TYPE:SHAPE` | an array of these types |
+//! | `ndarray:TYPE`, `ndarray` | an array, where those of the first samples have one type and shape |
 //! | `bytes` | an image, when the first sample's begins like one; else bytes |
-//! | `str`, `json` | bytes |
+//! | `str`, `json`, `str_decimal` | bytes |
 //!
-//! Other columns are left out, which a warning says once.
+//! Other columns are left out, which a warning says once; without its images a dataset is not opened unless columns are named.
 
 mod layout;
 mod shard;
@@ -34,11 +37,12 @@ use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
-        setting::{COLUMNS, SPLIT},
+        setting::{COLUMNS, SKIP, SPLIT},
     },
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
+    types::DType,
 };
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
@@ -52,15 +56,20 @@ use infeed_data::{
 use infeed_store::{Object, Source};
 
 use self::{
-    layout::{Column, Index, Kind, Listed, bad, field_name, kind_of, parse_pil, parse_sample},
+    layout::{
+        Column, Index, Kind, Listed, bad, field_name, kind_of, may_be_images, parse_array, parse_list, parse_pil,
+        parse_sample, parse_text,
+    },
     shard::{Finder, Shard, Within},
 };
 
 const INDEX: &str = "index.json";
 /// Shards whose offsets are read at a time.
 const AT_A_TIME: usize = 16;
-/// Samples that are asked what their bytes are, until none is empty.
+/// Samples that are asked what their bytes are, until none is empty, and whether lists and arrays are alike in them; and bytes
+/// of them that are read at a time.
 const LOOKED_INTO: usize = 8;
+const LOOKED_INTO_BYTES: u64 = 1 << 20;
 
 /// The format.
 #[derive(Clone, Copy, Debug)]
@@ -124,11 +133,19 @@ impl Format for Mds {
                 );
             }
             let shards: Vec<Shard> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
-            let plain = bytes_columns(&listed, &columns);
-            if let Some(first) = shards.first().filter(|_| !plain.is_empty()) {
+            let unsure = unsure_columns(&listed, &columns);
+            let mut left = Vec::new();
+            if let Some(first) = shards.first().filter(|_| !unsure.is_empty()) {
                 let named = |e: Error| e.at_object(source.display_name(&first.name));
-                look_into(source, &objects, first, &plain, &mut columns).await.map_err(named)?;
+                left = look_into(source, &objects, first, &unsure, &mut columns).await.map_err(named)?;
             }
+            for column in &mut columns {
+                if matches!(column.kind, Some(Kind::Array { first: None, .. })) {
+                    column.kind = None;
+                    left.push((column.name.clone(), "damaged in the first samples".to_owned()));
+                }
+            }
+            check_left_out(&listed, &columns, &left, options).map_err(at)?;
             Ok(Arc::new(MdsDataset::new(source, shards, columns, options)?) as Arc<dyn Dataset>)
         }
         .boxed()
@@ -138,9 +155,7 @@ impl Format for Mds {
 /// The columns, which are to be those of each shard.
 fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
     let mut all: Option<Vec<Column>> = None;
-    let mut left_out = Vec::new();
     for listed in &index.shards {
-        let mut left = Vec::new();
         let Listed { format, column_names: names, column_encodings: encodings, column_sizes: sizes, .. } = listed;
         if !["mds", ""].contains(&format.as_str()) {
             return Err(Error::new(ErrorKind::Unsupported, format!("shards of the format `{format}`"))
@@ -153,15 +168,11 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
             let kind = kind_of(name, encoding);
             let field = field_name(name, kind.as_ref());
             let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == name || n == field));
-            let kind = kind.filter(|_| wanted);
-            if kind.is_none() && wanted {
-                left.push(format!("{name} ({encoding})"));
-            }
-            Column { name: name.clone(), size: *size, kind }
+            Column { name: name.clone(), size: *size, kind: kind.filter(|_| wanted) }
         };
         let columns: Vec<Column> = names.iter().zip(encodings).zip(sizes).map(column).collect();
         match &all {
-            None => (all, left_out) = (Some(columns), left),
+            None => all = Some(columns),
             Some(all) if *all == columns => {}
             Some(_) => {
                 let what = format!("`{}` has other columns than the first shard", listed.raw_data.basename);
@@ -180,60 +191,145 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
         return Err(Error::new(ErrorKind::NotFound, format!("no column `{unknown}`"))
             .hint(format!("there are {}", names.join(", "))));
     }
-    if !left_out.is_empty() && options.columns.is_none() {
-        tracing::warn!(columns = left_out.join(", "), "columns that are left out: their encodings are not read");
-    }
-    match columns.iter().any(|column| column.kind.is_some()) {
-        true => Ok(columns),
-        false => Err(Error::new(ErrorKind::Unsupported, "no column of a kind that is read")
-            .hint("jpeg, png, pil, int, str, json, bytes and ndarray:TYPE:SHAPE are")),
-    }
+    Ok(columns)
 }
 
-/// The columns of the encoding `bytes` that are read, which may be images or anything.
-fn bytes_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
+/// Names what is not read: columns of other encodings, and those of `left`, each with the reason. An error where nothing, or
+/// no images, would be left.
+fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], options: &OpenOptions) -> Result<()> {
     let encodings = index.shards.first().map_or(&[][..], |listed| &listed.column_encodings);
-    let plain = columns.iter().zip(encodings).map(|(column, encoding)| column.kind.is_some() && encoding == "bytes");
-    plain.enumerate().filter_map(|(at, plain)| plain.then_some(at)).collect()
+    let wanted = |column: &Column| options.columns.as_ref().is_none_or(|names| names.contains(&column.name));
+    let why = |(column, encoding): (&Column, &String)| {
+        if column.kind.is_some() || !wanted(column) {
+            return None;
+        }
+        let reason = left.iter().find(|(name, _)| *name == column.name).map(|(_, why)| format!(", {why}"));
+        let words = format!("{} ({encoding}{})", column.name, reason.unwrap_or_default());
+        Some((words, may_be_images(&column.name, encoding)))
+    };
+    let left: Vec<(String, bool)> = columns.iter().zip(encodings).filter_map(why).collect();
+    let list = |only_images: bool| {
+        let of = left.iter().filter(|(_, may_be)| *may_be || !only_images);
+        of.map(|(words, _)| words.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let read = "jpeg, png, pil, lists of one of these, int, float, str, json, bytes and ndarray with one shape are";
+    if columns.iter().all(|column| column.kind.is_none()) {
+        let what = format!("no column of a kind that is read: {}", list(false));
+        return Err(Error::new(ErrorKind::Unsupported, what).hint(read));
+    }
+    if options.columns.is_some() {
+        return match left.is_empty() {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Unsupported, format!("not read: {}", list(false)))
+                .hint(format!("leave it out of {COLUMNS}: {read}"))),
+        };
+    }
+    let is_image = |column: &Column| {
+        matches!(column.kind, Some(Kind::Image | Kind::Pil | Kind::List { .. }))
+            || matches!(&column.kind, Some(Kind::Numbers(_, shape)) if shape.len() > 1)
+            || matches!(&column.kind, Some(Kind::Array { first: Some((_, shape)), .. }) if shape.len() > 1)
+    };
+    if left.iter().any(|(_, may_be)| *may_be) && !columns.iter().any(is_image) {
+        let rest = columns.iter().filter(|column| column.kind.is_some());
+        let rest: Vec<_> = rest.map(|column| field_name(&column.name, column.kind.as_ref())).collect();
+        return Err(Error::new(ErrorKind::Unsupported, format!("the images are not read: {}", list(true)))
+            .hint(format!("{read}; name the others with {COLUMNS} to have them alone: {}", rest.join(", "))));
+    }
+    if !left.is_empty() {
+        tracing::warn!(columns = list(false), "columns that are left out: they are not read");
+    }
+    Ok(())
 }
 
-/// Makes images of those of the columns `plain` whose first value, if there is one in the first samples, begins like one.
+/// The columns that are read of which the samples tell more: of the encoding `bytes`, which may be images or anything, lists and
+/// arrays.
+fn unsure_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
+    let encodings = index.shards.first().map_or(&[][..], |listed| &listed.column_encodings);
+    let unsure = columns.iter().zip(encodings).map(|(column, encoding)| match column.kind {
+        Some(Kind::Bytes) => encoding == "bytes",
+        Some(Kind::List { .. } | Kind::Array { .. }) => true,
+        _ => false,
+    });
+    unsure.enumerate().filter_map(|(at, unsure)| unsure.then_some(at)).collect()
+}
+
+/// Makes images of those of the columns `unsure` whose first bytes, if there are some in the first samples, begin like one;
+/// leaves lists of more or fewer images than one, and arrays of several shapes, out and says why.
 async fn look_into(
     source: &Source,
     objects: &[Object],
     shard: &Shard,
-    plain: &[usize],
+    unsure: &[usize],
     columns: &mut [Column],
-) -> Result<()> {
+) -> Result<Vec<(String, String)>> {
     let object = objects.binary_search_by(|o| o.name.as_str().cmp(&shard.name));
     let object = object.map(|at| &objects[at]).map_err(|_| bad("the shard is not there"))?;
     let Within { offsets, packed } = &shard.of;
-    let mut left = plain.to_vec();
-    for pair in offsets.windows(2).take(LOOKED_INTO) {
-        let range = u64::from(pair[0])..u64::from(pair[1]);
-        let bytes = shard::part(source, object, packed.as_ref(), range.clone()).await?;
-        let places = parse_sample(&bytes, columns.iter().map(|column| column.size)).map_err(|e| e.at_range(range))?;
-        left.retain(|at| {
-            let value = &bytes[places[*at].clone()];
-            if let Some(found) = sniff::picture(value) {
-                if found.is_read {
-                    columns[*at].kind = Some(Kind::Image);
-                } else {
-                    let column = &columns[*at].name;
+    let offsets: Vec<u64> = offsets.iter().take(LOOKED_INTO + 1).map(|offset| u64::from(*offset)).collect();
+    let mut open = unsure.to_vec();
+    let mut left_out = Vec::new();
+    let mut from = 0;
+    while from + 1 < offsets.len() && !open.is_empty() {
+        // Small samples in one read, a large one alone.
+        let fits = offsets[from + 1..].iter().take_while(|end| **end - offsets[from] <= LOOKED_INTO_BYTES).count();
+        let to = from + fits.max(1);
+        let range = offsets[from]..offsets[to];
+        let bytes = shard::part(source, object, packed.as_ref(), range).await?;
+        for pair in offsets[from..=to].windows(2) {
+            let sample = (pair[0] - offsets[from]) as usize..(pair[1] - offsets[from]) as usize;
+            let cut = || bad("a sample is cut").at_range(pair[0]..pair[1]);
+            let sample = (sample.end <= bytes.len()).then(|| bytes.slice(sample)).ok_or_else(cut)?;
+            let places = parse_sample(&sample, columns.iter().map(|column| column.size));
+            let places = places.map_err(|e| e.at_range(pair[0]..pair[1]))?;
+            open.retain(|at| {
+                let column = &mut columns[*at];
+                let (stays, why) = look_at(column, &sample.slice(places[*at].clone()));
+                if let Some(why) = why {
+                    column.kind = None;
+                    left_out.push((column.name.clone(), why));
+                }
+                stays && column.kind.is_some()
+            });
+        }
+        from = to;
+    }
+    Ok(left_out)
+}
+
+/// Whether a column is to be looked at in another sample too, and why it is not read. Damage is a matter of the sample, when its
+/// turn comes.
+fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
+    match &mut column.kind {
+        Some(Kind::List { head, .. }) => match parse_list(value, *head) {
+            Ok(images) if images.len() != 1 => (false, Some(format!("a list of {} images", images.len()))),
+            _ => (true, None),
+        },
+        Some(Kind::Array { said, first }) => match (parse_array(value, *said), &first) {
+            (Ok((dtype, shape, _)), None) => {
+                *first = Some((dtype, shape));
+                (true, None)
+            }
+            (Ok((dtype, shape, _)), Some((of, like))) if (dtype, &shape) != (*of, like) => {
+                (false, Some(format!("{of} {like:?} in one sample, {dtype} {shape:?} in another")))
+            }
+            _ => (true, None),
+        },
+        _ => {
+            match sniff::picture(value) {
+                Some(found) if found.is_read => column.kind = Some(Kind::Image),
+                Some(found) => {
+                    let (column, kind) = (&column.name, found.name);
                     tracing::warn!(
                         column,
-                        kind = found.name,
+                        kind,
                         "images of a kind that no codec reads: their files are given as bytes"
                     );
                 }
+                None => {}
             }
-            value.is_empty()
-        });
-        if left.is_empty() {
-            break;
+            (value.is_empty(), None)
         }
     }
-    Ok(())
 }
 
 /// See [`Mds`].
@@ -241,6 +337,8 @@ async fn look_into(
 struct MdsDataset {
     shards: ShardTable<Within>,
     columns: Vec<Column>,
+    /// Columns of pictures that are masks.
+    masks: HashSet<String>,
     schema: Schema,
     sizes: Sizes,
     shared: SharedBytes,
@@ -271,8 +369,14 @@ impl MdsDataset {
         }
         let field = |column: &Column| {
             let kind = match column.kind.clone()? {
-                Kind::Image | Kind::Pil => return Some(Field::picture(&*column.name)),
-                Kind::Label => FieldKind::Label,
+                Kind::Image | Kind::Pil | Kind::List { .. } => return Some(Field::picture(&*column.name)),
+                Kind::Label | Kind::TextLabel => FieldKind::Label,
+                Kind::TextInt => FieldKind::Array { dtype: DType::I64, shape: vec![] },
+                Kind::TextFloat => FieldKind::Array { dtype: DType::F64, shape: vec![] },
+                Kind::Array { first, .. } => {
+                    let (dtype, shape) = first?;
+                    FieldKind::Array { dtype, shape }
+                }
                 Kind::Bytes => FieldKind::Bytes { most: column.size.map_or(sizes.largest, u64::from) as usize },
                 Kind::Numbers(dtype, shape) => FieldKind::Array { dtype, shape },
             };
@@ -287,7 +391,9 @@ impl MdsDataset {
         }
         let schema = Schema::new(fields).with_classes(options.classes.clone());
         let fingerprint = print.finish();
-        Ok(Self { shards, columns, schema, sizes, shared, fingerprint })
+        let masks = columns.iter().filter(|column| options.is_mask(&column.name));
+        let masks = masks.map(|column| column.name.clone()).collect();
+        Ok(Self { shards, columns, masks, schema, sizes, shared, fingerprint })
     }
 
     /// Shard and range.
@@ -297,10 +403,40 @@ impl MdsDataset {
         Ok((shard, offsets[i].into()..offsets[i + 1].into()))
     }
 
-    fn value(&self, kind: &Kind, data: Bytes) -> Result<Value> {
+    fn value(&self, name: &str, kind: &Kind, data: Bytes) -> Result<Value> {
+        let number = |bytes: [u8; 8]| Value::Array(Bytes::copy_from_slice(&bytes));
         Ok(match kind {
             Kind::Image => Value::Encoded(data),
-            Kind::Pil => parse_pil(&data)?,
+            Kind::Pil => parse_pil(&data, self.masks.contains(name))?,
+            Kind::List { head, pil } => match (&parse_list(&data, *head)?[..], pil) {
+                ([image], true) => parse_pil(image, self.masks.contains(name))?,
+                ([image], false) => Value::Encoded(image.clone()),
+                (images, _) => {
+                    let what = format!("a list of {} images, those of the first samples have one", images.len());
+                    return Err(Error::new(ErrorKind::Unsupported, what)
+                        .hint(format!("leave the field out with {COLUMNS}, or set {SKIP}")));
+                }
+            },
+            Kind::TextLabel => Value::Label(self.schema.label(parse_text(&data, "label")?)?),
+            Kind::TextInt => number(parse_text::<i64>(&data, "integer of 64 bits")?.to_ne_bytes()),
+            Kind::TextFloat => number(parse_text::<f64>(&data, "number")?.to_ne_bytes()),
+            Kind::Array { said, first } => {
+                let (dtype, shape, at) = parse_array(&data, *said)?;
+                let want = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
+                if want != Some(data.len() - at) {
+                    return Err(bad(format!("{} bytes of {dtype} {shape:?}", data.len() - at)));
+                }
+                match first {
+                    Some((of, like)) if (*of, like) == (dtype, &shape) => Value::Array(data.slice(at..)),
+                    _ => {
+                        let first = first.as_ref().map_or(String::new(), |(of, like)| format!("{of} {like:?}"));
+                        let what = format!("an array of {dtype} {shape:?}, the first sample has {first}");
+                        return Err(Error::new(ErrorKind::Unsupported, what).hint(format!(
+                            "arrays of one shape make a batch: leave the field out with {COLUMNS}, or set {SKIP}"
+                        )));
+                    }
+                }
+            }
             Kind::Bytes => Value::Bytes(data),
             Kind::Label => {
                 let label = data[..].try_into().map(i64::from_le_bytes);
@@ -354,7 +490,7 @@ impl Dataset for MdsDataset {
         let columns = self.columns.iter().zip(places).filter_map(|(c, place)| Some((c, c.kind.as_ref()?, place)));
         let value = |(column, kind, place): (&Column, &Kind, Range<usize>)| {
             let named = |e: Error| at(e.at_object(format!("{}, {}", self.object(record), column.name)));
-            self.value(kind, bytes.slice(place)).map_err(named)
+            self.value(&column.name, kind, bytes.slice(place)).map_err(named)
         };
         Ok(Sample::new(columns.map(value).collect::<Result<Vec<_>>>()?))
     }

@@ -213,6 +213,11 @@ fn hashes_of_the_index_are_checked_before_and_after_unpacking() {
 
 /// A shard of one column.
 fn column(encoding: &str, values: &[Vec<u8>]) -> Open {
+    named("image", encoding, values)
+}
+
+/// One column alone.
+fn named(name: &str, encoding: &str, values: &[Vec<u8>]) -> Open {
     let mut at = (8 + 4 * values.len()) as u32;
     let mut bytes = (values.len() as u32).to_le_bytes().to_vec();
     for value in values {
@@ -221,10 +226,10 @@ fn column(encoding: &str, values: &[Vec<u8>]) -> Open {
     }
     bytes.extend(at.to_le_bytes());
     bytes.extend(values.iter().flat_map(|value| [&(value.len() as u32).to_le_bytes()[..], value].concat()));
-    let encoding = encoding.to_owned();
+    let (name, encoding) = (name.to_owned(), encoding.to_owned());
     open(&[(bytes, values.len() as u32)], move |index| {
         let listed = &mut index["shards"][0];
-        listed["column_names"] = serde_json::json!(["image"]);
+        listed["column_names"] = serde_json::json!([name]);
         listed["column_encodings"] = serde_json::json!([encoding]);
         listed["column_sizes"] = serde_json::json!([null]);
     })
@@ -310,6 +315,142 @@ fn bytes_that_are_pictures_are_images_and_others_stay_bytes() {
         let texts = block_on(column("str", &values).into_future()).unwrap();
         assert!(matches!(texts.schema().fields[0].kind, FieldKind::Bytes { .. }));
     }
+}
+
+/// Of which some samples are bad.
+fn damaged(open: Open) -> Arc<dyn Dataset> {
+    block_on(open.into_future()).unwrap()
+}
+
+fn opens(open: Open) -> Arc<dyn Dataset> {
+    let dataset = block_on(open.into_future()).unwrap();
+    block_on(dataset_contract(&*dataset)).unwrap();
+    dataset
+}
+
+#[test]
+fn pictures_called_as_masks_are_masks_and_so_are_those_that_are_said_to_be() {
+    let mask = |name| Field::mask(name, FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) });
+    let image = |name| Field::new(name, Field::image().kind);
+    let png = b"\x89PNG\r\n\x1a\n and more".to_vec();
+    for encoding in ["png", "jpeg:90", "bytes"] {
+        for name in ["mask", "label", "segmentation", "tumor_mask", "annotation"] {
+            let dataset = opens(named(name, encoding, &[png.clone()]));
+            assert_eq!(dataset.schema().fields, [mask(name)], "{encoding}");
+            let said = opens(named(name, encoding, &[png.clone()]).field(name, ["image"]));
+            assert_eq!(said.schema().fields, [image(name)]);
+        }
+        let dataset = opens(named("gt", encoding, &[png.clone()]));
+        assert_eq!(dataset.schema().fields, [image("gt")]);
+        let dataset = opens(named("gt", encoding, &[png.clone()]).field("gt", ["mask"]));
+        assert_eq!(dataset.schema().fields, [mask("gt")]);
+    }
+    let error = block_on(named("gt", "png", &[png]).field("gtt", ["mask"]).into_future()).unwrap_err().to_string();
+    assert!(error.contains("no field `gtt`") && error.contains("did you mean gt? there are gt"), "{error}");
+    // Indices of a palette that is not there are a mask's values, and no image's.
+    let indices = [&[2u32, 1, 1].map(u32::to_le_bytes).concat()[..], b"P", &[15, 255]].concat();
+    for open in [named("seg", "pil", &[indices.clone()]), named("gt", "pil", &[indices.clone()]).field("gt", ["mask"])]
+    {
+        let sample = read(&*opens(open), 0).unwrap();
+        assert!(matches!(&sample.values[0], Value::Pixels { data, .. } if data[..] == [15, 255]));
+    }
+}
+
+#[test]
+fn lists_of_one_image_are_images_and_others_are_told() {
+    let list = |head: &[u8], images: &[&[u8]]| {
+        let sizes = images.iter().flat_map(|image| (image.len() as u32).to_le_bytes());
+        let count = (images.len() as u32).to_le_bytes();
+        [head, &count, &sizes.collect::<Vec<u8>>(), &images.concat()].concat()
+    };
+    let pil = [&[1u32, 1, 1].map(u32::to_le_bytes).concat()[..], b"L", &[9]].concat();
+    for (encoding, head) in [
+        ("jpeg_array", &[][..]),
+        ("jpegarray", &[]),
+        ("list[jpeg]", &[0; 4]),
+        ("list[png]", &[0; 4]),
+        ("list[pil]", &[0; 4]),
+    ] {
+        let image: &[u8] = if encoding == "list[pil]" { &pil } else { b"one image" };
+        let one = list(head, &[image]);
+        let dataset = opens(column(encoding, &[one.clone(), one.clone()]));
+        assert_eq!(dataset.schema().fields, [Field::image()], "{encoding}");
+        let sample = read(&*dataset, 1).unwrap();
+        match &sample.values[0] {
+            Value::Encoded(found) => assert_eq!(found, image),
+            Value::Pixels { data, .. } => assert_eq!((encoding, &data[..]), ("list[pil]", &[9][..])),
+            other => panic!("{other:?}"),
+        }
+        let two = list(head, &[image, image]);
+        let error = block_on(column(encoding, &[one.clone(), two.clone()]).into_future()).unwrap_err().to_string();
+        let says = format!("no column of a kind that is read: image ({encoding}, a list of 2 images)");
+        assert!(error.contains(&says), "{error}");
+        // Behind what opening looks into, and damaged.
+        let mut values = vec![one.clone(); LOOKED_INTO + 2];
+        values[LOOKED_INTO] = two;
+        values[LOOKED_INTO + 1] = one[..one.len() - 1].to_vec();
+        let dataset = damaged(column(encoding, &values));
+        let error = |record| read(&*dataset, record).unwrap_err().to_string();
+        assert!(error(LOOKED_INTO as u64).contains("a list of 2 images, those of the first samples have one"));
+        assert!(error(LOOKED_INTO as u64 + 1).contains("a list of images is cut"));
+    }
+    let lies = [&u32::MAX.to_le_bytes()[..], &[0; 20]].concat();
+    assert!(parse_list(&lies.into(), 0).unwrap_err().to_string().contains("is cut"));
+}
+
+#[test]
+fn arrays_that_say_their_shape_are_read_where_it_is_one() {
+    let array = |dtype: &[u8], shape: &[u16], numbers: &[i16]| {
+        let shape =
+            [&[(shape.len() as u8) << 2 | 1][..], &shape.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>()];
+        [dtype, &shape.concat(), &numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>()].concat()
+    };
+    for (encoding, dtype) in [("ndarray:int16", &[][..]), ("ndarray", &[17])] {
+        let first = array(dtype, &[2, 3], &[1, -2, 3, 4, 5, 6]);
+        let dataset = opens(named("box", encoding, &[first.clone(), first.clone()]));
+        let kind = FieldKind::Array { dtype: DType::I16, shape: vec![2, 3] };
+        assert_eq!(dataset.schema().fields, [Field::new("box", kind)], "{encoding}");
+        let want: Vec<u8> = [1i16, -2, 3, 4, 5, 6].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        assert!(matches!(&read(&*dataset, 1).unwrap().values[0], Value::Array(found) if found[..] == want));
+        let mut values = vec![first; LOOKED_INTO + 2];
+        values[LOOKED_INTO] = array(dtype, &[3], &[1, 2, 3]);
+        values[LOOKED_INTO + 1].pop();
+        let dataset = damaged(named("box", encoding, &values));
+        let error = read(&*dataset, LOOKED_INTO as u64).unwrap_err().to_string();
+        assert!(error.contains("an array of i16 [3], the first sample has i16 [2, 3]"), "{error}");
+        assert!(read(&*dataset, LOOKED_INTO as u64 + 1).unwrap_err().to_string().contains("11 bytes of i16 [2, 3]"));
+        values.swap(1, LOOKED_INTO);
+        let error = block_on(named("box", encoding, &values).into_future()).unwrap_err().to_string();
+        assert!(error.contains("i16 [2, 3] in one sample, i16 [3] in another"), "{error}");
+    }
+    for bytes in [&[][..], &[17], &[17, 1 << 2 | 3, 1], &[200, 4, 1]] {
+        assert!(parse_array(bytes, None).is_err());
+    }
+}
+
+#[test]
+fn numbers_as_text_are_numbers_and_images_that_are_not_read_are_no_run_of_labels() {
+    let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>();
+    let dataset = damaged(named("label", "str_int", &texts(&["7", "-1", "x"])));
+    assert_eq!(dataset.schema().fields, [Field::label()]);
+    assert!(matches!(read(&*dataset, 1).unwrap().values[0], Value::Label(-1)));
+    assert!(read(&*dataset, 2).unwrap_err().to_string().contains("`x` is no label"));
+    let dataset = opens(named("id", "str_int", &texts(&["123456789012"])));
+    let want = 123_456_789_012i64.to_ne_bytes();
+    assert!(matches!(&read(&*dataset, 0).unwrap().values[0], Value::Array(found) if found[..] == want));
+    let dataset = opens(named("score", "str_float", &texts(&["0.5"])));
+    assert!(matches!(&read(&*dataset, 0).unwrap().values[0], Value::Array(found) if found[..] == 0.5f64.to_ne_bytes()));
+    let dataset = opens(named("price", "str_decimal", &texts(&["0.10"])));
+    assert!(matches!(&read(&*dataset, 0).unwrap().values[0], Value::Bytes(found) if found == "0.10"));
+    // The image of the usual columns of another encoding.
+    let without = |index: &mut serde_json::Value| index["shards"][0]["column_encodings"][2] = "pkl".into();
+    let error = block_on(open(&[(shard(0..3), 3)], without).into_future()).unwrap_err().to_string();
+    assert!(error.contains("the images are not read: image (pkl)"), "{error}");
+    assert!(error.contains("columns(…) to have them alone: box, label, text"), "{error}");
+    let labels = opens(open(&[(shard(0..3), 3)], without).columns(["label"]));
+    assert_eq!(labels.schema().fields, [Field::label()]);
+    let error = block_on(open(&[(shard(0..3), 3)], without).columns(["image", "label"]).into_future()).unwrap_err();
+    assert!(error.to_string().contains("not read: image (pkl)"), "{error}");
 }
 
 proptest! {

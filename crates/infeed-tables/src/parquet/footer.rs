@@ -140,11 +140,13 @@ fn leaf(column: &ColumnDescriptor) -> Leaf {
         _ if column.max_rep_level() > 0 => Err("a list"),
         Type::BOOLEAN => Ok(Physical::Bool),
         // Its integers are hundredths or the like: as they are they would be another number.
-        Type::INT32 | Type::INT64 if is_decimal(column) => Err("of decimal numbers"),
+        Type::INT32 | Type::INT64 if is_decimal(column) && column.type_scale() != 0 => Err("of decimal numbers"),
         Type::INT32 => Ok(Physical::I32),
         Type::INT64 => Ok(Physical::I64),
         Type::FLOAT => Ok(Physical::F32),
         Type::DOUBLE => Ok(Physical::F64),
+        // Numbers of any length, whatever their scale.
+        Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY if is_decimal(column) => Err("of decimal numbers"),
         Type::BYTE_ARRAY => Ok(Physical::Bytes),
         Type::INT96 => Err("INT96"),
         Type::FIXED_LEN_BYTE_ARRAY if is_half(column) => Ok(Physical::F16),
@@ -176,9 +178,8 @@ fn unsigned(column: &ColumnDescriptor) -> Option<u8> {
 }
 
 fn is_decimal(column: &ColumnDescriptor) -> bool {
-    let decimal = matches!(column.logical_type_ref(), Some(LogicalType::Decimal(_)))
-        || column.converted_type() == ConvertedType::DECIMAL;
-    decimal && column.type_scale() != 0
+    matches!(column.logical_type_ref(), Some(LogicalType::Decimal(_)))
+        || column.converted_type() == ConvertedType::DECIMAL
 }
 
 fn is_half(column: &ColumnDescriptor) -> bool {

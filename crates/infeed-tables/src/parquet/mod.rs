@@ -43,7 +43,7 @@ use infeed_data::{
     names::{ends_with, of_split},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
-    schema::{Field, FieldKind, Schema},
+    schema::{Field, FieldKind, Schema, is_class},
     table::{ShardTable, Stored},
 };
 use infeed_store::{Object, Source};
@@ -244,8 +244,7 @@ impl ParquetDataset {
         }
         let label = whole(bytes, *unsigned, row)?;
         let classes = self.schema.classes.as_ref().filter(|_| name == "label");
-        let known = classes.is_none_or(|classes| usize::try_from(label).is_ok_and(|label| label < classes.len()));
-        match known {
+        match classes.is_none_or(|classes| is_class(label, classes)) {
             true => Ok(Value::Label(label)),
             false => Err(Error::corrupt(format!("label {label} of row {row} of the group is not among the classes"))
                 .hint(format!("a set without labels is read with {}", COLUMNS.to_list_of("image")))),
