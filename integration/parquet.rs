@@ -404,10 +404,108 @@ fn halves_are_read_and_decimals_are_not_taken_for_integers() {
     assert!(error.contains("no columns that are read among price"), "{error}");
     let error = opened(open_source(holding(&price)).columns(["price"])).unwrap_err().to_string();
     assert!(error.contains("column `price` is of decimal numbers, which is not read"), "{error}");
+    // The same numbers of any length are no bytes that anybody could read; in those of ints without a fraction are integers.
+    for scale in [2, 0] {
+        let schema = format!("required binary price (DECIMAL(9,{scale}));");
+        let price = one_column::<ByteArrayType>(&schema, usual(), &[ByteArray::from(vec![4, 210])]);
+        assert!(fails(&price).to_string().contains("no columns that are read among price"));
+        let schema = format!("required fixed_len_byte_array(2) price (DECIMAL(4,{scale}));");
+        let number: FixedLenByteArray = ByteArray::from(vec![4, 210]).into();
+        let price = one_column::<FixedLenByteArrayType>(&schema, usual(), &[number]);
+        let error = opened(open_source(holding(&price)).columns(["price"])).unwrap_err().to_string();
+        assert!(error.contains("column `price` is of decimal numbers, which is not read"), "{error}");
+    }
     let count = one_column::<Int32Type>("required int32 count (DECIMAL(9,0));", usual(), &[1234]);
     assert!(
         matches!(&values(&*sound(open_source(holding(&count))), 0).unwrap()[..], [Value::Array(n)] if n[..] == 1234i32.to_ne_bytes())
     );
+}
+
+/// A gray picture, 10 above and 0 below.
+fn labels_of_pixels() -> Vec<u8> {
+    let mut file = std::io::Cursor::new(Vec::new());
+    let picture = image::GrayImage::from_fn(16, 16, |_, y| image::Luma([if y < 8 { 10 } else { 0 }]));
+    picture.write_to(&mut file, image::ImageFormat::Png).unwrap();
+    file.into_inner()
+}
+
+#[test]
+fn columns_that_are_masks_by_their_name_or_because_somebody_says_so_are_never_blended() {
+    let table = |names: &[&str], features: Option<&str>| {
+        let groups = names.iter().map(|name| match features {
+            Some(_) => format!("optional group {name} {{ optional binary bytes; optional binary path (UTF8); }}"),
+            None => format!("required binary {name};"),
+        });
+        let schema = format!("message rows {{ {} }}", groups.collect::<Vec<_>>().join(" "));
+        let schema = Arc::new(parse_message_type(&schema).unwrap());
+        let pairs = features.map(|text| vec![KeyValue::new("huggingface".to_owned(), text.to_owned())]);
+        let properties = Arc::new(usual().set_key_value_metadata(pairs).build());
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        while let Some(mut column) = group.next_column().unwrap() {
+            let levels = features.map(|_| vec![2]);
+            column
+                .typed::<ByteArrayType>()
+                .write_batch(&[ByteArray::from(labels_of_pixels())], levels.as_deref(), None)
+                .unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        open_source(holding(&writer.into_inner().unwrap()))
+    };
+    let values = |open: Open, name: &str| {
+        let dataset = sound(open);
+        let transform = Transform::new().resize_exact(11, 11).to_float().normalize([0.5; 3], [0.5; 3]);
+        let loader = Loader::builder(dataset).batch_size(1).workers(1).transform(transform).build().unwrap();
+        let batches = drain(loader.epoch(0).unwrap()).unwrap();
+        let tensor = batches[0].get(name).unwrap();
+        let bytes = tensor.to_vec::<u8>();
+        (tensor.shape().to_vec(), bytes.is_some_and(|bytes| bytes.iter().all(|value| [0, 10].contains(value))))
+    };
+    let mask = (vec![1, 1, 11, 11], true);
+    let image = (vec![1, 3, 11, 11], false);
+    let features = r#"{"info": {"features": {"image": {"_type": "Image"}, "NAME": {"_type": "Image"}}}}"#;
+    for name in ["mask", "label", "segmentation", "tumor_mask", "annotation"] {
+        let features = features.replace("NAME", name);
+        for features in [None, Some(&*features)] {
+            let open = || table(&["image", name], features);
+            assert_eq!(values(open(), name), mask, "{name}");
+            assert_eq!(values(open(), "image"), image, "{name}");
+            assert_eq!(values(open().field(name, ["image"]), name), image, "{name}");
+        }
+    }
+    for name in ["gt", "masked_image", "photo"] {
+        assert_eq!(values(table(&["image", name], None), name), image, "{name}");
+        assert_eq!(values(table(&["image", name], None).field(name, ["mask"]), name), mask, "{name}");
+    }
+    let says = |field: &str, words: &[&str]| {
+        let open = table(&["image", "gt"], None).field(field, words.iter().copied());
+        opened(open).unwrap_err().to_string()
+    };
+    let error = says("gt", &["masc"]);
+    assert!(error.contains("`masc` is no kind that the field `gt` could be") && error.contains("did you mean mask?"));
+    let error = says("seg", &["mask"]);
+    assert!(error.contains("no field `seg`") && error.contains("there are image, gt"), "{error}");
+    // A filter opens the columns that it asks for alone, and what was said of others is no matter of it.
+    let open = table(&["image", "gt"], None).field("gt", ["bytes"]).filter("gt*=PNG".parse().unwrap());
+    assert_eq!(sound(open).len(), 1);
+    let open = table(&["image", "gt"], None).field("image", ["mask"]).field("gt", ["bytes"]);
+    assert_eq!(sound(open.filter("gt*=PNG".parse().unwrap())).len(), 1);
+}
+
+#[test]
+fn labels_that_are_kept_secret_stay_what_they_are() {
+    let label = |value: i64| {
+        let pairs = Some(vec![KeyValue::new("huggingface".to_owned(), FEATURES.to_owned())]);
+        let bytes = one_column::<Int64Type>("required int64 label;", usual().set_key_value_metadata(pairs), &[value]);
+        values(&*sound(open_source(holding(&bytes))), 0)
+    };
+    assert!(matches!(&label(-1).unwrap()[..], [Value::Label(-1)]));
+    assert!(matches!(&label(2).unwrap()[..], [Value::Label(2)]));
+    for wrong in [3, -2] {
+        let error = label(wrong).unwrap_err().to_string();
+        assert!(error.contains(&format!("label {wrong} of row 0 of the group is not among the classes")), "{error}");
+    }
 }
 
 #[test]

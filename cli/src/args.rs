@@ -305,9 +305,10 @@ pub(crate) struct DatasetArgs {
     /// [default: {patient}/{field}; without folders {patient}_{field}]
     #[arg(long, value_name = "PATTERN")]
     pub pattern: Option<String>,
-    /// Volumes: a field and the files that are its channels, like image=ct+pet; several times
-    /// [default: each file is a field; mask, label and seg begin the names of masks]
-    #[arg(long = "field", value_name = "NAME=FILE[+FILE]", value_parser = parse_field)]
+    /// What a field is, like gt=mask: mask, mask16 (values up to 65535), image, label or bytes; of volumes the files that are
+    /// its channels, like image=ct+pet; several times [default: images and files called mask, label, seg, tumor_mask,
+    /// annotation and the like are masks]
+    #[arg(long = "field", value_name = "NAME=WORD[+WORD]", value_parser = parse_field)]
     pub fields: Vec<(String, Vec<String>)>,
     /// Shards (tar, MDS, TFRecord): read these fields alone, like image,label
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
@@ -461,7 +462,7 @@ fn parse_field(text: &str) -> Result<(String, Vec<String>), String> {
     let (name, files) = text.split_once('=').unwrap_or((text, text));
     let files: Vec<String> = files.split('+').map(str::to_owned).collect();
     match name.is_empty() || files.iter().any(String::is_empty) {
-        true => Err("write it like image=ct+pet".into()),
+        true => Err("write it like gt=mask, or of volumes like image=ct+pet".into()),
         false => Ok((name.into(), files)),
     }
 }

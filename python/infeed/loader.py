@@ -63,7 +63,7 @@ def open(  # noqa: A001 (the module's name stands before it)
     by a few threads (``io_concurrency``, 4) ahead of those that decode: their items are tuples, dicts or single values
     of encoded images (``bytes``), pictures of Pillow, arrays and tensors (u8 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]``
     are images), integers (labels), texts. ``fields`` says what else they are:
-    ``{"depth": "mask", "meta": "bytes", "x": "array"}`` (``image``, ``mask``, ``label``, ``array``, ``bytes``). A
+    ``{"depth": "mask16", "meta": "bytes", "x": "array"}`` (``image``, ``mask``, ``mask16``, ``label``, ``array``, ``bytes``). A
     transform that such a dataset has is its own affair and runs in Python: better give it to the loader. What tells
     the dataset from others of its class and length is its attribute ``fingerprint``, where it has one.
 
@@ -75,14 +75,16 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``classes``: names of classes in the order of their indices, as another dataset's ``classes``.
     - ``columns``: the columns of tables that are needed.
     - ``options``: ``labels_only`` (bool: only the images that the table of labels lists), ``label_column`` (that of the
-      labels, of a table with several), ``annotations`` (a COCO file), ``masks`` (True: outlines of COCO and YOLO too; or how files of masks are named,
-      ``"masks/{stem}_mask.png"``), ``channels``, ``pattern``, ``samples_per_patient``,
-      ``fields`` (a dict from names to lists of files), ``manifests`` (a folder where listings
+      labels, of a table with several), ``annotations`` (a COCO file), ``masks`` (True: outlines of COCO and YOLO too; or
+      how files of masks are named, ``"masks/{stem}_mask.png"``), ``channels``, ``pattern``, ``samples_per_patient``,
+      ``fields`` (what fields are where their names do not say it: ``{"gt": "mask"}``, or ``mask16``, ``image``, ``label``,
+      ``bytes``; images called ``mask``, ``label``, ``seg_map``, ``tumor_mask`` or ``annotation`` are masks. Of volumes
+      a dict from names to lists of files), ``manifests`` (a folder where listings
       are kept, of local folders too), ``patience`` (seconds a store may take),
       ``listing`` (a file that all ranks reach: rank 0 lists and writes it, the others read it; ``rank`` where neither
       torch nor the launcher says which this is), ``allow_incomplete`` (shards of ``prepare`` of which others are missing).
       ``filters`` (a list: ``["label=cat,dog", "width>=256"]``; records that pass all), ``records`` (a file that lists those
-      to take, by number or by object, one a line). Of an object of Python's: ``fields`` and ``columns``.
+      to take, by number or by object, one a line). Of an object of Python's: ``fields``, and ``columns`` of a table.
 
     Raises ``NotFoundError``, ``DeniedError``, ``IoError``, ``CorruptError``, ``UnsupportedError``; ``TypeError`` for an
     option that nobody knows. Ctrl-C ends the wait.

@@ -177,7 +177,35 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
     if types.is_floating(column.type):
         values = column.to_numpy()
         return name, "array", (str(values.dtype), [], memoryview(values.view("uint8")).cast("B"))
-    return None
+    return _lists(name, column)
+
+
+def _lists(name: str, column: Any) -> tuple[str, str, Any] | None:
+    """Lists of numbers, in lists or not, that have one shape in all rows: as Arrow has them, in their own type."""
+    arrow: Any = import_module("pyarrow")
+    numpy: Any = import_module("numpy")
+    compute: Any = import_module("pyarrow.compute")
+    types = arrow.types
+    shapes: set[tuple[int, ...]] = set()
+    parts: list[Any] = []
+    for chunk in _plain_chunks(column):
+        shape: list[int] = []
+        while types.is_list(chunk.type) or types.is_large_list(chunk.type) or types.is_fixed_size_list(chunk.type):
+            lengths = compute.unique(compute.list_value_length(chunk)).to_pylist()
+            if chunk.null_count or len(lengths) != 1 or not lengths[0]:
+                return None
+            shape.append(lengths[0])
+            chunk = chunk.flatten()
+        is_number = types.is_integer(chunk.type) or types.is_floating(chunk.type) or types.is_boolean(chunk.type)
+        if not shape or not is_number or chunk.null_count:
+            return None
+        shapes.add(tuple(shape))
+        parts.append(chunk.to_numpy(zero_copy_only=False))
+    if len(shapes) != 1:
+        return None
+    values = parts[0] if len(parts) == 1 else numpy.concatenate(parts)
+    values = numpy.ascontiguousarray(values)
+    return name, "array", (str(values.dtype), list(shapes.pop()), memoryview(values.view("uint8")).cast("B"))
 
 
 def _plain_chunks(column: Any) -> list[Any]:

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::{
     DType,
-    dataset::{MemoryDataset, subset as subset_of},
+    dataset::{Field, MemoryDataset, subset as subset_of},
     sampler::Fingerprint,
 };
 use infeed as engine;
@@ -20,7 +20,8 @@ use crate::{dataset::Dataset, errors, held::Held, tensor};
 /// Offsets, bytes of one of them, values, the first one that counts, and how many do: an array of Arrow's binaries.
 type Chunk<'py> = (Bound<'py, PyAny>, usize, Bound<'py, PyAny>, usize, usize);
 
-/// A dataset of columns, each with its name, its kind and its memory: `image` and `bytes` have chunks of binaries,
+/// A dataset of columns, each with its name, its kind and its memory: `image` (a mask where it is called so) and `bytes` have chunks
+/// of binaries,
 /// `label` has a view of i64 and names of classes, `array` a type, the shape of a record and a view. `made` makes it anew.
 #[pyfunction]
 pub(crate) fn columns(
@@ -33,7 +34,11 @@ pub(crate) fn columns(
     let mut builder = MemoryDataset::builder();
     for (column, kind, memory) in columns {
         builder = match &*kind {
-            "image" => builder.encoded_images(binaries(&memory)?).named(column),
+            "image" => {
+                let is_mask = Field::picture(&*column).mask;
+                let builder = builder.encoded_images(binaries(&memory)?).named(column);
+                if is_mask { builder.mask() } else { builder }
+            }
             "bytes" => builder.bytes(column, binaries(&memory)?),
             "label" => {
                 let (view, names): (Bound<'_, PyAny>, Option<Vec<String>>) = memory.extract()?;

@@ -37,6 +37,14 @@ impl Dataset {
     }
 }
 
+/// What a field is, or the files that are its channels.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Words {
+    One(String),
+    Several(Vec<String>),
+}
+
 /// The settings of [`engine::dataset::Open`] by their names.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -54,7 +62,7 @@ struct Options {
     channels: Option<String>,
     pattern: Option<String>,
     samples_per_patient: Option<u64>,
-    fields: BTreeMap<String, Vec<String>>,
+    fields: BTreeMap<String, Words>,
     manifests: Option<PathBuf>,
     patience: Option<f64>,
     listing: Option<String>,
@@ -127,8 +135,11 @@ impl Options {
         if let Some(samples) = samples_per_patient {
             open = open.samples_per_patient(samples);
         }
-        for (name, files) in fields {
-            open = open.field(name, files);
+        for (name, words) in fields {
+            open = match words {
+                Words::One(word) => open.field(name, [word]),
+                Words::Several(words) => open.field(name, words),
+            };
         }
         if let Some(file) = listing {
             open = open.listing(file, rank);

@@ -175,36 +175,56 @@ fn named(values: &[Bound<'_, PyAny>]) -> Vec<String> {
     names
 }
 
-/// What a value makes of its field, or `kind` as the user says it.
+/// What a value makes of its field, or `kind` as the user says it. Images that are called as masks are masks.
 fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<Field> {
-    let image = |channels, dtype| FieldKind::Image { channels, size: None, dtype };
     let bytes = FieldKind::Bytes { most: MOST_BYTES };
     Ok(match kind {
-        None => Field::new(name, learned(value)?),
+        None => match learned(value)? {
+            FieldKind::Image { .. } if Field::picture(name).mask => mask(name, value, None)?,
+            kind => Field::new(name, kind),
+        },
         Some("label") => Field::new(name, FieldKind::Label),
         Some("bytes") => Field::new(name, bytes),
         Some("array") => {
             let Array { dtype, shape, .. } = Array::of(value)?;
             Field::new(name, FieldKind::Array { dtype, shape })
         }
-        Some(kind @ ("image" | "mask")) => {
+        Some("mask") => mask(name, value, Some(DType::U8))?,
+        Some("mask16") => mask(name, value, Some(DType::U16))?,
+        Some("image") => {
             let (channels, dtype) = match Values::of(value)? {
-                Values::Encoded(_) => (if kind == "mask" { 1 } else { 3 }, None),
-                Values::Picture => (if kind == "mask" { 1 } else { 3 }, Some(DType::U8)),
+                Values::Encoded(_) => (3, None),
+                Values::Picture => (3, Some(DType::U8)),
                 Values::Array(array) => (array.pixels()?.channels, Some(array.dtype)),
                 _ => return Err(PyTypeError::new_err(format!("{} is no image", type_of(value)))),
             };
-            if kind == "mask" {
-                Field::mask(name, image(channels, dtype))
-            } else {
-                Field::new(name, image(channels, dtype))
-            }
+            Field::new(name, FieldKind::Image { channels, size: None, dtype })
         }
         Some(other) => {
-            let words = format!("{other:?} is no kind of field: it is image, mask, label, array or bytes");
+            let words = format!("{other:?} is no kind of field: it is image, mask, mask16, label, array or bytes");
             return Err(PyValueError::new_err(words));
         }
     })
+}
+
+/// A mask of files of this type, or of what the value itself has.
+fn mask(name: &str, value: &Bound<'_, PyAny>, said: Option<DType>) -> PyResult<Field> {
+    let (channels, dtype) = match Values::of(value)? {
+        Values::Encoded(_) => (1, said.unwrap_or(DType::U8)),
+        Values::Picture => match (mode_of(value)?.as_str(), said) {
+            // Labels as colours: values as they are, of three channels.
+            ("RGB" | "RGBA", None) => (3, DType::U8),
+            ("I;16", None | Some(DType::U16)) => (1, DType::U16),
+            _ => (1, DType::U8),
+        },
+        Values::Array(array) => (array.pixels()?.channels, array.dtype),
+        _ => return Err(PyTypeError::new_err(format!("{} is no image", type_of(value)))),
+    };
+    Ok(Field::mask(name, FieldKind::Image { channels, size: None, dtype: Some(dtype) }))
+}
+
+fn mode_of(picture: &Bound<'_, PyAny>) -> PyResult<String> {
+    picture.getattr("mode")?.extract()
 }
 
 fn learned(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
@@ -284,13 +304,15 @@ fn lazy_file(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     ))
 }
 
-/// Whether an image file begins so.
+/// Whether an image file begins so. `BM` and `RIFF` begin texts and sounds, too.
 fn is_image(bytes: &[u8]) -> bool {
-    const BEGINNINGS: [&[u8]; 8] =
-        [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*", b"RIFF", b"GIF87a", b"GIF89a"];
+    const BEGINNINGS: [&[u8]; 6] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\0", b"MM\0*", b"GIF87a", b"GIF89a"];
+    let webp = bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP");
+    // The reserved words of its header, and the size of the next one.
+    let bmp = bytes.starts_with(b"BM") && bytes.get(6..10) == Some(&[0; 4]) && bytes.get(15..18) == Some(&[0; 3]);
     // Netpbm's begin with a letter and a number, as words do: a line's end or a space and a width follow.
     let netpbm = matches!(bytes, [b'P', b'1'..=b'6', space, digit, ..] if space.is_ascii_whitespace() && (digit.is_ascii_digit() || *digit == b'#'));
-    netpbm || BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning))
+    webp || bmp || netpbm || BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning))
 }
 
 fn type_of(value: &Bound<'_, PyAny>) -> String {
@@ -358,7 +380,7 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
     match (&field.kind, values) {
         (FieldKind::Image { .. }, Values::Encoded(bytes)) => pieces.extend([Bytes::new(), bytes]),
         (FieldKind::Image { .. }, Values::Picture) => {
-            let (info, bytes) = picture(value, field.mask)?;
+            let (info, bytes) = picture(value, field)?;
             pieces.extend([header(&info), bytes]);
         }
         (FieldKind::Image { .. }, Values::Array(array)) => pieces.extend([header(&array.pixels()?), array.bytes()?]),
@@ -388,17 +410,33 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
 }
 
 /// The pixels of one of Pillow's images; of masks as they are, palettes included.
-fn picture(image: &Bound<'_, PyAny>, mask: bool) -> PyResult<(engine::codec::ImageInfo, Bytes)> {
-    let mode: String = image.getattr("mode")?.extract()?;
-    let channels = if mask { 1 } else { 3 };
-    let image = match (mask, &*mode) {
-        (false, "RGB") | (true, "L" | "P") => image.clone(),
-        (false, _) => image.call_method1("convert", ("RGB",))?,
-        (true, _) => return Err(PyTypeError::new_err(format!("a mask of mode {mode}: those are L or P"))),
+fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::ImageInfo, Bytes)> {
+    let mode = mode_of(image)?;
+    let (channels, wide) = match field.kind {
+        FieldKind::Image { channels, dtype, .. } if field.mask => (channels, dtype == Some(DType::U16)),
+        _ => (3, false),
+    };
+    let image = match (channels, &*mode) {
+        (3, "RGB") | (1, "I;16") if wide == (mode == "I;16") => image.clone(),
+        (1, "L" | "P") if !wide => image.clone(),
+        (1, "1") if !wide => image.call_method1("convert", ("L",))?,
+        (1, _) => {
+            let words = match (&*mode, wide) {
+                ("I;16", _) => "it holds 16 bits: say fields={…: \"mask16\"}".to_owned(),
+                (_, true) => format!("a mask of 16 bits is of mode I;16, not {mode}"),
+                _ => format!("a mask of mode {mode}: those are L or P; say fields={{…: \"image\"}} if it is none"),
+            };
+            return Err(PyTypeError::new_err(words));
+        }
+        _ => image.call_method1("convert", ("RGB",))?,
     };
     let (width, height): (u32, u32) = image.getattr("size")?.extract()?;
     let bytes = image.call_method0("tobytes")?.cast_into::<PyBytes>()?;
-    Ok((engine::codec::ImageInfo::interleaved_u8(height, width, channels), Held::bytes(&bytes)))
+    let mut info = engine::codec::ImageInfo::interleaved_u8(height, width, channels);
+    if wide {
+        info.dtype = DType::U16;
+    }
+    Ok((info, Held::bytes(&bytes)))
 }
 
 /// What [`info_of`] reads.

@@ -397,3 +397,97 @@ def test_pictures_of_pillow_are_made_to_colours() -> None:
     image.new("L", (24, 24), 77).save(encoded, "PNG")
     found = rows([(image.new("P", (24, 24)), 0), (image.new("L", (24, 24), 77), 1), (encoded.getvalue(), 2)])
     assert found[1].tolist() == found[2].tolist() == [[[77] * 3] * 24] * 24
+
+
+def mask_png() -> bytes:
+    image = pytest.importorskip("PIL.Image")
+    pixels = numpy.zeros((16, 16), numpy.uint8)
+    pixels[:8] = 10
+    out = io.BytesIO()
+    image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def is_kept(values: Any, shape: tuple[int, ...] = (1, 1, 11, 11)) -> bool:
+    return values.shape == shape and set(numpy.unique(values).tolist()) == {0, 10}
+
+
+@pytest.mark.parametrize("form", ["bytes", "pillow", "palette", "array"])
+def test_images_that_are_called_as_masks_are_masks(form: str) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    picture = pillow.open(io.BytesIO(mask_png()))
+    values: dict[str, Any] = {"bytes": mask_png(), "pillow": picture, "array": numpy.asarray(picture)}
+    if form == "palette":
+        values["palette"] = pillow.frombytes("P", (16, 16), picture.tobytes())
+        values["palette"].putpalette([200, 10, 30] * 256)
+
+    class Data:
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"image": png(1, 2, 3), "tumor_mask": values[form], "gt": values[form]}
+
+    def batch(**fields: str) -> Any:
+        return next(iter(Loader(infeed.open(Data(), fields=fields), transform="resize_exact:11;normalize")))
+
+    told = batch(gt="mask")
+    assert is_kept(told["tumor_mask"].numpy()) and is_kept(told["gt"].numpy())
+    images = batch(tumor_mask="image")
+    assert not is_kept(images["tumor_mask"].numpy()) and not is_kept(images["gt"].numpy())
+
+
+def test_a_mask_of_16_bits_is_said_or_seen() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    wide = pillow.fromarray(numpy.full((4, 4), 700, numpy.uint16))
+
+    class Data:
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"mask": wide, "depth": wide}
+
+    loader = Loader(infeed.open(Data(), fields={"depth": "mask16"}), transform="resize_exact:2")
+    batch = next(iter(loader))
+    assert (batch["mask"].numpy() == 700).all() and (batch["depth"].numpy() == 700).all()
+    with pytest.raises(TypeError, match="mask16"):
+        infeed.open(Data(), fields={"depth": "mask"})
+
+
+def test_fields_of_files_are_what_is_said(tmp_path: Path) -> None:
+    numpy.savez(tmp_path / "x.npz", image=numpy.zeros((2, 3, 8, 8), numpy.uint8), gt=numpy.full((2, 8, 8), 3, numpy.int64))
+    opened = infeed.open(tmp_path / "x.npz", fields={"image": "image", "gt": "mask"})
+    batch = next(iter(Loader(opened, batch_size=2, transform="resize_exact:4;normalize")))
+    assert batch["image"].shape == (2, 3, 4, 4) and batch["gt"].shape == (2, 1, 4, 4)
+    assert batch["gt"].dtype == "uint8" and (batch["gt"].numpy() == 3).all()
+    with pytest.raises(infeed.ConfigError, match="did you mean mask"):
+        infeed.open(tmp_path / "x.npz", fields={"gt": "masc"})
+    with pytest.raises(infeed.NotFoundError, match="there are image, gt|there are gt, image"):
+        infeed.open(tmp_path / "x.npz", fields={"seg": "mask"})
+
+
+def test_columns_of_hugging_face_are_masks_labels_and_arrays() -> None:
+    datasets = pytest.importorskip("datasets")
+    encoded = {"bytes": mask_png(), "path": None}
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "mask": datasets.Image(),
+            "label": datasets.ClassLabel(names=["a", "b"]),
+            "grid": datasets.Array2D(shape=(2, 3), dtype="float32"),
+            "list": datasets.Sequence(datasets.Value("int16"), length=2),
+        }
+    )
+    grid = [[0.5, 1, 2], [3, 4, 5]]
+    columns = {"image": [encoded] * 2, "mask": [encoded] * 2, "label": [-1, 1], "grid": [grid] * 2, "list": [[1, 2], [3, 4]]}
+    data = datasets.Dataset.from_dict(columns, features=features)
+    loader = Loader(data, batch_size=2, transform="resize_exact:11;normalize")
+    assert not loader.dataset.is_python
+    batch = next(iter(loader))
+    assert is_kept(batch["mask"].numpy(), (2, 1, 11, 11)) and not is_kept(batch["image"].numpy(), (2, 1, 11, 11))
+    assert batch["label"].numpy().tolist() == [-1, 1]
+    assert batch["grid"].dtype == "float32" and batch["grid"].numpy().tolist() == [grid, grid]
+    assert batch["list"].dtype == "int16" and batch["list"].numpy().tolist() == [[1, 2], [3, 4]]
+    some = next(iter(Loader(data.select([1]), transform="resize_exact:11")))
+    assert some["list"].numpy().tolist() == [[3, 4]] and some["label"].numpy().tolist() == [1]

@@ -32,7 +32,7 @@ static HERE: Opener =
 /// | `JPEGImages/….jpg` and `Annotations/….xml` | Pascal VOC (feature `voc`): `image`, `instances` and `image_id`, see below |
 /// | any images, with [`Open::channels`] | images of several files, one for each channel |
 /// | `….tar` | tar shards as WebDataset makes them, see below |
-/// | `index.json`, `shard.00000.mds` (`.mds.zstd`, `.gz`, `.bz2`, `.snappy`) | MDS shards of MosaicML's streaming: jpeg, png, pil, int, str, json, bytes, ndarray |
+/// | `index.json`, `shard.00000.mds` (`.mds.zstd`, `.gz`, `.bz2`, `.snappy`) | MDS shards of MosaicML's streaming: jpeg, png, pil and lists of one of these, numbers, str, json, bytes, ndarray |
 /// | `….parquet` | Parquet with images in its columns (feature `parquet`), see below |
 /// | `zarr.json`, or `.zarray` and `.zgroup` (a folder called `….zarr`) | Zarr, versions 2 and 3 (feature `zarr`): arrays as fields, the first axis of each counts the records, see below |
 /// | `….h5`, `.hdf5`, `.he5`, `.nc4` | HDF5 (feature `hdf5`): datasets as fields, the first axis of each counts the records, see below |
@@ -41,14 +41,16 @@ static HERE: Opener =
 /// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
 /// that differs is a bad sample.
 ///
+/// **Masks.** Images whose fields are called as masks, `mask`, `label`, `seg_map`, `tumor_mask`, `annotation`, are masks in every
+/// format ([`Field::picture`](infeed_data::Field::picture)); what else a field is, [`Open::field`] says.
+///
 /// A url may name many objects: `s3://bucket/train-{000000..000146}.tar`, `{cats,dogs}.tar`, or several with `::` between
 /// them, which follow one another as [`concat()`](infeed_data::concat()) puts them. At a web server (`https://`) each is looked up,
 /// 16 at a time, and nothing is listed; it has to give lengths and ranges.
 ///
 /// **Tar shards.** Files whose names are equal up to the first dot are a sample; its fields come from the extensions:
 /// images are `image` (also those of Netpbm, `.ppm` and the like), `.cls` is `label`, `.json` and `.txt` are bytes of that name ([`Batch::bytes`](crate::Batch::bytes)),
-/// `.npy` is an array of one shape, `.image.npy` an image as pixels; of `depth.png` the field is `depth`, and images whose
-/// field begins with `mask`, `label` or `seg` are masks ([`Field::mask`](infeed_data::Field::mask)). The field `key` is the
+/// `.npy` is an array of one shape, `.image.npy` an image as pixels; of `depth.png` the field is `depth`. The field `key` is the
 /// name they share. Other extensions are read when [`Open::columns`] names them. Every sample has every field, or opening
 /// says which has not. A file that is there twice is an error, and so is a key that comes again in its shard; shards may
 /// share keys. Compressed tars are not read: `infeed stage` unpacks them. The places of all members are in memory, 16 bytes
