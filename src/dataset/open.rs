@@ -61,7 +61,8 @@ static HERE: Opener =
 /// File names are relative to the dataset, or to the folder of the [split](Open::split) (`train2017` is in `train2017/` or
 /// `images/train2017/`, and in `annotations/instances_train2017.json`). `instances` are
 /// [`Instances`](infeed_data::Instances): boxes as `xyxy`, `iscrowd`, the ids of annotations, with [`Open::masks`] outlines;
-/// `image_id` is the JSON's. Class indices count the categories in the order of their ids: COCO's 1 to 90 are 0 to 79. A
+/// `image_id` is the JSON's, or the place of the image where ids are no whole numbers. Annotations of images that are not
+/// listed and polygons of fewer than three corners are left out, with a warning. Class indices count the categories in the order of their ids: COCO's 1 to 90 are 0 to 79. A
 /// box of negative size, outside the image or without numbers, and a broken outline, make their image a bad sample. All
 /// of it is in memory: 29 bytes a box, beside the outlines.
 ///

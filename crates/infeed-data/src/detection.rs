@@ -44,6 +44,15 @@ impl DetectionDataset {
         classes: Arc<[String]>,
     ) -> Self {
         files.tighten();
+        let flat = marked.flat();
+        if flat > 0 {
+            let url = files.source.url();
+            tracing::warn!(
+                flat,
+                url,
+                "boxes have no width or no height; sanitize_bounding_boxes in the transform drops such"
+            );
+        }
         let instances = Field::instances(marked.most(), marked.has_masks());
         let fields = vec![Field::image(), instances, Field::new("image_id", FieldKind::Label)];
         let mut print = Fingerprint::of(format).number(files.len() as u64);

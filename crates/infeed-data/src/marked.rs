@@ -94,11 +94,6 @@ impl Outlines {
         }
     }
 
-    /// Whether nothing was added.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.ends.is_empty() && self.runs.is_empty()
-    }
-
     /// The outline there, of an image of this size.
     fn mask(&self, outline: Outline, size: [u32; 2], units: Units) -> Result<Mask> {
         let [across, down] = units.scale(size);
@@ -183,6 +178,11 @@ impl Marked {
     /// The most in one image.
     pub(crate) fn most(&self) -> usize {
         self.starts.windows(2).map(|of| of[1] - of[0]).max().unwrap_or(0)
+    }
+
+    /// Boxes without a width or a height.
+    pub(crate) fn flat(&self) -> usize {
+        self.boxes.iter().filter(|[left, top, right, bottom]| left == right || top == bottom).count()
     }
 
     pub(crate) const fn has_masks(&self) -> bool {
@@ -292,7 +292,7 @@ mod tests {
             Some(outlines),
             HashMap::from([(3, "annotation 7: odd".to_owned())]),
         );
-        assert_eq!(marked.most(), 2);
+        assert_eq!((marked.most(), marked.flat()), (2, 3));
         let of = |record| marked.instances(record, if record == 2 { [9, 9] } else { [2, 3] }).unwrap();
         assert_eq!((of(1).len(), of(0).crowd, of(2).ids, of(2).labels), (0, vec![true], vec![9, 1], vec![9, 1]));
         let masks = of(2).masks.unwrap();

@@ -9,7 +9,8 @@ use serde::{
 };
 
 use super::{
-    number::{Flag, Number, Quad},
+    id::Id,
+    number::{Flag, IsThere, Number, Quad},
     segmentation::{Segmentation, Shape},
 };
 use crate::marked::{Outline, Outlines};
@@ -26,12 +27,20 @@ pub(super) struct Json {
     pub(super) run_sizes: HashMap<usize, [u32; 2]>,
     /// What is wrong with outlines, by the place of the annotation.
     pub(super) wrong: HashMap<usize, String>,
+    /// Annotations without an outline, where outlines are read.
+    pub(super) without: usize,
+    /// Polygons of fewer than three corners, which are left out.
+    pub(super) short: usize,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Image {
-    pub(super) id: i64,
+    pub(super) id: Id,
+    #[serde(default)]
     pub(super) file_name: String,
+    /// What LVIS has instead: the last two parts are a folder and a name.
+    #[serde(default)]
+    pub(super) coco_url: Option<String>,
     #[serde(default)]
     pub(super) height: Number,
     #[serde(default)]
@@ -40,34 +49,104 @@ pub(super) struct Image {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Category {
-    pub(super) id: i64,
+    pub(super) id: Id,
     pub(super) name: String,
 }
 
 #[derive(Debug)]
 pub(super) struct Annotation {
-    pub(super) id: i64,
-    pub(super) image: i64,
-    pub(super) category: i64,
-    /// Left, top, width, height.
+    /// Its place in the file, where it has none.
+    pub(super) id: Id,
+    pub(super) image: Id,
+    pub(super) category: Id,
+    /// Left, top, width, height; none where it is left out.
     pub(super) bbox: Quad,
+    /// Left, top, right and bottom of the outline, where the box is left out.
+    pub(super) bounds: Option<[f64; 4]>,
     pub(super) crowd: bool,
     pub(super) outline: Outline,
 }
 
 /// Reads the file, with the outlines or without.
 pub(super) fn parse(bytes: &[u8], masks: bool) -> Result<Json> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let read = |bytes: &[u8]| if masks { read::<Shape>(bytes, masks) } else { read::<IgnoredAny>(bytes, masks) };
-    let found = read(bytes).or_else(|error| match plain(bytes) {
-        Cow::Borrowed(_) => Err(error),
-        Cow::Owned(plain) => read(&plain),
-    });
-    found.map_err(|e| {
+    let bytes = utf8(bytes);
+    let once = |shapes: bool| {
+        let read = |bytes: &[u8]| if shapes { read::<Shape>(bytes) } else { read::<IgnoredAny>(bytes) };
+        read(&bytes).or_else(|error| match plain(&bytes) {
+            Cow::Borrowed(_) => Err(error),
+            Cow::Owned(plain) => read(&plain),
+        })
+    };
+    let not_coco = |e| {
         Error::corrupt("this is not COCO's JSON of instances")
             .with_source(e)
             .hint("it has images, annotations and categories, each annotation an id, image_id, category_id and bbox")
-    })
+    };
+    let (mut found, other) = once(masks).map_err(not_coco)?;
+    if let Some(other) = other {
+        return Err(other.refused());
+    }
+    if !masks && found.annotations.iter().any(|annotation| annotation.bbox.is_left_out()) {
+        // Where boxes are left out, outlines say them.
+        found = once(true).map_err(not_coco)?.0;
+        found.wrong.retain(|at, _| found.annotations[*at].bbox.is_left_out());
+        found.run_sizes.clear();
+        found.annotations.iter_mut().for_each(|annotation| annotation.outline = Outline::None);
+    }
+    if !masks {
+        (found.outlines, found.without, found.short) = (None, 0, 0);
+    }
+    Ok(found)
+}
+
+/// Without the mark at the beginning that some editors write, and UTF-16 as UTF-8.
+fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let utf16 = |of: fn([u8; 2]) -> u16| {
+        let units = bytes[2..].chunks_exact(2).map(|pair| of([pair[0], pair[1]]));
+        let text: String =
+            char::decode_utf16(units).map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+        Cow::Owned(text.into_bytes())
+    };
+    match bytes {
+        [0xef, 0xbb, 0xbf, rest @ ..] => Cow::Borrowed(rest),
+        [0xff, 0xfe, ..] => utf16(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => utf16(u16::from_be_bytes),
+        _ => Cow::Borrowed(bytes),
+    }
+}
+
+/// COCO's JSONs of other tasks.
+#[derive(Clone, Copy, Debug)]
+enum Other {
+    Captions,
+    Keypoints,
+    Panoptic,
+    /// An annotation without a class, by its place and its id.
+    NoCategory(usize),
+}
+
+impl Other {
+    fn refused(self) -> Error {
+        let (what, hint) = match self {
+            Self::Captions => (
+                "this is COCO's JSON of captions, which have no boxes".to_owned(),
+                "take the one of instances; images with texts are read from a table: labels(…) of a CSV of file names and captions",
+            ),
+            Self::Keypoints => (
+                "this is a JSON of keypoints without classes, and keypoints are not read".to_owned(),
+                "take the one of instances, or give each annotation a category_id and a bbox",
+            ),
+            Self::Panoptic => (
+                "this is COCO's JSON of panoptic segmentation, whose outlines are colours of PNGs".to_owned(),
+                "take the one of instances; panopticapi's panoptic2detection_coco_format.py makes one of this",
+            ),
+            Self::NoCategory(at) => (
+                format!("the annotation at place {at}, counted from 0, has no category_id"),
+                "give each annotation the id of its category, one for all if there is but one",
+            ),
+        };
+        Error::corrupt(what).hint(hint)
+    }
 }
 
 /// Python writes `NaN` and `Infinity`, which are no JSON: each becomes an empty text, which stands for no number.
@@ -99,10 +178,11 @@ fn plain(bytes: &[u8]) -> Cow<'_, [u8]> {
     found
 }
 
-fn read<S: Segmentation>(bytes: &[u8], masks: bool) -> serde_json::Result<Json> {
+fn read<S: Segmentation>(bytes: &[u8]) -> serde_json::Result<(Json, Option<Other>)> {
     let RawJson::<S> { images, annotations, categories } = serde_json::from_slice(bytes)?;
-    let Annotations { all, outlines, run_sizes, wrong, .. } = annotations;
-    Ok(Json { images, annotations: all, categories, outlines: masks.then_some(outlines), run_sizes, wrong })
+    let Annotations { all, outlines, run_sizes, wrong, without, short, other, .. } = annotations;
+    let outlines = Some(outlines);
+    Ok((Json { images, annotations: all, categories, outlines, run_sizes, wrong, without, short }, other))
 }
 
 #[derive(Deserialize)]
@@ -118,14 +198,24 @@ struct RawJson<S> {
 #[derive(Deserialize)]
 #[serde(bound = "S: Segmentation")]
 struct RawAnnotation<S> {
-    id: i64,
-    image_id: i64,
-    category_id: i64,
+    #[serde(default)]
+    id: Option<Id>,
+    image_id: Id,
+    #[serde(default)]
+    category_id: Option<Id>,
+    #[serde(default)]
     bbox: Quad,
     #[serde(default)]
     iscrowd: Flag,
     #[serde(default)]
     segmentation: S,
+    // Of other tasks.
+    #[serde(default)]
+    caption: IsThere,
+    #[serde(default)]
+    keypoints: IsThere,
+    #[serde(default)]
+    segments_info: IsThere,
 }
 
 /// The list, with outlines put into flat ones while it is read.
@@ -134,6 +224,10 @@ struct Annotations<S> {
     outlines: Outlines,
     run_sizes: HashMap<usize, [u32; 2]>,
     wrong: HashMap<usize, String>,
+    without: usize,
+    short: usize,
+    /// The first annotation that is of another task says which.
+    other: Option<Other>,
     of: PhantomData<S>,
 }
 
@@ -144,6 +238,9 @@ impl<S> Default for Annotations<S> {
             outlines: Outlines::default(),
             run_sizes: HashMap::new(),
             wrong: HashMap::new(),
+            without: 0,
+            short: 0,
+            other: None,
             of: PhantomData,
         }
     }
@@ -167,17 +264,31 @@ impl<'de, S: Segmentation> Visitor<'de> for Reading<S> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut found = self.0;
         while let Some(raw) = seq.next_element::<RawAnnotation<S>>()? {
-            let RawAnnotation { id, image_id, category_id, bbox, iscrowd, segmentation } = raw;
+            let RawAnnotation { id, image_id, category_id, bbox, iscrowd, segmentation, .. } = raw;
             let at = found.all.len();
-            let outline = segmentation.keep(&mut found.outlines).unwrap_or_else(|wrong| {
+            let Some(category) = category_id.filter(|_| !raw.segments_info.0) else {
+                found.other.get_or_insert(match () {
+                    () if raw.segments_info.0 => Other::Panoptic,
+                    () if raw.caption.0 => Other::Captions,
+                    () if raw.keypoints.0 => Other::Keypoints,
+                    () => Other::NoCategory(at),
+                });
+                continue;
+            };
+            let kept = segmentation.keep(&mut found.outlines);
+            found.without += usize::from(kept.as_ref().is_ok_and(|kept| matches!(kept.place, Outline::None)));
+            let outline = kept.unwrap_or_else(|wrong| {
                 found.wrong.insert(at, wrong);
                 Default::default()
             });
             if let Some(size) = outline.size {
                 found.run_sizes.insert(at, size);
             }
-            let (image, category, crowd, outline) = (image_id, category_id, iscrowd.0, outline.place);
-            found.all.push(Annotation { id, image, category, bbox, crowd, outline });
+            found.short += outline.short;
+            let id = id.unwrap_or(Id::Number(at as i64));
+            let bounds = outline.bounds.filter(|_| bbox.is_left_out());
+            let (image, crowd, outline) = (image_id, iscrowd.0, outline.place);
+            found.all.push(Annotation { id, image, category, bbox, bounds, crowd, outline });
         }
         Ok(found)
     }

@@ -4,6 +4,7 @@
 //! layout ─ which JSON, which folder ─▶ json ─ as it is written ─▶ resolve ─ in the order of records ─▶ DetectionDataset
 //! ```
 
+mod id;
 mod json;
 mod layout;
 mod number;
@@ -78,7 +79,8 @@ impl Format for Coco {
             let found = json::parse(&bytes, options.masks).map_err(at)?;
             drop(bytes);
             let found = resolve(found, options.classes.clone()).map_err(at)?;
-            let Resolved { names, ids, sizes, marked, classes } = found;
+            let Resolved { names, ids, sizes, marked, classes, left_out } = found;
+            left_out.warn(&object);
             let root = root_of(&roots, &names, &objects);
             let (source, objects) = match root {
                 "" => (source.clone(), objects),

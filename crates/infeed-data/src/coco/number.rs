@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, SeqAccess, Visitor},
+    de::{Error, IgnoredAny, SeqAccess, Visitor},
 };
 
 /// A number; NaN for what is none.
@@ -61,14 +61,18 @@ impl Visitor<'_> for AnyNumber {
     }
 }
 
-/// Four numbers, or how many there are.
-#[derive(Clone, Copy, Debug)]
+/// Four numbers, or how many there are: none where it is left out or `null`.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Quad {
     numbers: [f64; 4],
     count: usize,
 }
 
 impl Quad {
+    pub(super) const fn is_left_out(self) -> bool {
+        self.count == 0
+    }
+
     /// The numbers; else how many there are instead.
     pub(super) const fn get(self) -> Result<[f64; 4], usize> {
         if self.count == 4 { Ok(self.numbers) } else { Err(self.count) }
@@ -77,7 +81,7 @@ impl Quad {
 
 impl<'de> Deserialize<'de> for Quad {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(AnyQuad)
+        deserializer.deserialize_any(AnyQuad)
     }
 }
 
@@ -88,6 +92,10 @@ impl<'de> Visitor<'de> for AnyQuad {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of four numbers")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Quad, E> {
+        Ok(Quad::default())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Quad, A::Error> {
@@ -137,7 +145,21 @@ impl Visitor<'_> for AnyFlag {
         Ok(Flag(value != 0.0))
     }
 
+    fn visit_str<E: Error>(self, text: &str) -> Result<Flag, E> {
+        Ok(Flag(!matches!(text, "" | "0" | "false" | "False")))
+    }
+
     fn visit_unit<E: Error>(self) -> Result<Flag, E> {
         Ok(Flag(false))
+    }
+}
+
+/// Whether a field is there and not `null`, whatever it holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct IsThere(pub(super) bool);
+
+impl<'de> Deserialize<'de> for IsThere {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Option::<IgnoredAny>::deserialize(deserializer)?.is_some()))
     }
 }

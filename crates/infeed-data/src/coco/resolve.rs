@@ -8,9 +8,9 @@ use std::{
 use infeed_core::error::{Error, Result, setting::MASKS};
 
 use super::{
+    id::Id,
     json::{Category, Image, Json},
     number::Number,
-    segmentation::NO_OUTLINE,
 };
 use crate::{
     labels::index_of,
@@ -21,19 +21,53 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) names: Vec<String>,
+    /// The places of the images where they have other ids than whole numbers.
     pub(super) ids: Vec<i64>,
     /// Height and width; 0 for those that are not said.
     pub(super) sizes: Vec<[u32; 2]>,
     pub(super) marked: Marked,
     pub(super) classes: Arc<[String]>,
+    pub(super) left_out: LeftOut,
+}
+
+/// What is not as the file has it, for warnings.
+#[derive(Debug, Default)]
+pub(super) struct LeftOut {
+    /// Annotations of images that are not listed, and the first of these images.
+    pub(super) strangers: Option<(usize, Id)>,
+    /// An image whose id is no whole number.
+    pub(super) text_id: Option<Id>,
+    /// Annotations without an outline, where outlines are read.
+    pub(super) without: usize,
+    /// Polygons of fewer than three corners.
+    pub(super) short: usize,
+}
+
+impl LeftOut {
+    /// Tells it, of the file `object`.
+    pub(super) fn warn(&self, object: &str) {
+        if let Some((count, first)) = &self.strangers {
+            tracing::warn!(count, %first, object, "annotations of images that are not in the list of images are left out");
+        }
+        if let Some(first) = &self.text_id {
+            tracing::warn!(%first, object, "ids of images are no whole numbers: the field image_id is the place of the image by its name, from 0");
+        }
+        if self.without > 0 {
+            tracing::warn!(count = self.without, object, "annotations without an outline have an empty mask");
+        }
+        if self.short > 0 {
+            tracing::warn!(count = self.short, object, "polygons of fewer than three corners are left out");
+        }
+    }
 }
 
 pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Resolved> {
-    let Json { images, annotations, categories, mut outlines, run_sizes, wrong } = json;
+    let Json { images, annotations, categories, mut outlines, run_sizes, wrong, without, short } = json;
+    let mut left_out = LeftOut { without, short, ..LeftOut::default() };
     let (images, sizes) = sorted(images)?;
     let mut places = HashMap::with_capacity(images.len());
     for (place, image) in images.iter().enumerate() {
-        if let Some(other) = places.insert(image.id, place) {
+        if let Some(other) = places.insert(image.id.clone(), place) {
             let other = &images[other].file_name;
             return Err(Error::corrupt(format!(
                 "two images have the id {}: `{other}` and `{}`",
@@ -43,21 +77,30 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         }
     }
     let (labels, classes) = classes_of(categories, classes)?;
-    if outlines.as_ref().is_some_and(|outlines| outlines.is_empty())
-        && !annotations.is_empty()
-        && wrong.values().all(|wrong| wrong == NO_OUTLINE)
+    if let Some(first) = annotations.first()
+        && annotations.iter().all(|annotation| annotation.bbox.is_left_out() && annotation.bounds.is_none())
+        && wrong.is_empty()
     {
+        return Err(Error::corrupt(format!(
+            "annotation {} and all others have neither a bbox nor an outline",
+            first.id
+        ))
+        .hint("take a JSON of instances; labels of whole images are read from a table of file names and classes"));
+    }
+    if outlines.is_some() && !annotations.is_empty() && without == annotations.len() {
         return Err(Error::config("masks are asked for, and no annotation has an outline")
             .hint(format!("leave {MASKS} out, or take a file whose annotations have a segmentation")));
     }
+    let numbers = Id::numbers(annotations.iter().map(|annotation| &annotation.id));
     let mut things = Vec::with_capacity(annotations.len());
     let mut bad = HashMap::new();
     for (at, annotation) in annotations.into_iter().enumerate() {
-        let id = annotation.id;
+        let id = &annotation.id;
         let broken = |what: String| Error::corrupt(format!("annotation {id} {what}"));
         let Some(&record) = places.get(&annotation.image) else {
-            return Err(broken(format!("is of the image {}, which is not in the list of images", annotation.image))
-                .hint("add the image, or leave its annotations out"));
+            // Files of a part of the images often keep all annotations.
+            left_out.strangers.get_or_insert((0, annotation.image)).0 += 1;
+            continue;
         };
         let Some(label) = labels.get(&annotation.category) else {
             return Err(broken(format!("is of the category {}, which is not in the list", annotation.category))
@@ -68,12 +111,17 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
                 format!("class `{}` of annotation {id} is not among the {} given classes", label.name, classes.len());
             return Err(Error::config(what).hint("open it with the classes that it has, or leave the annotations out"));
         };
-        let [left, top, width, height] = annotation.bbox.get().map_err(|count| {
-            broken(format!("has a bbox of {count} numbers"))
-                .hint("it has four: left, top, width and height; keypoints and captions alone are not read")
-        })?;
-        let found =
-            corners([left, top, left + width, top + height]).map_err(|wrong| format!("annotation {id}: {wrong}"));
+        let found = match (annotation.bbox.is_left_out(), annotation.bounds) {
+            (true, Some(bounds)) => corners(bounds),
+            (true, None) => Err("it has neither a bbox nor an outline that says it".to_owned()),
+            (false, _) => {
+                let [left, top, width, height] = annotation.bbox.get().map_err(|count| {
+                    broken(format!("has a bbox of {count} numbers")).hint("it has four: left, top, width and height")
+                })?;
+                corners([left, top, left + width, top + height])
+            }
+        };
+        let found = found.map_err(|wrong| format!("annotation {id}: {wrong}"));
         let size = sizes[record];
         let outline = match (wrong.get(&at), run_sizes.get(&at)) {
             (Some(wrong), _) => Err(format!("annotation {id}: {wrong}")),
@@ -90,16 +138,21 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         };
         match (found, outline) {
             (Ok(corners), Ok(outline)) => {
+                let id = numbers.as_ref().map_or(at as i64, |numbers| numbers[at]);
                 things.push(Thing { record, corners, label, id, crowd: annotation.crowd, outline });
             }
-            (Err(wrong), _) | (_, Err(wrong)) => {
+            (_, Err(wrong)) | (Err(wrong), _) => {
                 bad.entry(record).or_insert(wrong);
             }
         }
     }
     let marked = Marked::of("annotation", Units::Pixels, images.len(), things, outlines, bad);
-    let (names, ids) = images.into_iter().map(|image| (image.file_name, image.id)).unzip();
-    Ok(Resolved { names, ids, sizes, marked, classes })
+    let ids = Id::numbers(images.iter().map(|image| &image.id)).unwrap_or_else(|| {
+        left_out.text_id = images.iter().map(|image| &image.id).find(|id| id.number().is_none()).cloned();
+        (0..images.len() as i64).collect()
+    });
+    let names = images.into_iter().map(|image| image.file_name).collect();
+    Ok(Resolved { names, ids, sizes, marked, classes, left_out })
 }
 
 /// The images by their names, with heights and widths.
@@ -107,6 +160,14 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
     for image in &mut images {
         if let Some(plain) = image.file_name.strip_prefix("./") {
             image.file_name = plain.to_owned();
+        }
+        if image.file_name.is_empty() {
+            let mut parts = image.coco_url.as_deref().unwrap_or("").rsplitn(3, '/');
+            let (Some(name), Some(folder)) = (parts.next(), parts.next()) else {
+                return Err(Error::corrupt(format!("image {} has no file_name", image.id))
+                    .hint("write the name of its file, relative to the folder of the images"));
+            };
+            image.file_name = format!("{folder}/{name}");
         }
     }
     images.sort_by(|a, b| a.file_name.cmp(&b.file_name));
@@ -140,14 +201,14 @@ struct Class {
 }
 
 /// See [`classes_of`].
-type Classes = (HashMap<i64, Class>, Arc<[String]>);
+type Classes = (HashMap<Id, Class>, Arc<[String]>);
 
 /// The class of each category by its id, and the names of all classes: those given, else the categories in the order of
 /// their ids.
 fn classes_of(mut categories: Vec<Category>, given: Option<Arc<[String]>>) -> Result<Classes> {
-    categories.sort_by_key(|category| category.id);
+    categories.sort_by(|a, b| a.id.cmp(&b.id));
     let mut seen = HashSet::new();
-    if let Some(twice) = categories.iter().find(|category| !seen.insert(category.id)) {
+    if let Some(twice) = categories.iter().find(|category| !seen.insert(&category.id)) {
         return Err(Error::corrupt(format!("two categories have the id {}, one is `{}`", twice.id, twice.name)));
     }
     let index = given.as_ref().map(|given| index_of(given)).transpose()?;

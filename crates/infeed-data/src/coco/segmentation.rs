@@ -14,9 +14,6 @@ use crate::{
     mask::Rle,
 };
 
-/// What is wrong with an annotation of a box alone.
-pub(super) const NO_OUTLINE: &str = "it has no outline";
-
 /// What is kept of an outline.
 pub(super) trait Segmentation: DeserializeOwned + Default {
     /// Puts it with the others, or says what is wrong with it.
@@ -29,6 +26,10 @@ pub(super) struct Kept {
     pub(super) place: Outline,
     /// Of runs: height and width of the picture.
     pub(super) size: Option<[u32; 2]>,
+    /// Left, top, right and bottom of what it has.
+    pub(super) bounds: Option<[f64; 4]>,
+    /// How many polygons were left out, of fewer than three corners.
+    pub(super) short: usize,
 }
 
 impl Segmentation for IgnoredAny {
@@ -72,28 +73,45 @@ impl Segmentation for Shape {
                     Rle::new([height, width], counts.ok_or("its runs are not whole numbers")?)
                 }
             };
-            let place = among.runs(&rle.map_err(|e| e.to_string())?);
-            return Ok(Kept { place, size: Some([height, width]) });
+            let rle = rle.map_err(|e| e.to_string())?;
+            let bounds = rle.bounds().map(|bounds| bounds.map(f64::from));
+            return Ok(Kept { place: among.runs(&rle), size: Some([height, width]), bounds, short: 0 });
         }
         if self.flat {
             return Err("its outline is no list of polygons".into());
         }
         if self.ends.is_empty() {
-            return Err(NO_OUTLINE.into());
-        }
-        let mut start = 0;
-        for end in &self.ends {
-            let count = end - start;
-            if count < 6 || count % 2 == 1 {
-                return Err(format!("a polygon of {count} numbers, which takes two for each of three corners or more"));
-            }
-            start = *end;
+            return Ok(Kept::default());
         }
         if !self.numbers.iter().all(|number| number.is_finite()) {
             return Err("a corner of its outline is not of numbers".into());
         }
-        Ok(Kept { place: among.polygons(&self.numbers, &self.ends), size: None })
+        let (mut numbers, mut ends) = (Vec::with_capacity(self.numbers.len()), Vec::with_capacity(self.ends.len()));
+        let mut start = 0;
+        for end in &self.ends {
+            let polygon = &self.numbers[start..*end];
+            if polygon.len() % 2 == 1 {
+                return Err(format!("a polygon of {} numbers, which has two for each corner", polygon.len()));
+            }
+            // Points and lines have nothing in them: tools leave such behind where others are cut.
+            if polygon.len() >= 6 {
+                numbers.extend_from_slice(polygon);
+                ends.push(numbers.len());
+            }
+            start = *end;
+        }
+        let bounds = (!numbers.is_empty()).then(|| bounds(&numbers));
+        let short = self.ends.len() - ends.len();
+        Ok(Kept { place: among.polygons(&numbers, &ends), size: None, bounds, short })
     }
+}
+
+/// Left, top, right and bottom of corners, x and y in turn.
+fn bounds(numbers: &[f64]) -> [f64; 4] {
+    let nowhere = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
+    numbers.chunks_exact(2).fold(nowhere, |[left, top, right, bottom], corner| {
+        [left.min(corner[0]), top.min(corner[1]), right.max(corner[0]), bottom.max(corner[1])]
+    })
 }
 
 impl<'de> Deserialize<'de> for Counts {

@@ -24,7 +24,7 @@ pub(in crate::transform) struct Marked {
 }
 
 impl Marked {
-    /// The boxes of an image. `sanitizes`: those of no size are dropped later.
+    /// The boxes of an image. `sanitizes`: those that are outside of it are dropped later.
     pub(in crate::transform) fn new(instances: &Instances, info: &ImageInfo, sanitizes: bool) -> Result<Self> {
         let bad = |what: String, hint: String| Err(Error::corrupt(what).hint(hint).at_stage(Stage::Transform));
         if !instances.is_sound() {
@@ -46,7 +46,9 @@ impl Marked {
                 return bad(what, format!("correct the annotation, or set {SKIP}"));
             }
             let cut = [x1.clamp(0.0, right), y1.clamp(0.0, bottom), x2.clamp(0.0, right), y2.clamp(0.0, bottom)];
-            if !sanitizes && (cut[0] >= cut[2] || cut[1] >= cut[3]) {
+            // A flat one stays: datasets have them, and crops make more.
+            let is_flat = x1 == x2 || y1 == y2;
+            if !sanitizes && !is_flat && (cut[0] >= cut[2] || cut[1] >= cut[3]) {
                 let what = format!("box {given:?} of instance {id} has nothing of its image of {height}x{width}");
                 return bad(what, "sanitize_bounding_boxes in the transform drops such boxes".to_owned());
             }

@@ -211,9 +211,17 @@ fn boxes_that_can_not_be_are_told_by_instance() {
             assert!(text.contains("instance 71"), "{text}");
         }
     }
-    for nothing in [[100.0, 0.0, 120.0, 9.0], [3.0, 3.0, 3.0, 9.0], [-9.0, -9.0, 0.0, 0.0]] {
+    let outside = [[100.0, 0.0, 120.0, 9.0], [-9.0, -9.0, 0.0, 0.0]];
+    // As torchvision has it: the image comes with them.
+    let flat = [[3.0, 3.0, 3.0, 9.0], [3.0, 9.0, 8.5, 9.0], [100.0, 4.0, 100.0, 4.0]];
+    for nothing in outside {
         let text = Marked::new(&of(nothing), &info, false).unwrap_err().to_string();
         assert!(text.contains("instance 71") && text.contains("sanitize_bounding_boxes"), "{text}");
+    }
+    for flat in flat {
+        assert_eq!(Marked::new(&of(flat), &info, false).unwrap().boxes[1], flat.map(f64::from));
+    }
+    for nothing in outside.into_iter().chain(flat) {
         let mut kept = Marked::new(&of(nothing), &info, true).unwrap();
         let SanitizeBoundingBoxes { min_size, min_area } = SanitizeBoundingBoxes::default();
         kept.sanitize(min_size, min_area);
