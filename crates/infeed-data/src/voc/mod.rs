@@ -163,6 +163,11 @@ async fn read(source: &Source, object: &Object) -> Result<Xml> {
     xml::parse(&bytes).map_err(|e| e.at_object(source.display_name(&object.name)))
 }
 
+/// Pixels are counted from 1 and the last is inside: from 1 to 3 are three, from 0 to 3.
+fn from_0([left, top, right, bottom]: [f64; 4]) -> [f64; 4] {
+    [left - 1.0, top - 1.0, right, bottom]
+}
+
 /// All objects, and the names of classes: those given, else VOC's if there are no others, else the sorted ones.
 fn marked(
     xmls: &[Xml],
@@ -186,9 +191,12 @@ fn marked(
                     .at_object(named(record))
                     .hint("open it with the classes that it has, or leave the file out"));
             };
-            // Pixels are counted from 1 and the last is inside: from 1 to 3 are three, from 0 to 3.
-            let [left, top, right, bottom] = object.corners.map(|corner| corner.unwrap_or(f64::NAN));
-            match corners([left - 1.0, top - 1.0, right, bottom]) {
+            let kept = match (object.corners, object.polygon) {
+                ([None, None, None, None], None) => Err("it has no bndbox".to_owned()),
+                ([None, None, None, None], Some(written)) => corners(from_0(written)),
+                (written, _) => corners(from_0(written.map(|corner| corner.unwrap_or(f64::NAN)))),
+            };
+            match kept {
                 Ok(corners) => {
                     let (crowd, outline) = (object.difficult, Outline::None);
                     things.push(Thing { record, corners, label, id, crowd, outline });

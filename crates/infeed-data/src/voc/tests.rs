@@ -139,6 +139,17 @@ fn bad_numbers_are_bad_samples_and_broken_files_end_the_opening() {
         assert!(error.to_string().contains(says) && error.to_string().contains("JPEGImages/1.jpg"), "{error}");
         told(&*dataset, 1);
     }
+    let mut without = files();
+    without[3].1 =
+        "<annotation><object><name>dog</name><part><bndbox><xmin>1</xmin></bndbox></part></object></annotation>".into();
+    without[1].1 = "P5\n9 8\n255\n pixels".into();
+    let dataset = opened(open_source(holding(&without))).unwrap();
+    let error = read(&*dataset, 0).unwrap_err();
+    assert!(error.is_sample() && error.to_string().contains("object 0: it has no bndbox"), "{error}");
+    // Without <difficult>; a polygon counts as a box does.
+    without[3].1 = "<annotation><object><name>dog</name><polygon><x1>2</x1><y1>3</y1><x2>6.5</x2><y2>8</y2></polygon></object></annotation>".into();
+    let (_, marked, _) = told(&*sound(open_source(holding(&without))), 0);
+    assert_eq!((marked.boxes, marked.crowd), (vec![[1.0, 2.0, 6.5, 8.0]], vec![false]));
     let mut broken = files();
     broken[4].1.truncate(45);
     fails(open_source(holding(&broken)), ErrorKind::Corrupt, &["ends early", "Annotations/2.xml"]);

@@ -1,6 +1,9 @@
 //! One XML of Pascal VOC: the size of the image, and the objects in it.
 
-use infeed_core::error::{Error, Result};
+use std::borrow::Cow;
+
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use infeed_core::error::{Error, ErrorKind, Result};
 use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
 /// What one file says.
@@ -17,12 +20,15 @@ pub(super) struct Object {
     pub(super) name: String,
     /// `xmin`, `ymin`, `xmax`, `ymax` as they are written: pixels are counted from 1, and the last is inside.
     pub(super) corners: [Option<f64>; 4],
+    /// From the leftmost and the uppermost to the last corner of its polygon, written as corners are.
+    pub(super) polygon: Option<[f64; 4]>,
     pub(super) difficult: bool,
 }
 
 /// Reads the file. Numbers of boxes may be anything: what they are is told when the image comes.
 pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
-    let mut reader = Reader::from_reader(bytes);
+    let bytes = utf8(bytes)?;
+    let mut reader = Reader::from_reader(&*bytes);
     let mut found = Xml::default();
     // Names of the elements that are open, and the text of the innermost.
     let mut path: Vec<String> = Vec::new();
@@ -31,6 +37,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
     loop {
         let at = reader.buffer_position();
         let wrong = |what: &str| Error::corrupt(format!("the XML {what} at byte {at}"));
+        let not_utf8 = || {
+            wrong("is not UTF-8")
+                .hint("say in the first line what it is written in: <?xml version=\"1.0\" encoding=\"GBK\"?>")
+        };
         match reader.read_event().map_err(|e| wrong("is broken").with_source(e))? {
             Event::Start(tag) => {
                 let name = tag.name();
@@ -51,14 +61,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
                 path.pop();
                 text.clear();
             }
-            Event::Text(part) => text += &part.decode().map_err(|e| wrong("is not UTF-8").with_source(e))?,
-            Event::CData(part) => text += &part.decode().map_err(|e| wrong("is not UTF-8").with_source(e))?,
+            Event::Text(part) => text += &part.decode().map_err(|e| not_utf8().with_source(e))?,
+            Event::CData(part) => text += &part.decode().map_err(|e| not_utf8().with_source(e))?,
             Event::GeneralRef(name) => {
                 let letter = name.resolve_char_ref().map_err(|e| wrong("is broken").with_source(e))?;
                 match letter {
                     Some(letter) => text.push(letter),
                     None => {
-                        let name = name.decode().map_err(|e| wrong("is not UTF-8").with_source(e))?;
+                        let name = name.decode().map_err(|e| not_utf8().with_source(e))?;
                         text += resolve_predefined_entity(&name).ok_or_else(|| wrong("has an unknown entity"))?;
                     }
                 }
@@ -77,6 +87,52 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
     Ok(found)
 }
 
+/// The file as UTF-8, whatever it says that it is written in.
+fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
+    let encoding = match (Encoding::for_bom(bytes), bytes) {
+        (Some((encoding, _)), _) => encoding,
+        (None, [b'<', 0, ..]) => UTF_16LE,
+        (None, [0, b'<', ..]) => UTF_16BE,
+        (None, _) => match declared(bytes) {
+            None => UTF_8,
+            Some(name) => known(&name).ok_or_else(|| {
+                Error::new(ErrorKind::Unsupported, format!("an XML that is written in {name}"))
+                    .hint("write it in UTF-8, and say so in its first line")
+            })?,
+        },
+    };
+    if encoding == UTF_8 {
+        // A mark before it is the reader's business.
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let (text, bad) = encoding.decode_with_bom_removal(bytes);
+    if bad {
+        return Err(Error::corrupt(format!("the XML is not written in {}, as it says", encoding.name()))
+            .hint("correct the encoding in its first line, or write it in UTF-8"));
+    }
+    Ok(Cow::Owned(text.into_owned().into_bytes()))
+}
+
+/// The encoding that the first line names.
+fn declared(bytes: &[u8]) -> Option<String> {
+    let line = bytes.strip_prefix(b"<?xml")?;
+    let line = &line[..line.iter().position(|byte| *byte == b'>')?];
+    let line = std::str::from_utf8(line).ok()?;
+    let value = line.split_once("encoding")?.1.trim_start().strip_prefix('=')?.trim_start();
+    let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
+    Some(value[1..].split(quote).next()?.trim().to_owned())
+}
+
+fn known(name: &str) -> Option<&'static Encoding> {
+    let found = Encoding::for_label(name.as_bytes())
+        // Words of Python and of Windows that are not among those of the web.
+        .or_else(|| Encoding::for_label(name.replace(['-', '_'], "").as_bytes()))
+        .or_else(|| Encoding::for_label(name.replace('_', "-").as_bytes()))
+        .or_else(|| matches!(&*name.to_ascii_lowercase(), "cp936" | "ms936").then_some(encoding_rs::GBK));
+    // What could be read as letters of a byte each is no UTF-16: .NET writes that word into files of UTF-8.
+    found.map(Encoding::output_encoding)
+}
+
 impl Xml {
     /// Takes the text of an element in the annotation.
     fn take(&mut self, path: &[&str], text: &str) {
@@ -93,6 +149,21 @@ impl Xml {
                 if let Some(place) = place {
                     object.corners[place] = number();
                 }
+            }
+            // x1, y1, x2, … or points of x and y.
+            (["object", "polygon", name] | ["object", "polygon", "pt", name], Some(object)) => {
+                let axis = match name.strip_prefix(['x', 'y']) {
+                    Some(rest) if rest.bytes().all(|digit| digit.is_ascii_digit()) => {
+                        usize::from(name.starts_with('y'))
+                    }
+                    _ => return,
+                };
+                let nowhere = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
+                let bounds = object.polygon.get_or_insert(nowhere);
+                // What is no number is told with the box.
+                let number = number().unwrap_or(f64::NAN);
+                bounds[axis] = if number < bounds[axis] || number.is_nan() { number } else { bounds[axis] };
+                bounds[axis + 2] = bounds[axis + 2].max(number);
             }
             _ => {}
         }
@@ -117,6 +188,63 @@ mod tests {
     </object>
 </annotation>
 "#;
+
+    #[test]
+    fn texts_are_read_in_what_they_are_written_in() {
+        let of = |first: &str, name: &str| {
+            format!("{first}<annotation><path>D:\\{name}</path><object><name>{name}</name></object></annotation>")
+        };
+        let says = |encoding: &str| format!("<?xml version='1.0' encoding=\"{encoding}\" standalone=\"yes\"?>\n");
+        let read = |bytes: &[u8]| parse(bytes).map(|found| found.objects[0].name.clone());
+        for (label, encoding, name) in [
+            ("gb2312", encoding_rs::GBK, "斑马"),
+            ("GBK", encoding_rs::GBK, "斑马"),
+            ("cp936", encoding_rs::GBK, "斑马"),
+            ("gb18030", encoding_rs::GB18030, "é斑马"),
+            ("Shift_JIS", encoding_rs::SHIFT_JIS, "しまうま"),
+            ("iso-8859-1", encoding_rs::WINDOWS_1252, "zèbre"),
+            ("latin-1", encoding_rs::WINDOWS_1252, "zèbre"),
+            ("windows-1251", encoding_rs::WINDOWS_1251, "зебра"),
+            ("utf-8", UTF_8, "斑马"),
+            ("UTF_8", UTF_8, "斑马"),
+            ("utf-16", UTF_8, "斑马"),
+        ] {
+            let text = of(&says(label), name);
+            let (bytes, _, bad) = encoding.encode(&text);
+            assert!(!bad);
+            assert_eq!(read(&bytes).unwrap(), name, "{label}");
+        }
+        for first in [says("utf-16"), String::new(), says("utf-8")] {
+            let text = of(&first, "斑马");
+            for order in [u16::to_le_bytes, u16::to_be_bytes] {
+                let plain: Vec<u8> = text.encode_utf16().flat_map(order).collect();
+                let marked: Vec<u8> = order(0xfeff).into_iter().chain(plain.iter().copied()).collect();
+                assert_eq!((read(&plain).unwrap(), read(&marked).unwrap()), ("斑马".to_owned(), "斑马".to_owned()));
+            }
+            let marked = [b"\xef\xbb\xbf", text.as_bytes()].concat();
+            assert_eq!(read(&marked).unwrap(), "斑马");
+        }
+        let (gbk, ..) = encoding_rs::GBK.encode("<annotation><object><name>斑马</name></object></annotation>");
+        let error = read(&gbk).unwrap_err().to_string();
+        assert!(error.contains("is not UTF-8") && error.contains("encoding=\"GBK\""), "{error}");
+        let error = read(&[says("klingon").as_bytes(), &gbk].concat()).unwrap_err().to_string();
+        assert!(error.contains("written in klingon"), "{error}");
+        let error =
+            read(&[says("gbk").as_bytes(), b"<annotation>\xff\xff</annotation>"].concat()).unwrap_err().to_string();
+        assert!(error.contains("not written in GBK"), "{error}");
+    }
+
+    #[test]
+    fn boxes_of_polygons_are_read_where_there_are_no_others() {
+        let text = "<annotation><object><name>a</name><polygon><x1>3</x1><y1>4.5</y1><x2>9</x2><y2>2</y2><x3>5</x3><y3>7</y3>
+            </polygon></object><object><name>b</name><polygon><username>me</username><pt><x>8</x><y>1</y></pt><pt><x>2</x><y>6</y>
+            </pt></polygon></object><object><name>c</name><polygon><x1>3</x1><y1>?</y1></polygon></object></annotation>";
+        let found = parse(text.as_bytes()).unwrap();
+        let polygons: Vec<_> = found.objects.iter().map(|object| object.polygon.unwrap()).collect();
+        assert_eq!(polygons[..2], [[3.0, 2.0, 9.0, 7.0], [2.0, 1.0, 8.0, 6.0]]);
+        assert!(polygons[2][1].is_nan());
+        assert_eq!(parse(DOG.as_bytes()).unwrap().objects[0].polygon, None);
+    }
 
     #[test]
     fn objects_are_read_without_their_parts() {
