@@ -309,7 +309,7 @@ fn check(shard: &Shard, sample: usize, member: &Member, head: &[u8], content: &[
         return Err(stale(format!("`{key}.{extension}` has {} bytes, not {}", found.size, member.size)));
     }
     // Long names are cut in their header, and those of other alphabets may be spelt otherwise.
-    if key.len() + extension.len() < 99 && found.name.is_ascii() && key.is_ascii() {
+    if key.len() + extension.len() < 99 && found.name.len() < 100 && found.name.is_ascii() && key.is_ascii() {
         let name = String::from_utf8_lossy(&found.name);
         let fits = header::split_name(&name).is_some_and(|(k, e)| k == key && e == *extension);
         if !fits {

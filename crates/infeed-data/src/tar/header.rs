@@ -68,7 +68,9 @@ pub(super) fn parse_header(block: &[u8]) -> Result<Option<Header>> {
         name = [&prefix[..], b"/", &name].concat();
     }
     let kind = match block[156] {
-        b'0' | 0 | b'7' if !name.ends_with(b"/") => Kind::File,
+        // The oldest tars have folders as files whose name ends in `/`: those are no samples by their whole name, of which
+        // a cut one may end so by chance.
+        b'0' | 0 | b'7' => Kind::File,
         b'L' => Kind::LongName,
         b'x' | b'X' => Kind::Pax,
         b'S' => Kind::Sparse,

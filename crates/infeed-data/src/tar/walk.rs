@@ -152,3 +152,90 @@ fn sparse(at: u64, end: u64) -> Error {
     let what = "a sparse file, whose bytes do not lie as they are";
     Error::new(ErrorKind::Unsupported, what).at_range(at..end).hint("pack it without `--sparse`")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::executor::block_on;
+    use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+
+    use super::*;
+    use crate::{Dataset, Value, dataset_contract, open_source, read_one::read, tar::header};
+
+    /// One member with this flag. Of a longer name the header has the first hundred bytes.
+    fn member(flag: u8, name: &str, content: &[u8]) -> Vec<u8> {
+        let mut block = header("", content.len() as u64).unwrap();
+        let cut = &name.as_bytes()[..name.len().min(100)];
+        block[..cut.len()].copy_from_slice(cut);
+        block[156] = flag;
+        block[148..156].copy_from_slice(b"        ");
+        let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        let padding = vec![0; (padded(content.len() as u64) - content.len() as u64) as usize];
+        [&block[..], content, &padding].concat()
+    }
+
+    fn opened(members: &[Vec<u8>]) -> Arc<dyn Dataset> {
+        let store = InMemory::new();
+        let bytes = [members.concat(), vec![0; 1024]].concat();
+        block_on(store.put(&Path::from("a.tar"), bytes.into())).unwrap();
+        let source = Source::from_store(Arc::new(store), Path::default(), "test://x");
+        let dataset = block_on(open_source(source).into_future()).unwrap();
+        block_on(dataset_contract(&*dataset)).unwrap();
+        dataset
+    }
+
+    fn texts(dataset: &dyn Dataset) -> Vec<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let of = |record| match &read(dataset, record).unwrap().values[..] {
+            [Value::Bytes(content), Value::Bytes(key)] => (text(key), text(content)),
+            other => panic!("{other:?}"),
+        };
+        (0..dataset.len()).map(of).collect()
+    }
+
+    #[test]
+    fn long_names_whose_first_hundred_bytes_end_in_a_slash_are_files() {
+        let folder = "x".repeat(99);
+        let pair = |key: String, content: &str| (key, content.to_owned());
+        for flag in [b'0', 0, b'7'] {
+            let mut members = vec![member(flag, "short.txt", b"s"), member(b'5', &format!("{folder}/"), b"")];
+            let mut want = vec![pair("short".into(), "s")];
+            for (at, content) in ["one", "two"].into_iter().enumerate() {
+                let name = format!("{folder}/a{at}.txt");
+                match at {
+                    0 => members.push(member(b'L', "././@LongLink", format!("{name}\0").as_bytes())),
+                    _ => {
+                        let record = format!(" path={name}\n");
+                        let record = format!("{}{record}", record.len() + 3);
+                        members.push(member(b'x', "PaxHeaders/a", record.as_bytes()));
+                    }
+                }
+                members.push(member(flag, &name, content.as_bytes()));
+                want.push(pair(format!("{folder}/a{at}"), content));
+            }
+            assert_eq!(texts(&*opened(&members)), want, "{flag}");
+        }
+        // With parts that are not of the key, so that the key itself is short.
+        let name = format!("{}{}/a.txt", "./".repeat(20), "y".repeat(59));
+        let members = [member(b'L', "././@LongLink", name.as_bytes()), member(b'0', &name, b"one")];
+        assert_eq!(texts(&*opened(&members)), [pair(format!("{}/a", "y".repeat(59)), "one")]);
+    }
+
+    #[test]
+    fn folders_of_the_oldest_tars_are_no_samples() {
+        for flag in [b'0', 0] {
+            let long = format!("{}/b.d/", "x".repeat(99));
+            let members = [
+                member(flag, "a.d/", b""),
+                member(flag, "a.d/1.txt", b"one"),
+                member(b'L', "././@LongLink", long.as_bytes()),
+                member(flag, &long, b""),
+                member(flag, "a.d/2.txt", b"two"),
+            ];
+            let want = [("a.d/1".to_owned(), "one".to_owned()), ("a.d/2".to_owned(), "two".to_owned())];
+            assert_eq!(texts(&*opened(&members)), want);
+        }
+    }
+}
