@@ -91,6 +91,15 @@ fn each_of_many_npy_is_a_record_and_class_folders_label_it() {
     let all = batch(&dataset, Transform::new(), DType::F32).unwrap();
     assert_eq!(all["array"].to_vec::<u8>().unwrap(), [[2; 4], [1; 4], [3; 4]].concat());
     assert_eq!(all["label"].to_vec::<i64>().unwrap(), [0, 1, 1]);
+    // Labels alone need no file, and a filter asks for no more.
+    let labels = sound(at(dir.path()).columns(["label"]));
+    assert_eq!(
+        (labels.schema().fields.len(), labels.plan(0, infeed::dataset::SampleRng::new(0, 0, 0)).unwrap().extents.len()),
+        (1, 0)
+    );
+    assert_eq!(sound(at(dir.path()).filter("label=dog".parse().unwrap())).len(), 2);
+    fails(at(dir.path()).columns(["x"]), ErrorKind::NotFound, &["no field `x`", "there are array, label"]);
+    fails(at(dir.path()).split("train"), ErrorKind::Config, &["take no split"]);
     fs::write(dir.path().join("dog/c.npy"), npy("|u1", "(4,)", &[3; 4])).unwrap();
     let dataset = block_on(at(dir.path()).into_future()).unwrap();
     let error = batch(&dataset, Transform::new(), DType::F32).unwrap_err();
@@ -226,10 +235,87 @@ fn arrays_of_an_npz_are_fields() {
     let dir = folder(&[("d.npz", npz(&uneven, 0))]);
     fails(at(dir.path()), ErrorKind::Config, &["`x` has 3 records, `y` 2"]);
     let whole = npz(&members, 0);
+    let dir = folder(&[("d.npz", whole.clone())]);
+    let chosen = sound(at(dir.path()).columns(["y", "x"]));
+    assert_eq!(chosen.schema().fields.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), ["y", "x"]);
+    assert_eq!(chosen.len(), 3);
+    fails(at(dir.path()).columns(["z"]), ErrorKind::NotFound, &["no array `z`", "there are x, y"]);
+    fails(at(dir.path()).columns(["x", "x"]), ErrorKind::Config, &["array `x` twice"]);
     for cut in 0..whole.len() {
         let dir = folder(&[("d.npz", whole[..cut].to_vec())]);
         assert!(block_on(at(dir.path()).into_future()).is_err(), "cut after {cut}");
     }
+}
+
+#[test]
+fn a_file_of_several_splits_is_read_by_columns_or_by_a_split() {
+    let rows = |n: u8, len: u8| npy("|u1", &format!("({len}, 2)"), &vec![n; usize::from(len) * 2]);
+    let labels = |n: u8, len: u8| npy("|u1", &format!("({len},)"), &vec![n; usize::from(len)]);
+    for method in [0, 8] {
+        let members = [
+            ("train_images.npy", rows(1, 5)),
+            ("val_images.npy", rows(2, 2)),
+            ("train_labels.npy", labels(3, 5)),
+            ("val_labels.npy", labels(4, 2)),
+        ];
+        let dir = folder(&[("d.npz", npz(&members, method))]);
+        let says = ["`train_images` has 5 records, `val_images` 2, `train_labels` 5", "train_images\", \"train_labels"];
+        fails(at(dir.path()), ErrorKind::Config, &says);
+        let fields = |open: Open| {
+            let dataset = sound(open);
+            let names: Vec<String> = dataset.schema().fields.iter().map(|f| f.name.clone()).collect();
+            (dataset.len(), names.join(","))
+        };
+        let expected = (2, "val_images,val_labels".to_owned());
+        assert_eq!(fields(at(dir.path()).columns(["val_images", "val_labels"])), expected);
+        assert_eq!(fields(at(dir.path()).split("val")), expected);
+        assert_eq!(fields(at(dir.path()).split("val").columns(["val_labels"])), (2, "val_labels".to_owned()));
+        fails(at(dir.path()).split("test"), ErrorKind::NotFound, &["the split `test`", "there are train_images"]);
+        fails(at(dir.path()).columns(["val_images", "train_labels"]), ErrorKind::Config, &["has 2 records"]);
+    }
+    // Equal lengths say nothing: the names do.
+    let members = [("x_train.npy", rows(1, 2)), ("x_test.npy", rows(2, 2))];
+    let dir = folder(&[("d.npz", npz(&members, 0))]);
+    fails(at(dir.path()), ErrorKind::Config, &["arrays of several splits, test, train"]);
+    assert_eq!(sound(at(dir.path()).columns(["x_train", "x_test"])).len(), 2);
+}
+
+#[test]
+fn what_holds_no_rows_of_numbers_is_left_out() {
+    let members = [
+        ("x.npy", npy("<f4", "(3, 2)", &floats((0..6u8).map(f32::from)))),
+        ("names.npy", npy("<U1", "(3,)", &[0; 12])),
+        ("bytes.npy", npy("|S3", "(3,)", &[0; 9])),
+        ("objects.npy", npy("|O", "(3,)", b"\x80\x04K\x01.")),
+        ("seed.npy", npy("<i8", "()", &[7, 0, 0, 0, 0, 0, 0, 0])),
+    ];
+    for method in [0, 8] {
+        let dir = folder(&[("d.npz", npz(&members, method))]);
+        for open in [at(dir.path()), at(dir.path()).columns(["x"])] {
+            let dataset = sound(open);
+            assert_eq!((dataset.len(), dataset.schema().fields.len(), &*dataset.schema().fields[0].name), (3, 1, "x"));
+        }
+        let named = |column: &str, why: &str| {
+            fails(at(dir.path()).columns([column]), ErrorKind::Unsupported, &[&format!("`{column}` holds"), why]);
+        };
+        named("names", "type `<U1`");
+        named("objects", "type `|O`");
+        named("seed", "one number");
+        let dir = folder(&[("d.npz", npz(&members[1..], method))]);
+        fails(
+            at(dir.path()),
+            ErrorKind::Unsupported,
+            &["no arrays of numbers: names (an array of numpy's type `<U1`)"],
+        );
+    }
+    let header = br#"{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"step":{"dtype":"U8","shape":[],"data_offsets":[2,3]},"w":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[3,5]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    file.extend([1, 2, 3, 4, 5]);
+    let dir = folder(&[("m.safetensors", file)]);
+    let dataset = sound(at(dir.path()));
+    assert_eq!((dataset.len(), dataset.schema().fields.len(), &*dataset.schema().fields[0].name), (2, 1, "x"));
+    fails(at(dir.path()).columns(["w"]), ErrorKind::Unsupported, &["a tensor of type F8_E4M3"]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ static HERE: Opener =
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
 /// | images beside `metadata.csv` or `metadata.jsonl` with a `file_name` | Hugging Face's ImageFolder: its `label` is the label, other columns are fields: numbers, or bytes |
 /// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](infeed_data::Field::mask)) |
-/// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range |
+/// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range; [`Open::columns`] or [`Open::split`] (`x_train` of `train`) choose some |
 /// | several `.npy`, in class folders or not | a record each, with one field `array` |
 /// | any images, with [`Open::annotations`]; images and one `_annotations.coco.json`; `annotations/instances_SPLIT.json` beside `SPLIT/….jpg` or `images/SPLIT/….jpg` | COCO: `image`, `instances` and `image_id`, see below |
 /// | `JPEGImages/….jpg` and `Annotations/….xml` | Pascal VOC (feature `voc`): `image`, `instances` and `image_id`, see below |

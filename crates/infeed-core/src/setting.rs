@@ -79,9 +79,9 @@ impl Setting {
         self.valued(Front::here(), value, |value| format!("{value:?}"))
     }
 
-    /// It, set to a list of one text.
-    pub fn to_list_of(self, value: &str) -> String {
-        self.valued(Front::here(), value, |value| format!("[{value:?}]"))
+    /// It, set to a list of texts, which have no commas.
+    pub fn to_list(self, values: &[&str]) -> String {
+        self.valued(Front::here(), &values.join(","), |_| format!("{values:?}"))
     }
 
     fn valued(&self, front: Front, value: &str, quoted: impl Fn(&str) -> String) -> String {

@@ -156,14 +156,16 @@ pub fn npy_header(dtype: DType, shape: &[usize]) -> Vec<u8> {
     header
 }
 
-/// The tensors of a safetensors header, in the order in which they lie; ranges begin behind the header.
+/// The tensors of a safetensors header, in the order in which they lie; ranges begin behind the header. In place of a
+/// tensor of another type stands an error `Unsupported`.
 ///
 /// # Errors
-/// `Corrupt` for a header that contradicts itself or the `data` bytes behind it, `Unsupported` for other types.
-pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String, Array)>> {
+/// `Corrupt` for a header that contradicts itself or the `data` bytes behind it.
+pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String, Result<Array>)>> {
     let json = serde_json::from_slice(header).map_err(|e| corrupt("its header is no JSON").with_source(e))?;
     let serde_json::Value::Object(map) = json else { return Err(corrupt("its header is no map")) };
     let mut arrays = Vec::new();
+    let mut others = Vec::new();
     for (name, value) in map {
         if name == "__metadata__" {
             continue;
@@ -184,7 +186,10 @@ pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String,
             "BF16" => DType::Bf16,
             "F32" => DType::F32,
             "F64" => DType::F64,
-            other => return Err(unsupported(format!("tensor `{name}` of type {other}"))),
+            other => {
+                others.push((name.clone(), Err(unsupported(format!("a tensor of type {other}")))));
+                continue;
+            }
         };
         let whole = |value: &serde_json::Value| -> Option<Vec<u64>> {
             value.as_array()?.iter().map(serde_json::Value::as_u64).collect()
@@ -203,7 +208,7 @@ pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String,
         arrays.push((name.clone(), Array { dtype, shape, data: start..end, swapped, fortran: false }));
     }
     arrays.sort_by(|a, b| (a.1.data.start, &a.0).cmp(&(b.1.data.start, &b.0)));
-    Ok(arrays)
+    Ok(arrays.into_iter().map(|(name, array)| (name, Ok(array))).chain(others).collect())
 }
 
 /// One file in a zip file.
@@ -398,12 +403,18 @@ mod tests {
             "data_offsets":[0,8]},"__metadata__":{"format":"pt"}}"#;
         let arrays = parse_safetensors(header, 32).unwrap();
         assert_eq!(arrays.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!((arrays[1].1.data.clone(), &arrays[1].1.shape[..]), (8..32, &[2, 3][..]));
+        let b = arrays[1].1.as_ref().unwrap();
+        assert_eq!((b.data.clone(), &b.shape[..]), (8..32, &[2, 3][..]));
+        let other = br#"{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}"#;
+        let found = parse_safetensors(other, 3).unwrap();
+        assert_eq!((&*found[0].0, &*found[1].0), ("b", "a"));
+        assert!(
+            found[0].1.is_ok() && found[1].1.as_ref().unwrap_err().to_string().contains("a tensor of type F8_E4M3")
+        );
         assert!(parse_safetensors(header, 31).unwrap_err().to_string().contains("`b` lies at 8..32 of 31"));
         for bad in [
             &br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#[..],
             br#"{"a":{"dtype":"F32","shape":[18446744073709551615,8],"data_offsets":[0,4]}}"#,
-            br#"{"a":{"dtype":"F8","shape":[2],"data_offsets":[0,2]}}"#,
             br#"{"a":{"shape":[2],"data_offsets":[0,2]}}"#,
             br#"[]"#,
             b"",

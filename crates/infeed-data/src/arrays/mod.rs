@@ -1,7 +1,8 @@
 //! Numpy's `.npy` and `.npz`, and safetensors.
 //!
 //! ```text
-//! one file       ─ each array in it is a field, its first axis counts the records: a record's part is read by range
+//! one file       ─ each array in it is a field, its first axis counts the records: a record's part is read by range;
+//!                  columns or a split choose some of them
 //! many .npy      ─ each file is a record, with one field `array`; class folders give labels
 //! ```
 //!
@@ -11,22 +12,23 @@
 
 mod header;
 mod read;
+mod splits;
 
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
 };
 use infeed_store::{Object, Source};
-use smallvec::smallvec;
 
 use self::header::Array;
 use self::read::{Deflated, Found, in_order, npz, numbers, safetensors};
+use self::splits::is_of_split;
 use crate::{
     format::{Format, OpenOption, OpenOptions},
     labels::classes_of,
@@ -38,6 +40,7 @@ use crate::{
 pub use header::npy_header;
 pub use header::numpy_type;
 pub use read::{npy_at, npy_of};
+pub use splits::{listed, one_length};
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +59,9 @@ impl Format for Arrays {
         objects.iter().any(|o| is_array(&o.name)) && !objects.iter().any(|o| is_image(&o.name))
     }
 
-    /// Of several files, which may lie in class folders; see [`Self::open`].
+    /// Classes are those of several files, which may lie in class folders, the others of one; see [`Self::open`].
     fn options(&self) -> &'static [OpenOption] {
-        &[OpenOption::Classes]
+        &[OpenOption::Classes, OpenOption::Split, OpenOption::Columns]
     }
 
     fn open<'a>(
@@ -73,12 +76,15 @@ impl Format for Arrays {
                 [] => Err(nothing_to_read(source, &objects, "arrays")),
                 [only] => {
                     let at = |e: Error| e.at_object(source.display_name(&only.name));
-                    options.only("arrays in one file", &[]).map_err(at)?;
-                    Ok(Arc::new(Columns::open(source, only).await?) as Arc<dyn Dataset>)
+                    options.only("arrays in one file", &[OpenOption::Split, OpenOption::Columns]).map_err(at)?;
+                    Ok(Arc::new(Columns::open(source, only, options).await?) as Arc<dyn Dataset>)
                 }
                 many => match many.iter().find(|o| !ends_with(&o.name, ".npy")) {
                     None => {
-                        Ok(Arc::new(Files::open(source, files, options.classes.clone()).await?) as Arc<dyn Dataset>)
+                        options
+                            .only("arrays in files of their own", &[OpenOption::Classes, OpenOption::Columns])
+                            .map_err(|e| e.at_object(source.url()))?;
+                        Ok(Arc::new(Files::open(source, files, options).await?) as Arc<dyn Dataset>)
                     }
                     Some(other) => {
                         let what = format!("{} files of arrays, such as `{}`", many.len(), other.name);
@@ -145,46 +151,98 @@ fn stem(name: &str) -> &str {
     base.rfind('.').map_or(base, |dot| &base[..dot])
 }
 
+/// Name, array, and how it is compressed if it is.
+type Chosen = (String, Array, Option<Deflated>);
+
+/// The arrays that become fields, in this order. What holds no rows of numbers is left out with a warning, unless it is
+/// named or nothing else is there.
+fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
+    let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+    let there = || format!("there are {}", listed(&names));
+    let mut found: Vec<Found> = match &options.split {
+        Some(split) => found.into_iter().filter(|found| is_of_split(&found.name, split)).collect(),
+        None => found,
+    };
+    if let Some(split) = options.split.as_ref().filter(|_| found.is_empty()) {
+        let what = format!("no array is called by the split `{split}`");
+        return Err(Error::new(ErrorKind::NotFound, what).hint(there()));
+    }
+    let rows = |Found { name, stored }: Found| match stored {
+        Ok((array, _)) if array.shape.is_empty() => {
+            Err((name, Error::new(ErrorKind::Unsupported, "one number, without an axis of records")))
+        }
+        Ok((array, deflated)) => Ok((name, array, deflated)),
+        Err(error) => Err((name, error)),
+    };
+    if let Some(columns) = &options.columns {
+        let take = |column: &String| {
+            let at = found.iter().position(|found| found.name == *column).ok_or_else(|| {
+                let twice = names.contains(column) && options.split.is_none();
+                let what = if twice { format!("array `{column}` twice") } else { format!("no array `{column}`") };
+                Error::new(if twice { ErrorKind::Config } else { ErrorKind::NotFound }, what).hint(there())
+            })?;
+            rows(found.swap_remove(at)).map_err(|(name, error)| {
+                Error::new(ErrorKind::Unsupported, format!("`{name}` holds what is not read: {}", error.what()))
+                    .hint(format!("leave it out of {COLUMNS}"))
+            })
+        };
+        return columns.iter().map(take).collect();
+    }
+    let (mut chosen, mut left) = (Vec::new(), Vec::new());
+    for array in found {
+        match rows(array) {
+            Ok(array) => chosen.push(array),
+            Err(other) => left.push(other),
+        }
+    }
+    let why = |(name, error): &(String, Error)| format!("{name} ({})", error.what());
+    if chosen.is_empty() && !left.is_empty() {
+        let what = format!("no arrays of numbers: {}", listed(left.iter().map(why)));
+        return Err(Error::new(ErrorKind::Unsupported, what)
+            .hint("save numbers of 8 to 64 bits, with a first axis that counts the records"));
+    }
+    if !left.is_empty() {
+        let arrays = left.iter().map(why).collect::<Vec<_>>().join(", ");
+        tracing::warn!(arrays, "arrays that are left out, for they hold no rows of numbers");
+    }
+    Ok(chosen)
+}
+
 impl Columns {
-    async fn open(source: &Source, object: &Object) -> Result<Self> {
+    async fn open(source: &Source, object: &Object, options: &OpenOptions) -> Result<Self> {
         let arrays = if ends_with(&object.name, ".npz") {
             npz(source, object).await
         } else if ends_with(&object.name, ".safetensors") {
-            let found = safetensors(source, object).await;
-            found.map(|arrays| arrays.into_iter().map(|(name, array)| (name, array, None)).collect())
+            safetensors(source, object).await
         } else {
             let name = match stem(&object.name) {
                 "" => "array".to_owned(),
                 name => name.to_owned(),
             };
-            npy_at(source, object, 0, object.size).await.map(|array| vec![(name, array, None)])
+            let stored = npy_at(source, object, 0, object.size).await;
+            stored.map(|array| vec![Found { name, stored: Ok((array, None)) }])
         };
         let at = |e: Error| e.at_object(source.display_name(&object.name));
-        Self::new(source, object, arrays.map_err(at)?).map_err(at)
+        let chosen = arrays.and_then(|arrays| choose(arrays, options)).map_err(at)?;
+        Self::new(source, object, chosen, options.columns.is_some() || options.split.is_some()).map_err(at)
     }
 
-    fn new(source: &Source, object: &Object, arrays: Vec<Found>) -> Result<Self> {
-        let first = arrays.first().map(|(name, array, _)| (name.clone(), array.shape.first().copied()));
-        let Some((first, len)) = first else {
+    fn new(source: &Source, object: &Object, arrays: Vec<Chosen>, named: bool) -> Result<Self> {
+        // Checked by `choose`: each has a first axis.
+        let lengths: Vec<(&str, u64)> =
+            arrays.iter().map(|(name, array, _)| (&**name, array.shape.first().map_or(0, |n| *n as u64))).collect();
+        let Some((_, len)) = lengths.first().copied() else {
             return Err(Error::new(ErrorKind::NotFound, "no arrays in it"));
         };
+        one_length(&lengths, true, named)?;
         let mut print = Fingerprint::of("arrays").text(&object.name).number(object.size);
         let mut columns = Vec::new();
         let mut fields = Vec::new();
         for (name, array, deflated) in arrays {
-            let Some((n, row)) = array.shape.split_first() else {
-                return Err(Error::config(format!("`{name}` is one number: it has no axis of records")));
-            };
-            if Some(*n) != len {
-                let (a, b) = (len.unwrap_or(0), n);
-                return Err(Error::config(format!("`{first}` has {a} records, `{name}` {b}"))
-                    .hint("save arrays with the same first axis"));
-            }
+            let row = array.shape.get(1..).unwrap_or_default();
             if row.contains(&0) {
-                return Err(Error::config(format!(
-                    "records of `{name}` have no values: its shape is {:?}",
-                    array.shape
-                )));
+                let what = format!("records of `{name}` have no values: its shape is {:?}", array.shape);
+                return Err(Error::config(what).hint(format!("leave it out with {COLUMNS}")));
             }
             // Checked by the parser: the data have as many bytes as the shape says.
             let row_bytes = row.iter().product::<usize>() as u64 * array.dtype.size() as u64;
@@ -197,7 +255,6 @@ impl Columns {
             };
             columns.push(Column { row_bytes, way });
         }
-        let len = len.unwrap_or(0) as u64;
         let source = source.clone();
         let object = object.clone();
         let fingerprint = print.number(len).finish();
@@ -321,9 +378,9 @@ struct Files {
 }
 
 impl Files {
-    async fn open(source: &Source, objects: Vec<Object>, classes: Option<Arc<[String]>>) -> Result<Self> {
+    async fn open(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Self> {
         let names: Vec<&str> = objects.iter().map(|o| o.name.as_str()).collect();
-        let (labels, classes) = classes_of(&names, source, classes, true)?;
+        let (labels, classes) = classes_of(&names, source, options.classes.clone(), true)?;
         let first = npy_at(source, &objects[0], 0, objects[0].size).await;
         let first = first.map_err(|e| e.at_object(source.display_name(&objects[0].name)))?;
         if first.shape.contains(&0) {
@@ -334,10 +391,32 @@ impl Files {
         let mut fields = vec![Field::new("array", array)];
         fields.extend(labels.is_some().then(Field::label));
         let print = Fingerprint::of("arrays").number(objects.len() as u64);
-        let print = objects.iter().fold(print, |print, o| print.text(&o.name).number(o.size));
+        let mut print = objects.iter().fold(print, |print, o| print.text(&o.name).number(o.size));
+        if let Some(columns) = &options.columns {
+            let there = listed(fields.iter().map(|field| &field.name));
+            let take = |column: &String| {
+                let at = fields.iter().position(|field| field.name == *column);
+                at.map(|at| fields.swap_remove(at)).ok_or_else(|| {
+                    Error::new(ErrorKind::NotFound, format!("no field `{column}`"))
+                        .at_object(source.url())
+                        .hint(format!("there are {there}"))
+                })
+            };
+            let chosen: Vec<Field> = columns.iter().map(take).collect::<Result<_>>()?;
+            print = chosen.iter().fold(print, |print, field| print.text(&field.name));
+            fields = chosen;
+        }
         let source = source.clone();
         let schema = Schema::new(fields).with_classes(classes);
+        let labels = labels.filter(|_| schema.fields.iter().any(|field| field.kind == FieldKind::Label));
         Ok(Self { source, objects, labels, first, schema, fingerprint: print.finish() })
+    }
+}
+
+impl Files {
+    /// Whether the array itself is a field, and not the label alone.
+    fn has_array(&self) -> bool {
+        self.schema.fields.iter().any(|field| field.name == "array")
     }
 }
 
@@ -355,11 +434,16 @@ impl Dataset for Files {
     }
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        Ok(ReadPlan::one(self.objects[index(record, self.objects.len())?].extent(&self.source)))
+        let object = &self.objects[index(record, self.objects.len())?];
+        Ok(if self.has_array() { ReadPlan::one(object.extent(&self.source)) } else { ReadPlan::default() })
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let i = index(record, self.objects.len())?;
+        let label = |labels: &Vec<i64>| Value::Label(labels[i]);
+        if !self.has_array() {
+            return Ok(Sample { values: self.labels.iter().map(label).collect() });
+        }
         let [file] = bytes else {
             return Err(Error::new(ErrorKind::Internal, "a record is one file").at_record(record));
         };
@@ -369,9 +453,12 @@ impl Dataset for Files {
             let what = format!("an array {shape:?} of {dtype} where the first is {of:?} of {first}");
             return Err(Error::corrupt(what).at_record(record).hint("save arrays of one shape and type"));
         }
-        let mut values = smallvec![Value::Array(data)];
-        values.extend(self.labels.as_ref().map(|labels| Value::Label(labels[i])));
-        Ok(Sample { values })
+        let mut array = Some(Value::Array(data));
+        let value = |field: &Field| match field.kind {
+            FieldKind::Label => self.labels.as_ref().map(label),
+            _ => array.take(),
+        };
+        Ok(Sample { values: self.schema.fields.iter().filter_map(value).collect() })
     }
 
     fn known(&self, record: u64, field: &str) -> Option<Value> {

@@ -86,8 +86,13 @@ impl Deflated {
     }
 }
 
-/// Name, array, and how it is compressed if it is.
-pub(super) type Found = (String, Array, Option<Deflated>);
+/// An array by its name.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) name: String,
+    /// The array, and how it is compressed if it is; or why there are no rows of numbers in it.
+    pub(super) stored: std::result::Result<(Array, Option<Deflated>), Error>,
+}
 
 /// The arrays of a zip file: stored, as `numpy.savez` leaves them, or deflated.
 pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> {
@@ -119,21 +124,27 @@ pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> 
         let start = entry.at + parse_local(&local).map_err(named)?;
         let end = start.checked_add(stored).filter(|end| *end <= directory.start);
         let end = end.ok_or_else(|| named(Error::corrupt("the array reaches beyond its file")))?;
-        if method == 0 {
-            arrays.push((name.to_owned(), npy_at(source, object, start, end).await.map_err(named)?, None));
-            continue;
-        }
-        // Deflate never makes more of a byte than 1032.
-        let length = usize::try_from(size).ok().filter(|_| size / 1032 <= stored);
-        let length = length.ok_or_else(|| named(Error::corrupt(format!("{stored} bytes that are to hold {size}"))))?;
-        let deflated = Deflated { range: start..end, length, crc };
-        let array = deflated.header(source, object).await.map_err(named)?;
-        arrays.push((name.to_owned(), array, Some(deflated)));
+        let stored = if method == 0 {
+            npy_at(source, object, start, end).await.map(|array| (array, None))
+        } else {
+            // Deflate never makes more of a byte than 1032.
+            let length = usize::try_from(size).ok().filter(|_| size / 1032 <= stored);
+            let length =
+                length.ok_or_else(|| named(Error::corrupt(format!("{stored} bytes that are to hold {size}"))))?;
+            let deflated = Deflated { range: start..end, length, crc };
+            deflated.header(source, object).await.map(|array| (array, Some(deflated)))
+        };
+        let stored = match stored {
+            // Another type: the array may not be wanted.
+            Err(error) if error.kind() == ErrorKind::Unsupported => Err(error),
+            stored => Ok(stored.map_err(named)?),
+        };
+        arrays.push(Found { name: name.to_owned(), stored });
     }
     Ok(arrays)
 }
 
-pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<(String, Array)>> {
+pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<Found>> {
     let head = read(source, object, 0..object.size.min(8)).await?;
     let bytes: [u8; 8] = head[..].try_into().map_err(|_| Error::corrupt("no safetensors file: it has no header"))?;
     let len = u64::from_le_bytes(bytes);
@@ -142,11 +153,14 @@ pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<
         return Err(Error::corrupt(what).hint("it is no safetensors file, or cut: fetch it again"));
     }
     let header = read(source, object, 8..8 + len).await?;
-    let mut arrays = parse_safetensors(&header, object.size - 8 - len)?;
-    for (_, array) in &mut arrays {
-        array.data = array.data.start + 8 + len..array.data.end + 8 + len;
-    }
-    Ok(arrays)
+    let arrays = parse_safetensors(&header, object.size - 8 - len)?.into_iter().map(|(name, stored)| {
+        let stored = stored.map(|mut array| {
+            array.data = array.data.start + 8 + len..array.data.end + 8 + len;
+            (array, None)
+        });
+        Found { name, stored }
+    });
+    Ok(arrays.collect())
 }
 
 /// Type, shape and numbers of a whole `.npy` file: a slice of it, turned round where this machine's order is another.

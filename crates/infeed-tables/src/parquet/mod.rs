@@ -247,7 +247,7 @@ impl ParquetDataset {
         match classes.is_none_or(|classes| is_class(label, classes)) {
             true => Ok(Value::Label(label)),
             false => Err(Error::corrupt(format!("label {label} of row {row} of the group is not among the classes"))
-                .hint(format!("a set without labels is read with {}", COLUMNS.to_list_of("image")))),
+                .hint(format!("a set without labels is read with {}", COLUMNS.to_list(&["image"])))),
         }
     }
 }
