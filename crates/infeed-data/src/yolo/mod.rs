@@ -225,7 +225,7 @@ fn marked(
         }
     }
     drop(index);
-    if outlines.as_ref().is_some_and(Outlines::is_empty) && !things.is_empty() {
+    if options.masks && !things.is_empty() && lines().all(|(_, line)| line.polygon(names.keypoints).is_none()) {
         return Err(Error::config("masks are asked for, and no text has an outline")
             .hint(format!("leave {MASKS} out: the texts say boxes alone")));
     }
