@@ -61,9 +61,10 @@ pub async fn named(
     objects.retain(|object| missing.remove(&object.name).is_some() || tells(&object.name));
     if let Some((first, ())) = missing.first_key_value() {
         let what = format!("{} of the {count} objects that are named do not exist", missing.len());
-        return Err(Error::new(ErrorKind::NotFound, what)
-            .at_object(source.display_name(first))
-            .hint("check both ends of the range in the url"));
+        return Err(Error::new(ErrorKind::NotFound, what).at_object(source.display_name(first)).hint(match count {
+            1 => "there is neither a file nor a folder of this name",
+            _ => "check both ends of the range in the url",
+        }));
     }
     Ok(objects)
 }

@@ -1,4 +1,4 @@
-//! Urls that name many objects: `train-{000000..000146}.tar`, `{cats,dogs}.tar`, `a.tar::b.tar`.
+//! Urls that name many objects or folders: `train-{000000..000146}.tar`, `{cats,dogs}.tar`, `a.tar::b.tar`.
 
 use infeed_core::error::{Error, Result};
 
@@ -19,7 +19,8 @@ pub fn names_many(url: &str) -> bool {
     many && !std::path::Path::new(url).exists()
 }
 
-/// What a url names: for each part between `::`, the objects of each folder, in the order in which they are named.
+/// What a url names: for each part between `::`, the names in each folder, in the order in which they are named. They are
+/// of objects or of folders, which only the store knows.
 pub fn parse(url: &str) -> Result<Vec<(String, Vec<String>)>> {
     let bad = |what: &str| {
         Error::config(what.to_owned())
@@ -35,13 +36,15 @@ pub fn parse(url: &str) -> Result<Vec<(String, Vec<String>)>> {
             if count > MOST {
                 return Err(bad("the pattern names more than a million objects"));
             }
+            // A slash behind it is a folder's.
+            let name = name.trim_end_matches('/');
             let (folder, name) = match name.rsplit_once('/') {
                 // The root of this machine, or of a store.
                 Some((folder, name)) if folder.is_empty() || folder.ends_with('/') => (format!("{folder}/"), name),
                 Some((folder, name)) => (folder.to_owned(), name),
-                None => (".".to_owned(), &*name),
+                None => (".".to_owned(), name),
             };
-            if name.is_empty() {
+            if name.is_empty() || name.ends_with(':') {
                 return Err(bad("the pattern names no object"));
             }
             match folders[first..].iter_mut().find(|(known, _)| *known == folder) {
@@ -51,6 +54,15 @@ pub fn parse(url: &str) -> Result<Vec<(String, Vec<String>)>> {
         }
     }
     Ok(folders)
+}
+
+/// The url of a name in a folder of [`parse`].
+pub fn join(folder: &str, name: &str) -> String {
+    match folder {
+        "." => name.to_owned(),
+        folder if folder.ends_with('/') => format!("{folder}{name}"),
+        folder => format!("{folder}/{name}"),
+    }
 }
 
 /// Expands braces as a shell does, one in another excepted.
@@ -118,6 +130,9 @@ mod tests {
             ("/{a,b}.tar", "/: a.tar b.tar"),
             ("d/{train,val}/x.tar", "d/train: x.tar; d/val: x.tar"),
             ("d/a.tar::d/b.tar", "d: a.tar; d: b.tar"),
+            ("d/{a,b}/", "d: a b"),
+            ("/d/a/::b", "/d: a; .: b"),
+            ("s3://a::s3://b/c", "s3://: a; s3://b: c"),
         ] {
             assert_eq!(told(url), want);
         }
@@ -129,7 +144,8 @@ mod tests {
             ("{3..1}.tar", "ascends"),
             ("{0..9999999}.tar", "million"),
             ("{0..9999}{0..9999}.tar", "million"),
-            ("d/{a,b}/", "names no object"),
+            ("d/::/", "names no object"),
+            ("s3://::d", "names no object"),
         ] {
             assert!(told(url).contains(says), "{}", told(url));
         }
