@@ -445,7 +445,7 @@ enum Place {
 }
 
 /// The places that a url of many names names, in its order. Files of one folder that follow one another are one place.
-async fn places(url: &str, patient: impl Fn(Source) -> Source) -> Result<Vec<Place>> {
+async fn places(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) -> Result<Vec<Place>> {
     let mut places = Vec::new();
     for (folder, names) in pattern::parse(url)? {
         let mut files = Vec::new();
@@ -464,17 +464,25 @@ async fn places(url: &str, patient: impl Fn(Source) -> Source) -> Result<Vec<Pla
 }
 
 /// Connected, if there are any names.
-async fn files_of(folder: &str, names: Vec<String>, patient: impl Fn(Source) -> Source) -> Result<Option<Place>> {
+async fn files_of(
+    folder: &str,
+    names: Vec<String>,
+    patient: impl Fn(Source) -> Source + Send + Sync,
+) -> Result<Option<Place>> {
     if names.is_empty() {
         return Ok(None);
     }
     let source = patient(Source::parse(folder)?);
     source.connect().await?;
+    // Urls of the web have escapes, which names have not.
+    let plain =
+        |name: String| object_store::path::Path::from_url_path(&name).map_or(name, |path| path.as_ref().to_owned());
+    let names = if source.is_web() { names.into_iter().map(plain).collect() } else { names };
     Ok(Some(Place::Files(source, names)))
 }
 
 /// The folder that this url names, connected, if it is one.
-async fn folder_of(url: &str, patient: impl Fn(Source) -> Source) -> Result<Option<Source>> {
+async fn folder_of(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) -> Result<Option<Source>> {
     // What is not there is told with the other files that are named.
     if !url.contains("://") {
         return if Path::new(url).is_dir() { Source::parse(url).map(|source| Some(patient(source))) } else { Ok(None) };
@@ -537,7 +545,7 @@ async fn open_after(
     let dataset = open_objects(source, objects, &options, formats, filters, told).await?;
     let takes = |f: &&dyn Format| f.name() == dataset.format() && f.options().contains(&OpenOption::Classes);
     match &dataset.schema().classes {
-        Some(own) if *own != classes && formats.iter().any(|f| takes(f)) => {
+        Some(own) if *own != classes && formats.iter().any(takes) => {
             let options = OpenOptions { classes: Some(classes), ..options };
             open_objects(source, again, &options, formats, filters, None).await
         }
