@@ -172,7 +172,12 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
     if any(is_kind(column.type) for is_kind in (types.is_string, types.is_binary, types.is_large_string)):
         return name, "bytes", [_binary(chunk, types) for chunk in _plain_chunks(column)]
     if types.is_integer(column.type) or types.is_boolean(column.type):
-        values = column.cast(arrow.int64()).to_numpy()
+        try:
+            values = column.cast(arrow.int64()).to_numpy()
+        except arrow.ArrowInvalid:
+            # Beyond 2^63: no class, and no other type holds it.
+            values = column.to_numpy()
+            return name, "array", (str(values.dtype), [], memoryview(values.view("uint8")).cast("B"))
         return name, "label", (memoryview(values).cast("B"), getattr(feature, "names", None))
     if types.is_floating(column.type):
         values = column.to_numpy()

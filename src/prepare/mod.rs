@@ -45,7 +45,10 @@ use futures::{
     stream,
 };
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::SKIP},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{FIELD, SKIP},
+    },
     fingerprint::Fingerprint,
     report::{BadSample, Stage},
     types::{DType, Device},
@@ -325,6 +328,16 @@ impl<'a> Prepare<'a> {
         let name = &field.name;
         let refuse = |what: String, hint: &'static str| Err(Error::new(ErrorKind::Unsupported, what).hint(hint));
         let changed = (self.size, self.store) != Default::default();
+        let by_name = Field::picture(&**name).mask;
+        if matches!(field.kind, FieldKind::Image { .. }) && by_name != field.mask {
+            // Shards hold names and files, and no word of what was said when this dataset was opened.
+            let kind = if field.mask { "mask" } else { "image" };
+            tracing::warn!(
+                field = name,
+                kind,
+                "its name says otherwise: {FIELD} has to say it when the shards are read"
+            );
+        }
         match &field.kind {
             FieldKind::Image { .. } if changed && name != "image" => {
                 let what = format!("only the field `image` is resized or encoded, and there is `{name}`");
