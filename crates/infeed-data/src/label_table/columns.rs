@@ -1,5 +1,7 @@
 //! Which column names the files, which holds the labels, and whether the first row names them.
 
+use std::{cmp::Reverse, collections::HashSet};
+
 use infeed_core::error::{Error, Result, setting::LABEL_COLUMN};
 
 use super::{
@@ -25,6 +27,10 @@ const FILE: [&str; 14] = [
 ];
 /// What columns of labels are called.
 pub(crate) const LABEL: [&str; 6] = ["label", "labels", "class", "class_name", "category", "target"];
+
+/// What they are called in tables alone, where nothing of the above is there.
+const LABEL_NUMBER: [&str; 8] =
+    ["classid", "class_id", "labelid", "label_id", "class_idx", "class_index", "category_id", "target_id"];
 
 /// Rows that are looked at to tell columns apart.
 const LOOKED_AT: usize = 2000;
@@ -62,7 +68,7 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
         let name = first_row.as_ref().and_then(|row| row.get(c));
         name.is_some_and(|name| match wanted {
             Some(wanted) => name.trim() == wanted,
-            None => is_word(&LABEL, name),
+            None => is_word(&LABEL, name) || is_word(&LABEL_NUMBER, name),
         })
     };
     let mut candidates: Vec<usize> = (0..widest).filter(|c| !is_label(*c)).collect();
@@ -82,8 +88,9 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
             header.then_some(row)
         }
     };
-    if all.head == Head::Unknown && head.is_some() {
-        all.rows.remove(0);
+    if let Some(head) = head.as_ref().filter(|_| all.head == Head::Unknown) {
+        // Tables that were put together have it several times.
+        all.rows.retain(|row| !row.iter().eq(head.iter().map(String::as_str)));
     }
     let label = label_column(&all, head.as_deref(), file, wanted)?;
     entries(&all, file, label)
@@ -111,8 +118,8 @@ fn file_column(
             for &c in candidates {
                 let cells = || sample().map(|row| all.cell(row, c));
                 let images = 2 * cells().filter(|cell| is_image_like(cell)).count() > cells().count();
-                let hits = names.count_by(way, cells());
-                let rank = (images, hits, is_file(c), std::cmp::Reverse(c));
+                let (hits, strict) = names.count_by(way, cells());
+                let rank = (images, hits, is_file(c), strict, Reverse(c));
                 best = best.max(Some(rank));
             }
             // Ways that are less strict cost more, and are for what the stricter ones don't explain.
@@ -120,7 +127,7 @@ fn file_column(
                 break;
             }
         }
-        best.map_or((0, 0), |(_, hits, _, std::cmp::Reverse(c))| (c, hits))
+        best.map_or((0, 0), |(_, hits, _, _, Reverse(c))| (c, hits))
     };
     match by(step) {
         (_, 0) if step > 1 => by(1),
@@ -134,7 +141,10 @@ fn is_header(all: &Rows, row: &[String], file: usize, hits: usize, names: &Names
     if row.iter().any(|cell| is_image_like(cell)) {
         return false;
     }
-    let (files, labels) = (row.iter().any(|cell| is_word(&FILE, cell)), row.iter().any(|cell| is_word(&LABEL, cell)));
+    let (files, labels) = (
+        row.iter().any(|cell| is_word(&FILE, cell)),
+        row.iter().any(|cell| is_word(&LABEL, cell) || is_word(&LABEL_NUMBER, cell)),
+    );
     if files && labels {
         return true;
     }
@@ -189,7 +199,8 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
     let mut others: Vec<usize> = (0..widest).filter(|c| *c != file).collect();
     // Separators at the ends of lines make columns of nothing.
     others.retain(|c| rows.clone().any(|row| !all.cell(row, *c).is_empty()));
-    let known = LABEL.iter().find_map(|word| others.iter().find(|c| name(**c).eq_ignore_ascii_case(word)));
+    let known =
+        LABEL.iter().chain(&LABEL_NUMBER).find_map(|word| others.iter().find(|c| name(**c).eq_ignore_ascii_case(word)));
     if let Some(known) = known {
         return Ok(Label::In(*known));
     }
@@ -202,7 +213,7 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
         };
         let unnamed = |c: usize| name(c).is_empty() || name(c).starts_with("Unnamed") || name(c) == "index";
         let distinct = |c: usize| {
-            let cells: std::collections::HashSet<_> = rows.clone().map(|row| all.cell(row, c)).collect();
+            let cells: HashSet<_> = rows.clone().map(|row| all.cell(row, c)).collect();
             cells.len() == rows.len()
         };
         let idle = |c: usize| rows.len() > 1 && (unnamed(c) && counts(c) || is_word(&FILE, name(c)) && distinct(c));

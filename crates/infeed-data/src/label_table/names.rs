@@ -133,18 +133,21 @@ pub(crate) struct Names<'a> {
     names: &'a [&'a str],
     /// The folders of the dataset's place, the last first: each with those behind it, and `/`.
     places: Vec<String>,
-    whole: Index<'a>,
+    whole: OnceCell<Index<'a>>,
     ends: OnceCell<Index<'a>>,
 }
 
 impl<'a> Names<'a> {
-    /// Of images in a dataset at `url`.
+    /// Of images in a dataset at `url`. Costs nothing before a table asks.
     pub(crate) fn new(names: &'a [&'a str], url: &str) -> Self {
         let path = url.split_once("://").map_or(url, |(_, path)| path).trim_end_matches('/');
         let places = path.rmatch_indices('/').map(|(at, _)| at + 1).chain([0]);
         let places = places.map(|at| format!("{}/", &path[at..])).filter(|place| place.len() > 1);
-        let keys = names.iter().zip(0..).map(|(name, i)| (*name, i)).collect();
-        Self { names, places: places.take(DEEPEST).collect(), whole: Index::new(keys), ends: OnceCell::new() }
+        Self { names, places: places.take(DEEPEST).collect(), whole: OnceCell::new(), ends: OnceCell::new() }
+    }
+
+    fn whole(&self) -> &Index<'a> {
+        self.whole.get_or_init(|| Index::new(self.names.iter().zip(0..).map(|(name, i)| (*name, i)).collect()))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -163,13 +166,13 @@ impl<'a> Names<'a> {
         if written.is_empty() {
             return None;
         }
-        let name = normal(written);
+        let (name, whole) = (normal(written), self.whole());
         match way {
             Way::Named => {
-                let found = self.whole.equal.get(written).map(|meant| (*meant, Leaf::Equal));
-                found.or_else(|| self.whole.find(&name)).or_else(|| {
+                let found = whole.equal.get(written).map(|meant| (*meant, Leaf::Equal));
+                found.or_else(|| whole.find(&name)).or_else(|| {
                     let rests = self.places.iter().filter_map(|place| name.strip_prefix(place.trim_start_matches('/')));
-                    rests.filter_map(|rest| self.whole.find(rest)).next()
+                    rests.filter_map(|rest| whole.find(rest)).next()
                 })
             }
             Way::Below => {
@@ -184,7 +187,7 @@ impl<'a> Names<'a> {
             }
             Way::Elsewhere => {
                 let ends = name.match_indices('/').take(DEEPEST).map(|(at, _)| &name[at + 1..]);
-                ends.filter_map(|end| self.whole.find(end)).next()
+                ends.filter_map(|end| whole.find(end)).next()
             }
         }
     }
@@ -197,15 +200,16 @@ impl<'a> Names<'a> {
     /// How many images these name, in the way that finds the most.
     pub(super) fn count(&self, cells: impl Iterator<Item = String>) -> usize {
         let cells: Vec<String> = cells.collect();
-        WAYS.into_iter().map(|way| self.count_by(way, cells.iter().map(String::as_str))).max().unwrap_or(0)
+        WAYS.into_iter().map(|way| self.count_by(way, cells.iter().map(String::as_str)).0).max().unwrap_or(0)
     }
 
-    /// How many images these name in one way.
-    pub(super) fn count_by<'b>(&self, way: Way, cells: impl Iterator<Item = &'b str>) -> usize {
-        let mut images: Vec<u32> = cells.filter_map(|cell| Some(self.find(cell, way)?.0.0)).collect();
+    /// How many images these name in one way, and how many of them as they are called.
+    pub(super) fn count_by<'b>(&self, way: Way, cells: impl Iterator<Item = &'b str>) -> (usize, usize) {
+        let found = cells.filter_map(|cell| self.find(cell, way)).map(|(meant, leaf)| (meant.0, leaf));
+        let mut images: Vec<(u32, Leaf)> = found.collect();
         images.sort_unstable();
-        images.dedup();
-        images.len()
+        images.dedup_by_key(|(image, _)| *image);
+        (images.len(), images.iter().filter(|(_, leaf)| *leaf <= Leaf::NoEnding).count())
     }
 
     /// The row of each image, of a table whose rows are called `written`. `equal` says what else differs between two rows.
@@ -287,8 +291,9 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A path as the dataset writes its own: `/` between folders, nothing before the first.
+/// A path or url as the dataset writes its own names: `/` between folders, nothing before the first.
 fn normal(written: &str) -> Cow<'_, str> {
+    let written = written.split_once("://").map_or(written, |(_, path)| path);
     let mut name = match written.contains('\\') {
         true => Cow::from(written.replace('\\', "/")),
         false => Cow::from(written),

@@ -71,6 +71,9 @@ fn a_header_of_any_words_is_told_by_what_stands_below() {
     // The labels first, and names of images that are numbers as well.
     let turned: String = (0..12).map(|i| format!("{},{i}\n", i / 2)).collect();
     assert_eq!(told(&names, &format!("grade,scan\n{turned}")), "0 0 1 1 2 2 3 3 4 4 5 5");
+    // Both columns name images: one does as they are called.
+    let (padded, turned) = (["01.png", "02.png"], "was,wer\n2,01\n1,02\n");
+    assert_eq!(told(&padded, turned), "2 1");
     // Words below as well: nothing is called as the first line says.
     assert_eq!(told(&AB, "scan;finding\na.jpg;cat\nb,c.jpg;dog"), "0 1 of cat dog");
     assert_eq!(told(&["a.jpg", "b.jpg"], "scan,finding\na,cat\nb,dog"), "0 1 of cat dog");
@@ -91,6 +94,9 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
         ("path,label,label_name\n1.jpg,1,dog\n2.jpg,0,cat", "1 0"),
         // As MXNet lists them.
         ("0\t5.000000\t1.jpg\n1\t6.000000\t2.jpg\n", "5 6"),
+        ("Filename;Width;ClassId\n1.ppm;7;5\n2.ppm;8;6", "5 6"),
+        ("image_id class_id super_class_id path\n1 5 1 x/1.jpg\n2 6 1 x/2.jpg", "5 6"),
+        ("file,label\n1.jpg,dog\nfile,label\n2.jpg,cat", "1 0 of cat dog"),
         ("image_id,label\n2,1\n1,2\n", "2 1"),
         ("label,image_id\n2,1\n1,2\n", "2 1"),
         ("image,MEL,NV,BCC\n2,0.0,0.0,1.0\n1,0.0,1.0,0.0", "1 2 of MEL NV BCC"),
@@ -189,6 +195,7 @@ fn names_that_are_written_otherwise_are_found_where_one_is_meant() {
         (&deep, "1,3\n2,5"),
         (&deep, "set/images/cats/1.jpg,3\nset/images/dogs/2.jpg,5"),
         (&deep, "/data/set/images/cats/1.jpg,3\n/data/set/images/dogs/2.jpg,5"),
+        (&deep, "s3://bucket/set/images/cats/1.jpg,3\ns3://bucket/set/images/dogs/2.jpg,5"),
         (&deep, "C:\\x\\images\\cats\\1.jpg,3\nC:\\x\\images\\dogs\\2.jpg,5"),
         (&deep, "./images/cats/1.JPG,3\n./images//dogs/2.jpg,5"),
         (&deep, "images/cats/1.png,3\nimages/dogs/2.gif,5"),
