@@ -33,6 +33,7 @@ mod kernels;
 mod kit;
 mod ladder;
 mod late;
+mod layouts;
 mod machine;
 mod map;
 mod masks;

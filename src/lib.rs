@@ -101,7 +101,7 @@
 //!
 //! # Features
 //!
-//! `default = ["gif", "http", "jpeg", "png", "s3", "voc"]`: what a folder of JPEGs and a bucket need. Nothing links a C library or needs one at
+//! `default = ["gif", "http", "jpeg", "png", "s3", "voc", "yolo"]`: what a folder of JPEGs and a bucket need. Nothing links a C library or needs one at
 //! build time.
 //!
 //! | feature | brings |
@@ -109,7 +109,8 @@
 //! | `jpeg`, `png`, `gif`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files; Netpbm's is always there |
 //! | `s3`, `http`, `gcs`, `azure` | `s3://`; `https://` and `hf://`; Google's and Microsoft's buckets |
 //! | `shards`, `parquet`, `packed` | MDS and TFRecord; Parquet; compressed `.npz` |
-//! | `voc` | the XMLs of Pascal VOC; without it its folders are taken for classes of images |
+//! | `voc` | the XMLs of Pascal VOC; without it images alone are read |
+//! | `yolo` | the texts of YOLO; without it images alone are read |
 //! | `volumes`, `dicom`, `hdf5`, `zarr` | NRRD and NIfTI; DICOM; HDF5; Zarr |
 //! | `cuda` | GPUs of NVIDIA on Linux, loaded at run time: no toolkit is needed. Without it batches stay in host memory |
 //! | `dlpack` | tensors handed to other frameworks, and taken from them, without a copy |

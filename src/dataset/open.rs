@@ -24,12 +24,13 @@ static HERE: Opener =
 /// | `PATIENT/FIELD.nrrd` (`.nhdr`, `.nii`, `.nii.gz`), or `PATIENT_FIELD.nrrd` | volumes of patients, see [`Open::field`] |
 /// | `….dcm` (`.dicom`; feature `dicom`) | DICOM: each series a volume, or folders of slices as fields of patients, see below |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
-/// | images beside `metadata.csv` or `metadata.jsonl` with a `file_name` | Hugging Face's ImageFolder: its `label` is the label, other columns are fields: numbers, or bytes |
-/// | `images/…` and `masks/…`, nothing else | images, and a field `mask` of the file of the same name (see [`Field::mask`](infeed_data::Field::mask)) |
+/// | images and `metadata.csv` or `metadata.jsonl` with a `file_name`, beside them or in a folder above | Hugging Face's ImageFolder: its `label` is the label, other columns are fields: numbers, or bytes |
+/// | `images/…` and `masks/…`, `train/…` and `train_masks/…`, `a.jpg` and `a_mask.png`, and other names of public datasets; or as [`Open::mask_files`] says | images, and a field `mask` of the file of the same name (see [`Field::mask`](infeed_data::Field::mask)) |
 /// | one `.npy`, `.npz` or `.safetensors` | arrays as fields; the first axis of each counts the records, which are read by range; [`Open::columns`] or [`Open::split`] (`x_train` of `train`) choose some |
 /// | several `.npy`, in class folders or not | a record each, with one field `array` |
-/// | any images, with [`Open::annotations`]; images and one `_annotations.coco.json`; `annotations/instances_SPLIT.json` beside `SPLIT/….jpg` or `images/SPLIT/….jpg` | COCO: `image`, `instances` and `image_id`, see below |
-/// | `JPEGImages/….jpg` and `Annotations/….xml` | Pascal VOC (feature `voc`): `image`, `instances` and `image_id`, see below |
+/// | any images, with [`Open::annotations`]; images and one `_annotations.coco.json`, `annotations.json` or the like; `annotations/instances_SPLIT.json` beside `SPLIT/….jpg` or `images/SPLIT/….jpg` | COCO: `image`, `instances` and `image_id`, see below |
+/// | `JPEGImages/….jpg` and `Annotations/….xml`; images with an XML beside them or in `annotations` | Pascal VOC (feature `voc`): `image`, `instances` and `image_id`, see below |
+/// | `images/….jpg` and `labels/….txt`; or beside each other, and `data.yaml`, `obj.names` or `classes.txt` | YOLO (feature `yolo`): `image`, `instances` and `image_id`, see below |
 /// | any images, with [`Open::channels`] | images of several files, one for each channel |
 /// | `….tar` | tar shards as WebDataset makes them, see below |
 /// | `index.json`, `shard.00000.mds` (`.mds.zstd`, `.gz`, `.bz2`, `.snappy`) | MDS shards of MosaicML's streaming: jpeg, png, pil and lists of one of these, numbers, str, json, bytes, ndarray |
@@ -72,6 +73,11 @@ static HERE: Opener =
 /// are written). Difficult objects are [`crowd`](infeed_data::Instances::crowd); `image_id` is the number of the record. Classes
 /// are VOC's twenty in the order of the alphabet, or the sorted names where there are others. Opening reads all XMLs, in
 /// the encoding that each says (`GBK`, `UTF-16`, …). An object without a `bndbox` has that of its `polygon`.
+///
+/// **YOLO.** Records are the images, in the order of their names; those without a text have no boxes, which a warning counts. Numbers are
+/// parts of the image's width and height, in pixels when it is read. A line of four is a box, one of six or more an outline, kept with
+/// [`Open::masks`]. Classes are those that `data.yaml` or a list names, else numbers; `image_id` is the number of the record. Opening
+/// reads all texts. A line that is no box makes its image a bad sample; where no line is one, opening fails.
 ///
 /// **Parquet.** A row is a record, a column a field of its name: `struct<bytes, path>` of Hugging Face's `datasets` and
 /// columns of bytes are images when the file's metadata call them so or a codec knows the first value, else bytes;

@@ -76,6 +76,10 @@ pub(crate) fn classes_of(
             FORMAT.to("folder")
         )));
     }
+    if let (Some(only), 1, None) = (found.first(), found.len(), &given) {
+        let folder = source.display_name(&format!("{}{only}", &names[0][..around]));
+        tracing::warn!(class = only, folder, "all images are of one class; open its folder if it is none");
+    }
     let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
     let index = index_of(&classes)?;
     if let Some(unknown) = found.iter().find(|name| !index.contains_key(name.as_str())) {

@@ -689,8 +689,8 @@ fn left_out(source: &Source, objects: &[Object], options: &OpenOptions, format: 
                     format!("{} reads labels of it", LABELS.to(first))
                 }
                 ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
-                ".txt" => format!("boxes of YOLO are read by {}", FORMAT.to("yolo")),
-                ".xml" => format!("boxes of Pascal VOC are read by {}", FORMAT.to("voc")),
+                ".txt" => format!("if they are YOLO's, boxes are read by {}", FORMAT.to("yolo")),
+                ".xml" => format!("if they are Pascal VOC's, boxes are read by {}", FORMAT.to("voc")),
                 ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "the images alone are read".to_owned(),
                 _ if is_unread_image(kind) => "no codec of this build reads them: convert them".to_owned(),
                 _ => continue,

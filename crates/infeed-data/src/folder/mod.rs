@@ -161,7 +161,7 @@ impl Format for Folder {
             drop(known);
             let (labels, classes) = match labels {
                 Some(labels) => labels,
-                // What a table says of images in folders of splits, they say themselves of none.
+                // What a table says of images in folders of splits, these say of none.
                 None if has_metadata && !layout::are_classes(&names) => (None, options.classes.clone()),
                 None => {
                     let some: Option<Vec<&str>> = kept.as_ref().map(|kept| kept.iter().map(|i| names[*i]).collect());

@@ -20,9 +20,9 @@ use super::{
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     labels::index_of,
-    layout::{keep_split, key},
+    layout::{Role, keep_split, key, of_folders},
     marked::{Marked, Outline, Thing, Units, corners},
-    names::{ends_with, is_image},
+    names::{ends_with, is_image, parent},
     objects::{inside, nothing_to_read},
     record::Dataset,
 };
@@ -124,7 +124,9 @@ impl Format for Voc {
                 Some(split) => listed(&source, &objects, split).await?,
                 None => layout::all(&objects),
             };
-            let without = objects.iter().filter(|o| is_image(&o.name)).count().saturating_sub(pairs.len());
+            let is_mask = |name: &str| of_folders(parent(name)).0 == Some(Role::Marks);
+            let images = objects.iter().filter(|o| is_image(&o.name) && !is_mask(&o.name)).count();
+            let without = images.saturating_sub(pairs.len());
             if without > 0 && options.split.is_none() {
                 tracing::warn!(without, url = source.url(), "images without an XML are left out");
             }
