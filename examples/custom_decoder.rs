@@ -1,5 +1,5 @@
-//! A kind of image file of your own, binary PPM (`P6`), known by its first bytes: first as a codec beside the built-in ones,
-//! which is all that most need, then as a decoder with worker threads of its own, for hardware or libraries that take
+//! A kind of image file of your own, binary PPM (`P6`), known by its first bytes: first as a codec, asked before the built-in
+//! ones, which is all that most need, then as a decoder with worker threads of its own, for hardware or libraries that take
 //! whole samples.
 //!
 //! `cargo run --release --example custom_decoder`

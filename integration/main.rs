@@ -46,6 +46,7 @@ mod nvjpeg;
 #[cfg(target_os = "linux")]
 mod on_gpu;
 mod order;
+mod orientation;
 mod parquet;
 mod pictures;
 #[cfg(target_os = "linux")]

@@ -40,7 +40,7 @@ static HERE: Opener =
 /// | `….tfrecord`, `.tfrec`, `.record`, with `.gz` or not, `train-00000-of-01024` | `tf.train.Example`s; `image/encoded` is `image`, `image/class/label` is `label` |
 ///
 /// Images become RGB, but for a dataset of TIFFs alone: then the first one tells channels and type for all, and a file
-/// that differs is a bad sample.
+/// that differs is a bad sample. Masks keep the numbers that their files store: indices of palettes, 0 and 1 of single bits.
 ///
 /// **Masks.** Images whose fields are called as masks, `mask`, `label`, `seg_map`, `tumor_mask`, `annotation`, are masks in every
 /// format ([`Field::picture`](infeed_data::Field::picture)); what else a field is, [`Open::field`] says.
@@ -50,7 +50,7 @@ static HERE: Opener =
 /// 16 at a time, and nothing is listed; it has to give lengths and ranges.
 ///
 /// **Tar shards.** Files whose names are equal up to the first dot are a sample; its fields come from the extensions:
-/// images are `image` (also those of Netpbm, `.ppm` and the like), `.cls` is `label`, `.json` and `.txt` are bytes of that name ([`Batch::bytes`](crate::Batch::bytes)),
+/// images are `image`, `.cls` is `label`, `.json` and `.txt` are bytes of that name ([`Batch::bytes`](crate::Batch::bytes)),
 /// `.npy` is an array of one shape, `.image.npy` an image as pixels; of `depth.png` the field is `depth`. The field `key` is the
 /// name they share. Other extensions are read when [`Open::columns`] names them. Every sample has every field, or opening
 /// says which has not. A file that is there twice is an error, and so is a key that comes again in its shard; shards may

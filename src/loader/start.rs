@@ -16,7 +16,7 @@ use infeed_core::{
 };
 use infeed_data::{Dataset, FieldKind, Narrow, sampler::Shard};
 use infeed_pixels::{
-    codec::ImageCodec,
+    codec::{ImageCodec, codecs as built_in_codecs},
     transform::{Foreground, LoweredVolume, Transform},
 };
 use infeed_store::{Cache, Reader};
@@ -171,7 +171,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     }
     let schema = dataset.schema();
     let has_files = schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Image { size: None, .. }));
-    let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(config.orientation.codecs()?).collect();
+    let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(config.orientation.of(built_in_codecs())?).collect();
     let most_threads = checked.most_threads(cores);
     let make = |(place, batch): &(&Place, BatchBytes)| {
         let (devices, device_batch) = (found.len(), batch.on_device);

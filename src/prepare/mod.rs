@@ -58,7 +58,7 @@ use infeed_data::{
     sampler::{LastBatch, Order, Shard},
     tar::{self, BLOCK, INDEX, Index},
 };
-use infeed_pixels::codec::Orientation;
+use infeed_pixels::codec::{self, Orientation};
 use infeed_store::{Extent, Object, ObjectWriter, Source};
 
 pub use self::options::{Size, Store};
@@ -522,7 +522,7 @@ impl<'a> Prepare<'a> {
             return Err(Error::config("workers is 0").hint("use 1 or more"));
         };
         let recipe = pack::Recipe { size: self.size, store: self.store, restarts: self.restarts };
-        let pack = Pack::new(self.dataset.schema(), recipe, workers, self.orientation.codecs()?, MAX_IMAGE)?;
+        let pack = Pack::new(self.dataset.schema(), recipe, workers, self.orientation.of(codec::codecs())?, MAX_IMAGE)?;
         let packing: Arc<dyn Dataset> = Arc::new(Packing::new(Arc::clone(&self.dataset), records, &pack));
         let loader = Loader::builder(packing)
             .device(Device::Cpu)

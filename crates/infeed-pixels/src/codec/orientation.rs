@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+#[cfg(not(feature = "jpeg"))]
+use infeed_core::error::Error;
 use infeed_core::error::Result;
 use serde::{Deserialize, Serialize};
 
-use super::{ImageCodec, codecs};
+use super::ImageCodec;
 
 /// Whether images are turned and mirrored as their files say: EXIF in JPEG, WebP and PNG, the tag Orientation of TIFF. Cameras
 /// store what their sensor saw, and beside it how they were held.
@@ -33,24 +35,21 @@ impl Orientation {
     /// The built-in codecs, in that way.
     #[doc(hidden)]
     #[cfg(feature = "jpeg")]
-    pub fn codecs(self) -> Result<Vec<Arc<dyn ImageCodec>>> {
-        let all = codecs().into_iter();
+    pub fn of(self, built_in: Vec<Arc<dyn ImageCodec>>) -> Result<Vec<Arc<dyn ImageCodec>>> {
         Ok(match self {
-            Self::Ignore => all.collect(),
-            Self::Apply => all.map(upright::upright).collect(),
+            Self::Ignore => built_in,
+            Self::Apply => built_in.into_iter().map(upright::upright).collect(),
         })
     }
 
     /// The built-in codecs, in that way.
     #[doc(hidden)]
     #[cfg(not(feature = "jpeg"))]
-    pub fn codecs(self) -> Result<Vec<Arc<dyn ImageCodec>>> {
+    pub fn of(self, built_in: Vec<Arc<dyn ImageCodec>>) -> Result<Vec<Arc<dyn ImageCodec>>> {
         match self {
-            Self::Ignore => Ok(codecs()),
-            Self::Apply => {
-                Err(infeed_core::error::Error::config("orientation is apply, in a build without the feature `jpeg`")
-                    .hint("build with it, or leave the orientation out"))
-            }
+            Self::Ignore => Ok(built_in),
+            Self::Apply => Err(Error::config("orientation is apply, in a build without the feature `jpeg`")
+                .hint("build with it, or leave the orientation out")),
         }
     }
 }
@@ -66,7 +65,7 @@ mod upright {
     use infeed_data::tiff::parse_tiff;
     use infeed_jpeg::Orientation as Turn;
 
-    use crate::codec::{ImageCodec, ImageHeader, Jpeg, PixelBuffer, Window};
+    use crate::codec::{ImageCodec, ImageHeader, PixelBuffer, Window, jpeg::Jpeg};
 
     /// The same codec for upright images, if its files can say how they lie.
     pub(super) fn upright(codec: Arc<dyn ImageCodec>) -> Arc<dyn ImageCodec> {
@@ -269,7 +268,7 @@ mod upright {
         }
 
         fn decoded(orientation: Orientation, file: &[u8]) -> (ImageInfo, Vec<u8>) {
-            let all = orientation.codecs().unwrap();
+            let all = orientation.of(codecs()).unwrap();
             let codec = all.iter().find(|codec| codec.recognises(&file[..file.len().min(64)])).unwrap();
             let header = codec.header(file).unwrap();
             let mut out = PixelBuffer::default();
@@ -279,7 +278,8 @@ mod upright {
 
         #[test]
         fn images_stand_upright_whatever_their_kind() {
-            let kinds: [(&str, &dyn Fn(u8) -> Vec<u8>); 5] = [
+            type File<'a> = &'a dyn Fn(u8) -> Vec<u8>;
+            let kinds: [(&str, File<'_>); 5] = [
                 ("png", &|number| png(number, false)),
                 ("png, said behind its pixels", &|number| png(number, true)),
                 ("webp", &|number| webp(number, b"")),
@@ -304,12 +304,12 @@ mod upright {
                     assert_eq!(pixels, want, "{name} {number}");
                 }
             }
-            assert_eq!(codecs().len(), Orientation::Apply.codecs().unwrap().len());
+            assert_eq!(codecs().len(), Orientation::Apply.of(codecs()).unwrap().len());
         }
 
         #[test]
         fn codecs_that_turn_keep_the_contract() {
-            for codec in Orientation::Apply.codecs().unwrap() {
+            for codec in Orientation::Apply.of(codecs()).unwrap() {
                 match codec.name() {
                     "png" => codec_contract(&*codec, &[("lying", &png(6, false)), ("upright", &png(1, false))]),
                     "tiff" => codec_contract(&*codec, &[("lying", &tiff(8))]),
