@@ -1,9 +1,10 @@
 """What can go wrong, by how to react. Each class is also the builtin of the same meaning, so that plain code catches it.
 
-All have three attributes, None where they mean nothing:
+All have four attributes, None where they mean nothing:
 
 - ``record``: the index in the dataset of the sample it is about,
 - ``object``: the file or object it is about,
+- ``field``: the field of the record, where it has several images,
 - ``hint``: what to do.
 """
 
@@ -30,6 +31,7 @@ class Error(Exception):
 
     record: int | None = None
     object: str | None = None
+    field: str | None = None
     hint: str | None = None
 
 

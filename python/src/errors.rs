@@ -49,6 +49,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
         let exception = py.import("infeed.errors")?.getattr(class(error.kind()))?.call1((format!("{error:#}"),))?;
         exception.setattr("record", context.record)?;
         exception.setattr("object", &context.object)?;
+        exception.setattr("field", &context.field)?;
         exception.setattr("hint", error.help())?;
         let raised = PyErr::from_value(exception);
         raised.set_cause(py, cause(py, error));

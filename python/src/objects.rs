@@ -412,31 +412,44 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
 /// The pixels of one of Pillow's images; of masks as they are, palettes included.
 fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::ImageInfo, Bytes)> {
     let mode = mode_of(image)?;
-    let (channels, wide) = match field.kind {
-        FieldKind::Image { channels, dtype, .. } if field.mask => (channels, dtype == Some(DType::U16)),
-        _ => (3, false),
+    let (mask, wide) = match field.kind {
+        FieldKind::Image { dtype, .. } if field.mask => (true, dtype == Some(DType::U16)),
+        _ => (false, false),
     };
-    let image = match (channels, &*mode) {
-        (3, "RGB") | (1, "I;16") if wide == (mode == "I;16") => image.clone(),
-        (1, "L" | "P") if !wide => image.clone(),
-        (1, "1") if !wide => image.call_method1("convert", ("L",))?,
-        (1, _) => {
+    let converted = |mode: &str| image.call_method1("convert", (mode,));
+    let (channels, image) = match (mask, &*mode) {
+        (false, "RGB") => (3, image.clone()),
+        (false, _) => (3, converted("RGB")?),
+        (true, "I;16") if wide => (1, image.clone()),
+        (true, "L" | "P") if !wide => (1, image.clone()),
+        (true, "1") if !wide => (1, converted("L")?),
+        // The engine looks whether colours are alike.
+        (true, "LA") if !wide => (2, image.clone()),
+        (true, "RGB") if !wide => (3, image.clone()),
+        (true, "RGBA") if !wide => (4, image.clone()),
+        (true, _) => {
             let words = match (&*mode, wide) {
                 ("I;16", _) => "it holds 16 bits: say fields={…: \"mask16\"}".to_owned(),
                 (_, true) => format!("a mask of 16 bits is of mode I;16, not {mode}"),
-                _ => format!("a mask of mode {mode}: those are L or P; say fields={{…: \"image\"}} if it is none"),
+                _ => format!(
+                    "a mask of mode {mode}: those are L, P, 1, or RGB of equal colours; say fields={{…: \"image\"}} if it is none"
+                ),
             };
             return Err(PyTypeError::new_err(words));
         }
-        _ => image.call_method1("convert", ("RGB",))?,
     };
     let (width, height): (u32, u32) = image.getattr("size")?.extract()?;
     let bytes = image.call_method0("tobytes")?.cast_into::<PyBytes>()?;
+    let bytes = match (mask, &*mode) {
+        // As it is in arrays of Pillow's: false and true.
+        (true, "1") => bytes.as_bytes().iter().map(|value| u8::from(*value > 0)).collect(),
+        _ => Held::bytes(&bytes),
+    };
     let mut info = engine::codec::ImageInfo::interleaved_u8(height, width, channels);
     if wide {
         info.dtype = DType::U16;
     }
-    Ok((info, Held::bytes(&bytes)))
+    Ok((info, bytes))
 }
 
 /// What [`info_of`] reads.

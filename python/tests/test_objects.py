@@ -391,6 +391,35 @@ def test_rows_of_hugging_face_that_are_no_columns_are_asked_for(hugging: Any, tm
     assert {record: image[0, 0, 0] for record, image in found.items()} == {i: i for i in range(10)}
 
 
+def test_masks_of_pillow_are_labels() -> None:
+    image = pytest.importorskip("PIL.Image")
+
+    class Data:
+        def __init__(self, mask: Any) -> None:
+            self.mask = mask
+
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"image": image.new("RGB", (8, 8)), "seg": self.mask}
+
+    def labels(mask: Any) -> list[int]:
+        dataset = infeed.open(Data(mask), fields={"seg": "mask"})
+        batch = next(iter(Loader(dataset, dtype="uint8", transform="center_crop:8")))
+        assert batch["seg"].shape == (1, 1, 8, 8)
+        return sorted(set(batch["seg"].numpy().ravel().tolist()))
+
+    for mode, colour, label in [("P", 15, 15), ("L", 200, 200), ("1", 1, 1), ("1", 0, 0), ("RGB", (7, 7, 7), 7)]:
+        assert labels(image.new(mode, (8, 8), colour)) == [label]
+    encoded = io.BytesIO()
+    image.new("P", (8, 8), 15).save(encoded, "PNG")
+    assert labels(encoded.getvalue()) == [15]
+    with pytest.raises(infeed.errors.UnsupportedError, match="coloured") as told:
+        labels(image.new("RGB", (8, 8), (7, 0, 7)))
+    assert told.value.field == "seg" and told.value.record == 0
+
+
 def test_pictures_of_pillow_are_made_to_colours() -> None:
     image = pytest.importorskip("PIL.Image")
     encoded = io.BytesIO()
