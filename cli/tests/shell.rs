@@ -205,6 +205,14 @@ fn labels_come_from_a_file() {
     let labels: Vec<_> =
         told["first_records"].as_array().unwrap().iter().map(|r| r["labels"]["label"].clone()).collect();
     assert_eq!(labels, [0, 1, 0], "{told:#}");
+    // Some of the images, in a table of several columns.
+    fs::write(&table, format!("scan dose who\n{} 12 x\n{} 2 y\n", relative(0), relative(2)).replace(' ', "\t"))
+        .unwrap();
+    let some = ["inspect", &url, "--labels", &table, "--label-column", "dose"];
+    assert!(text(&run(&some).stderr).contains("1 of 3 images have no label"));
+    let told: Value = serde_json::from_str(&ok(&[&some[..], &["--labels-only", "--json", "-"]].concat())).unwrap();
+    let labels: Vec<_> = told["first_records"].as_array().unwrap().iter().map(|r| &r["labels"]["label"]).collect();
+    assert_eq!(labels, [12, 2], "{told:#}");
     assert!(refused(&["run", URL, "--labels", &table]).contains("labels"));
 }
 

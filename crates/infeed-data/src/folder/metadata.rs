@@ -14,7 +14,7 @@ use infeed_core::{
 use serde_json::Value as Json;
 
 use super::super::{
-    label_table::{LABEL, Names, Table, listed},
+    label_table::{LABEL, Names, Table, listed, number},
     record::Value,
     schema::{Field, FieldKind},
 };
@@ -179,7 +179,11 @@ impl Metadata {
     pub(super) fn take_labels(&mut self) -> Option<Table> {
         let at = LABEL.iter().find_map(|name| self.columns.iter().position(|column| column == name))?;
         let is_index = |cell: &str| !cell.is_empty() && !cell.starts_with(['[', '{']);
-        if self.meant[at] == Meant::Fraction || !self.rows.iter().all(|(_, cells)| is_index(&cells[at])) {
+        // `3.0` is what tables with gaps make of integers.
+        let fraction = |cell: &String| number(cell).is_none();
+        if self.meant[at] == Meant::Fraction && self.rows.iter().any(|(_, cells)| fraction(&cells[at]))
+            || !self.rows.iter().all(|(_, cells)| is_index(&cells[at]))
+        {
             let column = &self.columns[at];
             tracing::warn!(column, "a column that is called like a label and holds no class is no label");
             return None;
@@ -315,6 +319,15 @@ mod tests {
             }
             assert_eq!(all, want, "{name}");
         }
+    }
+
+    #[test]
+    fn whole_numbers_with_a_point_are_labels_and_others_are_not() {
+        let labels = |text: &str| parse("metadata.csv", text.as_bytes()).unwrap().unwrap().take_labels();
+        let names = Names::new(&["a.png", "b.png"], "");
+        let found = labels("file_name,label\na.png,3.0\nb.png,-1.0\n").unwrap().labels_of(&names, None, false).unwrap();
+        assert_eq!((found.of, found.classes), (vec![3, -1], None));
+        assert!(labels("file_name,label\na.png,3.5\nb.png,1.0\n").is_none());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{
     rows::{Entry, Head, Rows, is_number, no_table},
 };
 
-const FILE: [&str; 14] = [
+const FILE: [&str; 13] = [
     "file",
     "filename",
     "file_name",
@@ -23,7 +23,6 @@ const FILE: [&str; 14] = [
     "path",
     "name",
     "id",
-    "id_code",
 ];
 /// What columns of labels are called.
 pub(crate) const LABEL: [&str; 6] = ["label", "labels", "class", "class_name", "category", "target"];
@@ -204,6 +203,7 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
     if let Some(known) = known {
         return Ok(Label::In(*known));
     }
+    let count = others.len() + 1;
     if others.len() > 1 {
         // Numbers of rows, and other names of the same files.
         let counts = |c: usize| {
@@ -211,12 +211,21 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
             let first = number(0);
             first.is_some() && rows.clone().all(|row| number(row) == first.and_then(|n| n.checked_add(row as i64)))
         };
-        let unnamed = |c: usize| name(c).is_empty() || name(c).starts_with("Unnamed") || name(c) == "index";
+        let unnamed = |c: usize| match name(c) {
+            "" => c == 0,
+            name => name.starts_with("Unnamed") || name == "index",
+        };
         let distinct = |c: usize| {
             let cells: HashSet<_> = rows.clone().map(|row| all.cell(row, c)).collect();
             cells.len() == rows.len()
         };
-        let idle = |c: usize| rows.len() > 1 && (unnamed(c) && counts(c) || is_word(&FILE, name(c)) && distinct(c));
+        // MXNet's lists, which may be shuffled: a number of each row, the label, the file.
+        let listed =
+            head.is_none() && others == [0, 1] && rows.clone().all(|row| all.cell(row, 0).parse::<u64>().is_ok());
+        let idle = |c: usize| {
+            let first = unnamed(c) && counts(c) || listed && c == 0 && distinct(c);
+            rows.len() > 1 && (first || is_word(&FILE, name(c)) && distinct(c))
+        };
         if others.iter().any(|c| !idle(*c)) {
             others.retain(|c| !idle(*c));
         }
@@ -229,7 +238,7 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
         _ => match head {
             Some(_) => several(all, &others, |c| name(c).to_owned()),
             None => {
-                let what = format!("the table has {} columns and no header", others.len() + 1);
+                let what = format!("the table has {count} columns and no header");
                 Err(no_table(what).hint("leave two columns, file and label, or name the columns in a first line"))
             }
         },

@@ -18,6 +18,7 @@ mod text;
 
 pub(crate) use columns::LABEL;
 pub(crate) use names::Names;
+pub(crate) use rows::number;
 pub(crate) use table::{Labels, Table, listed};
 
 #[cfg(test)]

@@ -70,7 +70,8 @@ fn integral(text: &str) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() < (1u64 << 53) as f64).then_some(value as i64)
 }
 
-pub(super) fn number(text: &str) -> Option<i64> {
+/// The integer that a cell is, if it is one.
+pub(crate) fn number(text: &str) -> Option<i64> {
     text.parse::<i64>().ok().or_else(|| integral(text))
 }
 

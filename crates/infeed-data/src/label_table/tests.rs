@@ -94,6 +94,7 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
         ("path,label,label_name\n1.jpg,1,dog\n2.jpg,0,cat", "1 0"),
         // As MXNet lists them.
         ("0\t5.000000\t1.jpg\n1\t6.000000\t2.jpg\n", "5 6"),
+        ("7\t5\t1.jpg\n3\t6\t2.jpg\n9\t6\tz.jpg\n", "5 6"),
         ("Filename;Width;ClassId\n1.ppm;7;5\n2.ppm;8;6", "5 6"),
         ("image_id class_id super_class_id path\n1 5 1 x/1.jpg\n2 6 1 x/2.jpg", "5 6"),
         ("file,label\n1.jpg,dog\nfile,label\n2.jpg,cat", "1 0 of cat dog"),
@@ -109,6 +110,7 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
             "which column holds the labels? The table has dx, age; set label_column(\"dx\")",
         ),
         ("1.jpg,3,4\n2.jpg,5,6", "the table has 3 columns and no header; leave two columns"),
+        ("0\t1\t0\t1.jpg\n1\t0\t1\t2.jpg\n", "the table has 4 columns and no header"),
         ("image,a,b\n1,1,1\n2,0,1", "line 2 has 2 classes where a column of 0 and 1"),
         ("1.jpg,3\n2.jpg,5,6", "line 2 has 3 columns, the first line 2"),
         ("1.jpg,3\n2.jpg\n", "line 2 has 1 columns"),
