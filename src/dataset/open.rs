@@ -21,7 +21,7 @@ static HERE: Opener =
 /// | `data_batch_*.bin`, `test_batch.bin` | CIFAR-10, binary version |
 /// | `train.bin`, `test.bin` | CIFAR-100, binary version |
 /// | `CLASS/….jpg` (`.jpeg`, `.png`, `.webp`, `.bmp`, `.tif`, `.tiff`; with the feature `jxl` `.jxl`; in any case) | images in class folders; labels count the sorted folder names |
-/// | `PATIENT/FIELD.nrrd` (`.nhdr`, `.nii`, `.nii.gz`), or `PATIENT_FIELD.nrrd` | volumes of patients, see [`Open::field`] |
+/// | `PATIENT/FIELD.nrrd` (`.nhdr`, `.nii`, `.nii.gz`), or `PATIENT_FIELD.nrrd`; `imagesTr/CASE.nii` and `labelsTr/CASE.nii`; names of nnU-Net, BIDS, BraTS | volumes of patients, see [`Open::field`], and [the names that are known](crate::guide::volumes) |
 /// | `….dcm` (`.dicom`; feature `dicom`) | DICOM: each series a volume, or folders of slices as fields of patients, see below |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
 /// | images and `metadata.csv` or `metadata.jsonl` with a `file_name`, beside them or in a folder above | Hugging Face's ImageFolder: its `label` is the label, other columns are fields: numbers, or bytes |

@@ -230,8 +230,9 @@ impl Open {
     }
 
     /// Tells which file of volumes is which field of which patient: `{patient}_{field}.nrrd`,
-    /// `images/{field}/{patient}.nii.gz`. Default: `{patient}/{field}` for files in folders, `{patient}_{field}` for
-    /// others. The ending counts for nothing. Of DICOM, the folder of the slices: `{patient}/{field}/`.
+    /// `images/{field}/{patient}.nii.gz`. Without `{field}` each file is a record, with the field `image`. Default:
+    /// `{patient}/{field}` for files in folders, `{patient}_{field}` for others, and the layouts of Decathlon, nnU-Net, BIDS and
+    /// BraTS. The ending counts for nothing. Of DICOM, the folder of the slices: `{patient}/{field}/`.
     pub fn pattern(mut self, pattern: impl Into<String>) -> Self {
         self.options.pattern = Some(pattern.into());
         self

@@ -1,15 +1,16 @@
 //! From the names of files to patients: which files belong together, and what their headers say.
 
-use std::{collections::BTreeMap, io::Read, sync::Arc};
+use std::{borrow::Borrow, collections::BTreeMap, io::Read, sync::Arc};
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use infeed_core::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::FIELD},
     fingerprint::Fingerprint,
     report::Stage,
     types::DType,
 };
 use infeed_data::{
+    arrays::listed,
     format::OpenOptions,
     names::{ends_with, looks_like_mask},
     objects::nothing_to_read,
@@ -21,7 +22,8 @@ use smallvec::SmallVec;
 use super::{
     dataset::{FieldOf, File, Patients, VolumesDataset},
     header::{Coding, DataFiles},
-    names::{self, FieldFiles},
+    layout,
+    names::{self, FieldFiles, Layout},
     nifti, nrrd,
 };
 
@@ -30,17 +32,31 @@ pub(super) const HEADERS_AT_A_TIME: usize = 64;
 
 pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<VolumesDataset> {
     let samples = samples(options)?;
-    let found = names::group(objects.iter().map(|object| &*object.name), options.pattern.as_deref())?;
+    let at = |e: Error| if e.context().object.is_some() { e } else { e.at_object(source.url()) };
+    let names: Vec<&str> = objects.iter().map(|object| &*object.name).collect();
+    let names = layout::of_split(&names, options.split.as_deref()).map_err(at)?;
+    let Layout { patients: found, fields: usual } = match &options.pattern {
+        Some(pattern) => Layout { patients: names::group(&names, pattern)?, fields: None },
+        None => layout::recognise(&names, options.split.is_some()).map_err(at)?,
+    };
     if found.is_empty() {
         return Err(nothing_to_read(source, objects, "volumes of patients")
             .hint("files are PATIENT/FIELD.nrrd or PATIENT_FIELD.nrrd, or as the pattern says"));
     }
-    let fields = choose_fields(&found, options)?;
-    let chosen: Vec<&Object> = choose_files(source, &found, &fields)?.into_iter().map(|at| &objects[*at]).collect();
     let by_name: BTreeMap<&str, &Object> = objects.iter().map(|object| (&*object.name, object)).collect();
+    let asked = !options.fields.is_empty();
+    let fields = match usual {
+        Some(usual) if !asked => {
+            layout::complete(&names, &found, &usual).map_err(at)?;
+            checked_names(usual)?
+        }
+        _ => choose_fields(&found, options)?,
+    };
+    let chosen: Vec<&Object> =
+        choose_files(source, &found, &fields)?.into_iter().map(|at| by_name[names[*at]]).collect();
     let reads: Vec<_> = chosen.iter().map(|object| read_file(source, &by_name, object).boxed()).collect();
     let files: Vec<File> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
-    let patients = found.keys().map(|patient| (*patient).to_owned()).collect();
+    let patients = found.keys().cloned().collect();
     Together { format: "volumes", source, samples, patients, fields, files, objects: chosen }.dataset()
 }
 
@@ -53,20 +69,21 @@ pub(super) fn samples(options: &OpenOptions) -> Result<u64> {
 }
 
 /// What each patient has for the files of each field, patient after patient.
-pub(super) fn choose_files<'a, V>(
+pub(super) fn choose_files<'a, K: Borrow<str> + Ord, V>(
     source: &Source,
-    found: &'a BTreeMap<&str, BTreeMap<&str, V>>,
+    found: &'a BTreeMap<K, BTreeMap<K, V>>,
     fields: &[FieldFiles],
 ) -> Result<Vec<&'a V>> {
     let mut chosen = Vec::new();
     for (patient, files) in found {
+        let patient: &str = patient.borrow();
         for file in fields.iter().flat_map(|field| &field.files) {
             let own = files.get(&**file).ok_or_else(|| {
-                let have: Vec<_> = files.keys().copied().collect();
-                let what = format!("patient `{patient}` has no `{file}`: there are only {}", have.join(", "));
+                let have = listed(files.keys().map(Borrow::borrow));
+                let what = format!("patient `{patient}` has no `{file}`: there are only {have}");
                 Error::new(ErrorKind::NotFound, what)
                     .at_object(source.display_name(patient))
-                    .hint("add the file, or name the fields that every patient has")
+                    .hint(format!("add the file, or name the fields that every patient has with {FIELD}"))
             })?;
             chosen.push(own);
         }
@@ -149,12 +166,12 @@ impl Together<'_> {
 }
 
 /// The fields that were asked for; else each file of the patients is a field.
-pub(super) fn choose_fields<V>(
-    found: &BTreeMap<&str, BTreeMap<&str, V>>,
+pub(super) fn choose_fields<K: Borrow<str> + Ord, V>(
+    found: &BTreeMap<K, BTreeMap<K, V>>,
     options: &OpenOptions,
 ) -> Result<Vec<FieldFiles>> {
     let fields: Vec<FieldFiles> = if options.fields.is_empty() {
-        let mut names: Vec<&str> = found.values().flat_map(|files| files.keys().copied()).collect();
+        let mut names: Vec<&str> = found.values().flat_map(|files| files.keys().map(Borrow::borrow)).collect();
         names.sort_unstable();
         names.dedup();
         // Images first, as everywhere.
@@ -172,6 +189,11 @@ pub(super) fn choose_fields<V>(
         };
         options.fields.iter().map(chosen).collect::<Result<_>>()?
     };
+    checked_names(fields)
+}
+
+/// The fields, none of which is called as another one, and each with files.
+fn checked_names(fields: Vec<FieldFiles>) -> Result<Vec<FieldFiles>> {
     for (i, field) in fields.iter().enumerate() {
         let reserved = ["spacing", "origin", "patient"].contains(&&*field.name);
         if field.name.is_empty() || reserved || fields[..i].iter().any(|other| other.name == field.name) {

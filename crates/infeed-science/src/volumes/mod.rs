@@ -1,7 +1,7 @@
 //! Medical volumes: NRRD and NIfTI files, grouped into patients.
 //!
 //! ```text
-//! names ─ names.rs ─▶ patients × fields ─ header.rs, nrrd.rs, nifti.rs ─▶ type, shape, where (read once, in opening)
+//! names ─ layout.rs, names.rs ─▶ patients × fields ─ header.rs, nrrd.rs, nifti.rs ─▶ type, shape, where (read once, in opening)
 //!   plan ─┬ compressed, or all of a volume: a shared part, read and decoded once for all samples of the patient
 //!         └ a patch of a raw file: its ranges (`cover`)
 //! ```
@@ -16,12 +16,15 @@ mod decode;
 #[cfg(feature = "dicom")]
 mod dicom;
 mod header;
+mod kinds;
+mod layout;
 mod load;
 mod names;
 mod nifti;
 #[cfg(not(feature = "dicom"))]
 mod no_dicom;
 mod nrrd;
+mod words;
 
 use std::sync::Arc;
 
@@ -81,7 +84,7 @@ impl Format for Volumes {
     }
 
     fn options(&self) -> &'static [OpenOption] {
-        &[OpenOption::Pattern, OpenOption::SamplesPerPatient, OpenOption::Field]
+        &[OpenOption::Pattern, OpenOption::SamplesPerPatient, OpenOption::Field, OpenOption::Split]
     }
 
     fn open<'a>(

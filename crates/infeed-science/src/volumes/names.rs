@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_core::error::{Error, ErrorKind, Result, setting::PATTERN};
 use infeed_data::names::ends_with;
 
 /// Endings of volume files. The longer first, so that a stem is without all of them.
@@ -22,11 +22,16 @@ pub(super) fn has_header(name: &str) -> bool {
     [".nrrd", ".nhdr"].into_iter().any(|ending| ends_with(name, ending))
 }
 
-/// `{patient}/{field}`, `{patient}_{field}.nrrd`, `images/{field}/{patient}.nii.gz`, …
+/// The field of files that have no other name for it.
+pub(super) const ONLY: &str = "image";
+
+/// `{patient}/{field}`, `{patient}_{field}.nrrd`, `images/{field}/{patient}.nii.gz`, …; without `{field}` each file is a
+/// record, with the field `image`.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     before: String,
-    between: String,
+    /// `None`: there is no field.
+    between: Option<String>,
     after: String,
     patient_first: bool,
 }
@@ -37,20 +42,24 @@ impl Pattern {
             Error::config(format!(
                 "the pattern `{text}` does not hold {{patient}} and {{field}} once each, with text between"
             ))
-            .hint("write it like {patient}/{field}.nrrd or {patient}_{field}.nii.gz")
+            .hint("write it like {patient}/{field}.nrrd or {patient}_{field}.nii.gz; {patient}.nii.gz has no fields: each file is a record")
         };
-        let (patient, field) = (text.find("{patient}"), text.find("{field}"));
-        let (Some(patient), Some(field)) = (patient, field) else { return Err(refused()) };
-        let patient_first = patient < field;
+        let patient = text.find("{patient}").ok_or_else(refused)?;
+        let field = text.find("{field}");
+        let patient_first = field.is_none_or(|field| patient < field);
         let words = if patient_first { ["{patient}", "{field}"] } else { ["{field}", "{patient}"] };
         let (before, rest) = text.split_once(words[0]).ok_or_else(refused)?;
-        let (between, after) = rest.split_once(words[1]).ok_or_else(refused)?;
-        if between.is_empty() || after.contains('{') || before.contains('{') || between.contains('{') {
+        let (between, after) = match field {
+            Some(_) => rest.split_once(words[1]).map(|(between, after)| (Some(between), after)).ok_or_else(refused)?,
+            None => (None, rest),
+        };
+        if between.is_some_and(str::is_empty) || [before, between.unwrap_or(""), after].iter().any(|s| s.contains('{'))
+        {
             return Err(refused());
         }
         // Without an ending it stands for all of them.
         let after = stem(&format!("x{after}")).map_or(after, |stem| &after[..stem.len() - 1]);
-        Ok(Self { before: before.into(), between: between.into(), after: after.into(), patient_first })
+        Ok(Self { before: before.into(), between: between.map(Into::into), after: after.into(), patient_first })
     }
 
     /// Patient and field of a name.
@@ -61,42 +70,45 @@ impl Pattern {
     /// The same, of a name without its ending.
     pub(super) fn split_stem<'a>(&self, stem: &'a str) -> Option<(&'a str, &'a str)> {
         let middle = stem.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
-        let at = if self.patient_first { middle.rfind(&self.between) } else { middle.find(&self.between) }?;
-        let (first, second) = (&middle[..at], &middle[at + self.between.len()..]);
+        let Some(between) = &self.between else { return (!middle.is_empty()).then_some((middle, ONLY)) };
+        let at = if self.patient_first { middle.rfind(between) } else { middle.find(between) }?;
+        let (first, second) = (&middle[..at], &middle[at + between.len()..]);
         let (patient, field) = if self.patient_first { (first, second) } else { (second, first) };
         (!patient.is_empty() && !field.is_empty() && !field.contains('/')).then_some((patient, field))
     }
 }
 
-/// Files by patient and field: indices into `names`, patients in the order of their names.
-///
-/// Without a pattern, files in folders are `{patient}/{field}`, files without are `{patient}_{field}`.
-pub(super) fn group<'a>(
-    names: impl Iterator<Item = &'a str> + Clone,
-    pattern: Option<&str>,
-) -> Result<BTreeMap<&'a str, BTreeMap<&'a str, usize>>> {
-    let in_folders = names.clone().filter(|name| stem(name).is_some()).any(|name| name.contains('/'));
-    let pattern =
-        Pattern::parse(pattern.unwrap_or(if in_folders { "{patient}/{field}" } else { "{patient}_{field}" }))?;
-    let mut patients: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
-    let all: Vec<&str> = names.collect();
-    for (index, name) in all.iter().copied().enumerate() {
-        let Some((patient, field)) = pattern.split(name) else { continue };
-        let files = patients.entry(patient).or_default();
-        // A detached header beside the NIfTI file that holds its voxels.
-        let (detached, nifti) = (|name: &str| ends_with(name, ".nhdr"), |name: &str| !has_header(name));
-        match files.get(field).map(|before| all[*before]) {
-            Some(before) if detached(before) && nifti(name) => continue,
-            Some(before) if detached(name) && nifti(before) => drop(files.remove(field)),
-            _ => {}
-        }
-        if files.insert(field, index).is_some() {
-            return Err(Error::new(ErrorKind::Unsupported, format!("patient `{patient}` has two files for `{field}`"))
-                .at_object(name)
-                .hint("remove one, or give a pattern that tells them apart"));
+/// Files by patient and field: indices into the names of all, patients in the order of their names.
+pub(super) type Grouped = BTreeMap<String, BTreeMap<String, usize>>;
+
+/// Files by a pattern; those of other names are no patient's.
+pub(super) fn group(names: &[&str], pattern: &str) -> Result<Grouped> {
+    let pattern = Pattern::parse(pattern)?;
+    let mut patients = Grouped::new();
+    for (index, name) in names.iter().enumerate() {
+        if let Some((patient, field)) = pattern.split(name) {
+            add(&mut patients, names, index, patient, field)?;
         }
     }
     Ok(patients)
+}
+
+/// One file more.
+pub(super) fn add(patients: &mut Grouped, names: &[&str], index: usize, patient: &str, field: &str) -> Result<()> {
+    let files = patients.entry(patient.to_owned()).or_default();
+    // A detached header beside the NIfTI file that holds its voxels.
+    let (detached, nifti) = (|name: &str| ends_with(name, ".nhdr"), |name: &str| !has_header(name));
+    match files.get(field).map(|before| names[*before]) {
+        Some(before) if detached(before) && nifti(names[index]) => return Ok(()),
+        Some(before) if detached(names[index]) && nifti(before) => drop(files.remove(field)),
+        _ => {}
+    }
+    match files.insert(field.to_owned(), index) {
+        None => Ok(()),
+        Some(_) => Err(Error::new(ErrorKind::Unsupported, format!("patient `{patient}` has two files for `{field}`"))
+            .at_object(names[index])
+            .hint(format!("remove one, or tell them apart with {PATTERN}"))),
+    }
 }
 
 /// A field of the dataset: files that are its channels, and whether it is a mask.
@@ -105,6 +117,14 @@ pub(super) struct FieldFiles {
     pub(super) name: String,
     pub(super) files: Vec<String>,
     pub(super) mask: bool,
+}
+
+/// What is read of names.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) patients: Grouped,
+    /// The fields when none are asked for; `None`: each file of the patients is one, a mask by its name.
+    pub(super) fields: Option<Vec<FieldFiles>>,
 }
 
 #[cfg(test)]
@@ -126,23 +146,26 @@ mod tests {
         assert_eq!(split("train/{patient}-{field}", "val/p1-ct.nrrd"), None);
         assert_eq!(split("{patient}/{field}", "p1/ct.raw"), None);
         assert_eq!(split("{patient}_{field}", "ct.nrrd"), None);
-        for bad in ["", "{patient}", "{patient}{field}", "{patient}_{field}_{field}", "{patient}/{x}_{field}"] {
+        assert_eq!(split("{patient}.nii.gz", "a/p_1.nii"), found("a/p_1", "image"));
+        assert_eq!(split("{field}Tr/{patient}", "imagesTr/p_1.nii"), found("p_1", "images"));
+        for bad in [
+            "",
+            "{field}",
+            "{patient}{patient}",
+            "{patient}{field}",
+            "{patient}_{field}_{field}",
+            "{patient}/{x}_{field}",
+        ] {
             assert!(Pattern::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn files_are_grouped_with_or_without_folders() {
-        let folders = ["p2/ct.nrrd", "p1/ct.nrrd", "p1/mask.nrrd", "readme.txt"];
-        let found = group(folders.into_iter(), None).unwrap();
-        assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["p1", "p2"]);
-        assert_eq!(found["p1"]["mask"], 2);
-        let flat = group(["p1_ct.nii", "p1_mask.nii.gz", "p2_ct.nii"].into_iter(), None).unwrap();
-        assert_eq!(flat["p1"].len(), 2);
+    fn a_detached_header_gives_way_to_the_file_that_holds_its_voxels() {
         let both = ["p/ct.nhdr", "p/ct.nii.gz", "q/ct.NII", "q/ct.nhdr"];
-        let found = group(both.into_iter(), None).unwrap();
+        let found = group(&both, "{patient}/{field}").unwrap();
         assert_eq!((found["p"]["ct"], found["q"]["ct"]), (0, 3));
-        let error = group(["p/ct.nii", "p/ct.nrrd"].into_iter(), None).unwrap_err().to_string();
+        let error = group(&["p/ct.nii", "p/ct.nrrd"], "{patient}/{field}").unwrap_err().to_string();
         assert!(error.contains("patient `p` has two files for `ct`"), "{error}");
     }
 }

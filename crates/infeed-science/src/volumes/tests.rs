@@ -95,6 +95,40 @@ fn patients_keep_the_contract_whole_and_narrowed() {
 }
 
 #[test]
+fn folders_of_kinds_are_read_with_their_channels() {
+    // Four axes are channels too, as Decathlon's BRATS has them.
+    let many = |channels: i16| {
+        let mut file = nifti::tests::one(&[4, 3, 2, channels], 4, 1.0, 0.0);
+        file.extend((0..48 * channels).map(|i| i as u8));
+        file
+    };
+    let label = {
+        let mut file = nifti::tests::one(&[4, 3, 2], 2, 0.0, 0.0);
+        file.extend(0..24);
+        file
+    };
+    let opened = |files: Vec<(&str, Vec<u8>)>, open: fn(infeed_data::Open) -> infeed_data::Open| {
+        block_on(async {
+            let dataset = open(open_source(store(&files))).await.unwrap();
+            dataset_contract(&*dataset).await.unwrap();
+            let fields = dataset.schema().fields.iter().take(2).map(|f| (f.name.clone(), f.kind.clone()));
+            (dataset.len(), fields.collect::<Vec<_>>())
+        })
+    };
+    let volume = |channels, mask| FieldKind::Volume { channels, size: Some([2, 3, 4]), mask };
+    let of =
+        |channels| (1, vec![("image".into(), volume(channels, None)), ("label".into(), volume(1, Some(DType::U8)))]);
+    let decathlon = vec![("imagesTr/x.nii", many(4)), ("imagesTs/y.nii", many(4)), ("labelsTr/x.nii", label.clone())];
+    assert_eq!(opened(decathlon.clone(), |open| open), of(4));
+    assert_eq!(opened(decathlon.clone(), |open| open.split("train")), of(4));
+    assert_eq!(opened(decathlon, |open| open.split("test").field("image", ["image"])).0, 1);
+    let channels = vec![("imagesTr/x_0000.nii", many(1)), ("imagesTr/x_0001.nii", many(1)), ("labelsTr/x.nii", label)];
+    assert_eq!(opened(channels.clone(), |open| open), of(2));
+    let chosen = opened(channels, |open| open.field("t2", ["image_0001"]).field("label", ["label"]));
+    assert_eq!(chosen.1[0], ("t2".into(), volume(1, None)));
+}
+
+#[test]
 fn a_box_of_a_raw_file_reads_little_more_than_itself() {
     // 3 x 4 x 5 of 40 x 50 x 60: lines. 20 x 20 x 44: planes of 20 lines. All of a plane: one range.
     let header = |sizes: [usize; 3]| nrrd::parse_nrrd(&nrrd("int16", sizes, 0, 0), true).unwrap().unwrap();
@@ -188,7 +222,7 @@ fn what_does_not_fit_together_is_refused() {
         assert!(error.contains(what), "{error}");
     };
     config(|open| open.samples_per_patient(0), "0 samples");
-    config(|open| open.pattern("{patient}"), "the pattern");
+    config(|open| open.pattern("{field}"), "the pattern");
     config(|open| open.pattern("{patient}-{field}"), "no volumes of patients");
     config(|open| open.field("a", ["ct", "mask"]), "images and masks");
     config(|open| open.field("spacing", ["ct"]), "can't be called `spacing`");
