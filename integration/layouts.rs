@@ -193,17 +193,18 @@ fn tables_of_hugging_face_lie_beside_their_images() {
     ]);
     let train = sound(at(dir.path()).split("train")).unwrap();
     assert_eq!((train.len(), label(&*train, 0)), (1, Some(7)));
+    assert!(told(at(dir.path())).contains("several splits: test, train"));
     let dir = tree(&["metadata.csv: file_name,label\ntrain/a.png,1\ntest/b.png,0\n", "train/a.png", "test/b.png"]);
     let train = sound(at(dir.path()).split("train")).unwrap();
     assert_eq!((train.len(), label(&*train, 0)), (1, Some(1)));
     let other = [
-        "train/a.png",
-        "train/metadata.csv: file_name,label\na.png,1\n",
-        "test/b.png",
-        "test/metadata.csv: file_name,kind\nb.png,1\n",
+        "x/a.png",
+        "x/metadata.csv: file_name,label\na.png,1\n",
+        "y/b.png",
+        "y/metadata.csv: file_name,kind\nb.png,1\n",
     ];
     let dir = tree(&other);
-    assert!(told(at(dir.path())).contains("tables of one dataset with the columns kind and label"));
+    assert!(told(at(dir.path())).contains("tables of one dataset with the columns label and kind"));
 }
 
 #[test]

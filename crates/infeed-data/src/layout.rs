@@ -390,8 +390,13 @@ pub(crate) fn keep_split<T>(items: &mut Vec<T>, key: impl Fn(&T) -> String, spli
         }
         return Ok(());
     }
-    let first = |item: &T| key(item).split_once('/').map(|(first, _)| first.to_owned());
-    let firsts: BTreeSet<Option<String>> = items.iter().map(first).collect();
+    one_split(items.iter().map(key))
+}
+
+/// Refuses keys that lie in several splits and nowhere else.
+pub(crate) fn one_split(keys: impl Iterator<Item = String>) -> Result<()> {
+    let firsts: BTreeSet<Option<String>> =
+        keys.map(|key| key.split_once('/').map(|(first, _)| first.to_owned())).collect();
     let splits: Vec<&str> = firsts.iter().flatten().map(String::as_str).filter(|first| is_split(first)).collect();
     if splits.len() > 1 && splits.len() == firsts.len() {
         return Err(Error::config(format!("images of several splits: {}", splits.join(", ")))

@@ -28,7 +28,7 @@ use super::{
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     label_table::{Labels, Names, Table},
     labels::classes_of,
-    layout::{self, Sides, keep_split},
+    layout::{self, Sides, keep_split, key, one_split},
     names::{base, is_image, is_unread_image, parent},
     objects::{inside, nothing_to_read, read_beside},
     record::{Dataset, ReadPlan, Sample, Value, index},
@@ -82,7 +82,7 @@ impl Format for Folder {
                 None => None,
             };
             let mut metadata = match options.labels.is_none() && options.channels.is_none() {
-                true => read_metadata(source, &objects).await?,
+                true => read_metadata(source, &objects, options.split.as_deref()).await?,
                 false => None,
             };
             let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
@@ -193,10 +193,15 @@ impl Format for Folder {
 
 /// What the tables of metadata say of the images, each of those in its folder and below it; and how messages call the
 /// first.
-async fn read_metadata(source: &Source, objects: &[Object]) -> Result<Option<(Metadata, String)>> {
+async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Option<(Metadata, String)>> {
     let mut all: Option<(Metadata, String)> = None;
     let mut folders = BTreeSet::new();
-    for object in objects.iter().filter(|object| metadata::NAMES.contains(&base(&object.name))) {
+    let tables = || objects.iter().filter(|object| metadata::NAMES.contains(&base(&object.name)));
+    // A table above the splits lists what is to be read together.
+    if split.is_none() {
+        one_split(tables().map(|object| key(&object.name))).map_err(|e| e.at_object(source.url()))?;
+    }
+    for object in tables() {
         // Of two in a folder the first.
         if !folders.insert(parent(&object.name)) {
             continue;
