@@ -456,8 +456,8 @@ fn columns_that_are_masks_by_their_name_or_because_somebody_says_so_are_never_bl
     let values = |open: Open, name: &str| {
         let dataset = sound(open);
         let transform = Transform::new().resize_exact(11, 11).to_float().normalize([0.5; 3], [0.5; 3]);
-        let loader = Loader::builder(dataset).batch_size(1).workers(1).transform(transform).build().unwrap();
-        let batches = drain(loader.epoch(0).unwrap()).unwrap();
+        let loader = Loader::builder(dataset).batch_size(1).transform(transform).build_blocking().unwrap();
+        let batches = drain(loader.epoch(0)).unwrap();
         let tensor = batches[0].get(name).unwrap();
         let bytes = tensor.to_vec::<u8>();
         (tensor.shape().to_vec(), bytes.is_some_and(|bytes| bytes.iter().all(|value| [0, 10].contains(value))))
@@ -498,7 +498,7 @@ fn labels_that_are_kept_secret_stay_what_they_are() {
     let label = |value: i64| {
         let pairs = Some(vec![KeyValue::new("huggingface".to_owned(), FEATURES.to_owned())]);
         let bytes = one_column::<Int64Type>("required int64 label;", usual().set_key_value_metadata(pairs), &[value]);
-        values(&*sound(open_source(holding(&bytes))), 0)
+        values(&*opened(open_source(holding(&bytes))).unwrap(), 0)
     };
     assert!(matches!(&label(-1).unwrap()[..], [Value::Label(-1)]));
     assert!(matches!(&label(2).unwrap()[..], [Value::Label(2)]));

@@ -416,7 +416,7 @@ fn options_that_cannot_be_exit_with_2() {
         (&["--columns", "image"], "cifar10 take no --columns"),
         (&["--channels", "{name}_{channel}.tif"], "cifar10 take no --channels"),
         (&["--pattern", "{patient}/{field}"], "cifar10 take no --pattern"),
-        (&["--field", "image=ct+pet"], "`ct+pet` is no kind that the field `image` could be"),
+        (&["--field", "image=ct+pet"], "cifar10 take no --field"),
         (&["--field", "image=masc"], "did you mean mask?"),
         (&["--samples-per-patient", "2"], "cifar10 take no --samples-per-patient"),
     ] {

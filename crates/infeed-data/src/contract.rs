@@ -14,7 +14,7 @@ use infeed_store::Extent;
 
 use super::{
     record::{Dataset, ReadPlan, Sample, Value},
-    schema::{Field, FieldKind},
+    schema::{Field, FieldKind, is_class},
 };
 
 /// Records that are looked at, besides the first and the last.
@@ -27,7 +27,7 @@ const SAMPLED: u64 = 32;
 /// - Groups begin with 0 and ascend below the length.
 /// - Plans come out the same again, lie within their objects, and stay below `largest_read`.
 /// - Records that the dataset reads itself have no extents, and `read` gives a result for each.
-/// - What `parse` gives fits the schema: kinds, lengths, labels below the number of classes.
+/// - What `parse` gives fits the schema: kinds, lengths, labels below the number of classes, or -1.
 /// - A record beyond the end is an error. Nothing panics, not for such records and not for bytes cut short.
 ///
 /// Reads the records with [`Extent::read`]: over a network it needs a tokio runtime. [`Dataset::read`] is called here and
@@ -172,9 +172,8 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
                     && size.is_none_or(|size| size.map(|n| n as usize) == volume.shape)
             }
             (FieldKind::Label, Value::Label(label)) => {
-                let below = |n: usize| usize::try_from(*label).is_ok_and(|l| l < n);
                 // Class names belong to `label`; another field counts other classes.
-                field.name != "label" || schema.classes.as_ref().is_none_or(|c| below(c.len()))
+                field.name != "label" || schema.classes.as_ref().is_none_or(|classes| is_class(*label, classes))
             }
             (FieldKind::Array { dtype, shape }, Value::Array(data)) => Some(data.len()) == dtype.len_bytes(shape),
             (FieldKind::Bytes { most }, Value::Bytes(data)) => data.len() <= *most,

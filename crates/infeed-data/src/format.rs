@@ -319,7 +319,9 @@ impl OpenOption {
             Self::Channels => "leave it out: it puts files of images together, one for each channel",
             Self::Pattern => "leave it out: it tells files of volumes apart",
             Self::SamplesPerPatient => "leave it out: only volumes have patients",
-            Self::Field => "leave it out: it puts files of volumes together",
+            Self::Field => {
+                "leave it out: files are put together of volumes alone; what another field is, one word says, such as mask"
+            }
             Self::Columns => "leave it out: fields are chosen of shards, whose records have several",
         };
         hint.to_owned()

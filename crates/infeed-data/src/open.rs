@@ -573,8 +573,9 @@ async fn open_objects(
     // Files of volumes are the format's own matter; what a field is, is said of all others alike.
     let mut own = options.clone();
     if !format.options().contains(&OpenOption::Field) {
-        for (name, words) in std::mem::take(&mut own.fields) {
-            let said = Said::parse(&name, &words).map_err(|e| e.at_object(source.url()))?;
+        // Several words can be files alone, which are refused below.
+        for (name, word) in own.fields.extract_if(.., |(_, words)| words.len() == 1) {
+            let said = Said::parse(&name, &word.concat()).map_err(|e| e.at_object(source.url()))?;
             own.said.push((name, said));
         }
     }
