@@ -332,25 +332,24 @@ fn opens(open: Open) -> Arc<dyn Dataset> {
 fn pictures_called_as_masks_are_masks_and_so_are_those_that_are_said_to_be() {
     let mask = |name| Field::mask(name, FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) });
     let image = |name| Field::new(name, Field::image().kind);
-    let png = b"\x89PNG\r\n\x1a\n and more".to_vec();
+    let png = [b"\x89PNG\r\n\x1a\n and more".to_vec()];
     for encoding in ["png", "jpeg:90", "bytes"] {
         for name in ["mask", "label", "segmentation", "tumor_mask", "annotation"] {
-            let dataset = opens(named(name, encoding, &[png.clone()]));
+            let dataset = opens(named(name, encoding, &png));
             assert_eq!(dataset.schema().fields, [mask(name)], "{encoding}");
-            let said = opens(named(name, encoding, &[png.clone()]).field(name, ["image"]));
+            let said = opens(named(name, encoding, &png).field(name, ["image"]));
             assert_eq!(said.schema().fields, [image(name)]);
         }
-        let dataset = opens(named("gt", encoding, &[png.clone()]));
+        let dataset = opens(named("gt", encoding, &png));
         assert_eq!(dataset.schema().fields, [image("gt")]);
-        let dataset = opens(named("gt", encoding, &[png.clone()]).field("gt", ["mask"]));
+        let dataset = opens(named("gt", encoding, &png).field("gt", ["mask"]));
         assert_eq!(dataset.schema().fields, [mask("gt")]);
     }
-    let error = block_on(named("gt", "png", &[png]).field("gtt", ["mask"]).into_future()).unwrap_err().to_string();
+    let error = block_on(named("gt", "png", &png).field("gtt", ["mask"]).into_future()).unwrap_err().to_string();
     assert!(error.contains("no field `gtt`") && error.contains("did you mean gt? there are gt"), "{error}");
     // Indices of a palette that is not there are a mask's values, and no image's.
-    let indices = [&[2u32, 1, 1].map(u32::to_le_bytes).concat()[..], b"P", &[15, 255]].concat();
-    for open in [named("seg", "pil", &[indices.clone()]), named("gt", "pil", &[indices.clone()]).field("gt", ["mask"])]
-    {
+    let indices = [[&[2u32, 1, 1].map(u32::to_le_bytes).concat()[..], b"P", &[15, 255]].concat()];
+    for open in [named("seg", "pil", &indices), named("gt", "pil", &indices).field("gt", ["mask"])] {
         let sample = read(&*opens(open), 0).unwrap();
         assert!(matches!(&sample.values[0], Value::Pixels { data, .. } if data[..] == [15, 255]));
     }
