@@ -123,6 +123,42 @@ fn a_server_that_knows_too_little_is_told_by_what_it_lacks() {
     assert!(!error.to_string().contains("secret"), "{error}");
 }
 
+/// As pages of downloads and signatures have them.
+#[test]
+fn escapes_and_queries_of_urls_are_asked_for_as_they_are_given() {
+    let shard = || Bytes::from(pack(&samples(0, 10)));
+    let names = ["a b+c (1).tar", "100%.tar", "é.tar"];
+    let files: BTreeMap<String, Bytes> = names.iter().map(|name| ((*name).to_owned(), shard())).collect();
+    let open_server = server(files.clone(), Lacks::Nothing);
+    let at = open_server.endpoint();
+    for name in ["a%20b+c%20(1).tar", "a b+c (1).tar", "a%20b%2Bc%20%281%29.tar", "100%25.tar", "%C3%A9.tar", "é.tar"]
+    {
+        let dataset = opened(open(format!("{at}/data/{name}"))).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        assert_eq!(dataset.len(), 10, "{name}");
+    }
+    assert_eq!(opened(open(format!("{at}/data/{{a%20b+c%20(1),100%25}}.tar"))).unwrap().len(), 20);
+
+    // Signed for GET alone, by its query.
+    let signed = Web::start(move |request| match (&*request.method, request.parameter("sign")) {
+        ("GET", Some("s3%2Fcret")) => match decoded(&request.path).strip_prefix("/moved/") {
+            Some(_) => Answer::new(302, "").with("location", "/data/elsewhere.tar?sign=s3%2Fcret"),
+            None => Answer::file(request, &files["é.tar"]),
+        },
+        _ => Answer::new(403, "<Error><Code>SignatureDoesNotMatch</Code></Error>"),
+    });
+    let at = signed.endpoint();
+    for path in ["data/x%20y.tar", "moved/x.tar"] {
+        let dataset = opened(open(format!("{at}/{path}?download=1&sign=s3%2Fcret"))).unwrap();
+        assert_eq!((dataset.len(), read(dataset).len()), (10, 1));
+    }
+    assert!(signed.log().iter().all(|request| request.method == "GET"));
+    for (url, kind) in [("x.tar?sign=wr0ng", ErrorKind::Denied), ("?sign=wr0ng", ErrorKind::Config)] {
+        let error = opened(open(format!("{at}/{url}"))).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error:#}");
+        assert!(!format!("{error:#} {error:?}").contains("wr0ng"), "{error:?}");
+    }
+}
+
 /// Connections that wait in a pool belong to the runtime that made them, and hang when nobody drives it.
 #[test]
 fn a_runtime_that_nobody_drives_any_more_holds_up_nobody() {

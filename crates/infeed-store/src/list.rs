@@ -126,8 +126,8 @@ impl Source {
     pub async fn look_up_names(&self, names: Vec<String>) -> Result<Vec<Object>> {
         if names.iter().any(|name| name.contains(['?', '#'])) {
             // Told in messages, its secrets would be too.
-            return Err(Error::config("a url with credentials or a signature cannot be a dataset")
-                .hint("name files without `?` and `#`"));
+            return Err(Error::config("a pattern of names with a query or a signature cannot be a dataset")
+                .hint("name files without `?` and `#`; a url of one file may have a query"));
         }
         let heads = names.into_iter().map(|name| async move {
             match with_answer(self.0.store.head(&self.path(&name)?)).await {

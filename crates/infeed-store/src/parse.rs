@@ -35,7 +35,8 @@ impl Source {
     /// | `gs://bucket/prefix` | the same at Google (feature `gcs`), set up by the `GOOGLE_*` variables |
     /// | `az://container/prefix` | the same at Azure (feature `azure`), set up by the `AZURE_*` variables |
     /// | `hf://datasets/OWNER/NAME@REVISION/folder` | files of a dataset of the [Hugging Face hub](https://huggingface.co/datasets) (feature `http`), see below |
-    /// | `https://host/folder` | files of a WebDAV server; of any other, one file, or those that a pattern names (feature `http`) |
+    /// | `https://host/folder` | files of a WebDAV server; of any other, one file, or those that a pattern names (feature `http`); with `%` escapes |
+    /// | `https://host/file.tar?download=1` | one file, asked for by this query, which no message tells: a signature may be in it |
     ///
     /// **The hub.** A dataset as it lies there: Parquet, images in folders, tars. `@REVISION` is a branch, a tag or a commit,
     /// `main` where there is none; `@~parquet` is the branch onto which the hub converts every dataset
@@ -135,8 +136,24 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
         "gs" | "az" | "http" | "https" => {
             let scheme = scheme.to_ascii_lowercase();
             let (store, prefix, name) = connect::open_other(&scheme, rest, url, &vars())?;
-            let Source(mut inner) = Source::from_store(store, prefix, url).sharing_requests(&name);
-            Arc::make_mut(&mut inner).web = scheme.starts_with("http");
+            let is_web = scheme.starts_with("http");
+            // Messages tell the url: a query may be a signature.
+            let (told, of_one) = match url.split_once('?').filter(|_| is_web) {
+                Some((told, _)) => (told, true),
+                None => (url, false),
+            };
+            let (prefix, only) = match (prefix.parent(), prefix.filename()) {
+                (Some(parent), Some(name)) if of_one => (parent, Some(name.to_owned())),
+                _ if of_one => {
+                    return Err(Error::config("a url with a query is of one file, and this names none")
+                        .at_object(told)
+                        .hint("write https://HOST/FILE?QUERY"));
+                }
+                _ => (prefix, None),
+            };
+            let Source(mut inner) = Source::from_store(store, prefix, told).sharing_requests(&name);
+            let source = Arc::make_mut(&mut inner);
+            (source.web, source.only) = (is_web, only);
             Ok(Source(inner))
         }
         #[cfg(not(any(feature = "gcs", feature = "azure", feature = "http")))]

@@ -3,7 +3,7 @@
 use std::{
     error::Error as StdError,
     io,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -62,6 +62,8 @@ pub struct Connector {
     roots: Vec<reqwest::Certificate>,
     /// For stores that nothing is signed for.
     follows: bool,
+    /// What each url has behind a `?`: a signature, or how to hand a file out.
+    query: Option<Arc<str>>,
     /// Its ETags are S3's, signed or not.
     s3: bool,
     /// What answers in the place of the network.
@@ -83,10 +85,10 @@ impl Connector {
         Ok(self)
     }
 
-    /// For what is not signed.
+    /// For what is not signed, or by `query` alone.
     #[cfg(feature = "http")]
-    pub(super) fn following() -> Self {
-        Self { follows: true, ..Self::default() }
+    pub(super) fn following(query: Option<&str>) -> Self {
+        Self { follows: true, query: query.map(Arc::from), ..Self::default() }
     }
 
     #[cfg(feature = "s3")]
@@ -128,7 +130,12 @@ impl HttpConnector for Connector {
             options: options.clone(),
             others: Mutex::default(),
         };
-        Ok(HttpClient::new(Listening { inner: HttpClient::new(inner), s3: self.s3, web: self.follows }))
+        Ok(HttpClient::new(Listening {
+            inner: HttpClient::new(inner),
+            s3: self.s3,
+            web: self.follows,
+            query: self.query.clone(),
+        }))
     }
 }
 
@@ -173,6 +180,35 @@ struct Listening {
     s3: bool,
     /// Any server: it may know little of HTTP.
     web: bool,
+    query: Option<Arc<str>>,
+}
+
+/// Adds the query, which errors of the client above never see. Who asks for the head of a file asks for its first byte: a
+/// signature is of GET alone, and the answer has the length too. Returns whether that was done.
+fn add_query(request: &mut HttpRequest, query: &str) -> Result<bool, HttpError> {
+    let bad = |error: Box<dyn StdError + Send + Sync>| HttpError::new(HttpErrorKind::Unknown, io::Error::other(error));
+    let plain = request.uri().to_string();
+    *request.uri_mut() = format!("{plain}?{query}").parse().map_err(|_| bad("the query of the url is none".into()))?;
+    if request.method() != reqwest::Method::HEAD {
+        return Ok(false);
+    }
+    *request.method_mut() = reqwest::Method::GET;
+    request.headers_mut().insert(reqwest::header::RANGE, reqwest::header::HeaderValue::from_static("bytes=0-0"));
+    Ok(true)
+}
+
+/// What a HEAD would have answered, from the answer to a first byte.
+fn as_head(response: HttpResponse) -> HttpResponse {
+    use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE};
+    let (mut parts, _) = response.into_parts();
+    // bytes 0-0/1234
+    let range = parts.headers.remove(CONTENT_RANGE);
+    let total = range.as_ref().and_then(|range| range.to_str().ok()?.rsplit_once('/')?.1.parse::<u64>().ok());
+    if let Some(total) = total {
+        parts.headers.insert(CONTENT_LENGTH, total.into());
+    }
+    parts.status = reqwest::StatusCode::OK;
+    HttpResponse::from_parts(parts, Bytes::new().into())
 }
 
 /// What a server of files must know, else its answers are not what they seem.
@@ -197,9 +233,15 @@ fn check_web(method: &str, ranged: bool, response: &HttpResponse) -> Result<()> 
 
 #[async_trait]
 impl HttpService for Listening {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let looks = match &self.query {
+            Some(query) => add_query(&mut request, query)?,
+            None => false,
+        };
         let s3 = self.s3 || request.headers().contains_key("x-amz-date");
-        let lists = request.method().as_str() == "GET" && listed::asks(request.uri().query().unwrap_or_default());
+        let lists = self.query.is_none()
+            && request.method().as_str() == "GET"
+            && listed::asks(request.uri().query().unwrap_or_default());
         let answered = |error| {
             note(Some(Answer::Broken(broken(&error))));
             error
@@ -210,6 +252,10 @@ impl HttpService for Listening {
         if self.web && success {
             // Decode: it would say the same again.
             check_web(&method, ranged, &response).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+        }
+        if looks && success {
+            note(None);
+            return Ok(as_head(response));
         }
         let (mut parts, body) = response.into_parts();
         if self.web && method == "PROPFIND" && parts.status.as_u16() == 501 {
@@ -425,7 +471,7 @@ mod tests {
         ] {
             for (something_each, ends) in [(99, None), (usize::MAX, Some(99))] {
                 let lists = Lists { pages: 0.into(), something_each, page };
-                let client = Listening { inner: HttpClient::new(lists), s3: false, web: false };
+                let client = Listening { inner: HttpClient::new(lists), s3: false, web: false, query: None };
                 let all = crate::answer::with_answer(async {
                     for n in 0..300 {
                         let mut request = HttpRequest::new(object_store::client::HttpRequestBody::empty());

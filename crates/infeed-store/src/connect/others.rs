@@ -7,30 +7,38 @@ use object_store::{ClientOptions, ObjectStore, RetryConfig, path::Path};
 
 use super::{Connector, Vars, lacks};
 
-/// A store and the prefix in it; with them, what the store is called among those whose requests are limited.
+/// A store and the prefix in it; with them, what the store is called among those whose requests are limited. Urls of the
+/// web have escapes, and may have a query: then they are of one file.
 pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(Arc<dyn ObjectStore>, Path, String)> {
+    let web = scheme.starts_with("http");
+    let (rest, query) = match rest.split_once('?').filter(|_| web) {
+        Some((rest, query)) => (rest, Some(query)),
+        None => (rest, None),
+    };
     let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if host.is_empty() {
         return Err(Error::config("the url names no host")
             .at_object(url)
             .hint(format!("write {scheme}://HOST/prefix")));
     }
-    let web = scheme.starts_with("http");
-    if host.contains('@') || (web && prefix.contains(['?', '#'])) {
+    if host.contains('@') || (web && (prefix.contains('#') || query.is_some_and(|query| query.contains('#')))) {
         // The url would be told in messages, and its secrets with it.
-        return Err(Error::config("a url with credentials or a signature cannot be a dataset")
-            .hint("put credentials into variables, and name a folder"));
+        return Err(Error::config("a url with credentials or with `#` cannot be a dataset")
+            .hint("put credentials into variables, and leave out what begins with `#`"));
     }
-    let prefix = Path::parse(prefix)
-        .map_err(|e| Error::config("the prefix is not a valid object name").at_object(url).with_source(e))?;
+    let parsed = if web { Path::from_url_path(prefix) } else { Path::parse(prefix) };
+    let prefix =
+        parsed.map_err(|e| Error::config("the prefix is not a valid object name").at_object(url).with_source(e))?;
     let client = ClientOptions::new()
         .with_connect_timeout(Duration::from_secs(3))
         .with_read_timeout(Duration::from_secs(10))
         .with_timeout(Duration::from_secs(120))
         .with_allow_http(scheme == "http" || vars.flag("ALLOW_HTTP")?);
     let retry = RetryConfig { max_retries: 5, retry_timeout: Duration::from_secs(60), ..RetryConfig::default() };
-    let store = store(scheme, host, vars, client, retry).unwrap_or_else(|| Err(lacks(scheme)))?;
-    Ok((store, prefix, format!("{scheme} {host}")))
+    let store = store(scheme, host, query, vars, client, retry).unwrap_or_else(|| Err(lacks(scheme)))?;
+    // What is cached of one query is not another's file; and a signature is in no name.
+    let query = query.map_or(String::new(), |query| format!(" {:016x}", xxhash_rust::xxh3::xxh3_64(query.as_bytes())));
+    Ok((store, prefix, format!("{scheme} {host}{query}")))
 }
 
 /// `None` without the feature.
@@ -38,6 +46,7 @@ pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(
 fn store(
     scheme: &str,
     host: &str,
+    query: Option<&str>,
     vars: &Vars,
     client: ClientOptions,
     retry: RetryConfig,
@@ -79,8 +88,8 @@ fn store(
     #[cfg(feature = "http")]
     if scheme.starts_with("http") {
         let builder = object_store::http::HttpBuilder::new().with_url(format!("{scheme}://{host}"));
-        let built =
-            builder.with_client_options(client).with_retry(retry).with_http_connector(Connector::following()).build();
+        let connector = Connector::following(query);
+        let built = builder.with_client_options(client).with_retry(retry).with_http_connector(connector).build();
         return Some(built.map(|store| Arc::new(store) as _).map_err(|e| bad("proxy", &e)));
     }
     None
