@@ -46,8 +46,8 @@ impl Source {
 
     /// Streams all objects below the prefix, in no promised order. Folders of a bucket are listed 16 at a time.
     ///
-    /// A listing that holds a key twice, that never ends, or that is none (a proxy's page) is an error, and so is a key
-    /// that cannot be read by its name (`..`, `//`, a leading `/`, control characters).
+    /// A listing that holds a key twice, that never ends, or that is none (a proxy's page) is an error. Keys of a bucket that
+    /// cannot be read by their names (`..`, `//`, a leading `/`, control characters) are left out, with a warning.
     ///
     /// Objects whose name has a part that begins with a dot are left out, but for Zarr's `.zarray` and `.zgroup`; empty ones
     /// are not. In a local folder, links to files and folders are followed, except links that lead back into their own path.

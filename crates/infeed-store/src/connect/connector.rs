@@ -281,9 +281,14 @@ impl HttpService for Listening {
             let body = body.bytes().await.map_err(answered)?;
             note(None);
             // Never asked for again by the client: whoever answers nonsense does so once more.
-            listed::check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            let checked = listed::check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
             unrepeated::check_pages(page(listed::is_empty(&body)))
                 .map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            if checked.is_some() {
+                // Its length has changed.
+                parts.headers.remove(reqwest::header::CONTENT_LENGTH);
+            }
+            let body = checked.map_or(body, Bytes::from);
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         // What the head says counts, even if the connection breaks behind it.

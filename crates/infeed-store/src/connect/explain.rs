@@ -88,6 +88,11 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
             .hint("check the name, and AWS_ENDPOINT_URL")
     } else if refusal.is(&["InvalidBucketName"]) {
         Error::config(format!("`{bucket}` is not a bucket's name to this store")).hint("write s3://bucket/prefix")
+    } else if refusal.is(&["InvalidObjectState"]) {
+        // Glacier and the like; also answered as 403.
+        denied("the object is archived".into())
+            .hint("restore it first (aws s3api restore-object), or leave it out of the dataset")
+            .unreadable()
     } else if refusal.status == 403 || refusal.status == 401 {
         match doing {
             Doing::Listing => denied(format!("listing the bucket `{bucket}` is not allowed"))

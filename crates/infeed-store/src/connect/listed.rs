@@ -13,14 +13,16 @@ pub(super) fn asks(query: &str) -> bool {
     query.split('&').any(|pair| matches!(pair, "list-type=2" | "comp=list"))
 }
 
+/// The listing without keys that cannot be read by their names, where it has any: a warning counts them.
+///
 /// # Errors
-/// `Io` for what is no listing, and for one that breaks off; `Unsupported` for a key that cannot be read by its name.
-pub(super) fn check(body: &[u8]) -> Result<()> {
+/// `Io` for what is no listing, and for one that breaks off.
+pub(super) fn check(body: &[u8]) -> Result<Option<Vec<u8>>> {
     let text = String::from_utf8_lossy(body);
     let head = String::from_utf8_lossy(&body[..body.len().min(1024)]);
     if head.contains("<EnumerationResults") {
         // Azure's, whose names come with other rules.
-        return Ok(());
+        return Ok(None);
     }
     if !head.contains("ListBucketResult") {
         let begin: String = text.trim_start().chars().take(TOLD).collect();
@@ -37,7 +39,32 @@ pub(super) fn check(body: &[u8]) -> Result<()> {
         return Err(Error::new(ErrorKind::Io, what).hint("list again; if it stays so, the store is broken"));
     }
     let folders = elements(&text, "CommonPrefixes").flat_map(|common| elements(common, "Prefix"));
-    elements(&text, "Key").chain(folders).try_for_each(|key| check_key(&unescaped(key)))
+    let mut unreadable = elements(&text, "Key").chain(folders).map(unescaped).filter(|key| wrong(key).is_some());
+    let Some(first) = unreadable.next() else { return Ok(None) };
+    let (count, why) = (1 + unreadable.count(), wrong(&first).unwrap_or_default());
+    // One slip of another tool is no reason to read nothing of a bucket.
+    tracing::warn!(
+        count,
+        "keys of the listing are left out, which no name can be read by: the first is {first:?}, which {why}"
+    );
+    let plain = without(&text, "Contents", "Key");
+    Ok(Some(without(&plain, "CommonPrefixes", "Prefix").into_bytes()))
+}
+
+/// The XML without the elements of a name that have such a key in them.
+fn without(xml: &str, name: &str, key: &str) -> String {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let (mut kept, mut rest) = (String::with_capacity(xml.len()), xml);
+    while let Some((before, after)) = rest.split_once(&open) {
+        let Some((inside, after)) = after.split_once(&close) else { break };
+        kept.push_str(before);
+        if elements(inside, key).all(|key| wrong(&unescaped(key)).is_none()) {
+            [&*open, inside, &*close].into_iter().for_each(|part| kept.push_str(part));
+        }
+        rest = after;
+    }
+    kept.push_str(rest);
+    kept
 }
 
 /// Whether a page names nothing: no object and no folder. Of S3 and Google, of Azure.
@@ -47,25 +74,19 @@ pub(super) fn is_empty(body: &[u8]) -> bool {
     !["Contents", "CommonPrefixes", "Blob", "BlobPrefix"].into_iter().any(has)
 }
 
-/// Names that `object_store` refuses, or turns into others in silence. A slash at the end stays: that is a folder's mark.
-fn check_key(key: &str) -> Result<()> {
+/// What is wrong with a name that `object_store` refuses, or turns into another in silence. A slash at the end stays: that
+/// is a folder's mark.
+fn wrong(key: &str) -> Option<&'static str> {
     let parts = || key.strip_suffix('/').unwrap_or(key).split('/');
-    let wrong = if key.starts_with('/') {
-        "begins with `/`"
+    if key.starts_with('/') {
+        Some("begins with `/`")
     } else if let Some(dots) = parts().find(|part| matches!(*part, "." | "..")) {
-        if dots == "." { "has a part `.`" } else { "has a part `..`" }
+        Some(if dots == "." { "has a part `.`" } else { "has a part `..`" })
     } else if parts().any(str::is_empty) {
-        "has an empty part"
-    } else if key.contains(|c: char| c.is_ascii_control()) {
-        "has control characters"
+        Some("has an empty part")
     } else {
-        return Ok(());
-    };
-    Err(Error::new(
-        ErrorKind::Unsupported,
-        format!("the listing holds the key {key:?}, which {wrong}: no name to read by"),
-    )
-    .hint("rename or remove that object, or open a prefix without it"))
+        key.contains(|c: char| c.is_ascii_control()).then_some("has control characters")
+    }
 }
 
 /// The texts of the elements of a name, which have no attributes.
@@ -139,27 +160,32 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_would_be_others_are_named() {
-        for (key, named) in [
-            ("train/../x", "\"train/../x\""),
-            ("./x", "\"./x\""),
-            ("a//b", "\"a//b\""),
-            ("/a", "\"/a\""),
-            ("a&#10;b", "\"a\\nb\""),
-            ("a&amp;&#x7;", "\"a&\\u{7}\""),
+    fn keys_that_would_be_others_are_left_out() {
+        for (key, why) in [
+            ("train/../x", "part `..`"),
+            ("./x", "part `.`"),
+            ("a//b", "empty part"),
+            ("/a", "begins with"),
+            ("a&#10;b", "control"),
+            ("a&amp;&#x7;", "control"),
         ] {
-            for inside in [
-                format!("<Contents><Key>{key}</Key></Contents>"),
-                format!("<CommonPrefixes><Prefix>{key}/</Prefix></CommonPrefixes>"),
-            ] {
-                let error = check(listing(&inside).as_bytes()).unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Unsupported);
-                assert!(error.to_string().contains(named.trim_end_matches('"')), "{named}: {error}");
-            }
+            assert!(wrong(&unescaped(key)).unwrap().contains(why), "{key}");
+            let (good, more) = (
+                "<Contents><Key>a/b</Key><Size>1</Size></Contents>",
+                "<CommonPrefixes><Prefix>c/</Prefix></CommonPrefixes>",
+            );
+            let bad = format!("<Contents><Key>{key}</Key><Size>2</Size></Contents>");
+            let folder = format!("<CommonPrefixes><Prefix>{key}/</Prefix></CommonPrefixes>");
+            let kept = check(listing(&format!("{bad}{good}{bad}{folder}{more}{folder}")).as_bytes()).unwrap().unwrap();
+            assert_eq!(String::from_utf8(kept).unwrap(), listing(&format!("{good}{more}")), "{key}");
         }
         // The listing's own prefix, which may be anything, is not one of its keys.
-        check(listing("<Prefix>a//</Prefix><Contents><Key>a/b/</Key></Contents>").as_bytes()).unwrap();
-        check(listing("<Contents><Key>a..b/...c/&lt;d&gt;</Key></Contents>").as_bytes()).unwrap();
+        for good in [
+            "<Prefix>a//</Prefix><Contents><Key>a/b/</Key></Contents>",
+            "<Contents><Key>a..b/...c/&lt;d&gt;</Key></Contents>",
+        ] {
+            assert_eq!(check(listing(good).as_bytes()).unwrap(), None);
+        }
         assert_eq!(unescaped("a&lt;&amp;lt;&#228;&unknown;b&"), "a<&lt;äb");
     }
 

@@ -204,6 +204,9 @@ fn the_cause_of_a_refusal_keeps_the_code_and_not_the_request() {
         "the store answered 403 SignatureDoesNotMatch: no match (request R1)"
     );
     assert!(!format!("{said:#?}").contains("hush"));
+    let archived = "<Error><Code>InvalidObjectState</Code><StorageClass>GLACIER</StorageClass></Error>";
+    let said = explain(connector::refusal(403, |_| None, &archived.into())).unwrap().to_string();
+    assert!(said.contains("archived") && said.contains("restore it first") && !said.contains("GetObject"), "{said}");
     let overload = connector::refusal(503, |_| None, &"<Error><Code>SlowDown</Code></Error>".into());
     assert!(explain(overload).is_none(), "overload is for whoever retries");
 }
