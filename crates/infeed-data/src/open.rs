@@ -25,6 +25,7 @@ use super::{
     declared::{Said, declared},
     filter::{self, Filter},
     format::{Evidence, Format, OpenOption, OpenOptions, Recognised},
+    label_table::FILE,
     layout::is_left_by_system,
     names::{base, ends_with, is_image, is_unread_image},
     objects::{list, named, nothing_to_read},
@@ -338,7 +339,7 @@ impl Open {
 
     /// Takes the records that a file lists, one a line: numbers of records, or names of objects, relative to the dataset or
     /// whole, that stand for all their records. The file is a path or url. Records keep the dataset's order, and come once;
-    /// lines that are empty or begin with `#` count for nothing. Not with [`filter`](Self::filter).
+    /// lines that are empty or begin with `#`, and a header in the first (`file`, `record`, …), count for nothing. Not with [`filter`](Self::filter).
     pub fn records(mut self, file: impl Into<String>) -> Self {
         self.records = Some(file.into());
         self
@@ -727,9 +728,14 @@ async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<dyn Dataset
     };
     let bytes = object.extent(&source).read().await?;
     let text = std::str::from_utf8(&bytes).map_err(|e| Error::corrupt("not a text").with_source(e).at_object(file))?;
+    // Some editors begin a file with a mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let chosen = choose(&*dataset, text).map_err(|e| e.at_object(file))?;
     filter::some(filter::only(dataset, chosen)?, &format!("the list {file}"))
 }
+
+/// What headers of lists of records are called, beside those of files.
+const RECORD: [&str; 4] = ["record", "records", "index", "object"];
 
 /// Records by the lines of a list, ascending.
 fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
@@ -761,6 +767,15 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
                     chosen.insert(record);
                 }
             }
+        }
+        // The first line may say what is below it, where it is no object.
+        let first =
+            lines().next().filter(|(line, _)| FILE.iter().chain(&RECORD).any(|word| word.eq_ignore_ascii_case(line)));
+        if let Some((header, _)) = first
+            && names.get(header).is_some_and(|(_, found)| !found)
+        {
+            tracing::debug!(header, "the first line of the list is its header");
+            names.remove(header);
         }
         if let Some((name, (number, _))) =
             names.iter().filter(|(_, (_, found))| !found).min_by_key(|(_, (line, _))| *line)
@@ -922,6 +937,36 @@ mod tests {
         fails("@/v/a::@/v/lost", "1 of the 1 objects that are named do not exist");
         fails("@/v/a::@/v/lost", "neither a file nor a folder of this name");
         fails("@/v/{a,lost,missing}", "2 of the 2 objects");
+    }
+
+    #[test]
+    fn lists_of_records_may_begin_with_a_mark_and_a_header() {
+        let store = Source::memory("listed.records");
+        let put = |name: &str, text: &str| {
+            let path = name.into();
+            let put = object_store::ObjectStoreExt::put(&*store, &path, text.to_owned().into());
+            futures::executor::block_on(put).unwrap();
+        };
+        ["a.png", "b.png", "c.png"].iter().for_each(|name| put(&format!("images/{name}"), name));
+        let records = |text: &str| {
+            put("list.txt", text);
+            let open = Open::of_url("memory://listed.records/images".into(), &crate::HERE);
+            let dataset = futures::executor::block_on(open.records("memory://listed.records/list.txt").into_future())?;
+            Ok::<_, Error>(
+                (0..dataset.len())
+                    .map(|record| dataset.object(record).replace("memory://listed.records/images/", ""))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
+        };
+        for text in
+            ["\u{feff}a.png\nc.png\n", "filename\r\na.png\r\nc.png\r\n", "\u{feff}# a list\nIndex\n0\n2\n", "0\n2"]
+        {
+            assert_eq!(records(text).unwrap(), "a.png c.png", "{text:?}");
+        }
+        let error = records("a.png\nfilename\n").unwrap_err().to_string();
+        assert!(error.contains("`filename` in line 2"), "{error}");
+        assert!(records("photo\na.png\n").unwrap_err().to_string().contains("`photo` in line 1"));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use super::{
     rows::{Entry, Head, Rows, is_number, no_table},
 };
 
-const FILE: [&str; 13] = [
+/// What columns of files are called.
+pub(crate) const FILE: [&str; 13] = [
     "file",
     "filename",
     "file_name",

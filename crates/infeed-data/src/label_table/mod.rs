@@ -16,7 +16,7 @@ mod rows;
 mod table;
 mod text;
 
-pub(crate) use columns::LABEL;
+pub(crate) use columns::{FILE, LABEL};
 pub(crate) use names::Names;
 pub(crate) use rows::number;
 pub(crate) use table::{Labels, Table, listed};
