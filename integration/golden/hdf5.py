@@ -1,7 +1,8 @@
 """Small HDF5 files and what h5py reads of them: python3 integration/golden/hdf5.py > integration/golden/hdf5.json
 
-Needs h5py, hdf5plugin and numpy. The oldest version of the format and the newest; each layout and each index of chunks;
-filters; orders of bytes, booleans, half precision; groups, small and large; chunks that are not there; a block of the user's.
+Needs h5py, hdf5plugin, numpy, xarray, netCDF4 and h5netcdf. The oldest version of the format and the newest; each layout and each index of chunks;
+filters; orders of bytes, booleans, half precision; groups, small and large; chunks that are not there; a block of the user's; records that are a group or a dataset each; packed
+numbers of netCDF.
 Bytes are deflated and in base64: those of files, and of values in C order, little-endian.
 """
 
@@ -12,11 +13,13 @@ import io
 import json
 import pathlib
 import sys
+import tempfile
 import zlib
 
 import h5py
 import hdf5plugin
 import numpy as np
+import xarray
 
 
 def numbers(shape, dtype):
@@ -36,11 +39,22 @@ def packed_values(array):
     return packed(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes())
 
 
-def case(name, fill, columns=None, refused=None, **how):
-    """One file. `columns` are those that are read, all if there are none; `refused` is what is said of them."""
+def case(name, fill, columns=None, refused=None, values=None, **how):
+    """One file. `columns` are those that are read, all if there are none; `refused` is what is said of them. `values` are
+    the fields where they are not the datasets as they lie."""
     file = io.BytesIO()
-    with h5py.File(file, "w", **how) as h5:
-        fill(h5)
+    if isinstance(fill, bytes):
+        file.write(fill)
+    else:
+        with h5py.File(file, "w", **how) as h5:
+            fill(h5)
+    if values is not None:
+        fields = [
+            {"name": n, "dtype": str(v.dtype.newbyteorder("=")), "shape": v.shape, "values": packed_values(v)}
+            for n, v in sorted(values.items())
+        ]
+        whole = file.getvalue()
+        return {"name": name, "columns": columns, "refused": refused, "size": len(whole), "file": packed(whole), "fields": fields}
     found = {}
 
     def visit(path, node):
@@ -62,8 +76,8 @@ def case(name, fill, columns=None, refused=None, **how):
             ]
         else:
             fields = []
-    bytes = file.getvalue()
-    return {"name": name, "columns": columns, "refused": refused, "size": len(bytes), "file": packed(bytes), "fields": fields}
+    whole = file.getvalue()
+    return {"name": name, "columns": columns, "refused": refused, "size": len(whole), "file": packed(whole), "fields": fields}
 
 
 BOUNDS = {"oldest": ("earliest", "v108"), "newest": ("latest", "latest")}
@@ -224,6 +238,57 @@ def scaled(h5):
     h5.create_dataset("scaled", data=numbers((8, 4), "i4"), chunks=(4, 4), scaleoffset=8)
 
 
+def each_group(h5):
+    """A group for each record, whose numbers are not padded; labels are single numbers."""
+    for i in range(12):
+        h5.create_dataset(f"{i}/image", data=numbers((6, 4), "u2") + i, chunks=(4, 3), compression="gzip")
+        h5[f"{i}/label"] = np.int64(i * 7 % 5)
+
+
+def each_dataset(h5):
+    """A dataset for each record, beside the labels of all."""
+    for i in range(5):
+        h5[f"images/img_{i:04}"] = numbers((3, 2), ">i4") + i
+    h5["labels"] = numbers((5,), "u1")
+
+
+def series():
+    image = np.stack([numbers((6, 4), "u2") + i for i in range(12)])
+    yield case("each_group", each_group, values={"image": image, "label": np.array([i * 7 % 5 for i in range(12)])})
+    image = np.stack([numbers((3, 2), "i4") + i for i in range(5)])
+    yield case("each_dataset", each_dataset, values={"images/img": image, "labels": numbers((5,), "u1")})
+
+
+def netcdf():
+    """Packed numbers, as xarray reads them; a dimension that has no values; more attributes than a header holds."""
+    values = 0.5 + np.arange(12, dtype="f8").reshape(4, 3)
+    values[1, 2] = np.nan
+    few = {"scale_factor": np.float32(0.5), "add_offset": np.float32(-3), "_FillValue": np.int16(-9999), "dtype": "i2"}
+    wide = {"scale_factor": 0.25, "add_offset": 10.0, "_FillValue": np.int32(-1), "dtype": "i4"}
+    data = xarray.Dataset(
+        {
+            "few": (("time", "space"), values, {f"attribute_{i}": "y" * 40 for i in range(12)}),
+            "wide": (("time", "space"), values, {}),
+            "scaled": (("time", "space"), np.arange(12.0).reshape(4, 3), {}),
+            "masked": (("time", "space"), values.astype("f4"), {}),
+            "counts": (("time",), np.arange(4, dtype="u1"), {}),
+        }
+    )
+    encoding = {
+        "few": few,
+        "wide": wide,
+        "scaled": {"scale_factor": np.float32(2), "dtype": "u1", "_FillValue": None},
+        "masked": {"_FillValue": np.float32(-5)},
+    }
+    for engine in ["netcdf4", "h5netcdf"]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "x.nc")
+            data.to_netcdf(path, engine=engine, encoding=encoding)
+            with xarray.open_dataset(path, engine=engine) as read:
+                values = {name: read[name].values for name in read.variables}
+            yield case(f"packed_{engine}", path.read_bytes(), values=values)
+
+
 def main():
     cases = []
     for bound, libver in BOUNDS.items():
@@ -231,9 +296,10 @@ def main():
             name = f"{fill.__name__}_{bound}"
             columns = {"groups": ["train/label", "train/pixels/image", "train/grüße"]}.get(fill.__name__)
             cases.append(case(name, fill, columns, libver=libver))
-    cases.append(case("many_oldest", many, libver=BOUNDS["oldest"]))
-    cases.append(case("many_newest", many, libver=BOUNDS["newest"]))
-    cases.append(case("many_in_order", many, libver=BOUNDS["newest"], track_order=True))
+    of_many = [f"group_{i:03}/of_a_rather_long_name_{i:03}" for i in range(0, 300, 60)]
+    cases.append(case("many_oldest", many, of_many, libver=BOUNDS["oldest"]))
+    cases.append(case("many_newest", many, of_many, libver=BOUNDS["newest"]))
+    cases.append(case("many_in_order", many, of_many, libver=BOUNDS["newest"], track_order=True))
     cases.append(case("plain_edges", edges, libver=BOUNDS["newest"]))
     cases.append(case("large", large))
     cases.append(case("block_of_the_users", compact, userblock_size=1024))
@@ -241,7 +307,9 @@ def main():
     cases.append(case("uneven", uneven, refused="`x_test` has 5 records, `x_train` 12"))
     cases.append(case("no_numbers", tables, ["table"], refused="a compound type"))
     cases.append(case("scaled", scaled, refused="scale-offset"))
-    made = {name: importlib.metadata.version(name) for name in ["h5py", "hdf5plugin", "numpy"]}
+    cases.extend(series())
+    cases.extend(netcdf())
+    made = {name: importlib.metadata.version(name) for name in ["h5py", "hdf5plugin", "numpy", "xarray", "netCDF4", "h5netcdf"]}
     made["hdf5"] = h5py.version.hdf5_version
     print(json.dumps({"made_by": made, "cases": cases}, indent=0, ensure_ascii=False))
     print(sum(len(c["file"]) for c in cases), "bytes of files", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Small Zarr arrays and what zarr-python reads of them: python3 integration/golden/zarr_arrays.py > integration/golden/zarr.json
 
-Needs zarr 3 (which brings numcodecs) and numpy; a script called zarr.py would be imported for it. Both versions of the format; each compressor, Blosc with each of its codecs and
-shuffles; orders of axes and of bytes; edges, chunks that are not there, shards, groups. Bytes are deflated and in base64:
+Needs zarr 3 (which brings numcodecs), numpy and xarray; a script called zarr.py would be imported for it. Both versions of the format; each compressor, Blosc with each of its codecs and
+shuffles; orders of axes and of bytes; edges, chunks that are not there, shards, groups; packed numbers of xarray. Bytes are deflated and in base64:
 those of objects, and of values in C order, little-endian.
 """
 
@@ -9,11 +9,14 @@ import asyncio
 import base64
 import importlib.metadata
 import json
+import pathlib
 import sys
+import tempfile
 import zlib
 
 import numcodecs
 import numpy as np
+import xarray
 import zarr
 from zarr.codecs import (
     BloscCodec,
@@ -47,7 +50,7 @@ def packed_values(array):
     return packed(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes())
 
 
-def objects(store):
+def objects_of(store):
     async def all():
         names = [name async for name in store.list()]
         return {name: (await store.get(name, default_buffer_prototype())).to_bytes() for name in sorted(names)}
@@ -59,12 +62,16 @@ def objects(store):
 
 def case(name, store, fields):
     """What zarr reads of the arrays at these paths, each a field."""
-    arrays = {}
-    for field, path in fields.items():
-        array = zarr.open_array(store, path=path, mode="r")
-        values = array[...]
-        arrays[field] = {"dtype": values.dtype.newbyteorder("=").name, "shape": list(values.shape), "values": packed_values(values)}
-    return {"name": name, "objects": objects(store), "arrays": arrays}
+    values = {field: zarr.open_array(store, path=path, mode="r")[...] for field, path in fields.items()}
+    return case_of(name, objects_of(store), values)
+
+
+def case_of(name, objects, fields):
+    arrays = {
+        field: {"dtype": v.dtype.newbyteorder("=").name, "shape": list(v.shape), "values": packed_values(v)}
+        for field, v in fields.items()
+    }
+    return {"name": name, "objects": objects, "arrays": arrays}
 
 
 def v2(name, dtype="<f4", shape=(7, 5, 6), chunks=(3, 5, 6), data=None, write=True, **how):
@@ -85,6 +92,43 @@ def v3(name, dtype="float32", shape=(7, 5, 6), chunks=(3, 5, 6), codecs=(LITTLE,
     if write:
         array[...] = numbers(shape, dtype) if data is None else data
     return store, array
+
+
+def of_xarray():
+    """Packed numbers as xarray reads them, beside texts and single numbers; and a group for each record."""
+    values = 0.5 + np.arange(12, dtype="f8").reshape(4, 3)
+    values[1, 2] = np.nan
+    data = xarray.Dataset(
+        {
+            "packed": (("t", "s"), values),
+            "masked": (("t", "s"), values.astype("f4")),
+            "counts": (("t",), np.arange(4, dtype="u1")),
+            "names": (("t",), np.array(["a", "b", "c", "d"])),
+        },
+        coords={"spatial_ref": 0},
+    )
+    encoding = {
+        "packed": {"scale_factor": 0.5, "add_offset": -3.0, "_FillValue": np.int16(-9999), "dtype": "i2"},
+        "masked": {"_FillValue": np.float32(-5)},
+    }
+    for version in [2, 3]:
+        with tempfile.TemporaryDirectory() as folder:
+            data.to_zarr(folder, zarr_format=version, consolidated=False, encoding=encoding)
+            files = sorted(file for file in pathlib.Path(folder).rglob("*") if file.is_file())
+            objects = {str(file.relative_to(folder)): file.read_bytes() for file in files}
+            read = xarray.open_zarr(folder, consolidated=False)
+            yield case_of(f"v{version} xarray", objects, {n: read[n].values for n in ["packed", "masked", "counts"]})
+        store = zarr.storage.MemoryStore()
+        root = zarr.create_group(store, zarr_format=version)
+        for i in range(11):
+            group = root.create_group(f"{i}")
+            image = group.create_array("image", shape=(6, 4), chunks=(4, 3), dtype="uint16", fill_value=0)
+            image[...] = numbers(image.shape, "uint16") + i
+            label = group.create_array("label", shape=(), dtype="int64", fill_value=0)
+            label[...] = i * 7 % 5
+        image = np.stack([numbers((6, 4), "uint16") + i for i in range(11)])
+        label = np.array([i * 7 % 5 for i in range(11)])
+        yield case_of(f"v{version} group of each record", objects_of(store), {"image": image, "label": label})
 
 
 def main():
@@ -205,9 +249,11 @@ def main():
         extra[...] = numbers(extra.shape, "float32")
         cases.append(case(f"v{version} group", store, {"extra/weight": "extra/weight", "image": "image", "label": "label"}))
 
+    cases.extend(of_xarray())
+
     for found in cases:
         found["objects"] = {name: packed(bytes) for name, bytes in found["objects"].items()}
-    made = {name: importlib.metadata.version(name) for name in ["zarr", "numcodecs", "numpy"]}
+    made = {name: importlib.metadata.version(name) for name in ["zarr", "numcodecs", "numpy", "xarray"]}
     print(json.dumps({"made_by": made, "cases": cases}, indent=0))
 
 

@@ -94,8 +94,12 @@ static HERE: Opener =
 /// needed, not ahead. Not read: Brotli, LZO, Hadoop's LZ4, `DELTA_BYTE_ARRAY`, encryption.
 ///
 /// **Zarr.** The arrays of a group are fields, called by their paths below it (`extra/weight`); one that is opened by itself is
-/// `array`. The first axis counts the records: arrays that have another number of them, no axis, or no numbers, are an error
-/// until [`Open::columns`] names those to read. All fields are arrays, images and labels too, as those of `.npy` are. A chunk
+/// `array`. The first axis counts the records: arrays that have another number of them are an error until [`Open::columns`]
+/// names those to read; single numbers and what holds no numbers are left out, which a warning says. Where each record is a
+/// group or an array (`0/image`, `1/image`, …; `img_0001`, `img_0002`, …) of one shape these are the records, by their
+/// numbers; of names that may be views or folds as well (`view_0`, `view_1`) opening asks for columns. Packed numbers
+/// (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `_Unsigned`) have the values and types that xarray gives
+/// them; whole numbers without a scale keep theirs, missing ones too. All fields are arrays, images and labels too, as those of `.npy` are. A chunk
 /// of several rows is read and decoded once for all of them, as long as the loader's memory holds it; those that one record
 /// meets must fit into `memory_budget`. Read with [`Order::Blocks`](crate::Order::Blocks), whose groups are the rows of a chunk
 /// (of the field with the longest rows), for an order that jumps reads a chunk for each record, and not ahead; or write
@@ -111,7 +115,8 @@ static HERE: Opener =
 /// [`Open::columns`] names which to read. Texts, compound types, single numbers, virtual datasets and those in files beside this
 /// one are left out, which a warning says once, and so are soft and external links, without one. All fields are arrays, and
 /// chunks are read as those of Zarr, see above; of a dataset in one piece (without chunks) that is longer than 1 MiB each
-/// row is read by range. Several files follow one another in the order of their names, as long as fields, types and shapes of
+/// row is read by range. Records that are a group or a dataset each, and packed numbers, are read as those of Zarr; dimensions
+/// of netCDF that have no values are no fields. Several files follow one another in the order of their names, as long as fields, types and shapes of
 /// rows are the same; files of several splits (`train_000.h5`, `test.h5`) take [`Open::split`]. Files that are called otherwise
 /// (`.mat` of MATLAB 7.3, `.nc` of netCDF-4) are read when [`Open::format`] says `hdf5`. Opening reads metadata by range, from one
 /// request for a small file to some for each level of an index, and keeps 32 bytes for each chunk. Undone are gzip,

@@ -370,6 +370,10 @@ impl Dataset for Declared {
         self.inner.object(record)
     }
 
+    fn object_of(&self, record: u64, field: &str) -> String {
+        self.inner.object_of(record, field)
+    }
+
     fn largest_read(&self) -> u64 {
         self.inner.largest_read()
     }

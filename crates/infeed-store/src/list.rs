@@ -49,7 +49,7 @@ impl Source {
     /// A listing that holds a key twice, that never ends, or that is none (a proxy's page) is an error. Keys of a bucket that
     /// cannot be read by their names (`..`, `//`, a leading `/`, control characters) are left out, with a warning.
     ///
-    /// Objects whose name has a part that begins with a dot are left out, but for Zarr's `.zarray` and `.zgroup`; empty ones
+    /// Objects whose name has a part that begins with a dot are left out, but for Zarr's `.zarray`, `.zattrs` and `.zgroup`; empty ones
     /// are not. In a local folder, links to files and folders are followed, except links that lead back into their own path.
     /// It is read by threads of its own: as many as there are cores, 8 at most, or 16 where the file system answers
     /// slowly. They end with the listing, or soon after it was dropped. Costs one look-up per file: 2 µs of a core each when the

@@ -76,7 +76,12 @@ pub fn one_length(arrays: &[(&str, u64)], by_split: bool, chosen: bool) -> Resul
     let split = training.chain(&splits).find(|(_, of)| as_one(of));
     let names: Vec<&str> = match split {
         Some((_, of)) => of.iter().map(|(name, _, _)| *name).collect(),
-        None => arrays.iter().filter(|(_, other)| other == len).map(|(name, _)| *name).collect(),
+        // The length that most have; of as many, that of the first.
+        None => {
+            let same = |len: u64| arrays.iter().filter(move |(_, other)| *other == len);
+            let most = arrays.iter().rev().max_by_key(|(_, len)| same(*len).count()).map_or(*len, |(_, len)| *len);
+            same(most).map(|(name, _)| *name).collect()
+        }
     };
     let or_split = match split {
         Some((split, _)) if by_split => SPLIT.or_set(split),
@@ -107,6 +112,8 @@ mod tests {
         assert!(text.contains(r#"columns(["x_train", "y_train"])"#), "{text}");
         let text = says(&[("a", 2), ("b", 3), ("c", 2)]);
         assert!(text.contains(r#"columns(["a", "c"])"#) && !text.contains("split"), "{text}");
+        let text = says(&[("lat", 9), ("lon", 8), ("t", 5), ("time", 5)]);
+        assert!(text.contains(r#"columns(["t", "time"])"#), "{text}");
         // Of equal lengths by chance.
         let even = [("test/x", 2), ("test/y", 2), ("train/x", 2), ("train/y", 2)];
         let text = says(&even);

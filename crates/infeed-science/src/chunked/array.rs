@@ -5,7 +5,7 @@ use infeed_core::{
     types::DType,
 };
 
-use super::filters::Filter;
+use super::{filters::Filter, unpack::Unpacking};
 
 /// An array and its chunks.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct ChunkedArray {
     pub(crate) fill: Vec<u8>,
     /// What is undone, in this order.
     pub(crate) filters: Vec<Filter>,
+    /// How values are made of the numbers, where they are packed.
+    pub(crate) unpacking: Option<Unpacking>,
     /// The chunks that are there, ascending by their numbers.
     pub(crate) places: Vec<Place>,
 }
@@ -55,6 +57,11 @@ impl ChunkedArray {
     /// Bytes of a row.
     pub(super) fn row_bytes(&self) -> u64 {
         self.shape.iter().skip(1).product::<u64>() * self.dtype.size() as u64
+    }
+
+    /// The type of its values.
+    pub(super) fn value_dtype(&self) -> DType {
+        self.unpacking.as_ref().map_or(self.dtype, |unpacking| unpacking.to)
     }
 
     /// Bytes of a row of a chunk.

@@ -4,12 +4,13 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
 };
 use infeed_data::{
+    arrays::one_length,
     packed::no_memory,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, no_such_record},
     schema::{Field, FieldKind, Schema},
@@ -73,7 +74,8 @@ pub(crate) struct ChunkedDataset {
 }
 
 impl ChunkedDataset {
-    /// `objects` are those that places name by their numbers; a format that lists others leaves them out.
+    /// `objects` are those that places name by their numbers; a format that lists others leaves them out. `named`: whether
+    /// somebody chose the arrays.
     ///
     /// # Errors
     /// `NotFound` without arrays; `Config` when arrays have no rows, or other numbers of them; `Corrupt` for shapes that no
@@ -83,6 +85,7 @@ impl ChunkedDataset {
         source: &Source,
         objects: Vec<Object>,
         arrays: Vec<ChunkedArray>,
+        named: bool,
     ) -> Result<Self> {
         for array in &arrays {
             array.check()?;
@@ -91,20 +94,20 @@ impl ChunkedDataset {
             return Err(Error::new(ErrorKind::NotFound, "no arrays in it"));
         };
         let len = first.shape[0];
-        if let Some(other) = arrays.iter().find(|array| array.shape[0] != len) {
-            let (a, b) = (&first.name, &other.name);
-            let what = format!("`{a}` has {len} records, `{b}` {}", other.shape[0]);
-            return Err(Error::config(what).hint(format!("choose arrays whose first axes are equal, with {COLUMNS}")));
-        }
+        let lengths: Vec<(&str, u64)> = arrays.iter().map(|array| (&*array.name, array.shape[0])).collect();
+        one_length(&lengths, false, named)?;
         let mut print = Fingerprint::of(format).number(len);
         for array in &arrays {
             print = print.text(&array.name).text(array.dtype.name());
             print = array.shape.iter().chain(&array.chunk).fold(print, |print, n| print.number(*n));
+            if let Some(unpacking) = &array.unpacking {
+                print = unpacking.numbers().fold(print.text(unpacking.to.name()), |print, n| print.number(n));
+            }
             // Where a chunk lies says that it is there, and its length much of what is in it.
             print = array.places.iter().fold(print, |print, place| print.number(place.number).number(place.len));
         }
         let shape = |array: &ChunkedArray| array.shape[1..].iter().map(|n| *n as usize).collect();
-        let kind = |array: &ChunkedArray| FieldKind::Array { dtype: array.dtype, shape: shape(array) };
+        let kind = |array: &ChunkedArray| FieldKind::Array { dtype: array.value_dtype(), shape: shape(array) };
         let schema = Schema::new(arrays.iter().map(|array| Field::new(array.name.clone(), kind(array))).collect());
 
         let mut first_key = 0;
@@ -130,6 +133,9 @@ impl ChunkedDataset {
             }
             // The value that is made of them.
             largest = largest.saturating_add(column.array.row_bytes());
+            if column.array.unpacking.is_some() {
+                largest = largest.saturating_add(column.array.row_bytes().saturating_mul(8));
+            }
         }
         let groups = groups(&columns, len);
         let (source, fingerprint) = (source.clone(), print.finish());
@@ -155,6 +161,15 @@ impl ChunkedDataset {
     }
 
     fn value(&self, column: &Column, record: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        let stored = self.stored(column, record, bytes)?;
+        match &column.array.unpacking {
+            Some(unpacking) => unpacking.values(&stored),
+            None => Ok(stored),
+        }
+    }
+
+    /// The numbers of a row, in the machine's order.
+    fn stored(&self, column: &Column, record: u64, bytes: &[Bytes]) -> Result<Bytes> {
         let Column { array, way, .. } = column;
         let places = column.places(record);
         if places.len() != bytes.len() {

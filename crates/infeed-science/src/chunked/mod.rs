@@ -5,7 +5,7 @@
 //!   plan ─▶ the chunks that a row meets ─ decode.rs, filters.rs ─▶ numbers of a chunk, in C order ─ copy.rs ─▶ the row
 //! ```
 //!
-//! A record is an index along the first axis, its fields are the arrays. A format says where chunks lie and what was done to
+//! A record is an index along the first axis, its fields are the arrays; or each array is a record (series.rs). A format says where chunks lie and what was done to
 //! them; how rows are read follows from that, here:
 //!
 //! - A chunk of several rows is a *shared part*: read and decoded once for all of them, as a row group of Parquet is.
@@ -26,13 +26,19 @@ mod decode;
 mod errors;
 mod filters;
 mod of_hdf5;
+mod series;
 mod steps;
+mod unpack;
 
 #[cfg(feature = "zarr")]
 pub(super) use self::array::grid;
+#[cfg(feature = "hdf5")]
+pub(super) use self::unpack::{Unpacking, wide};
 pub(super) use self::{
     array::{ChunkedArray, Place},
     dataset::ChunkedDataset,
     errors::{damaged, unsupported},
     filters::Filter,
+    series::{Series, Sight, series, stacked},
+    unpack::{Attributes, Number},
 };

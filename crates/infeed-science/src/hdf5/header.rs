@@ -22,8 +22,10 @@ pub(super) mod kind {
     pub(crate) const EXTERNAL: u16 = 0x07;
     pub(crate) const LAYOUT: u16 = 0x08;
     pub(crate) const FILTERS: u16 = 0x0b;
+    pub(crate) const ATTRIBUTE: u16 = 0x0c;
     pub(crate) const CONTINUATION: u16 = 0x10;
     pub(crate) const SYMBOLS: u16 = 0x11;
+    pub(crate) const ATTRIBUTE_INFO: u16 = 0x15;
 }
 
 /// Blocks of one header. The library writes a handful.

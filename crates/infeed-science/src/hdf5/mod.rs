@@ -14,6 +14,7 @@
 //! - **Addresses count from the superblock**, before which a block of the user's may lie.
 //! - **Indexes count chunks of what an array may become**, not of what it is.
 
+mod attributes;
 mod checksum;
 mod chunks;
 mod cursor;
@@ -26,7 +27,7 @@ mod messages;
 mod tree;
 mod walk;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use infeed_core::{
@@ -34,6 +35,7 @@ use infeed_core::{
     report::Stage,
 };
 use infeed_data::{
+    arrays::listed,
     concat, difference,
     format::{Format, OpenOption, OpenOptions},
     names::{ends_with, of_split},
@@ -49,7 +51,7 @@ use self::{
     messages::Step,
     walk::{Found, Stored},
 };
-use super::chunked::{ChunkedArray, ChunkedDataset, Filter, Place, damaged, unsupported};
+use super::chunked::{self, ChunkedArray, ChunkedDataset, Filter, Place, Series, Sight, damaged, unsupported};
 
 /// Files whose metadata are read at a time.
 const AT_A_TIME: usize = 16;
@@ -124,54 +126,94 @@ async fn load(source: &Source, files: &[&Object], columns: Option<&[String]>) ->
 async fn read(source: &Source, object: &Object, columns: Option<&[String]>, is_first: bool) -> Result<ChunkedDataset> {
     let mut file = File::open(source, object).await?;
     let mut arrays = Vec::new();
-    for (name, stored) in choose(walk::datasets(&mut file).await?, columns, is_first)? {
-        let near = file.near(&name);
-        let array = array(&mut file, name, &stored).await;
-        arrays.push(array.map_err(|e| e.at_object(near))?);
+    for Field { name, parts, stacked } in choose(walk::datasets(&mut file).await?, columns, is_first)? {
+        let mut all = Vec::new();
+        for (path, stored) in parts {
+            let near = file.near(&path);
+            all.push(array(&mut file, path, &stored).await.map_err(|e| e.at_object(near))?);
+        }
+        arrays.extend(if stacked { vec![chunked::stacked(name, all)?] } else { all });
     }
-    ChunkedDataset::new("hdf5", source, vec![object.clone()], arrays)
+    ChunkedDataset::new("hdf5", source, vec![object.clone()], arrays, columns.is_some())
+}
+
+/// What becomes a field: the rows of a dataset, or datasets of a record each.
+struct Field {
+    name: String,
+    parts: Vec<(String, Stored)>,
+    stacked: bool,
 }
 
 /// The datasets that become fields, in this order.
-fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<Vec<(String, Stored)>> {
-    let listed = found.iter().map(|found| found.name.as_str()).collect::<Vec<_>>().join(", ");
+fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<Vec<Field>> {
+    let there = listed(found.iter().map(|found| &found.name));
     let nothing = || {
-        Error::new(
-            ErrorKind::NotFound,
-            format!("no datasets of numbers: there are {}", if listed.is_empty() { "none" } else { &listed }),
-        )
-        .hint("integers, floats and booleans are read, with a first axis that counts the records")
+        let there = if there.is_empty() { "none" } else { &there };
+        Error::new(ErrorKind::NotFound, format!("no datasets of numbers: there are {there}"))
+            .hint("integers, floats and booleans are read, with a first axis that counts the records")
     };
-    let mut found = found;
-    let Some(columns) = columns else {
-        let mut left = Vec::new();
-        let mut chosen = Vec::new();
-        for Found { name, stored } in found {
-            match stored {
-                Ok(stored) => chosen.push((name, stored)),
-                Err(why) => left.push(format!("{name} ({why})")),
-            }
+    let mut left = BTreeMap::new();
+    let mut numbers: BTreeMap<String, Stored> = BTreeMap::new();
+    for Found { name, stored } in found {
+        match stored {
+            Ok(stored) => drop(numbers.insert(name, stored)),
+            Err(why) => drop(left.insert(name, why)),
         }
+    }
+    let missing = |column: &str| {
+        Error::new(ErrorKind::NotFound, format!("no dataset `{column}`")).hint(format!("there are {there}"))
+    };
+    let refused = |name: &str, why: &str| {
+        unsupported(format!("`{name}` holds what is not read: {why}")).hint(format!("leave it out of {COLUMNS}"))
+    };
+    const ONE: &str = "one number, without an axis of records";
+    // Datasets that are named by their own names are meant by their rows.
+    let path = |column: &str| column.trim_start_matches('/').to_owned();
+    let by_rows = columns.is_some_and(|columns| {
+        columns.iter().all(|column| numbers.contains_key(&path(column)) || left.contains_key(&path(column)))
+    });
+    let names: Vec<String> = numbers.keys().cloned().collect();
+    let sights: Vec<Sight<'_>> =
+        numbers.iter().map(|(name, stored)| Sight { name, dtype: stored.dtype, shape: &stored.shape }).collect();
+    let series = if by_rows { Vec::new() } else { chunked::series(&sights)? };
+    let field = |Series { name, parts, stacked }: &Series, numbers: &mut BTreeMap<String, Stored>| {
+        let parts = parts.iter().filter_map(|at| numbers.remove_entry(&names[*at])).collect();
+        Field { name: name.clone(), parts, stacked: *stacked }
+    };
+    let Some(columns) = columns else {
+        let is_one = |series: &&Series| !series.stacked && numbers[&names[series.parts[0]]].shape.is_empty();
+        let ones: Vec<String> = series.iter().filter(is_one).map(|series| series.name.clone()).collect();
+        left.extend(ones.iter().map(|name| (name.clone(), ONE.to_owned())));
+        let kept = series.iter().filter(|series| !ones.contains(&series.name));
+        let chosen: Vec<Field> = kept.map(|series| field(series, &mut numbers)).collect();
         if chosen.is_empty() {
             return Err(nothing());
         }
         if tells && !left.is_empty() {
+            let left: Vec<String> = left.iter().map(|(name, why)| format!("{name} ({why})")).collect();
             tracing::warn!(datasets = left.join(", "), "datasets that are left out, for they hold no rows of numbers");
         }
         return Ok(chosen);
     };
     let take = |column: &String| {
-        let path = column.trim_start_matches('/');
-        let at = found.iter().position(|found| found.name == path).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("no dataset `{column}`")).hint(format!("there are {listed}"))
-        })?;
-        let Found { name, stored } = found.swap_remove(at);
-        let stored = stored.map_err(|why| {
-            unsupported(format!("`{name}` holds what is not read: {why}")).hint(format!("leave it out of {COLUMNS}"))
-        })?;
-        Ok((name, stored))
+        let path = path(column);
+        if let Some(why) = left.get(&path) {
+            return Err(refused(&path, why));
+        }
+        let own = Series { name: path.clone(), parts: Vec::new(), stacked: false };
+        let series = series.iter().find(|series| series.stacked && series.name == path).unwrap_or(&own);
+        if series.stacked {
+            return Some(field(series, &mut numbers))
+                .filter(|field| field.parts.len() == series.parts.len())
+                .ok_or_else(|| missing(column));
+        }
+        let (name, stored) = numbers.remove_entry(&path).ok_or_else(|| missing(column))?;
+        if stored.shape.is_empty() {
+            return Err(refused(&name, ONE));
+        }
+        Ok(Field { name: name.clone(), parts: vec![(name, stored)], stacked: false })
     };
-    let chosen: Vec<_> = columns.iter().map(take).collect::<Result<_>>()?;
+    let chosen: Vec<Field> = columns.iter().map(take).collect::<Result<_>>()?;
     if chosen.is_empty() { Err(nothing()) } else { Ok(chosen) }
 }
 
@@ -194,7 +236,8 @@ async fn array(file: &mut File<'_>, name: String, stored: &Stored) -> Result<Chu
     }
     let (dtype, shape) = (stored.dtype, stored.shape.clone());
     let order = (0..shape.len()).collect();
-    Ok(ChunkedArray { name, dtype, swapped, shape, chunk, order, fill, filters, places })
+    let unpacking = stored.unpacking.clone();
+    Ok(ChunkedArray { name, dtype, swapped, shape, chunk, order, fill, filters, unpacking, places })
 }
 
 /// How a step is undone.

@@ -8,6 +8,7 @@ use infeed_core::{
 };
 
 use super::{
+    attributes,
     chunks::{self, Chunk, Grid},
     damaged,
     file::File,
@@ -15,6 +16,8 @@ use super::{
     header::{Header, kind},
     messages::{self, Layout, Space, Step},
 };
+
+use crate::chunked::{Attributes, Unpacking};
 
 /// Groups within groups.
 const DEEPEST: usize = 64;
@@ -28,10 +31,11 @@ pub(super) struct Found {
     pub(super) stored: std::result::Result<Stored, String>,
 }
 
-/// A dataset of numbers.
+/// A dataset of numbers; its shape may be none, of one number.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) dtype: DType,
+    pub(super) unpacking: Option<Unpacking>,
     pub(super) big_endian: bool,
     pub(super) shape: Vec<u64>,
     /// One element in the file's order of bytes.
@@ -66,8 +70,11 @@ pub(super) async fn datasets(file: &mut File<'_>) -> Result<Vec<Found>> {
                     below.extend(links.into_iter().map(|(link, at)| (join(link), at)));
                 }
             } else if header.has(kind::LAYOUT) {
-                let stored = stored(file, &header).await.map_err(near)?;
-                found.push(Found { name, stored });
+                let known = attributes::known(file, &header, &name).await.map_err(near)?;
+                if !known.is_dimension {
+                    let stored = stored(file, &header, known.attributes).await.map_err(near)?;
+                    found.push(Found { name, stored });
+                }
             }
         }
         level = below;
@@ -79,7 +86,11 @@ pub(super) async fn datasets(file: &mut File<'_>) -> Result<Vec<Found>> {
     Err(damaged(format!("more than {DEEPEST} groups within each other")))
 }
 
-async fn stored(file: &mut File<'_>, header: &Header) -> Result<std::result::Result<Stored, String>> {
+async fn stored(
+    file: &mut File<'_>,
+    header: &Header,
+    attributes: Attributes,
+) -> Result<std::result::Result<Stored, String>> {
     let missing = |what: &str| damaged(format!("a dataset without {what}"));
     let of_type = header.follow(file, kind::TYPE).await?.ok_or_else(|| missing("a type"))?;
     let space = header.follow(file, kind::SPACE).await?.ok_or_else(|| missing("a shape"))?;
@@ -91,9 +102,6 @@ async fn stored(file: &mut File<'_>, header: &Header) -> Result<std::result::Res
     let Some(space) = messages::space(&space.body, file.lengths)? else {
         return Ok(Err("empty".into()));
     };
-    if space.shape.is_empty() {
-        return Ok(Err("one number, without an axis of records".into()));
-    }
     let layout = messages::layout(layout, file.offsets, file.lengths)?;
     if layout == Layout::Virtual {
         return Ok(Err("virtual, put together from other datasets".into()));
@@ -118,7 +126,8 @@ async fn stored(file: &mut File<'_>, header: &Header) -> Result<std::result::Res
         _ => Vec::new(),
     };
     let shape = space.shape.clone();
-    Ok(Ok(Stored { dtype, big_endian, shape, fill, steps, space, layout }))
+    let (dtype, unpacking) = attributes.of(dtype);
+    Ok(Ok(Stored { dtype, unpacking, big_endian, shape, fill, steps, space, layout }))
 }
 
 impl Stored {

@@ -12,6 +12,10 @@ pub(super) struct Keys {
 impl Keys {
     /// The number of the chunk in its grid, in C order; `None` for what is the name of no chunk.
     pub(super) fn number(self, key: &str, grid: &[u64]) -> Option<u64> {
+        // The only chunk of one number.
+        if grid.is_empty() {
+            return (key == if self.with_c { "c" } else { "0" }).then_some(0);
+        }
         let mut parts = key.split(self.separator);
         if self.with_c && parts.next()? != "c" {
             return None;
@@ -42,6 +46,8 @@ mod tests {
         assert_eq!(number(true, '.', "c.1.0"), Some(4));
         assert_eq!(number(false, '.', "0.3"), Some(3));
         assert_eq!(number(false, '/', "0/3"), Some(3));
+        assert_eq!(Keys { with_c: false, separator: '.' }.number("0", &[]), Some(0));
+        assert_eq!(Keys { with_c: true, separator: '/' }.number("c", &[]), Some(0));
         for wrong in ["0", "0.4", "3.0", "0.1.2", "00.1", "+0.1", "0.-1", "0.", ".0", "", "zarr.json", "c/0/0"] {
             assert_eq!(number(false, '.', wrong), None, "{wrong}");
         }

@@ -66,6 +66,17 @@ impl Meta {
         Ok(meta)
     }
 
+    /// Why an array has no rows of numbers, if it has none.
+    pub(super) fn no_rows(json: &Value) -> Option<String> {
+        let known = match json["zarr_format"].as_u64() {
+            Some(2) => json["dtype"].as_str().is_some_and(|text| numpy_type(text).is_some()),
+            _ => json["data_type"].as_str().is_some_and(|text| named_type(text).is_some()),
+        };
+        let written = |value: &Value| value.as_str().or_else(|| value["name"].as_str()).map(str::to_owned);
+        let name = written(&json["dtype"]).or_else(|| written(&json["data_type"]));
+        (!known).then(|| name.map_or("records of several types".to_owned(), |name| format!("of type {name}")))
+    }
+
     fn version_2(json: &Value) -> Result<Self> {
         let dtype = &json["dtype"];
         let (dtype, swapped) = match dtype.as_str() {

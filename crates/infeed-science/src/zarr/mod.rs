@@ -8,9 +8,11 @@
 //! Three things that are easy to get wrong:
 //!
 //! - **The listing says which chunks there are**: one that is missing is the fill value, and no read finds out.
-//! - **Hidden names**: version 2 keeps metadata in `.zarray` and `.zgroup`, which listings show although they begin with a dot.
+//! - **Hidden names**: version 2 keeps metadata in `.zarray`, `.zattrs` and `.zgroup`, which listings show although they begin with a
+//!   dot.
 //! - **A shard is no chunk**: it is an object with an index of the chunks in it, which is read at opening.
 
+mod attributes;
 mod codecs;
 mod keys;
 mod meta;
@@ -26,15 +28,17 @@ use infeed_core::{
     report::Stage,
 };
 use infeed_data::{
+    arrays::listed,
     format::{Format, OpenOption, OpenOptions},
     names::{base, parent},
     objects::nothing_to_read,
     record::Dataset,
 };
 use infeed_store::{Object, Source};
+use serde_json::Value;
 
-use self::{keys::Keys, meta::Meta, shard::Grids};
-use super::chunked::{ChunkedArray, ChunkedDataset, Place, damaged, unsupported};
+use self::{attributes::attributes, keys::Keys, meta::Meta, shard::Grids};
+use super::chunked::{self, ChunkedArray, ChunkedDataset, Place, Series, Sight, damaged, unsupported};
 
 /// Metadata and indexes of shards that are read at a time.
 const AT_A_TIME: usize = 16;
@@ -73,8 +77,10 @@ impl Format for Zarr {
                 return Err(nothing_to_read(source, &objects, "Zarr arrays"));
             }
             let nodes = nodes(source, &objects).await?;
-            let chosen = choose(nodes, options.columns.as_deref()).map_err(|e| e.at_object(source.url()))?;
-            let dataset = load(source, &objects, chosen).await.map_err(|e| e.at_stage(Stage::Open))?;
+            let at = |e: Error| if e.context().object.is_some() { e } else { e.at_object(source.url()) };
+            let chosen = choose(source, nodes, options.columns.as_deref()).map_err(at)?;
+            let named = options.columns.is_some();
+            let dataset = load(source, &objects, chosen, named).await.map_err(|e| e.at_stage(Stage::Open))?;
             Ok(Arc::new(dataset) as Arc<dyn Dataset>)
         }
         .boxed()
@@ -88,7 +94,8 @@ struct Node<'a> {
     /// The field.
     name: String,
     metadata: &'a Object,
-    json: serde_json::Value,
+    json: Value,
+    attributes: Value,
 }
 
 /// All arrays, in the order of their names.
@@ -105,13 +112,36 @@ async fn nodes<'a>(source: &'a Source, objects: &'a [Object]) -> Result<Vec<Node
         ".zarray" => !newer.contains(parent(&o.name)),
         _ => false,
     });
-    let reads: Vec<_> =
-        of_arrays.map(|object| read_json(source, object).map(move |json| (object, json)).boxed()).collect();
+    // Version 2 keeps attributes in an object beside.
+    let beside = |object: &Object| {
+        let folder = parent(&object.name);
+        let name = if folder.is_empty() { ".zattrs".to_owned() } else { format!("{folder}/.zattrs") };
+        objects.binary_search_by(|o| o.name.as_str().cmp(&name)).ok().filter(|_| !is_new(object)).map(|at| &objects[at])
+    };
+    let read = |object: &'a Object| {
+        let attributes = beside(object);
+        async move {
+            let at = |object: &Object| source.display_name(&object.name);
+            let json = read_json(source, object).map(|json| json.map_err(|e| e.at_object(at(object))));
+            let attributes = async {
+                match attributes {
+                    Some(object) => read_json(source, object).await.map_err(|e| e.at_object(at(object))),
+                    None => Ok(Value::Null),
+                }
+            };
+            let (json, mut attributes) = futures::try_join!(json, attributes)?;
+            if is_new(object) {
+                attributes = json["attributes"].clone();
+            }
+            Ok::<_, Error>((object, json, attributes))
+        }
+        .boxed()
+    };
+    let reads: Vec<_> = of_arrays.map(read).collect();
     let mut reads = stream::iter(reads).buffered(AT_A_TIME);
     let mut nodes = Vec::new();
-    while let Some((object, json)) = reads.next().await {
-        let at = |e: Error| e.at_object(source.display_name(&object.name));
-        let json = json.map_err(at)?;
+    while let Some(read) = reads.next().await {
+        let (object, json, attributes) = read?;
         if is_new(object) && json["node_type"] == "group" {
             continue;
         }
@@ -123,7 +153,7 @@ async fn nodes<'a>(source: &'a Source, objects: &'a [Object]) -> Result<Vec<Node
             },
             name => name,
         };
-        nodes.push(Node { folder, name: name.to_owned(), metadata: object, json });
+        nodes.push(Node { folder, name: name.to_owned(), metadata: object, json, attributes });
     }
     Ok(nodes)
 }
@@ -140,7 +170,7 @@ fn common<'a>(a: &'a str, b: &str) -> &'a str {
     &a[..end.saturating_sub(1).min(a.len())]
 }
 
-async fn read_json(source: &Source, object: &Object) -> Result<serde_json::Value> {
+async fn read_json(source: &Source, object: &Object) -> Result<Value> {
     if object.size > LONGEST {
         return Err(damaged(format!("metadata of {} bytes", object.size)));
     }
@@ -148,29 +178,92 @@ async fn read_json(source: &Source, object: &Object) -> Result<serde_json::Value
     serde_json::from_slice(&bytes).map_err(|e| damaged("its metadata are no JSON").with_source(e))
 }
 
-/// The arrays that become fields, in this order.
-fn choose<'a>(mut nodes: Vec<Node<'a>>, columns: Option<&[String]>) -> Result<Vec<Node<'a>>> {
+/// The arrays of each field, in this order; and whether each of them is a record.
+type Chosen<'a> = Vec<(Series, Vec<(Node<'a>, Meta)>)>;
+
+/// The arrays that become fields. What holds no rows of numbers is left out with a warning, unless it is named.
+fn choose<'a>(source: &Source, mut nodes: Vec<Node<'a>>, columns: Option<&[String]>) -> Result<Chosen<'a>> {
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let Some(columns) = columns else { return Ok(nodes) };
-    let listed = nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
-    let take = |name: &String| {
-        let at = nodes.iter().position(|node| node.name == *name).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("no array `{name}`")).hint(format!("there are {listed}"))
-        })?;
-        Ok(nodes.swap_remove(at))
+    let there = listed(nodes.iter().map(|node| &node.name));
+    let is_named = |name: &String| columns.is_some_and(|columns| columns.contains(name));
+    // Arrays that are named by their own names are meant by their rows.
+    let by_rows = columns.is_some_and(|columns| columns.iter().all(|name| nodes.iter().any(|node| node.name == *name)));
+    let (mut left, mut all) = (Vec::new(), Vec::new());
+    // Where nothing is read the error of the first says it best.
+    let some = nodes.iter().any(|node| Meta::no_rows(&node.json).is_none());
+    for node in nodes {
+        match Meta::no_rows(&node.json) {
+            Some(why) if some && !is_named(&node.name) => left.push(format!("{} ({why})", node.name)),
+            _ if by_rows && !is_named(&node.name) => {}
+            _ => {
+                let meta =
+                    Meta::parse(&node.json).map_err(|e| e.at_object(source.display_name(&node.metadata.name)))?;
+                all.push((node, meta));
+            }
+        }
+    }
+    let sights: Vec<Sight<'_>> =
+        all.iter().map(|(node, meta)| Sight { name: &node.name, dtype: meta.dtype, shape: &meta.shape }).collect();
+    let rows = || sights.iter().enumerate().map(|(at, sight)| Series::of(sight.name, at));
+    let mut series = if by_rows { rows().collect() } else { chunked::series(&sights)? };
+    match columns {
+        Some(columns) => {
+            let own: Vec<Series> = rows().filter(|own| is_named(&own.name)).collect();
+            let take = |name: &String| {
+                let found = own.iter().chain(&series).find(|series| series.name == *name).cloned();
+                found.ok_or_else(|| {
+                    Error::new(ErrorKind::NotFound, format!("no array `{name}`")).hint(format!("there are {there}"))
+                })
+            };
+            series = columns.iter().map(take).collect::<Result<_>>()?;
+        }
+        None => {
+            let is_one = |series: &Series| !series.stacked && sights[series.parts[0]].shape.is_empty();
+            if series.iter().any(|series| !is_one(series)) {
+                let ones = series.iter().filter(|series| is_one(series));
+                left.extend(ones.map(|series| format!("{} (one number, without an axis of records)", series.name)));
+                series.retain(|series| !is_one(series));
+            }
+            if !left.is_empty() {
+                tracing::warn!(arrays = left.join(", "), "arrays that are left out, for they hold no rows of numbers");
+            }
+        }
+    }
+    let mut all: Vec<Option<(Node<'a>, Meta)>> = all.into_iter().map(Some).collect();
+    let mut of = |series: Series| {
+        let parts: Option<Vec<_>> = series.parts.iter().map(|at| all[*at].take()).collect();
+        let twice = || Error::config(format!("array `{}` twice", series.name)).hint(format!("there are {there}"));
+        Ok((series.clone(), parts.ok_or_else(twice)?))
     };
-    columns.iter().map(take).collect()
+    series.into_iter().map(&mut of).collect()
 }
 
-async fn load(source: &Source, objects: &[Object], nodes: Vec<Node<'_>>) -> Result<ChunkedDataset> {
-    let mut arrays = Vec::new();
+async fn load(source: &Source, objects: &[Object], chosen: Chosen<'_>, named: bool) -> Result<ChunkedDataset> {
+    let mut fields = Vec::new();
     let mut kept: Vec<Object> = Vec::new();
-    for node in nodes {
+    for (Series { name, stacked, .. }, parts) in chosen {
+        let arrays = arrays(source, objects, parts, &mut kept).await?;
+        let at = |e: Error| e.at_object(source.url());
+        fields.extend(if stacked { vec![chunked::stacked(name, arrays).map_err(at)?] } else { arrays });
+    }
+    ChunkedDataset::new("zarr", source, kept, fields, named).map_err(|e| e.at_object(source.url()))
+}
+
+/// The arrays with the places of their chunks in `kept`.
+async fn arrays(
+    source: &Source,
+    objects: &[Object],
+    nodes: Vec<(Node<'_>, Meta)>,
+    kept: &mut Vec<Object>,
+) -> Result<Vec<ChunkedArray>> {
+    let mut arrays = Vec::new();
+    for (node, meta) in nodes {
         let at = |e: Error| e.at_object(source.display_name(&node.metadata.name));
-        let meta = Meta::parse(&node.json).map_err(at)?;
         let Meta { dtype, swapped, shape, chunk, keys, order, fill, filters, sharding } = meta;
-        let mut array =
-            ChunkedArray { name: node.name, dtype, swapped, shape, chunk, order, fill, filters, places: Vec::new() };
+        let (dtype, unpacking) = attributes(&node.attributes, &node.json["fill_value"], dtype).map_err(at)?.of(dtype);
+        let name = node.name;
+        let places = Vec::new();
+        let mut array = ChunkedArray { name, dtype, swapped, shape, chunk, order, fill, filters, unpacking, places };
         let chunks = chunks(objects, node.folder, keys, &array);
         let first = kept.len();
         let last = u32::try_from(first + chunks.len());
@@ -204,7 +297,7 @@ async fn load(source: &Source, objects: &[Object], nodes: Vec<Node<'_>>) -> Resu
         array.places.sort_unstable_by_key(|place| place.number);
         arrays.push(array);
     }
-    ChunkedDataset::new("zarr", source, kept, arrays).map_err(|e| e.at_object(source.url()))
+    Ok(arrays)
 }
 
 /// The objects that are chunks, or shards, of an array, with their numbers.

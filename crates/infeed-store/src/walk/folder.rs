@@ -16,10 +16,10 @@ use crate::{
     errors::{io_kind, not_unicode},
 };
 
-/// Whether a part of a name is left out of listings: those that begin with a dot. Not the two by which Zarr arrays of version 2
+/// Whether a part of a name is left out of listings: those that begin with a dot. Not the three by which Zarr arrays of version 2
 /// are known.
 pub(crate) fn is_hidden(part: &[u8]) -> bool {
-    part.starts_with(b".") && !matches!(part, b".zarray" | b".zgroup")
+    part.starts_with(b".") && !matches!(part, b".zarray" | b".zgroup" | b".zattrs")
 }
 
 /// A folder to be read.

@@ -1,0 +1,286 @@
+//! Arrays that are a record each: `0000/image`, `0001/image`, …, or `img_0001`, `img_0002`, ….
+//!
+//! Siblings whose names differ in a number, with equal types, are stacked: one array with an axis of records before the others.
+//! Two views or folds may be called so as well. So names have to look like those of records, or it is refused until somebody
+//! says which arrays are meant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use infeed_core::{
+    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    types::DType,
+};
+use infeed_data::arrays::listed;
+
+use super::array::{ChunkedArray, Place};
+
+/// What becomes a field: one array, or many of a record each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Series {
+    /// The field.
+    pub(crate) name: String,
+    /// Indices of the arrays: one, or those of the records in their order.
+    pub(crate) parts: Vec<usize>,
+    /// Whether the parts are records, and not the rows of the only one.
+    pub(crate) stacked: bool,
+}
+
+#[cfg(feature = "zarr")]
+impl Series {
+    /// The rows of one array.
+    pub(crate) fn of(name: &str, at: usize) -> Self {
+        Self { name: name.to_owned(), parts: vec![at], stacked: false }
+    }
+}
+
+/// An array as it is found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) dtype: DType,
+    pub(crate) shape: &'a [u64],
+}
+
+/// A name with a number in one of its words: `data/img_0001/mask`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Numbered<'a> {
+    /// `data/img_`
+    before: &'a str,
+    /// `mask`; of `data/img_0001/mask_0001` as well.
+    behind: String,
+}
+
+/// From this many on, numbers without padding are those of records.
+const MANY: usize = 8;
+/// Arrays of one axis that are rather columns, `x1` and `x2`.
+const COLUMNS_AT_MOST: usize = 32;
+/// What records are called.
+const RECORDS: [&str; 16] = [
+    "sample", "record", "item", "example", "ex", "case", "patient", "subject", "sub", "demo", "episode", "traj",
+    "event", "id", "idx", "index",
+];
+
+/// The first word of a path that ends in a number, or is one.
+fn numbered(name: &str) -> Option<(Numbered<'_>, &str)> {
+    let mut start = 0;
+    for word in name.split('/') {
+        let digits = word.len() - word.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let end = start + word.len();
+        if digits > 0 {
+            let (before, number) = name[..end].split_at(end - digits);
+            let behind = name[end..].trim_start_matches('/').split('/').map(|word| without(word, number));
+            let behind = behind.collect::<Vec<_>>().join("/");
+            return Some((Numbered { before, behind }, number));
+        }
+        start = end + 1;
+    }
+    None
+}
+
+/// A word without the number of its record at its end.
+fn without<'a>(word: &'a str, number: &str) -> &'a str {
+    let rest = word.strip_suffix(number).filter(|rest| !rest.ends_with(|c: char| c.is_ascii_digit()));
+    let rest = rest.map(|rest| rest.trim_end_matches(['_', '-', '.', ' ', '#']));
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(word)
+}
+
+fn last_word(before: &str) -> &str {
+    before.rsplit('/').next().unwrap_or(before).trim_end_matches(['_', '-', '.', ' ', '#'])
+}
+
+/// Whether siblings of such names are records; `None` if they may as well be something else, such as views.
+fn are_records(before: &str, numbers: &BTreeSet<&str>, axes: usize) -> Option<bool> {
+    let word = last_word(before).to_ascii_lowercase();
+    let padded = numbers.iter().any(|number| number.len() >= 3);
+    let sure = word.is_empty() || RECORDS.contains(&&*word);
+    match () {
+        () if sure => Some(true),
+        // `x1`, `x2`: columns.
+        () if axes < 2 && numbers.len() < COLUMNS_AT_MOST => Some(false),
+        () if axes < 2 => None,
+        () if padded || numbers.len() >= MANY => Some(true),
+        () => None,
+    }
+}
+
+/// Which arrays are fields, and which are records of a field.
+///
+/// # Errors
+/// `Config` when it is unclear, and when a record lacks an array that others have.
+pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
+    let mut families: BTreeMap<&str, BTreeMap<String, BTreeMap<&str, usize>>> = BTreeMap::new();
+    for (at, array) in arrays.iter().enumerate() {
+        if let Some((Numbered { before, behind }, number)) = numbered(array.name) {
+            families.entry(before).or_default().entry(behind).or_default().insert(number, at);
+        }
+    }
+    let mut found = Vec::new();
+    let mut taken = BTreeSet::new();
+    for (before, members) in &families {
+        let numbers: BTreeSet<&str> = members.values().flat_map(|parts| parts.keys().copied()).collect();
+        let parts = || members.values().flat_map(|parts| parts.values().map(|at| &arrays[*at]));
+        let alike = |of: &BTreeMap<&str, usize>| {
+            let mut all = of.values().map(|at| (arrays[*at].dtype, arrays[*at].shape.len()));
+            let first = all.next();
+            all.all(|other| Some(other) == first)
+        };
+        // Networks' layers are numbered too, and are of other types or ranks; so is what only some have.
+        let whole = members.values().filter(|of| of.len() == numbers.len()).count();
+        if numbers.len() < 2 || whole == 0 || !members.values().all(alike) {
+            continue;
+        }
+        let axes = parts().map(|array| array.shape.len()).max().unwrap_or(0);
+        let grouped = members.keys().any(|behind| !behind.is_empty());
+        let same = |of: &BTreeMap<&str, usize>| of.values().all(|at| arrays[*at].shape == arrays[first(of)].shape);
+        match are_records(before, &numbers, if grouped { axes.max(2) } else { axes }) {
+            Some(false) => continue,
+            None if !members.values().all(same) => continue,
+            None => {
+                let names = listed(parts().map(|array| array.name));
+                let what = format!("`{before}` with {} numbers may be records or fields: {names}", numbers.len());
+                let all: Vec<&str> = parts().map(|array| array.name).take(6).collect();
+                return Err(Error::config(what).hint(format!(
+                    "if their first axes count the records, name them: {}; if each is a record, write one array of many rows",
+                    COLUMNS.to_list(&all)
+                )));
+            }
+            Some(true) => {}
+        }
+        for (behind, of) in members {
+            if let Some(lacking) = numbers.iter().find(|number| !of.contains_key(*number)) {
+                let like = arrays[first(of)].name;
+                let slash = if behind.is_empty() { "" } else { "/" };
+                let what = format!("no `{before}{lacking}{slash}{behind}`: others have it, such as `{like}`");
+                return Err(Error::new(ErrorKind::NotFound, what)
+                    .hint(format!("write it, or name the fields that every record has with {COLUMNS}")));
+            }
+            let mut ordered: Vec<(&str, usize)> = of.iter().map(|(number, at)| (*number, *at)).collect();
+            // By their values: 2 before 10.
+            ordered.sort_by_key(|(number, _)| {
+                let digits = number.trim_start_matches('0');
+                (digits.len(), digits, number.len())
+            });
+            let parts: Vec<usize> = ordered.into_iter().map(|(_, at)| at).collect();
+            taken.extend(parts.iter().copied());
+            found.push(Series { name: field_of(before, behind), parts, stacked: true });
+        }
+    }
+    let rows = arrays.iter().enumerate().filter(|(at, _)| !taken.contains(at));
+    found.extend(rows.map(|(at, array)| Series { name: array.name.to_owned(), parts: vec![at], stacked: false }));
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+fn first(of: &BTreeMap<&str, usize>) -> usize {
+    of.values().copied().next().unwrap_or_default()
+}
+
+/// `data/mask` of `data/img_0001/mask`, `data/img` of `data/img_0001`, `images` of `images/7`.
+fn field_of(before: &str, behind: &str) -> String {
+    let own = match behind {
+        "" => before.trim_end_matches(['_', '-', '.', ' ', '#', '/']).to_owned(),
+        behind => {
+            let folder = before.rsplit_once('/').map_or("", |(folder, _)| folder);
+            if folder.is_empty() { behind.to_owned() } else { format!("{folder}/{behind}") }
+        }
+    };
+    if own.is_empty() { "array".to_owned() } else { own }
+}
+
+/// Arrays of a record each as one.
+///
+/// # Errors
+/// `Unsupported` for arrays of other shapes, or stored in another way.
+pub(crate) fn stacked(name: String, arrays: Vec<ChunkedArray>) -> Result<ChunkedArray> {
+    let count = arrays.len() as u64;
+    let mut arrays = arrays.into_iter();
+    let Some(first) = arrays.next() else { return Err(Error::new(ErrorKind::Internal, "a series of no arrays")) };
+    let cells = first.grid().iter().try_fold(1u64, |cells, n| cells.checked_mul(*n));
+    let beyond = || Error::corrupt(format!("{count} arrays of shape {:?}", first.shape));
+    let cells = cells.filter(|cells| cells.checked_mul(count).is_some()).ok_or_else(beyond)?;
+    let mut places: Vec<Place> = first.places.clone();
+    for (at, array) in (1..).zip(arrays) {
+        let refused = |what: &str, a: &dyn std::fmt::Debug, b: &dyn std::fmt::Debug| {
+            let (one, other) = (&first.name, &array.name);
+            Error::new(ErrorKind::Unsupported, format!("records of several {what}: `{one}` {a:?}, `{other}` {b:?}"))
+        };
+        if array.shape != first.shape {
+            return Err(refused("shapes", &first.shape, &array.shape)
+                .hint(format!("write them with one shape, or leave `{name}` out with {COLUMNS}")));
+        }
+        let way = |array: &ChunkedArray| (array.chunk.clone(), array.order.clone(), array.swapped, array.fill.clone());
+        if way(&array) != way(&first) || array.filters != first.filters || array.unpacking != first.unpacking {
+            return Err(refused("ways to be stored: chunks of", &first.chunk, &array.chunk)
+                .hint("write all of them with the same chunks, filters and attributes (h5repack -l CHUNK=… OLD NEW)"));
+        }
+        places.extend(array.places.into_iter().map(|place| Place { number: place.number + at * cells, ..place }));
+    }
+    let before = |one: u64, axes: &[u64]| std::iter::once(one).chain(axes.iter().copied()).collect();
+    let order = std::iter::once(0).chain(first.order.iter().map(|axis| axis + 1)).collect();
+    Ok(ChunkedArray {
+        name,
+        shape: before(count, &first.shape),
+        chunk: before(1, &first.chunk),
+        order,
+        places,
+        ..first
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(arrays: &[(&str, &[u64])]) -> Result<Vec<String>> {
+        let sights: Vec<Sight<'_>> =
+            arrays.iter().map(|(name, shape)| Sight { name, dtype: DType::U8, shape }).collect();
+        let line = |series: Series| {
+            let parts: Vec<&str> = series.parts.iter().map(|at| arrays[*at].0).collect();
+            if series.stacked { format!("{}: {}", series.name, parts.join(" ")) } else { series.name }
+        };
+        Ok(series(&sights)?.into_iter().map(line).collect())
+    }
+
+    fn reads(arrays: &[(&str, &[u64])], lines: &[&str]) {
+        assert_eq!(names(arrays).unwrap_or_else(|e| panic!("{arrays:?}: {e}")), lines, "{arrays:?}");
+    }
+
+    #[test]
+    fn numbered_siblings_are_records() {
+        let square = &[3, 2][..];
+        reads(
+            &[("0/image", square), ("1/image", square), ("10/image", square), ("2/image", square)],
+            &["image: 0/image 1/image 2/image 10/image"],
+        );
+        reads(
+            &[("0/image", square), ("0/label", &[]), ("1/image", square), ("1/label", &[])],
+            &["image: 0/image 1/image", "label: 0/label 1/label"],
+        );
+        reads(
+            &[("images/001", square), ("images/002", square), ("labels", &[2])],
+            &["images: images/001 images/002", "labels"],
+        );
+        reads(&[("img_0001", square), ("img_0002", square)], &["img: img_0001 img_0002"]);
+        reads(
+            &[("train/sample_1/x", square), ("train/sample_2/x", square)],
+            &["train/x: train/sample_1/x train/sample_2/x"],
+        );
+        reads(&[("7", &[9]), ("8", &[9])], &["array: 7 8"]);
+        reads(&[("s_001/x_001", square), ("s_002/x_002", square)], &["x: s_001/x_001 s_002/x_002"]);
+    }
+
+    #[test]
+    fn columns_splits_and_layers_are_none() {
+        let square = &[3, 2][..];
+        reads(&[("test/x", square), ("train/x", square)], &["test/x", "train/x"]);
+        reads(&[("x1", &[5]), ("x2", &[5]), ("y", &[5])], &["x1", "x2", "y"]);
+        reads(&[("conv1", square), ("conv2", &[3, 3, 3])], &["conv1", "conv2"]);
+        reads(&[("left/x", square), ("right/x", square)], &["left/x", "right/x"]);
+        reads(&[("fold1/x", &[5, 2]), ("fold2/x", &[4, 2])], &["fold1/x", "fold2/x"]);
+        let text = names(&[("view_0", square), ("view_1", square)]).unwrap_err().to_string();
+        assert!(text.contains("`view_` with 2 numbers may be records or fields: view_0, view_1"), "{text}");
+        assert!(text.contains(r#"columns(["view_0", "view_1"])"#), "{text}");
+        let text = names(&[("0/x", square), ("0/y", square), ("1/x", square)]).unwrap_err().to_string();
+        assert!(text.contains("no `1/y`: others have it, such as `0/y`"), "{text}");
+    }
+}
