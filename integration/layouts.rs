@@ -197,6 +197,15 @@ fn tables_of_hugging_face_lie_beside_their_images() {
     let dir = tree(&["metadata.csv: file_name,label\ntrain/a.png,1\ntest/b.png,0\n", "train/a.png", "test/b.png"]);
     let train = sound(at(dir.path()).split("train")).unwrap();
     assert_eq!((train.len(), label(&*train, 0)), (1, Some(1)));
+    let masks = "file_name,mask_file_name,label\na.png,m/1.png,3\n";
+    let dir = tree(&["a.png", "m/1.png", &format!("metadata.csv: {masks}")]);
+    let dataset = sound(at(dir.path())).unwrap();
+    let fields: Vec<_> = dataset.schema().fields.iter().map(|field| (field.name.as_str(), field.mask)).collect();
+    assert_eq!(fields, [("image", false), ("mask", true), ("label", false)]);
+    assert_eq!((dataset.len(), label(&*dataset, 0)), (1, Some(3)));
+    let several =
+        tree(&["a.png", "b.png", "metadata.jsonl: {\"file_name\": \"a.png\", \"depth_file_name\": \"b.png\"}"]);
+    assert!(told(at(several.path())).contains("several images of a record: `depth_file_name`"));
     let other = [
         "x/a.png",
         "x/metadata.csv: file_name,label\na.png,1\n",

@@ -1,6 +1,8 @@
 //! `metadata.csv` and `metadata.jsonl` beside images, as Hugging Face's ImageFolder has them: a column `file_name`, and what is
 //! known of each file beside it.
 //!
+//! Beside `file_name`, or in its place, `image_file_name` may name the image, and `mask_file_name` its mask.
+//!
 //! A column `label` (or one called like it) is the label. Of others, integers and fractions are arrays of one, and all else
 //! is bytes: texts as they are, lists and objects as JSON.
 
@@ -8,13 +10,14 @@ use std::{collections::HashMap, ops::Range};
 
 use bytes::Bytes;
 use infeed_core::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     types::DType,
 };
 use serde_json::Value as Json;
 
 use super::super::{
     label_table::{LABEL, Names, Table, listed, number},
+    names::looks_like_mask,
     record::Value,
     schema::{Field, FieldKind},
 };
@@ -22,6 +25,17 @@ use super::super::{
 /// Names of the file, in the order in which they are looked for.
 pub(super) const NAMES: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 const FILE: &str = "file_name";
+
+/// `mask` of `mask_file_name`.
+fn field_of(column: &str) -> Option<&str> {
+    column.strip_suffix(FILE)?.strip_suffix('_').filter(|field| !field.is_empty())
+}
+
+/// The column of a record's images: `file_name`, else one that ends so and is of no mask.
+fn file_column<'a>(mut columns: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let is_image = |column: &&str| field_of(column).is_some_and(|field| !looks_like_mask(field));
+    columns.clone().find(|column| *column == FILE).or_else(|| columns.find(is_image))
+}
 
 /// What a cell is meant as; a column is as wide as its widest cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +79,8 @@ fn parse_csv(bytes: &[u8]) -> Result<Option<Metadata>> {
     let mut reader = csv::ReaderBuilder::new().from_reader(bytes);
     let broken = |e: csv::Error| Error::corrupt("the file is not CSV").with_source(e);
     let header = reader.headers().map_err(broken)?.clone();
-    let Some(file) = header.iter().position(|name| name.trim() == FILE) else { return Ok(None) };
+    let Some(column) = file_column(header.iter().map(str::trim)) else { return Ok(None) };
+    let file = header.iter().position(|name| name.trim() == column).unwrap_or_default();
     let others = |row: &csv::StringRecord| -> Vec<String> {
         row.iter().enumerate().filter(|(at, _)| *at != file).map(|(_, cell)| cell.to_owned()).collect()
     };
@@ -86,6 +101,7 @@ fn parse_csv(bytes: &[u8]) -> Result<Option<Metadata>> {
 fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
     let mut found = Metadata { columns: Vec::new(), meant: Vec::new(), rows: Vec::new() };
     let mut places: HashMap<String, usize> = HashMap::new();
+    let mut column: Option<String> = None;
     for (i, line) in bytes.split(|b| *b == b'\n').enumerate() {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
@@ -93,11 +109,15 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
         let wrong = |what: &str| Error::corrupt(format!("line {} {what}", i + 1));
         let json = serde_json::from_slice(line).map_err(|e| wrong("is no JSON").with_source(e))?;
         let Json::Object(map) = json else { return Err(wrong("is no JSON object")) };
-        let Some(Json::String(file)) = map.get(FILE) else {
-            return if found.rows.is_empty() { Ok(None) } else { Err(wrong("has no `file_name`")) };
+        if column.is_none() {
+            column = file_column(map.keys().map(String::as_str)).map(str::to_owned);
+        }
+        let column = column.as_deref().unwrap_or(FILE);
+        let Some(Json::String(file)) = map.get(column) else {
+            return if found.rows.is_empty() { Ok(None) } else { Err(wrong(&format!("has no `{column}`"))) };
         };
         let mut cells = vec![None; found.columns.len()];
-        for (name, value) in map.iter().filter(|(name, _)| *name != FILE) {
+        for (name, value) in map.iter().filter(|(name, _)| *name != column) {
             let at = *places.entry(name.clone()).or_insert_with(|| {
                 // A column that earlier lines lack.
                 let meant = if found.rows.is_empty() { Meant::Integer } else { Meant::Text };
@@ -142,18 +162,16 @@ impl Metadata {
     /// Of a table in this folder: its files are named relative to it.
     pub(super) fn within(mut self, folder: &str) -> Self {
         if !folder.is_empty() {
-            self.rows.iter_mut().for_each(|(file, _)| *file = format!("{folder}/{}", file.trim_start_matches("./")));
+            self.each_file(|file| format!("{folder}/{}", file.trim_start_matches("./")));
         }
         self
     }
 
     /// The rows of files in this folder, named relative to it.
     pub(super) fn below(mut self, folder: &str) -> Self {
-        let inside = |(file, cells): (String, Vec<String>)| {
-            let file = file.trim_start_matches("./").strip_prefix(folder)?.strip_prefix('/')?.to_owned();
-            Some((file, cells))
-        };
-        self.rows = self.rows.into_iter().filter_map(inside).collect();
+        let rest = |file: &str| Some(file.trim_start_matches("./").strip_prefix(folder)?.strip_prefix('/')?.to_owned());
+        self.rows.retain(|(file, _)| rest(file).is_some());
+        self.each_file(|file| rest(file).unwrap_or_else(|| file.to_owned()));
         self
     }
 
@@ -173,6 +191,34 @@ impl Metadata {
             |(file, cells): (String, Vec<String>)| (file, places.iter().map(|place| cells[*place].clone()).collect());
         self.rows.extend(other.rows.into_iter().map(sorted));
         Ok(self)
+    }
+
+    /// Renames the files of all rows.
+    fn each_file(&mut self, rename: impl Fn(&str) -> String) {
+        let places: Vec<usize> = (0..self.columns.len()).filter(|at| field_of(&self.columns[*at]).is_some()).collect();
+        for (file, cells) in &mut self.rows {
+            *file = rename(file);
+            for place in &places {
+                cells[*place] = rename(&cells[*place]);
+            }
+        }
+    }
+
+    /// Takes the masks out, if a column names them: each image with its mask.
+    pub(super) fn take_masks(&mut self) -> Result<Option<Vec<(String, String)>>> {
+        let files = |columns: &[String]| columns.iter().position(|column| field_of(column).is_some());
+        let Some(at) = files(&self.columns) else { return Ok(None) };
+        let column = self.columns.remove(at);
+        self.meant.remove(at);
+        let other = files(&self.columns).map(|other| self.columns[other].clone());
+        let no_mask = field_of(&column).is_none_or(|field| !looks_like_mask(field)).then(|| column.clone());
+        if let Some(column) = no_mask.or(other) {
+            let what = format!("several images of a record: `{column}` names files too");
+            return Err(Error::new(ErrorKind::Unsupported, what).hint(
+                "an image and its mask (`mask_file_name`) are read; pack others into tars, or leave the column out",
+            ));
+        }
+        Ok(Some(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at))).collect()))
     }
 
     /// Takes the labels out, if there are any: a column of a known name whose cells are all filled.

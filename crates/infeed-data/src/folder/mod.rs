@@ -3,7 +3,10 @@
 mod fields;
 mod metadata;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -108,7 +111,15 @@ impl Format for Folder {
             images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
             let mut files = Files::of_images(source, &objects);
             let at_source = |e: Error| e.at_object(files.source.url());
-            if let Some(Sides { images, masks, .. }) = &mut sides {
+            let masks = match &mut metadata {
+                Some((metadata, object)) => metadata.take_masks().map_err(|e| e.at_object(object.clone()))?,
+                None => None,
+            };
+            let by_table = masks.is_some();
+            if let (Some(masks), Some((_, object))) = (masks, &metadata) {
+                sides = Some(sides_of(&files, &masks).map_err(|e| e.at_object(object.clone()))?);
+            }
+            if let (Some(Sides { images, masks, .. }), false) = (&mut sides, by_table) {
                 let split = options.split.as_deref();
                 keep_split(images, |(_, name)| name.clone(), split).map_err(at_source)?;
                 if split.is_some() {
@@ -116,8 +127,8 @@ impl Format for Folder {
                 }
             }
             let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
-            // Of images and masks it can't be said which of them a row is about.
-            let mut metadata = metadata.filter(|_| groups.is_none());
+            // Of images and masks it can't be said which of them a row is about, unless it names both.
+            let mut metadata = metadata.filter(|_| groups.is_none() || by_table);
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
                 None => files.iter().collect(),
@@ -209,13 +220,37 @@ async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>)
         let name = source.display_name(&object.name);
         let bytes = object.extent(source).read().await?;
         let found = metadata::parse(&object.name, &bytes).map_err(|e| e.at_object(name.clone()))?;
-        let Some(found) = found.map(|found| found.within(parent(&object.name))) else { continue };
+        let Some(found) = found.map(|found| found.within(parent(&object.name))) else {
+            tracing::warn!(
+                object = name,
+                "a table without a column `file_name` is not read; set {LABELS} for one of labels"
+            );
+            continue;
+        };
         all = Some(match all {
             None => (found, name),
             Some((first, known)) => (first.and(found).map_err(|e| e.at_object(name))?, known),
         });
     }
     Ok(all)
+}
+
+/// Images and masks as a table pairs them.
+fn sides_of(files: &Files, masks: &[(String, String)]) -> Result<Sides> {
+    let places: HashMap<&str, u32> = files.iter().zip(0..).collect();
+    let place = |name: &str| {
+        let place = places.get(name.trim_start_matches("./")).copied();
+        place
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no file `{name}`, which the table names")))
+    };
+    let mut sides = Sides::default();
+    for (image, mask) in masks {
+        let image = image.trim_start_matches("./");
+        sides.images.push((place(image)?, image.to_owned()));
+        sides.masks.push((place(mask)?, layout::stem(image).to_owned()));
+    }
+    sides.images.sort_unstable_by_key(|(at, _)| *at);
+    Ok(sides)
 }
 
 /// Refuses folders of classes beside `found` whose images can't be read, and empty ones: without them all later classes
