@@ -10,7 +10,7 @@ use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
     types::DType,
 };
-use infeed_data::arrays::listed;
+use infeed_data::{arrays::listed, names::SPLITS};
 
 use super::array::{ChunkedArray, Place};
 
@@ -54,6 +54,8 @@ struct Numbered<'a> {
 const MANY: usize = 8;
 /// Arrays of one axis that are rather columns, `x1` and `x2`.
 const COLUMNS_AT_MOST: usize = 32;
+/// Groups of equal members are rarely so many, if they are no records.
+const SOME: usize = 4;
 /// What records are called.
 const RECORDS: [&str; 16] = [
     "sample", "record", "item", "example", "ex", "case", "patient", "subject", "sub", "demo", "episode", "traj",
@@ -64,15 +66,20 @@ const RECORDS: [&str; 16] = [
 fn numbered(name: &str) -> Option<(Numbered<'_>, &str)> {
     let mut start = 0;
     for word in name.split('/') {
-        let digits = word.len() - word.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        let end = start + word.len();
+        // `0001.jpg`, whose field is `jpg`.
+        let ending = word
+            .rsplit_once('.')
+            .map(|(_, ending)| ending)
+            .filter(|ending| (1..6).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphabetic()));
+        let end = start + word.len() - ending.map_or(0, |ending| ending.len() + 1);
+        let digits = name[start..end].bytes().rev().take_while(u8::is_ascii_digit).count();
         if digits > 0 {
             let (before, number) = name[..end].split_at(end - digits);
-            let behind = name[end..].trim_start_matches('/').split('/').map(|word| without(word, number));
+            let behind = name[end..].trim_start_matches(['/', '.']).split('/').map(|word| without(word, number));
             let behind = behind.collect::<Vec<_>>().join("/");
             return Some((Numbered { before, behind }, number));
         }
-        start = end + 1;
+        start += word.len() + 1;
     }
     None
 }
@@ -116,7 +123,13 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
     }
     let mut found = Vec::new();
     let mut taken = BTreeSet::new();
-    for (before, members) in &families {
+    // Ids that are no numbers: sibling groups with the same members.
+    let mut groups = BTreeMap::new();
+    for array in arrays.iter().enumerate() {
+        named(array, &mut groups);
+    }
+    let families = families.iter().map(|family| (family, false)).chain(groups.iter().map(|family| (family, true)));
+    for ((before, members), by_name) in families {
         let numbers: BTreeSet<&str> = members.values().flat_map(|parts| parts.keys().copied()).collect();
         let parts = || members.values().flat_map(|parts| parts.values().map(|at| &arrays[*at]));
         let alike = |of: &BTreeMap<&str, usize>| {
@@ -129,15 +142,25 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
         if numbers.len() < 2 || whole == 0 || !members.values().all(alike) {
             continue;
         }
+        let is_taken = members.values().flat_map(BTreeMap::values).any(|at| taken.contains(at));
+        if by_name && (whole < members.len() || is_taken || numbers.iter().any(|name| is_split(name))) {
+            continue;
+        }
         let axes = parts().map(|array| array.shape.len()).max().unwrap_or(0);
         let grouped = members.keys().any(|behind| !behind.is_empty());
         let same = |of: &BTreeMap<&str, usize>| of.values().all(|at| arrays[*at].shape == arrays[first(of)].shape);
-        match are_records(before, &numbers, if grouped { axes.max(2) } else { axes }) {
+        let sure = match by_name {
+            true if numbers.len() < SOME => Some(false),
+            // One number has no rows.
+            true => Some(true).filter(|_| parts().any(|array| array.shape.is_empty())),
+            false => are_records(before, &numbers, if grouped { axes.max(2) } else { axes }),
+        };
+        match sure {
             Some(false) => continue,
             None if !members.values().all(same) => continue,
             None => {
                 let names = listed(parts().map(|array| array.name));
-                let what = format!("`{before}` with {} numbers may be records or fields: {names}", numbers.len());
+                let what = format!("{} arrays may be a record each, or fields: {names}", parts().count());
                 let all: Vec<&str> = parts().map(|array| array.name).take(6).collect();
                 return Err(Error::config(what).hint(format!(
                     "if their first axes count the records, name them: {}; if each is a record, write one array of many rows",
@@ -156,10 +179,12 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
             }
             let mut ordered: Vec<(&str, usize)> = of.iter().map(|(number, at)| (*number, *at)).collect();
             // By their values: 2 before 10.
-            ordered.sort_by_key(|(number, _)| {
-                let digits = number.trim_start_matches('0');
-                (digits.len(), digits, number.len())
-            });
+            if !by_name {
+                ordered.sort_by_key(|(number, _)| {
+                    let digits = number.trim_start_matches('0');
+                    (digits.len(), digits, number.len())
+                });
+            }
             let parts: Vec<usize> = ordered.into_iter().map(|(_, at)| at).collect();
             taken.extend(parts.iter().copied());
             found.push(Series { name: field_of(before, behind), parts, stacked: true });
@@ -169,6 +194,24 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
     found.extend(rows.map(|(at, array)| Series { name: array.name.to_owned(), parts: vec![at], stacked: false }));
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+/// Adds an array to the families of the groups that it lies in.
+fn named<'a>(
+    (at, array): (usize, &Sight<'a>),
+    families: &mut BTreeMap<&'a str, BTreeMap<String, BTreeMap<&'a str, usize>>>,
+) {
+    let mut start = 0;
+    for (end, _) in array.name.match_indices('/') {
+        let behind = array.name[end + 1..].to_owned();
+        let members = families.entry(&array.name[..start]).or_default();
+        members.entry(behind).or_default().insert(&array.name[start..end], at);
+        start = end + 1;
+    }
+}
+
+fn is_split(name: &str) -> bool {
+    SPLITS.iter().any(|split| split.eq_ignore_ascii_case(name))
 }
 
 fn first(of: &BTreeMap<&str, usize>) -> usize {
@@ -270,6 +313,22 @@ mod tests {
     }
 
     #[test]
+    fn ids_that_are_no_numbers_are_records_where_their_members_tell() {
+        let square = &[3, 2][..];
+        reads(&[("0001.jpg", square), ("0002.jpg", square)], &["jpg: 0001.jpg 0002.jpg"]);
+        let of = |id: &str| [(format!("d/{id}/x"), square), (format!("d/{id}/y"), &[][..])];
+        // Some of them end in a number.
+        let ids: Vec<_> = ["a1", "bc", "bc7", "de"].iter().flat_map(|id| of(id)).collect();
+        let ids: Vec<_> = ids.iter().map(|(name, shape)| (&**name, *shape)).collect();
+        reads(&ids, &["d/x: d/a1/x d/bc/x d/bc7/x d/de/x", "d/y: d/a1/y d/bc/y d/bc7/y d/de/y"]);
+        let views = [("left/fps", &[][..]), ("left/x", square), ("right/fps", &[]), ("right/x", square)];
+        reads(&views, &["left/fps", "left/x", "right/fps", "right/x"]);
+        // Enough to be asked for.
+        let text = names(&[("af/x", square), ("bc/x", square), ("cd/x", square), ("de/x", square)]).unwrap_err();
+        assert!(text.to_string().contains("4 arrays may be a record each, or fields: af/x, bc/x"), "{text}");
+    }
+
+    #[test]
     fn columns_splits_and_layers_are_none() {
         let square = &[3, 2][..];
         reads(&[("test/x", square), ("train/x", square)], &["test/x", "train/x"]);
@@ -278,7 +337,7 @@ mod tests {
         reads(&[("left/x", square), ("right/x", square)], &["left/x", "right/x"]);
         reads(&[("fold1/x", &[5, 2]), ("fold2/x", &[4, 2])], &["fold1/x", "fold2/x"]);
         let text = names(&[("view_0", square), ("view_1", square)]).unwrap_err().to_string();
-        assert!(text.contains("`view_` with 2 numbers may be records or fields: view_0, view_1"), "{text}");
+        assert!(text.contains("2 arrays may be a record each, or fields: view_0, view_1"), "{text}");
         assert!(text.contains(r#"columns(["view_0", "view_1"])"#), "{text}");
         let text = names(&[("0/x", square), ("0/y", square), ("1/x", square)]).unwrap_err().to_string();
         assert!(text.contains("no `1/y`: others have it, such as `0/y`"), "{text}");

@@ -58,7 +58,7 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
         volumes.retain(|(_, kind, _)| !of_test(kind));
         tracing::warn!(
             volumes = left,
-            "volumes of the test part are left out, which has no labels: choose it with {}",
+            "the volumes of the test part, which has no labels, are left out: choose them with {}",
             SPLIT.to("test")
         );
     }
