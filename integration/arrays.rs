@@ -476,5 +476,5 @@ fn masks_take_the_geometry_of_their_images_and_keep_their_values() {
     let error = batch(&dataset, Transform::new().resize_exact(4, 4), DType::U8).unwrap_err().to_string();
     assert!(error.contains("a mask of 8x4 pixels for an image of 8x8"), "{error}");
     fs::remove_file(dir.path().join("masks/03.tif")).unwrap();
-    fails(at(dir.path()), ErrorKind::NotFound, &["`images/03.tif` has no mask", "`masks/03`"]);
+    fails(at(dir.path()), ErrorKind::NotFound, &["`images/03.tif` has no mask", "`masks/00.tif`"]);
 }

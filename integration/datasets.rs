@@ -297,7 +297,11 @@ fn what_is_not_there_is_named() {
     fails(
         at(&dir).format("imagenet"),
         ErrorKind::Config,
-        &["unknown format `imagenet`", "cifar10, cifar100, volumes", "mds, coco, voc, folder, arrays, tar, tfrecord"],
+        &[
+            "unknown format `imagenet`",
+            "cifar10, cifar100, volumes",
+            "mds, coco, voc, yolo, folder, arrays, tar, tfrecord",
+        ],
     );
     fails(open("s4://bucket/train"), ErrorKind::Config, &["unknown scheme `s4://`", "s3://", "synthetic://"]);
     fails(open("memory://no-such-store"), ErrorKind::NotFound, &["no in-memory store named \"no-such-store\""]);
@@ -420,6 +424,7 @@ fn told_one(open: Open, option: OpenOption) -> Open {
         OpenOption::LabelColumn => open.label_column("class"),
         OpenOption::Annotations => open.annotations("marks.json"),
         OpenOption::Masks => open.masks(true),
+        OpenOption::MaskFiles => open.mask_files("masks/{stem}.png"),
         OpenOption::Classes => open.classes(["a".to_owned()]),
         OpenOption::Split => open.split("train"),
         OpenOption::Channels => open.channels("{name}_{channel}.tif"),
@@ -443,6 +448,7 @@ fn every_format_refuses_by_name_what_it_does_not_take() {
             "mds" => &["index.json", "shard.00000.mds"],
             "coco" => &["1.jpg", "_annotations.coco.json"],
             "voc" => &["Annotations/1.xml", "JPEGImages/1.jpg"],
+            "yolo" => &["classes.txt", "1.jpg", "1.txt"],
             "folder" => &["a/1.jpg"],
             "arrays" => &["a/1.npy", "a/2.npy"],
             "tar" => &["train-000.tar"],
@@ -453,8 +459,13 @@ fn every_format_refuses_by_name_what_it_does_not_take() {
             other => panic!("how are files of {other} called?"),
         };
         for option in OpenOption::ALL {
-            // Beside images, annotations are COCO's, whatever else names tell.
-            if option == OpenOption::Annotations && ["folder", "voc"].contains(&format.name()) {
+            // Beside images, annotations are COCO's, and masks that are files are a folder's, whatever else names tell.
+            let elsewhere = match option {
+                OpenOption::Annotations => &["folder", "voc", "yolo"][..],
+                OpenOption::MaskFiles => &["coco", "voc", "yolo"],
+                _ => &[],
+            };
+            if elsewhere.contains(&format.name()) {
                 continue;
             }
             let tracker = Tracker::holding(files.iter().map(|name| (*name, "nothing sound")));

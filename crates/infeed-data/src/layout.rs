@@ -368,6 +368,7 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
 
 /// Images with the file of each that has this ending and the same key: places among the objects, in the order of the
 /// images. Of two such files the first.
+#[cfg(any(feature = "voc", feature = "yolo"))]
 pub(crate) fn with_marks(objects: &[Object], ending: &str) -> Vec<(usize, Option<usize>)> {
     let mut marks: HashMap<String, usize> = HashMap::new();
     for (at, Object { name, .. }) in objects.iter().enumerate().filter(|(_, o)| ends_with(&o.name, ending)) {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, fmt, marker::PhantomData};
 
-use infeed_core::error::{Error, Result};
+use infeed_core::error::{Error, Result, setting::FORMAT};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, SeqAccess, Visitor},
@@ -78,9 +78,11 @@ pub(super) fn parse(bytes: &[u8], masks: bool) -> Result<Json> {
         })
     };
     let not_coco = |e| {
-        Error::corrupt("this is not COCO's JSON of instances")
-            .with_source(e)
-            .hint("it has images, annotations and categories, each annotation an id, image_id, category_id and bbox")
+        Error::corrupt("this is not COCO's JSON of instances").with_source(e).hint(format!(
+            "it has images, annotations and categories, each annotation an id, image_id, category_id and bbox; the \
+                 images alone are read by {}",
+            FORMAT.to("folder")
+        ))
     };
     let (mut found, other) = once(masks).map_err(not_coco)?;
     if let Some(other) = other {
@@ -130,19 +132,20 @@ impl Other {
         let (what, hint) = match self {
             Self::Captions => (
                 "this is COCO's JSON of captions, which have no boxes".to_owned(),
-                "take the one of instances; images with texts are read from a table: labels(…) of a CSV of file names and captions",
+                format!("take the one of instances; the images alone are read by {}", FORMAT.to("folder")),
             ),
             Self::Keypoints => (
                 "this is a JSON of keypoints without classes, and keypoints are not read".to_owned(),
-                "take the one of instances, or give each annotation a category_id and a bbox",
+                "take the one of instances, or give each annotation a category_id and a bbox".to_owned(),
             ),
             Self::Panoptic => (
                 "this is COCO's JSON of panoptic segmentation, whose outlines are colours of PNGs".to_owned(),
-                "take the one of instances; panopticapi's panoptic2detection_coco_format.py makes one of this",
+                "take the one of instances; panopticapi's panoptic2detection_coco_format.py makes one of this"
+                    .to_owned(),
             ),
             Self::NoCategory(at) => (
                 format!("the annotation at place {at}, counted from 0, has no category_id"),
-                "give each annotation the id of its category, one for all if there is but one",
+                "give each annotation the id of its category, one for all if there is but one".to_owned(),
             ),
         };
         Error::corrupt(what).hint(hint)

@@ -278,7 +278,7 @@ fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &
     for entry in std::fs::read_dir(folder.join(wrapper)).into_iter().flatten().flatten() {
         let top = entry.file_name().to_string_lossy().into_owned();
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && !top.starts_with('.') && !known(&top) {
+        if is_folder && !top.starts_with('.') && !layout::is_left_by_system(&format!("{top}/x")) && !known(&top) {
             let prefix = format!("{wrapper}{top}/");
             if !objects.iter().any(|object| object.name.starts_with(&prefix)) {
                 return lost(&top, "it is empty".into());
