@@ -122,6 +122,17 @@ impl Claim {
 }
 
 /// What speaks for a [`Claim`].
+///
+/// ```
+/// use infeed::{
+///     dataset::{Evidence, formats},
+///     source::Object,
+/// };
+///
+/// let folder = formats().iter().find(|format| format.name() == "folder").expect("it is always there");
+/// let claim = folder.claim(&[Object::new("cat/1.jpg", 91_200)]).expect("images");
+/// assert_eq!(claim.evidence, Evidence::Files);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Evidence {
@@ -132,6 +143,17 @@ pub enum Evidence {
 }
 
 /// What was recognised at a place; see [`Open::on_recognised`](super::Open::on_recognised).
+///
+/// ```
+/// use infeed::dataset::Recognised;
+///
+/// fn tell(found: &Recognised) {
+///     println!("{} is read as {}, because of {}", found.url, found.format, found.why);
+///     found.left_out.iter().for_each(|kind| println!("left out: {kind}"));
+/// }
+/// let open = infeed::open("/data/cells").on_recognised(|found| tell(&found));
+/// # drop(open);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recognised {

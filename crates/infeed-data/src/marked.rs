@@ -255,7 +255,7 @@ fn is_outside(corners: [f32; 4], size: [u32; 2]) -> bool {
 }
 
 /// A box as it is kept, or what is wrong with its numbers. One that is thin as a line, or partly outside, is as the
-/// dataset has it. One outside its image is told when the size of that is known: see [`Marked::instances`].
+/// dataset has it. One outside its image is told when the size of that is known: see `Marked::instances`.
 pub fn corners(corners: [f64; 4]) -> Result<[f32; 4], String> {
     let [left, top, right, bottom] = corners;
     let kept = corners.map(|corner| corner as f32);

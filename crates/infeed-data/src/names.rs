@@ -78,7 +78,7 @@ const MASK_WORDS: [&str; 13] = [
 /// stronger.
 ///
 /// Its name, or a part of it behind a `/` or `.`, begins with `mask`, `label` or `seg` (`mask2`, `labels`, `image/seg/encoded`),
-/// or has one of [`MASK_WORDS`] as a word (`tumor_mask`, `gt-seg-map`, `annotation`). `masked_image` is none: parts of a
+/// or has one of `MASK_WORDS` as a word (`tumor_mask`, `gt-seg-map`, `annotation`). `masked_image` is none: parts of a
 /// photograph were blanked there; nor are the `with_mask` and `without_mask` of faces.
 pub fn looks_like_mask(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
