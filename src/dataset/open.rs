@@ -71,7 +71,7 @@ static HERE: Opener =
 /// `ImageSets/Main/train.txt`, in the order of their names. The files count pixels from 1 and the last is inside;
 /// `instances` count as everywhere here, so a box is `xmin - 1`, `ymin - 1`, `xmax`, `ymax` (torchvision leaves them as they
 /// are written). Difficult objects are [`crowd`](infeed_data::Instances::crowd); `image_id` is the number of the record. Classes
-/// are VOC's twenty in the order of the alphabet, or the sorted names where there are others. Opening reads all XMLs, in
+/// are VOC's twenty in the order of the alphabet, or the sorted names where there are others or the folders are not VOC's. Opening reads all XMLs, in
 /// the encoding that each says (`GBK`, `UTF-16`, …). An object without a `bndbox` has that of its `polygon`.
 ///
 /// **YOLO.** Records are the images, in the order of their names; those without a text have no boxes, which a warning counts. Numbers are

@@ -427,6 +427,11 @@ pub(crate) fn no_classes<'a>(tops: &BTreeSet<&'a str>) -> Option<Vec<&'a str>> {
     (tops.len() > 1 && !tops.iter().any(|top| ordinary(&top))).then(|| tops.iter().copied().collect())
 }
 
+/// A name without the folder of its split.
+pub(crate) fn without_split(name: &str) -> &str {
+    name.split_once('/').filter(|(first, _)| is_split(first)).map_or(name, |(_, rest)| rest)
+}
+
 /// Whether the folders that images are in may be their classes.
 pub(crate) fn are_classes(names: &[&str]) -> bool {
     let around = wrapper(names).len();

@@ -126,6 +126,7 @@ impl Format for Folder {
                     keep_split(masks, |(_, name)| name.clone(), split).map_err(at_source)?;
                 }
             }
+            let is_paired = sides.is_some();
             let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
             // Of images and masks it can't be said which of them a row is about, unless it names both.
             let mut metadata = metadata.filter(|_| groups.is_none() || by_table);
@@ -177,7 +178,12 @@ impl Format for Folder {
                 None => {
                     let some: Option<Vec<&str>> = kept.as_ref().map(|kept| kept.iter().map(|i| names[*i]).collect());
                     let kinds = options.format.is_none() && groups.is_none();
-                    let (names, given) = (some.as_ref().unwrap_or(&names), options.classes.clone());
+                    let mut names = some.unwrap_or_else(|| names.clone());
+                    if is_paired {
+                        // Of one split, whose folder is no class.
+                        names.iter_mut().for_each(|name| *name = layout::without_split(name));
+                    }
+                    let (names, given) = (&names[..], options.classes.clone());
                     let classes = classes_of(names, &files.source, given, kinds)?;
                     if let (Some(found), None) = (&classes.1, &options.classes) {
                         no_class_is_lost(&files.source, &objects, layout::wrapper(names), found)?;

@@ -134,7 +134,7 @@ impl Format for Voc {
             let reads: Vec<_> = pairs.iter().map(|(_, xml)| read(source, &objects[*xml]).boxed()).collect();
             let xmls: Vec<Xml> = stream::iter(reads).buffered(XMLS_AT_A_TIME).try_collect().await?;
             let named = |record: usize| source.display_name(&objects[pairs[record].1].name);
-            let (marked, classes) = marked(&xmls, options.classes.clone(), named)?;
+            let (marked, classes) = marked(&xmls, options.classes.clone(), !roots.is_empty(), named)?;
             let images: Vec<&Object> = pairs.iter().map(|(image, _)| &objects[*image]).collect();
             images.iter().try_for_each(|image| source.check_name(&image.name))?;
             let ids = (0..images.len() as i64).collect();
@@ -170,15 +170,17 @@ fn from_0([left, top, right, bottom]: [f64; 4]) -> [f64; 4] {
     [left - 1.0, top - 1.0, right, bottom]
 }
 
-/// All objects, and the names of classes: those given, else VOC's if there are no others, else the sorted ones.
+/// All objects, and the names of classes: those given, else in folders of VOC its own if there are no others, else the
+/// sorted ones.
 fn marked(
     xmls: &[Xml],
     given: Option<Arc<[String]>>,
+    in_folders_of_voc: bool,
     named: impl Fn(usize) -> String,
 ) -> Result<(Marked, Arc<[String]>)> {
     let classes: Arc<[String]> = given.unwrap_or_else(|| {
         let found: BTreeSet<&str> = xmls.iter().flat_map(|xml| &xml.objects).map(|object| &*object.name).collect();
-        match found.iter().all(|name| CLASSES.contains(name)) {
+        match in_folders_of_voc && found.iter().all(|name| CLASSES.contains(name)) {
             true => CLASSES.map(str::to_owned).into(),
             false => found.into_iter().map(str::to_owned).collect(),
         }
