@@ -225,6 +225,9 @@ fn of_image(stem: &str) -> &str {
     behind.or_else(|| IMAGE_BEFORE.iter().find_map(|start| strip_start(stem, start))).unwrap_or(stem)
 }
 
+/// What a stem says of an image, and what one says of a mask.
+type Stems = (fn(&str) -> &str, fn(&str) -> (&str, u8));
+
 /// Images and the masks that go with them.
 #[derive(Debug, Default)]
 pub(crate) struct Sides {
@@ -278,8 +281,8 @@ pub(crate) fn sides(names: &[&str], several: bool) -> Option<Sides> {
         }
     }
     // By their stems as they are, else without what is added to them.
-    let stems: [(fn(&str) -> &str, fn(&str) -> (&str, u8)); 2] = [(|stem| stem, |stem| (stem, 0)), (of_image, of_mask)];
-    let matched = |(image, mask): (fn(&str) -> &str, fn(&str) -> (&str, u8))| {
+    let stems: [Stems; 2] = [(|stem| stem, |stem| (stem, 0)), (of_image, of_mask)];
+    let matched = |(image, mask): Stems| {
         let known: BTreeSet<_> = images.iter().map(|(_, folder, name)| (*folder, image(stem(name)))).collect();
         masks.iter().filter(|(_, folder, name)| known.contains(&(*folder, mask(stem(name)).0))).count()
     };

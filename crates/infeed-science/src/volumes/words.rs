@@ -48,7 +48,7 @@ const MODALITIES: [&str; 20] = [
 pub(super) fn is_mask(word: &str) -> bool {
     // A word of a name, not a name of words; and `label_7` is rather one of many.
     let begins = |known: &&str| word.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known));
-    ["mask", "label", "seg"].iter().any(|known| begins(&known)) && !word.ends_with(|c: char| c.is_ascii_digit())
+    ["mask", "label", "seg"].iter().any(begins) && !word.ends_with(|c: char| c.is_ascii_digit())
         || ["gt", "groundtruth", "ground_truth", "annotation", "annotations", "ann", "dseg"]
             .iter()
             .any(|known| known.eq_ignore_ascii_case(word))
