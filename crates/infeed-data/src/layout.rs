@@ -19,9 +19,10 @@ use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{MASK_FILES, SPLIT},
 };
-use infeed_store::Object;
 
-use super::names::{SPLITS, base, ends_with, is_image, parent};
+#[cfg(any(feature = "voc", feature = "yolo"))]
+use super::names::ends_with;
+use super::names::{SPLITS, base, is_image, parent};
 
 /// Folders that hold images.
 const IMAGES: [&str; 16] = [
@@ -372,10 +373,10 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
 /// Images with the file of each that has this ending and the same key: places among the objects, in the order of the
 /// images. Of two such files the first.
 #[cfg(any(feature = "voc", feature = "yolo"))]
-pub(crate) fn with_marks(objects: &[Object], ending: &str) -> Vec<(usize, Option<usize>)> {
+pub(crate) fn with_marks(objects: &[infeed_store::Object], ending: &str) -> Vec<(usize, Option<usize>)> {
     let mut marks: HashMap<String, usize> = HashMap::new();
-    for (at, Object { name, .. }) in objects.iter().enumerate().filter(|(_, o)| ends_with(&o.name, ending)) {
-        marks.entry(key(name)).or_insert(at);
+    for (at, object) in objects.iter().enumerate().filter(|(_, o)| ends_with(&o.name, ending)) {
+        marks.entry(key(&object.name)).or_insert(at);
     }
     if marks.is_empty() {
         return Vec::new();
