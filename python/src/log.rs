@@ -145,7 +145,9 @@ pub(crate) fn deliver(py: Python<'_>) -> PyResult<()> {
             PyErr::warn(py, &py.get_type::<PyUserWarning>(), &words, 2)?;
             continue;
         }
-        logger(py, &target.replace("::", "."))?.call_method1("log", (number(level), "%s", words))?;
+        // A crate of ours is a logger below the package's, as its rooms are: `infeed_data::open` is `infeed.data.open`.
+        let name = target.replace("::", ".").replacen("infeed_", "infeed.", 1);
+        logger(py, &name)?.call_method1("log", (number(level), "%s", words))?;
     }
     match LOST.swap(0, Ordering::Relaxed) {
         0 => Ok(()),
