@@ -76,6 +76,10 @@ pub(crate) fn classes_of(
             FORMAT.to("folder")
         )));
     }
+    if let Some(marks) = found.iter().find(|top| layout::is_marks(top)).filter(|_| found.len() > 1 && given.is_none()) {
+        let folder = source.display_name(&format!("{}{marks}", &names[0][..around]));
+        tracing::warn!(folder, "a folder that is called like masks or labels of images is taken for a class");
+    }
     if let (Some(only), 1, None) = (found.first(), found.len(), &given) {
         let folder = source.display_name(&format!("{}{only}", &names[0][..around]));
         tracing::warn!(class = only, folder, "all images are of one class; open its folder if it is none");

@@ -173,6 +173,11 @@ fn role(folder: &str) -> (Option<Role>, &str) {
     (None, folder)
 }
 
+/// Whether a folder is called as those of masks and labels are.
+pub(crate) fn is_marks(folder: &str) -> bool {
+    role(folder).0 == Some(Role::Marks)
+}
+
 /// What the folders of a path say together, and the path without their words.
 pub(crate) fn of_folders(path: &str) -> (Option<Role>, Cow<'_, str>) {
     let parts = || path.split('/').filter(|part| !part.is_empty()).map(role);
