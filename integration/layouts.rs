@@ -155,6 +155,7 @@ fn trees_that_may_mean_several_things_are_refused_with_what_helps() {
         (&["images/a.png", "images/b.png", "masks/a.png"], &["`images/b.png` has no mask", "mask_files"]),
         (&["a.png", &coco, &xml], &["may be coco", "or voc", "format(\"voc\")"]),
         (&["a/1.png", "b/1.avif", "c/1.png"], &["class `b` has no image that is read", "b/1.avif", "classes"]),
+        (&["a/1.png", "b/1.mp4: film", "c/1.png"], &["class `b` has no image that is read", "b/1.mp4"]),
         (&["images/a.png", "labels/a.txt: a cat on a mat"], &["no text is one of YOLO", "format(\"folder\")"]),
     ] {
         let dir = tree(files);
@@ -206,6 +207,20 @@ fn tables_of_hugging_face_lie_beside_their_images() {
     let several =
         tree(&["a.png", "b.png", "metadata.jsonl: {\"file_name\": \"a.png\", \"depth_file_name\": \"b.png\"}"]);
     assert!(told(at(several.path())).contains("several images of a record: `depth_file_name`"));
+    // A split without labels is no matter of the one that is read.
+    let unlike = [
+        "train/a.png",
+        "train/metadata.csv: file_name,label\na.png,7\n",
+        "test/b.png",
+        "test/metadata.csv: file_name\nb.png\n",
+    ];
+    let train = sound(at(tree(&unlike).path()).split("train")).unwrap();
+    assert_eq!(label(&*train, 0), Some(7));
+    // A table of the images alone takes no masks away.
+    let pairs = tree(&["images/a.png", "masks/a.png", "metadata.csv: file_name,label\nimages/a.png,7\n"]);
+    assert_eq!(told(at(pairs.path())), "folder 1 image mask*");
+    let listed = ["images/a.png", "masks/a.png", "metadata.csv: file_name,label\nimages/a.png,7\nmasks/a.png,8\n"];
+    assert_eq!(told(at(tree(&listed).path())), "folder 2 image label");
     let other = [
         "x/a.png",
         "x/metadata.csv: file_name,label\na.png,1\n",

@@ -448,6 +448,11 @@ pub(crate) fn are_classes(names: &[&str]) -> bool {
     !tops.is_empty() && no_classes(&tops).is_none() && !tops.iter().all(|top| is_split(top))
 }
 
+/// Whether a folder beside those of classes is no class of images by its name.
+pub(crate) fn may_be_left(top: &str) -> bool {
+    top.starts_with('.') || is_left_by_system(&format!("{top}/x")) || role(top).0.is_some() || is_split(top)
+}
+
 /// What systems leave in folders beside the files that somebody put there.
 pub(crate) fn is_left_by_system(name: &str) -> bool {
     const FOLDERS: [&str; 6] = ["__MACOSX", "@eaDir", ".thumbnails", ".ipynb_checkpoints", ".Trashes", ".Trash"];

@@ -204,6 +204,16 @@ impl Metadata {
         }
     }
 
+    /// The files of all rows.
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        self.rows.iter().map(|(file, _)| file.trim_start_matches("./"))
+    }
+
+    /// Whether a column names masks.
+    pub(super) fn names_masks(&self) -> bool {
+        self.columns.iter().any(|column| field_of(column).is_some())
+    }
+
     /// Takes the masks out, if a column names them: each image with its mask.
     pub(super) fn take_masks(&mut self) -> Result<Option<Vec<(String, String)>>> {
         let files = |columns: &[String]| columns.iter().position(|column| field_of(column).is_some());

@@ -4,7 +4,7 @@ mod fields;
 mod metadata;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -32,7 +32,7 @@ use super::{
     label_table::{Labels, Names, Table},
     labels::classes_of,
     layout::{self, Sides, keep_split, key, one_split},
-    names::{base, is_image, is_unread_image, parent},
+    names::{base, is_image, parent},
     objects::{inside, nothing_to_read, read_beside},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, Schema},
@@ -84,22 +84,33 @@ impl Format for Folder {
                 Some(name) => Some(read_beside(source, &objects, name).await?),
                 None => None,
             };
+            let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
+            let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
             let mut metadata = match options.labels.is_none() && options.channels.is_none() {
-                true => read_metadata(source, &objects, options.split.as_deref()).await?,
+                true => read_metadata(source, &objects, split.as_deref()).await?,
                 false => None,
             };
-            let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
             let mut sides = match &options.mask_files {
                 Some(pattern) => Some(layout::sides_by(&names, pattern).map_err(|e| e.at_object(source.url()))?),
-                // What a table lists is an image, whatever its folder is called.
-                None if metadata.is_some() => None,
-                None => layout::sides(&names, options.channels.is_some()),
+                None => {
+                    let sides = layout::sides(&names, options.channels.is_some());
+                    // What a table lists is an image, whatever its folder is called.
+                    let lists_masks = |sides: &Sides| {
+                        let masks: HashSet<&str> = sides.masks.iter().map(|(at, _)| names[*at as usize]).collect();
+                        metadata.as_ref().is_some_and(|(table, _)| table.files().any(|file| masks.contains(file)))
+                    };
+                    sides.filter(|sides| !lists_masks(sides))
+                }
             };
-            let (source, objects) = match &options.split {
-                Some(split) if sides.is_none() => {
-                    let folder = format!("{}{split}", layout::wrapper(&names));
-                    metadata = metadata.map(|(metadata, object)| (metadata.below(&folder), object));
-                    (source.child(&folder)?, below(source, objects, &folder)?)
+            if sides.is_some()
+                && let Some((_, object)) = metadata.take_if(|(table, _)| !table.names_masks())
+            {
+                tracing::warn!(object, "a table of images beside masks is not read; `mask_file_name` in it names both");
+            }
+            let (source, objects) = match &split {
+                Some(folder) if sides.is_none() => {
+                    metadata = metadata.map(|(metadata, object)| (metadata.below(folder), object));
+                    (source.child(folder)?, below(source, objects, folder)?)
                 }
                 _ => (source.clone(), objects),
             };
@@ -128,8 +139,6 @@ impl Format for Folder {
             }
             let is_paired = sides.is_some();
             let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
-            // Of images and masks it can't be said which of them a row is about, unless it names both.
-            let mut metadata = metadata.filter(|_| groups.is_none() || by_table);
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
                 None => files.iter().collect(),
@@ -185,7 +194,7 @@ impl Format for Folder {
                     }
                     let (names, given) = (&names[..], options.classes.clone());
                     let classes = classes_of(names, &files.source, given, kinds)?;
-                    if let (Some(found), None) = (&classes.1, &options.classes) {
+                    if let (Some(found), None, false) = (&classes.1, &options.classes, is_paired) {
                         no_class_is_lost(&files.source, &objects, layout::wrapper(names), found)?;
                     }
                     classes
@@ -210,10 +219,14 @@ impl Format for Folder {
 
 /// What the tables of metadata say of the images, each of those in its folder and below it; and how messages call the
 /// first.
+/// Of the folder of a split, where one was chosen, also those above it.
 async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Option<(Metadata, String)>> {
     let mut all: Option<(Metadata, String)> = None;
     let mut folders = BTreeSet::new();
-    let tables = || objects.iter().filter(|object| metadata::NAMES.contains(&base(&object.name)));
+    let is_within = |folder: &str, of: &str| of.is_empty() || folder == of || folder.starts_with(&format!("{of}/"));
+    let is_of = |folder: &str| split.is_none_or(|split| is_within(folder, split) || is_within(split, folder));
+    let is_table = |object: &&Object| metadata::NAMES.contains(&base(&object.name)) && is_of(parent(&object.name));
+    let tables = || objects.iter().filter(is_table);
     // A table above the splits lists what is to be read together.
     if split.is_none() {
         one_split(tables().map(|object| key(&object.name))).map_err(|e| e.at_object(source.url()))?;
@@ -259,6 +272,10 @@ fn sides_of(files: &Files, masks: &[(String, String)]) -> Result<Sides> {
     Ok(sides)
 }
 
+/// What ends so may say something of images.
+const TEXTS: [&str; 13] =
+    [".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".mat", ".html", ".pdf", ".py"];
+
 /// Refuses folders of classes beside `found` whose images can't be read, and empty ones: without them all later classes
 /// would have other indices.
 fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &[String]) -> Result<()> {
@@ -279,8 +296,9 @@ fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &
             last = top;
             continue;
         }
+        // Folders of notes and lists are passed over, with a warning of what is in them.
         let ending = base(file).rfind('.').map_or("", |dot| &base(file)[dot..]);
-        if is_unread_image(ending) {
+        if !layout::may_be_left(top) && !TEXTS.iter().any(|text| text.eq_ignore_ascii_case(ending)) {
             return lost(top, format!("there is `{name}`"));
         }
     }
@@ -289,7 +307,7 @@ fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &
     for entry in std::fs::read_dir(folder.join(wrapper)).into_iter().flatten().flatten() {
         let top = entry.file_name().to_string_lossy().into_owned();
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && !top.starts_with('.') && !layout::is_left_by_system(&format!("{top}/x")) && !known(&top) {
+        if is_folder && !layout::may_be_left(&top) && !known(&top) {
             let prefix = format!("{wrapper}{top}/");
             if !objects.iter().any(|object| object.name.starts_with(&prefix)) {
                 return lost(&top, "it is empty".into());
