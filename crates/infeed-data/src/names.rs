@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 use infeed_store::{Object, Source};
 
@@ -43,9 +44,9 @@ pub(crate) fn is_image(name: &str) -> bool {
 
 /// Images of kinds that nothing here reads, by an ending.
 pub(crate) fn is_unread_image(ending: &str) -> bool {
-    const KINDS: [&str; 24] = [
-        ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".jfif", ".jpe", ".avif", ".heic", ".heif", ".jp2", ".j2k", ".jxl",
-        ".ico", ".svg", ".psd", ".exr", ".hdr", ".dng", ".cr2", ".nef", ".arw", ".tga", ".pcx",
+    const KINDS: [&str; 17] = [
+        ".avif", ".heic", ".heif", ".jp2", ".j2k", ".jxl", ".ico", ".svg", ".psd", ".exr", ".hdr", ".dng", ".cr2",
+        ".nef", ".arw", ".tga", ".pcx",
     ];
     !is_image(ending) && KINDS.iter().any(|kind| kind.eq_ignore_ascii_case(ending))
 }
@@ -89,6 +90,16 @@ pub fn looks_like_mask(name: &str) -> bool {
         let begins = ["mask", "label", "seg"].iter().any(|word| part.starts_with(word));
         (begins || is(&MASK_WORDS)) && !is(&["masked", "with", "without"])
     })
+}
+
+/// The same name as other systems spell it: an `ü` of one letter, or of two. Of plain letters there is no other.
+pub(crate) fn other_spellings(name: &str) -> impl Iterator<Item = String> {
+    let spelled = (!name.is_ascii()).then(|| {
+        let composed = ComposingNormalizerBorrowed::new_nfc().normalize(name).into_owned();
+        let decomposed = DecomposingNormalizerBorrowed::new_nfd().normalize(name).into_owned();
+        [composed, decomposed]
+    });
+    spelled.into_iter().flatten().filter(move |other| other != name)
 }
 
 /// Without its folders.
@@ -187,6 +198,13 @@ mod tests {
         ] {
             assert!(!looks_like_mask(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_name_has_other_spellings_where_letters_have_marks() {
+        assert_eq!(other_spellings("plain.jpg").count(), 0);
+        assert_eq!(other_spellings("M\u{fc}ller.jpg").collect::<Vec<_>>(), ["Mu\u{308}ller.jpg"]);
+        assert_eq!(other_spellings("Mu\u{308}ller.jpg").collect::<Vec<_>>(), ["M\u{fc}ller.jpg"]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use super::{
     detection::DetectionDataset,
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
-    names::{ends_with, is_image},
+    names::{ends_with, is_image, other_spellings},
     objects::{inside, nothing_to_read, read_beside},
     record::Dataset,
 };
@@ -95,7 +95,8 @@ impl Format for Coco {
 
 /// The files of these images. Names and objects are sorted alike.
 fn files_of(source: &Source, objects: &[Object], names: &[String]) -> Result<Files> {
-    let find = |name: &String| objects.binary_search_by(|object| object.name.as_str().cmp(name)).ok();
+    let spelled = |name: &str| objects.binary_search_by(|object| object.name.as_str().cmp(name)).ok();
+    let find = |name: &String| spelled(name).or_else(|| other_spellings(name).find_map(|other| spelled(&other)));
     let mut missing = names.iter().filter(|name| find(name).is_none());
     if let Some(first) = missing.next() {
         let what = format!("{} of {} images have no file, the first is `{first}`", missing.count() + 1, names.len());

@@ -14,7 +14,8 @@ use crate::{
 /// Files that hold their own names, and one JSON.
 fn holding(files: &[&str], name: &str, json: &Json) -> Source {
     let store = InMemory::new();
-    let put = |name: &str, bytes: Vec<u8>| drop(block_on(store.put(&Path::from(name), bytes.into())).unwrap());
+    let put =
+        |name: &str, bytes: Vec<u8>| drop(block_on(store.put(&Path::parse(name).unwrap(), bytes.into())).unwrap());
     files.iter().for_each(|file| put(file, file.as_bytes().to_vec()));
     put(name, json.to_string().into_bytes());
     Source::from_store(Arc::new(store), Path::default(), "test://x")
@@ -73,6 +74,13 @@ fn three() -> Json {
         "annotations": [boxed(21, 3, 90, [0.5, 1.0, 2.25, 3.0]), crowd, boxed(4, 3, 13, [1.0, 1.0, 0.0, 2.0])],
         "images": [image(7, "c.jpg", 2, 3), image(3, "a.jpg", 40, 30), image(11, "b.jpg", 5, 6)],
         "categories": categories()})
+}
+
+#[test]
+fn a_file_may_be_spelled_as_another_system_does() {
+    let json = json!({"images": [image(1, "Mu\u{308}ller.jpg", 2, 3)], "annotations": [], "categories": categories()});
+    let dataset = sound(open_source(beside(&["M\u{fc}ller.jpg"], &json)));
+    assert_eq!((dataset.len(), told(&*dataset, 0).0.as_str()), (1, "M\u{fc}ller.jpg"));
 }
 
 const THREE: [&str; 3] = ["a.jpg", "b.jpg", "c.jpg"];

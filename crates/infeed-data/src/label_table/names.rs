@@ -4,19 +4,16 @@ use std::{borrow::Cow, cell::OnceCell, collections::HashMap};
 
 use infeed_core::error::{Error, Result};
 
-use crate::names::{base, ends_with, is_image};
-
-/// Endings that images had before they were converted to those that are read.
-const OTHERS: [&str; 14] = [
-    ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".jfif", ".jpe", ".jp2", ".avif", ".heic", ".heif", ".jxl", ".dcm", ".npy",
-];
+use crate::names::{base, ends_with, is_image, is_unread_image, other_spellings};
 
 /// More folders than this are not compared: the time that a name takes is bounded.
 const DEEPEST: usize = 64;
 
 /// Whether a name ends as files of images do.
 pub(super) fn is_image_like(name: &str) -> bool {
-    is_image(name) || OTHERS.iter().any(|ending| ends_with(name, ending))
+    // Before they were converted to those that are read, too.
+    let ending = name.rfind('.').map_or("", |dot| &name[dot..]);
+    is_image(name) || is_unread_image(ending) || [".dcm", ".npy"].iter().any(|other| ends_with(name, other))
 }
 
 /// Without the ending of an image, if it has one: `img.v2` has none.
@@ -162,7 +159,13 @@ impl<'a> Names<'a> {
         self.names.iter().any(|name| test(name))
     }
 
+    /// Spelled as another system does it, it is the same name.
     fn find(&self, written: &str, way: Way) -> Option<(Meant, Leaf)> {
+        let found = self.find_spelled(written, way);
+        found.or_else(|| other_spellings(written).find_map(|other| self.find_spelled(&other, way)))
+    }
+
+    fn find_spelled(&self, written: &str, way: Way) -> Option<(Meant, Leaf)> {
         if written.is_empty() {
             return None;
         }

@@ -275,6 +275,13 @@ fn labels_are_numbers_or_indices_of_the_sorted_or_the_given_classes() {
 }
 
 #[test]
+fn a_table_of_another_system_spells_names_as_it_does() {
+    let names = ["M\u{fc}ller.jpg", "Zoe\u{308}.jpg"];
+    let found = of(&names, "x", "labels", "Mu\u{308}ller.jpg,3\nZo\u{eb},4\n".as_bytes(), false).unwrap();
+    assert_eq!(found.of, [3, 4]);
+}
+
+#[test]
 fn what_is_no_table_is_told() {
     let error = |bytes: &[u8]| tell(of(&["a.jpg"], "x", "labels", bytes, false));
     assert!(error(b"\xff\xd8\xff\xe0,1").contains("UTF-8"));
