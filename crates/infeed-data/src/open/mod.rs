@@ -1,34 +1,34 @@
 //! From a url to a dataset, by the formats that there are.
+//!
+//! ```text
+//! url ─ places ─▶ objects ─ recognise ─▶ format ─ Format::open ─▶ dataset ─ declared ─▶ filters, records ─▶ dataset
+//! ```
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    fmt,
-    future::IntoFuture,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+mod places;
+mod recognise;
+mod records;
 
-use futures::{FutureExt, StreamExt, future::BoxFuture};
+use std::{fmt, future::IntoFuture, path::PathBuf, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
-    error::{
-        Error, ErrorKind, Result,
-        setting::{ANNOTATIONS, FORMAT, LABELS},
-    },
+    error::{Error, Result},
     report::Stage,
-    types::similar::nearest,
 };
 use infeed_store::{Object, SharedList, Source};
 
-use super::{
+use self::{
+    places::{Place, places},
+    recognise::{choose_format, left_out},
+    records::listed,
+};
+use crate::{
     concat::concat,
     declared::{Said, declared},
     filter::{self, Filter},
-    format::{Evidence, Format, OpenOption, OpenOptions, Recognised},
-    label_table::FILE,
+    format::{Format, OpenOption, OpenOptions, Recognised},
     layout::is_left_by_system,
-    names::{base, ends_with, is_image, is_unread_image},
-    objects::{list, named, nothing_to_read},
+    objects::{list, named},
     pattern,
     record::Dataset,
     synthetic::SyntheticDataset,
@@ -155,7 +155,7 @@ impl Open {
         self
     }
 
-    /// Reads outlines too, polygons and runs ([`Mask`](super::Mask)), of COCO's JSON. Default: boxes alone. They
+    /// Reads outlines too, polygons and runs ([`Mask`](crate::Mask)), of COCO's JSON. Default: boxes alone. They
     /// stay in memory, 16 bytes a corner.
     pub fn masks(mut self, masks: bool) -> Self {
         self.options.masks = masks;
@@ -247,8 +247,8 @@ impl Open {
 
     /// Says what a field is, where neither its name nor the format's metadata does: `.field("gt", ["mask"])`. The words are
     /// `mask`, `mask16` (values up to 65 535, in rows of `f32`), `image`, `label` and `bytes`;
-    /// [`declare`](super::declare) has the table. A field that is not there is an error that lists those that are. Default: images
-    /// whose names are those of masks are masks ([`Field::picture`](super::Field::picture)), in every format.
+    /// [`declare`](crate::declare) has the table. A field that is not there is an error that lists those that are. Default: images
+    /// whose names are those of masks are masks ([`Field::picture`](crate::Field::picture)), in every format.
     ///
     /// Of volumes it adds a field, with the files that are its channels: `.field("image", ["ct", "pet"])`. Default: each
     /// file of the patients is a field, and a mask by the same rule: only moved, never blended or scaled, in the
@@ -329,7 +329,7 @@ impl Open {
     }
 
     /// Leaves out the records that do not pass: `.filter("label=cat,dog".parse()?)`; several times, for records that pass
-    /// all. See [`Filter`] for what may be asked, and [`filter`](super::filter()) for what it costs; of shards (tar, MDS,
+    /// all. See [`Filter`] for what may be asked, and [`filter`](crate::filter()) for what it costs; of shards (tar, MDS,
     /// TFRecord, Parquet) the fields that are asked for are read alone, of all records, also when [`columns`](Self::columns) are
     /// others. The dataset then is those records, numbered from 0.
     pub fn filter(mut self, filter: Filter) -> Self {
@@ -438,98 +438,6 @@ impl Open {
     }
 }
 
-/// What a part of a url names.
-enum Place {
-    /// Some objects of a folder.
-    Files(Source, Vec<String>),
-    /// All that is in a folder.
-    Folder(Source),
-}
-
-/// The places that a url of many names names, in its order. Files of one folder that follow one another are one place.
-async fn places(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) -> Result<Vec<Place>> {
-    let mut places = Vec::new();
-    for (folder, names) in pattern::parse(url)? {
-        let mut files = Vec::new();
-        for name in names {
-            match folder_of(&pattern::join(&folder, &name), &patient).await? {
-                None => files.push(name),
-                Some(of) => {
-                    places.extend(files_of(&folder, std::mem::take(&mut files), &patient).await?);
-                    places.push(Place::Folder(of));
-                }
-            }
-        }
-        places.extend(files_of(&folder, files, &patient).await?);
-    }
-    Ok(places)
-}
-
-/// Connected, if there are any names.
-async fn files_of(
-    folder: &str,
-    names: Vec<String>,
-    patient: impl Fn(Source) -> Source + Send + Sync,
-) -> Result<Option<Place>> {
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let source = patient(Source::parse(folder)?);
-    source.connect().await?;
-    // Urls of the web have escapes, which names have not.
-    let plain =
-        |name: String| object_store::path::Path::from_url_path(&name).map_or(name, |path| path.as_ref().to_owned());
-    let names = if source.is_web() { names.into_iter().map(plain).collect() } else { names };
-    Ok(Some(Place::Files(source, names)))
-}
-
-/// The folder that this url names, connected, if it is one.
-async fn folder_of(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) -> Result<Option<Source>> {
-    // What is not there is told with the other files that are named.
-    if !url.contains("://") {
-        return if Path::new(url).is_dir() { Source::parse(url).map(|source| Some(patient(source))) } else { Ok(None) };
-    }
-    // A web server is asked for files.
-    if ["http:", "https:"].iter().any(|scheme| url.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme)))
-    {
-        return Ok(None);
-    }
-    let name = base(url);
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    // A store of its own has no folder above, and may have dots in its name.
-    let is_store = !url[..url.len() - name.len()].trim_end_matches('/').contains("://");
-    if !is_store && (is_image(name) || FILES.iter().any(|file| ending.eq_ignore_ascii_case(file))) {
-        return Ok(None);
-    }
-    let source = patient(Source::parse(url)?);
-    if source.only().is_some() {
-        return Ok(None);
-    }
-    source.connect().await?;
-    let first = source.list().next().await.transpose()?;
-    Ok(first.is_some().then_some(source))
-}
-
-/// What ends so is a file: of many shards each would cost a request that asks whether it is a folder.
-const FILES: [&str; 16] = [
-    "tar",
-    "infeed",
-    "idx",
-    "parquet",
-    "mds",
-    "tfrecord",
-    "tfrecords",
-    "tfrec",
-    "gz",
-    "zst",
-    "zstd",
-    "npy",
-    "npz",
-    "safetensors",
-    "h5",
-    "bin",
-];
-
 /// Opens what comes behind `first`: with the class names of that, where it has others.
 async fn open_after(
     first: Option<&dyn Dataset>,
@@ -616,180 +524,7 @@ async fn open_objects(
     filter::only(dataset, passing)
 }
 
-/// The format of the objects, and why it is this one.
-fn choose_format<'a>(
-    source: &Source,
-    objects: &[Object],
-    options: &OpenOptions,
-    formats: &[&'a dyn Format],
-) -> Result<(&'a dyn Format, String)> {
-    let candidates = || formats.iter().copied();
-    if let Some(name) = &options.format {
-        let format = candidates().find(|f| f.name() == name).ok_or_else(|| {
-            let known: Vec<_> = candidates().map(Format::name).collect();
-            let meant = nearest(name, known.iter().copied());
-            let meant = meant.map_or(String::new(), |near| format!("did you mean {near}? "));
-            Error::config(format!("unknown format `{name}`")).hint(format!("{meant}use one of {}", known.join(", ")))
-        })?;
-        return Ok((format, format!("{FORMAT} says so")));
-    }
-    // A file of annotations says more of images than their names: in folders they may be anything.
-    if options.annotations.is_some() && objects.iter().any(|o| is_image(&o.name)) {
-        let takes = |f: &&dyn Format| f.options().contains(&OpenOption::Annotations);
-        let recognised = candidates().filter(takes).find(|f| f.recognises(objects));
-        // Of several that take annotations, one of ours before one of the caller's: it says what is amiss.
-        let format = recognised.or_else(|| candidates().rev().find(takes));
-        let format = format.ok_or_else(|| nothing_to_read(source, objects, "images with annotations"))?;
-        return Ok((format, format!("{ANNOTATIONS} names a file")));
-    }
-    // Masks that are files are of images as they lie, whatever lies beside them.
-    let takes =
-        |format: &&dyn Format| options.mask_files.is_none() || format.options().contains(&OpenOption::MaskFiles);
-    let mut claims = candidates().filter(takes).filter_map(|format| Some((format, format.claim(objects)?)));
-    let Some((format, claim)) = claims.next() else {
-        if let Some(format) = candidates().find(|format| format.recognises(objects)) {
-            return Ok((format, String::new()));
-        }
-        let error = nothing_to_read(source, objects, "images, arrays, volumes, shards or CIFAR files");
-        let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));
-        return Err(match foreign(objects) {
-            _ if parquet => error.hint("build with the feature `parquet` to read Parquet files"),
-            Some((what, hint)) => error.hint(format!("these are {what}, which are not read: {hint}")),
-            None => error,
-        });
-    };
-    if claim.evidence == Evidence::Annotations
-        && let Some((other, second)) = claims.find(|(_, claim)| claim.evidence == Evidence::Annotations)
-    {
-        let what = format!("these may be {} ({}) or {} ({})", format.name(), claim.why, other.name(), second.why);
-        return Err(Error::config(what).at_object(source.url()).hint(format!(
-            "say which: {}{}",
-            FORMAT.to(format.name()),
-            FORMAT.or_set(other.name())
-        )));
-    }
-    Ok((format, claim.why))
-}
-
-/// What a format does not read of the objects, by kind. Of what looks like labels of images it warns.
-fn left_out(source: &Source, objects: &[Object], options: &OpenOptions, format: &dyn Format) -> Vec<String> {
-    let named = [&options.labels, &options.annotations];
-    let is_named = |name: &str| named.iter().any(|file| file.as_deref() == Some(name));
-    let mut kinds: BTreeMap<String, (usize, &str)> = BTreeMap::new();
-    for Object { name, .. } in objects {
-        if format.reads(name) || is_named(name) || is_about_the_dataset(name) {
-            continue;
-        }
-        let base = base(name);
-        let kind = base.rfind('.').map_or_else(|| "without ending".to_owned(), |dot| base[dot..].to_ascii_lowercase());
-        kinds.entry(kind).or_insert((0, name)).0 += 1;
-    }
-    let text = |kind: &str, count: usize, first: &str| format!("{count} {kind}, the first is `{first}`");
-    if format.reads("x.jpg") && options.labels.is_none() {
-        for (kind, (count, first)) in &kinds {
-            let help = match kind.as_str() {
-                ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') => {
-                    format!("{} reads labels of it", LABELS.to(first))
-                }
-                ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
-                ".txt" => format!("if they are YOLO's, boxes are read by {}", FORMAT.to("yolo")),
-                ".xml" => format!("if they are Pascal VOC's, boxes are read by {}", FORMAT.to("voc")),
-                ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "the images alone are read".to_owned(),
-                _ if is_unread_image(kind) => "no codec of this build reads them: convert them".to_owned(),
-                _ => continue,
-            };
-            let what = text(kind, *count, first);
-            tracing::warn!(url = source.url(), "files that may tell of the images are not read: {what}; {help}");
-        }
-    }
-    kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()
-}
-
-/// Files for people, for version control, and of infeed itself.
-fn is_about_the_dataset(name: &str) -> bool {
-    const STEMS: [&str; 8] =
-        ["readme", "license", "licence", "copying", "notice", "changelog", "citation", "dataset_info"];
-    let base = base(name);
-    let plain = base.split('.').next().unwrap_or(base);
-    name.split('/').any(|part| part.starts_with('.'))
-        || STEMS.iter().any(|stem| plain.get(..stem.len()).is_some_and(|start| start.eq_ignore_ascii_case(stem)))
-        || ends_with(base, ".infeed")
-        || [".md", ".md5", ".sha1", ".sha256", ".pdf", ".py", ".ipynb", ".sh", ".log"]
-            .iter()
-            .any(|end| ends_with(base, end))
-        || matches!(base, "Thumbs.db" | "desktop.ini" | "wnids.txt" | "words.txt")
-}
-
-/// The records that a file lists.
-async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<dyn Dataset>> {
-    let (source, objects) = list(Source::parse(file)?, None, None).await?;
-    let (Some(_), [object]) = (source.only(), &objects[..]) else {
-        return Err(Error::new(ErrorKind::NotFound, "not a file").at_object(file));
-    };
-    let bytes = object.extent(&source).read().await?;
-    let text = std::str::from_utf8(&bytes).map_err(|e| Error::corrupt("not a text").with_source(e).at_object(file))?;
-    // Some editors begin a file with a mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let chosen = choose(&*dataset, text).map_err(|e| e.at_object(file))?;
-    filter::some(filter::only(dataset, chosen)?, &format!("the list {file}"))
-}
-
-/// What headers of lists of records are called, beside those of files.
-const RECORD: [&str; 4] = ["record", "records", "index", "object"];
-
-/// Records by the lines of a list, ascending.
-fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
-    let lines = || text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
-    let mut chosen = BTreeSet::new();
-    let mut names: HashMap<&str, (u64, bool)> = HashMap::new();
-    for (line, number) in lines() {
-        match line.parse::<u64>() {
-            Ok(record) if record < dataset.len() => {
-                chosen.insert(record);
-            }
-            Ok(record) => {
-                let what = format!("line {number} lists record {record}, the dataset has {}", dataset.len());
-                return Err(Error::config(what).hint("numbers count from 0"));
-            }
-            Err(_) => {
-                names.insert(line.trim_start_matches("./"), (number, false));
-            }
-        }
-    }
-    if !names.is_empty() {
-        for record in 0..dataset.len() {
-            let object = dataset.object(record);
-            // The whole name, and what stands behind each of its slashes: a list may be relative to any folder above.
-            let ends = object.match_indices('/').map(|(at, _)| &object[at + 1..]);
-            for name in [&object[..]].into_iter().chain(ends) {
-                if let Some((_, found)) = names.get_mut(name) {
-                    *found = true;
-                    chosen.insert(record);
-                }
-            }
-        }
-        // The first line may say what is below it, where it is no object.
-        let first =
-            lines().next().filter(|(line, _)| FILE.iter().chain(&RECORD).any(|word| word.eq_ignore_ascii_case(line)));
-        if let Some((header, _)) = first
-            && names.get(header).is_some_and(|(_, found)| !found)
-        {
-            tracing::debug!(header, "the first line of the list is its header");
-            names.remove(header);
-        }
-        if let Some((name, (number, _))) =
-            names.iter().filter(|(_, (_, found))| !found).min_by_key(|(_, (line, _))| *line)
-        {
-            let missing = names.values().filter(|(_, found)| !found).count();
-            let what =
-                format!("{missing} of {} names are of no object, the first is `{name}` in line {number}", names.len());
-            return Err(Error::new(ErrorKind::NotFound, what).hint("name objects relative to the dataset"));
-        }
-    }
-    Ok(chosen.into_iter().collect())
-}
-
-/// Opens several datasets and puts them together, as [`concat()`](super::concat()) does: the later ones with the class names of
+/// Opens several datasets and puts them together, as [`concat()`](crate::concat()) does: the later ones with the class names of
 /// the first, where they have others. What a [`Mixture`](crate::sampler::Mixture) draws from.
 ///
 /// ```
@@ -818,183 +553,11 @@ pub async fn open_together(parts: impl IntoIterator<Item = Open>) -> Result<Arc<
     concat(opened)
 }
 
-/// What is known of a dataset by its names and not read: what it is, and what to do.
-fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
-    let bases = || objects.iter().map(|object| base(&object.name));
-    let any = |is: fn(&str) -> bool| bases().any(is);
-    let ends = |endings: &[&str]| bases().any(|name| endings.iter().any(|ending| ends_with(name, ending)));
-    if any(|name| name == "batches.meta" || name.starts_with("data_batch_") && !name.contains('.')) {
-        return Some(("CIFAR-10 as pickles of Python", "take the binary version: cifar-10-binary.tar.gz"));
-    }
-    if ["train", "test", "meta"].iter().all(|file| bases().any(|name| name == *file)) {
-        return Some(("CIFAR-100 as pickles of Python", "take the binary version: cifar-100-binary.tar.gz"));
-    }
-    if any(|name| name.contains("-idx") && name.contains("ubyte") || name.contains(".idx3-ubyte")) {
-        return Some((
-            "arrays of MNIST's idx format",
-            "save images and labels as one .npz: numpy.savez(\"mnist.npz\", image=…, label=…)",
-        ));
-    }
-    let table = [
-        (&[".arrow"][..], "tables of Arrow", "write them as Parquet: dataset.to_parquet(…)"),
-        (&["zarr.json", ".zarray", ".zgroup"], "arrays of Zarr", "build with the feature `zarr`"),
-        (&[".zarr.zip"], "arrays of Zarr in a zip file", "unpack it into a folder"),
-        (&[".h5", ".hdf5"], "HDF5 files", "build with the feature `hdf5`, or save the arrays as .npy or .npz"),
-        (
-            &[".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", ".mds.snappy", ".tfrecord", ".tfrec", ".tfrecord.gz"],
-            "shards of MDS or TFRecord",
-            "build with the feature `shards`",
-        ),
-        (&[".nrrd", ".nhdr", ".nii", ".nii.gz"], "volumes", "build with the feature `volumes`"),
-        (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
-        (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
-        (&[".beton"], "files of FFCV", "open the images that they were written from"),
-        (
-            &[".avif", ".heic", ".heif", ".jp2"],
-            "images of kinds that no codec reads",
-            "convert them to PNG, JPEG or WebP",
-        ),
-        (&[".jxl"], "JPEG XL", "build with the feature `jxl`"),
-        (&[".dcm", ".dicom"], "DICOM files", "build with the feature `dicom`"),
-        (&[".pkl", ".pickle", ".pt", ".pth"], "pickles of Python", "save the arrays as .npy, .npz or safetensors"),
-    ];
-    table.into_iter().find(|(endings, ..)| ends(endings)).map(|(_, what, hint)| (what, hint))
-}
-
 impl IntoFuture for Open {
     type Output = Result<Arc<dyn Dataset>>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         self.run().map(|opened| opened.map_err(|e| e.at_stage(Stage::Open))).boxed()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_build_does_not_read_is_called_by_its_feature() {
-        for (name, feature) in [
-            ("index.json", None),
-            ("train/shard.00000.mds.zstd", Some("`shards`")),
-            ("a.tfrecord", Some("`shards`")),
-            ("patient/ct.nii.gz", Some("`volumes`")),
-            ("a.h5", Some("`hdf5`")),
-        ] {
-            let found = foreign(&[Object::new(name, 1)]);
-            assert_eq!(
-                found.and_then(|(_, hint)| feature.map(|feature| hint.contains(feature))),
-                feature.map(|_| true),
-                "{name}"
-            );
-        }
-    }
-
-    fn opened(url: &str) -> Result<Arc<dyn Dataset>> {
-        futures::executor::block_on(Open::of_url(url.to_owned(), &crate::HERE).into_future())
-    }
-
-    /// The objects and the labels of all records.
-    fn told(url: &str) -> (Vec<String>, Vec<i64>) {
-        let dataset = opened(url).unwrap();
-        let label = |record| match dataset.known(record, "label") {
-            Some(crate::Value::Label(label)) => label,
-            other => panic!("{other:?}"),
-        };
-        let names = (0..dataset.len()).map(|record| dataset.object(record));
-        let names = names.map(|name| name.rsplitn(4, '/').take(3).collect::<Vec<_>>().join("<")).collect();
-        (names, (0..dataset.len()).map(label).collect())
-    }
-
-    const PETS: [&str; 5] =
-        ["v/a/cat/1.png", "v/a/dog/2.png", "v/c.2012/dog/3.png", "v/train-set/cat/4.png", "v/other/cow/5.png"];
-
-    fn check(root: &str) {
-        let told = |url: &str| told(&url.replace('@', root));
-        let (a, c, train) = (["1.png<cat<a", "2.png<dog<a"], ["3.png<dog<c.2012"], ["4.png<cat<train-set"]);
-        let labels = |url: &str, names: &[&[&str]], labels: &[i64]| {
-            assert_eq!(
-                told(url),
-                (names.concat().iter().map(|name| (*name).to_owned()).collect(), labels.to_vec()),
-                "{url}"
-            );
-        };
-        // Later places take the classes of the first.
-        labels("@/v/a::@/v/c.2012", &[&a, &c], &[0, 1, 1]);
-        labels("@/v/a/::@/v/train-set/", &[&a, &train], &[0, 1, 0]);
-        labels("@/v/{a,train-set,c.2012}", &[&a, &train, &c], &[0, 1, 0, 1]);
-        labels("@/v/{a,c.2012}/", &[&a, &c], &[0, 1, 1]);
-        labels("@/v/{a}", &[&a], &[0, 1]);
-        // A dataset above is one place, however often it is named.
-        labels("@/v/train-set::@/v/train-set", &[&train, &train], &[0, 0]);
-        let fails = |url: &str, says: &str| {
-            let error = format!("{:#}", opened(&url.replace('@', root)).unwrap_err());
-            assert!(error.contains(says), "{url}: {error}");
-        };
-        fails("@/v/a::@/v/other", "class `cow` is not among the 2 given classes");
-        fails("@/v/a::@/v/lost", "1 of the 1 objects that are named do not exist");
-        fails("@/v/a::@/v/lost", "neither a file nor a folder of this name");
-        fails("@/v/{a,lost,missing}", "2 of the 2 objects");
-    }
-
-    #[test]
-    fn lists_of_records_may_begin_with_a_mark_and_a_header() {
-        let store = Source::memory("listed.records");
-        let put = |name: &str, text: &str| {
-            let path = name.into();
-            let put = object_store::ObjectStoreExt::put(&*store, &path, text.to_owned().into());
-            futures::executor::block_on(put).unwrap();
-        };
-        ["a.png", "b.png", "c.png"].iter().for_each(|name| put(&format!("images/{name}"), name));
-        let records = |text: &str| {
-            put("list.txt", text);
-            let open = Open::of_url("memory://listed.records/images".into(), &crate::HERE);
-            let dataset = futures::executor::block_on(open.records("memory://listed.records/list.txt").into_future())?;
-            Ok::<_, Error>(
-                (0..dataset.len())
-                    .map(|record| dataset.object(record).replace("memory://listed.records/images/", ""))
-                    .collect::<Vec<_>>()
-                    .join(" "),
-            )
-        };
-        for text in
-            ["\u{feff}a.png\nc.png\n", "filename\r\na.png\r\nc.png\r\n", "\u{feff}# a list\nIndex\n0\n2\n", "0\n2"]
-        {
-            assert_eq!(records(text).unwrap(), "a.png c.png", "{text:?}");
-        }
-        let error = records("a.png\nfilename\n").unwrap_err().to_string();
-        assert!(error.contains("`filename` in line 2"), "{error}");
-        assert!(records("photo\na.png\n").unwrap_err().to_string().contains("`photo` in line 1"));
-    }
-
-    #[test]
-    fn folders_may_be_several_places() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in PETS {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, name).unwrap();
-        }
-        check(dir.path().to_str().unwrap());
-        // Files between folders keep their place.
-        let at = dir.path().join("v").display().to_string();
-        let dataset = opened(&format!("{at}/a/cat/1.png::{at}/other/cow::{at}/a/dog/2.png")).unwrap();
-        assert_eq!(dataset.parts().as_deref(), Some(&[0, 1, 2][..]));
-    }
-
-    #[test]
-    fn prefixes_of_a_store_may_be_several_places() {
-        use object_store::{ObjectStoreExt, path::Path};
-        let store = Source::memory("several.places");
-        for name in PETS {
-            futures::executor::block_on(store.put(&Path::from(name), name.into())).unwrap();
-        }
-        check("memory://several.places");
-        let whole = Source::memory("whole.place");
-        futures::executor::block_on(whole.put(&Path::from("cat/9.png"), "9".into())).unwrap();
-        let dataset = opened("memory://whole.place::memory://several.places/v/train-set").unwrap();
-        assert_eq!((dataset.len(), dataset.object(0)), (2, "memory://whole.place/cat/9.png".to_owned()));
     }
 }

@@ -1,0 +1,188 @@
+//! Which format the names of objects say, and what of them it leaves out.
+
+use std::collections::BTreeMap;
+
+use infeed_core::{
+    error::{
+        Error, Result,
+        setting::{ANNOTATIONS, FORMAT, LABELS},
+    },
+    types::similar::nearest,
+};
+use infeed_store::{Object, Source};
+
+use crate::{
+    format::{Evidence, Format, OpenOption, OpenOptions},
+    names::{base, ends_with, is_image, is_unread_image},
+    objects::nothing_to_read,
+};
+
+/// The format of the objects, and why it is this one.
+pub(super) fn choose_format<'a>(
+    source: &Source,
+    objects: &[Object],
+    options: &OpenOptions,
+    formats: &[&'a dyn Format],
+) -> Result<(&'a dyn Format, String)> {
+    let candidates = || formats.iter().copied();
+    if let Some(name) = &options.format {
+        let format = candidates().find(|f| f.name() == name).ok_or_else(|| {
+            let known: Vec<_> = candidates().map(Format::name).collect();
+            let meant = nearest(name, known.iter().copied());
+            let meant = meant.map_or(String::new(), |near| format!("did you mean {near}? "));
+            Error::config(format!("unknown format `{name}`")).hint(format!("{meant}use one of {}", known.join(", ")))
+        })?;
+        return Ok((format, format!("{FORMAT} says so")));
+    }
+    // A file of annotations says more of images than their names: in folders they may be anything.
+    if options.annotations.is_some() && objects.iter().any(|o| is_image(&o.name)) {
+        let takes = |f: &&dyn Format| f.options().contains(&OpenOption::Annotations);
+        let recognised = candidates().filter(takes).find(|f| f.recognises(objects));
+        // Of several that take annotations, one of ours before one of the caller's: it says what is amiss.
+        let format = recognised.or_else(|| candidates().rev().find(takes));
+        let format = format.ok_or_else(|| nothing_to_read(source, objects, "images with annotations"))?;
+        return Ok((format, format!("{ANNOTATIONS} names a file")));
+    }
+    // Masks that are files are of images as they lie, whatever lies beside them.
+    let takes =
+        |format: &&dyn Format| options.mask_files.is_none() || format.options().contains(&OpenOption::MaskFiles);
+    let mut claims = candidates().filter(takes).filter_map(|format| Some((format, format.claim(objects)?)));
+    let Some((format, claim)) = claims.next() else {
+        if let Some(format) = candidates().find(|format| format.recognises(objects)) {
+            return Ok((format, String::new()));
+        }
+        let error = nothing_to_read(source, objects, "images, arrays, volumes, shards or CIFAR files");
+        let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));
+        return Err(match foreign(objects) {
+            _ if parquet => error.hint("build with the feature `parquet` to read Parquet files"),
+            Some((what, hint)) => error.hint(format!("these are {what}, which are not read: {hint}")),
+            None => error,
+        });
+    };
+    if claim.evidence == Evidence::Annotations
+        && let Some((other, second)) = claims.find(|(_, claim)| claim.evidence == Evidence::Annotations)
+    {
+        let what = format!("these may be {} ({}) or {} ({})", format.name(), claim.why, other.name(), second.why);
+        return Err(Error::config(what).at_object(source.url()).hint(format!(
+            "say which: {}{}",
+            FORMAT.to(format.name()),
+            FORMAT.or_set(other.name())
+        )));
+    }
+    Ok((format, claim.why))
+}
+
+/// What a format does not read of the objects, by kind. Of what looks like labels of images it warns.
+pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOptions, format: &dyn Format) -> Vec<String> {
+    let named = [&options.labels, &options.annotations];
+    let is_named = |name: &str| named.iter().any(|file| file.as_deref() == Some(name));
+    let mut kinds: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+    for Object { name, .. } in objects {
+        if format.reads(name) || is_named(name) || is_about_the_dataset(name) {
+            continue;
+        }
+        let base = base(name);
+        let kind = base.rfind('.').map_or_else(|| "without ending".to_owned(), |dot| base[dot..].to_ascii_lowercase());
+        kinds.entry(kind).or_insert((0, name)).0 += 1;
+    }
+    let text = |kind: &str, count: usize, first: &str| format!("{count} {kind}, the first is `{first}`");
+    if format.reads("x.jpg") && options.labels.is_none() {
+        for (kind, (count, first)) in &kinds {
+            let help = match kind.as_str() {
+                ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') => {
+                    format!("{} reads labels of it", LABELS.to(first))
+                }
+                ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
+                ".txt" => format!("if they are YOLO's, boxes are read by {}", FORMAT.to("yolo")),
+                ".xml" => format!("if they are Pascal VOC's, boxes are read by {}", FORMAT.to("voc")),
+                ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "the images alone are read".to_owned(),
+                _ if is_unread_image(kind) => "no codec of this build reads them: convert them".to_owned(),
+                _ => continue,
+            };
+            let what = text(kind, *count, first);
+            tracing::warn!(url = source.url(), "files that may tell of the images are not read: {what}; {help}");
+        }
+    }
+    kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()
+}
+
+/// Files for people, for version control, and of infeed itself.
+fn is_about_the_dataset(name: &str) -> bool {
+    const STEMS: [&str; 8] =
+        ["readme", "license", "licence", "copying", "notice", "changelog", "citation", "dataset_info"];
+    let base = base(name);
+    let plain = base.split('.').next().unwrap_or(base);
+    name.split('/').any(|part| part.starts_with('.'))
+        || STEMS.iter().any(|stem| plain.get(..stem.len()).is_some_and(|start| start.eq_ignore_ascii_case(stem)))
+        || ends_with(base, ".infeed")
+        || [".md", ".md5", ".sha1", ".sha256", ".pdf", ".py", ".ipynb", ".sh", ".log"]
+            .iter()
+            .any(|end| ends_with(base, end))
+        || matches!(base, "Thumbs.db" | "desktop.ini" | "wnids.txt" | "words.txt")
+}
+
+/// What is known of a dataset by its names and not read: what it is, and what to do.
+fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
+    let bases = || objects.iter().map(|object| base(&object.name));
+    let any = |is: fn(&str) -> bool| bases().any(is);
+    let ends = |endings: &[&str]| bases().any(|name| endings.iter().any(|ending| ends_with(name, ending)));
+    if any(|name| name == "batches.meta" || name.starts_with("data_batch_") && !name.contains('.')) {
+        return Some(("CIFAR-10 as pickles of Python", "take the binary version: cifar-10-binary.tar.gz"));
+    }
+    if ["train", "test", "meta"].iter().all(|file| bases().any(|name| name == *file)) {
+        return Some(("CIFAR-100 as pickles of Python", "take the binary version: cifar-100-binary.tar.gz"));
+    }
+    if any(|name| name.contains("-idx") && name.contains("ubyte") || name.contains(".idx3-ubyte")) {
+        return Some((
+            "arrays of MNIST's idx format",
+            "save images and labels as one .npz: numpy.savez(\"mnist.npz\", image=…, label=…)",
+        ));
+    }
+    let table = [
+        (&[".arrow"][..], "tables of Arrow", "write them as Parquet: dataset.to_parquet(…)"),
+        (&["zarr.json", ".zarray", ".zgroup"], "arrays of Zarr", "build with the feature `zarr`"),
+        (&[".zarr.zip"], "arrays of Zarr in a zip file", "unpack it into a folder"),
+        (&[".h5", ".hdf5"], "HDF5 files", "build with the feature `hdf5`, or save the arrays as .npy or .npz"),
+        (
+            &[".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", ".mds.snappy", ".tfrecord", ".tfrec", ".tfrecord.gz"],
+            "shards of MDS or TFRecord",
+            "build with the feature `shards`",
+        ),
+        (&[".nrrd", ".nhdr", ".nii", ".nii.gz"], "volumes", "build with the feature `volumes`"),
+        (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
+        (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
+        (&[".beton"], "files of FFCV", "open the images that they were written from"),
+        (
+            &[".avif", ".heic", ".heif", ".jp2"],
+            "images of kinds that no codec reads",
+            "convert them to PNG, JPEG or WebP",
+        ),
+        (&[".jxl"], "JPEG XL", "build with the feature `jxl`"),
+        (&[".dcm", ".dicom"], "DICOM files", "build with the feature `dicom`"),
+        (&[".pkl", ".pickle", ".pt", ".pth"], "pickles of Python", "save the arrays as .npy, .npz or safetensors"),
+    ];
+    table.into_iter().find(|(endings, ..)| ends(endings)).map(|(_, what, hint)| (what, hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_does_not_read_is_called_by_its_feature() {
+        for (name, feature) in [
+            ("index.json", None),
+            ("train/shard.00000.mds.zstd", Some("`shards`")),
+            ("a.tfrecord", Some("`shards`")),
+            ("patient/ct.nii.gz", Some("`volumes`")),
+            ("a.h5", Some("`hdf5`")),
+        ] {
+            let found = foreign(&[Object::new(name, 1)]);
+            assert_eq!(
+                found.and_then(|(_, hint)| feature.map(|feature| hint.contains(feature))),
+                feature.map(|_| true),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Records that a file lists, by their numbers or the names of their objects.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::Source;
+
+use crate::{filter, label_table::FILE, objects::list, record::Dataset};
+
+/// The records that a file lists.
+pub(super) async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<dyn Dataset>> {
+    let (source, objects) = list(Source::parse(file)?, None, None).await?;
+    let (Some(_), [object]) = (source.only(), &objects[..]) else {
+        return Err(Error::new(ErrorKind::NotFound, "not a file").at_object(file));
+    };
+    let bytes = object.extent(&source).read().await?;
+    let text = std::str::from_utf8(&bytes).map_err(|e| Error::corrupt("not a text").with_source(e).at_object(file))?;
+    // Some editors begin a file with a mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let chosen = choose(&*dataset, text).map_err(|e| e.at_object(file))?;
+    filter::some(filter::only(dataset, chosen)?, &format!("the list {file}"))
+}
+
+/// What headers of lists of records are called, beside those of files.
+const RECORD: [&str; 4] = ["record", "records", "index", "object"];
+
+/// Records by the lines of a list, ascending.
+fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
+    let lines = || text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+    let mut chosen = BTreeSet::new();
+    let mut names: HashMap<&str, (u64, bool)> = HashMap::new();
+    for (line, number) in lines() {
+        match line.parse::<u64>() {
+            Ok(record) if record < dataset.len() => {
+                chosen.insert(record);
+            }
+            Ok(record) => {
+                let what = format!("line {number} lists record {record}, the dataset has {}", dataset.len());
+                return Err(Error::config(what).hint("numbers count from 0"));
+            }
+            Err(_) => {
+                names.insert(line.trim_start_matches("./"), (number, false));
+            }
+        }
+    }
+    if !names.is_empty() {
+        for record in 0..dataset.len() {
+            let object = dataset.object(record);
+            // The whole name, and what stands behind each of its slashes: a list may be relative to any folder above.
+            let ends = object.match_indices('/').map(|(at, _)| &object[at + 1..]);
+            for name in [&object[..]].into_iter().chain(ends) {
+                if let Some((_, found)) = names.get_mut(name) {
+                    *found = true;
+                    chosen.insert(record);
+                }
+            }
+        }
+        // The first line may say what is below it, where it is no object.
+        let first =
+            lines().next().filter(|(line, _)| FILE.iter().chain(&RECORD).any(|word| word.eq_ignore_ascii_case(line)));
+        if let Some((header, _)) = first
+            && names.get(header).is_some_and(|(_, found)| !found)
+        {
+            tracing::debug!(header, "the first line of the list is its header");
+            names.remove(header);
+        }
+        if let Some((name, (number, _))) =
+            names.iter().filter(|(_, (_, found))| !found).min_by_key(|(_, (line, _))| *line)
+        {
+            let missing = names.values().filter(|(_, found)| !found).count();
+            let what =
+                format!("{missing} of {} names are of no object, the first is `{name}` in line {number}", names.len());
+            return Err(Error::new(ErrorKind::NotFound, what).hint("name objects relative to the dataset"));
+        }
+    }
+    Ok(chosen.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::IntoFuture;
+
+    use super::*;
+    use crate::Open;
+
+    #[test]
+    fn lists_of_records_may_begin_with_a_mark_and_a_header() {
+        let store = Source::memory("listed.records");
+        let put = |name: &str, text: &str| {
+            let path = name.into();
+            let put = object_store::ObjectStoreExt::put(&*store, &path, text.to_owned().into());
+            futures::executor::block_on(put).unwrap();
+        };
+        ["a.png", "b.png", "c.png"].iter().for_each(|name| put(&format!("images/{name}"), name));
+        let records = |text: &str| {
+            put("list.txt", text);
+            let open = Open::of_url("memory://listed.records/images".into(), &crate::HERE);
+            let dataset = futures::executor::block_on(open.records("memory://listed.records/list.txt").into_future())?;
+            Ok::<_, Error>(
+                (0..dataset.len())
+                    .map(|record| dataset.object(record).replace("memory://listed.records/images/", ""))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
+        };
+        for text in
+            ["\u{feff}a.png\nc.png\n", "filename\r\na.png\r\nc.png\r\n", "\u{feff}# a list\nIndex\n0\n2\n", "0\n2"]
+        {
+            assert_eq!(records(text).unwrap(), "a.png c.png", "{text:?}");
+        }
+        let error = records("a.png\nfilename\n").unwrap_err().to_string();
+        assert!(error.contains("`filename` in line 2"), "{error}");
+        assert!(records("photo\na.png\n").unwrap_err().to_string().contains("`photo` in line 1"));
+    }
+}
