@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use infeed_core::error::{Error, ErrorKind, Result, setting::MASK_FILES};
 
-use super::layout::{Sides, stem};
+use super::{layout::stem, pairs::Sides};
 
 /// `{name}_{channel}.tif`: what names the record, and what the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,10 +240,10 @@ pub(crate) fn group<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout;
+    use crate::pairs;
 
     fn grouped(names: &[&str], pattern: Option<&str>) -> Result<Vec<(String, Vec<String>)>> {
-        let groups = group(names.iter().copied(), pattern, layout::sides(names, pattern.is_some()))?
+        let groups = group(names.iter().copied(), pattern, pairs::sides(names, pattern.is_some()))?
             .expect("records of several files");
         let files = groups.order.chunks_exact(groups.per);
         let named = |files: &[u32]| files.iter().map(|i| names[*i as usize].to_owned()).collect();

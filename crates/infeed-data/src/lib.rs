@@ -68,6 +68,7 @@ pub mod objects;
 mod open;
 #[doc(hidden)]
 pub mod packed;
+mod pairs;
 #[doc(hidden)]
 pub mod pattern;
 #[doc(hidden)]

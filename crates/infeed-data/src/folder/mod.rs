@@ -31,9 +31,10 @@ use super::{
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     label_table::{Labels, Names, Table},
     labels::classes_of,
-    layout::{self, Sides, keep_split, key, one_split},
+    layout::{self, keep_split, key, one_split},
     names::{base, is_image, parent},
     objects::{inside, nothing_to_read, read_beside},
+    pairs::{self, Sides},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, Schema},
     sizes::Sizes,
@@ -84,61 +85,8 @@ impl Format for Folder {
                 Some(name) => Some(read_beside(source, &objects, name).await?),
                 None => None,
             };
-            let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
-            let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
-            let mut metadata = match options.labels.is_none() && options.channels.is_none() {
-                true => read_metadata(source, &objects, split.as_deref()).await?,
-                false => None,
-            };
-            let mut sides = match &options.mask_files {
-                Some(pattern) => Some(layout::sides_by(&names, pattern).map_err(|e| e.at_object(source.url()))?),
-                None => {
-                    let sides = layout::sides(&names, options.channels.is_some());
-                    // What a table lists is an image, whatever its folder is called.
-                    let lists_masks = |sides: &Sides| {
-                        let masks: HashSet<&str> = sides.masks.iter().map(|(at, _)| names[*at as usize]).collect();
-                        metadata.as_ref().is_some_and(|(table, _)| table.files().any(|file| masks.contains(file)))
-                    };
-                    sides.filter(|sides| !lists_masks(sides))
-                }
-            };
-            if sides.is_some()
-                && let Some((_, object)) = metadata.take_if(|(table, _)| !table.names_masks())
-            {
-                tracing::warn!(object, "a table of images beside masks is not read; `mask_file_name` in it names both");
-            }
-            let (source, objects) = match &split {
-                Some(folder) if sides.is_none() => {
-                    metadata = metadata.map(|(metadata, object)| (metadata.below(folder), object));
-                    (source.child(folder)?, below(source, objects, folder)?)
-                }
-                _ => (source.clone(), objects),
-            };
-            if !self.recognises(&objects) {
-                return Err(nothing_to_read(&source, &objects, "images"));
-            }
-            // Before the first epoch, not in its sixty-second batch.
-            let images = objects.iter().filter(|object| is_image(&object.name));
-            images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
-            let mut files = Files::of_images(source, &objects);
-            let at_source = |e: Error| e.at_object(files.source.url());
-            let masks = match &mut metadata {
-                Some((metadata, object)) => metadata.take_masks().map_err(|e| e.at_object(object.clone()))?,
-                None => None,
-            };
-            let by_table = masks.is_some();
-            if let (Some(masks), Some((_, object))) = (masks, &metadata) {
-                sides = Some(sides_of(&files, &masks).map_err(|e| e.at_object(object.clone()))?);
-            }
-            if let (Some(Sides { images, masks, .. }), false) = (&mut sides, by_table) {
-                let split = options.split.as_deref();
-                keep_split(images, |(_, name)| name.clone(), split).map_err(at_source)?;
-                if split.is_some() {
-                    keep_split(masks, |(_, name)| name.clone(), split).map_err(at_source)?;
-                }
-            }
-            let is_paired = sides.is_some();
-            let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
+            let Found { mut files, mut groups, objects, mut metadata, is_paired } =
+                find(source, objects, options).await?;
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
                 None => files.iter().collect(),
@@ -202,7 +150,6 @@ impl Format for Folder {
             };
             drop(objects);
             drop(names);
-            let mut groups = groups;
             match (&kept, &mut groups) {
                 (Some(kept), Some(groups)) => groups.keep(kept),
                 (Some(kept), None) => files.keep(kept),
@@ -217,9 +164,77 @@ impl Format for Folder {
     }
 }
 
-/// What the tables of metadata say of the images, each of those in its folder and below it; and how messages call the
-/// first.
-/// Of the folder of a split, where one was chosen, also those above it.
+/// The images of a place, and what makes records of them.
+struct Found {
+    files: Files,
+    /// `None`: each file is a record.
+    groups: Option<Groups>,
+    /// All that is there, or in the folder of the split.
+    objects: Vec<Object>,
+    /// Tables of the images, and how messages call the first.
+    metadata: Option<(Metadata, String)>,
+    /// Whether some images are masks of others.
+    is_paired: bool,
+}
+
+/// Finds the images of a split or of all, and puts those of one record together.
+async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Found> {
+    let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
+    let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
+    let mut metadata = match options.labels.is_none() && options.channels.is_none() {
+        true => read_metadata(source, &objects, split.as_deref()).await?,
+        false => None,
+    };
+    let mut sides = match &options.mask_files {
+        Some(pattern) => Some(pairs::sides_by(&names, pattern).map_err(|e| e.at_object(source.url()))?),
+        None if metadata.as_ref().is_some_and(|(table, _)| table.names_masks()) => None,
+        None => {
+            let sides = pairs::sides(&names, options.channels.is_some());
+            // What a table lists is an image, whatever its folder is called.
+            let lists_masks = |sides: &Sides| {
+                let masks: HashSet<&str> = sides.masks.iter().map(|(at, _)| names[*at as usize]).collect();
+                metadata.as_ref().is_some_and(|(table, _)| table.files().any(|file| masks.contains(file)))
+            };
+            sides.filter(|sides| !lists_masks(sides))
+        }
+    };
+    if sides.is_some()
+        && let Some((_, object)) = metadata.take()
+    {
+        tracing::warn!(object, "a table of images beside masks is not read; `mask_file_name` in it names both");
+    }
+    let (source, objects) = match &split {
+        Some(folder) if sides.is_none() => {
+            metadata = metadata.map(|(metadata, object)| (metadata.below(folder), object));
+            (source.child(folder)?, below(source, objects, folder)?)
+        }
+        _ => (source.clone(), objects),
+    };
+    if !Folder.recognises(&objects) {
+        return Err(nothing_to_read(&source, &objects, "images"));
+    }
+    // Before the first epoch, not in its sixty-second batch.
+    let images = objects.iter().filter(|object| is_image(&object.name));
+    images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
+    let files = Files::of_images(source, &objects);
+    let at_source = |e: Error| e.at_object(files.source.url());
+    if let Some(Sides { images, masks, .. }) = &mut sides {
+        let split = options.split.as_deref();
+        keep_split(images, |(_, name)| name.clone(), split).map_err(at_source)?;
+        if split.is_some() {
+            keep_split(masks, |(_, name)| name.clone(), split).map_err(at_source)?;
+        }
+    } else if let Some((table, object)) = &mut metadata {
+        let paired = table.take_masks().and_then(|masks| masks.map(|masks| sides_of(&files, &masks)).transpose());
+        sides = paired.map_err(|e| e.at_object(object.clone()))?;
+    }
+    let is_paired = sides.is_some();
+    let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
+    Ok(Found { files, groups, objects, metadata, is_paired })
+}
+
+/// What the tables of metadata say of the images, each of those in its folder and below it, and how messages call the
+/// first. Where a split was chosen, the tables in its folder and above it.
 async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Option<(Metadata, String)>> {
     let mut all: Option<(Metadata, String)> = None;
     let mut folders = BTreeSet::new();

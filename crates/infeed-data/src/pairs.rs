@@ -1,0 +1,286 @@
+//! Which image goes with which mask, where both are files.
+//!
+//! Folders tell them apart by their words (see [`layout`](super::layout)), else what stands before or behind the names:
+//! `a_mask.png` of `a.jpg`; else a pattern of the masks' names.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+};
+
+use infeed_core::error::{Error, ErrorKind, Result, setting::MASK_FILES};
+
+use super::{
+    layout::{Role, joined, of_folders, stem},
+    names::{base, is_image, parent},
+};
+
+/// What stands behind the name of an image in the name of its mask, and which of several masks is taken: the lowest.
+const BEHIND: [(&str, u8); 16] = [
+    ("_gtfine_labelids", 1),
+    ("_gtcoarse_labelids", 1),
+    ("_gtfine_labeltrainids", 2),
+    ("_gtfine_instanceids", 3),
+    ("_gtcoarse_instanceids", 3),
+    ("_gtfine_color", 4),
+    ("_gtcoarse_color", 4),
+    ("_masks", 1),
+    ("_mask", 1),
+    ("_labels", 1),
+    ("_label", 1),
+    ("_segmentation", 1),
+    ("_seg", 1),
+    ("_annotation", 1),
+    ("_trimap", 1),
+    ("_gt", 1),
+];
+const BEFORE: [&str; 5] = ["mask_", "label_", "gt_", "seg_", "annotation_"];
+const IMAGE_BEHIND: [&str; 6] = ["_leftimg8bit", "_image", "_img", "_rgb", "_sat", "_im"];
+const IMAGE_BEFORE: [&str; 3] = ["image_", "img_", "rgb_"];
+
+/// Files of a folder that are looked at to tell whether masks lie beside their images.
+const LOOKED_AT: usize = 64;
+
+fn strip_end<'a>(text: &'a str, end: &str) -> Option<&'a str> {
+    let at = text.len().checked_sub(end.len()).filter(|at| *at > 0)?;
+    text.get(at..)?.eq_ignore_ascii_case(end).then(|| &text[..at])
+}
+
+fn strip_start<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    let rest = text.get(start.len()..).filter(|rest| !rest.is_empty())?;
+    text[..start.len()].eq_ignore_ascii_case(start).then_some(rest)
+}
+
+/// What a mask's stem says of its image's, and how likely it is the one that is meant.
+fn of_mask(stem: &str) -> (&str, u8) {
+    let behind = BEHIND.iter().find_map(|(end, rank)| Some((strip_end(stem, end)?, *rank)));
+    let before = || BEFORE.iter().find_map(|start| Some((strip_start(stem, start)?, 1)));
+    behind.or_else(before).unwrap_or((stem, 0))
+}
+
+fn of_image(stem: &str) -> &str {
+    let behind = IMAGE_BEHIND.iter().find_map(|end| strip_end(stem, end));
+    behind.or_else(|| IMAGE_BEFORE.iter().find_map(|start| strip_start(stem, start))).unwrap_or(stem)
+}
+
+/// What a stem says of an image, and what one says of a mask.
+type Stems = (fn(&str) -> &str, fn(&str) -> (&str, u8));
+
+/// Images and the masks that go with them.
+#[derive(Debug, Default)]
+pub(crate) struct Sides {
+    /// Files by their indices, each with its folders without words, and its base name.
+    pub(crate) images: Vec<(u32, String)>,
+    /// Files by their indices, each with the stem of its image.
+    pub(crate) masks: Vec<(u32, String)>,
+    /// Further masks of the images.
+    pub(crate) others: Vec<u32>,
+}
+
+/// A folder of images, by its place among the names.
+struct Run<'a> {
+    folder: &'a str,
+    names: std::ops::Range<usize>,
+}
+
+/// Neighbours in one folder.
+fn runs<'a>(names: &[&'a str]) -> Vec<Run<'a>> {
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        let folder = parent(name);
+        match runs.last_mut() {
+            Some(run) if run.folder == folder => run.names.end = at + 1,
+            _ => runs.push(Run { folder, names: at..at + 1 }),
+        }
+    }
+    runs
+}
+
+/// Images and masks, where names of folders or files tell them apart; `names` are images alone. Where images are of
+/// `several` files, their names are no names of masks: folders alone tell.
+pub(crate) fn sides(names: &[&str], several: bool) -> Option<Sides> {
+    let runs = runs(names);
+    let roles: Vec<_> = runs.iter().map(|run| of_folders(run.folder)).collect();
+    let is_mask = |(role, _): &(Option<Role>, Cow<'_, str>)| *role == Some(Role::Marks);
+    let beside = !roles.iter().any(is_mask);
+    if beside && !runs.iter().any(|run| holds_both(&names[run.names.clone()])) {
+        return None;
+    }
+    let mut images: Vec<(u32, &str, &str)> = Vec::new();
+    let mut masks: Vec<(u32, &str, &str)> = Vec::new();
+    for (run, role) in runs.iter().zip(&roles) {
+        for at in run.names.clone() {
+            let name = base(names[at]);
+            let is_mask = if beside { of_mask(stem(name)).1 > 0 } else { is_mask(role) };
+            let side = if is_mask { &mut masks } else { &mut images };
+            if role.0 != Some(Role::Kind) {
+                side.push((at as u32, &role.1, name));
+            }
+        }
+    }
+    // By their stems as they are, else without what is added to them.
+    let stems: [Stems; 2] = [(|stem| stem, |stem| (stem, 0)), (of_image, of_mask)];
+    let matched = |(image, mask): Stems| {
+        let known: BTreeSet<_> = images.iter().map(|(_, folder, name)| (*folder, image(stem(name)))).collect();
+        masks.iter().filter(|(_, folder, name)| known.contains(&(*folder, mask(stem(name)).0))).count()
+    };
+    let [plain, stripped] = stems.map(matched);
+    if images.is_empty() || plain.max(stripped) == 0 && (beside || !several) {
+        return None;
+    }
+    let (image, mask) = stems[usize::from(stripped > plain)];
+    // Of several masks of an image that are of different kinds, the likeliest.
+    let mut best: HashMap<(&str, &str), u8> = HashMap::new();
+    for (_, folder, name) in &masks {
+        let (of, rank) = mask(stem(name));
+        best.entry((folder, of)).and_modify(|best| *best = rank.min(*best)).or_insert(rank);
+    }
+    let mut sides = Sides::default();
+    for (at, folder, name) in &masks {
+        let (of, rank) = mask(stem(name));
+        match best.get(&(*folder, of)) {
+            Some(best) if rank > *best => sides.others.push(*at),
+            _ => sides.masks.push((*at, joined(folder, of))),
+        }
+    }
+    for (at, folder, name) in images {
+        let ending = &name[stem(name).len()..];
+        sides.images.push((at, joined(folder, &format!("{}{ending}", image(stem(name))))));
+    }
+    Some(sides)
+}
+
+/// Whether some of the names of a folder are those of masks of others.
+fn holds_both(names: &[&str]) -> bool {
+    let some = &names[..names.len().min(LOOKED_AT)];
+    let mask = |name: &&str| of_mask(stem(base(name))).1 > 0;
+    if !some.iter().any(mask) {
+        return false;
+    }
+    let images: BTreeSet<&str> =
+        some.iter().filter(|name| !mask(name)).map(|name| of_image(stem(base(name)))).collect();
+    some.iter().filter(|name| mask(name)).any(|name| images.contains(of_mask(stem(base(name))).0))
+}
+
+/// Images and masks by a pattern of the masks' names: `masks/{stem}_mask.png`.
+pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
+    let wrong = || {
+        Error::config(format!("the pattern of masks {pattern:?} has no {{stem}}, or more than one"))
+            .hint("write it like masks/{stem}_mask.png: {stem} stands for the image's name without its ending")
+    };
+    let (before, after) = pattern.split_once("{stem}").filter(|(_, after)| !after.contains('{')).ok_or_else(wrong)?;
+    // Without an ending, or with `.*`, it stands for all of them.
+    let after = after.strip_suffix(".*").unwrap_or(after);
+    let of = |name: &str| -> Option<String> {
+        let tail = if is_image(after) { name } else { stem(name) };
+        let stem = tail.strip_prefix(before)?.strip_suffix(after)?;
+        (!stem.is_empty()).then(|| stem.to_owned())
+    };
+    let mut sides = Sides::default();
+    let mut images: Vec<(u32, &str)> = Vec::new();
+    for (at, name) in (0u32..).zip(names) {
+        match of(name) {
+            Some(stem) => sides.masks.push((at, stem)),
+            None => images.push((at, name)),
+        }
+    }
+    if sides.masks.is_empty() {
+        let first = names.first().copied().unwrap_or("");
+        let what = format!("none of {} images fits the pattern of masks; the first is `{first}`", names.len());
+        return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern as the masks are named"));
+    }
+    // What {stem} stands for may leave out folders above the image.
+    let known: BTreeSet<&str> = sides.masks.iter().map(|(_, stem)| stem.as_str()).collect();
+    for (at, name) in images {
+        let ends = std::iter::once(name).chain(name.match_indices('/').map(|(at, _)| &name[at + 1..]));
+        let short = ends.clone().find(|name| known.contains(stem(name))).unwrap_or(name);
+        sides.images.push((at, short.to_owned()));
+    }
+    let mut seen = HashMap::new();
+    for (at, name) in &sides.images {
+        if let Some(other) = seen.insert(stem(name), *at) {
+            let (a, b) = (names[other as usize], names[*at as usize]);
+            let what = format!("the images `{a}` and `{b}` are of one mask");
+            return Err(Error::config(what).hint(format!("put their folders into the pattern of {MASK_FILES}")));
+        }
+    }
+    Ok(sides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each image with its mask.
+    fn paired(names: &[&str]) -> Option<Vec<(String, String)>> {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        let sides = sides(&names, false)?;
+        let of: HashMap<_, _> = sides.masks.iter().map(|(at, stem)| (stem.as_str(), names[*at as usize])).collect();
+        let pair = |(at, name): &(u32, String)| {
+            (names[*at as usize].to_owned(), of.get(stem(name)).map_or("-", |mask| mask).to_owned())
+        };
+        Some(sides.images.iter().map(pair).collect())
+    }
+
+    #[test]
+    fn masks_are_found_under_the_names_that_public_datasets_use() {
+        for (image, mask) in [
+            ("images/a.jpg", "masks/a.png"),
+            ("imgs/a.png", "masks/a.png"),
+            ("image/a.png", "mask/a.png"),
+            ("image/a.png", "label/a.png"),
+            ("Images/a.jpg", "Masks/a.png"),
+            ("images/training/a.jpg", "annotations/training/a.png"),
+            ("train/images/a.jpg", "train/labels/a.png"),
+            ("train/a.jpg", "train_masks/a_mask.png"),
+            ("train/a.png", "trainannot/a.png"),
+            ("train_images/a.png", "train_labels/a.png"),
+            ("img_dir/val/a.jpg", "ann_dir/val/a.png"),
+            ("JPEGImages/a.jpg", "SegmentationClass/a.png"),
+            ("images/train/a.jpg", "images/train/masks/a.png"),
+            ("leftImg8bit/val/x/a_1_leftImg8bit.png", "gtFine/val/x/a_1_gtFine_labelIds.png"),
+            ("images/image_0001.png", "masks/gt_0001.png"),
+            ("a_sat.jpg", "a_mask.png"),
+            ("benign/b (1).png", "benign/b (1)_mask.png"),
+            ("a.jpg", "masks/a.png"),
+            ("RGB/a.png", "SemSeg/a.png"),
+        ] {
+            assert_eq!(paired(&[image, mask]), Some(vec![(image.to_owned(), mask.to_owned())]), "{image} {mask}");
+        }
+        let both = ["leftImg8bit/a_leftImg8bit.png", "gtFine/a_gtFine_color.png", "gtFine/a_gtFine_labelIds.png"];
+        assert_eq!(paired(&both).unwrap()[0].1, "gtFine/a_gtFine_labelIds.png");
+    }
+
+    #[test]
+    fn classes_are_no_masks() {
+        for names in [
+            &["mask/1.jpg", "no_mask/1.jpg"][..],
+            &["with_mask/1.jpg", "without_mask/1.jpg"],
+            &["cats/1.jpg", "dogs/1.jpg"],
+            &["label/1.jpg", "price/1.jpg"],
+            &["1.jpg", "2.jpg"],
+            &["unmask/a.jpg", "test_gt4/a.jpg"],
+        ] {
+            assert_eq!(paired(names), None, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_tells_masks_of_other_names() {
+        let names = ["gt/a_road.png", "gt/b_road.png", "in/a.jpg", "in/b.jpg"];
+        for pattern in ["gt/{stem}_road.png", "gt/{stem}_road", "gt/{stem}_road.*"] {
+            let sides = sides_by(&names, pattern).unwrap();
+            let masks: Vec<_> = sides.masks.iter().map(|(at, of)| (*at, &**of)).collect();
+            assert_eq!(masks, [(0, "a"), (1, "b")]);
+            assert_eq!(sides.images, [(2, "a.jpg".to_owned()), (3, "b.jpg".to_owned())]);
+        }
+        let deep = ["in/x/a.jpg", "in/y/a.jpg", "m/x/a.png", "m/y/a.png"];
+        let names: Vec<_> = sides_by(&deep, "m/{stem}.png").unwrap().images;
+        assert_eq!(names, [(0, "x/a.jpg".to_owned()), (1, "y/a.jpg".to_owned())]);
+        let says = |names: &[&str], pattern: &str| sides_by(names, pattern).unwrap_err().to_string();
+        assert!(says(&["a.jpg"], "masks/a.png").contains("no {stem}"));
+        assert!(says(&["a.jpg"], "masks/{stem}.png").contains("none of 1 images fits"));
+        assert!(says(&["x/a.jpg", "y/a.jpg", "m/a.png"], "m/{stem}.png").contains("of one mask"));
+    }
+}
