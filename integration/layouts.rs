@@ -204,6 +204,10 @@ fn tables_of_hugging_face_lie_beside_their_images() {
     let fields: Vec<_> = dataset.schema().fields.iter().map(|field| (field.name.as_str(), field.mask)).collect();
     assert_eq!(fields, [("image", false), ("mask", true), ("label", false)]);
     assert_eq!((dataset.len(), label(&*dataset, 0)), (1, Some(3)));
+    // Above the splits, too, and however masks are called.
+    let all = "metadata.csv: file_name,mask_file_name\ntrain/a.png,train/masks/a.png\ntest/b.png,test/masks/b.png\n";
+    let dir = tree(&["train/a.png", "train/masks/a.png", "test/b.png", "test/masks/b.png", all]);
+    assert_eq!(told(at(dir.path()).split("test")), "folder 1 image mask*");
     let several =
         tree(&["a.png", "b.png", "metadata.jsonl: {\"file_name\": \"a.png\", \"depth_file_name\": \"b.png\"}"]);
     assert!(told(at(several.path())).contains("several images of a record: `depth_file_name`"));
