@@ -248,6 +248,26 @@ fn what_was_recognised_and_what_was_left_out_is_told() {
     assert_eq!(left_out, &["1 .bak, the first is `images/b.gif.bak`", "1 .json, the first is `notes/a.json`"]);
 }
 
+/// What inspect shows as left out.
+fn left_out(files: &[&str]) -> Vec<String> {
+    let dir = tree(files);
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&found);
+    let open = at(dir.path()).on_recognised(move |found| told.lock().unwrap().extend(found.left_out));
+    block_on(open.into_future()).unwrap();
+    let found = found.lock().unwrap();
+    found.clone()
+}
+
+#[test]
+fn masks_that_boxes_leave_unread_are_told() {
+    let xml = format!("Annotations/a.xml: {XML}");
+    let left = left_out(&["JPEGImages/a.png", &xml, "SegmentationClass/a.png"]);
+    assert_eq!(left, ["1 .png, the first is `SegmentationClass/a.png`"]);
+    let coco = format!("annotations.json: {COCO}");
+    assert_eq!(left_out(&["a.png", &coco, "masks/a.png"]), ["1 .png, the first is `masks/a.png`"]);
+}
+
 /// Errors are shown as they are; a test that prints them by hand would not notice another.
 #[test]
 fn errors_name_the_place() {

@@ -10,16 +10,11 @@
 //! leftImg8bit/val/x/a_leftImg8bit.png  gtFine/val/x/a_gtFine_labelIds.png   val/x/a
 //! ```
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeSet, HashMap},
-};
+use std::{borrow::Cow, collections::BTreeSet};
 
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 
-#[cfg(any(feature = "voc", feature = "yolo"))]
-use super::names::ends_with;
-use super::names::{SPLITS, base, is_image, parent};
+use super::names::{SPLITS, base, parent};
 
 /// Folders that hold images.
 const IMAGES: [&str; 16] = [
@@ -149,6 +144,11 @@ pub(crate) fn is_marks(folder: &str) -> bool {
     role(folder).0 == Some(Role::Marks)
 }
 
+/// Whether a file lies where masks and labels do.
+pub(crate) fn is_mark(name: &str) -> bool {
+    of_folders(parent(name)).0 == Some(Role::Marks)
+}
+
 /// What the folders of a path say together, and the path without their words.
 pub(crate) fn of_folders(path: &str) -> (Option<Role>, Cow<'_, str>) {
     let parts = || path.split('/').filter(|part| !part.is_empty()).map(role);
@@ -178,21 +178,6 @@ pub(crate) fn joined(folder: &str, name: &str) -> String {
 /// The key of a file: folders without their words, and the stem.
 pub(crate) fn key(name: &str) -> String {
     joined(&of_folders(parent(name)).1, stem(base(name)))
-}
-
-/// Images with the file of each that has this ending and the same key: places among the objects, in the order of the
-/// images. Of two such files the first.
-#[cfg(any(feature = "voc", feature = "yolo"))]
-pub(crate) fn with_marks(objects: &[infeed_store::Object], ending: &str) -> Vec<(usize, Option<usize>)> {
-    let mut marks: HashMap<String, usize> = HashMap::new();
-    for (at, object) in objects.iter().enumerate().filter(|(_, o)| ends_with(&o.name, ending)) {
-        marks.entry(key(&object.name)).or_insert(at);
-    }
-    if marks.is_empty() {
-        return Vec::new();
-    }
-    let images = objects.iter().enumerate().filter(|(_, object)| is_image(&object.name));
-    images.map(|(at, object)| (at, marks.get(&key(&object.name)).copied())).collect()
 }
 
 /// Keeps what belongs to a split, of `items` with keys; all when none was said, and there is only one.

@@ -2,7 +2,7 @@
 //! (`sampler`). **Internal: no promise of stability**; users depend on `infeed`.
 //!
 //! ```text
-//! open(url) ─ Source::list ─▶ names ─ Format::recognises ─▶ Format::open ─▶ Dataset
+//! open(url) ─ Source::list ─▶ names ─ Format::claim ─▶ Format::open ─▶ Dataset
 //!                                                                            │ plan(record)  ─▶ which bytes
 //!                                                                            └ parse(bytes)  ─▶ fields (slices)
 //! ```
@@ -22,7 +22,7 @@
 //! Imports run one way, from what a record is to its formats; what opens a dataset is told which there are ([`Opener`]):
 //!
 //! ```text
-//! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names objects files labels label_table marked table ◀─ folder coco voc …
+//! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names layout objects files labels label_table marked pairs table ◀─ folder coco voc yolo …
 //!                                        ▲                  ▲
 //!                                        └─ subset concat   └─ open ─▶ filter ─▶ look
 //!                                                               └─▶ declared

@@ -1,4 +1,4 @@
-//! Which image goes with which mask, where both are files.
+//! Which image goes with which mask, or other file that says what is in it.
 //!
 //! Folders tell them apart by their words (see [`layout`](super::layout)), else what stands before or behind the names:
 //! `a_mask.png` of `a.jpg`; else a pattern of the masks' names.
@@ -205,6 +205,21 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
         }
     }
     Ok(sides)
+}
+
+/// Images with the file of each that has this ending and the same key: places among the objects, in the order of the
+/// images. Of two such files the first.
+#[cfg(any(feature = "voc", feature = "yolo"))]
+pub(crate) fn with_marks(objects: &[infeed_store::Object], ending: &str) -> Vec<(usize, Option<usize>)> {
+    let mut marks: HashMap<String, usize> = HashMap::new();
+    for (at, object) in objects.iter().enumerate().filter(|(_, o)| super::names::ends_with(&o.name, ending)) {
+        marks.entry(super::layout::key(&object.name)).or_insert(at);
+    }
+    if marks.is_empty() {
+        return Vec::new();
+    }
+    let images = objects.iter().enumerate().filter(|(_, object)| is_image(&object.name));
+    images.map(|(at, object)| (at, marks.get(&super::layout::key(&object.name)).copied())).collect()
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use super::{
     detection::DetectionDataset,
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
+    layout::is_mark,
     names::{ends_with, is_image, other_spellings},
     objects::{inside, nothing_to_read, read_beside},
     record::Dataset,
@@ -52,7 +53,7 @@ impl Format for Coco {
     }
 
     fn reads(&self, name: &str) -> bool {
-        is_image(name) || ends_with(name, ".json")
+        is_image(name) && !is_mark(name) || ends_with(name, ".json")
     }
 
     fn options(&self) -> &'static [OpenOption] {

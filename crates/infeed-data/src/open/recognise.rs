@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use infeed_core::{
     error::{
         Error, Result,
-        setting::{ANNOTATIONS, FORMAT, LABELS},
+        setting::{ANNOTATIONS, FORMAT, LABELS, MASK_FILES},
     },
     types::similar::nearest,
 };
@@ -13,7 +13,8 @@ use infeed_store::{Object, Source};
 
 use crate::{
     format::{Evidence, Format, OpenOption, OpenOptions},
-    names::{base, ends_with, is_image, is_unread_image},
+    layout::stem,
+    names::{base, ends_with, is_image, is_unread_image, parent},
     objects::nothing_to_read,
 };
 
@@ -48,6 +49,7 @@ pub(super) fn choose_format<'a>(
         |format: &&dyn Format| options.mask_files.is_none() || format.options().contains(&OpenOption::MaskFiles);
     let mut claims = candidates().filter(takes).filter_map(|format| Some((format, format.claim(objects)?)));
     let Some((format, claim)) = claims.next() else {
+        // What takes no masks of files says so itself.
         if let Some(format) = candidates().find(|format| format.recognises(objects)) {
             return Ok((format, String::new()));
         }
@@ -86,16 +88,20 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
         kinds.entry(kind).or_insert((0, name)).0 += 1;
     }
     let text = |kind: &str, count: usize, first: &str| format!("{count} {kind}, the first is `{first}`");
+    let is_of_image = |file: &str| objects.iter().any(|o| is_image(&o.name) && stem(&o.name) == stem(file));
     if format.reads("x.jpg") && options.labels.is_none() {
         for (kind, (count, first)) in &kinds {
             let help = match kind.as_str() {
-                ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') => {
+                ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') && !is_of_image(first) => {
                     format!("{} reads labels of it", LABELS.to(first))
                 }
                 ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
                 ".txt" => format!("if they are YOLO's, boxes are read by {}", FORMAT.to("yolo")),
                 ".xml" => format!("if they are Pascal VOC's, boxes are read by {}", FORMAT.to("voc")),
                 ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "the images alone are read".to_owned(),
+                _ if is_image(kind) => {
+                    format!("images with such masks are read by {}", MASK_FILES.to(&masks_like(first)))
+                }
                 _ if is_unread_image(kind) => "no codec of this build reads them: convert them".to_owned(),
                 _ => continue,
             };
@@ -104,6 +110,12 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
         }
     }
     kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()
+}
+
+/// A pattern of masks like this one.
+fn masks_like(mask: &str) -> String {
+    let (folder, ending) = (parent(mask), &mask[stem(mask).len()..]);
+    format!("{folder}/{{stem}}{ending}")
 }
 
 /// Files for people, for version control, and of infeed itself.

@@ -12,8 +12,9 @@ use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_store::{Object, Source};
 
 use crate::{
-    layout::{stem, with_marks},
+    layout::stem,
     names::{ends_with, is_image},
+    pairs::with_marks,
 };
 
 /// An image and its XML, by their places among the objects.

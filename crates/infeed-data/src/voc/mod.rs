@@ -20,9 +20,9 @@ use super::{
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     labels::index_of,
-    layout::{Role, keep_split, key, of_folders},
+    layout::{is_mark, keep_split, key},
     marked::{Marked, Outline, Thing, Units, corners},
-    names::{ends_with, is_image, parent},
+    names::{ends_with, is_image},
     objects::{inside, nothing_to_read},
     record::Dataset,
 };
@@ -64,7 +64,7 @@ impl Format for Voc {
     }
 
     fn recognises(&self, objects: &[Object]) -> bool {
-        !layout::roots(objects).is_empty() || !layout::loose(objects).is_empty()
+        self.claim(objects).is_some()
     }
 
     fn claim(&self, objects: &[Object]) -> Option<Claim> {
@@ -84,7 +84,7 @@ impl Format for Voc {
     }
 
     fn reads(&self, name: &str) -> bool {
-        is_image(name) || ends_with(name, ".xml") || name.contains("ImageSets/")
+        is_image(name) && !is_mark(name) || ends_with(name, ".xml") || name.contains("ImageSets/")
     }
 
     fn options(&self) -> &'static [OpenOption] {
@@ -124,8 +124,7 @@ impl Format for Voc {
                 Some(split) => listed(&source, &objects, split).await?,
                 None => layout::all(&objects),
             };
-            let is_mask = |name: &str| of_folders(parent(name)).0 == Some(Role::Marks);
-            let images = objects.iter().filter(|o| is_image(&o.name) && !is_mask(&o.name)).count();
+            let images = objects.iter().filter(|o| is_image(&o.name) && !is_mark(&o.name)).count();
             let without = images.saturating_sub(pairs.len());
             if without > 0 && options.split.is_none() {
                 tracing::warn!(without, url = source.url(), "images without an XML are left out");

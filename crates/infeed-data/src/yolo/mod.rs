@@ -27,10 +27,11 @@ use super::{
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     labels::index_of,
-    layout::{Role, keep_split, key, of_folders, with_marks},
+    layout::{is_mark, keep_split, key},
     marked::{Marked, Outline, Outlines, Thing, Units, corners},
-    names::{base, ends_with, is_image, parent},
+    names::{base, ends_with, is_image},
     objects::nothing_to_read,
+    pairs::with_marks,
     record::Dataset,
 };
 
@@ -49,9 +50,8 @@ fn pairs(objects: &[Object], anywhere: bool) -> Vec<Pair> {
     let pairs = with_marks(objects, ".txt");
     let mut texts = pairs.iter().filter_map(|(_, text)| *text).map(|text| &objects[text].name).peekable();
     let are_there = texts.peek().is_some();
-    let sure = anywhere
-        || objects.iter().any(|object| names::is_of_names(&object.name))
-        || texts.any(|text| of_folders(parent(text)).0 == Some(Role::Marks));
+    let sure =
+        anywhere || objects.iter().any(|object| names::is_of_names(&object.name)) || texts.any(|text| is_mark(text));
     if are_there && sure { pairs } else { Vec::new() }
 }
 
@@ -77,7 +77,10 @@ impl Format for Yolo {
     }
 
     fn reads(&self, name: &str) -> bool {
-        is_image(name) || ends_with(name, ".txt") || names::is_of_names(name) || ends_with(name, ".data")
+        is_image(name) && !is_mark(name)
+            || ends_with(name, ".txt")
+            || names::is_of_names(name)
+            || ends_with(name, ".data")
     }
 
     fn options(&self) -> &'static [OpenOption] {
@@ -137,7 +140,7 @@ impl Format for Yolo {
 fn list_of(objects: &[Object], split: &str) -> Option<usize> {
     let is_list = |object: &Object| {
         let name = base(&object.name);
-        name.strip_suffix(".txt") == Some(split) && of_folders(parent(&object.name)).0 != Some(Role::Marks)
+        name.strip_suffix(".txt") == Some(split) && !is_mark(&object.name)
     };
     objects.iter().position(is_list)
 }
