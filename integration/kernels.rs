@@ -5,14 +5,17 @@ use std::{ffi::CStr, process::Command};
 use infeed::{
     DType, Layout,
     dataset::{ImageInfo, SampleRng},
-    internal::cuda::{PICTURE_PTX, RESAMPLE_PTX},
+    internal::cuda::{COLOUR_PTX, COLOUR_ROWS, COLOUR_THREADS, DevicePlanes, PICTURE_PTX, PLANES_TO_RGB, RESAMPLE_PTX},
     internal::kernels::{
         Axis, ChannelTable, Filter, Level, Pixels, ResampleParams, RowSpec,
         device::{DeviceItem, LaunchShape, fits, kernel_name, launch_shape},
         picture::{RowKernels, picture_kernel, row_kernels},
     },
+    internal::nvjpeg::Chroma,
     transform::reference,
 };
+use infeed_jpeg::{Decoder, Header, Plane, Scratch, Window};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -461,12 +464,77 @@ fn a_launch_covers_all_rows_within_the_limits_of_every_gpu() {
     }
 }
 
+// ---- planes of JPEGs ---------------------------------------------------------------------------------------------
+
+/// Pictures of every kind of colour that engines take, of odd sizes too: their planes as the kernel's RGB, and libjpeg's.
+#[test]
+fn planes_become_the_pixels_of_libjpeg() {
+    let Some(kernels) = HostKernels::get() else { return };
+    let samplings = [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2];
+    let colours = samplings.map(Some).into_iter().chain([None]);
+    let sizes = [(1, 1), (2, 3), (3, 2), (4, 4), (5, 9), (17, 16), (33, 47), (64, 31), (100, 75)];
+    for (n, (colour, (width, height))) in colours.flat_map(|colour| sizes.map(|size| (colour, size))).enumerate() {
+        let mut file = Vec::new();
+        let mut encoder = Encoder::new(&mut file, 90);
+        if let Some(sampling) = colour {
+            encoder.set_sampling_factor(sampling);
+        }
+        let (kind, channels) = colour.map_or((ColorType::Luma, 1), |_| (ColorType::Rgb, 3));
+        let len = usize::from(width) * usize::from(height) * channels;
+        let pixels: Vec<u8> =
+            (0..len).map(|i| (((7919 * n + i) as u32).wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        encoder.encode(&pixels, width, height, kind).unwrap();
+
+        let header = Header::parse(&file).unwrap();
+        let (decoder, mut scratch, mut data) = (Decoder::new(), Scratch::default(), Vec::new());
+        let rows = 0..header.height();
+        let all = Window::of_rows(&header, rows.clone());
+        let planes = decoder.planes(&file, &header, &all, &mut scratch, &mut data).unwrap();
+        let lines = |plane: &Plane| -> Vec<u8> {
+            let [down, across] = plane.step;
+            let columns = header.width().div_ceil(across) as usize;
+            (0..header.height().div_ceil(down)).flat_map(|y| plane.row(&data, y)[..columns].to_vec()).collect()
+        };
+        let lines: Vec<Vec<u8>> = planes.as_slice().iter().map(lines).collect();
+        let mut expected = vec![0; len];
+        decoder.pixels(&file, &header, rows, &mut scratch, &mut expected).unwrap();
+        if channels == 1 {
+            expected = expected.into_iter().flat_map(|gray| [gray; 3]).collect();
+        }
+
+        let mut rgb = vec![0x5a; expected.len() + GUARD];
+        let chroma = match Chroma::of(&header) {
+            Chroma::Each(chroma) => chroma,
+            other => {
+                assert_eq!((other, colour.is_none()), (Chroma::Gray, true));
+                [0; 2]
+            }
+        };
+        let address = |n: usize| lines.get(n).map_or(0, |plane| plane.as_ptr() as u64);
+        let (width, height) = (header.width(), header.height());
+        let planes = [0, 1, 2].map(address);
+        let items = [DevicePlanes { planes, rgb: rgb.as_mut_ptr() as u64, width, height, chroma }];
+        let grid = [height.div_ceil(COLOUR_ROWS) + 1, 2, 1];
+        let shape = LaunchShape { grid, block: [COLOUR_THREADS, 1, 1], shared_bytes: 0 };
+        let (at, count) = (items.as_ptr(), 1u32);
+        let args = [(&raw const at).cast(), (&raw const count).cast()];
+        // SAFETY: the planes and the pixels of the one item are as long as its sizes say.
+        assert_eq!(unsafe { kernels.launch_any(PLANES_TO_RGB, &shape, &args) }, 0);
+        assert!(rgb[..expected.len()] == expected, "{width}x{height} {colour:?}");
+        assert!(
+            rgb[expected.len()..].iter().all(|byte| *byte == 0x5a),
+            "{width}x{height} {colour:?}: written behind it"
+        );
+    }
+}
+
 // ---- PTX --------------------------------------------------------------------------------------------------------
 
 /// The files, their PTX, and what it may hold.
-fn modules() -> [(&'static str, &'static [u8], &'static str); 2] {
+fn modules() -> [(&'static str, &'static [u8], &'static str); 3] {
     [
         ("resample", include_bytes!("../crates/infeed-cuda/src/cuda/resample.cu"), RESAMPLE_PTX),
+        ("colour", include_bytes!("../crates/infeed-cuda/src/cuda/colour.cu"), COLOUR_PTX),
         ("picture", include_bytes!("../crates/infeed-cuda/src/cuda/picture.cu"), PICTURE_PTX),
     ]
 }
@@ -488,6 +556,7 @@ fn the_ptx_is_that_of_the_source_and_holds_every_kernel() {
     for (from, to) in SOURCES.into_iter().flat_map(|from| STORED.map(|to| (from, to))) {
         holds(RESAMPLE_PTX, kernel_name(from, to).unwrap(), &[8, 8, 4, 4, 4, 4, 4]);
     }
+    holds(COLOUR_PTX, PLANES_TO_RGB, &[8, 4]);
     for float in [false, true] {
         holds(PICTURE_PTX, picture_kernel(float), &[8]);
     }

@@ -1071,12 +1071,6 @@ fn lowered() -> Lowered {
     Transform::new().resize_exact(20, 20).lower(&field, DType::F32, Layout::Nchw).unwrap()
 }
 
-fn coded(file: &[u8]) -> Coded<'_> {
-    let info = Jpeg::new().info(file).unwrap();
-    let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
-    Coded { file, height: info.height, width: info.width, height_at: frame + 5 }
-}
-
 #[test]
 fn rows_below_the_crop_take_no_room() {
     on_mock("nvjpeg::rows_below_the_crop_take_no_room", &[], |mock| {
@@ -1085,15 +1079,15 @@ fn rows_below_the_crop_take_no_room() {
         let mut engines = small_engines(&kernels, &lowered());
         let file = Made { size: (200, 600), ..PLAIN }.file(1);
         // A quarter of the arena is 256 KiB, the image takes 360 KB, half of it 180 KB.
-        assert!(matches!(engines.stage(&coded(&file), 600, 0).unwrap(), Staged::Refused(_)));
-        assert!(matches!(engines.stage(&coded(&file), 300, 0).unwrap(), Staged::Taken(0)));
+        assert!(matches!(engines.stage(&Coded::parse(&file).unwrap(), 600).unwrap(), Staged::Refused(_)));
+        assert!(matches!(engines.stage(&Coded::parse(&file).unwrap(), 300).unwrap(), Staged::Taken(0)));
         // A header that says something else than the file.
-        let lies = Coded { width: 201, ..coded(&file) };
-        assert!(matches!(engines.stage(&lies, 300, 0).unwrap(), Staged::Refused(_)));
-        let outside = Coded { height_at: usize::MAX, ..coded(&file) };
-        assert!(matches!(engines.stage(&outside, 300, 0).unwrap(), Staged::Refused(_)));
-        let giant = Coded { width: u32::MAX, height: u32::MAX, ..coded(&file) };
-        assert!(matches!(engines.stage(&giant, u32::MAX, 0).unwrap(), Staged::Refused(_)));
+        let lies = Coded { width: 201, ..Coded::parse(&file).unwrap() };
+        assert!(matches!(engines.stage(&lies, 300).unwrap(), Staged::Refused(_)));
+        let outside = Coded { height_at: usize::MAX, ..Coded::parse(&file).unwrap() };
+        assert!(matches!(engines.stage(&outside, 300).unwrap(), Staged::Refused(_)));
+        let giant = Coded { width: u32::MAX, height: u32::MAX, ..Coded::parse(&file).unwrap() };
+        assert!(matches!(engines.stage(&giant, u32::MAX).unwrap(), Staged::Refused(_)));
         assert_eq!(engines.staged(), 1);
     });
 }
@@ -1112,9 +1106,9 @@ fn an_image_begins_only_where_a_canary_is() {
         let wide = Made { size: (853, 2), ..PLAIN }.file(1);
         let small = Made { size: (9, 9), ..PLAIN }.file(2);
         for _ in 0..4 {
-            assert!(matches!(engines.stage(&coded(&wide), 2, 0).unwrap(), Staged::Taken(_)));
+            assert!(matches!(engines.stage(&Coded::parse(&wide).unwrap(), 2).unwrap(), Staged::Taken(_)));
         }
-        assert!(matches!(engines.stage(&coded(&small), 9, 0).unwrap(), Staged::Full));
+        assert!(matches!(engines.stage(&Coded::parse(&small).unwrap(), 9).unwrap(), Staged::Full));
         engines.decode().unwrap();
         let ticket = engines.launch().unwrap();
         assert_eq!(engines.unwritten(ticket).unwrap(), [0; 0]);
@@ -1134,8 +1128,8 @@ fn back_to_back() {
     let mut last = None;
     for (n, batch) in files.chunks(4).enumerate() {
         for (i, file) in batch.iter().enumerate() {
-            let coded = coded(file);
-            let staged = engines.stage(&coded, coded.height, 0).unwrap();
+            let coded = Coded::parse(file).unwrap();
+            let staged = engines.stage(&coded, coded.height).unwrap();
             assert!(matches!(staged, Staged::Taken(at) if at == i), "{staged:?}");
         }
         engines.decode().unwrap();

@@ -105,8 +105,8 @@ impl Refusals {
 fn refusals(engines: &mut Hardware, files: &[Vec<u8>]) -> Refusals {
     let mut refusals = Refusals { offered: files.len(), ..Refusals::default() };
     for file in files {
-        let coded = coded(file).expect("a sequential JPEG");
-        match engines.stage(&coded, coded.height, 0).unwrap() {
+        let coded = Coded::parse(file).expect("a sequential JPEG");
+        match engines.stage(&coded, coded.height).unwrap() {
             Staged::Refused(why) => refusals.refuse(format_args!("before decoding: {why:#}")),
             staged => {
                 assert!(matches!(staged, Staged::Taken(0)), "{staged:?}");
@@ -278,7 +278,7 @@ fn photographs(most: usize) -> Vec<Vec<u8>> {
             if path.is_dir() {
                 collect(&path, most, files);
             } else if files.len() < most {
-                files.extend(fs::read(path).ok().filter(|file| coded(file).is_some()));
+                files.extend(fs::read(path).ok().filter(|file| Coded::parse(file).is_some()));
             }
         }
     }
@@ -287,22 +287,6 @@ fn photographs(most: usize) -> Vec<Vec<u8>> {
         collect(Path::new(&folder), most, &mut files);
     }
     files
-}
-
-/// A sequential JPEG, as nvJPEG is told of it.
-fn coded(file: &[u8]) -> Option<Coded<'_>> {
-    let mut at = 2;
-    loop {
-        let [0xff, marker, high, low] = *file.get(at..at + 4)? else { return None };
-        if matches!(marker, 0xc0 | 0xc1) {
-            let info = Jpeg::new().info(file).ok()?;
-            return Some(Coded { file, height: info.height, width: info.width, height_at: at + 5 });
-        }
-        if matches!(marker, 0xc2..=0xcf) && ![0xc4, 0xc8, 0xcc].contains(&marker) {
-            return None;
-        }
-        at += 2 + usize::from(u16::from_be_bytes([high, low]));
-    }
 }
 
 fn jpegs(files: &[Vec<u8>], size: u32) -> LoaderBuilder {
@@ -719,12 +703,12 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
         let mut refused = Refusals { offered: files.len(), ..Refusals::default() };
         let (mut found, mut expected) = (Vec::new(), Vec::new());
         for (n, file) in files.iter().enumerate() {
-            let coded = coded(file).unwrap();
+            let coded = Coded::parse(file).unwrap();
             let info = Jpeg::new().info(file).unwrap();
             let params = lowered.params(&info, SampleRng::new(5, 0, n as u64)).unwrap();
             let cut = (params.y.reads(size, params.filter).end.next_multiple_of(16) + 16).min(coded.height);
             let mut refuse = |why: String| refused.refuse(why);
-            match engines.stage(&coded, coded.height, 0).unwrap() {
+            match engines.stage(&coded, coded.height).unwrap() {
                 Staged::Taken(0) => {}
                 Staged::Refused(why) => {
                     refuse(format!("the whole file, before decoding: {why:#}"));
@@ -732,7 +716,7 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
                 }
                 other => panic!("file {n}: {other:?}"),
             }
-            let images = match engines.stage(&coded, cut, 0).unwrap() {
+            let images = match engines.stage(&coded, cut).unwrap() {
                 Staged::Taken(1) => 2,
                 Staged::Refused(why) => {
                     refuse(format!("before decoding: {why:#}"));
@@ -869,8 +853,8 @@ fn show_their_own(
     let mut last = None;
     for (n, batch) in files.chunks(images).enumerate() {
         for (i, (file, _)) in batch.iter().enumerate() {
-            let coded = coded(file).unwrap();
-            match engines.stage(&coded, coded.height, 0).unwrap() {
+            let coded = Coded::parse(file).unwrap();
+            match engines.stage(&coded, coded.height).unwrap() {
                 Staged::Refused(why) => return Err(format!("before decoding: {why:#}")),
                 staged => assert!(matches!(staged, Staged::Taken(at) if at == i), "{staged:?}"),
             }

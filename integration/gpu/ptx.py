@@ -19,7 +19,7 @@ import sys
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 KERNELS = os.path.join(ROOT, "crates", "infeed-cuda", "src", "cuda")
-NAMES = ["resample", "picture"]
+NAMES = ["resample", "picture", "colour"]
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++14", "--fmad=false"]
 # The version that NVRTC 12.0.140 writes into its output; others give other bytes.
 RELEASE = "release 12.0, V12.0.140"

@@ -18,7 +18,8 @@ use infeed::{
 use libloading::Library;
 
 /// What has to be compiled, at the places where the files look for each other.
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
+    ("crates/infeed-cuda/src/cuda/colour.cu", include_str!("../../crates/infeed-cuda/src/cuda/colour.cu")),
     ("crates/infeed-cuda/src/cuda/picture.cu", include_str!("../../crates/infeed-cuda/src/cuda/picture.cu")),
     ("crates/infeed-cuda/src/cuda/resample.cu", include_str!("../../crates/infeed-cuda/src/cuda/resample.cu")),
     ("integration/support/mock/shim.h", include_str!("mock/shim.h")),
@@ -56,7 +57,7 @@ impl HostKernels {
         }
         let path = dir.path().join("kernels.so");
         let mut command = Command::new(&compiler);
-        command.args(flags()).args(["-fPIC", "-shared", "-o"]).arg(&path).arg(dir.path().join(SOURCES[3].0));
+        command.args(flags()).args(["-fPIC", "-shared", "-o"]).arg(&path).arg(dir.path().join(SOURCES[4].0));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
         // The library stays loaded after its file is gone.

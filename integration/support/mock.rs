@@ -37,7 +37,7 @@ use serde::Deserialize;
 use super::children::Watch;
 
 /// Embedded, so that a test binary that was carried elsewhere can build them too.
-const SOURCES: [(&str, &str); 17] = [
+const SOURCES: [(&str, &str); 18] = [
     ("integration/support/mock/control.cpp", include_str!("mock/control.cpp")),
     ("integration/support/mock/copies.cpp", include_str!("mock/copies.cpp")),
     ("integration/support/mock/decode.cpp", include_str!("mock/decode.cpp")),
@@ -53,6 +53,7 @@ const SOURCES: [(&str, &str); 17] = [
     ("integration/support/mock/shim.h", include_str!("mock/shim.h")),
     ("integration/support/mock/streams.cpp", include_str!("mock/streams.cpp")),
     ("integration/support/mock/world.h", include_str!("mock/world.h")),
+    ("crates/infeed-cuda/src/cuda/colour.cu", include_str!("../../crates/infeed-cuda/src/cuda/colour.cu")),
     ("crates/infeed-cuda/src/cuda/picture.cu", include_str!("../../crates/infeed-cuda/src/cuda/picture.cu")),
     ("crates/infeed-cuda/src/cuda/resample.cu", include_str!("../../crates/infeed-cuda/src/cuda/resample.cu")),
 ];
@@ -456,10 +457,12 @@ impl Mock {
         let path = env::var_os("INFEED_NVJPEG").expect("set for the child");
         // SAFETY: the mock's initialisers do nothing.
         let library = Box::leak(Box::new(unsafe { Library::new(path) }.expect("the mock nvJPEG loads")));
-        // SAFETY: the prototype of pixels.cpp.
-        let set = unsafe { library.get::<unsafe extern "C" fn(Decode)>("mock_nvjpeg_set_decoder") };
-        // SAFETY: the function is there as long as the process.
-        unsafe { set.expect("pixels.cpp names it")(decode) };
+        for (name, decode) in [("mock_nvjpeg_set_decoder", decode as Decode), ("mock_nvjpeg_set_planes", planes)] {
+            // SAFETY: the prototype of pixels.cpp.
+            let set = unsafe { library.get::<unsafe extern "C" fn(Decode)>(name) };
+            // SAFETY: the function is there as long as the process.
+            unsafe { set.expect("pixels.cpp names it")(decode) };
+        }
     }
 
     /// Whether the threads of the loaders have ended, those too that have no name of their own yet.
@@ -503,6 +506,27 @@ fn thread_count() -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
     let count = status.lines().find_map(|line| line.strip_prefix("Threads:"));
     count.and_then(|count| count.trim().parse().ok()).expect("a number")
+}
+
+/// Decodes with the CPU's decoder: one plane behind another, 0 if it worked.
+unsafe extern "C" fn planes(data: *const u8, len: usize, out: *mut u8, capacity: usize, _: u32, _: u32) -> c_int {
+    // SAFETY: the mock nvJPEG gives a file that lives during the call.
+    let file = unsafe { slice::from_raw_parts(data, len) };
+    // SAFETY: and room for all planes, which nobody else looks at.
+    let mut out = unsafe { slice::from_raw_parts_mut(out, capacity) };
+    let (mut scratch, mut data) = (infeed_jpeg::Scratch::default(), Vec::new());
+    let Ok(header) = infeed_jpeg::Header::parse(file) else { return 1 };
+    let all = infeed_jpeg::Window::of_rows(&header, 0..header.height());
+    let Ok(planes) = infeed_jpeg::Decoder::new().planes(file, &header, &all, &mut scratch, &mut data) else { return 1 };
+    for plane in planes.as_slice() {
+        let [rows, columns] = [header.height().div_ceil(plane.step[0]), header.width().div_ceil(plane.step[1])];
+        for row in 0..rows {
+            let Some((here, rest)) = out.split_at_mut_checked(columns as usize) else { return 1 };
+            here.copy_from_slice(&plane.row(&data, row)[..columns as usize]);
+            out = rest;
+        }
+    }
+    0
 }
 
 /// Decodes with the CPU codec: interleaved RGB, 0 if it worked.

@@ -183,7 +183,7 @@ impl Alone {
             } else {
                 photo.header.info.height
             };
-            match self.hardware.stage(&photo.coded(), rows, 0).map_err(of_failure)? {
+            match self.hardware.stage(&photo.coded(), rows).map_err(of_failure)? {
                 Staged::Taken(_) => {}
                 Staged::Full => {
                     self.next -= 1;

@@ -9,7 +9,6 @@ use std::{
 use infeed::{
     Error, ErrorKind, Result,
     codec::{ImageCodec, ImageHeader, Jpeg},
-    dataset::ImageInfo,
     internal::nvjpeg::Coded,
 };
 
@@ -27,7 +26,6 @@ pub(super) struct Photos {
 pub(super) struct Photo {
     pub(super) file: Vec<u8>,
     pub(super) header: ImageHeader,
-    height_at: usize,
 }
 
 /// Files that are held in memory, at most.
@@ -77,27 +75,13 @@ impl Photos {
 
 impl Photo {
     fn new(file: Vec<u8>) -> Option<Self> {
-        let height_at = height_at(&file)?;
+        Coded::parse(&file)?;
         let header = Jpeg::new().header(&file).ok()?;
-        Some(Self { file, header, height_at })
+        Some(Self { file, header })
     }
 
     pub(super) fn coded(&self) -> Coded<'_> {
-        let ImageInfo { height, width, .. } = self.header.info;
-        Coded { file: &self.file, height, width, height_at: self.height_at }
-    }
-}
-
-/// Where the height stands in a sequential JPEG: three bytes behind the length of its frame header.
-fn height_at(file: &[u8]) -> Option<usize> {
-    let mut at = 2;
-    loop {
-        let [0xff, marker, high, low] = *file.get(at..at + 4)? else { return None };
-        match marker {
-            0xc0 | 0xc1 => return Some(at + 5),
-            0xc2..=0xcf if ![0xc4, 0xc8, 0xcc].contains(&marker) => return None,
-            _ => at += 2 + usize::from(u16::from_be_bytes([high, low])),
-        }
+        Coded::parse(&self.file).expect("as when it was read")
     }
 }
 

@@ -40,8 +40,7 @@ static int decode_later(const char *function, const unsigned char *data, size_t 
     if (header.status) return header.status;
     Pixels pixels;
     auto rgb = std::make_shared<std::vector<unsigned char>>();
-    if (int status = decode(data, len, header, params, pixels, *rgb)) return status;
-    pixels.format = format;
+    if (int status = decode(data, len, header, params, format, pixels, *rgb)) return status;
     if (int status = check(function, *to, pixels)) return status;
     return later(stream, function, [=, image = *to] {
         if (!check(function, image, pixels)) store(image, pixels, rgb->data(), 0);
@@ -73,8 +72,7 @@ int nvjpegDecodeJpegHost(void *handle, void *decoder_handle, void *state_handle,
     if (state->pinned->pending) violate("nvjpegDecodeJpegHost: an earlier transfer still reads the pinned buffer");
     state->next = State::Host;
     std::vector<unsigned char> rgb;
-    if (int status = decode(jpeg->data, jpeg->len, jpeg->header, params, state->pixels, rgb)) return status;
-    state->pixels.format = params->format;
+    if (int status = decode(jpeg->data, jpeg->len, jpeg->header, params, params->format, state->pixels, rgb)) return status;
     if (int status = grow(*state->pinned, rgb.size())) return status;
     memcpy(state->pinned->memory, rgb.data(), rgb.size());
     state->next = State::Transfer;
@@ -260,8 +258,7 @@ static int decode_batch(const char *function, void *handle, void *state_handle, 
         bool ordered = header.order == "mock:batch" || (header.order.rfind("mock:once", 0) == 0 && !seen(header.order));
         ordered = ordered || refuses_cut(header);
         int status = header.status || ordered || (parent->hardware() && !hardware_takes(header)) ? EXECUTION_FAILED : SUCCESS;
-        if (!status) status = decode(data[i], lengths[i], header, wanted, one.pixels, one.rgb);
-        one.pixels.format = state->format;
+        if (!status) status = decode(data[i], lengths[i], header, wanted, state->format, one.pixels, one.rgb);
         if (!status) status = check(function, one.image, one.pixels);
         if (status) {
             // One image takes its batch with it, whose outputs are partly written.

@@ -8,6 +8,8 @@
 
 #include "../../../crates/infeed-cuda/src/cuda/picture.cu"
 
+#include "../../../crates/infeed-cuda/src/cuda/colour.cu"
+
 namespace {
 
 struct Entry {
@@ -31,6 +33,7 @@ const Entry KERNELS[] = {
     ENTRY(resample_u8_to_u8),   ENTRY(resample_u8_to_f16),   ENTRY(resample_u8_to_bf16),   ENTRY(resample_u8_to_f32),
     ENTRY(resample_u16_to_u8),  ENTRY(resample_u16_to_f16),  ENTRY(resample_u16_to_bf16),  ENTRY(resample_u16_to_f32),
     ENTRY(resample_f32_to_u8),  ENTRY(resample_f32_to_f16),  ENTRY(resample_f32_to_bf16),  ENTRY(resample_f32_to_f32),
+    ENTRY(planes_to_rgb),
     ENTRY(picture_u8),          ENTRY(picture_f32),
     ENTRY(fill_u8),             ENTRY(fill_f16),             ENTRY(fill_bf16),             ENTRY(fill_f32),
     ENTRY(roll_u8),             ENTRY(roll_f16),             ENTRY(roll_bf16),             ENTRY(roll_f32),

@@ -23,8 +23,8 @@ enum Status {
     IMPLEMENTATION_NOT_SUPPORTED = 9,
 };
 
-// nvjpegOutputFormat_t: the two that are known here.
-enum Format { RGB = 3, RGBI = 5 };
+// nvjpegOutputFormat_t: those that are known here.
+enum Format { YUV = 1, RGB = 3, RGBI = 5 };
 
 // nvjpegBackend_t
 enum Backend { DEFAULT = 0, HYBRID = 1, GPU_HYBRID = 2, HARDWARE = 3, GPU_HYBRID_DEVICE = 4, HARDWARE_DEVICE = 5 };
@@ -120,11 +120,18 @@ struct Buffer : Child {
     std::atomic<int> pending{0};
 };
 
-// Decoded pixels, cut to the region that was asked for.
+// Decoded pixels, cut to the region that was asked for: interleaved RGB, or planes one behind another.
 struct Pixels {
     unsigned width = 0, height = 0;
     int format = RGBI;
-    size_t bytes() const { return size_t(width) * height * 3; }
+    // Of each plane of YUV; gray has one.
+    unsigned widths[3] = {}, heights[3] = {};
+    size_t bytes() const {
+        if (format != YUV) return size_t(width) * height * 3;
+        size_t all = 0;
+        for (int i = 0; i < 3; ++i) all += size_t(widths[i]) * heights[i];
+        return all;
+    }
 };
 
 struct State : Child {
@@ -167,13 +174,13 @@ int grow(Buffer &buffer, size_t size);
 
 // --- pixels.cpp ---
 
-// Interleaved RGB of the region that `params` asks for (all of it if null), through the test's decoder.
-int decode(const unsigned char *data, size_t len, const Header &header, const Params *params, Pixels &pixels,
-           std::vector<unsigned char> &rgb);
+// Pixels of the region that `params` asks for (all of it if null) in a format, through the test's decoders.
+int decode(const unsigned char *data, size_t len, const Header &header, const Params *params, int format, Pixels &pixels,
+           std::vector<unsigned char> &values);
 // Checks where pixels will go: strides, and that it is device memory. A status.
 int check(const char *function, const Image &image, const Pixels &pixels);
 // Writes pixels with all bits flipped by `flip`.
-void store(const Image &image, const Pixels &pixels, const unsigned char *rgb, unsigned char flip);
+void store(const Image &image, const Pixels &pixels, const unsigned char *values, unsigned char flip);
 bool hardware_takes(const Header &header);
 bool backend_takes(int backend, const Header &header, const Params *params);
 

@@ -17,8 +17,9 @@ use infeed_pixels::kernels::{
 };
 
 use super::{
+    colour::PLANES_TO_RGB,
     context::Context,
-    ptx::{PICTURE_PTX, RESAMPLE_PTX},
+    ptx::{COLOUR_PTX, PICTURE_PTX, RESAMPLE_PTX},
 };
 
 /// infeed's kernels on one GPU, shared by all loaders of the process that use it.
@@ -28,6 +29,8 @@ pub struct Kernels {
     resample: Vec<(DType, DType, CUfunction)>,
     /// Loaded when they are first asked for: compiling them takes a good second where the driver has kept nothing.
     pictures: OnceLock<Result<PictureKernels>>,
+    /// Likewise, of planes that nvJPEG makes.
+    colour: OnceLock<Result<(CUfunction, Module)>>,
     // Unloaded last.
     module: Module,
 }
@@ -91,7 +94,7 @@ impl Kernels {
                 resample.push((src, dst, module.function(name)?));
             }
         }
-        Ok(Self { resample, pictures: OnceLock::new(), module })
+        Ok(Self { resample, pictures: OnceLock::new(), colour: OnceLock::new(), module })
     }
 
     /// The GPU they are on.
@@ -108,6 +111,18 @@ impl Kernels {
     /// As [`load`](Self::load), of these kernels: the same whenever they are asked for.
     pub(super) fn pictures(&self) -> Result<&PictureKernels> {
         self.pictures.get_or_init(|| PictureKernels::load(self.context())).as_ref().map_err(Error::clone)
+    }
+
+    /// Makes RGB of planes.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), of this kernel: the same whenever it is asked for.
+    pub(crate) fn colour(&self) -> Result<CUfunction> {
+        let load = || {
+            let module = Module::load(self.context(), COLOUR_PTX)?;
+            Ok((module.function(PLANES_TO_RGB)?, module))
+        };
+        self.colour.get_or_init(load).as_ref().map(|(function, _)| *function).map_err(Error::clone)
     }
 }
 

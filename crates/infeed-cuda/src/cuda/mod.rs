@@ -6,6 +6,7 @@
 //! exit.rs     no call when the process ends
 //! block.rs    the memory of a batch, and who still reads it
 //! buffers.rs  both, as rows ask for them
+//! colour.rs   what the kernel takes that makes RGB of planes
 //! pinned.rs   the same in page-locked host memory
 //! kernels.rs  infeed's kernels, loaded on a GPU
 //! upload.rs   UploadStream: what one thread gives to a GPU: pixels up, resample, rows out
@@ -22,6 +23,7 @@
 
 mod block;
 mod buffers;
+mod colour;
 mod context;
 mod driver;
 mod exit;
@@ -33,6 +35,7 @@ mod ptx;
 mod upload;
 
 pub(crate) use block::DeviceBlock;
+pub use colour::{DevicePlanes, PLANES_TO_RGB, ROWS as COLOUR_ROWS, THREADS as COLOUR_THREADS};
 pub use context::{Context, Priority};
 pub(crate) use context::{DeviceMemory, Pinned, Stream};
 pub use driver::probe as gpus;
@@ -42,6 +45,6 @@ pub use infeed_core::handles::{CudaEvent, CudaStream};
 pub use kernels::Kernels;
 pub use measure::{Copies, Meter};
 pub use mixer::Mixer;
-pub use ptx::{PICTURE_PTX, RESAMPLE_PTX};
+pub use ptx::{COLOUR_PTX, PICTURE_PTX, RESAMPLE_PTX};
 pub(crate) use upload::DevicePixels;
 pub use upload::{Held, Ticket, UploadSize, UploadStream};

@@ -4,5 +4,8 @@
 /// Of `resample.cu`.
 pub const RESAMPLE_PTX: &str = include_str!("resample.ptx");
 
+/// Of `colour.cu`.
+pub const COLOUR_PTX: &str = include_str!("colour.ptx");
+
 /// Of `picture.cu`.
 pub const PICTURE_PTX: &str = include_str!("picture.ptx");

@@ -5,6 +5,7 @@
 //! put_row(bytes) ─▶   (pinned)     └──── launch: one copy up ────────┘   └ one copy each, straight into their rows
 //!                                            └▶ page (device) ─▶ one kernel for each group of like images ─▶ rows
 //!
+//! planes of nvJPEG:  colour ─ before all of these
 //! with steps on pictures:  images ─ resample ─▶ scratch ─ steps, one kernel for all ─▶ scratch ─ resample ─▶ rows ─ fills ─▶ rows
 //! ```
 //!
@@ -44,6 +45,7 @@ use infeed_pixels::kernels::{
 };
 
 use super::{
+    colour::{DevicePlanes, ROWS as COLOUR_ROWS, THREADS as COLOUR_THREADS},
     context::{Context, DeviceMemory, Event, Pinned, Priority, Stream},
     kernels::Kernels,
 };
@@ -128,6 +130,8 @@ pub struct UploadStream {
     scratch_used: usize,
     /// The page that is being filled.
     current: usize,
+    /// Images whose planes become pixels before anything else.
+    planes: Vec<DevicePlanes>,
     groups: Vec<Group>,
     pictures: Vec<Pictures>,
     fills: Vec<Fills>,
@@ -185,9 +189,21 @@ struct Fills {
 
 /// What a launch starts, with the address of its descriptors.
 enum Start {
-    Resample { src: DType, table: usize, row: RowSpec },
-    Pictures { float: bool },
-    Fill { row: RowSpec },
+    /// Of images with at most so many rows.
+    Colour {
+        height: u32,
+    },
+    Resample {
+        src: DType,
+        table: usize,
+        row: RowSpec,
+    },
+    Pictures {
+        float: bool,
+    },
+    Fill {
+        row: RowSpec,
+    },
 }
 
 /// Where a kernel writes.
@@ -271,6 +287,7 @@ impl UploadStream {
             scratch_bytes: size.scratch_bytes,
             scratch_used: 0,
             current: 0,
+            planes: Vec::new(),
             groups: Vec::new(),
             pictures: Vec::new(),
             fills: Vec::new(),
@@ -348,6 +365,14 @@ impl UploadStream {
         self.reserve_row(0, work)?;
         let front = self.pages[self.current].front;
         self.add(pixels, work, out, at, front)
+    }
+
+    /// Makes the pixels of an image that is on the device as planes, with the next launch and before its rows. There is room
+    /// for descriptors in the page that was sized for them.
+    pub(crate) fn colour(&mut self, image: DevicePlanes) -> Result<()> {
+        self.reserve(size_of_val(&image), 0)?;
+        self.planes.push(image);
+        Ok(())
     }
 
     /// Copies a finished row that `fill` writes into row `at` of `out`, with the next launch. When `fill` fails nothing is
@@ -442,12 +467,15 @@ impl UploadStream {
             launches.push((level, start, page.device.address() + page.front as u64, count as u32));
             page.front += bytes.len();
         };
+        if let Some(height) = self.planes.iter().map(|image| image.height).max() {
+            put(0, Start::Colour { height }, bytemuck::cast_slice(&self.planes), self.planes.len());
+        }
         for Group { level, src, table, row, items } in &self.groups {
             let start = Start::Resample { src: *src, table: *table, row: *row };
-            put(2 * level, start, bytemuck::cast_slice(items), items.len());
+            put(2 * level + 1, start, bytemuck::cast_slice(items), items.len());
         }
         for Pictures { level, float, items } in &self.pictures {
-            put(2 * level + 1, Start::Pictures { float: *float }, bytemuck::cast_slice(items), items.len());
+            put(2 * level + 2, Start::Pictures { float: *float }, bytemuck::cast_slice(items), items.len());
         }
         for Fills { level, row, items } in &self.fills {
             // Behind all that make rows.
@@ -466,6 +494,7 @@ impl UploadStream {
         copied.record(&self.stream)?;
         for (_, start, items, count) in launches {
             match start {
+                Start::Colour { height } => self.launch_colour(height, items, count)?,
                 Start::Resample { src, table, row } => self.launch_resample(src, table, &row, items, count)?,
                 Start::Pictures { float } => self.launch_pictures(float, items, count)?,
                 Start::Fill { row } => self.launch_fill(&row, items, count)?,
@@ -525,6 +554,7 @@ impl UploadStream {
     }
 
     fn forget(&mut self) {
+        self.planes.clear();
         self.groups.clear();
         self.pictures.clear();
         self.fills.clear();
@@ -565,7 +595,7 @@ impl UploadStream {
         let images: usize = self.groups.iter().map(|group| size_of_val(&group.items[..])).sum();
         let pictures: usize = self.pictures.iter().map(|group| size_of_val(&group.items[..])).sum();
         let fills: usize = self.fills.iter().map(|group| size_of_val(&group.items[..])).sum();
-        images + pictures + fills
+        size_of_val(&self.planes[..]) + images + pictures + fills
     }
 
     /// The page that is being filled, waited for if an earlier launch still uses it.
@@ -805,6 +835,14 @@ impl UploadStream {
             (&raw mut *count).cast(),
         ];
         self.launch_kernel(function, shape, &mut arguments)
+    }
+
+    fn launch_colour(&self, height: u32, items: CUdeviceptr, count: u32) -> Result<()> {
+        let (mut items, mut number) = (items, count);
+        let grid = [height.div_ceil(COLOUR_ROWS).max(1), count, 1];
+        let shape = LaunchShape { grid, block: [COLOUR_THREADS, 1, 1], shared_bytes: 0 };
+        let mut arguments: [*mut c_void; 2] = [(&raw mut items).cast(), (&raw mut number).cast()];
+        self.launch_kernel(self.kernels.colour()?, shape, &mut arguments)
     }
 
     fn launch_pictures(&self, float: bool, items: CUdeviceptr, count: u32) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Batches for the JPEG engines, or for the GPU's own cores.
 //!
 //! ```text
-//! stage(file) × n ─▶ pinned bitstreams ─ decode() ─▶ arena ─ resample() × n ─ launch() ─▶ rows
-//!                       └──────────── one of three generations ────────────┘
+//! stage(file) × n ─▶ pinned bitstreams ─ decode() ─▶ arena of planes ─ colour ─▶ pixels ─ row() × n, launch() ─▶ rows
+//!                       └────────────── one of three generations ──┘              └ the same for all
 //! ```
 //!
 //! Generations are filled in turn. The GPU works on two flights at most while a third one is staged, so the *host* has
@@ -10,6 +10,8 @@
 //! ignore what their stream waits for when they write (torchvision PR 9606, torchcodec PR 1634: 100 of 100 batches
 //! too early behind an event, none after a host wait). For the same reason the arenas are plain allocations, made once:
 //! memory of a stream-ordered pool may still belong to work that runs.
+//!
+//! The engines make planes, which `cuda/colour.cu` makes pixels: see there.
 //!
 //! Each of the two flights has a handle of its own, a [`Lane`]: the batched decoder belongs to the handle, and NVIDIA's
 //! guide asks that the batch before is finished before a handle is set up for the next one.
@@ -47,16 +49,19 @@ use nvjpeg_sys::{
 
 use super::{
     result::check,
-    safe::{Coded, DecodeState, FORMAT, Failure, Handle, JpegStream, PIXEL, Params, WHOLE},
+    safe::{Chroma, Coded, DecodeState, Failure, Handle, JpegStream, PIXEL, PLANES, Params, WHOLE},
 };
 use crate::cuda::{
-    Context, DeviceMemory, DevicePixels, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize, UploadStream,
+    Context, DeviceMemory, DevicePixels, DevicePlanes, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize,
+    UploadStream,
 };
 
 /// One more than the flights that may be under way.
 const GENERATIONS: usize = 3;
 /// Lanes take turns too: while one decodes, the other is set up. There is one at least.
 const LANES: usize = 2;
+/// Arenas of device memory: a generation's planes, the pixels, and what nvJPEG may use for a lane.
+const ARENAS: usize = GENERATIONS + 1 + LANES;
 /// Images start at multiples of this or more: what a plain allocation is aligned to.
 const ALIGN: usize = 256;
 /// And of this at most, with a canary at each: little of the room of a photograph is lost, and few are copied.
@@ -171,18 +176,18 @@ impl HardwareSize {
     }
 
     /// Device bytes of a [`Hardware`]: its own, and what nvJPEG may use, estimated as the pixels again for each of two
-    /// batches (planes at full size, before they become RGB).
+    /// batches.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         let upload = self.upload().page_bytes.saturating_mul(GENERATIONS);
-        self.arena_bytes.saturating_mul(GENERATIONS + LANES).saturating_add(upload) as u64
+        self.arena_bytes.saturating_mul(ARENAS).saturating_add(upload) as u64
     }
 
     /// The largest whose device bytes are at most `bytes`, but no more than `self`; at least `least` bytes of pixels.
     #[must_use]
     pub fn within(self, bytes: u64, least: usize) -> Option<Self> {
         let upload = self.upload().page_bytes.saturating_mul(GENERATIONS) as u64;
-        let arena = bytes.saturating_sub(upload) / (GENERATIONS + LANES) as u64;
+        let arena = bytes.saturating_sub(upload) / ARENAS as u64;
         let arena = usize::try_from(arena).unwrap_or(usize::MAX).min(self.arena_bytes) / ALIGN * ALIGN;
         (arena >= least).then_some(Self { arena_bytes: arena, ..self })
     }
@@ -205,7 +210,8 @@ impl HardwareSize {
 
     /// Pages that hold the descriptors of a whole batch.
     fn upload(&self) -> UploadSize {
-        let items = self.images.saturating_add(2).saturating_mul(size_of::<DeviceItem>());
+        let each = size_of::<DeviceItem>() + size_of::<DevicePlanes>();
+        let items = self.images.saturating_add(2).saturating_mul(each);
         UploadSize { page_bytes: items.saturating_add(256), pages: GENERATIONS, scratch_bytes: 0 }
     }
 }
@@ -226,6 +232,8 @@ pub struct Hardware {
     // Destroyed in this order, after the stream was waited for.
     lanes: Vec<Lane>,
     generations: Vec<Generation>,
+    /// The pixels of a batch, written and read by kernels of the stream, which run one after another.
+    pixels: DeviceMemory,
     upload: UploadStream,
     decoder: BatchDecoder,
     size: HardwareSize,
@@ -296,12 +304,20 @@ struct Image {
     width: u32,
     rows: u32,
     height: u32,
-    kind: u8,
+    chroma: Chroma,
 }
 
 impl Image {
     fn bytes(&self) -> usize {
         (self.width as usize).saturating_mul(self.rows as usize).saturating_mul(PIXEL)
+    }
+
+    /// Where its planes lie, one behind another, in an arena that begins there. They are no more than its pixels.
+    fn planes(&self, arena: u64) -> [u64; 3] {
+        let [rows, columns] = self.chroma.size([self.rows, self.width]).map(u64::from);
+        let first = arena + self.at as u64;
+        let second = first + u64::from(self.width) * u64::from(self.rows);
+        [first, second, second + rows * columns]
     }
 }
 
@@ -309,7 +325,7 @@ impl Lane {
     fn new(handle: Rc<Handle>, images: usize) -> Result<Self> {
         Ok(Self {
             state: None,
-            params: (0..=images).map(|_| Params::new(&handle)).collect::<Result<_>>()?,
+            params: (0..=images).map(|_| Params::new(&handle, PLANES)).collect::<Result<_>>()?,
             stream: JpegStream::new(&handle)?,
             handle,
             lists: Lists::default(),
@@ -342,7 +358,7 @@ impl Lane {
                 side,
                 side,
                 CSS_444,
-                FORMAT,
+                PLANES,
             )
         };
         if let Err(error) = check("nvjpegDecodeBatchedPreAllocate", status) {
@@ -418,6 +434,9 @@ impl Hardware {
             put_canaries(upload.stream(), context, &arena, size.slot(), size.slots())?;
             Ok(Generation { arena, pinned, canaries, used_by: None })
         };
+        // Before the first batch, not in its middle.
+        kernels.colour()?;
+        let pixels = DeviceMemory::new(context, size.arena_bytes)?;
         let generations = (0..GENERATIONS).map(generation).collect::<Result<Vec<_>>>()?;
         upload.stream().sync()?;
         for lane in &mut lanes {
@@ -426,6 +445,7 @@ impl Hardware {
         Ok(Ok(Self {
             lanes,
             generations,
+            pixels,
             upload,
             decoder,
             size,
@@ -445,15 +465,17 @@ impl Hardware {
     }
 
     /// Adds an image to the batch: copies the file to page-locked memory, lets nvJPEG parse it there and asks whether
-    /// the engines take it. Only its first `rows` rows will be decoded. `kind` is any number that is the same for
-    /// images of the same subsampling.
+    /// the engines take it. Only its first `rows` rows will be decoded.
     ///
     /// # Errors
     /// When the GPU is lost.
-    pub fn stage(&mut self, image: &Coded<'_>, rows: u32, kind: u8) -> Result<Staged, Failure> {
-        let Coded { file, height, width, height_at } = *image;
+    pub fn stage(&mut self, image: &Coded<'_>, rows: u32) -> Result<Staged, Failure> {
+        let Coded { file, height, width, height_at, chroma } = *image;
+        if chroma == Chroma::Other {
+            return Ok(Staged::Refused(Error::new(ErrorKind::Unsupported, "JPEG engines do not take such colour")));
+        }
         let rows = rows.clamp(1, height.max(1));
-        let image = Image { file: 0, len: file.len(), at: 0, width, rows, height, kind };
+        let image = Image { file: 0, len: file.len(), at: 0, width, rows, height, chroma };
         if image.bytes() > self.size.arena_bytes / SHARE || file.len() > self.size.pinned_bytes / SHARE {
             let what = format!("{width}x{rows} pixels of a JPEG of {} bytes are too many for a batch", file.len());
             return Ok(Staged::Refused(Error::new(ErrorKind::Unsupported, what)));
@@ -585,7 +607,7 @@ impl Hardware {
     fn start(&mut self) -> Result<()> {
         // The engines like neighbours of a kind, and the largest first, so that none is left with a large one at the end.
         let mut order: Vec<&Image> = self.images.iter().collect();
-        order.sort_by_key(|image| (image.kind, std::cmp::Reverse(image.bytes())));
+        order.sort_by_key(|image| (image.chroma, std::cmp::Reverse(image.bytes())));
         let Generation { arena, pinned, .. } = &self.generations[self.current];
         let lane = &mut self.lanes[self.turn];
         let state = lane.state(&self.size)?.raw();
@@ -599,8 +621,11 @@ impl Hardware {
                 .iter()
                 .map(|image| {
                     let mut to = nvjpegImage_t::new();
-                    to.channel[0] = (arena.address() + image.at as u64) as *mut c_uchar;
-                    to.pitch[0] = image.width as usize * PIXEL;
+                    let [_, columns] = image.chroma.size([image.rows, image.width]);
+                    let pitches = [image.width, columns, columns];
+                    for (n, (plane, pitch)) in image.planes(arena.address()).into_iter().zip(pitches).enumerate() {
+                        (to.channel[n], to.pitch[n]) = (plane as *mut c_uchar, pitch as usize);
+                    }
                     to
                 })
                 .collect(),
@@ -614,7 +639,7 @@ impl Hardware {
         let begin = Instant::now();
         // SAFETY: handle and state live, and the last decode with them is done.
         let status =
-            unsafe { (calls.nvjpegDecodeBatchedInitialize)(handle, state, lists.files.len() as i32, 1, FORMAT) };
+            unsafe { (calls.nvjpegDecodeBatchedInitialize)(handle, state, lists.files.len() as i32, 1, PLANES) };
         check("nvjpegDecodeBatchedInitialize", status)?;
         let initialised = Instant::now();
         // SAFETY: four lists of as many entries, which the lane keeps until the launch is done. So long the files stay as
@@ -635,7 +660,17 @@ impl Hardware {
         self.times.decode += initialised.elapsed();
         self.times.batches += 1;
         check("nvjpegDecodeBatchedEx", status)?;
-        self.upload.mark_decode(true)
+        self.upload.mark_decode(true)?;
+        for image in &self.images {
+            self.upload.colour(DevicePlanes {
+                planes: image.planes(self.generations[self.current].arena.address()),
+                rgb: self.pixels.address() + image.at as u64,
+                width: image.width,
+                height: image.rows,
+                chroma: if let Chroma::Each(chroma) = image.chroma { chroma } else { [0; 2] },
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes row `at` of `out` of an image of the batch that was decoded, as `work` says, with the next launch. An image
@@ -655,7 +690,7 @@ impl Hardware {
                 rows: 0..image.rows,
                 cols: 0..image.width,
             },
-            address: self.generations[self.current].arena.address() + image.at as u64,
+            address: self.pixels.address() + image.at as u64,
             pitch: image.width * PIXEL as u32,
         };
         self.upload.row_of_device(&pixels, work, out, at)
@@ -835,7 +870,7 @@ mod tests {
         assert_eq!(size.within(u64::MAX, 1 << 20), Some(size));
         assert_eq!(size.within(size.device_bytes(), 1 << 20), Some(size));
         let small = size.within(100 << 20, 1 << 20).unwrap();
-        assert!(small.device_bytes() <= 100 << 20 && small.arena_bytes > 19 << 20, "{small:?}");
+        assert!(small.device_bytes() <= 100 << 20 && small.arena_bytes > 16 << 20, "{small:?}");
         assert_eq!(small.arena_bytes % ALIGN, 0);
         assert_eq!(size.within(4 << 20, 1 << 20), None);
     }

@@ -28,7 +28,8 @@ use super::{
     ffi::library,
     result::check,
     safe::{
-        Coded, DecodeState, Decoder, DeviceBuffer, Failure, Handle, JpegStream, PIXEL, Params, PinnedBuffer, WHOLE,
+        Coded, DecodeState, Decoder, DeviceBuffer, Failure, Handle, INTERLEAVED, JpegStream, PIXEL, Params,
+        PinnedBuffer, WHOLE,
     },
 };
 use crate::cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
@@ -131,7 +132,7 @@ impl Hybrid {
             })
         };
         let pages = [page()?, page()?];
-        let mut params = Params::new(&handle)?;
+        let mut params = Params::new(&handle, INTERLEAVED)?;
         params.allow_ink()?;
         Ok(Self { pages, params, decoders: [None, None], handle, upload, size, current: 0 })
     }

@@ -15,7 +15,9 @@
 //!    output is idle before `nvjpegDecodeBatchedEx` is called. An event that the stream waits for is not enough.
 //! 2. One bad image fails its whole batch. Each one's header is asked about before, and the batch's images are tried elsewhere.
 //! 3. A container may have the driver and the engines, and not the library that nvJPEG reaches them by: `nvcuvid`.
-//! 4. nvJPEG says the same for a bad image and a lost GPU. Whether the stream still works tells them apart.
+//! 4. Engines make planes and no RGB: asked for RGB with interpolated colour, nvJPEG 13 makes a decoder anew whenever the
+//!    size of images changes, which takes 6 ms a batch and the driver's locks. `cuda/colour.cu` makes RGB.
+//! 5. nvJPEG says the same for a bad image and a lost GPU. Whether the stream still works tells them apart.
 
 mod ffi;
 mod hardware;
@@ -30,4 +32,4 @@ pub use hardware::{BatchDecoder, Engines, Hardware, HardwareSize, HostTimes, Sta
 pub use hybrid::{Hybrid, HybridSize, usable};
 pub use infeed_core::gpu::NvJpegLibrary;
 pub use places::look_in;
-pub use safe::{Coded, Failure};
+pub use safe::{Chroma, Coded, Failure};

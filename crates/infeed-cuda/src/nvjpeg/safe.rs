@@ -3,11 +3,12 @@
 use std::{ffi::c_int, ptr, rc::Rc};
 
 use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_jpeg::{Colour, Header};
 use nvjpeg_sys::{
     nvjpegBackend_t, nvjpegBackend_t_NVJPEG_BACKEND_HARDWARE as HARDWARE, nvjpegBufferDevice_t, nvjpegBufferPinned_t,
     nvjpegDecodeParams_t, nvjpegExifOrientation_NVJPEG_ORIENTATION_NORMAL as UPRIGHT, nvjpegHandle_t,
     nvjpegJpegDecoder_t, nvjpegJpegEncoding_t, nvjpegJpegState_t, nvjpegJpegStream_t, nvjpegOutputFormat_t,
-    nvjpegOutputFormat_t_NVJPEG_OUTPUT_RGBI as RGBI,
+    nvjpegOutputFormat_t_NVJPEG_OUTPUT_RGBI as RGBI, nvjpegOutputFormat_t_NVJPEG_OUTPUT_YUV as YUV,
 };
 
 use super::{
@@ -16,8 +17,10 @@ use super::{
 };
 use crate::cuda::{Context, UploadStream};
 
-/// What all pixels are decoded to: red, green and blue beside each other, gray repeated.
-pub(super) const FORMAT: nvjpegOutputFormat_t = RGBI;
+/// Red, green and blue beside each other, gray repeated.
+pub(super) const INTERLEAVED: nvjpegOutputFormat_t = RGBI;
+/// Brightness and two planes of colour, as many values of it as the file has.
+pub(super) const PLANES: nvjpegOutputFormat_t = YUV;
 /// For `set_roi`: all of the image.
 pub(super) const WHOLE: [c_int; 4] = [0, 0, -1, -1];
 /// Bytes of such a pixel.
@@ -32,8 +35,57 @@ pub struct Coded<'a> {
     pub height: u32,
     /// Columns of the image.
     pub width: u32,
+    /// What colour it holds.
+    pub chroma: Chroma,
     /// Offset in the file of the two bytes that tell its height.
     pub height_at: usize,
+}
+
+impl<'a> Coded<'a> {
+    /// A file with its header.
+    #[must_use]
+    pub fn new(file: &'a [u8], header: &Header) -> Self {
+        let (height, width, height_at) = (header.height(), header.width(), header.height_at());
+        Self { file, height, width, height_at, chroma: Chroma::of(header) }
+    }
+
+    /// A sequential file; `None` when it is none.
+    #[must_use]
+    pub fn parse(file: &'a [u8]) -> Option<Self> {
+        let header = Header::parse(file).ok().filter(|header| !header.is_progressive())?;
+        Some(Self::new(file, &header))
+    }
+}
+
+/// What colour a JPEG holds beside its brightness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Chroma {
+    /// None.
+    Gray,
+    /// A value for each so many pixels across and down, 1 or 2.
+    Each([u32; 2]),
+    /// What engines do not take.
+    Other,
+}
+
+impl Chroma {
+    /// That of a file.
+    #[must_use]
+    pub fn of(header: &Header) -> Self {
+        match (header.colour(), header.sampling()) {
+            (Colour::Gray, Some(_)) => Self::Gray,
+            (Colour::YCbCr, Some((across @ 1..=2, down @ 1..=2))) => Self::Each([across.into(), down.into()]),
+            _ => Self::Other,
+        }
+    }
+
+    /// Rows and columns of each plane of colour of so many rows and columns of pixels.
+    pub(super) const fn size(self, [rows, columns]: [u32; 2]) -> [u32; 2] {
+        match self {
+            Self::Each([across, down]) => [rows.div_ceil(down), columns.div_ceil(across)],
+            Self::Gray | Self::Other => [0; 2],
+        }
+    }
 }
 
 /// Why pixels were not made.
@@ -229,8 +281,8 @@ impl JpegStream {
 }
 
 impl Params {
-    /// [`FORMAT`], the whole image, whatever EXIF says about up and down.
-    pub(super) fn new(handle: &Rc<Handle>) -> Result<Self> {
+    /// The whole image, whatever EXIF says about up and down.
+    pub(super) fn new(handle: &Rc<Handle>, format: nvjpegOutputFormat_t) -> Result<Self> {
         let _bound = handle.context.bind()?;
         let calls = handle.calls();
         let mut raw: nvjpegDecodeParams_t = ptr::null_mut();
@@ -239,7 +291,7 @@ impl Params {
         check("nvjpegDecodeParamsCreate", status)?;
         let mut params = Self { handle: Rc::clone(handle), raw };
         // SAFETY: made above.
-        let status = unsafe { (calls.nvjpegDecodeParamsSetOutputFormat)(raw, FORMAT) };
+        let status = unsafe { (calls.nvjpegDecodeParamsSetOutputFormat)(raw, format) };
         check("nvjpegDecodeParamsSetOutputFormat", status)?;
         // SAFETY: made above.
         let status = unsafe { (calls.nvjpegDecodeParamsSetExifOrientation)(raw, UPRIGHT) };

@@ -31,7 +31,6 @@ use infeed_pixels::{
 use super::{
     order::{Order, Retire, Target, with_outcome},
     plan::FLIGHTS,
-    route::kind,
 };
 use crate::{
     cuda::{Kernels, Ticket},
@@ -192,15 +191,14 @@ impl HardwareWorker {
                 continue;
             };
             let staged = order.map(|order| {
-                let kind = kind(order.header).unwrap_or(u8::MAX);
                 let height = order.coded.height;
                 let rows = self.rows(&order);
-                let mut staged = self.engines.stage(&order.coded, rows, kind);
+                let mut staged = self.engines.stage(&order.coded, rows);
                 let mut is_cut = rows < height;
                 if let (true, Ok(Staged::Refused(why))) = (is_cut, &staged) {
                     // Engines may refuse small images, which a cut one may be.
                     let is_kind = why.kind() == ErrorKind::Unsupported;
-                    staged = self.engines.stage(&order.coded, height, kind);
+                    staged = self.engines.stage(&order.coded, height);
                     is_cut = false;
                     if is_kind && matches!(staged, Ok(Staged::Taken(_))) {
                         self.least_rows = self.least_rows.max(rows.saturating_add(1));

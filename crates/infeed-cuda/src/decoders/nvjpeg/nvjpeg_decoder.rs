@@ -53,7 +53,7 @@ const NOT_FOR_IT: &str =
 /// ```
 ///
 /// # Memory
-/// Each thread of `nvjpeg-hardware` holds about 40 MB of page-locked memory and 250 MB of device memory, each hybrid thread
+/// Each thread of `nvjpeg-hardware` holds about 40 MB of page-locked memory and 300 MB of device memory, each hybrid thread
 /// 80 MB and 100 MB, that of `nvjpeg-cores` as much more than an engine's as its batches are larger than 32 images; nvJPEG's own
 /// buffers are estimated; less device memory with [`NvJpegOptions::device_bytes`](super::NvJpegOptions::device_bytes).
 ///

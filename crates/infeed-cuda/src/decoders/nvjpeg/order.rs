@@ -87,7 +87,7 @@ impl Target {
         if !turn.is_upright() {
             return None;
         }
-        let coded = Coded { file, height: header.height(), width: header.width(), height_at: header.height_at() };
+        let coded = Coded::new(file, header);
         let info = item.header.as_ref()?.info;
         let rows = Drawing::of(item.rng, sample).fits(&info).and_then(|()| self.rows(&info, item.rng));
         match rows {

@@ -48,7 +48,7 @@ pub struct NvJpegOptions {
     pub streams: Option<usize>,
     /// Who takes which image.
     pub split: Split,
-    /// Device memory that all classes may use together; `None`: about 250 MB for each thread of the engines and 100 MB for
+    /// Device memory that all classes may use together; `None`: about 300 MB for each thread of the engines and 100 MB for
     /// each stream.
     pub device_bytes: Option<u64>,
     /// Threads that feed the engines, each with handles and batches of its own; 1 by default. One parses and copies some

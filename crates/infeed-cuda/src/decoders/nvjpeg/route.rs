@@ -16,12 +16,14 @@ use std::sync::Arc;
 
 use infeed_core::random::mix;
 use infeed_data::{Sample, Value};
-use infeed_jpeg::{Colour, Header};
+use infeed_jpeg::Colour;
 use infeed_pixels::codec::{
     ClassSet, ImageCodec, ImageHeader, Item, Split,
     jpeg::JpegHeader,
     reader::{codec_of, header_by},
 };
+
+use crate::nvjpeg::Chroma;
 
 /// Above this many pixels nvJPEG's Huffman decoding on the GPU pays.
 pub(super) const LARGE: u64 = 1_000_000;
@@ -104,22 +106,10 @@ impl Routes {
             return Kind::Cpu;
         }
         let ink = matches!(header.colour(), Colour::Cmyk | Colour::Ycck);
-        if ink || header.is_progressive() || kind(header).is_none() {
+        if ink || header.is_progressive() || Chroma::of(header) == Chroma::Other {
             return Kind::Odd;
         }
         if u64::from(header.height()) * u64::from(header.width()) > LARGE { Kind::Large } else { Kind::Ordinary }
-    }
-}
-
-/// The subsampling as a number, for those that engines know.
-pub(super) fn kind(header: &Header) -> Option<u8> {
-    match (header.colour(), header.sampling()?) {
-        (Colour::Gray, _) => Some(0),
-        (_, (1, 1)) => Some(1),
-        (_, (2, 1)) => Some(2),
-        (_, (2, 2)) => Some(3),
-        (_, (1, 2)) => Some(4),
-        _ => None,
     }
 }
 
