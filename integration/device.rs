@@ -342,7 +342,7 @@ fn a_graph_may_be_captured_while_batches_are_made() {
         let files = crate::nvjpeg::mixture();
         let settings = |b: LoaderBuilder| {
             let crop = Transform::new().random_resized_crop(24).horizontal_flip(0.5);
-            b.transform(crop).batch_size(16).dtype(DType::U8).codec(AsPixels::for_all())
+            b.transform(crop).batch_size(16).dtype(DType::U8).codec(AsPixels::for_all()).streams(1)
         };
         let dataset = crate::nvjpeg::dataset(&files);
         let want = images(&loader(&dataset, Device::Cpu, settings));

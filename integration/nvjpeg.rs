@@ -392,7 +392,7 @@ fn equal_the_cpu(files: &[Vec<u8>], decoder: &Arc<Watched>) {
 }
 
 pub(crate) fn options() -> NvJpegOptions {
-    NvJpegOptions::default().with_streams(2)
+    NvJpegOptions::default().with_streams(2).with_engine_threads(NonZeroUsize::MIN)
 }
 
 /// Contexts stay until the process ends.
@@ -471,7 +471,8 @@ fn a_report_says_which_class_decoded_how_many_images() {
         let len = files[bad].len();
         files[bad].truncate(len * 2 / 3);
         for (split, accounting) in [(Split::Adaptive, true), (Split::Fixed, true), (Split::Fixed, false)] {
-            let loader = loader(&files).device(Device::Cuda(0)).split(split).workers(2).accounting(accounting);
+            let loader =
+                loader(&files).device(Device::Cuda(0)).split(split).workers(2).streams(2).accounting(accounting);
             let loader = loader.on_bad_sample(OnBadSample::Skip { at_most: 1 }).build_blocking().unwrap();
             let mut batches = loader.epoch(0).blocking();
             let delivered: u64 = batches.by_ref().map(|batch| batch.unwrap().valid() as u64).sum();

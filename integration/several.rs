@@ -407,9 +407,13 @@ mod gpus {
             let dir = tempfile::tempdir().unwrap();
             let dataset = photos(dir.path());
             let mut loaders = together(&dataset, &GPUS, &crops);
-            assert_eq!((threads("infeed-cpu-"), threads("infeed-har"), threads("infeed-hyb")), (3, 4, 4));
+            assert_eq!(
+                (threads("infeed-cpu-"), threads("infeed-har"), threads("infeed-hyb")),
+                (3, 8, 4),
+                "two for seven engines"
+            );
             for index in 0..4 {
-                assert_eq!((threads(&format!("infeed-har{index}-")), threads(&format!("infeed-hyb{index}-"))), (1, 1));
+                assert_eq!((threads(&format!("infeed-har{index}-")), threads(&format!("infeed-hyb{index}-"))), (2, 1));
             }
             let mut stream = loaders.pop().unwrap().epoch(0).blocking();
             drop(loaders);

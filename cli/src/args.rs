@@ -553,7 +553,7 @@ pub(crate) struct FixedArgs {
     /// Whether JPEG engines get files that end with the crop's last row, so that they decode no more [default: on]
     #[arg(long, value_name = "HOW")]
     pub decode_cut: Option<OnOff>,
-    /// CUDA streams that decode beside the hardware engines [default: auto]
+    /// CUDA streams that decode beside the hardware engines [default: auto, which is none]
     #[arg(long, value_name = "auto|N")]
     pub streams: Option<Auto<usize>>,
     /// How the decoders of a GPU share the images among them [default: adaptive]

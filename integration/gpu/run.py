@@ -218,7 +218,8 @@ def newer(kit):
 
 def photos(kit):
     """Photographs to batches, by who decodes, beside the engines alone and the CPU alone."""
-    ways(kit, "photos", "bare,auto adaptive,cpu + raw,nvjpeg-hardware only,no GPU")
+    # Two cores are for those who feed the engines, as the loader leaves them by itself.
+    ways(kit, "photos", "bare,auto adaptive,cpu + raw,nvjpeg-hardware only,no GPU", max(1, kit.workers() - 2), kit.workers())
 
 
 def ways(kit, part, names, *workers):

@@ -321,8 +321,8 @@ impl LoaderBuilder {
     }
 
     /// CUDA streams of each GPU, each with a thread, that decode images which the hardware engines can't, and what is too much for
-    /// them. Default: chosen by the GPU. Without effect on the CPU. How many of them work follows the run by itself: they
-    /// take from the queue that CPU threads and engines take from.
+    /// them. Default: none, CPU threads decode these; Huffman coding, most of the work, is the CPU's in either case. Without
+    /// effect on the CPU.
     pub fn streams(mut self, streams: usize) -> Self {
         self.config.streams = Some(streams);
         self

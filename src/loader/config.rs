@@ -138,7 +138,7 @@ pub struct LoaderConfig {
     /// Whether the engines of a GPU get files that end with the crop's last row, see
     /// [`LoaderBuilder::decode_cut`](crate::LoaderBuilder::decode_cut). Default true.
     pub decode_cut: bool,
-    /// CUDA streams that decode what the hardware engines can't; `None` chooses.
+    /// CUDA streams that decode what the hardware engines can't; `None`: none.
     pub streams: Option<usize>,
     /// How decoders share images on a GPU. Default adaptive.
     pub split: Split,

@@ -48,8 +48,6 @@ pub(super) struct Workload {
     pub(super) has_files: bool,
     /// Bytes of a batch on the device, of all ranks that have theirs there.
     pub(super) device_batch: u64,
-    /// Devices that share the threads.
-    pub(super) devices: usize,
 }
 
 /// How to get the decoder, asked for its needs before there is one: given, or made for a largest image, with a part for
@@ -196,7 +194,7 @@ impl Place {
     ) -> Result<(Device, MakeDecoder)> {
         let make: MakeDecoder = match self {
             Self::Gpu(gpu) => {
-                let &Workload { most_threads, row_bytes, steps, has_files, device_batch, devices } = workload;
+                let &Workload { most_threads, row_bytes, steps, has_files, device_batch } = workload;
                 gpu.decoder(&DecoderWanted {
                     codecs,
                     decode: config.decode,
@@ -205,7 +203,6 @@ impl Place {
                     row_bytes,
                     steps,
                     device_batch,
-                    devices,
                     streams: config.streams,
                     device_budget: config.device_budget,
                     split: config.split,

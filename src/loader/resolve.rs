@@ -16,8 +16,7 @@ use infeed_core::{
     error::{
         Error, ErrorKind, Result,
         setting::{
-            BATCH_SIZE, DTYPE, FILL_LAST, IO_CONCURRENCY, MAX_IMAGE_BYTES, MAX_RECORD_BYTES, PREFETCH, STREAMS,
-            Setting, WORKERS,
+            BATCH_SIZE, DTYPE, FILL_LAST, IO_CONCURRENCY, MAX_IMAGE_BYTES, MAX_RECORD_BYTES, PREFETCH, Setting, WORKERS,
         },
     },
     types::{DType, Device},
@@ -190,7 +189,6 @@ pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
     let given = [
         (PREFETCH, config.prefetch == Some(0)),
         (IO_CONCURRENCY, config.io_concurrency == Some(0)),
-        (STREAMS, config.streams == Some(0)),
         (MAX_IMAGE_BYTES, config.max_image_bytes == Some(0)),
         (MAX_RECORD_BYTES, config.max_record_bytes == Some(0)),
     ];
@@ -697,10 +695,9 @@ mod tests {
     #[test]
     fn what_can_not_be_is_refused_by_name() {
         type Change = fn(&mut LoaderConfig, &mut Facts<'_>);
-        let cases: [(&str, Change); 16] = [
+        let cases: [(&str, Change); 15] = [
             ("config: prefetch is 0; use 1 or more", |config, _| config.prefetch = Some(0)),
             ("config: io_concurrency is 0; use 1 or more", |config, _| config.io_concurrency = Some(0)),
-            ("config: streams is 0; use 1 or more", |config, _| config.streams = Some(0)),
             ("config: max_image_bytes is 0; use 1 or more", |config, _| config.max_image_bytes = Some(0)),
             ("config: workers is 0; use 1 or more, or leave it on auto", |config, _| config.workers = Some(0)),
             ("config: batch_size is 0; use 1 or more", |config, _| config.batch_size = 0),

@@ -174,9 +174,9 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(config.orientation.of(built_in_codecs())?).collect();
     let most_threads = checked.most_threads(cores);
     let make = |(place, batch): &(&Place, BatchBytes)| {
-        let (devices, device_batch) = (found.len(), batch.on_device);
+        let device_batch = batch.on_device;
         let (row_bytes, steps) = (fields.longest_row(), fields.steps());
-        let workload = Workload { most_threads, row_bytes, steps, has_files, device_batch, devices };
+        let workload = Workload { most_threads, row_bytes, steps, has_files, device_batch };
         place.make(&config, Arc::clone(&codecs), &workload)
     };
     let recipe = match decoder {

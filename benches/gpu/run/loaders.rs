@@ -130,8 +130,8 @@ enum Way {
     Raw,
     /// CPU threads and the engines.
     Hardware(Split),
-    /// The same with two threads that feed the engines.
-    HardwareTwice,
+    /// The same with one thread that feeds the engines.
+    HardwareOnce,
     /// The same with files that are not cut to the crop.
     HardwareWhole,
     /// CPU threads, engines, and batches of so many images on the GPU's cores.
@@ -150,7 +150,7 @@ impl Way {
             Self::Auto(split) => format!("auto {}", word(split)),
             Self::Raw => "cpu + raw".into(),
             Self::Hardware(split) => format!("cpu + hardware {}", word(split)),
-            Self::HardwareTwice => "cpu + hardware by two threads".into(),
+            Self::HardwareOnce => "cpu + hardware by one thread".into(),
             Self::HardwareWhole => "cpu + hardware of whole files".into(),
             Self::Cores(images) => format!("cpu + hardware + cores batch={images}"),
             Self::All(split) => format!("cpu + hardware + hybrid {}", word(split)),
@@ -210,7 +210,7 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
         (Way::Raw, &fewer),
         (Way::Auto(Split::Fixed), &fewer),
         (Way::Hardware(Split::Adaptive), &fewer),
-        (Way::HardwareTwice, &fewer),
+        (Way::HardwareOnce, &fewer),
         (Way::HardwareWhole, &fewer),
         (Way::Cores(scale.of(128, 128, 8)), &fewer),
         (Way::All(Split::Adaptive), &fewer),
@@ -270,14 +270,14 @@ fn one(
         Way::Auto(split) => builder.device(GPU).split(split).build_blocking()?,
         Way::Cpu => builder.device(Device::Cpu).build_blocking()?,
         Way::Raw => builder.decoder(Arc::new(raw())).build_blocking()?,
-        Way::Hardware(_) | Way::HardwareTwice | Way::HardwareWhole | Way::Cores(_) | Way::All(_) => {
+        Way::Hardware(_) | Way::HardwareOnce | Way::HardwareWhole | Way::Cores(_) | Way::All(_) => {
             let alone = options.with_streams(0);
             let options = match way {
                 Way::Hardware(split) => alone.with_split(split),
-                Way::HardwareTwice => alone.with_engine_threads(NonZeroUsize::MIN.saturating_add(1)),
+                Way::HardwareOnce => alone.with_engine_threads(NonZeroUsize::MIN),
                 Way::HardwareWhole => alone.with_cut(false),
                 Way::Cores(images) => alone.with_cores_batch(images),
-                Way::All(split) => options.with_split(split),
+                Way::All(split) => options.with_streams(4).with_split(split),
                 _ => options,
             };
             let decoder = nvjpeg(options, None);

@@ -58,12 +58,16 @@ impl Photos {
             return Ok(Arc::clone(files));
         }
         let folder = self.folder()?;
-        let mut files = Vec::new();
-        collect(&folder, &mut files).map_err(|e| {
-            Error::new(ErrorKind::Io, "photographs can't be read")
-                .with_source(e)
-                .at_object(folder.display().to_string())
-        })?;
+        let unread = |e| {
+            let error = Error::new(ErrorKind::Io, "photographs can't be read");
+            error.with_source(e).at_object(folder.display().to_string())
+        };
+        let mut paths = Vec::new();
+        collect(&folder, &mut paths).map_err(unread)?;
+        // Evenly spread: those of a class may be alike, and of one size.
+        let step = paths.len().div_ceil(MOST).max(1);
+        let read = |path: &PathBuf| fs::read(path).map(Photo::new).transpose();
+        let files = paths.iter().step_by(step).filter_map(read).collect::<io::Result<Vec<_>>>().map_err(unread)?;
         if files.is_empty() {
             return Err(Error::config("no sequential JPEG among the photographs").hint("name a folder with --photos"));
         }
@@ -85,17 +89,14 @@ impl Photo {
     }
 }
 
-fn collect(folder: &Path, files: &mut Vec<Photo>) -> io::Result<()> {
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     let mut paths: Vec<_> = fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
-        if files.len() >= MOST {
-            break;
-        }
         if path.is_dir() {
             collect(&path, files)?;
         } else {
-            files.extend(Photo::new(fs::read(&path)?));
+            files.push(path);
         }
     }
     Ok(())

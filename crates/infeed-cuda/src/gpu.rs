@@ -79,7 +79,7 @@ impl Accelerator for Gpu {
     }
 
     fn decoder(&self, wanted: &DecoderWanted) -> Result<MakeDecoder> {
-        let &DecoderWanted { decode, has_files, most_threads, row_bytes, steps, devices, streams, .. } = wanted;
+        let &DecoderWanted { decode, has_files, most_threads, row_bytes, steps, streams, .. } = wanted;
         if has_files && decode == Decode::Gpu {
             check_codec(&wanted.codecs)?;
         }
@@ -94,8 +94,8 @@ impl Accelerator for Gpu {
         }
         // The batches and the other threads come first; nvJPEG makes do with what is left.
         let threads = raw(0, most_threads).device_bytes(0).saturating_mul(most_threads.get() as u64);
-        // For steps on pictures, of the engines' thread and of up to four streams as well.
-        let others = 1 + streams.unwrap_or(4) as u64;
+        // For steps on pictures, of the engines' two threads and of streams as well.
+        let others = 2 + streams.unwrap_or(0) as u64;
         let steps = raw(0, most_threads).steps_bytes().saturating_mul(others);
         let taken = wanted.device_batch.saturating_mul(4).saturating_add(threads).saturating_add(steps);
         let rest = |budget: u64| budget.saturating_sub(taken);
@@ -104,10 +104,7 @@ impl Accelerator for Gpu {
             None => rest(self.context.memory()?.0 / 2),
         };
         let options = NvJpegOptions::default().with_split(wanted.split).with_device_bytes(most);
-        let mut options = options.with_cut(wanted.cut);
-        // Its threads decode on the CPU, too: of several devices each has its part of what one would have.
-        let several = (devices > 1).then(|| (most_threads.get() / (4 * devices)).clamp(1, 4));
-        options.streams = streams.or(several);
+        let options = options.with_cut(wanted.cut).with_streams(streams.unwrap_or(0));
         let plan = match decode {
             Decode::Gpu => NvJpegPlan::require(&self.context, options)?,
             _ => NvJpegPlan::find(&self.context, options),

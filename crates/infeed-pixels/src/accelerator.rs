@@ -81,9 +81,7 @@ pub struct DecoderWanted {
     pub steps: RowRoom,
     /// Bytes of a batch on the device, of all ranks that have theirs there.
     pub device_batch: u64,
-    /// Devices that share the threads.
-    pub devices: usize,
-    /// Streams that decode single images; `None`: as many as are worth it.
+    /// Streams that decode single images; `None`: none.
     pub streams: Option<usize>,
     /// The most memory that may be taken there; `None`: half of what is free.
     pub device_budget: Option<u64>,

@@ -89,11 +89,10 @@ impl NvJpeg {
             classes.len() - 1
         };
         // In hand: a batch that is filled, and two that are decoded.
-        let hardware =
-            plan.hardware.map(|(_, size)| add("nvjpeg-hardware", plan.engine_threads, size.images * (FLIGHTS + 1)));
+        let hardware = plan.hardware.map(|of| add("nvjpeg-hardware", of.threads, of.size.images * (FLIGHTS + 1)));
         let cores = plan.cores.map(|size| add("nvjpeg-cores", NonZeroUsize::MIN, size.images * (FLIGHTS + 1)));
         let hybrid = plan.hybrid.map(|(streams, _)| add("nvjpeg-hybrid", streams, HYBRID_JOBS));
-        let share = plan.hardware.map_or(0, |(engines, _)| route::share(engines.engines, threads));
+        let share = plan.hardware.map_or(0, |of| route::share(of.engines.engines, threads));
         let (split, max_image_bytes) = (plan.split, raw.max_image_bytes());
         let codecs = Arc::clone(raw.codecs());
         let routes = Routes { cpu: 0, hardware, cores, hybrid, codecs, split, share, max_image_bytes };
@@ -104,7 +103,7 @@ impl NvJpeg {
     fn batches(&self, class: usize) -> Option<(BatchDecoder, HardwareSize)> {
         let hardware = self.plan.hardware.filter(|_| Some(class) == self.routes.hardware);
         let cores = self.plan.cores.filter(|_| Some(class) == self.routes.cores);
-        let hardware = hardware.map(|(_, size)| (BatchDecoder::Engines, size));
+        let hardware = hardware.map(|of| (BatchDecoder::Engines, of.size));
         hardware.or(cores.map(|size| (BatchDecoder::Cores, size)))
     }
 
