@@ -290,7 +290,7 @@ def kernels(kit):
 
 def recipes(kit):
     """Today's recipes on the GPU, and without it."""
-    kit.bench("recipes", ["recipes"], 60, ["--workers", str(kit.workers())])
+    kit.bench("recipes", ["recipes"], 60)
 
 
 def memory(kit):

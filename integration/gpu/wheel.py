@@ -154,7 +154,7 @@ def rates(args):
         drain(batches, take, args.seconds / 2)
         measured = [drain(batches, take, args.seconds / 2) for _ in range(3)]
         torch.cuda.synchronize()
-        figure("wheel", name, measured, cpu_s=round(time.process_time() - cpu, 2), workers=args.workers, prefetch=ours.config["prefetch"],
+        figure("wheel", name, measured, cpu_s=round(time.process_time() - cpu, 2), workers=ours.config["workers"], prefetch=ours.config["prefetch"],
                decoded_by=ours.report().get("decoded_by"))
         held.clear()
         del batches, ours
@@ -293,7 +293,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--workers", type=int, default=CORES)
+    parser.add_argument("--workers", type=int, help="threads of infeed; as many as it chooses by default")
     parser.add_argument("--records", type=int, help="how many the folder has")
     parser.add_argument("--small", action="store_true", help="sizes for a mock")
     args = parser.parse_args()

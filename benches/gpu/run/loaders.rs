@@ -306,7 +306,6 @@ fn one(
 
 /// Files to batches of today's recipes, as a user gets them: on the GPU, and without one.
 pub(super) fn recipes(bench: &mut Bench, out: &mut Out) -> Result<()> {
-    let workers = *bench.workers.last().unwrap_or(&1);
     let mix = Mix { mixup: 0.2, cutmix: 1.0, num_classes: Some(1000), ..Mix::default() };
     let one_line = |line: &str| line.parse::<Transform>();
     type Set = Box<dyn Fn(LoaderBuilder) -> Result<LoaderBuilder>>;
@@ -326,11 +325,13 @@ pub(super) fn recipes(bench: &mut Bench, out: &mut Out) -> Result<()> {
     let recipes: Vec<_> = recipes.into_iter().filter(|(name, _)| short(name)).collect();
     for (name, set) in recipes {
         for device in [GPU, Device::Cpu] {
-            let name = format!("{name} on {device} workers={workers}");
-            let loader = builder(bench)?.batch_size(bench.scale.of(256, 256, 4)).workers(workers).device(device);
-            let measured = set(loader).and_then(|b| rates(&b.build_blocking()?, out.runs(), stretch(bench.scale)));
+            let name = format!("{name} on {device}");
+            let loader = builder(bench)?.batch_size(bench.scale.of(256, 256, 4)).device(device);
+            let measured = set(loader)
+                .and_then(|b| b.build_blocking())
+                .and_then(|loader| Ok((loader.config().workers, rates(&loader, out.runs(), stretch(bench.scale))?)));
             match measured {
-                Ok(Rates { samples, cpu_ms, .. }) => {
+                Ok((workers, Rates { samples, cpu_ms, .. })) => {
                     out.values(&format!("{name}, cpu"), "ms/image", json!({}), cpu_ms);
                     out.values(&name, "images/s", json!({ "workers": workers }), samples);
                 }
