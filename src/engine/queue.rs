@@ -7,8 +7,9 @@
 //!                                                               what engines may take: a supply for each device
 //! ```
 //!
-//! Threads that read keep as many samples ready as the other classes can take in one go, and decode ready ones
-//! themselves when there are more. So engines of a GPU never wait for a file, and no thread idles while one has work.
+//! Threads that read keep as many samples ready as the other classes can take in one go. Of these they decode some themselves
+//! only while their trainer has no whole batch at hand: engines of a GPU cost a sixth of the CPU's time for an image, never
+//! wait for a file, and nobody waits for them while a thread is idle.
 //!
 //! Loaders of several devices share the queue. Each has a *lane*, whose records are taken in plan order; lanes take
 //! turns, a job each: trainers that run in step need a batch of every device before any of them goes on, so the first
@@ -44,6 +45,9 @@ pub(super) trait Queued {
 
     /// Whose it is, of the loaders that share the queue.
     fn lane(&self) -> usize;
+
+    /// Whether its trainer waits, or has no whole batch at hand.
+    fn is_urgent(&self) -> bool;
 }
 
 #[derive(Debug)]
@@ -317,6 +321,15 @@ impl<T: Queued> Queue<T> {
         drop(dropped);
     }
 
+    /// A trainer took the last batch that was whole: threads that read may help the others now.
+    pub(super) fn urge(&self) {
+        if !self.is_plain() {
+            // Under the lock: a thread that has just looked is asleep by then, and is woken.
+            let _waiting = self.lock();
+            self.hungry.notify_all();
+        }
+    }
+
     /// One of several classes that read may be one that may not take the task.
     fn wake_reader(&self) {
         if self.shifts.is_some() { self.hungry.notify_one() } else { self.hungry.notify_all() }
@@ -408,7 +421,7 @@ impl<T: Queued> Queue<T> {
 
     fn next(&self, waiting: &mut Waiting<T>, class: usize) -> Option<T> {
         if !self.readers.contains(class) {
-            return Self::take_ready(&mut waiting.supplies[self.homes[class]], class);
+            return Self::take_ready(&mut waiting.supplies[self.homes[class]], |task| task.allowed().contains(class));
         }
         // What only threads that read can do comes first; then the others' supply; then what they are too slow for.
         if let Some(at) = waiting.own.iter().position(|task| task.allowed().contains(class)) {
@@ -427,7 +440,8 @@ impl<T: Queued> Queue<T> {
             }
         }
         for lane in turns {
-            if let Some(task) = Self::take_ready(&mut waiting.supplies[self.lanes[lane]], class) {
+            let may_help = |task: &T| task.allowed().contains(class) && task.is_urgent();
+            if let Some(task) = Self::take_ready(&mut waiting.supplies[self.lanes[lane]], may_help) {
                 waiting.turn = (lane + 1) % lanes;
                 return Some(task);
             }
@@ -435,8 +449,8 @@ impl<T: Queued> Queue<T> {
         None
     }
 
-    fn take_ready(supply: &mut Supply<T>, class: usize) -> Option<T> {
-        let at = supply.ready.iter().position(|task| task.allowed().contains(class))?;
+    fn take_ready(supply: &mut Supply<T>, may: impl Fn(&T) -> bool) -> Option<T> {
+        let at = supply.ready.iter().position(may)?;
         let task = supply.ready.remove(at)?;
         supply.bytes -= task.encoded_bytes();
         Some(task)
@@ -530,6 +544,7 @@ mod tests {
         number: usize,
         allowed: ClassSet,
         bytes: u64,
+        urgent: bool,
     }
 
     impl Queued for Job {
@@ -542,10 +557,13 @@ mod tests {
         fn lane(&self) -> usize {
             self.lane
         }
+        fn is_urgent(&self) -> bool {
+            self.urgent
+        }
     }
 
     fn job(lane: usize, number: usize) -> Job {
-        Job { lane, number, allowed: ClassSet::ALL, bytes: 0 }
+        Job { lane, number, allowed: ClassSet::ALL, bytes: 0, urgent: true }
     }
 
     fn class(reads: bool, batch: usize) -> Class {
@@ -675,6 +693,57 @@ mod tests {
                 assert_eq!(engine.join().unwrap(), (round % 3 < 2).then_some(7));
             });
         }
+    }
+
+    #[test]
+    fn engines_come_first_while_a_trainer_has_a_batch_at_hand() {
+        let queue = two_gpus(2);
+        let ready = |number, urgent| Job { urgent, ..read(job(0, number), 10) };
+        queue.push_ready((0..4).map(|number| ready(number, false)));
+        queue.push(job(0, 9));
+        // The engine has more than it can take in one go: nothing is read, and nothing is taken from it.
+        assert_eq!(pop(&queue, 0), None);
+        assert_eq!(pop(&queue, 1).map(|job| job.number), Some(0));
+        // One sample of another stream is urgent, wherever it stands.
+        queue.push_ready([ready(4, true)]);
+        assert_eq!(pop(&queue, 0).map(|job| job.number), Some(4));
+        assert_eq!(pop(&queue, 0), None);
+        // What only threads that read can do is theirs in any case.
+        queue.push_ready([Job { allowed: ClassSet::only(0), urgent: false, ..job(0, 5) }]);
+        assert_eq!(pop(&queue, 0).map(|job| job.number), Some(5));
+    }
+
+    /// A thread that reads sleeps while samples wait that it may not take, and is woken when they become urgent.
+    #[test]
+    fn a_thread_that_may_help_now_is_woken() {
+        use std::sync::atomic::AtomicBool;
+
+        #[derive(Debug)]
+        struct Shared<'a>(&'a AtomicBool);
+        impl Queued for Shared<'_> {
+            fn allowed(&self) -> ClassSet {
+                ClassSet::ALL
+            }
+            fn encoded_bytes(&self) -> u64 {
+                10
+            }
+            fn lane(&self) -> usize {
+                0
+            }
+            fn is_urgent(&self) -> bool {
+                self.0.load(Ordering::Relaxed)
+            }
+        }
+        let urgent = AtomicBool::new(false);
+        let queue = Queue::new(&[class(true, 1), class(false, 1)], vec![0, 0], vec![0]);
+        queue.push_ready([Shared(&urgent), Shared(&urgent)]);
+        std::thread::scope(|scope| {
+            let helper = scope.spawn(|| queue.pop(0, 0, true).is_some());
+            // Whether it sleeps by now or looks later: it gets one.
+            urgent.store(true, Ordering::Relaxed);
+            queue.urge();
+            assert!(helper.join().unwrap());
+        });
     }
 
     #[test]

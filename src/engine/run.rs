@@ -94,6 +94,7 @@ impl Run {
             ramp: Semaphore::new(fetch::first_batches(loader.batch_size)),
             encoded: Arc::new(Semaphore::new(0)),
             finished: AtomicUsize::new(0),
+            trainer_waits: AtomicBool::new(false),
             handed_over: Notify::new(),
             asking: Mutex::default(),
             tuned: Mutex::default(),
@@ -119,16 +120,22 @@ impl Run {
         let Some(head) = self.head.as_mut() else { return Poll::Ready(None) };
         let Poll::Ready(sealed) = std::pin::Pin::new(head).poll(cx) else {
             self.stream.run_ahead.asked(true);
+            if !self.stream.trainer_waits.swap(true, Ordering::Relaxed) {
+                self.workers.urge();
+            }
             return Poll::Pending;
         };
         self.stream.run_ahead.asked(false);
+        self.stream.trainer_waits.store(false, Ordering::Relaxed);
         self.head = None;
         self.stream.ramp.add_permits(fetch::RAMP);
         let Ok(Sealed { result, permit, timeline, span }) = sealed else {
             return Poll::Ready(Some((Err(broken_off()), None)));
         };
         if let Some(timeline) = &timeline {
-            self.stream.finished.fetch_sub(1, Ordering::Relaxed);
+            if self.stream.finished.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.workers.urge();
+            }
             self.stream.asking().got(timeline.ready());
         }
         // Here a batch that is handed over leaves the budget, and its span ends.

@@ -64,6 +64,8 @@ pub(super) struct StreamShared {
     pub(super) encoded: Arc<Semaphore>,
     /// Batches that are whole and not taken.
     pub(super) finished: AtomicUsize,
+    /// The trainer has asked for a batch that is not whole yet; later ones may be.
+    pub(super) trainer_waits: AtomicBool,
     /// Told when the trainer takes a batch.
     pub(super) handed_over: Notify,
     /// When the trainer asked, and what it waited for.

@@ -1,7 +1,7 @@
 //! What travels to a decode thread: some rows of one batch, and what is known of their samples so far.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -95,6 +95,11 @@ impl Queued for Task {
 
     fn lane(&self) -> usize {
         self.assembly.stream.loader.lane
+    }
+
+    fn is_urgent(&self) -> bool {
+        let stream = &self.assembly.stream;
+        stream.finished.load(Ordering::Relaxed) == 0 || stream.trainer_waits.load(Ordering::Relaxed)
     }
 }
 

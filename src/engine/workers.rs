@@ -190,6 +190,11 @@ impl Workers {
         self.queue.push(task);
     }
 
+    /// A trainer took the last batch that was whole.
+    pub(super) fn urge(&self) {
+        self.queue.urge();
+    }
+
     /// Jobs that wait for a thread.
     pub(super) fn waiting(&self) -> usize {
         self.queue.len()
