@@ -32,7 +32,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use crate::support::{
     mock::{Mock, fails_on_mock, mock_apart, on_mock},
-    skipped,
+    skipped, until,
 };
 
 pub(crate) const CPU: &str = "cpu";
@@ -484,6 +484,35 @@ fn a_report_says_which_class_decoded_how_many_images() {
                 assert!(by[HARDWARE] > 10 && by[CPU] > 5 && by[HYBRID] >= odd().len() as u64, "{by:?}");
             }
         }
+    });
+}
+
+#[test]
+fn engines_are_left_alone_where_cpu_threads_keep_the_trainers_pace() {
+    let test = "nvjpeg::engines_are_left_alone_where_cpu_threads_keep_the_trainers_pace";
+    on_mock(test, &[], |mock| {
+        begin(mock);
+        const ROWS: u64 = 2;
+        const AHEAD: u64 = 3;
+        let by = |decode| {
+            let builder = loader(&ordinary(40)).device(Device::Cuda(0)).workers(2).decode(decode);
+            let builder = builder.batch_size(ROWS as usize).prefetch(AHEAD as usize);
+            let mut batches = builder.build_blocking().unwrap().epochs(0..u64::MAX).blocking();
+            let (mut taken, mut since, mut count) = (0, 0, 0);
+            // A trainer that comes when all that may be ahead is there.
+            while since < 60 && taken < 1000 {
+                let made = || batches.report().decoded_by.values().sum::<u64>() >= ROWS * (taken + AHEAD);
+                until("all batches ahead are made", made);
+                batches.next().unwrap().unwrap();
+                taken += 1;
+                let now = batches.report().decoded_by[HARDWARE];
+                since = if now == count { since + 1 } else { 0 };
+                count = now;
+            }
+            since
+        };
+        assert_eq!(by(Decode::Auto), 60, "the engines go on");
+        assert!(by(Decode::Gpu) < 60, "the engines were asked for");
     });
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct LoaderShared {
     pub(crate) chunk: Arc<ChunkSize>,
     /// What is on `auto`.
     pub(crate) tuning: Arc<Tuning>,
+    /// Engines of a GPU decode what they can, CPU threads what they are too slow for; else the other way round.
+    pub(crate) engines_first: bool,
     /// Whether streams write down where their time goes.
     pub(crate) accounting: bool,
     /// Admits and reads.

@@ -84,6 +84,7 @@ mod map;
 mod mix;
 mod permits;
 mod plan;
+mod precedence;
 mod queue;
 mod read_here;
 mod read_parts;

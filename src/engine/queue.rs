@@ -7,9 +7,8 @@
 //!                                                               what engines may take: a supply for each device
 //! ```
 //!
-//! Threads that read keep as many samples ready as the other classes can take in one go. Of these they decode some themselves
-//! only while their trainer has no whole batch at hand: engines of a GPU cost a sixth of the CPU's time for an image, never
-//! wait for a file, and nobody waits for them while a thread is idle.
+//! Threads that read keep as many samples ready as the other classes can take in one go, while these may take any, and decode
+//! ready ones themselves when there are more. Who may decode what both can is the stream's to say: see `precedence`.
 //!
 //! Loaders of several devices share the queue. Each has a *lane*, whose records are taken in plan order; lanes take
 //! turns, a job each: trainers that run in step need a batch of every device before any of them goes on, so the first
@@ -46,8 +45,11 @@ pub(super) trait Queued {
     /// Whose it is, of the loaders that share the queue.
     fn lane(&self) -> usize;
 
-    /// Whether its trainer waits, or has no whole batch at hand.
-    fn is_urgent(&self) -> bool;
+    /// Whether threads that read may decode it now, where engines can.
+    fn cpu_may(&self) -> bool;
+
+    /// Whether engines may, where threads that read can.
+    fn engines_may(&self) -> bool;
 }
 
 #[derive(Debug)]
@@ -286,7 +288,9 @@ impl<T: Queued> Queue<T> {
             let mut waiting = self.lock();
             if !waiting.closed {
                 tasks.by_ref().for_each(|task| {
-                    allowed = ClassSet(allowed.0 | task.allowed().0);
+                    if self.others_may(&task) {
+                        allowed = ClassSet(allowed.0 | task.allowed().0);
+                    }
                     count += 1;
                     place(&mut waiting, task);
                 });
@@ -321,12 +325,13 @@ impl<T: Queued> Queue<T> {
         drop(dropped);
     }
 
-    /// A trainer took the last batch that was whole: threads that read may help the others now.
+    /// A stream lets somebody decode who might not before.
     pub(super) fn urge(&self) {
         if !self.is_plain() {
             // Under the lock: a thread that has just looked is asleep by then, and is woken.
             let _waiting = self.lock();
             self.hungry.notify_all();
+            self.idle.iter().for_each(Condvar::notify_all);
         }
     }
 
@@ -421,7 +426,8 @@ impl<T: Queued> Queue<T> {
 
     fn next(&self, waiting: &mut Waiting<T>, class: usize) -> Option<T> {
         if !self.readers.contains(class) {
-            return Self::take_ready(&mut waiting.supplies[self.homes[class]], |task| task.allowed().contains(class));
+            let may = |task: &T| task.allowed().contains(class) && self.others_may(task);
+            return Self::take_ready(&mut waiting.supplies[self.homes[class]], may);
         }
         // What only threads that read can do comes first; then the others' supply; then what they are too slow for.
         if let Some(at) = waiting.own.iter().position(|task| task.allowed().contains(class)) {
@@ -431,17 +437,20 @@ impl<T: Queued> Queue<T> {
         }
         let lanes = self.lanes.len();
         let turns = (waiting.turn..lanes).chain(0..waiting.turn);
+        let may = |task: &T| task.allowed().contains(class) && task.cpu_may();
         for lane in turns.clone() {
             let device = self.lanes[lane];
+            let Some(first) = waiting.fresh[lane].front() else { continue };
+            // Without the others, who has read a sample decodes it, too.
+            let own = if first.engines_may() { None } else { Self::take_ready(&mut waiting.supplies[device], may) };
             let hungry = self.is_plain() || self.is_hungry(waiting, device);
-            if let Some(task) = hungry.then(|| waiting.fresh[lane].pop_front()).flatten() {
+            if let Some(task) = own.or_else(|| hungry.then(|| waiting.fresh[lane].pop_front()).flatten()) {
                 waiting.turn = (lane + 1) % lanes;
                 return Some(task);
             }
         }
         for lane in turns {
-            let may_help = |task: &T| task.allowed().contains(class) && task.is_urgent();
-            if let Some(task) = Self::take_ready(&mut waiting.supplies[self.lanes[lane]], may_help) {
+            if let Some(task) = Self::take_ready(&mut waiting.supplies[self.lanes[lane]], may) {
                 waiting.turn = (lane + 1) % lanes;
                 return Some(task);
             }
@@ -454,6 +463,11 @@ impl<T: Queued> Queue<T> {
         let task = supply.ready.remove(at)?;
         supply.bytes -= task.encoded_bytes();
         Some(task)
+    }
+
+    /// Whether classes that do not read may decode it now, as far as they can.
+    fn others_may(&self, task: &T) -> bool {
+        task.engines_may() || task.allowed().and(self.readers) == ClassSet::NONE
     }
 
     /// Whether all classes read.
@@ -544,7 +558,8 @@ mod tests {
         number: usize,
         allowed: ClassSet,
         bytes: u64,
-        urgent: bool,
+        cpu_may: bool,
+        engines_may: bool,
     }
 
     impl Queued for Job {
@@ -557,13 +572,16 @@ mod tests {
         fn lane(&self) -> usize {
             self.lane
         }
-        fn is_urgent(&self) -> bool {
-            self.urgent
+        fn cpu_may(&self) -> bool {
+            self.cpu_may
+        }
+        fn engines_may(&self) -> bool {
+            self.engines_may
         }
     }
 
     fn job(lane: usize, number: usize) -> Job {
-        Job { lane, number, allowed: ClassSet::ALL, bytes: 0, urgent: true }
+        Job { lane, number, allowed: ClassSet::ALL, bytes: 0, cpu_may: true, engines_may: true }
     }
 
     fn class(reads: bool, batch: usize) -> Class {
@@ -696,24 +714,49 @@ mod tests {
     }
 
     #[test]
-    fn engines_come_first_while_a_trainer_has_a_batch_at_hand() {
+    fn engines_come_first_where_cpu_threads_may_not() {
         let queue = two_gpus(2);
-        let ready = |number, urgent| Job { urgent, ..read(job(0, number), 10) };
+        let ready = |number, cpu_may| Job { cpu_may, ..read(job(0, number), 10) };
         queue.push_ready((0..4).map(|number| ready(number, false)));
         queue.push(job(0, 9));
         // The engine has more than it can take in one go: nothing is read, and nothing is taken from it.
         assert_eq!(pop(&queue, 0), None);
         assert_eq!(pop(&queue, 1).map(|job| job.number), Some(0));
-        // One sample of another stream is urgent, wherever it stands.
+        // One sample of another stream may be, wherever it stands.
         queue.push_ready([ready(4, true)]);
         assert_eq!(pop(&queue, 0).map(|job| job.number), Some(4));
         assert_eq!(pop(&queue, 0), None);
         // What only threads that read can do is theirs in any case.
-        queue.push_ready([Job { allowed: ClassSet::only(0), urgent: false, ..job(0, 5) }]);
+        queue.push_ready([Job { allowed: ClassSet::only(0), cpu_may: false, ..job(0, 5) }]);
         assert_eq!(pop(&queue, 0).map(|job| job.number), Some(5));
     }
 
-    /// A thread that reads sleeps while samples wait that it may not take, and is woken when they become urgent.
+    #[test]
+    fn who_read_a_sample_decodes_it_where_engines_may_not() {
+        let queue = two_gpus(2);
+        let alone = |number| Job { engines_may: false, ..job(0, number) };
+        (0..3).for_each(|number| queue.push(alone(number)));
+        for number in 0..3 {
+            let fresh = pop(&queue, 0).unwrap();
+            assert_eq!((fresh.number, fresh.bytes), (number, 0), "nothing waits: the next is read");
+            queue.push_ready([read(fresh, 10)]);
+            assert_eq!(pop(&queue, 1), None);
+            let own = pop(&queue, 0).unwrap();
+            assert_eq!((own.number, own.bytes), (number, 10));
+        }
+        // What only engines can do is theirs in any case, and no more of it is read than they can take in one go.
+        (3..9).for_each(|number| queue.push(alone(number)));
+        for number in 3..5 {
+            let job = pop(&queue, 0).unwrap();
+            assert_eq!(job.number, number);
+            queue.push_ready([Job { allowed: ClassSet::only(1), ..read(job, 10) }]);
+        }
+        assert_eq!(pop(&queue, 0), None);
+        assert_eq!(pop(&queue, 1).map(|job| job.number), Some(3));
+        assert_eq!(pop(&queue, 0).map(|job| job.number), Some(5));
+    }
+
+    /// A thread sleeps while samples wait that it may not take, and is woken when it may.
     #[test]
     fn a_thread_that_may_help_now_is_woken() {
         use std::sync::atomic::AtomicBool;
@@ -730,19 +773,27 @@ mod tests {
             fn lane(&self) -> usize {
                 0
             }
-            fn is_urgent(&self) -> bool {
+            fn cpu_may(&self) -> bool {
+                self.0.load(Ordering::Relaxed)
+            }
+            fn engines_may(&self) -> bool {
                 self.0.load(Ordering::Relaxed)
             }
         }
-        let urgent = AtomicBool::new(false);
+        let may = AtomicBool::new(false);
         let queue = Queue::new(&[class(true, 1), class(false, 1)], vec![0, 0], vec![0]);
-        queue.push_ready([Shared(&urgent), Shared(&urgent)]);
+        queue.push_ready([Shared(&may), Shared(&may)]);
         std::thread::scope(|scope| {
-            let helper = scope.spawn(|| queue.pop(0, 0, true).is_some());
-            // Whether it sleeps by now or looks later: it gets one.
-            urgent.store(true, Ordering::Relaxed);
+            let helpers = [0, 1].map(|class| {
+                scope.spawn({
+                    let queue = &queue;
+                    move || queue.pop(class, 0, true).is_some()
+                })
+            });
+            // Whether they sleep by now or look later: each gets one.
+            may.store(true, Ordering::Relaxed);
             queue.urge();
-            assert!(helper.join().unwrap());
+            assert!(helpers.map(|helper| helper.join().unwrap()) == [true; 2]);
         });
     }
 

@@ -28,6 +28,7 @@ use super::{
     loader_shared::LoaderShared,
     permits::{RowPermits, UNIT, units},
     plan::{Planner, RecordOrder},
+    precedence::Precedence,
     run_ahead::RunAhead,
     stream::{Facts, HandedOver, Sealed, Seat, StreamShared, Watch},
     tune,
@@ -94,7 +95,7 @@ impl Run {
             ramp: Semaphore::new(fetch::first_batches(loader.batch_size)),
             encoded: Arc::new(Semaphore::new(0)),
             finished: AtomicUsize::new(0),
-            trainer_waits: AtomicBool::new(false),
+            precedence: Precedence::new(loader.engines_first),
             handed_over: Notify::new(),
             asking: Mutex::default(),
             tuned: Mutex::default(),
@@ -120,20 +121,20 @@ impl Run {
         let Some(head) = self.head.as_mut() else { return Poll::Ready(None) };
         let Poll::Ready(sealed) = std::pin::Pin::new(head).poll(cx) else {
             self.stream.run_ahead.asked(true);
-            if !self.stream.trainer_waits.swap(true, Ordering::Relaxed) {
+            if self.stream.precedence.waits() {
                 self.workers.urge();
             }
             return Poll::Pending;
         };
         self.stream.run_ahead.asked(false);
-        self.stream.trainer_waits.store(false, Ordering::Relaxed);
         self.head = None;
         self.stream.ramp.add_permits(fetch::RAMP);
         let Ok(Sealed { result, permit, timeline, span }) = sealed else {
             return Poll::Ready(Some((Err(broken_off()), None)));
         };
         if let Some(timeline) = &timeline {
-            if self.stream.finished.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let left = self.stream.finished.fetch_sub(1, Ordering::Relaxed).saturating_sub(1);
+            if self.stream.precedence.got(left) {
                 self.workers.urge();
             }
             self.stream.asking().got(timeline.ready());

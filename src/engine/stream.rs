@@ -26,6 +26,7 @@ use super::{
     gate::Gate,
     loader_shared::LoaderShared,
     permits::RowPermits,
+    precedence::Precedence,
     run_ahead::RunAhead,
     timeline::Timeline,
     tune::{Asking, Turn},
@@ -64,8 +65,8 @@ pub(super) struct StreamShared {
     pub(super) encoded: Arc<Semaphore>,
     /// Batches that are whole and not taken.
     pub(super) finished: AtomicUsize,
-    /// The trainer has asked for a batch that is not whole yet; later ones may be.
-    pub(super) trainer_waits: AtomicBool,
+    /// Who decodes first.
+    pub(super) precedence: Precedence,
     /// Told when the trainer takes a batch.
     pub(super) handed_over: Notify,
     /// When the trainer asked, and what it waited for.

@@ -97,9 +97,13 @@ impl Queued for Task {
         self.assembly.stream.loader.lane
     }
 
-    fn is_urgent(&self) -> bool {
+    fn cpu_may(&self) -> bool {
         let stream = &self.assembly.stream;
-        stream.finished.load(Ordering::Relaxed) == 0 || stream.trainer_waits.load(Ordering::Relaxed)
+        stream.precedence.cpu_may(stream.finished.load(Ordering::Relaxed))
+    }
+
+    fn engines_may(&self) -> bool {
+        self.assembly.stream.precedence.engines_may()
     }
 }
 

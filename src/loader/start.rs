@@ -16,7 +16,7 @@ use infeed_core::{
 };
 use infeed_data::{Dataset, FieldKind, Narrow, sampler::Shard};
 use infeed_pixels::{
-    codec::{ImageCodec, codecs as built_in_codecs},
+    codec::{Decode, ImageCodec, codecs as built_in_codecs},
     transform::{Foreground, LoweredVolume, Transform},
 };
 use infeed_store::{Cache, Reader};
@@ -275,6 +275,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             maps: maps.clone(),
             chunk: Arc::clone(&chunk),
             tuning: Arc::clone(&tuning),
+            engines_first: config.decode == Decode::Gpu,
             accounting: config.accounting,
             io: io.clone(),
             cache_member: cache.as_ref().map(|cache| cache.join(shard.rank(), shard.world())),
