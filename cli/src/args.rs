@@ -1020,9 +1020,9 @@ value_enum!(
 value_enum!(
     /// `--decode`
     DecodeArg => Decode {
-        /// The GPU's JPEG engines and CUDA streams as far as they are there, and CPU threads
+        /// CPU threads, and the GPU's JPEG engines and CUDA streams while the trainer waits
         Auto => Self::Auto,
-        /// The same, and an error where there are no engines
+        /// The engines first, and an error where there are none
         Gpu => Self::Gpu,
         /// CPU threads alone
         Cpu => Self::Cpu,

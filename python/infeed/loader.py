@@ -233,9 +233,9 @@ class Loader:
     - ``device``: ``cpu``, ``cuda``, ``cuda:1``, …; None takes the GPU of this rank where there is one. ``cuda`` is torch's
       current device where torch is imported and has begun to use GPUs, else the GPU of this process's rank on its
       machine, as the launcher says (``LOCAL_RANK``, …).
-    - ``decode``: who decodes JPEGs where batches are made on a GPU. ``"auto"``: its JPEG engines and streams as far as
-      they are there, and CPU threads; ``"gpu"``: the same, and a ``DeviceError`` that says what is missing where there are
-      no engines; ``"cpu"``: CPU threads alone. ``report()["decoded_by"]`` tells who did how many.
+    - ``decode``: who decodes JPEGs where batches are made on a GPU. ``"auto"``: CPU threads, and its JPEG engines and
+      streams while the loop waits; ``"gpu"``: the engines first, for a sixth of the CPU time, and a ``DeviceError`` that says
+      what is missing where there are none; ``"cpu"``: CPU threads alone. ``report()["decoded_by"]`` tells who did how many.
 
     **Order**
 

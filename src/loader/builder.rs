@@ -300,8 +300,8 @@ impl LoaderBuilder {
         self
     }
 
-    /// Who decodes JPEGs where batches are made on a GPU: its engines, its streams and CPU threads together
-    /// ([`Auto`](Decode::Auto), the default), the same or an error where there are no engines ([`Gpu`](Decode::Gpu)), or CPU
+    /// Who decodes JPEGs where batches are made on a GPU: CPU threads, and its engines and streams while the trainer waits
+    /// ([`Auto`](Decode::Auto), the default), the engines first, or an error where there are none ([`Gpu`](Decode::Gpu)), or CPU
     /// threads alone ([`Cpu`](Decode::Cpu)). [`Report::decoded_by`](crate::Report::decoded_by) tells who did how many.
     ///
     /// Other files than JPEGs are decoded by CPU threads in any case, and a decoder of your own decides by itself. In host
@@ -328,7 +328,8 @@ impl LoaderBuilder {
         self
     }
 
-    /// How the engines of a GPU, its streams and the CPU share images. Default: whoever is idle takes the next one.
+    /// How the engines of a GPU, its streams and the CPU share images. Default: CPU threads as long as they keep the trainer's pace,
+    /// else whoever is idle takes the next one.
     pub fn split(mut self, split: Split) -> Self {
         self.config.split = split;
         self

@@ -52,12 +52,13 @@ pub enum Split {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Decode {
-    /// The GPU's JPEG engines and CUDA streams as far as they are there, and CPU threads beside them. What is missing is a
-    /// line in the log.
+    /// CPU threads as long as they keep the trainer's pace; beside them, while it waits, the GPU's JPEG engines and CUDA
+    /// streams as far as they are there. What is missing is a line in the log.
     #[default]
     Auto,
-    /// The same, and a loader that can't have the engines is not built: the error says what is missing. CPU threads go on
-    /// helping, and have the JPEGs that nvJPEG does not take; engines that fail later are a warning, as on `Auto`.
+    /// The engines first, for a sixth of the CPU time; a loader that can't have them is not built, and the error says what is
+    /// missing. CPU threads help while the trainer waits or has no whole batch at hand, and have the JPEGs that nvJPEG does not
+    /// take; engines that fail later are a warning, as on `Auto`.
     Gpu,
     /// CPU threads alone. nvJPEG is not even looked for.
     Cpu,
