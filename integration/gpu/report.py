@@ -15,7 +15,7 @@ EXPECTED = {
                ("photos", "bare cpu pool")],
     "torchvision": [("torchvision", "decode alone"), ("torchvision", "decode, crop")],
     "resnet": [("resnet", "infeed-cuda")],
-    "feeds": [("resnet", "infeed-cpu"), ("resnet", "dataloader")],
+    "feeds": [("resnet", "infeed-gpu"), ("resnet", "infeed-cpu"), ("resnet", "dataloader")],
     "thousand": [("on_gpu::a_thousand_batches_and_many_loaders_leave_nothing_behind", "device bytes lost")],
     "threads": [("threads", "infeed, first epoch"), ("threads", "infeed, later epochs"), ("dataloader", "torch DataLoader")],
     "rates": [("wheel", "wheel, device=cuda"), ("wheel", "wheel, cpu")],

@@ -245,8 +245,8 @@ def resnet(kit):
 
 
 def feeds(kit):
-    """The same on batches in host memory: infeed's, and those of torch's own loader."""
-    for feed in ("infeed-cpu", "dataloader"):
+    """The same where the engines decode first; on batches in host memory; and on those of torch's own loader."""
+    for feed in ("infeed-gpu", "infeed-cpu", "dataloader"):
         kit.wheel("resnet", 35, "--feed", feed)
 
 
@@ -333,7 +333,7 @@ PARTS = [
     Part("resnet", resnet, 1, 35, True),
     Part("torchvision", torchvision, 1, 35, True),
     Part("threads", threads, 1, 60, False),
-    Part("feeds", feeds, 1, 70, True),
+    Part("feeds", feeds, 1, 80, True),
     Part("rates", rates, 1, 35, True),
     Part("branches", branches, 1, 40, True),
     Part("engines", engines, 2, 30, True),

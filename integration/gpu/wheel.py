@@ -11,9 +11,11 @@ A line of JSON for each figure or check, flushed at once. Exit code 1 when a che
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -211,7 +213,7 @@ def dataloader(args):
 
 # ---- ResNet-50 ----------------------------------------------------------------------------------------------------
 
-FEEDS = ("infeed-cuda", "infeed-cpu", "dataloader")
+FEEDS = ("infeed-cuda", "infeed-gpu", "infeed-cpu", "dataloader")
 
 
 def feed(args):
@@ -227,7 +229,8 @@ def feed(args):
             x = x.to("cuda", non_blocking=True).to(memory_format=torch.channels_last)
             return x.float().sub_(mean).div_(std).half(), y.to("cuda", non_blocking=True)
     else:
-        more = {"device": "cuda:0"} if args.feed == "infeed-cuda" else {"device": "cpu", "pin_memory": True}
+        more = {"infeed-cuda": {"device": "cuda:0"}, "infeed-gpu": {"device": "cuda:0", "decode": "auto" if args.small else "gpu"},
+                "infeed-cpu": {"device": "cpu", "pin_memory": True}}[args.feed]
         made = loader(args.folder, batch=args.batch, num_workers=args.workers, channels_last=True, **more)
 
         def on_gpu(batch):
@@ -236,6 +239,23 @@ def feed(args):
             return x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True)
 
     return map(on_gpu, forever(made))
+
+
+@contextlib.contextmanager
+def clocks(into):
+    """The GPU's clock in the middle of what is done inside, in MHz, where its tool is there: engines may change it."""
+    command = ["nvidia-smi", "--id=0", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "--loop-ms=100"]
+    try:
+        tool = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        tool.terminate()
+        seen = [int(line) for line in tool.communicate()[0].split() if line.isdigit()]
+        into.append(statistics.median(seen) if seen else None)
 
 
 def resnet(args):
@@ -269,18 +289,22 @@ def resnet(args):
     stays = forever([(stays, torch.randint(0, 1000, (args.batch,), device="cuda"))])
     warm, steps = (2, 4) if args.small else (8, args.steps)
     timed(warm, stays)
-    before, _ = timed(steps // 2, stays)
+    mhz = []
+    with clocks(mhz):
+        before, _ = timed(steps // 2, stays)
     fed = feed(args)
-    timed(warm, fed)
+    # Beside CPU threads that keep its pace, engines are given up after some batches.
+    timed(warm if args.small else 48, fed)
     cpu = time.process_time()
-    each, waited = timed(steps, fed)
+    with clocks(mhz):
+        each, waited = timed(steps, fed)
     cores = (time.process_time() - cpu) / (each * steps)
     # Around it: clocks change as a GPU gets warm, and worker processes that read ahead disturb what is timed after them.
     after, _ = timed(steps // 2, stays)
     stay = min(before, after)
     say("resnet", args.feed, unit="images/s", median=args.batch / each, low=args.batch / each, high=args.batch / each, runs=1,
         more={"step_ms": round(each * 1e3, 3), "resident_ms": round(stay * 1e3, 3), "resident_ms_before_and_after": [round(before * 1e3, 3), round(after * 1e3, 3)],
-              "of_resident": round(stay / each, 4), "wait_ms": round(waited * 1e3, 3), "cores_of_this_process": round(cores, 2),
+              "of_resident": round(stay / each, 4), "wait_ms": round(waited * 1e3, 3), "mhz_of_resident_and_fed": mhz, "cores_of_this_process": round(cores, 2),
               "batch": args.batch, "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")})
 
 

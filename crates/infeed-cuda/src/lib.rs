@@ -8,7 +8,7 @@
 //! nvtx       ranges for NVIDIA's profilers
 //! ```
 //!
-//! The two `.ptx` are made of the `.cu` beside them by `integration/gpu/ptx.py`, and a test says whether they still are.
+//! The `.ptx` are made of the `.cu` beside them by `integration/gpu/ptx.py`, and a test says whether they still are.
 //!
 //! **Boundary**: empty but on Linux. Never panics or aborts when there is no driver, GPU or library, and links none of them. No
 //! thread is started here: workers run on the engine's.
