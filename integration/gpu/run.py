@@ -241,7 +241,7 @@ def branches(kit):
 
 def resnet(kit):
     """ResNet-50 on batches that infeed makes on the GPU, beside a batch that stays there."""
-    kit.wheel("resnet", 35, "--feed", "infeed-cuda")
+    kit.wheel("resnet", 42, "--feed", "infeed-cuda")
 
 
 def feeds(kit):
@@ -330,7 +330,7 @@ PARTS = [
     Part("tests", deciding, 1, 100, False),
     Part("smoke", smoke, 1, 30, True),
     Part("photos", photos, 1, 75, True),
-    Part("resnet", resnet, 1, 35, True),
+    Part("resnet", resnet, 1, 42, True),
     Part("torchvision", torchvision, 1, 35, True),
     Part("threads", threads, 1, 60, False),
     Part("feeds", feeds, 1, 80, True),
