@@ -417,6 +417,7 @@ fn each_class_makes_the_cpus_rows() {
         let counts = mock.counts();
         let batches = counts.calls("nvjpegDecodeBatchedEx");
         assert!((200 / 35..200).contains(&batches), "{batches} batches of 200 images");
+        assert_eq!(counts.total("engine_pixels"), 0, "planes take nvJPEG a fifth of the time");
         assert_eq!(counts.calls("nvjpegDecodeJpegDevice"), 14);
         // One for each backend.
         assert!(counts.calls("nvjpegDecoderCreate") >= 2);

@@ -317,7 +317,8 @@ pub(crate) struct Counts {
     pub(crate) objects: BTreeMap<String, (u64, u64)>,
     /// `kernels` (also of one kind, by the first word of their names: `kernels picture`), `host_functions`, `bytes_to_device`, `bytes_to_host`, `bytes_on_device`, `device_bytes` and
     /// `pinned_bytes` (alive), `device_bytes_most`, `pinned_bytes_most` (also of one device: `device_bytes_most cuda:1`),
-    /// `ignored_waits`, `pending` (queued steps), `decoded_rows` (of nvJPEG's batches).
+    /// `ignored_waits`, `pending` (queued steps), `decoded_rows` (of nvJPEG's batches), `engine_pixels` (batches of the engines
+    /// that are no planes).
     pub(crate) totals: BTreeMap<String, i64>,
 }
 

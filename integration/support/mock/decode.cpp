@@ -5,7 +5,8 @@
 //                                The bitstreams and all lists must not change until then. One batch at a time for a
 //                                handle. Outputs of a batch that failed are written once more behind the next batch.
 //                                Parameters for a whole image keep its size, as on an H100 with 13.0: an image that is
-//                                smaller is "bad" then, until the region is set anew.
+//                                smaller is "bad" then, until the region is set anew. Batches of pixels that are no
+//                                planes are counted: on an H200 they made a decoder anew whenever the size of images changed.
 //   decoupled (hybrid)           Host at the call, into the pinned buffer; TransferToDevice and Device on the stream
 //
 // A comment in the JPEG gives orders: "mock:parse", "mock:host", "mock:batch" and "mock:once" fail, "mock:unsupported" is
@@ -238,6 +239,7 @@ static int decode_batch(const char *function, void *handle, void *state_handle, 
         return NOT_INITIALIZED;
     }
     if (state->in_flight) violate(std::string(function) + ": an earlier decode with the state is queued");
+    if (parent->hardware() && state->format != YUV) driver().add("engine_pixels", 1);
     struct One {
         const unsigned char *data;
         std::vector<unsigned char> bytes, rgb;
