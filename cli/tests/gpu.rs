@@ -79,7 +79,7 @@ fn the_command_line_runs_on_a_gpu() {
         for gpu in [&fixed, &adaptive] {
             let by = gpu["decoded_by"].as_object().unwrap();
             let classes: Vec<_> = by.keys().map(String::as_str).collect();
-            let all = if *url == pixels { &["cpu"][..] } else { &["cpu", "nvjpeg-hardware", "nvjpeg-hybrid"] };
+            let all = if *url == pixels { &["cpu"][..] } else { &["cpu", "nvjpeg-hardware"] };
             assert_eq!(classes, all);
             assert_eq!(by.values().filter_map(Value::as_u64).sum::<u64>(), gpu["samples"], "{by:?}");
         }

@@ -300,6 +300,9 @@ fn what_prometheus_scrapes_is_what_the_report_says() {
         }
         near(&format!("infeed_stage_items_total{{stage=\"{name}\"}}"), number(&stage["items"]));
     }
+    for (class, rows) in report["decoded_by"].as_object().expect("a table") {
+        assert_eq!(told[&format!("infeed_decoded_rows_total{{class=\"{class}\"}}")], number(rows), "{class}");
+    }
     for cause in report["late_causes"].as_array().expect("a list") {
         let name = format!("infeed_late_batches_total{{cause=\"{}\"}}", cause["cause"].as_str().unwrap());
         assert_eq!(told[&name], number(&cause["batches"]), "{name}");

@@ -67,6 +67,7 @@ families! {
     Counter "stage_device_seconds" "Time on the GPU.";
     Counter "stage_items" "Samples; batches for the stage yield.";
     Counter "stage_bytes" "Bytes out.";
+    Counter "decoded_rows" "Rows by the class of decode threads that made them.";
     Counter "late_batches" "Batches that the trainer waited for a millisecond or longer.";
     Counter "late_seconds" "The trainer's waits for late batches.";
     Gauge "queue_level" "Fill when the trainer asked last: batches, jobs, or bytes of encoded data.";
@@ -188,6 +189,9 @@ impl Sheet {
             let labels = with("stage", stage.stage.name());
             whole("infeed_stage_items", &labels, stage.items);
             whole("infeed_stage_bytes", &labels, stage.bytes);
+        }
+        for (class, rows) in &report.decoded_by {
+            whole("infeed_decoded_rows", &with("class", class), *rows);
         }
         for late in &report.late_causes {
             whole("infeed_late_batches", &with("cause", late.cause.name()), late.batches);
