@@ -118,4 +118,160 @@ mod tests {
         (0..9 * MOST_PATIENCE).for_each(|_| assert!(!precedence.got(3)));
         assert!(precedence.engines_may());
     }
+
+    /// Threads that read and engines of a given speed before a trainer of a given pace, in time that is counted.
+    mod simulated {
+        use std::{cell::Cell, num::NonZeroUsize, rc::Rc};
+
+        use infeed_core::types::Device;
+        use infeed_pixels::codec::{Class, ClassSet};
+
+        use super::super::{
+            super::queue::{Queue, Queued},
+            Precedence,
+        };
+
+        const THREADS: usize = 4;
+        const READ: u64 = 10;
+        const DECODE: u64 = 190;
+        const ENGINES: u64 = 30;
+        const ROWS: u64 = 16;
+        const AHEAD: u64 = 4;
+
+        struct Stream {
+            precedence: Precedence,
+            whole: Cell<usize>,
+        }
+
+        struct Job {
+            stream: Rc<Stream>,
+            batch: u64,
+            read: bool,
+        }
+
+        impl Queued for Job {
+            fn allowed(&self) -> ClassSet {
+                ClassSet::ALL
+            }
+            fn encoded_bytes(&self) -> u64 {
+                u64::from(self.read)
+            }
+            fn lane(&self) -> usize {
+                0
+            }
+            fn cpu_may(&self) -> bool {
+                self.stream.precedence.cpu_may(self.stream.whole.get())
+            }
+            fn engines_may(&self) -> bool {
+                self.stream.precedence.engines_may()
+            }
+        }
+
+        /// Samples in a unit of time, the engines' part of them, and the part of the time that the trainer waited, behind a
+        /// beginning.
+        pub(super) fn run(engines_first: bool, step: u64) -> [f64; 3] {
+            let class = |reads, threads, batch| {
+                let mut class = Class::new("simulated", Device::Cpu, NonZeroUsize::new(threads).unwrap());
+                (class.reads, class.batch) = (reads, NonZeroUsize::new(batch).unwrap());
+                class
+            };
+            let queue = Queue::new(&[class(true, THREADS, 1), class(false, 1, 8)], vec![0, 0], vec![0]);
+            let stream = Rc::new(Stream { precedence: Precedence::new(engines_first), whole: Cell::new(0) });
+            // The engines are the last of those who work; each with a job and when it ends.
+            let mut work: Vec<Option<(u64, Job)>> = (0..=THREADS).map(|_| None).collect();
+            let (mut missing, mut taken, mut now, mut steps_until) = (Vec::<u64>::new(), 0u64, 0u64, 0u64);
+            let (mut made, mut by_engines, mut waited, mut waits_since) = (0u64, 0u64, 0u64, None);
+            let (begin, end) = (1000u64, 3000u64);
+            let mut began = 0;
+            while taken < end {
+                while (missing.len() as u64) < taken + AHEAD {
+                    let batch = missing.len() as u64;
+                    missing.push(ROWS);
+                    (0..ROWS).for_each(|_| queue.push(Job { stream: Rc::clone(&stream), batch, read: false }));
+                }
+                // The trainer.
+                if now >= steps_until {
+                    if missing[taken as usize] == 0 {
+                        stream.whole.set(stream.whole.get() - 1);
+                        stream.precedence.got(stream.whole.get());
+                        waited += waits_since.take().map_or(0, |since| now - since);
+                        (taken, steps_until) = (taken + 1, now + step);
+                        if taken == begin {
+                            (began, made, by_engines, waited) = (now, 0, 0, 0);
+                        }
+                        continue;
+                    }
+                    if waits_since.is_none() {
+                        waits_since = Some(now);
+                        stream.precedence.waits();
+                    }
+                }
+                for (n, work) in work.iter_mut().enumerate() {
+                    let engines = n == THREADS;
+                    if work.is_none()
+                        && let Some((job, _)) = queue.pop(usize::from(engines), if engines { 0 } else { n }, false)
+                    {
+                        let time = if engines {
+                            ENGINES
+                        } else if job.read {
+                            DECODE
+                        } else {
+                            READ
+                        };
+                        *work = Some((now + time, job));
+                    }
+                }
+                let next =
+                    work.iter().flatten().map(|(end, _)| *end).chain((now < steps_until).then_some(steps_until)).min();
+                now = next.expect("somebody works, or the trainer does");
+                for (n, work) in work.iter_mut().enumerate() {
+                    let Some((_, mut job)) = work.take_if(|(end, _)| *end <= now) else { continue };
+                    if !job.read {
+                        job.read = true;
+                        queue.push_ready([job]);
+                        continue;
+                    }
+                    (made, by_engines) = (made + 1, by_engines + u64::from(n == THREADS));
+                    missing[job.batch as usize] -= 1;
+                    if missing[job.batch as usize] == 0 {
+                        stream.whole.set(stream.whole.get() + 1);
+                    }
+                }
+            }
+            let time = (now - began) as f64;
+            [made as f64 / time, by_engines as f64 / made as f64, waited as f64 / time]
+        }
+
+        /// Of all of them together, and of the threads alone.
+        pub(super) fn capacities() -> [f64; 2] {
+            [run(false, 0)[0], THREADS as f64 / (READ + DECODE) as f64]
+        }
+
+        /// The trainer's time for a batch at a pace.
+        pub(super) fn step(pace: f64) -> u64 {
+            (ROWS as f64 / pace) as u64
+        }
+    }
+
+    #[test]
+    fn a_trainer_of_any_pace_gets_what_there_is() {
+        let [all, threads] = simulated::capacities();
+        assert!(all > 0.9 * (threads + 1.0 / 30.0), "{all}: nobody is idle before a trainer that only takes");
+        for percent in (10..=150).step_by(10) {
+            let pace = all * f64::from(percent) / 100.0;
+            for engines_first in [false, true] {
+                let [rate, engines, waited] = simulated::run(engines_first, simulated::step(pace));
+                let told = format!(
+                    "{percent} %, engines first {engines_first}: {rate:.4} of {pace:.4}, {engines:.2}, {waited:.3}"
+                );
+                assert!(rate > 0.93 * pace.min(all), "{told}");
+                if !engines_first && pace < 0.9 * threads {
+                    assert!(engines < 0.01 && waited < 0.01, "threads are enough: {told}");
+                }
+                if engines_first && pace < 0.8 / 30.0 {
+                    assert!(engines > 0.8 && waited < 0.01, "engines are enough: {told}");
+                }
+            }
+        }
+    }
 }
