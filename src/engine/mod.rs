@@ -22,7 +22,8 @@
 //!   take it when the first of their jobs writes;
 //! - *volumes*: batches of them that are begun before the oldest is whole, and while the trainer may give buffers back
 //!   (`run_ahead.rs`); their rows are all that is large;
-//! - *threads*: decode threads at work, the others park (`queue.rs`);
+//! - *threads*: decode threads at work, the others park (`queue.rs`); whether these or a GPU's engines decode first
+//!   (`precedence.rs`);
 //! - *encoded*: bytes read ahead and not yet decoded, in units of 64 KiB;
 //! - *parts*: what records share, such as decoded volumes, within a reserve of its own (`shared_parts.rs`);
 //! - *requests*: in flight, of this stream if `io_concurrency` is set, and of the whole process for each store;
@@ -53,7 +54,8 @@
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ──┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
 //!   └── tune/follow ──┤                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
 //!                     └ dataset_reads ──────────────────┤            │         ├ shared_parts ──┤ queue, io_runtime, mix,
-//!                                                       └ read_parts ┘         └ decoded ───────┘ encoded, read_slots, run_ahead
+//!                                                       └ read_parts ┘         └ decoded ───────┘ encoded, read_slots, run_ahead,
+//!                                                                                               precedence
 //! ```
 //!
 //! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
