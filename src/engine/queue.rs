@@ -442,7 +442,8 @@ impl<T: Queued> Queue<T> {
             let device = self.lanes[lane];
             let Some(first) = waiting.fresh[lane].front() else { continue };
             // Without the others, who has read a sample decodes it, too.
-            let own = if first.engines_may() { None } else { Self::take_ready(&mut waiting.supplies[device], may) };
+            let alone = !self.is_plain() && !first.engines_may();
+            let own = if alone { Self::take_ready(&mut waiting.supplies[device], may) } else { None };
             let hungry = self.is_plain() || self.is_hungry(waiting, device);
             if let Some(task) = own.or_else(|| hungry.then(|| waiting.fresh[lane].pop_front()).flatten()) {
                 waiting.turn = (lane + 1) % lanes;
@@ -467,7 +468,7 @@ impl<T: Queued> Queue<T> {
 
     /// Whether classes that do not read may decode it now, as far as they can.
     fn others_may(&self, task: &T) -> bool {
-        task.engines_may() || task.allowed().and(self.readers) == ClassSet::NONE
+        self.is_plain() || task.engines_may() || task.allowed().and(self.readers) == ClassSet::NONE
     }
 
     /// Whether all classes read.
