@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt};
-use infeed::ErrorKind;
+use infeed::{ErrorKind, Loader, loader::IoRuntime};
 
 use crate::support::{
     PATIENCE, builder,
@@ -67,6 +67,34 @@ fn a_stream_that_nobody_polls_does_not_stall_another() {
     let _idle = loader.epoch(0);
     assert!(tracker.wait_for_requests(200, PATIENCE), "it is read for: {}", tracker.requests());
     assert_eq!(drain(loader.epoch(1)).unwrap().len(), 20);
+}
+
+/// Batches come from a runtime of the user's as from one of infeed's; where it is shut down, they end with an error.
+#[test]
+fn a_runtime_of_the_users_gives_the_same_batches_and_ends_its_streams() {
+    let (dataset, _tracker) = Records::remote(200);
+    let build = |io: Option<&IoRuntime>| {
+        let builder = builder(Arc::clone(&dataset)).batch_size(10).prefetch(2).shuffle(3);
+        let builder = match io {
+            Some(io) => builder.io_runtime(io),
+            None => builder,
+        };
+        builder.build_blocking().unwrap()
+    };
+    let records = |loader: &Loader| -> Vec<Vec<u64>> {
+        drain(loader.epoch(0)).unwrap().iter().map(|batch| batch.records().to_vec()).collect()
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let loader = build(Some(&IoRuntime::from_handle(runtime.handle().clone())));
+    assert_eq!(records(&loader), records(&build(None)));
+    let mut batches = loader.epoch(1).blocking();
+    batches.next().unwrap().unwrap();
+    runtime.shutdown_background();
+    for mut batches in [batches, loader.epoch(2).blocking()] {
+        let error = batches.find_map(Result::err).expect("the stream was not at its end");
+        assert_eq!(error.kind(), ErrorKind::Internal, "{error:#}");
+        assert!(batches.next().is_none());
+    }
 }
 
 #[test]

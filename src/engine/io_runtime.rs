@@ -109,10 +109,30 @@ impl IoRuntime {
         Ok(Self { inner: Arc::new(Inner { handle, _stop: Some(stop) }) })
     }
 
-    /// The runtime that runs here, which somebody else drives.
-    #[cfg(test)]
-    pub(crate) fn here() -> Self {
-        Self { inner: Arc::new(Inner { handle: Handle::current(), _stop: None }) }
+    /// A runtime of yours, which you go on driving: batches are admitted and remote bytes read on its threads, beside your
+    /// tasks, and what watches it (tokio-console, metrics) sees ours. It needs I/O and time
+    /// ([`enable_all`](tokio::runtime::Builder::enable_all)).
+    ///
+    /// A runtime of one thread does that only while you are in its `block_on` and your task waits: a trainer that computes there
+    /// holds reading up, which a thread of infeed's own would not. Where the runtime is shut down, its streams end with an
+    /// error.
+    ///
+    /// ```
+    /// use infeed::{Loader, loader::IoRuntime, open};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    /// let io = IoRuntime::from_handle(runtime.handle().clone());
+    /// let loader = runtime.block_on(async {
+    ///     let dataset = open("synthetic://?count=100&classes=10").await?;
+    ///     Loader::builder(dataset).batch_size(20).io_runtime(&io).build().await
+    /// })?;
+    /// assert_eq!(loader.epoch(0).blocking().count(), 5);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn from_handle(handle: Handle) -> Self {
+        Self { inner: Arc::new(Inner { handle, _stop: None }) }
     }
 
     /// As many threads as remote data want on this machine, or one; and one for what `blocks`, as they do.

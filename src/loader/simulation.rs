@@ -506,7 +506,7 @@ fn simulate(seed: u64) -> u64 {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
-        let io = IoRuntime::here();
+        let io = IoRuntime::from_handle(tokio::runtime::Handle::current());
         let mut simulation = Simulation { dice: Dice(mix(seed)), hands: Hands::new(), steps: 0 };
         simulation.run(&io).await;
         simulation.steps
