@@ -495,8 +495,8 @@ fn engines_are_left_alone_where_cpu_threads_keep_the_trainers_pace() {
         begin(mock);
         const ROWS: u64 = 2;
         const AHEAD: u64 = 3;
-        let by = |decode| {
-            let builder = loader(&ordinary(40)).device(Device::Cuda(0)).workers(2).decode(decode);
+        let calm = |set: &dyn Fn(LoaderBuilder) -> LoaderBuilder| {
+            let builder = set(loader(&ordinary(40)).device(Device::Cuda(0)).workers(2));
             let builder = builder.batch_size(ROWS as usize).prefetch(AHEAD as usize);
             let mut batches = builder.build_blocking().unwrap().epochs(0..u64::MAX).blocking();
             let (mut taken, mut since, mut count) = (0, 0, 0);
@@ -512,8 +512,13 @@ fn engines_are_left_alone_where_cpu_threads_keep_the_trainers_pace() {
             }
             since
         };
-        assert_eq!(by(Decode::Auto), 60, "the engines go on");
-        assert!(by(Decode::Gpu) < 60, "the engines were asked for");
+        assert_eq!(calm(&|builder| builder), 60, "the engines go on");
+        assert!(calm(&|builder| builder.decode(Decode::Gpu)) < 60, "the engines were asked for");
+        let own = Watched::new(2, options(), None);
+        assert!(
+            calm(&|builder| builder.decoder(Arc::<Watched>::clone(&own))) < 60,
+            "a user's decoder routes by itself"
+        );
     });
 }
 

@@ -234,7 +234,7 @@ class Loader:
       current device where torch is imported and has begun to use GPUs, else the GPU of this process's rank on its
       machine, as the launcher says (``LOCAL_RANK``, …).
     - ``decode``: who decodes JPEGs where batches are made on a GPU. ``"auto"``: CPU threads, and its JPEG engines and
-      streams while the loop waits; ``"gpu"``: the engines first, for a sixth of the CPU time, and a ``DeviceError`` that says
+      streams while the loop waits; ``"gpu"``: the engines first, for a fifth of the CPU time, and a ``DeviceError`` that says
       what is missing where there are none; ``"cpu"``: CPU threads alone. ``report()["decoded_by"]`` tells who did how many.
 
     **Order**

@@ -21,7 +21,7 @@ use infeed_store::{Cache, Member, Reader, Verify};
 
 use super::{
     chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
-    read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning,
+    precedence::First, read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning,
 };
 
 /// Everything a loader's streams share.
@@ -48,8 +48,8 @@ pub(crate) struct LoaderShared {
     pub(crate) chunk: Arc<ChunkSize>,
     /// What is on `auto`.
     pub(crate) tuning: Arc<Tuning>,
-    /// Engines of a GPU decode what they can, CPU threads what they are too slow for; else the other way round.
-    pub(crate) engines_first: bool,
+    /// Who decodes what both CPU threads and engines of a GPU can.
+    pub(crate) first: First,
     /// Whether streams write down where their time goes.
     pub(crate) accounting: bool,
     /// Admits and reads.

@@ -118,6 +118,7 @@ pub use map::{BatchMut, FieldMut, SampleMut};
 pub(crate) use mix::BatchMix;
 pub(crate) use permits::whole_units;
 pub(crate) use plan::RecordOrder;
+pub(crate) use precedence::First;
 pub(crate) use queue::READY_BYTES;
 pub(crate) use read_slots::ReadSlots;
 pub(crate) use run::{Levels, Run};

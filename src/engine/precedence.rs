@@ -6,12 +6,13 @@
 //!         └──────────────── the trainer waits ────────────────────┘
 //! ```
 //!
-//! Engines cost a sixth of the CPU's time for an image, and the trainer's own work on the GPU: ResNet-50 on an H200 took 59 ms a
+//! Engines cost a fifth of the CPU's time for an image, and the trainer's own work on the GPU: ResNet-50 on an H200 took 59 ms a
 //! step beside them and 54.9 ms beside CPU threads that copy finished rows up, where its batch alone took 54.6 ms. So whoever does
 //! not say otherwise gets them when CPU threads are not enough, which the trainer tells by waiting. That it does is seen
 //! again only when they are given up; so they are kept for longer each time.
 //!
-//! With `decode = "gpu"` engines come first, and CPU threads help while the trainer waits or has no whole batch at hand.
+//! With `decode = "gpu"` engines come first, and CPU threads help while the trainer waits or has no whole batch at hand. Of a
+//! user's decoder nobody comes first: its routes say who may.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -20,10 +21,21 @@ const PATIENCE: u32 = 32;
 /// And at most, when giving them up made the trainer wait again and again.
 const MOST_PATIENCE: u32 = 2048;
 
+/// Who decodes what both can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// Whoever is idle.
+    Nobody,
+    /// CPU threads while they keep the trainer's pace.
+    Threads,
+    /// Engines of a GPU; CPU threads what these are too slow for.
+    Engines,
+}
+
 /// The precedence of a stream.
 #[derive(Debug)]
 pub(super) struct Precedence {
-    engines_first: bool,
+    first: First,
     /// Engines may decode.
     engines: AtomicBool,
     /// The trainer has asked for a batch that is not whole yet; later ones may be.
@@ -34,9 +46,9 @@ pub(super) struct Precedence {
 }
 
 impl Precedence {
-    pub(super) const fn new(engines_first: bool) -> Self {
+    pub(super) const fn new(first: First) -> Self {
         Self {
-            engines_first,
+            first,
             // The first batch is waited for.
             engines: AtomicBool::new(true),
             waits: AtomicBool::new(false),
@@ -52,7 +64,7 @@ impl Precedence {
         }
         self.calm.store(0, Relaxed);
         if self.engines.swap(true, Relaxed) {
-            return self.engines_first;
+            return self.first == First::Engines;
         }
         let patience = self.patience.load(Relaxed);
         self.patience.store(patience.saturating_mul(2).min(MOST_PATIENCE), Relaxed);
@@ -63,16 +75,16 @@ impl Precedence {
     pub(super) fn got(&self, left: usize) -> bool {
         if !self.waits.swap(false, Relaxed) {
             let calm = self.calm.fetch_add(1, Relaxed).saturating_add(1);
-            if !self.engines_first && calm >= self.patience.load(Relaxed) {
+            if self.first == First::Threads && calm >= self.patience.load(Relaxed) {
                 self.engines.store(false, Relaxed);
             }
         }
-        self.engines_first && left == 0
+        self.first == First::Engines && left == 0
     }
 
     /// Whether threads that read may decode what engines can, with so many whole batches at hand.
     pub(super) fn cpu_may(&self, whole: usize) -> bool {
-        !self.engines_first || whole == 0 || self.waits.load(Relaxed)
+        self.first != First::Engines || whole == 0 || self.waits.load(Relaxed)
     }
 
     /// Whether engines may decode what CPU threads can.
@@ -87,7 +99,7 @@ mod tests {
 
     #[test]
     fn engines_are_asked_while_cpu_threads_are_not_enough() {
-        let precedence = Precedence::new(false);
+        let precedence = Precedence::new(First::Threads);
         assert!(precedence.engines_may() && precedence.cpu_may(9), "at first");
         let calm = |batches: u32| (0..batches).for_each(|_| assert!(!precedence.got(1)));
         assert!(!precedence.waits(), "they are asked already");
@@ -111,7 +123,7 @@ mod tests {
 
     #[test]
     fn engines_come_first_where_the_gpu_is_to_decode() {
-        let precedence = Precedence::new(true);
+        let precedence = Precedence::new(First::Engines);
         assert!(precedence.cpu_may(0) && !precedence.cpu_may(1));
         assert!(precedence.waits() && precedence.cpu_may(1), "it waits for one, and a later one is whole");
         assert!(!precedence.got(1) && precedence.got(0));
@@ -128,7 +140,7 @@ mod tests {
 
         use super::super::{
             super::queue::{Queue, Queued},
-            Precedence,
+            First, Precedence,
         };
 
         const THREADS: usize = 4;
@@ -169,14 +181,14 @@ mod tests {
 
         /// Samples in a unit of time, the engines' part of them, and the part of the time that the trainer waited, behind a
         /// beginning.
-        pub(super) fn run(engines_first: bool, step: u64) -> [f64; 3] {
+        pub(super) fn run(first: First, step: u64) -> [f64; 3] {
             let class = |reads, threads, batch| {
                 let mut class = Class::new("simulated", Device::Cpu, NonZeroUsize::new(threads).unwrap());
                 (class.reads, class.batch) = (reads, NonZeroUsize::new(batch).unwrap());
                 class
             };
             let queue = Queue::new(&[class(true, THREADS, 1), class(false, 1, 8)], vec![0, 0], vec![0]);
-            let stream = Rc::new(Stream { precedence: Precedence::new(engines_first), whole: Cell::new(0) });
+            let stream = Rc::new(Stream { precedence: Precedence::new(first), whole: Cell::new(0) });
             // The engines are the last of those who work; each with a job and when it ends.
             let mut work: Vec<Option<(u64, Job)>> = (0..=THREADS).map(|_| None).collect();
             let (mut missing, mut taken, mut now, mut steps_until) = (Vec::<u64>::new(), 0u64, 0u64, 0u64);
@@ -244,7 +256,7 @@ mod tests {
 
         /// Of all of them together, and of the threads alone.
         pub(super) fn capacities() -> [f64; 2] {
-            [run(false, 0)[0], THREADS as f64 / (READ + DECODE) as f64]
+            [run(First::Threads, 0)[0], THREADS as f64 / (READ + DECODE) as f64]
         }
 
         /// The trainer's time for a batch at a pace.
@@ -259,16 +271,14 @@ mod tests {
         assert!(all > 0.9 * (threads + 1.0 / 30.0), "{all}: nobody is idle before a trainer that only takes");
         for percent in (10..=150).step_by(10) {
             let pace = all * f64::from(percent) / 100.0;
-            for engines_first in [false, true] {
-                let [rate, engines, waited] = simulated::run(engines_first, simulated::step(pace));
-                let told = format!(
-                    "{percent} %, engines first {engines_first}: {rate:.4} of {pace:.4}, {engines:.2}, {waited:.3}"
-                );
+            for first in [First::Nobody, First::Threads, First::Engines] {
+                let [rate, engines, waited] = simulated::run(first, simulated::step(pace));
+                let told = format!("{percent} %, {first:?} first: {rate:.4} of {pace:.4}, {engines:.2}, {waited:.3}");
                 assert!(rate > 0.93 * pace.min(all), "{told}");
-                if !engines_first && pace < 0.9 * threads {
+                if first == First::Threads && pace < 0.9 * threads {
                     assert!(engines < 0.01 && waited < 0.01, "threads are enough: {told}");
                 }
-                if engines_first && pace < 0.8 / 30.0 {
+                if first == First::Engines && pace < 0.8 / 30.0 {
                     assert!(engines > 0.8 && waited < 0.01, "engines are enough: {told}");
                 }
             }

@@ -95,7 +95,7 @@ impl Run {
             ramp: Semaphore::new(fetch::first_batches(loader.batch_size)),
             encoded: Arc::new(Semaphore::new(0)),
             finished: AtomicUsize::new(0),
-            precedence: Precedence::new(loader.engines_first),
+            precedence: Precedence::new(loader.first),
             handed_over: Notify::new(),
             asking: Mutex::default(),
             tuned: Mutex::default(),

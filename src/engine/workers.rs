@@ -190,7 +190,7 @@ impl Workers {
         self.queue.push(task);
     }
 
-    /// A trainer took the last batch that was whole.
+    /// A stream lets somebody decode who might not before.
     pub(super) fn urge(&self) {
         self.queue.urge();
     }

@@ -32,7 +32,7 @@ use super::{
     views,
 };
 use crate::engine::{
-    self, BatchMix, ChunkSize, DecodedCache, FieldRows, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
+    self, BatchMix, ChunkSize, DecodedCache, FieldRows, First, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
     Tuning, Workers,
 };
 
@@ -183,6 +183,11 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
         Some(decoder) => Recipe::Given(decoder),
         None => Recipe::Made(found.iter().map(make).collect::<Result<_>>()?),
     };
+    let first = match (&recipe, config.decode) {
+        (Recipe::Given(_), _) => First::Nobody,
+        (Recipe::Made(_), Decode::Gpu) => First::Engines,
+        (Recipe::Made(_), _) => First::Threads,
+    };
     let processes = process.local_world() as usize / places.len().max(1);
     let own = if machine::is_bound() { cores } else { machine::share(cores, processes) };
     let threads = checked.threads(own, recipe.has_engines());
@@ -275,7 +280,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             maps: maps.clone(),
             chunk: Arc::clone(&chunk),
             tuning: Arc::clone(&tuning),
-            engines_first: config.decode == Decode::Gpu,
+            first,
             accounting: config.accounting,
             io: io.clone(),
             cache_member: cache.as_ref().map(|cache| cache.join(shard.rank(), shard.world())),

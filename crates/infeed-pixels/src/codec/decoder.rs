@@ -56,7 +56,7 @@ pub enum Decode {
     /// streams as far as they are there. What is missing is a line in the log.
     #[default]
     Auto,
-    /// The engines first, for a sixth of the CPU time; a loader that can't have them is not built, and the error says what is
+    /// The engines first, for a fifth of the CPU time; a loader that can't have them is not built, and the error says what is
     /// missing. CPU threads help while the trainer waits or has no whole batch at hand, and have the JPEGs that nvJPEG does not
     /// take; engines that fail later are a warning, as on `Auto`.
     Gpu,

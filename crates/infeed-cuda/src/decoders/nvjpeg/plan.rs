@@ -117,7 +117,7 @@ impl NvJpegOptions {
 
 /// The engines, and who feeds them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Batches {
+pub(super) struct EnginePlan {
     pub(super) engines: Engines,
     pub(super) size: HardwareSize,
     pub(super) threads: NonZeroUsize,
@@ -143,7 +143,7 @@ pub(super) struct Batches {
 /// ```
 #[derive(Clone, Debug)]
 pub struct NvJpegPlan {
-    pub(super) hardware: Option<Batches>,
+    pub(super) hardware: Option<EnginePlan>,
     pub(super) cores: Option<HardwareSize>,
     pub(super) hybrid: Option<(NonZeroUsize, HybridSize)>,
     pub(super) split: Split,
@@ -214,7 +214,7 @@ impl NvJpegPlan {
                 Error::new(ErrorKind::OutOfMemory, what)
                     .hint(format!("free memory of the GPU, or raise {DEVICE_BUDGET}"))
             };
-            found.map(|(size, threads)| Batches { engines, size, threads }).ok_or_else(too_few)
+            found.map(|(size, threads)| EnginePlan { engines, size, threads }).ok_or_else(too_few)
         });
         let lacking = lacking.or_else(|| hardware.as_ref().err().filter(|_| has_engines).map(in_short));
         let (hardware, missing) = match hardware {
