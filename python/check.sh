@@ -44,7 +44,7 @@ else
 fi
 
 "$bin/pytest" -q -p no:cacheprovider python/tests
-"$bin/mypy" --cache-dir "$here/mypy" --strict python/infeed python/tests python/benches
+"$bin/mypy" --config-file python/pyproject.toml --cache-dir "$here/mypy" python/infeed python/tests python/benches
 [[ $extras == *nightly* ]] || exit 0
 "$bin/pyright" --project python/pyproject.toml --pythonpath "$bin/python"
 # Elsewhere: here `infeed` is the folder.

@@ -14,6 +14,7 @@
 [metrics]: crate::guide::metrics
 [promises]: crate::guide::promises
 [shards]: crate::guide::shards
+[torch]: crate::guide::torch
 [transforms]: crate::guide::transforms
 [volumes]: crate::guide::volumes
 "]
@@ -29,6 +30,7 @@ macro_rules! pages {
         #[doc = "[detection]: crate::guide::detection\n[extending]: crate::guide::extending"]
         #[doc = "[gpu]: crate::guide::gpu\n[many-machines]: crate::guide::many_machines"]
         #[doc = "[metrics]: crate::guide::metrics\n[shards]: crate::guide::shards"]
+        #[doc = "[torch]: crate::guide::torch"]
         #[doc = "[transforms]: crate::guide::transforms\n[volumes]: crate::guide::volumes\n"]
         // Beside the page lies a picture that rustdoc would not copy; the build script made a text of it.
         $(#[cfg_attr(doc, doc = $pictures)])?
@@ -69,5 +71,6 @@ pages! {
     extending, "extending.md", "[`Dataset`](crate::Dataset), [`Format`](infeed_data::Format), [`ImageCodec`](infeed_pixels::codec::ImageCodec), \
         [`Decoder`](infeed_pixels::codec::Decoder), [`Sampler`](infeed_data::sampler::Sampler), [`MemoryDataset`](infeed_data::MemoryDataset).";
     coming_from, "coming-from.md", "[`Loader`](crate::Loader), [`LoaderBuilder`](crate::LoaderBuilder).";
+    torch, "torch.md", "the Python package's `infeed.torch`, and [`Loader`](crate::Loader) for Rust.";
     limits, "limits.md", "the features of the crate are on [its first page](crate).";
 }

@@ -17,15 +17,19 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=200&height=40&w
 
 
 class Run:
-    """A model, its optimizer, and a loader that hands out each rank's share by itself."""
+    """A model, its optimizer, and a loader that hands out each rank's share by itself.
+
+    `prepare(loader)` works too, as with torch's loader; then accelerate's own loader reads, batch by batch, and holds no place.
+    """
 
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.accelerator = Accelerator()
-        # Behind the Accelerator, which sets up the processes. `records` is there to show what was seen.
+        # `records` is there to show what was seen.
         self.loader = DataLoader(
             DATA, batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize",
             output={"images": "image", "labels": "label", "records": "records"},
+            rank=self.accelerator.process_index, world_size=self.accelerator.num_processes,
         )  # fmt: skip
         model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, len(self.loader.dataset.classes or range(10))))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)

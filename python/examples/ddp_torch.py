@@ -19,10 +19,13 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=1000&height=40&
 def main() -> None:
     dist.init_process_group("gloo")  # nccl on GPUs
     torch.manual_seed(0)
-    # No DistributedSampler: rank and world size are those of torch.distributed. The last batch is filled up, so that no
-    # rank waits for others in `backward`; `valid` says how many of its rows are not there for that.
+    # A DistributedSampler does as well. Where the engine deals, the last batch is filled up, so that no rank waits for others
+    # in `backward`; `valid` says how many of its rows are not there for that.
     names = {"images": "image", "labels": "label", "records": "records", "valid": "valid"}
-    loader = DataLoader(DATA, batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize", output=names)
+    loader = DataLoader(
+        DATA, batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize", output=names,
+        rank=dist.get_rank(), world_size=dist.get_world_size(),
+    )  # fmt: skip
     classes = len(loader.dataset.classes or range(10))
     model = DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, classes)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)

@@ -541,6 +541,12 @@ class Loader:
         return self._args[0]
 
     @property
+    def batch_size(self) -> int:
+        """Rows of a batch on each rank; of a batch sampler's, the most."""
+        size: int = self._args[1]["batch_size"]
+        return size
+
+    @property
     def config(self) -> dict[str, Any]:
         """The settings in force under the engine's names, with those that were chosen."""
         config: dict[str, Any] = json.loads(self._engine().config())

@@ -45,10 +45,9 @@ def wrap(
     of: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
     kind, module = of.__name__, of.__module__
     if fields is None and columns is None:
-        if kind == "ImageFolder" and module.startswith("torchvision."):
-            folder = _image_folder(dataset)
-            if folder is not None:
-                return folder
+        folder = native(dataset)
+        if folder is not None:
+            return folder
         if kind == "Subset" and module.startswith("torch.utils.data"):
             inner, transform = wrap(dataset.dataset)
             if not inner.is_python:
@@ -58,6 +57,18 @@ def wrap(
     if columns is not None:
         raise ConfigError("columns: those of tables; a Python dataset gives what its __getitem__ gives")
     return _plain(dataset, fields), None
+
+
+def native(dataset: Any) -> tuple[_native.Dataset, Any] | None:
+    """torchvision's ``ImageFolder``, or torch's ``Subset`` of one, as the engine reads it, and its transform; None of others."""
+    of: Any = type(dataset)
+    if of.__name__ == "ImageFolder" and of.__module__.startswith("torchvision."):
+        return _image_folder(dataset)
+    if of.__name__ == "Subset" and of.__module__.startswith("torch.utils.data"):
+        inner = native(dataset.dataset)
+        if inner is not None:
+            return _native.subset(inner[0], [int(index) for index in dataset.indices]), inner[1]
+    return None
 
 
 def _plain(dataset: Any, fields: Mapping[str, str] | None) -> _native.Dataset:

@@ -1,4 +1,4 @@
-"""A loader with the arguments of ``torch.utils.data.DataLoader``, so that a training script changes one import.
+"""torch's ``DataLoader`` with one import changed: the same arguments, batches and errors; exact in order, draws and resume.
 
     from infeed.torch import DataLoader
 
@@ -6,109 +6,102 @@
     for images, labels in loader:
         ...
 """
+# torch has no types where it is not installed.
+# mypy: disallow-subclassing-any=False, disallow-any-generics=False
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
-from operator import attrgetter, itemgetter
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from ._native import Batch, Tensor
-from .errors import ConfigError
-from .loader import Loader
+import torch
+from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader as _Torch
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
-TYPE_CHECKING = False
+from . import _draws, _native, _places
+from ._collate import Output
+from ._places import Place
+from ._records import Collate, Picked, Records, recognised
+from .errors import ConfigError, CorruptError, EmptyError, StateError
+from .loader import Batches, Loader, _distributed
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
-    from typing import Any, Literal, Protocol, Self, SupportsIndex
+    from typing import Self
 
     from .transforms import Like
 
-    class _Generator(Protocol):
-        def initial_seed(self) -> int: ...
-
-    _Output = Literal["auto", "tuple", "dict"] | Mapping[str, str]
-
 __all__ = ["DataLoader"]
 
-# What torch has and this loader has not, and what to use.
-_INSTEAD = {
-    "collate_fn": (
-        "samples are collated by the engine; batch_transform= is called with each batch, map= with each sample"
-    ),
-    "worker_init_fn": "there are no worker processes; seed= is that of all draws",
-    "multiprocessing_context": "there are no worker processes",
+# Arguments for torch's worker processes, and what becomes of them where the engine's threads read.
+_OF_PROCESSES = {
     "timeout": "infeed.open(url, patience=seconds) bounds the waits for a store",
-    "in_order=False": "batches come in order, and a slow sample holds no other up",
-    "an IterableDataset": (
-        "exact order and resume need records that can be asked for by index; give the path or URL of its data, "
-        "or a dataset with __len__ and __getitem__"
-    ),
-    "batch_size=None": "samples come in batches; batch_size=1 has one in each",
+    "worker_init_fn": "it is not called",
+    "multiprocessing_context": "threads need none",
+    "in_order": "batches come in order, and a slow sample holds no other up",
 }
 
 
-class DataLoader:
-    """Batches of torch tensors, with the arguments of ``torch.utils.data.DataLoader`` in its order.
+class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
+    """torch's ``DataLoader``: its arguments in its order, its batches, its errors. A subclass of it.
 
-        loader = DataLoader("train/", batch_size=256, shuffle=True, num_workers=8, transform="imagenet-train")
+        loader = DataLoader(ImageFolder("train/", transform), batch_size=256, shuffle=True, num_workers=8)
         for epoch in range(90):
             for images, labels in loader:
                 loss = step(images, labels)
 
-    Tensors share the memory of the engine's rows: nothing is copied, a tensor that is kept never changes, and it may
-    be written to. It is no subclass of torch's loader, which accelerate and Lightning would rebuild with worker
-    processes.
+    **Who reads.** A path, a URL and what ``infeed.open`` gives are read by infeed's engine; so are torchvision's
+    ``ImageFolder`` (and a ``Subset`` of one) where the engine knows its transform, and any dataset with ``transform=`` or
+    another argument of infeed's. All others are read as torch reads them: by ``__getitem__``, in the thread of the loop or in
+    ``num_workers`` processes. ``loader.loader`` is the engine's ``Loader`` where there is one.
 
-    **As in torch**: ``batch_size``, ``shuffle``, ``sampler``, ``batch_sampler``, ``drop_last``, ``pin_memory``.
+    **In both**
 
-    - ``dataset``: a path, a URL, what ``infeed.open`` gives, or a map-style dataset: a torch ``Dataset``, a Hugging
-      Face ``Dataset``, or what else has ``__len__`` and ``__getitem__``.
-    - ``sampler``, ``batch_sampler``: this rank's indices, as a ``DistributedSampler`` gives them. They are taken at
-      each ``iter``. Call this loader's ``set_epoch``, which calls theirs; or theirs alone, as with torch's loader.
-      ``batch_size`` is the most that a batch of a ``batch_sampler`` may have, where it has no ``batch_size`` of its
-      own.
-    - Without them **the ranks share the dataset**, as Lightning and accelerate arrange it for torch's loader: no
-      ``DistributedSampler`` is needed. Each rank has the same number of steps. With ``drop_last=False`` the last batch
-      is filled up with rows that come twice, and ``output={…, "valid": "valid"}`` says how many do not. ``rank=0,
-      world_size=1`` gives the whole dataset to each.
+    - A batch is what ``default_collate`` gives: dicts stay dicts, tuples become lists, named tuples stay. Any ``collate_fn``
+      runs; what the engine reads is given to it as single samples, in the thread of the loop.
+    - ``state_dict()`` is where the loop stands, ``load_state_dict()`` goes on there: the same order, and the same draws.
+    - Order comes from torch's generator, or ``generator``, or ``seed``. No ``DistributedSampler``, no sharing: each rank
+      reads everything, with a warning. One that is given is used, and goes on in another world size.
 
-    **By other means**
+    **What torch reads** has one thing more: what a record draws of torch, NumPy or ``random`` in ``__getitem__`` depends on
+    the epoch, the record and how often it came, and on nothing else. Who has ``__getitems__`` draws for each list of records.
+    A dataset that draws nothing is not seeded; the first record that draws is made twice. Draws of an ``IterableDataset`` are
+    torch's own. An ``IterableDataset`` goes on by its ``state_dict`` where it has one and ``num_workers`` is 0, else by reading
+    again what the loop has had.
 
-    - ``num_workers``: threads that decode, in this process. 0 lets the engine choose, and follow what the run needs.
-    - ``prefetch_factor``: ``prefetch_factor × num_workers`` batches are read ahead. None: as many as the budget of
-      memory and the loop ask for.
-    - ``generator``: its ``initial_seed()`` is ``seed``, from which order and augmentation are drawn. Otherwise the
-      seed is 0, as a ``DistributedSampler``'s, and not that of ``torch.manual_seed``, which may differ between ranks.
-    - ``persistent_workers``: threads stay between epochs, whatever it says.
-    - ``pin_memory_device``: memory is pinned for CUDA; other devices are refused.
-
-    **Refused** with a ``TypeError`` that says what to use instead: ``collate_fn``, ``worker_init_fn``,
-    ``multiprocessing_context``, ``timeout``, ``in_order=False``, ``batch_size=None``, and an ``IterableDataset``.
+    **What the engine reads** has threads in place of processes: ``num_workers`` of them decode (0: as many as it needs), and
+    ``prefetch_factor × num_workers`` batches are read ahead. ``worker_init_fn``, ``timeout``, ``multiprocessing_context`` and
+    ``in_order`` mean nothing there, which a warning says. Tensors share the engine's memory, and may be kept and written to.
 
     **Of infeed**
 
     - ``transform``: as of ``infeed.Loader``.
-    - ``output``: what a batch is. ``"tuple"``: the values of all fields, in their order; ``"dict"``: by name;
-      ``"auto"``: a tuple where the fields are two, as images and labels or images and targets, else a dict. A mapping
-      chooses and names: ``{"pixel_values": "image", "labels": "label"}``. Beside the fields it may name ``"records"``
-      (int64 ``[N]``, the index in the dataset of each row) and ``"valid"`` (int, how many rows at the start are no
-      padding).
-    - ``batch_transform``: called with each batch, as ``output`` says, on the caller's thread; the loop is given what
-      it returns: ``batch_transform=torchvision.transforms.v2.MixUp(num_classes=1000)``.
-    - More keyword arguments are those of ``infeed.Loader``: ``seed``, ``map``, ``dtype``, ``channels_last``,
-      ``device``, ``memory_budget``, ``cache``, ``on_bad_sample``, ``rank``, ``world_size``, …
+    - ``output``: what a batch is. ``"auto"``: of an object what ``default_collate`` makes of its records, of files a tuple
+      where the fields are two, as images and labels or images and targets, else a dict. ``"tuple"``: the values of all
+      fields, in their order; ``"dict"``: by name. A mapping chooses and names:
+      ``{"pixel_values": "image", "labels": "label"}``. Beside the fields it may name ``"records"`` (int64 ``[N]``, the index
+      in the dataset of each row) and ``"valid"`` (int, how many rows at the start are no padding).
+    - ``batch_transform``: called with each batch on the loop's thread; the loop is given what it returns:
+      ``batch_transform=torchvision.transforms.v2.MixUp(num_classes=1000)``.
+    - ``seed``: in place of a ``generator``.
+    - More keyword arguments are those of ``infeed.Loader``: ``map``, ``dtype``, ``channels_last`` (torch's memory format: the
+      shape stays ``[N, C, H, W]``), ``device``, ``memory_budget``, ``cache``, ``on_bad_sample``, … ``rank`` and
+      ``world_size`` let the engine share the records: all ranks have as many steps, the last batch is filled up with rows that
+      come twice, and ``output={…, "valid": "valid"}`` says how many do not.
 
-    Values are tensors with a row for each sample; fields of bytes are lists of bytes. Boxes come as torchvision's
-    detection references have them: a list with a dict for each image, of ``boxes`` (float32 ``[K, 4]``), ``labels``
-    (int64 ``[K]``, from 0; torchvision's detectors keep 0 for the background), ``ids``, ``iscrowd``, ``image_id``
-    (int; the record where the dataset has no such field), ``size`` (height and width of the image in its row) and,
-    where there are outlines, ``masks`` (uint8 ``[K, H, W]``).
+    Of files, fields of bytes are lists of bytes. Boxes come as torchvision's detection references have them: a list with a
+    dict for each image, of ``boxes`` (float32 ``[K, 4]``), ``labels`` (int64 ``[K]``, from 0; torchvision's detectors keep 0
+    for the background), ``ids``, ``iscrowd``, ``image_id`` (int; the record where the dataset has no such field), ``size``
+    (height and width of the image in its row) and, where there are outlines, ``masks`` (uint8 ``[K, H, W]``).
 
-    Raises what ``infeed.Loader`` raises.
+    Its ``dataset``, samplers and ``collate_fn`` make a loader of torch's too, as accelerate does it: then batches are read when
+    they are asked for, by the engine in each worker process, and not ahead of the loop.
+
+    Raises what torch's loader raises and, of what the engine reads, what ``infeed.Loader`` raises; an exception of a
+    dataset's own code is raised as it is. ``StateError``: a state of other data.
     """
 
     def __init__(
@@ -116,118 +109,318 @@ class DataLoader:
         dataset: Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[int] | None = None,
-        batch_sampler: Iterable[Sequence[int]] | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
         num_workers: int = 0,
-        collate_fn: None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn: None = None,
-        multiprocessing_context: None = None,
-        generator: _Generator | None = None,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
         transform: Like = None,
-        output: _Output = "auto",
+        output: Output = "auto",
         batch_transform: Callable[[Any], Any] | None = None,
+        seed: int | None = None,
         **more: Any,
     ) -> None:
-        refused = {
-            "collate_fn": collate_fn is not None,
-            "worker_init_fn": worker_init_fn is not None,
-            "multiprocessing_context": multiprocessing_context is not None,
-            "timeout": timeout != 0,
-            "in_order=False": not in_order,
-            "an IterableDataset": _is_iterable(dataset),
-        }
-        for argument, given in refused.items():
-            if given:
-                raise _no_equal(argument)
-        if batch_size is None:
-            raise _no_equal("batch_size=None")
-        if pin_memory_device.partition(":")[0] not in ("", "cuda"):
-            raise ConfigError(f"pin_memory_device {pin_memory_device!r}: memory is pinned for cuda alone")
-        if prefetch_factor is not None:
-            if num_workers == 0:
-                raise ConfigError("prefetch_factor counts batches for each worker: give num_workers too, or prefetch=")
-            _say(more, "prefetch", prefetch_factor * num_workers, "prefetch_factor")
-        if generator is not None:
-            _say(more, "seed", generator.initial_seed(), "generator")
         if isinstance(output, str) and output not in ("auto", "tuple", "dict"):
             raise ConfigError(f"output {output!r}: it is auto, tuple, dict, or a mapping from names to fields")
-
-        self.loader = Loader(
-            dataset,
-            batch_size=batch_size,
-            transform=transform,
-            shuffle=bool(shuffle),
-            sampler=None if sampler is None else _Indices(sampler),
-            batch_sampler=None if batch_sampler is None else _Indices(batch_sampler),
-            drop_last=drop_last,
-            num_workers=num_workers or None,
-            pin_memory=pin_memory,
-            **more,
+        if seed is not None and generator is not None:
+            raise TypeError("DataLoader(): seed and generator say the same: give one of them")
+        if isinstance(collate_fn, Collate):
+            # Of a loader that this one is made of, as Lightning makes them.
+            collate_fn = collate_fn.collate_fn
+        self._records: Records | None = None
+        if isinstance(dataset, Records):
+            self._records = dataset
+        elif isinstance(dataset, (str, os.PathLike, _native.Dataset)) or transform is not None or output != "auto" or more:
+            if isinstance(dataset, IterableDataset):
+                raise TypeError(
+                    "DataLoader(): an IterableDataset is read as torch reads it: transform, output and the engine's settings "
+                    "are for records that can be asked for by index"
+                )
+            self._records = Records(dataset, transform, output, more if seed is None else {**more, "seed": seed})
+        elif collate_fn in (None, default_collate) and batch_size is not None:
+            self._records = recognised(dataset)
+        # Of the engine, where no sampler says it.
+        self._has_default_sampler = sampler is None and batch_sampler is None
+        self._own_order = self._records is not None and self._has_default_sampler
+        if seed is not None and self._records is None:
+            generator = torch.Generator().manual_seed(seed)
+        super().__init__(
+            dataset if self._records is None else self._records,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn if self._records is None else Collate(self._records, collate_fn),
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
         )
-        self.dataset: Any = self.loader.dataset if isinstance(dataset, (str, os.PathLike)) else dataset
-        self.batch_size = None if batch_sampler is not None else batch_size
-        self.sampler: Any = _Epochs(self.loader.set_epoch) if sampler is None else sampler
-        if batch_sampler is not None:
-            # Not there otherwise: who asks would rebuild this loader from it.
-            self.batch_sampler: Any = batch_sampler
-        self.num_workers = num_workers
-        self.pin_memory = pin_memory
-        self.drop_last = drop_last
-        self.output: _Output = output
         self.batch_transform = batch_transform
-        # From a batch to what the loop is given; made for the first.
-        self._build: Callable[[Batch], Any] | None = None
+        self._shuffle = bool(shuffle)
+        self._prefetch = prefetch_factor
+        self._picked = Picked()
+        self._engine: Loader | None = None
+        # That of order and augmentation, once it is known.
+        self._seed: int | None = None
+        # The epoch of the next `iter`, a state that it goes on behind, and how far the last one came.
+        self._epoch = 0
+        self._resume: dict[str, Any] | None = None
+        self._place: Place | None = None
+        self._sampler_epoch = _places.epoch_of(self)
+        # How a dataset of torch's own is read, and whether its records were seen to draw.
+        self._seeded: _draws.Seeded | None = None
+        if self._records is not None:
+            self._check_engine(self._records)
 
-    def _hand_out(self, batch: Batch) -> Any:
-        build = self._build
-        if build is None:
-            build = self._build = _builder(batch, list(self.loader.dataset.fields), self.output)
-        made = build(batch)
-        return made if self.batch_transform is None else self.batch_transform(made)
+    # What the engine reads.
+
+    def _check_engine(self, records: Records) -> None:
+        """Says early what cannot be, where no record is read for that."""
+        given = {"timeout": self.timeout != 0, "worker_init_fn": self.worker_init_fn is not None}
+        given |= {"multiprocessing_context": self.multiprocessing_context is not None, "in_order": not self.in_order}
+        words = [f"{name}: {_OF_PROCESSES[name]}" for name, is_given in given.items() if is_given]
+        if words:
+            warnings.warn(f"infeed's threads read this dataset, no worker processes do: {'; '.join(words)}", stacklevel=3)
+        if records.is_open:
+            try:
+                self._made(records, 0, None)
+            except EmptyError:
+                # torch has an empty loop for it.
+                pass
+
+    def _made(self, records: Records, seed: int, size: int | None) -> Loader:
+        order: dict[str, Any] = {"drop_last": self.drop_last, "batch_size": self.batch_size or 1, "seed": seed}
+        if self._own_order:
+            order["shuffle"] = self._shuffle
+            if not records.dealt:
+                order |= {"rank": 0, "world_size": 1}
+        elif _places.source(self) is not None:
+            order["sampler"] = self._picked
+            if self.batch_sampler is not None:
+                order |= {"batch_size": self.batch_sampler.batch_size, "drop_last": self.batch_sampler.drop_last}
+        else:
+            self._picked.batch_size = size or 1
+            order |= {"batch_sampler": self._picked, "batch_size": 1, "drop_last": False}
+        if self._prefetch is not None and self.num_workers:
+            if "prefetch" in records.settings:
+                raise TypeError("DataLoader(): prefetch and prefetch_factor say the same: give one of them")
+            order["prefetch"] = self._prefetch * self.num_workers
+        return records.loader(num_workers=self.num_workers or None, pin_memory=self.pin_memory, **order)
+
+    def _loader(self, records: Records, size: int | None = None) -> Loader:
+        if self._engine is None or (size is not None and size > self._engine.batch_size):
+            if self._seed is None:
+                self._seed = self._first_seed(records)
+            self._engine = self._made(records, self._seed, size)
+        return self._engine
+
+    def _first_seed(self, records: Records) -> int:
+        said: int | None = records.settings.get("seed")
+        if said is not None:
+            return said
+        if self.generator is not None:
+            return int(self.generator.initial_seed())
+        # Ranks must draw the same order where they share it.
+        return 0 if records.dealt else int(torch.empty((), dtype=torch.int64).random_().item())
+
+    @property
+    def loader(self) -> Loader:
+        """The engine's loader, for its report, its settings and what else it has. AttributeError where torch reads the dataset."""
+        if self._records is None:
+            raise AttributeError(f"{type(self.dataset).__name__} is read by its own __getitem__, not by infeed's engine")
+        return self._loader(self._records)
+
+    def _batches(self, records: Records, place: Place, resume: Mapping[str, Any] | None) -> Iterator[_native.Batch]:
+        """The engine's batches of an epoch, or what is left of it."""
+        behind = None if resume is None else resume.get("engine")
+        if self._own_order:
+            loader = self._loader(records)
+        else:
+            loader = self._loader(records, self._pick(place, resume))
+            if _places.distributed(self) is not None:
+                # What is left was dealt anew.
+                behind = None
+        if behind is None:
+            loader.set_epoch(place.epoch)
+        elif behind["epoch"] != place.epoch:
+            # Behind its last batch.
+            return iter(())
+        else:
+            loader.load_state_dict(behind)
+        return iter(loader)
+
+    def _pick(self, place: Place, resume: Mapping[str, Any] | None) -> int | None:
+        """Asks the samplers for an epoch. Gives the most of a batch, where they say it."""
+        kept = _draws.state() if resume is not None else None
+        if resume is not None:
+            _places.replay(self, resume["rng"])
+        try:
+            dealer = _places.distributed(self)
+            if dealer is not None:
+                self._picked.indices = _places.dealt(dealer, place.consumed)
+            elif (sampler := _places.source(self)) is not None:
+                self._picked.indices = list(sampler)
+            else:
+                self._picked.indices = [list(batch) for batch in self.batch_sampler]
+                return max(map(len, self._picked.indices), default=1)
+        finally:
+            if kept is not None:
+                _draws.restore(kept)
+        return None
+
+    # What torch reads.
+
+    def _get_iterator(self) -> Any:
+        self.check_worker_number_rationality()
+        return (_InProcess if self.num_workers == 0 else _Processes)(_View(self))
+
+    def _view_of_dataset(self) -> Any:
+        if isinstance(self.dataset, IterableDataset):
+            return self.dataset
+        if self._seeded is None:
+            self._seeded = _draws.Seeded(self.dataset, _gather(self.dataset, self.collate_fn, self._auto_collation))
+        return self._seeded
+
+    # What both do.
+
+    def _begin(self) -> tuple[Place, dict[str, Any] | None]:
+        epoch = _places.epoch_of(self)
+        if epoch is not None and epoch != self._sampler_epoch:
+            # The script told the sampler.
+            self._epoch = epoch
+        resume, self._resume = self._resume, None
+        if resume is not None and resume["epoch"] != self._epoch:
+            resume = None
+        self._place = place = Place(self, self._epoch)
+        if resume is not None:
+            place.resume(resume)
+        self._sampler_epoch = epoch
+        self._epoch += 1
+        return place, resume
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of the next epoch, or of what is left of the one that a loaded state stands in."""
-        return map(self._hand_out, self.loader)
+        self._warn_of_ranks()
+        place, resume = self._begin()
+        if self._records is not None:
+            return _OfEngine(self, self._records, place, resume)
+        iterator: Iterator[Any]
+        if resume is None:
+            iterator = super().__iter__()
+            return iterator
+        kept = _draws.state()
+        try:
+            _places.replay(self, resume["rng"])
+            iterator = super().__iter__()
+            place.replay = _draws.state()
+        finally:
+            _draws.restore(kept)
+        return iterator
+
+    def _warn_of_ranks(self) -> None:
+        if not self._has_default_sampler or (self._records is not None and self._records.dealt):
+            return
+        known = _distributed()
+        world = known[1] if known is not None else int(os.environ.get("WORLD_SIZE") or 1)
+        if world > 1:
+            warnings.warn(
+                f"this is one of {world} ranks, and each reads all records, as with torch's DataLoader: give "
+                "sampler=DistributedSampler(dataset) to share them, or use infeed.Loader, which shares them by itself",
+                stacklevel=3,
+            )
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank, also after a resume."""
-        return len(self.loader)
+        """Batches of a whole epoch, also after a resume."""
+        if self._records is not None and self._own_order and self._records.dealt:
+            return len(self._loader(self._records))
+        length: int = super().__len__()
+        return length
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """The epoch of the next ``iter``, also for samplers that were given. That of a loaded state keeps its place."""
-        self.loader.set_epoch(epoch)
-        self._tell_samplers(epoch.__index__())
+        number = epoch.__index__()
+        if number < 0:
+            raise ConfigError(f"epoch {number}: epochs are counted from 0")
+        self._epoch = number
+        self._tell_samplers(number)
 
     def _tell_samplers(self, epoch: int) -> None:
-        batch_sampler = getattr(self, "batch_sampler", None)
-        for sampler in (self.sampler, batch_sampler, getattr(batch_sampler, "sampler", None)):
-            tell = None if isinstance(sampler, _Epochs) else getattr(sampler, "set_epoch", None)
+        for sampler in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
+            tell = getattr(sampler, "set_epoch", None)
             if tell is not None:
                 tell(epoch)
+        self._sampler_epoch = _places.epoch_of(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where to go on: behind the last batch that the loop was given. As of ``infeed.Loader``."""
-        return self.loader.state_dict()
+        """Where to go on: behind the last batch that the loop was given. Texts, numbers, lists and dicts; 4 kB.
+
+        Behind the last batch of an epoch it stands there, and the next ``iter`` of who loads it is empty; once the loop has
+        ended, it stands before the next epoch. Number of workers and batch size may differ when it is loaded; the world
+        size too with a ``DistributedSampler``, or where the engine deals. Raises ``StateError`` for ``in_order=False``.
+        """
+        if self._resume is not None:
+            return dict(self._resume)
+        place, state = self._place, None
+        if place is not None and place.epoch + 1 == self._epoch and not place.ended:
+            if self._records is None and self.num_workers > 0 and not self.in_order:
+                raise StateError("in_order=False: which batches the loop had is not known; leave it True to go on exactly")
+            state = place.state_dict()
+            state["rng"] = _places.as_text(state["rng"])
+            if self._records is not None:
+                # Of what is drawn and ordered by itself.
+                state["engine"] = self._loader(self._records).state_dict()
+        if state is None:
+            state = Place(self, self._epoch).state_dict()
+            state["rng"] = None
+        if self._seed is not None:
+            state["seed"] = self._seed
+        if not isinstance(self.dataset, IterableDataset):
+            state["records"] = len(self.dataset)
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on behind ``state_dict`` at the next ``iter``. Raises ``StateError`` for one of other data or order."""
-        epoch = state_dict.get("epoch")
-        if isinstance(epoch, int):
-            # Before: what is left of the epoch is taken from them now.
-            self._tell_samplers(epoch)
-        self.loader.load_state_dict(state_dict)
+        records = None if isinstance(self.dataset, IterableDataset) else len(self.dataset)
+        state = _places.checked(state_dict, records)
+        seed = state.get("seed")
+        if seed is not None and seed != self._seed:
+            if self._records is not None and self._first_seed_is_said(self._records) and self._first_seed(self._records) != seed:
+                raise StateError(f"the state is of seed {seed}, and this loader's is {self._first_seed(self._records)}")
+            self._seed, self._engine = seed, None
+        if self._records is not None and self._own_order and state.get("engine") is not None:
+            # What differs is told now.
+            self._loader(self._records).load_state_dict(state["engine"])
+        self._epoch = state["epoch"]
+        self._tell_samplers(self._epoch if state["sampler_epoch"] is None else state["sampler_epoch"])
+        self._place = None
+        self._resume = state if state["rng"] is not None else None
+
+    def _first_seed_is_said(self, records: Records) -> bool:
+        return records.settings.get("seed") is not None or self.generator is not None
 
     def close(self) -> None:
-        """Ends reading and threads. Tensors that are still held stay as they are."""
-        self.loader.close()
+        """Ends reading, threads and worker processes. Tensors that are still held stay as they are."""
+        if self._engine is not None:
+            self._engine.close()
+        self._iterator = None
 
     def __enter__(self) -> Self:
         return self
@@ -238,112 +431,211 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_build": None}
+        begun = self._place is not None or self._resume is not None
+        state: dict[str, Any] = {"_engine": None, "_iterator": None, "_place": None, "_resume": None}
+        if begun:
+            here = self.state_dict()
+            state["_resume"] = here if here["rng"] is not None else None
+            state["_epoch"] = here["epoch"]
+        return {**self.__dict__, **state}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
 
     def __repr__(self) -> str:
-        return f"<infeed.torch.DataLoader over {self.loader!r}>"
+        of = self.dataset.given if isinstance(self.dataset, Records) else type(self.dataset).__name__
+        return f"<infeed.torch.DataLoader of {of}: batches of {self.batch_size}, next epoch {self._epoch}>"
 
 
-class _Epochs:
-    """The ``sampler`` of a loader that was given none: trainers call its ``set_epoch``."""
+class _OfEngine(Iterator[Any]):
+    """What is left of an epoch that the engine reads, in torch's structure."""
 
-    def __init__(self, set_epoch: Callable[[SupportsIndex], None]) -> None:
-        self.set_epoch = set_epoch
+    def __init__(self, loader: DataLoader, records: Records, place: Place, resume: Mapping[str, Any] | None) -> None:
+        self._loader, self._records, self._place = loader, records, place
+        try:
+            self._batches = iter(()) if len(records) == 0 else loader._batches(records, place, resume)
+        except EmptyError:
+            self._batches = iter(())
 
-
-class _Indices:
-    """A sampler's indices, as torch takes them: it never calls ``set_epoch``, the script does."""
-
-    def __init__(self, sampler: Iterable[Any]) -> None:
-        self._sampler = sampler
-        # Of a batch sampler.
-        self.batch_size = getattr(sampler, "batch_size", None)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._sampler)
+    def __next__(self) -> Any:
+        loader, records, place = self._loader, self._records, self._place
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            place.ended = True
+            raise
+        except CorruptError as error:
+            cause = error.__cause__
+            if records.is_object and cause is not None:
+                # The dataset's own.
+                raise cause
+            raise
+        place.batches += 1
+        place.samples += batch.valid
+        if loader.batch_size is None and loader.batch_sampler is None:
+            made = loader.collate_fn.alone(batch)
+        else:
+            made = loader.collate_fn(_draws.Collated(batch))
+        return made if loader.batch_transform is None else loader.batch_transform(made)
 
     def __len__(self) -> int:
-        sampler: Any = self._sampler
-        return len(sampler)
+        return len(self._loader)
+
+    def close(self) -> None:
+        """Ends reading. The iterator has ended; the loader can be used."""
+        if isinstance(self._batches, Batches):
+            self._batches.close()
 
 
-def _is_iterable(dataset: object) -> bool:
-    # Who has such a dataset has imported torch.
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(dataset, data.IterableDataset)
+class _View:
+    """A loader as torch's iterators see it: another dataset, and what is left of the indices."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self.dataset = loader._view_of_dataset()
+        self.collate_fn = _draws.Through(loader.collate_fn)
+        self.worker_init_fn = _Begin(loader.worker_init_fn)
+        self._index_sampler = _Left(loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
 
 
-def _no_equal(argument: str) -> TypeError:
-    return TypeError(f"DataLoader(): {argument} has no equal here: {_INSTEAD[argument]}")
+class _Left:
+    """The indices that are left of an epoch, epoch by epoch."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        assert self._loader._place is not None
+        if isinstance(self._loader.dataset, IterableDataset):
+            return iter(self._loader._index_sampler)
+        return _places.left_of_epoch(self._loader, self._loader._place)
+
+    def __len__(self) -> int:
+        return len(self._loader._index_sampler)
 
 
-def _say(more: dict[str, Any], name: str, value: Any, argument: str) -> None:
-    if name in more:
-        raise TypeError(f"DataLoader(): {name} and {argument} say the same: give one of them")
-    more[name] = value
+class _Begin:
+    """What a worker process calls first: it shows the script its own dataset."""
+
+    def __init__(self, init: Callable[[int], None] | None) -> None:
+        self._init = init
+
+    def __call__(self, worker: int) -> None:
+        info: Any = torch.utils.data.get_worker_info()
+        if isinstance(info.dataset, _draws.Seeded):
+            # It may not be set.
+            object.__setattr__(info, "dataset", info.dataset.dataset)
+        if self._init is not None:
+            self._init(worker)
 
 
-def _builder(batch: Batch, schema: list[str], output: _Output) -> Callable[[Batch], Any]:
-    """How batches like this one become what ``output`` says. Decided once, since all batches have the same fields."""
-    if isinstance(output, str):
-        # In the dataset's order; the views of an image are where it would be.
-        places = {field: place for place, field in enumerate(schema)}
-        fields = sorted(batch, key=lambda field: places.get(field.partition(".")[0], len(places)))
-        if output == "auto":
-            if any(isinstance(batch[field], Mapping) for field in fields):
-                # It stands in the targets.
-                fields = [field for field in fields if field != "image_id"]
-            output = "tuple" if len(fields) == 2 else "dict"
-        if output == "tuple":
-            values = [_value(batch, field) for field in fields]
-            return lambda batch: tuple([value(batch) for value in values])
-        output = {field: field for field in fields}
-    named = [(name, _value(batch, field)) for name, field in output.items()]
-    return lambda batch: {name: value(batch) for name, value in named}
+class _Exact:
+    """Of torch's iterators: seeds go with the indices, and the loader's place with the batches."""
+
+    _base_seed: int
+    _num_yielded: int
+
+    def __init__(self, view: Any) -> None:
+        self._owner: DataLoader = view._loader
+        self._of: Place = view._place
+        self._iterates = isinstance(view.dataset, IterableDataset)
+        self._skip = 0
+        self._start()
+        super().__init__(view)  # type: ignore[call-arg]
+
+    def _start(self) -> None:
+        place = self._of
+        if not self._iterates:
+            return
+        keeper = _places.stateful(self._owner.dataset) if self._owner.num_workers == 0 else None
+        if keeper is not None and place.dataset_state is not None:
+            keeper.load_state_dict(place.dataset_state)
+        else:
+            self._skip = place.skipped_batches
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        # Of persistent workers.
+        assert self._owner._place is not None
+        self._of = self._owner._place
+        self._start()
+        super()._reset(loader, first_iter)  # type: ignore[misc]
+
+    def _next_index(self) -> Any:
+        asked = super()._next_index()  # type: ignore[misc]
+        if self._iterates:
+            return asked
+        several = self._owner._auto_collation
+        if several and not isinstance(asked, (list, tuple)):
+            asked = list(asked)
+        place = self._of
+        owner, state = self._owner, None
+        keeper = _places.stateful(owner.batch_sampler, owner.sampler)
+        if keeper is not None:
+            # A batch is short for want of more.
+            spent = several and _places.source(owner) is not None and len(asked) < owner.batch_sampler.batch_size
+            state = (keeper.state_dict(), spent)
+        place.drew(len(asked) if several else 1, state)
+        before = place.before(asked if several else [asked])
+        return _draws.Task(asked, _draws.mixed(self._base_seed, place.epoch), before)
+
+    def __next__(self) -> Any:
+        place, owner = self._of, self._owner
+        while self._skip > 0:
+            self._skip -= 1
+            try:
+                self._next_data()  # type: ignore[attr-defined]
+            except StopIteration:
+                place.ended = True
+                raise
+        try:
+            if self._iterates or torch.autograd._profiler_enabled():
+                batch = super().__next__()  # type: ignore[misc]
+            else:
+                # Without a name for a profiler, which costs 8 µs.
+                batch = self._next_data()  # type: ignore[attr-defined]
+                self._num_yielded += 1
+        except StopIteration:
+            place.ended = True
+            raise
+        except Exception:
+            # Its batch is had, as torch sees it.
+            place.gave()
+            raise
+        place.gave()
+        if owner.num_workers == 0:
+            keeper = _places.stateful(owner.dataset)
+            if keeper is not None:
+                place.dataset_state = keeper.state_dict()
+        return batch if owner.batch_transform is None else owner.batch_transform(batch)
 
 
-def _value(batch: Batch, field: str) -> Callable[[Batch], Any]:
-    """How a field's value becomes torch's."""
-    if field in batch:
-        found = batch[field]
-        if isinstance(found, Tensor):
-            return lambda batch: batch[field].torch()
-        return _targets(field) if isinstance(found, Mapping) else itemgetter(field)
-    if field == "valid":
-        return attrgetter("valid")
-    if field == "records":
-        tensor = import_module("torch").tensor
-        return lambda batch: tensor(batch.records)
-    raise ConfigError(f"output: there is no field {field!r}: there are {', '.join(batch)}, and records and valid")
+class _InProcess(_Exact, _SingleProcessDataLoaderIter):  # type: ignore[misc,unused-ignore]
+    """Reads in the thread of the loop."""
 
 
-def _targets(field: str) -> Callable[[Batch], list[dict[str, Any]]]:
-    torch: Any = import_module("torch")
+class _Processes(_Exact, _MultiProcessingDataLoaderIter):  # type: ignore[misc,unused-ignore]
+    """Reads in torch's worker processes."""
 
-    def mask(runs: Mapping[str, Sequence[int]]) -> Any:
-        """One outline in pixels: its runs go down the columns, and the first is of what is outside."""
-        height, width = runs["size"]
-        inside = (torch.arange(len(runs["counts"])) % 2).to(torch.uint8)
-        return inside.repeat_interleave(torch.tensor(runs["counts"])).view(width, height).T
 
-    def targets(batch: Batch) -> list[dict[str, Any]]:
-        marked = batch[field]
-        names = {"boxes": "boxes", "labels": "labels", "ids": "ids", "iscrowd": "crowd"}
-        values = {name: marked[theirs].torch() for name, theirs in names.items()}
-        sizes, outlines = marked["sizes"].torch(), marked.get("masks")
-        offsets: list[int] = marked["offsets"].torch().tolist()
-        images: list[int] = batch["image_id"].torch().tolist() if "image_id" in batch else batch.records
-        made: list[dict[str, Any]] = []
-        for row, image in enumerate(images):
-            start, end = offsets[row], offsets[row + 1]
-            target = {name: value[start:end] for name, value in values.items()}
-            target.update(image_id=image, size=sizes[row])
-            if outlines is not None:
-                masks = [mask(runs) for runs in outlines[start:end]]
-                # Those of a batch have one size.
-                none = outlines[0]["size"] if outlines else sizes[row].tolist()
-                target["masks"] = torch.stack(masks) if masks else torch.zeros(0, *none, dtype=torch.uint8)
-            made.append(target)
-        return made
+def _gather(dataset: Any, collate_fn: Any, batched: bool) -> Callable[[Sequence[Any]], Any] | None:
+    """How a batch of tensors is taken at once, where ``default_collate`` would stack their rows one by one."""
+    chosen: list[Sequence[int]] = []
+    while type(dataset) is Subset:
+        chosen.append(dataset.indices)
+        dataset = dataset.dataset
+    if not batched or collate_fn is not default_collate or type(dataset) is not TensorDataset:
+        return None
+    tensors = dataset.tensors
+    if any(type(tensor) is not torch.Tensor or tensor.layout is not torch.strided for tensor in tensors):
+        return None
 
-    return targets
+    def gather(indices: Sequence[Any]) -> list[Any]:
+        for subset in chosen:
+            indices = [subset[index] for index in indices]
+        at = torch.as_tensor(indices)
+        return [tensor[at] for tensor in tensors]
+
+    return gather

@@ -1,4 +1,4 @@
-"""A training script that changes one import: torch's arguments, tensors and samplers; what has no equal is refused."""
+"""torch's `DataLoader` over what the engine reads: torch's arguments, tensors and samplers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_epoch_is_that_of_the_loader(folder: str) -> None:
 def test_tensors_are_the_memory_of_the_engine(folder: str) -> None:
     loader = DataLoader(folder, 16)
     batch = next(iter(loader.loader))
-    images, labels = loader._hand_out(batch)
+    images, labels = loader.dataset.collated(batch)
     assert images.data_ptr() == batch["image"].numpy().ctypes.data
     assert labels.data_ptr() == batch["label"].numpy().ctypes.data
     images.zero_()
@@ -151,13 +151,7 @@ class Stream(IterableDataset):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"collate_fn": list}, "collate_fn .*batch_transform"),
-        ({"worker_init_fn": print}, "worker_init_fn .*seed="),
-        ({"multiprocessing_context": "spawn"}, "multiprocessing_context .*no worker processes"),
-        ({"timeout": 5}, "timeout .*patience"),
-        ({"in_order": False}, "in_order=False .*in order"),
-        ({"batch_size": None}, "batch_size=None .*batch_size=1"),
-        ({"dataset": Stream()}, "IterableDataset .*__getitem__"),
+        ({"dataset": Stream()}, "IterableDataset .*by index"),
         ({"generator": torch.Generator(), "seed": 1}, "seed and generator"),
         ({"num_workers": 2, "prefetch_factor": 2, "prefetch": 1}, "prefetch and prefetch_factor"),
         ({"workers": 1}, "num_workers"),
@@ -172,8 +166,22 @@ def test_what_has_no_equal_is_refused_by_name(folder: str, arguments: dict[str, 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        ({"worker_init_fn": print}, "worker_init_fn: it is not called"),
+        ({"num_workers": 2, "multiprocessing_context": "spawn"}, "multiprocessing_context: threads need none"),
+        ({"timeout": 5}, "timeout: .*patience"),
+        ({"in_order": False}, "in_order: batches come in order"),
+    ],
+)
+def test_arguments_for_processes_are_taken_with_a_word(folder: str, arguments: dict[str, Any], words: str) -> None:
+    with pytest.warns(UserWarning, match=words):
+        loader = DataLoader(folder, 50, **arguments)
+    assert [len(labels) for _, labels in loader] == [50, 50]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
         ({"prefetch_factor": 2}, "num_workers"),
-        ({"pin_memory_device": "xpu"}, "xpu"),
         ({"sampler": [1], "shuffle": True}, "shuffle"),
         ({"batch_sampler": [[1]], "sampler": [1]}, "batch_sampler"),
         ({"batch_sampler": [[1]], "batch_size": 2, "shuffle": True}, "shuffle"),
@@ -190,21 +198,47 @@ def test_threads_and_batches_ahead_are_those_of_the_arguments(folder: str) -> No
     assert (config["workers"], config["prefetch"]) == (2, 6)
 
 
-def test_a_generator_gives_the_seed(folder: str) -> None:
+def test_any_collate_fn_is_given_the_samples(folder: str) -> None:
+    def collate(samples: list[Any]) -> Any:
+        images, labels = zip(*samples, strict=True)
+        assert all(type(label) is int for label in labels)
+        return torch.stack(images), labels, "mine"
+
+    batches = list(DataLoader(folder, 40, collate_fn=collate))
+    assert [(len(labels), word) for _, labels, word in batches] == [(40, "mine"), (40, "mine"), (20, "mine")]
+    plain = next(iter(DataLoader(folder, 40)))
+    assert torch.equal(batches[0][0], plain[0]) and list(batches[0][1]) == plain[1].tolist()
+    named = next(iter(DataLoader(folder, 2, collate_fn=list, output={"x": "image", "y": "label"})))
+    assert [list(sample) for sample in named] == [["x", "y"]] * 2
+
+
+def test_samples_come_without_batches(folder: str) -> None:
+    samples = list(DataLoader(folder, batch_size=None))
+    assert len(samples) == 100
+    assert [label for _, label in samples] == [0] * 50 + [1] * 50 and tuple(samples[0][0].shape) == (3, 24, 24)
+
+
+def test_seeds_are_those_of_torch(folder: str) -> None:
     def order(**more: Any) -> list[list[int]]:
         return records(DataLoader(folder, 10, True, output=RECORDS, **more))
 
     made = torch.Generator().manual_seed(2**63 + 5)
-    assert order(generator=made) == order(seed=2**63 + 5) != order()
-    assert order() == order(seed=0)
+    assert order(generator=made) == order(seed=2**63 + 5) != order(seed=1)
+    torch.manual_seed(1)
+    first = [order(), order()]
+    assert first[0] != first[1]
+    torch.manual_seed(1)
+    assert [order(), order()] == first
+    # Where ranks share an order, none may draw one of its own.
+    torch.manual_seed(1)
+    dealt = [order(rank=rank, world_size=2) for rank in (0, 1)]
+    assert sorted(set(flat(dealt[0]) + flat(dealt[1]))) == list(range(100))
 
 
-def test_trainers_call_set_epoch_of_the_sampler(folder: str) -> None:
+def test_epochs_are_counted_or_told(folder: str) -> None:
     loader = DataLoader(folder, 10, True, output=RECORDS)
     want = [records(loader) for _ in range(4)]
     assert len({json.dumps(epoch) for epoch in want}) == 4
-    loader.sampler.set_epoch(2)
-    assert records(loader) == want[2]
     loader.set_epoch(1)
     assert [records(loader) for _ in range(3)] == want[1:]
 
@@ -214,27 +248,29 @@ def test_the_loader_says_what_it_was_given(folder: str) -> None:
     assert (loader.batch_size, loader.num_workers, loader.drop_last, loader.pin_memory) == (10, 2, True, False)
     assert len(loader.dataset) == 100 and loader.dataset.classes == ["cat", "dog"]
     assert isinstance(loader.loader, infeed.Loader)
-    # Who finds one takes the loader apart.
-    assert not hasattr(loader, "batch_sampler")
-    assert not isinstance(loader, data.DataLoader)
-    assert "100 records" in repr(loader)
+    assert isinstance(loader, data.DataLoader) and len(loader.sampler) == 100
+    assert list(loader.batch_sampler)[0] == list(range(10))
+    assert folder in repr(loader)
+    kind: Any = TheLoader
+    assert kind[int]
 
 
 def test_a_state_goes_on_behind_the_last_batch(folder: str) -> None:
+    torch.manual_seed(4)
     whole = DataLoader(folder, 10, True, output=RECORDS)
     want = [records(whole), records(whole)]
+    torch.manual_seed(4)
     loader = DataLoader(folder, 10, True, output=RECORDS)
     for step, _ in enumerate(loader):
         if step == 3:
             break
     state = json.loads(json.dumps(loader.state_dict()))
-    assert (state["epoch"], state["position"]) == (0, 40)
+    assert (state["epoch"], state["samples"]) == (0, 40)
 
+    # The order is that of the state, which torch's generator drew.
     other = DataLoader(folder, 10, True, output=RECORDS)
     other.load_state_dict(state)
     assert len(other) == 10
-    # As Lightning and the Trainer do behind it.
-    other.sampler.set_epoch(0)
     other.set_epoch(0)
     assert records(other) == want[0][4:]
     assert records(other) == want[1]
@@ -242,12 +278,47 @@ def test_a_state_goes_on_behind_the_last_batch(folder: str) -> None:
         DataLoader(folder, 10).load_state_dict(state)
     with pytest.raises(infeed.errors.StateError):
         other.load_state_dict({})
+    with pytest.raises(infeed.errors.StateError, match="seed"):
+        DataLoader(folder, 10, True, seed=state["seed"] + 1).load_state_dict(state)
+
+
+@pytest.mark.parametrize("sampler", [None, "weighted", "distributed", "batches"])
+def test_behind_the_last_batch_nothing_is_left_of_the_epoch(folder: str, sampler: str | None) -> None:
+    def made() -> TheLoader:
+        torch.manual_seed(9)
+        order: dict[str, Any] = {"shuffle": True, "batch_size": 20}
+        if sampler == "weighted":
+            order = {"sampler": data.WeightedRandomSampler([1.0] * 100, 100), "batch_size": 20}
+        if sampler == "distributed":
+            order = {"sampler": data.DistributedSampler(range(100), 1, 0), "batch_size": 20}
+        if sampler == "batches":
+            order = {"batch_sampler": data.BatchSampler(data.SubsetRandomSampler(range(60)), 12, False)}
+        return DataLoader(folder, output=RECORDS, **order)
+
+    loader = made()
+    states = []
+    got = []
+    for batch in loader:
+        got.append(batch["records"].tolist())
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    ended = loader.state_dict()
+    second = records(loader)
+    for step, state in enumerate(states):
+        other = made()
+        torch.manual_seed(100 + step)
+        other.load_state_dict(state)
+        assert other.state_dict() == state
+        assert records(other) == got[step + 1 :]
+        assert len(second) == len(records(other)) == len(got)
+    other = made()
+    other.load_state_dict(ended)
+    assert len(records(other)) == len(got)
 
 
 def test_a_loop_that_is_left_is_over(folder: str) -> None:
-    loader = DataLoader(folder, 10, True, output=RECORDS)
+    loader = DataLoader(folder, 10, True, output=RECORDS, seed=0)
     want = [records(loader), records(loader)]
-    loader = DataLoader(folder, 10, True, output=RECORDS)
+    loader = DataLoader(folder, 10, True, output=RECORDS, seed=0)
     for batch in loader:
         assert batch["records"].tolist() == want[0][0]
         break
@@ -259,20 +330,19 @@ def test_a_loop_that_is_left_is_over(folder: str) -> None:
 
 
 def test_a_copy_by_pickle_has_arguments_and_place(folder: str) -> None:
-    loader = DataLoader(folder, 10, True, output=RECORDS)
+    loader = DataLoader(folder, 10, True, output=RECORDS, seed=0)
     want = [records(pickle.loads(pickle.dumps(loader))), records(loader)]
     assert want[0] == want[1]
-    loader = DataLoader(folder, 10, True, output=RECORDS)
+    loader = DataLoader(folder, 10, True, output=RECORDS, seed=0)
     next(iter(loader))
     copy = pickle.loads(pickle.dumps(loader))
     assert records(copy) == want[0][1:]
     assert copy.batch_size == 10
-    # Its sampler is that of the copy.
-    copy.sampler.set_epoch(0)
+    copy.set_epoch(0)
     assert records(copy) == want[0]
 
 
-def test_ranks_share_without_a_sampler(folder: str) -> None:
+def test_ranks_share_where_they_are_told_so(folder: str) -> None:
     ranks = [DataLoader(folder, 16, True, output=RECORDS, rank=rank, world_size=3) for rank in range(3)]
     steps = [records(loader) for loader in ranks]
     assert [len(loader) for loader in ranks] == [len(batches) for batches in steps] == [3, 3, 3]
@@ -330,7 +400,41 @@ def test_batch_samplers_make_the_batches(folder: str) -> None:
     loader.set_epoch(1)
     assert sampler.sampler.epoch == 1 and records(loader) == list(sampler) != first
     mixed = [[1, 2, 3], [9], [4, 4]]
-    assert records(DataLoader(folder, 3, batch_sampler=mixed, output=RECORDS)) == mixed
+    assert records(DataLoader(folder, batch_sampler=mixed, output=RECORDS)) == mixed
+    # A longer one in a later epoch.
+    mixed.append([7] * 20)
+    loader = DataLoader(folder, batch_sampler=mixed, output=RECORDS)
+    assert records(loader) == mixed
+    mixed.append([8] * 50)
+    assert records(loader) == mixed
+
+
+def test_a_distributed_sampler_goes_on_in_another_world(folder: str) -> None:
+    """Nothing is lost and nothing comes twice, whatever was read and whoever goes on."""
+
+    def made(rank: int, world: int, size: int) -> TheLoader:
+        sampler = data.DistributedSampler(range(100), num_replicas=world, rank=rank, seed=3)
+        return DataLoader(folder, size, sampler=sampler, output=RECORDS)
+
+    for steps, worlds in ((2, [(2, 5), (3, 4), (1, 7)]), (3, [(3, 4), (1, 3), (2, 16)])):
+        state: dict[str, Any] | None = None
+        got: list[int] = []
+        for world, size in worlds:
+            ranks = [made(rank, world, size) for rank in range(world)]
+            for loader in ranks:
+                if state is not None:
+                    loader.load_state_dict(state)
+            batches = [iter(loader) for loader in ranks]
+            last = (world, size) == worlds[-1]
+            for _ in range(100 if last else steps):
+                given = [next(it, None) for it in batches]
+                if given[0] is None:
+                    break
+                got += flat([batch["records"].tolist() for batch in given if batch is not None])
+            states = [loader.state_dict() for loader in ranks]
+            assert all(it["consumed"] == states[0]["consumed"] for it in states)
+            state = json.loads(json.dumps(states[0]))
+        assert set(got) == set(range(100)) and len(got) <= 100 + worlds[-1][0]
 
 
 class Pictures(Dataset):  # type: ignore[misc]
@@ -347,9 +451,10 @@ class Pictures(Dataset):  # type: ignore[misc]
 
 def test_datasets_of_torch_are_taken(folder: str) -> None:
     dataset = Pictures()
-    loader = DataLoader(dataset, 10, True)
-    assert loader.dataset is dataset
-    for (images, labels), (theirs, others) in zip(loader, DataLoader(folder, 10, True), strict=True):
+    loader = DataLoader(dataset, 10, True, seed=1)
+    assert loader.dataset.given is dataset and loader.dataset.classes == ["cat", "dog"]
+    assert loader.dataset[60][1] == 1 and tuple(loader.dataset[60][0].shape) == (3, 24, 24)
+    for (images, labels), (theirs, others) in zip(loader, DataLoader(folder, 10, True, seed=1), strict=True):
         assert torch.equal(images, theirs) and torch.equal(labels, others)
 
 
@@ -377,7 +482,9 @@ def test_functions_and_settings_of_the_loader_are_passed_on(folder: str) -> None
     settings: dict[str, Any] = {"dtype": "uint8", "channels_last": True}
     plain, _ = next(iter(DataLoader(folder, 4, **settings)))
     inverted, _ = next(iter(DataLoader(folder, 4, map=invert, **settings)))
-    assert plain.dtype == torch.uint8 and plain.shape[-1] == 3
+    # As torch means it: where values lie, not what the shape is.
+    assert plain.dtype == torch.uint8 and tuple(plain.shape) == (4, 3, 24, 24)
+    assert plain.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(inverted, 255 - plain)
 
 
@@ -391,17 +498,36 @@ def test_memory_is_pinned_where_there_is_a_gpu(folder: str) -> None:
     assert loader.pin_memory and len(list(loader)) == 10
 
 
-def test_accelerate_leaves_it_alone(folder: str) -> None:
-    accelerate = pytest.importorskip("accelerate")
-    loader = DataLoader(folder, 10, True)
-    prepared, _ = accelerate.Accelerator(cpu=True).prepare(loader, torch.nn.Linear(1, 1))
-    assert prepared is loader
+def test_an_empty_dataset_is_an_empty_loop(folder: str) -> None:
+    few = data.Subset(Pictures(), [1, 2])
+    for empty in (DataLoader(folder, 200, drop_last=True), DataLoader(few, 4, drop_last=True), DataLoader(data.Subset(few, []))):
+        assert len(empty) == 0 and list(empty) == [] and list(empty) == []
+    assert list(DataLoader(folder, sampler=[])) == []
 
 
-def test_global_seeds_change_nothing(folder: str) -> None:
-    orders = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        orders.append(records(DataLoader(folder, 10, True, output=RECORDS)))
-    assert orders[0] == orders[1]
+def test_a_datasets_own_error_is_raised(folder: str) -> None:
+    class Broken(Pictures):
+        def __getitem__(self, i: int) -> tuple[bytes, int]:
+            if i == 7:
+                raise LookupError("number 7")
+            return super().__getitem__(i)
+
+    loader = DataLoader(Broken(), 5)
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(LookupError, match="number 7") as caught:
+        next(batches)
+    assert any(entry.name == "__getitem__" for entry in caught.traceback)
+
+
+def test_parts_of_a_loader_make_another(folder: str) -> None:
+    """As accelerate and Lightning do: dataset, samplers and collate_fn go to another loader, torch's or this one's."""
+    loader = DataLoader(folder, 10, num_workers=2, dtype="uint8")
+    parts = {"batch_sampler": loader.batch_sampler, "collate_fn": loader.collate_fn}
+    want = list(loader)
+    for other in (data.DataLoader(loader.dataset, **parts), TheLoader(loader.dataset, **parts)):
+        assert len(other) == 10
+        for (images, labels), (theirs, others) in zip(other, want, strict=True):
+            assert images.dtype == torch.uint8 and torch.equal(images, theirs) and torch.equal(labels, others)
+    twice = [batch[0] for _ in range(2) for batch in data.DataLoader(DataLoader(folder, 10, transform="random_crop:8").dataset, 100, collate_fn=loader.collate_fn)]
+    assert tuple(twice[0].shape) == (100, 3, 8, 8)

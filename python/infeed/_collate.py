@@ -1,0 +1,142 @@
+"""From the engine's batches to what a loop over torch's loader is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any, Literal
+
+import torch
+
+from ._native import Batch, Dataset, Tensor
+from .errors import ConfigError
+
+Output = Literal["auto", "tuple", "dict"] | Mapping[str, str]
+Build = Callable[[Batch], Any]
+
+
+def builder(batch: Batch, dataset: Dataset, output: Output, item: Any, channels_last: bool) -> Build:
+    """How batches like this one become what ``output`` says. Decided once, since all batches have the same fields.
+
+    ``item``: of a dataset that is an object, one record; ``"auto"`` gives what ``default_collate`` makes of such.
+    ``channels_last``: whether images lie so.
+    """
+    schema = list(dataset.fields)
+    images = {field for field, kind in dataset.fields.items() if channels_last and kind == "image"}
+
+    def value_of(field: str) -> Build:
+        value = _value(batch, field)
+        # Shapes are torch's: what differs is where values lie.
+        return (lambda batch: value(batch).permute(0, 3, 1, 2)) if field.partition(".")[0] in images else value
+
+    if output == "auto" and item is not None:
+        return _as_item(batch, schema, item, value_of)
+    if isinstance(output, str):
+        # In the dataset's order; the views of an image are where it would be.
+        places = {field: place for place, field in enumerate(schema)}
+        fields = sorted(batch, key=lambda field: places.get(field.partition(".")[0], len(places)))
+        if output == "auto":
+            if any(isinstance(batch[field], Mapping) for field in fields):
+                # It stands in the targets.
+                fields = [field for field in fields if field != "image_id"]
+            output = "tuple" if len(fields) == 2 else "dict"
+        if output == "tuple":
+            values = [value_of(field) for field in fields]
+            return lambda batch: tuple([value(batch) for value in values])
+        output = {field: field for field in fields}
+    named = [(name, value_of(field)) for name, field in output.items()]
+    return lambda batch: {name: value(batch) for name, value in named}
+
+
+def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[[str], Build]) -> Build:
+    """The structure of an item: its mapping, its named tuple, a list for a tuple or a list, or a single value."""
+
+    def typed(field: str, of_item: Any) -> Build:
+        """A field's value in the type that ``default_collate`` gives it, by that of one record."""
+        views = [name for name in batch if name.partition(".")[0] == field]
+        if len(views) > 1:
+            several = [value_of(view) for view in views]
+            return lambda batch: [value(batch) for value in several]
+        value = value_of(field)
+        if isinstance(of_item, str):
+            return lambda batch: [text.decode() for text in value(batch)]
+        if isinstance(of_item, bool) or (hasattr(of_item, "dtype") and not of_item.shape):
+            # The engine has integers of 64 bits alone.
+            dtype = torch.as_tensor(of_item).dtype
+            return lambda batch: value(batch).to(dtype)
+        return value
+
+    if isinstance(item, Mapping):
+        named = [(key, typed(str(key), item[key])) for key in item]
+        return lambda batch: {key: value(batch) for key, value in named}
+    if not isinstance(item, (tuple, list)):
+        return typed(schema[0], item)
+    values = [typed(field, value) for field, value in zip(schema, item, strict=True)]
+    if hasattr(item, "_fields"):
+        made: Any = type(item)
+        return lambda batch: made(*[value(batch) for value in values])
+    return lambda batch: [value(batch) for value in values]
+
+
+def rows(made: Any, size: int) -> list[Any]:
+    """A batch of ``builder`` as the samples that a ``collate_fn`` takes: classes are ints, as of a dataset of Python's."""
+    if isinstance(made, Mapping):
+        return [{key: _row(value, at) for key, value in made.items()} for at in range(size)]
+    if isinstance(made, tuple) or (isinstance(made, list) and any(isinstance(value, torch.Tensor) for value in made)):
+        parts = [[_row(value, at) for value in made] for at in range(size)]
+        return [type(made)(*part) if hasattr(made, "_fields") else tuple(part) for part in parts]
+    return [_row(made, at) for at in range(size)]
+
+
+def _row(value: Any, at: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        row = value[at]
+        return row if row.dim() or row.is_floating_point() else row.item()
+    if isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
+        # Views of an image.
+        return [view[at] for view in value]
+    return value[at]
+
+
+def _value(batch: Batch, field: str) -> Build:
+    """How a field's value becomes torch's."""
+    if field in batch:
+        found = batch[field]
+        if isinstance(found, Tensor):
+            return lambda batch: batch[field].torch()
+        return _targets(field) if isinstance(found, Mapping) else itemgetter(field)
+    if field == "valid":
+        return attrgetter("valid")
+    if field == "records":
+        return lambda batch: torch.tensor(batch.records)
+    raise ConfigError(f"output: there is no field {field!r}: there are {', '.join(batch)}, and records and valid")
+
+
+def _targets(field: str) -> Callable[[Batch], list[dict[str, Any]]]:
+    def mask(runs: Mapping[str, Sequence[int]]) -> Any:
+        """One outline in pixels: its runs go down the columns, and the first is of what is outside."""
+        height, width = runs["size"]
+        inside = (torch.arange(len(runs["counts"])) % 2).to(torch.uint8)
+        return inside.repeat_interleave(torch.tensor(runs["counts"])).view(width, height).T
+
+    def targets(batch: Batch) -> list[dict[str, Any]]:
+        marked = batch[field]
+        names = {"boxes": "boxes", "labels": "labels", "ids": "ids", "iscrowd": "crowd"}
+        values = {name: marked[theirs].torch() for name, theirs in names.items()}
+        sizes, outlines = marked["sizes"].torch(), marked.get("masks")
+        offsets: list[int] = marked["offsets"].torch().tolist()
+        images: list[int] = batch["image_id"].torch().tolist() if "image_id" in batch else batch.records
+        made: list[dict[str, Any]] = []
+        for row, image in enumerate(images):
+            start, end = offsets[row], offsets[row + 1]
+            target = {name: value[start:end] for name, value in values.items()}
+            target.update(image_id=image, size=sizes[row])
+            if outlines is not None:
+                masks = [mask(runs) for runs in outlines[start:end]]
+                # Those of a batch have one size.
+                none = outlines[0]["size"] if outlines else sizes[row].tolist()
+                target["masks"] = torch.stack(masks) if masks else torch.zeros(0, *none, dtype=torch.uint8)
+            made.append(target)
+        return made
+
+    return targets

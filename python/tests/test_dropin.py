@@ -1,0 +1,594 @@
+"""One import changed: what torch's `DataLoader` gives over Python datasets, and what it does not: exact draws and resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import threading
+import warnings
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import infeed
+import pytest
+from conftest import png
+
+torch = pytest.importorskip("torch")
+data = pytest.importorskip("torch.utils.data")
+numpy = pytest.importorskip("numpy")
+
+from infeed.torch import DataLoader as TheLoader  # noqa: E402 (torch is needed)
+
+# Of arguments that are made.
+DataLoader: Any = TheLoader
+Point = namedtuple("Point", "x y")
+
+
+class Made(data.Dataset):  # type: ignore[misc,name-defined]
+    """Items by a function of their index."""
+
+    def __init__(self, make: Callable[[int], Any], count: int = 6) -> None:
+        self.make, self.count = make, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(index)
+
+
+def described(value: Any) -> Any:
+    """A batch with types and values, to be compared."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, tuple(value.shape), value.tolist()
+    if isinstance(value, dict):
+        return {key: described(of) for key, of in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value), [described(of) for of in value]
+    return type(value), value
+
+
+ITEMS: dict[str, Callable[[int], Any]] = {
+    "int": lambda i: i,
+    "float": lambda i: i / 2,
+    "bool": lambda i: i % 2 == 0,
+    "str": lambda i: f"s{i}",
+    "bytes": lambda i: b"b" * i,
+    "one tensor": lambda i: torch.full((3,), float(i)),
+    "scalar": lambda i: torch.tensor(i, dtype=torch.int32),
+    "bfloat16": lambda i: torch.full((2,), float(i), dtype=torch.bfloat16),
+    "complex": lambda i: torch.full((2,), 1j * i),
+    "numpy": lambda i: numpy.full(3, i, dtype=numpy.int16),
+    "numpy scalar": lambda i: numpy.float32(i),
+    "pair": lambda i: (torch.full((3, 4, 4), float(i)), i),
+    "one in a tuple": lambda i: (torch.zeros(2),),
+    "three": lambda i: (torch.zeros(2), i, f"name {i}"),
+    "views": lambda i: ([torch.full((2,), float(i)), torch.full((2,), -float(i))], i),
+    "nested": lambda i: ((i, (i, [i, i])), {"a": {"b": i}}),
+    "dict": lambda i: {"pixel_values": torch.zeros(3, 2, 2), "labels": i},
+    "named": lambda i: Point(torch.zeros(2), i),
+    "bytes of an image": lambda i: (torch.full((3, 4, 4), i, dtype=torch.uint8), i),
+    "list": lambda i: [i, i + 10],
+}
+
+
+@pytest.mark.parametrize("kind", ITEMS)
+def test_batches_have_the_structure_of_torchs(kind: str) -> None:
+    made = Made(ITEMS[kind], 5)
+    for arguments in ({"batch_size": 2}, {"batch_size": 4, "drop_last": True}, {"batch_size": None}, {}):
+        mine, theirs = DataLoader(made, **arguments), data.DataLoader(made, **arguments)
+        assert len(mine) == len(theirs)
+        assert [described(batch) for batch in mine] == [described(batch) for batch in theirs]
+
+
+@pytest.mark.parametrize("make", [lambda i: None, lambda i: torch.zeros(i), lambda i: [0] * i, lambda i: {i: i}])
+def test_what_torch_cannot_collate_fails_as_there(make: Callable[[int], Any]) -> None:
+    with pytest.raises(Exception) as theirs:
+        list(data.DataLoader(Made(make), 3))
+    with pytest.raises(theirs.type) as mine:
+        list(DataLoader(Made(make), 3))
+    assert str(mine.value) == str(theirs.value)
+
+
+def test_orders_are_torchs_for_the_same_seed() -> None:
+    made = Made(ITEMS["int"], 20)
+    orders: list[dict[str, Any]] = [
+        {"shuffle": True},
+        {"shuffle": True, "num_workers": 2},
+        {"sampler": data.WeightedRandomSampler([1.0] * 20, 30)},
+        {"sampler": data.SubsetRandomSampler(range(10))},
+        {"batch_sampler": data.BatchSampler(data.RandomSampler(made), 3, True)},
+        {"sampler": [3, 3, 1]},
+        {"sampler": torch.tensor([2, 0])},
+    ]
+    for order in orders:
+        epochs = []
+        for kind in (DataLoader, data.DataLoader):
+            torch.manual_seed(5)
+            loader = kind(made, **order) if "batch_sampler" in order else kind(made, 4, **order)
+            epochs.append([[batch.tolist() for batch in loader] for _ in range(2)])
+        assert epochs[0] == epochs[1]
+
+
+def test_tensors_are_taken_at_once_with_the_same_result() -> None:
+    whole = data.TensorDataset(torch.arange(40, dtype=torch.uint8).view(10, 4), torch.arange(10) * 0.5)
+    for dataset in (whole, data.Subset(whole, [5, 1, 7, 3]), data.Subset(data.Subset(whole, [9, 8, 7]), [2, 0])):
+        want = [described(batch) for batch in data.DataLoader(dataset, 3)]
+        assert [described(batch) for batch in DataLoader(dataset, 3)] == want
+        asked: list[Any] = []
+        assert list(DataLoader(dataset, 3, collate_fn=asked.extend)) == [None] * len(want)
+        assert len(asked) == len(dataset) and type(asked[0]) is tuple
+
+
+def test_a_dataset_is_called_in_the_thread_of_the_loop() -> None:
+    threads: set[int] = set()
+
+    def make(i: int) -> int:
+        threads.add(threading.get_ident())
+        return i
+
+    assert len(list(DataLoader(Made(make), 2))) == 3
+    assert threads == {threading.get_ident()}
+
+
+# Draws.
+
+
+def drawing(i: int) -> Any:
+    return i, torch.rand(2), random.random(), numpy.random.rand(), numpy.random.randn()
+
+
+def drawn(loader: Any, epochs: int = 1) -> dict[tuple[int, int], Any]:
+    """What each record drew, by epoch and index."""
+    found: dict[tuple[int, int], Any] = {}
+    for epoch in range(epochs):
+        for batch in loader:
+            for at, index in enumerate(batch[0].tolist()):
+                found[epoch, index] = [value[at].tolist() for value in batch[1:]]
+    return found
+
+
+def seeded() -> None:
+    torch.manual_seed(3)
+    random.seed(4)
+    numpy.random.seed(5)
+
+
+def test_draws_are_those_of_the_record_and_the_epoch() -> None:
+    """Whoever makes the records, in whatever batches; and nobody else's draws are others for it."""
+    made = Made(drawing, 12)
+    seeded()
+    want = drawn(DataLoader(made, 4, shuffle=True), 2)
+    assert all(want[0, i] != want[1, i] for i in range(12))
+    assert len({json.dumps(values) for values in want.values()}) == 24
+    for arguments in ({"batch_size": 5}, {"batch_size": 4, "num_workers": 2}, {"batch_size": 1, "num_workers": 3}):
+        seeded()
+        assert drawn(DataLoader(made, shuffle=True, **arguments), 2) == want
+    split = data.random_split(made, [12], torch.Generator().manual_seed(0))[0]
+    seeded()
+    first = drawn(DataLoader(split, 4))
+    seeded()
+    assert drawn(DataLoader(split, 6, num_workers=1)) == first
+
+    seeded()
+    loader = iter(DataLoader(made, 4))
+    here = torch.rand(1), random.random(), numpy.random.rand(), numpy.random.randn()
+    seeded()
+    # As torch's: a number for its workers.
+    torch.empty((), dtype=torch.int64).random_()
+    assert (torch.rand(1), random.random(), numpy.random.rand(), numpy.random.randn()) == here
+    next(loader)
+    after = torch.rand(1), random.random(), numpy.random.rand()
+    seeded()
+    torch.empty((), dtype=torch.int64).random_()
+    (torch.rand(1), random.random(), numpy.random.rand(), numpy.random.randn())
+    assert (torch.rand(1), random.random(), numpy.random.rand()) == after
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, lambda: random.gauss(0, 1), numpy.random.randn])
+def test_any_draw_is_seen(draw: Callable[[], Any]) -> None:
+    """Also one that not every record makes."""
+    made = Made(lambda i: (i, float(draw()) if i >= 7 else 0.0), 12)
+    runs = []
+    for workers in (0, 0, 2):
+        seeded()
+        runs.append(drawn(DataLoader(made, 3, num_workers=workers)))
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_a_record_that_comes_again_draws_anew() -> None:
+    sampler = data.WeightedRandomSampler([1.0, 1.0], 12, generator=torch.Generator().manual_seed(1))
+    values = [value for batch in DataLoader(Made(drawing, 2), 5, sampler=sampler) for value in batch[1].tolist()]
+    assert len({json.dumps(value) for value in values}) == 12
+
+
+def test_a_dataset_that_draws_nothing_is_asked_once() -> None:
+    asked: list[int] = []
+
+    def make(i: int) -> int:
+        asked.append(i)
+        return i
+
+    made = Made(make, 10)
+    for _ in range(2):
+        list(DataLoader(made, 3))
+    assert asked == list(range(10)) * 2
+
+
+def test_a_loader_of_each_epoch_draws_other_numbers() -> None:
+    seeded()
+    epochs = [drawn(DataLoader(Made(drawing), 2)) for _ in range(3)]
+    assert len({json.dumps(list(epoch.values())) for epoch in epochs}) == 3
+
+
+# Iterable datasets.
+
+
+class Counting(data.IterableDataset):  # type: ignore[misc,name-defined]
+    """Numbers, shared among worker processes as torch's documentation has it."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        info = data.get_worker_info()
+        return iter(range(self.count) if info is None else range(info.id, self.count, info.num_workers))
+
+
+class Standing(data.IterableDataset):  # type: ignore[misc,name-defined]
+    """Knows where it is."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.asked: list[int] = []
+
+    def __iter__(self) -> Iterator[int]:
+        while self.at < 20:
+            self.at += 1
+            self.asked.append(self.at)
+            yield self.at
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("size", [3, None])
+def test_iterables_come_as_torch_has_them_and_go_on(workers: int, size: int | None) -> None:
+    arguments = {"batch_size": size, "num_workers": workers}
+    want = [described(batch) for batch in data.DataLoader(Counting(20), **arguments)]
+    loader = DataLoader(Counting(20), **arguments)
+    got = []
+    for step, batch in enumerate(loader):
+        got.append(described(batch))
+        if step == 2:
+            state = json.loads(json.dumps(loader.state_dict()))
+    assert got == want
+    other = DataLoader(Counting(20), **arguments)
+    other.load_state_dict(state)
+    assert [described(batch) for batch in other] == want[3:]
+    assert [described(batch) for batch in other] == want
+
+
+def test_an_iterable_that_knows_its_place_is_not_read_again() -> None:
+    loader = DataLoader(Standing(), 4)
+    batches = iter(loader)
+    first = [next(batches).tolist() for _ in range(2)]
+    assert first == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    state = loader.state_dict()
+    dataset = Standing()
+    other = DataLoader(dataset, 4)
+    other.load_state_dict(state)
+    assert [batch.tolist() for batch in other] == [[9, 10, 11, 12], [13, 14, 15, 16], [17, 18, 19, 20]]
+    assert dataset.asked == list(range(9, 21))
+
+
+# States.
+
+
+class Shuffled(data.Sampler):  # type: ignore[misc,name-defined]
+    """Draws of the global generators of Python and NumPy, at once."""
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(23))
+        random.shuffle(order)
+        numpy.random.shuffle(order)
+        return iter(order)
+
+    def __len__(self) -> int:
+        return 23
+
+
+class Stateful(data.Sampler):  # type: ignore[misc,name-defined]
+    """Has a place of its own."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.at < 23:
+            self.at += 1
+            yield (self.at * 7) % 23
+        self.at = 0
+
+    def __len__(self) -> int:
+        return 23
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+ORDERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "sequential": lambda: {"batch_size": 4},
+    "shuffled": lambda: {"batch_size": 4, "shuffle": True},
+    "generator": lambda: {"batch_size": 4, "shuffle": True, "generator": torch.Generator().manual_seed(8)},
+    "weighted": lambda: {"batch_size": 4, "sampler": data.WeightedRandomSampler([1.0] * 23, 23)},
+    "distributed": lambda: {"batch_size": 4, "sampler": data.DistributedSampler(range(23), 2, 1)},
+    "of Python": lambda: {"batch_size": 4, "sampler": Shuffled()},
+    "stateful": lambda: {"batch_size": 4, "sampler": Stateful()},
+    "batches": lambda: {"batch_sampler": data.BatchSampler(data.RandomSampler(range(23)), 5, False)},
+    "lists": lambda: {"batch_sampler": [[1, 2], [3], [2, 2, 2], [22], [0, 4]]},
+    "one by one": lambda: {"batch_size": None, "shuffle": True},
+}
+
+
+def as_lists(batch: Any) -> list[Any]:
+    return [value.tolist() if isinstance(value, torch.Tensor) else value for value in batch]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_state_anywhere_goes_on_exactly(order: str, workers: int) -> None:
+    """Order, and what records draw, of the rest of the epoch."""
+    made = Made(drawing, 23)
+
+    def begun() -> Any:
+        seeded()
+        return DataLoader(made, num_workers=workers, **ORDERS[order]())
+
+    loader = begun()
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        whole, states = [], [json.loads(json.dumps(loader.state_dict()))]
+        for batch in loader:
+            whole.append(as_lists(batch))
+            states.append(json.loads(json.dumps(loader.state_dict())))
+    places = range(1, len(states)) if workers == 0 else [1, len(states) // 2, len(states) - 1]
+    for done in places:
+        other = begun()
+        torch.manual_seed(100 + done)
+        random.seed(done)
+        other.load_state_dict(states[done])
+        other.set_epoch(states[done]["epoch"])
+        assert other.state_dict() == states[done]
+        assert [as_lists(batch) for batch in other] == whole[done:]
+        assert len(list(other)) == len(whole)
+
+
+@pytest.mark.parametrize("order", ["sequential", "shuffled", "weighted", "distributed"])
+def test_a_state_goes_on_with_other_batches_and_workers(order: str) -> None:
+    def begun(size: int, workers: int) -> Any:
+        seeded()
+        return DataLoader(Made(ITEMS["int"], 23), num_workers=workers, **{**ORDERS[order](), "batch_size": size})
+
+    whole = [index for batch in begun(4, 0) for index in batch.tolist()]
+    loader = begun(4, 2)
+    batches = iter(loader)
+    got = [index for _ in range(2) for index in next(batches).tolist()]
+    for size, workers in ((3, 0), (7, 1)):
+        other = begun(size, workers)
+        other.load_state_dict(loader.state_dict())
+        assert got + [index for batch in other for index in batch.tolist()] == whole
+
+
+def test_a_sampler_that_was_never_told_has_the_same_order_after_a_resume() -> None:
+    def begun() -> Any:
+        return DataLoader(Made(ITEMS["int"], 23), 4, sampler=data.DistributedSampler(range(23), 2, 1))
+
+    loader = begun()
+    first = [batch.tolist() for batch in loader]
+    batches = iter(loader)
+    assert next(batches).tolist() == first[0]
+    other = begun()
+    other.load_state_dict(loader.state_dict())
+    assert [batch.tolist() for batch in other] == first[1:]
+
+
+def test_a_state_of_another_dataset_is_refused() -> None:
+    loader = DataLoader(Made(ITEMS["int"]), 2)
+    next(iter(loader))
+    state = loader.state_dict()
+    for wrong, words in (
+        (Made(ITEMS["int"], 7), "6 records, and this one has 7"),
+        (Made(ITEMS["int"], 6), "version 99"),
+    ):
+        other = DataLoader(wrong, 2)
+        with pytest.raises(infeed.errors.StateError, match=words):
+            other.load_state_dict({**state, **({"infeed.torch": 99} if "99" in words else {})})
+    with pytest.raises(infeed.errors.StateError, match="state_dict"):
+        loader.load_state_dict({"epoch": 0})
+    unordered = DataLoader(Made(ITEMS["int"]), 2, num_workers=2, in_order=False)
+    next(iter(unordered))
+    with pytest.raises(infeed.errors.StateError, match="in_order"):
+        unordered.state_dict()
+
+
+def test_epochs_that_are_left_count(tmp_path: Path) -> None:
+    loader = DataLoader(Made(drawing), 2)
+    next(iter(loader))
+    assert loader.state_dict()["epoch"] == 0
+    list(loader)
+    # Behind an epoch that has ended stands the next one.
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (2, 0)
+    copy = pickle.loads(pickle.dumps(DataLoader(Standing(), 3)))
+    assert next(iter(copy)).tolist() == [1, 2, 3]
+
+
+# Errors, arguments, processes.
+
+
+def test_an_error_is_the_datasets_own_and_the_loop_may_go_on() -> None:
+    class Broken(Made):
+        def __getitem__(self, index: int) -> Any:
+            if index == 3:
+                raise LookupError("number 3")
+            return index
+
+    for kind in (data.DataLoader, DataLoader):
+        batches, got = iter(kind(Broken(ITEMS["int"], 8), 2)), []
+        for _ in range(5):
+            try:
+                got.append(next(batches).tolist())
+            except LookupError as error:
+                got.append(str(error))
+            except StopIteration:
+                got.append("end")
+        assert got == [[0, 1], "number 3", [4, 5], [6, 7], "end"]
+
+
+def test_constructors_read_no_record() -> None:
+    def never(index: int) -> Any:
+        raise AssertionError
+
+    DataLoader(Made(never), 2)
+    DataLoader(Made(never), 2, transform="center_crop:8")
+    assert DataLoader({"a": 1, "b": 2}, sampler=["b", "a"]).sampler == ["b", "a"]
+    assert [batch.item() for batch in DataLoader({"a": 1, "b": 2}, sampler=["b", "a"])] == [2, 1]
+
+
+def test_wrong_arguments_are_torchs() -> None:
+    made = Made(ITEMS["int"])
+    for arguments in (
+        {"num_workers": -1},
+        {"prefetch_factor": 2},
+        {"persistent_workers": True},
+        {"sampler": [1], "shuffle": True},
+        {"batch_sampler": [[1]], "drop_last": True},
+        {"batch_size": None, "drop_last": True},
+        {"multiprocessing_context": "spawn"},
+        {"timeout": -1},
+    ):
+        with pytest.raises(ValueError) as theirs:
+            data.DataLoader(made, **arguments)
+        with pytest.raises(ValueError) as mine:
+            DataLoader(made, **arguments)
+        assert str(mine.value) == str(theirs.value)
+    loader = DataLoader(made, 2)
+    for name in ("batch_size", "sampler", "dataset", "drop_last", "batch_sampler"):
+        with pytest.raises(ValueError, match=name):
+            setattr(loader, name, None)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_lengths_follow_the_dataset_and_empty_ones_end() -> None:
+    growing = [1, 2, 3]
+    loader = DataLoader(growing, 2)
+    assert len(loader) == 2
+    growing += [4, 5]
+    assert len(loader) == 3 and [batch.tolist() for batch in loader] == [[1, 2], [3, 4], [5]]
+    assert list(DataLoader([])) == [] and list(DataLoader([1, 2], 4, drop_last=True)) == []
+
+
+def _told(worker: int) -> None:
+    info = data.get_worker_info()
+    assert info.id == worker and type(info.dataset) is Made
+    info.dataset.make = lambda i: 100 * (worker + 1) + i
+
+
+def test_worker_processes_are_torchs() -> None:
+    loader = DataLoader(Made(ITEMS["int"], 8), 2, num_workers=2, worker_init_fn=_told)
+    assert [batch.tolist() for batch in loader] == [[100, 101], [202, 203], [104, 105], [206, 207]]
+    stays = DataLoader(Made(lambda i: os.getpid(), 4), 2, num_workers=1, persistent_workers=True)
+    pids = [{pid for batch in stays for pid in batch.tolist()} for _ in range(3)]
+    assert pids[0] == pids[1] == pids[2] != {os.getpid()}
+    stays.close()
+    seeded()
+    stays = DataLoader(Made(drawing, 6), 2, num_workers=2, persistent_workers=True)
+    epochs = [drawn(stays) for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    state = stays.state_dict()
+    third = drawn(stays)
+    stays.load_state_dict(state)
+    assert [list(values) for values in drawn(stays)] == [list(values) for values in third]
+
+
+def test_each_rank_reads_all_and_is_told_so(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    for loader in (DataLoader(Made(ITEMS["int"]), 2), DataLoader(folder, 20, transform="center_crop:24")):
+        with pytest.warns(UserWarning, match="one of 2 ranks.*DistributedSampler.*infeed.Loader"):
+            assert len(list(loader)) == len(loader) == (3 if loader.batch_size == 2 else 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampler = data.DistributedSampler(range(6), 2, 1, shuffle=False)
+        assert [batch.tolist() for batch in DataLoader(Made(ITEMS["int"]), 2, sampler=sampler)] == [[1, 3], [5]]
+
+
+# What the engine reads of torchvision's and Hugging Face's.
+
+
+def test_an_image_folder_is_read_by_the_engine_as_torch_would(folder: str) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    transforms = torchvision.transforms
+    chain = transforms.Compose([transforms.CenterCrop(16), transforms.ToTensor()])
+    dataset = torchvision.datasets.ImageFolder(folder, chain)
+    for given in (dataset, data.Subset(dataset, [7, 99, 50])):
+        mine, theirs = DataLoader(given, 40), data.DataLoader(given, 40)
+        assert isinstance(mine.loader, infeed.Loader)
+        for batch, want in zip(mine, theirs, strict=True):
+            assert type(batch) is type(want) is list
+            assert torch.allclose(batch[0], want[0], atol=1e-6) and torch.equal(batch[1], want[1])
+    assert DataLoader(dataset).dataset.class_to_idx == {"cat": 0, "dog": 1}
+    # What no step makes of one size is torch's affair; so are functions of the user's.
+    for other in (
+        torchvision.datasets.ImageFolder(folder, transforms.ToTensor()),
+        torchvision.datasets.ImageFolder(folder, lambda image: torch.zeros(1)),
+        torchvision.datasets.ImageFolder(folder, chain, target_transform=lambda label: label + 5),
+    ):
+        loader = DataLoader(other, 50)
+        assert not hasattr(loader, "loader")
+        assert [described(batch) for batch in loader] == [described(batch) for batch in data.DataLoader(other, 50)]
+
+
+def test_formats_of_hugging_face_are_obeyed() -> None:
+    datasets = pytest.importorskip("datasets")
+    plain = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "y": [0, 1, 0], "t": ["a", "b", "c"]})
+    for dataset in (
+        plain,
+        plain.with_format("torch"),
+        plain.with_format("torch", columns=["x"]),
+        plain.with_transform(lambda rows: {"x": [value * 100 for value in rows["x"]]}),
+        plain.select([2, 0]),
+    ):
+        want = [described(batch) for batch in data.DataLoader(dataset, 2)]
+        assert [described(batch) for batch in DataLoader(dataset, 2)] == want
+
+
+def test_items_of_a_python_dataset_keep_their_structure_in_the_engine() -> None:
+    crop: dict[str, Any] = {"transform": "center_crop:24", "batch_size": 3}
+
+    def one(make: Callable[[int], Any]) -> Any:
+        return next(iter(DataLoader(Made(make), **crop)))
+
+    picture = one(lambda i: png(i, i, i))
+    assert tuple(picture.shape) == (3, 3, 24, 24)
+    pair = one(lambda i: (png(i, i, i), i))
+    assert type(pair) is list and torch.equal(pair[0], picture) and pair[1].tolist() == [0, 1, 2]
+    named = one(lambda i: {"pixel_values": png(i, i, i), "labels": torch.tensor(i, dtype=torch.int32), "text": f"t{i}"})
+    assert list(named) == ["pixel_values", "labels", "text"] and named["text"] == ["t0", "t1", "t2"]
+    assert named["labels"].dtype == torch.int32 and torch.equal(named["pixel_values"], picture)
+    point = one(lambda i: Point(png(i, i, i), i % 2 == 0))
+    assert type(point) is Point and point.y.tolist() == [True, False, True] and point.y.dtype == torch.bool
+    three = one(lambda i: (png(i, i, i), i, float(i)))
+    assert type(three) is list and len(three) == 3 and three[2].dtype == torch.float64
