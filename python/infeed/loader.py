@@ -6,16 +6,17 @@ import json
 import os
 import sys
 from array import array
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 from . import _native
 from .errors import ConfigError, DeviceError, EmptyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import TracebackType
-    from typing import Any, Literal, Self, SupportsIndex
+    from typing import Self, SupportsIndex, Unpack
 
     from .transforms import Like
 
@@ -33,13 +34,101 @@ _DTYPES = {
     "int16": "i16",
 }
 _BAD = {"raise": "stop", "substitute": "substitute"}
-# Keys of the engine's config that have another name or form here.
+# Names of the engine's config and of the command line that are others here.
 _RENAMED = {
     "workers": "num_workers",
     "layout": "channels_last",
     "shard": "rank and world_size",
+    "world": "world_size",
     "last_batch": "drop_last",
+    "gpu_split": "split",
 }
+
+
+class Settings(TypedDict, total=False):
+    """The engine's own settings, which ``Loader`` takes beside its arguments. None: the engine chooses."""
+
+    views: Sequence[Mapping[str, Any]]
+    """Several rows of each image: ``[{"name": "local", "count": 5, "transform": [{"op": …}, …]}, …]``."""
+    mix: Mapping[str, Any] | None
+    """MixUp, CutMix and label smoothing of whole batches: ``{"mixup": 0.2, "cutmix": 1.0, "num_classes": 1000}``; also
+    ``prob``, ``switch_prob``, ``per`` (``"batch"``, ``"pair"``) and ``label_smoothing``."""
+    autotune: bool
+    """Whether ``num_workers`` and ``prefetch`` that are None follow the run. True unless said."""
+    device_budget: int | None
+    """Bytes of a GPU's memory."""
+    decode_cut: bool
+    """Whether the JPEG engines of a GPU get files that end with the crop's last row. True unless said."""
+    streams: int | None
+    """CUDA streams that decode beside the JPEG engines. None: none."""
+    split: Literal["adaptive", "fixed"]
+    """How decoders share images on a GPU; ``"fixed"`` gives equal bytes in each run."""
+    numa: bool
+    """Whether threads of a GPU stay on the processors near it. True unless said."""
+    max_image_bytes: int | None
+    """The largest decoded image, in bytes; larger ones are bad samples."""
+    max_record_bytes: int | None
+    """The largest record as it is stored, in bytes; larger ones are bad samples."""
+    decode_index_bytes: int | None
+    """Memory for what is learned of JPEGs; 0: nothing is kept."""
+    io_concurrency: int | None
+    """Requests in flight to a store, or calls of a Python dataset, at most."""
+    verify: Literal["auto", "checksums", "never"]
+    """What is compared with the checksums of a store."""
+    decoded_cache: str | None
+    """Where decoded pixels are kept from epoch to epoch: ``"ram:8GB"``, ``"/mnt/nvme/decoded:100GB"``."""
+    max_unreadable: int | None
+    """Samples that may be unreadable before the run ends. None: 16, or one in a hundred."""
+    accounting: bool
+    """Whether streams write down where their time goes. True unless said."""
+
+
+class Options(TypedDict, total=False):
+    """What ``open`` takes beside its arguments; ``help(infeed.open)`` has the words for it. None: not said."""
+
+    labels_only: bool | None
+    label_column: str | None
+    annotations: str | os.PathLike[str] | None
+    masks: bool | str | None
+    channels: str | None
+    pattern: str | None
+    samples_per_patient: int | None
+    fields: Mapping[str, str | Sequence[str]] | None
+    manifests: str | os.PathLike[str] | None
+    patience: float | None
+    listing: str | os.PathLike[str] | None
+    rank: int | None
+    allow_incomplete: bool | None
+    filters: Sequence[str] | None
+    records: str | os.PathLike[str] | None
+
+
+def check_settings(where: str, more: Iterable[str], known_arguments: Iterable[str]) -> None:
+    """Raises TypeError where a name of ``more`` is no setting: with that which was meant, as far as it can be told.
+
+    ``where`` is what was called, and ``known_arguments`` are those that it has itself.
+    """
+    settings = Settings.__annotations__
+    unknown = [name for name in more if name not in settings]
+    if not unknown:
+        return
+    own = set(known_arguments)
+    raise TypeError(f"{where}(): there is no argument {unknown[0]!r}: {_meant(where, unknown[0], {*own, *settings}, own)}")
+
+
+def _meant(where: str, name: str, known: Iterable[str], own: Iterable[str]) -> str:
+    import difflib
+    import inspect
+
+    if name in _RENAMED and where != "open":
+        return f"use {_RENAMED[name]}"
+    of_open = {*inspect.signature(open).parameters, *Options.__annotations__} - {"url", "options"}
+    if where != "open" and name in of_open:
+        return f"it is one of infeed.open(): {where}(infeed.open(…, {name}=…))"
+    near = difflib.get_close_matches(name.lower(), sorted(known), 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(sorted(own))}"
 
 
 def open(  # noqa: A001 (the module's name stands before it)
@@ -50,7 +139,7 @@ def open(  # noqa: A001 (the module's name stands before it)
     labels: str | None = None,
     classes: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> _native.Dataset:
     """Opens a dataset: a folder, a file or a store's prefix, in any format that infeed reads; or an object of Python's.
 
@@ -89,7 +178,11 @@ def open(  # noqa: A001 (the module's name stands before it)
     Raises ``NotFoundError``, ``DeniedError``, ``IoError``, ``CorruptError``, ``UnsupportedError``; ``TypeError`` for an
     option that nobody knows. Ctrl-C ends the wait.
     """
-    given = {
+    own = {*Options.__annotations__, "format", "split", "labels", "classes", "columns"}
+    for name in options:
+        if name not in own:
+            raise TypeError(f"open(): there is no argument {name!r}: {_meant('open', name, own, own)}")
+    given: dict[str, Any] = {
         "format": format,
         "split": split,
         "labels": labels,
@@ -104,7 +197,11 @@ def open(  # noqa: A001 (the module's name stands before it)
         more = given.keys() - {"fields", "columns"}
         if more:
             raise TypeError(f"open(): {', '.join(sorted(more))} is for files, not for an object of Python's")
-        return wrap(url, options.get("fields"), columns)[0]
+        fields = options.get("fields")
+        kinds = None if fields is None else {name: kind for name, kind in fields.items() if isinstance(kind, str)}
+        if fields is not None and kinds != fields:
+            raise TypeError("open(): fields of an object of Python's are image, mask, mask16, label, array or bytes")
+        return wrap(url, kinds, columns)[0]
     if "listing" in given:
         given.setdefault("rank", _shard(None, None)["rank"])
     return _native.open(os.fspath(url), json.dumps(given, default=os.fspath))
@@ -271,8 +368,9 @@ class Loader:
     **Bad samples**: ``on_bad_sample="raise"`` ends the epoch with an error; ``"substitute"`` puts the nearest good row of
     the batch in its place; ``{"skip": {"at_most": 100}}`` leaves them out, and ends above so many.
 
-    **More** keyword arguments are the engine's own settings, under its names: ``views``, ``mix``, ``device_budget``,
-    ``decode_cut``, ``io_concurrency``, ``verify``, ``max_image_bytes``, … ``loader.config`` shows all that are in force.
+    **More** keyword arguments are the engine's own settings, under its names: ``infeed.loader.Settings`` has them all,
+    with what each is (``views``, ``mix``, ``device_budget``, ``decode_cut``, ``io_concurrency``, ``verify``,
+    ``max_image_bytes``, …). ``loader.config`` shows what is in force.
 
     A loader may be pickled: the copy has the arguments and the place, and starts where it is first used. After a fork it
     raises ``RuntimeError``: make loaders in the process that uses them.
@@ -309,11 +407,9 @@ class Loader:
         decode_index: _Url | None = None,
         map: Callable[..., Any] | None = None,  # noqa: A002
         batch_transform: Callable[[_native.Batch], Any] | None = None,
-        **more: Any,
+        **more: Unpack[Settings],
     ) -> None:
-        for name in more:
-            if name in _RENAMED:
-                raise TypeError(f"Loader(): {name} is said by {_RENAMED[name]} here")
+        check_settings("Loader", more, Loader.__init__.__kwdefaults__ or ())
         if isinstance(dataset, (str, os.PathLike)):
             dataset = open(dataset)  # pyright: ignore[reportUnknownArgumentType]
         elif not isinstance(dataset, _native.Dataset):

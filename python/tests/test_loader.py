@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import pytest
 from conftest import png
 from infeed import _native
 from infeed.errors import ConfigError, CorruptError
+from infeed.loader import Options, Settings, check_settings
 
 
 def Loader(data: Any, **more: Any) -> infeed.Loader:  # noqa: N802 (it stands for the class)
@@ -381,8 +383,15 @@ def test_a_batch_is_a_mapping(folder: str) -> None:
         ({"rank": 0}, ValueError, "world_size"),
         ({"rank": 0, "world_size": 0}, ValueError, "0 of 0"),
         ({"rank": 2, "world_size": 2}, ValueError, "2 of 2"),
-        ({"nothing": 1}, TypeError, "nothing"),
-        ({"workers": 1}, TypeError, "num_workers"),
+        ({"nothing": 1}, TypeError, r"there is no argument 'nothing': there are batch_sampler, batch_size, .*world_size"),
+        ({"batchsize": 1}, TypeError, r"Loader\(\): there is no argument 'batchsize': did you mean batch_size\?"),
+        ({"max_image_byte": 1}, TypeError, r"did you mean max_image_bytes\?"),
+        ({"workers": 1}, TypeError, "'workers': use num_workers"),
+        ({"last_batch": "drop"}, TypeError, "'last_batch': use drop_last"),
+        ({"layout": "nhwc"}, TypeError, "'layout': use channels_last"),
+        ({"shard": {}}, TypeError, "'shard': use rank and world_size"),
+        ({"labels": "labels.csv"}, TypeError, r"one of infeed.open\(\): Loader\(infeed.open\(…, labels=…\)\)"),
+        ({"label_column": "x"}, TypeError, r"one of infeed.open\(\)"),
         ({"cache": "much"}, TypeError, "cache"),
         ({"mix": object()}, TypeError, "numbers, texts"),
     ],
@@ -394,12 +403,46 @@ def test_arguments_that_cannot_be_are_refused(
         Loader(folder, **arguments)
 
 
+def _fields_of(answer: pytest.ExceptionInfo[TypeError]) -> set[str]:
+    """Those that the engine has, as it says when it is given another one."""
+    return set(re.findall("`(.+?)`", str(answer.value).partition("expected one of")[2]))
+
+
+def test_settings_are_those_of_the_engine(folder: str) -> None:
+    with pytest.raises(TypeError) as told:
+        _native.Loader(infeed.open(folder), '{"nothing": 1}', None, None, None)
+    said_otherwise = {"workers", "last_batch", "shard", "layout"}
+    of_loader = set(inspect.signature(infeed.Loader).parameters)
+    assert set(Settings.__annotations__) == _fields_of(told) - said_otherwise - of_loader
+    assert not set(Loader(folder).config) - _fields_of(told)
+
+
+def test_options_are_those_of_the_engine(folder: str) -> None:
+    with pytest.raises(TypeError) as told:
+        _native.open(folder, '{"nothing": 1}')
+    of_open = set(inspect.signature(infeed.open).parameters)
+    assert set(Options.__annotations__) == _fields_of(told) - of_open
+
+
+def test_an_option_that_nobody_knows_is_told_with_what_was_meant(folder: str) -> None:
+    with pytest.raises(TypeError, match=r"open\(\): there is no argument 'label': did you mean labels\?"):
+        infeed.open(folder, label="x")  # type: ignore[call-arg]  # what this is about
+    with pytest.raises(TypeError, match="fields of an object of Python's are"):
+        infeed.open([b"x"], fields={"image": ["a", "b"]})
+
+
+def test_other_callers_are_told_of_their_own_arguments() -> None:
+    check_settings("DataLoader", {"mix": {}}, ["batch_size"])
+    with pytest.raises(TypeError, match=r"DataLoader\(\): there is no argument 'outputs': did you mean output\?"):
+        check_settings("DataLoader", {"mix": {}, "outputs": "dict"}, ["batch_size", "output"])
+
+
 def test_what_is_not_there_is_told_as_python_does(folder: str) -> None:
     with pytest.raises(FileNotFoundError) as told:
         Loader("/nowhere/at/all")
     assert isinstance(told.value, infeed.errors.NotFoundError)
     with pytest.raises(TypeError, match="no_such_option"):
-        infeed.open(folder, no_such_option=1)
+        infeed.open(folder, no_such_option=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="not int"):
         Loader(5)
 
