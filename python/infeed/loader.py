@@ -7,6 +7,7 @@ import os
 import sys
 from array import array
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from operator import index
 from typing import Any, Literal, TypedDict
 
 from . import _native
@@ -16,13 +17,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Self, SupportsIndex, Unpack
+    from typing import Protocol, Self, SupportsIndex, Unpack
 
     from .transforms import Like
 
     # In truth it gives whatever it likes, and so does the loop then.
     _Then = Callable[[_native.Batch], _native.Batch]
-    _Dtype = Literal["float32", "float16", "bfloat16", "uint8", "int16"]
+
+    class _NamedDtype(Protocol):
+        """numpy's."""
+
+        @property
+        def name(self) -> str: ...
+
+    class _SizedDtype(Protocol):
+        """torch's."""
+
+        @property
+        def itemsize(self) -> int: ...
+
+    class _Device(Protocol):
+        """torch's."""
+
+        @property
+        def type(self) -> str: ...
+
+    _Dtype = Literal["float32", "float16", "bfloat16", "uint8", "int16"] | _NamedDtype | _SizedDtype | type[Any]
     _Url = str | os.PathLike[str]
 
 # Names of types in torch and numpy, and the engine's.
@@ -34,6 +54,7 @@ _DTYPES = {
     "int16": "i16",
 }
 _BAD = {"raise": "stop", "substitute": "substitute"}
+_SKIPS = ("skip", "skip-padded")
 # Names of the engine's config and of the command line that are others here.
 _RENAMED = {
     "workers": "num_workers",
@@ -101,6 +122,84 @@ class Options(TypedDict, total=False):
     allow_incomplete: bool | None
     filters: Sequence[str] | None
     records: str | os.PathLike[str] | None
+
+
+def _whole(name: str, value: Any, below: int = 1 << 64) -> int:
+    """A number that is an index or a seed, also one of numpy's."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name}={value!r}: must be a whole number, not negative")
+    if not 0 <= number < below:
+        raise ConfigError(f"{name}={value!r}: must be a whole number, not negative and below {below}")
+    return number
+
+
+def _flag(name: str, value: Any) -> bool:
+    # numpy has bools of its own.
+    if isinstance(value, (bool, int)) or type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise TypeError(f"{name}={value!r}: must be True or False")
+
+
+def _path(name: str, value: Any) -> str:
+    if isinstance(value, (str, os.PathLike)):
+        # Those of bytes are none that the engine takes.
+        path: object = os.fspath(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if isinstance(path, str):
+            return path
+    raise TypeError(f"{name}={value!r}: must be a path")
+
+
+def _names(name: str, value: Any) -> list[Any]:
+    """A text would be its letters."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise TypeError(f"{name}={value!r}: must be a list of names")
+    return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _dtype(dtype: Any) -> str:
+    """By the name that it has in torch and numpy."""
+    name = dtype if isinstance(dtype, str) else str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise ConfigError(f"dtype={dtype!r}: images come as {', '.join(_DTYPES)}")
+    return name
+
+
+def _device(device: Any) -> str | None:
+    if device is None or isinstance(device, str):
+        return device
+    # torch.device
+    if type(device).__name__ == "device":
+        return str(device)
+    raise TypeError(f"device={device!r}: must be 'cpu', 'cuda', 'cuda:1', …, or None")
+
+
+def _json(settings: Mapping[str, Any]) -> str:
+    """Numbers and arrays of numpy and torch are Python's."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        tolist = getattr(value, "tolist", None)
+        if tolist is not None:
+            return tolist()
+        return dict(value) if isinstance(value, Mapping) else list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+    try:
+        return json.dumps(settings, default=plain, allow_nan=False)
+    except (TypeError, ValueError):
+        for name, value in settings.items():
+            try:
+                json.dumps(value, default=plain, allow_nan=False)
+            except TypeError:
+                words = f"{name}={value!r}: settings are numbers, texts, lists and dicts"
+                raise TypeError(words) from None
+            except ValueError:
+                raise ConfigError(f"{name}={value!r}: numbers must be finite") from None
+        raise
 
 
 def check_settings(where: str, more: Iterable[str], known_arguments: Iterable[str]) -> None:
@@ -176,7 +275,7 @@ def open(  # noqa: A001 (the module's name stands before it)
       to take, by number or by object, one a line). Of an object of Python's: ``fields``, and ``columns`` of a table.
 
     Raises ``NotFoundError``, ``DeniedError``, ``IoError``, ``CorruptError``, ``UnsupportedError``; ``TypeError`` for an
-    option that nobody knows. Ctrl-C ends the wait.
+    option that nobody knows, or of another type; ``ConfigError`` for values that cannot be. Ctrl-C ends the wait.
     """
     own = {*Options.__annotations__, "format", "split", "labels", "classes", "columns"}
     for name in options:
@@ -186,8 +285,8 @@ def open(  # noqa: A001 (the module's name stands before it)
         "format": format,
         "split": split,
         "labels": labels,
-        "classes": None if classes is None else list(classes),
-        "columns": None if columns is None else list(columns),
+        "classes": None if classes is None else _names("classes", classes),
+        "columns": None if columns is None else _names("columns", columns),
         **options,
     }
     given = {name: value for name, value in given.items() if value is not None}
@@ -198,13 +297,15 @@ def open(  # noqa: A001 (the module's name stands before it)
         if more:
             raise TypeError(f"open(): {', '.join(sorted(more))} is for files, not for an object of Python's")
         fields = options.get("fields")
+        if fields is not None and not isinstance(fields, Mapping):
+            raise TypeError(f"fields={fields!r}: must be a dict from names to kinds")
         kinds = None if fields is None else {name: kind for name, kind in fields.items() if isinstance(kind, str)}
         if fields is not None and kinds != fields:
-            raise TypeError("open(): fields of an object of Python's are image, mask, mask16, label, array or bytes")
+            raise TypeError(f"fields={fields!r}: those of Python's objects are image, mask, mask16, label, array or bytes")
         return wrap(url, kinds, columns)[0]
     if "listing" in given:
         given.setdefault("rank", _shard(None, None)["rank"])
-    return _native.open(os.fspath(url), json.dumps(given, default=os.fspath))
+    return _native.open(_path("url", url), _json(given))
 
 
 def _of_hugging_face(dataset: _native.Dataset) -> bool:
@@ -326,7 +427,8 @@ class Loader:
     - ``orientation``: ``"apply"`` turns and mirrors images as their files say (EXIF of JPEG, WebP and PNG, the tag
       Orientation of TIFF), ``"ignore"`` takes pixels as they are stored. None: as those do from whom the dataset is:
       Hugging Face's objects are turned, torchvision's folders and all files are not.
-    - ``dtype``, ``channels_last``: type and axes of images: ``[N, C, H, W]``, or ``[N, H, W, C]``.
+    - ``dtype``, ``channels_last``: type and axes of images: ``[N, C, H, W]``, or ``[N, H, W, C]``. The type by name, as
+      numpy's or as torch's.
     - ``device``: ``cpu``, ``cuda``, ``cuda:1``, …; None takes the GPU of this rank where there is one. ``cuda`` is torch's
       current device where torch is imported and has begun to use GPUs, else the GPU of this process's rank on its
       machine, as the launcher says (``LOCAL_RANK``, …).
@@ -375,8 +477,8 @@ class Loader:
     A loader may be pickled: the copy has the arguments and the place, and starts where it is first used. After a fork it
     raises ``RuntimeError``: make loaders in the process that uses them.
 
-    Raises ``ConfigError`` (a ``ValueError``) for settings that cannot be, ``TypeError`` for those that nobody knows, and
-    what ``infeed.open`` raises.
+    Raises ``ConfigError`` (a ``ValueError``) for values that cannot be, ``TypeError`` for those of another type and for
+    arguments that nobody knows, and what ``infeed.open`` raises.
     """
 
     def __init__(
@@ -396,7 +498,7 @@ class Loader:
         num_workers: int | None = None,
         prefetch: int | None = None,
         memory_budget: int | None = None,
-        device: str | None = "cpu",
+        device: str | _Device | None = "cpu",
         decode: Literal["auto", "gpu", "cpu"] = "auto",
         pin_memory: bool = False,
         dtype: _Dtype = "float32",
@@ -431,16 +533,17 @@ class Loader:
             rank, world_size, batch_size = 0, 1, picked.batch_size
             if picked.lists and drop_last:
                 raise ConfigError("batch_sampler says which batches there are: leave drop_last out")
-        if dtype not in _DTYPES:
-            raise ConfigError(f"dtype {dtype!r}: images come as {', '.join(_DTYPES)}")
+        kind = _dtype(dtype)
+        seed = None if seed is None else _whole("seed", seed)
+        drop_last = _flag("drop_last", drop_last)
         config: dict[str, Any] = {
             "batch_size": batch_size,
             "order": _order(shuffle, order, seed),
             "seed": seed,
-            "dtype": _DTYPES[dtype],
-            "layout": "nhwc" if channels_last else "nchw",
+            "dtype": _DTYPES[kind],
+            "layout": "nhwc" if _flag("channels_last", channels_last) else "nchw",
             "orientation": orientation,
-            "device": device,
+            "device": _device(device),
             "decode": decode,
             "workers": num_workers,
             "prefetch": prefetch,
@@ -449,7 +552,7 @@ class Loader:
             "on_bad_sample": _bad(on_bad_sample),
             **more,
         }
-        if pin_memory:
+        if _flag("pin_memory", pin_memory):
             config["pin_memory"] = True
         line: str | None = None
         lowered = _steps(transform)
@@ -457,10 +560,12 @@ class Loader:
             line = lowered
         elif lowered is not None:
             config["transform"] = lowered
-        if map is not None and dtype == "bfloat16":
+        if map is not None and kind == "bfloat16":
             raise ConfigError("map: numpy has no bfloat16: take float32, or batch_transform")
-        index = None if decode_index is None else os.fspath(decode_index)
-        self._args = (dataset, config, line, drop_last, rank, world_size, index)
+        if batch_transform is not None and not callable(batch_transform):
+            raise TypeError(f"batch_transform={batch_transform!r}: must be a function of a batch")
+        index_file = None if decode_index is None else _path("decode_index", decode_index)
+        self._args = (dataset, config, line, drop_last, rank, world_size, index_file)
         self._picked = picked
         self._map = None if map is None else _mapped(map)
         self._then: _Then | None = batch_transform
@@ -489,11 +594,7 @@ class Loader:
             config = {**config, "shard": shard, "last_batch": last}
             if config["device"] == "cuda":
                 config["device"] = f"cuda:{_current_gpu(shard)}"
-            try:
-                text = json.dumps(config)
-            except TypeError as error:
-                raise TypeError(f"Loader(): {error}: settings are numbers, texts, lists and dicts") from None
-            self._native = self._built(dataset, config, text, line, index)
+            self._native = self._built(dataset, config, _json(config), line, index)
             if self._state is not None:
                 state, self._state = self._state, None
                 self._resume(self._native, state)
@@ -520,7 +621,7 @@ class Loader:
 
             # As torch does: the same script runs on machines without a GPU.
             warnings.warn(f"pin_memory: {error}; batches lie in ordinary memory", RuntimeWarning, stacklevel=4)
-            return _native.Loader(dataset, json.dumps({**config, "pin_memory": False}), line, self._map, index)
+            return _native.Loader(dataset, _json({**config, "pin_memory": False}), line, self._map, index)
 
     def _ordered(self, epoch: int) -> _native.Loader:
         """The engine, in the order of an epoch."""
@@ -592,9 +693,7 @@ class Loader:
 
         The epoch of a state that was just loaded keeps its place.
         """
-        number = epoch.__index__()
-        if number < 0:
-            raise ConfigError(f"epoch {number}: epochs are counted from 0")
+        number = _whole("epoch", epoch)
         self._engine()
         if number != self._epoch:
             self._drop_parked()
@@ -760,7 +859,7 @@ def _picked(sampler: Any, batch_sampler: Any, batch_size: int) -> _Picked | None
         raise ConfigError("sampler and batch_sampler say the same: give one of them")
     for name, given in {"sampler": sampler, "batch_sampler": batch_sampler}.items():
         if given is not None and not hasattr(given, "__iter__"):
-            raise TypeError(f"{name} is an iterable of records, not {type(given).__name__}")
+            raise TypeError(f"{name}={given!r}: must be an iterable of records")
     if sampler is not None:
         return _Picked(sampler, False, batch_size)
     if batch_size == 1:
@@ -780,7 +879,7 @@ def _mapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
     import_module("numpy")
 
     if not callable(function):
-        raise TypeError(f"map is a function of a sample, not {type(function).__name__}")
+        raise TypeError(f"map={function!r}: must be a function of a sample")
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
@@ -803,6 +902,8 @@ def _order(shuffle: bool | int, order: str | Mapping[str, Any] | None, seed: int
         if shuffle is not False:
             raise ConfigError("shuffle and order say the same: give one of them")
         if not isinstance(order, str):
+            if not isinstance(order, Mapping):
+                raise TypeError(f"order={order!r}: must be 'sequential', 'random', 'blocks', or a dict")
             return dict(order)
         named = {
             "sequential": "sequential",
@@ -810,21 +911,28 @@ def _order(shuffle: bool | int, order: str | Mapping[str, Any] | None, seed: int
             "blocks": {"blocks": {"seed": seed or 0, "window": 4096}},
         }
         if order not in named:
-            raise ConfigError(f"order {order!r}: it is one of {', '.join(named)}, or a dict")
+            raise ConfigError(f"order={order!r}: must be one of {', '.join(map(repr, named))}, or a dict")
         return named[order]
     if shuffle is False:
         return "sequential"
-    return {"random": {"seed": (seed or 0) if shuffle is True else shuffle}}
+    if shuffle is True:
+        return {"random": {"seed": seed or 0}}
+    try:
+        return {"random": {"seed": _whole("shuffle", shuffle)}}
+    except TypeError:
+        raise TypeError(f"shuffle={shuffle!r}: must be True, False, or a number, the seed") from None
 
 
 def _bad(policy: str | Mapping[str, Any]) -> Any:
-    if not isinstance(policy, str):
+    if isinstance(policy, Mapping) and len(policy) == 1 and policy.keys() <= set(_SKIPS):
         return dict(policy)
-    if policy == "skip":
-        raise ConfigError('on_bad_sample="skip": say how many may be: {"skip": {"at_most": 100}}')
-    if policy not in _BAD:
-        raise ConfigError(f'on_bad_sample {policy!r}: it is {", ".join(_BAD)}, or {{"skip": {{"at_most": 100}}}}')
-    return _BAD[policy]
+    if isinstance(policy, str) and policy in _SKIPS:
+        raise ConfigError(f'on_bad_sample={policy!r}: say how many may be: {{"{policy}": {{"at_most": 100}}}}')
+    if isinstance(policy, str) and policy in _BAD:
+        return _BAD[policy]
+    kind = ConfigError if isinstance(policy, (str, Mapping)) else TypeError
+    skips = ", ".join(f'{{"{skip}": {{"at_most": 100}}}}' for skip in _SKIPS)
+    raise kind(f"on_bad_sample={policy!r}: must be one of {', '.join(map(repr, _BAD))}, {skips}")
 
 
 def _distributed() -> tuple[int, int] | None:
@@ -850,6 +958,7 @@ def _shard(rank: int | None, world_size: int | None) -> dict[str, int]:
     if (rank is None) != (world_size is None):
         raise ConfigError("rank and world_size go together: give both, or neither")
     if rank is not None and world_size is not None:
+        rank, world_size = _whole("rank", rank), _whole("world_size", world_size, 1 << 32)
         if world_size < 1 or not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} of {world_size}: ranks are counted from 0, below the world size")
         return {"rank": rank, "world": world_size}

@@ -4,13 +4,12 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use infeed as engine;
 use pyo3::{
-    exceptions::PyTypeError,
     prelude::*,
     types::{PyDict, PyTuple},
 };
 use serde::Deserialize;
 
-use crate::{log, objects::PythonDataset, wait};
+use crate::{log, objects::PythonDataset, wait, words};
 
 /// What is opened; nothing runs. Values of it may go to other processes and threads.
 #[pyclass(frozen, module = "infeed")]
@@ -39,7 +38,7 @@ impl Dataset {
 
 /// What a field is, or the files that are its channels.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a field is the name of a kind, or a list of files")]
 enum Words {
     One(String),
     Several(Vec<String>),
@@ -75,7 +74,7 @@ struct Options {
 
 /// Outlines of annotations, or files that a pattern names.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "masks are True, False, or how files of masks are named")]
 enum Masks {
     Outlines(bool),
     Files(String),
@@ -155,8 +154,9 @@ impl Options {
             open = open.manifests(dir);
         }
         if let Some(seconds) = patience {
-            let patience = Duration::try_from_secs_f64(seconds)
-                .map_err(|error| PyTypeError::new_err(format!("patience: {seconds} s can't be waited: {error}")))?;
+            let patience = Duration::try_from_secs_f64(seconds).map_err(|_| {
+                words::wrong(py, &format!("patience={seconds:?}: must be a number of seconds, not negative"))
+            })?;
             open = open.patience(patience);
         }
         Ok(open)
@@ -166,8 +166,7 @@ impl Options {
 /// Opens what lies at a URL; `options` are JSON.
 #[pyfunction]
 pub(crate) fn open(py: Python<'_>, url: String, options: String) -> PyResult<Dataset> {
-    let parsed: Options = serde_json::from_str(&options)
-        .map_err(|error| PyTypeError::new_err(format!("open(): {}", crate::loader::without_place(&error))))?;
+    let parsed: Options = words::read(py, &options)?;
     log::listen(py)?;
     let opening = parsed.apply(py, engine::open(url.as_str()))?;
     let opened = wait::elsewhere(py, move || opening.blocking());

@@ -26,6 +26,7 @@ mod process;
 mod stream;
 mod tensor;
 mod wait;
+mod words;
 
 use pyo3::pymodule;
 

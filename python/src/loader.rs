@@ -9,13 +9,9 @@ use engine::{
     transform::View,
 };
 use infeed as engine;
-use pyo3::{
-    buffer::PyBuffer,
-    exceptions::{PyIndexError, PyTypeError},
-    prelude::*,
-};
+use pyo3::{buffer::PyBuffer, exceptions::PyIndexError, prelude::*};
 
-use crate::{callbacks, dataset::Dataset, errors, log, process::Owned, stream::Stream, wait};
+use crate::{callbacks, dataset::Dataset, errors, log, process::Owned, stream::Stream, wait, words};
 
 /// The engine's loader. Python's `infeed.Loader` has the words for it.
 #[pyclass(frozen, module = "infeed._native")]
@@ -24,12 +20,6 @@ pub(crate) struct Loader {
     engine: Owned<engine::Loader>,
     /// What it knows of JPEGs, and where that is kept.
     index: Option<(PathBuf, DecodeIndex)>,
-}
-
-/// What serde says, without a place in text that no user wrote.
-pub(crate) fn without_place(error: &serde_json::Error) -> String {
-    let words = error.to_string();
-    words.split(" at line ").next().unwrap_or(&words).to_owned()
 }
 
 /// What a Python `array("q")` holds, of numbers that are places.
@@ -65,8 +55,7 @@ impl Loader {
         index: Option<PathBuf>,
     ) -> PyResult<Self> {
         log::listen(py)?;
-        let mut config: engine::LoaderConfig = serde_json::from_str(config)
-            .map_err(|error| PyTypeError::new_err(format!("Loader(): {}", without_place(&error))))?;
+        let mut config: engine::LoaderConfig = words::read(py, config)?;
         if let Some(line) = transform {
             match View::preset(line) {
                 Ok(views) => config.views = views,

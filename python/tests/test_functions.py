@@ -67,7 +67,7 @@ def test_a_seed_is_the_samples_own(folder: str) -> None:
         (lambda sample: 5, ValueError, "give back a dict"),
         (lambda sample: 1 / 0, infeed.errors.CorruptError, "ZeroDivisionError"),
         (lambda a, b, c: None, TypeError, "3 arguments"),
-        (5, TypeError, "not int"),
+        (5, TypeError, "map=5: must be a function"),
     ],
 )
 def test_what_a_function_cannot_do_is_told(folder: str, function: Any, error: type[Exception], words: str) -> None:

@@ -366,7 +366,7 @@ def test_images_of_hugging_face_stand_upright(hugging: Any, tmp_path: Path, kind
     by_rows = datasets.Dataset.from_dict({"image": [str(path)] * 3}, features=features)
 
     def first(dataset: Any, **settings: Any) -> Any:
-        batch = next(iter(Loader(dataset, transform="center_crop:32x16", dtype="uint8", **settings)))
+        batch = next(iter(Loader(dataset, transform="center_crop:[32,16]", dtype="uint8", **settings)))
         return batch["image"].numpy()[0, 0].astype(int)
 
     for dataset in (columns, by_rows, columns.select([2, 1]), infeed.open(columns)):
