@@ -535,7 +535,7 @@ fn what_cannot_be_folded_is_refused_by_name() {
             "noise comes between normalize and another step",
             "put noise before normalize",
         ),
-        (t(), "no fixed size after no step", "add resize_exact"),
+        (t(), "no fixed size: the sizes of the images are not known", "add resize_exact"),
         (t().resize_shorter(64), "no fixed size after resize_shorter", "center_crop"),
         (t().center_crop(0), "center_crop has size 0x0", "use 1 to"),
         (t().resize_exact(1, 99_999), "resize_exact has size 1x99999", "use 1 to"),

@@ -403,7 +403,7 @@ fn volumes_of_different_shapes_are_cut_or_refused() {
     let data = dataset(tracked(&files).inline_source(), 2);
     let build = |transform: Transform| builder(Arc::clone(&data)).batch_size(2).transform(transform).build_blocking();
     let error = build(Transform::new()).unwrap_err().to_string();
-    assert!(error.contains("volumes differ in shape (field image); add patch or pad_or_crop"), "{error}");
+    assert!(error.contains("are not known before they are read (field image); add patch or pad_or_crop"), "{error}");
     let batches = drain(build(Transform::new().pad_or_crop([8, 8, 8], 0.0)).unwrap().epoch(0)).unwrap();
     assert_eq!(batches.len(), 2);
     assert_eq!(batches[1]["image"].shape(), [2, 1, 8, 8, 8]);

@@ -17,6 +17,7 @@ def objects(
     classes: list[str] | None,
     identity: str,
     name: str,
+    one_size: bool,
     made: tuple[Callable[..., Dataset], tuple[Any, ...]],
 ) -> Dataset: ...
 def columns(

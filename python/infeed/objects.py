@@ -81,8 +81,31 @@ def _plain(dataset: Any, fields: Mapping[str, str] | None) -> _native.Dataset:
         classes,
         _identity(dataset),
         f"{kind.__module__}.{kind.__qualname__}",
+        _one_size(dataset),
         (_unwrapped, (dataset, fields)),
     )
+
+
+def _one_size(dataset: Any) -> bool:
+    """Whether all pictures are as large as those of the first record, as far as that is known without asking for them."""
+    of: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
+    kind, module = of.__name__, of.__module__
+    if of in (list, tuple):
+        return len({_sizes(item) for item in dataset}) == 1
+    if module.startswith("torch.utils.data"):
+        return kind == "TensorDataset" or (kind == "Subset" and _one_size(dataset.dataset))
+    if module.startswith("torchvision.datasets"):
+        # CIFAR, MNIST and others that have all in one array. What a transform makes of it is not known.
+        same = dataset.transform is None and type(dataset.transforms).__name__ in ("NoneType", "StandardTransform")
+        return same and len(getattr(getattr(dataset, "data", None), "shape", ())) > 2
+    # An array or a tensor: its records are alike.
+    return module.partition(".")[0] in ("numpy", "torch") and len(getattr(dataset, "shape", ())) > 2
+
+
+def _sizes(item: Any) -> tuple[Any, ...]:
+    values: Any = item.values() if hasattr(item, "keys") else item if issubclass(type(item), (list, tuple)) else (item,)
+    # Of arrays and tensors, and of Pillow's images.
+    return tuple([str(getattr(value, "shape", getattr(value, "size", None))) for value in values])
 
 
 def _classes(given: Any) -> list[str] | None:

@@ -177,18 +177,20 @@ pub(crate) fn open(py: Python<'_>, url: String, options: String) -> PyResult<Dat
     Ok(Dataset::new(opened, url, (&function, &args)))
 }
 
-/// A dataset of Python's: see [`PythonDataset::new`]. `made`: a function and its arguments that make it anew.
+/// A dataset of Python's: see [`PythonDataset::new`]. `one_size`: all pictures are as large as those of the first record.
+/// `made`: a function and its arguments that make it anew.
 #[pyfunction]
-#[pyo3(signature = (dataset, kinds, classes, identity, name, made))]
+#[pyo3(signature = (dataset, kinds, classes, identity, name, one_size, made))]
 pub(crate) fn objects(
     dataset: &Bound<'_, PyAny>,
     kinds: &Bound<'_, PyDict>,
     classes: Option<Vec<String>>,
     identity: &str,
     name: String,
+    one_size: bool,
     made: (Bound<'_, PyAny>, Bound<'_, PyTuple>),
 ) -> PyResult<Dataset> {
-    let opened = Arc::new(PythonDataset::new(dataset, kinds, classes, identity)?);
+    let opened = Arc::new(PythonDataset::new(dataset, kinds, classes, identity, one_size)?);
     Ok(Dataset::new(opened, name, (&made.0, &made.1)))
 }
 

@@ -52,12 +52,14 @@ impl fmt::Debug for PythonDataset {
 
 impl PythonDataset {
     /// Looks at the first record. `kinds` has those of the fields that the user names, `identity` what tells datasets apart
-    /// that have as many records and the same fields.
+    /// that have as many records and the same fields. `one_size`: all pictures are as large as those of the first record, so
+    /// that no step has to make them so.
     pub(crate) fn new(
         object: &Bound<'_, PyAny>,
         kinds: &Bound<'_, PyDict>,
         classes: Option<Vec<String>>,
         identity: &str,
+        one_size: bool,
     ) -> PyResult<Self> {
         let len = object.len()? as u64;
         if len == 0 {
@@ -83,8 +85,24 @@ impl PythonDataset {
         let schema = Schema::new(fields).with_classes(classes.map(Into::into));
         let fingerprint = print.finish();
         let mut dataset = Self { object: object.clone().unbind(), len, schema, keys, fingerprint, expected: 0 };
-        dataset.expected = dataset.cut(&values)?.iter().map(|piece| piece.len() as u64).sum();
+        let pieces = dataset.cut(&values)?;
+        dataset.expected = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if one_size {
+            dataset.size_fields(&pieces);
+        }
         Ok(dataset)
+    }
+
+    /// Fields of pictures that are not encoded get the size that they have in a record.
+    fn size_fields(&mut self, pieces: &[Bytes]) {
+        let mut pieces = pieces.iter();
+        for field in &mut self.schema.fields {
+            let first = pieces.next();
+            if let FieldKind::Image { size, .. } = &mut field.kind {
+                pieces.next();
+                *size = first.and_then(|header| info_of(header)).map(|info| (info.height, info.width));
+            }
+        }
     }
 
     fn pieces(&self, py: Python<'_>, record: u64) -> PyResult<Vec<Bytes>> {

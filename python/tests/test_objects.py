@@ -375,7 +375,81 @@ def test_images_of_hugging_face_stand_upright(hugging: Any, tmp_path: Path, kind
         assert (upright == first(str(path.parent), orientation="apply")).all()
         stored = first(dataset, orientation="ignore")
         assert (stored == first(str(path.parent))).all() and not (stored == upright).all()
-    assert Loader(columns).config["orientation"] == "apply" and Loader(str(path.parent)).config["orientation"] == "ignore"
+    for dataset, orientation in ((columns, "apply"), (str(path.parent), "ignore")):
+        assert Loader(dataset, transform="center_crop:8").config["orientation"] == orientation
+
+
+def test_pictures_that_are_known_to_have_one_size_need_no_step() -> None:
+    numpy = pytest.importorskip("numpy")
+    image = pytest.importorskip("PIL.Image")
+    pictures = numpy.random.default_rng(1).integers(0, 256, (6, 8, 9, 3), dtype="uint8")
+    data = [
+        pictures,
+        list(pictures),
+        [(picture, at) for at, picture in enumerate(pictures)],
+        tuple({"image": picture, "label": 1} for picture in pictures),
+        [image.fromarray(picture) for picture in pictures],
+        [(pictures[0], picture[:, :, 0]) for picture in pictures],
+    ]
+    for dataset in data:
+        batch = next(iter(infeed.Loader(dataset, batch_size=6, dtype="uint8", channels_last=True)))
+        expected = pictures if len(batch) < 2 or "label" in batch else pictures[[0] * 6]
+        assert (batch["image"].numpy() == expected).all()
+    # What is larger after all is told, not cut.
+    data[1].append(pictures[0, :5])
+    with pytest.raises(infeed.errors.ConfigError, match="are not known before they are read"):
+        infeed.Loader(data[1])
+    named = namedtuple("named", ["image", "label"])  # noqa: PYI024 (any will do)
+    with pytest.raises(infeed.errors.ConfigError, match="are not known before they are read"):
+        infeed.Loader([named(pictures[0], 0), named(pictures[0, :5], 1)])
+    changed = list(pictures)
+    loader = infeed.Loader(changed, batch_size=6)
+    changed[3] = pictures[0, :5]
+    with pytest.raises(infeed.Error, match="5.*8|8.*5"):
+        list(loader)
+
+
+def test_pictures_of_any_size_are_told_with_the_ways_out() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    class Data:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, record: int) -> Any:
+            return numpy.full((8, 8, 3), record, "uint8")
+
+    with pytest.raises(infeed.errors.ConfigError) as told:
+        infeed.Loader(Data())
+    assert "no fixed size: the sizes of the images are not known before they are read" in str(told.value)
+    for name in ("Resize((height, width))", "CenterCrop", "PadTo", "PadToLargest"):
+        assert name in str(told.value) and hasattr(infeed.transforms, name.partition("(")[0])
+    # As it says.
+    opened = infeed.open(Data(), fields={"image": "array"})
+    assert next(iter(infeed.Loader(opened, batch_size=4)))["image"].shape == (4, 8, 8, 3)
+
+
+def test_torchs_datasets_of_one_size_need_no_step(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torchvision = pytest.importorskip("torchvision")
+    numpy = pytest.importorskip("numpy")
+    data = torch.utils.data
+    pictures = torch.randint(0, 256, (6, 3, 8, 9), dtype=torch.uint8)
+    labeled = data.TensorDataset(pictures, torch.arange(6))
+
+    def init(self: Any, transform: Any = None) -> None:
+        torchvision.datasets.VisionDataset.__init__(self, str(tmp_path), transform=transform)
+        self.data = pictures.permute(0, 2, 3, 1).numpy()
+        self.targets = list(range(6))
+
+    # As if torchvision had made it: what a class of a user's gives is not known.
+    its_own: dict[str, Any] = {"__init__": init, "__module__": "torchvision.datasets.cifar"}
+    Cifar: Any = type("Cifar", (torchvision.datasets.CIFAR10,), its_own)
+    for dataset in (labeled, data.Subset(labeled, range(6)), pictures, Cifar(), data.Subset(Cifar(), range(6))):
+        batch = next(iter(infeed.Loader(dataset, batch_size=6, dtype="uint8")))
+        assert numpy.array_equal(batch["image"].numpy(), pictures.numpy())
+    with pytest.raises(infeed.errors.ConfigError, match="are not known before they are read"):
+        infeed.Loader(Cifar(lambda picture: picture))
 
 
 def test_rows_of_hugging_face_that_are_no_columns_are_asked_for(hugging: Any, tmp_path: Path) -> None:

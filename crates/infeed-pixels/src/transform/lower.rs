@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use infeed_core::{
-    error::{Error, Result, setting::FLOATS},
+    error::{
+        Error, Result,
+        setting::{FLOATS, Front},
+    },
     random::SampleRng,
     report::Stage,
     types::{DType, Layout},
@@ -235,15 +238,27 @@ impl Transform {
     fn row(&self, plan: &Plan<'_>, dtype: DType, layout: Layout) -> Result<RowSpec> {
         self.check_settings()?;
         let Some([height, width]) = plan.size else {
-            let last = self.ops().last().map_or("no step", Op::name);
-            return Err(Error::config(format!("the rows have no fixed size after {last}: images differ in size"))
-                .hint("add resize_exact, center_crop, random_crop, random_resized_crop or pad_to"));
+            return Err(no_fixed_size(self.ops().last()));
         };
         if plan.channels == 0 || height == 0 || width == 0 {
             return Err(Error::config("the images have no pixels").hint("look at the dataset's schema"));
         }
         Ok(RowSpec { height, width, channels: plan.channels, dtype, layout })
     }
+}
+
+/// Images of files are of any size, and what one has is known when it is read.
+fn no_fixed_size(last: Option<&Op>) -> Error {
+    let last = last.map_or_else(String::new, |last| format!(" after {}", last.name()));
+    let what = format!("the rows have no fixed size{last}: the sizes of the images are not known before they are read");
+    Error::config(what).hint(match Front::here() {
+        Front::Python => {
+            "add Resize((height, width)), CenterCrop, RandomCrop, RandomResizedCrop or PadTo to the transform, or for detection \
+             PadToLargest; a Python dataset whose arrays have one shape may give them as they are: \
+             infeed.open(dataset, fields={\"image\": \"array\"})"
+        }
+        _ => "add resize_exact, center_crop, random_crop, random_resized_crop or pad_to, or for detection pad_to_largest",
+    })
 }
 
 /// Whether steps look at boxes, and whether one drops them.

@@ -102,9 +102,11 @@ impl Transform {
             sizes.add(op, &mut chain)?;
         }
         let Some(size) = sizes.size else {
-            let last = self.ops().last().map_or("no step", Op::name);
-            return Err(Error::config(format!("the rows have no fixed size after {last}: volumes differ in shape"))
-                .hint("add patch or pad_or_crop"));
+            let last = self.ops().last().map_or_else(String::new, |last| format!(" after {}", last.name()));
+            let what = "the shapes of the volumes are not known before they are read";
+            return Err(
+                Error::config(format!("the rows have no fixed size{last}: {what}")).hint("add patch or pad_or_crop")
+            );
         };
         if *channels == 0 || size.contains(&0) {
             return Err(Error::config("the volumes have no voxels").hint("look at the dataset's schema"));
