@@ -250,7 +250,8 @@ def open(  # noqa: A001 (the module's name stands before it)
     ``ImageFolder`` and Hugging Face's columns of images, texts and numbers are read without Python. Others are called
     by a few threads (``io_concurrency``, 4) ahead of those that decode: their items are tuples, dicts or single values
     of encoded images (``bytes``), pictures of Pillow, arrays and tensors (u8 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]``
-    are images), integers (labels), texts. ``fields`` says what else they are:
+    are images), integers (labels), texts. Integers and bools of Hugging Face's columns are labels (int64), other numbers
+    keep the type of their column; a dataset with ``with_transform`` gives what that gives. ``fields`` says what else they are:
     ``{"depth": "mask16", "meta": "bytes", "x": "array"}`` (``image``, ``mask``, ``mask16``, ``label``, ``array``, ``bytes``). A
     transform that such a dataset has is its own affair and runs in Python: better give it to the loader. What tells
     the dataset from others of its class and length is its attribute ``fingerprint``, where it has one.

@@ -71,18 +71,22 @@ def native(dataset: Any) -> tuple[_native.Dataset, Any] | None:
     return None
 
 
-def _plain(dataset: Any, fields: Mapping[str, str] | None) -> _native.Dataset:
+def _plain(
+    dataset: Any, fields: Mapping[str, str] | None, asked: Any = None, made: tuple[Any, tuple[Any, ...]] | None = None
+) -> _native.Dataset:
+    """``asked`` is what gives the records, where it is not the dataset itself; ``made`` makes this anew."""
     guard_exit()
     kind: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
-    classes = _classes(getattr(dataset, "classes", None))
+    asked = dataset if asked is None else asked
+    classes = _classes(getattr(asked, "classes", None))
     return _native.objects(
-        dataset,
+        asked,
         dict(fields or {}),
         classes,
         _identity(dataset),
         f"{kind.__module__}.{kind.__qualname__}",
-        _one_size(dataset),
-        (_unwrapped, (dataset, fields)),
+        _one_size(asked),
+        (_unwrapped, (dataset, fields)) if made is None else made,
     )
 
 
@@ -160,22 +164,33 @@ def _hugging_face(
     dataset: Any, fields: Mapping[str, str] | None, columns: Sequence[str] | None
 ) -> _native.Dataset:
     """Columns of Arrow as they lie in memory; where that cannot be, rows by Python, images not decoded."""
+    form: Mapping[str, Any] = getattr(dataset, "format", None) or {}
+    if form.get("type") == "custom":
+        # Of with_transform: what it gives is the dataset.
+        if columns is not None:
+            raise ConfigError("columns: the dataset has a transform (with_transform), and gives what that gives")
+        return _plain(dataset, fields)
     made = (_unwrapped, (dataset, fields, columns))
     features: dict[str, Any] = dict(dataset.features)
     names = list(features) if columns is None else list(columns)
     for name in names:
         if name not in features:
             raise ConfigError(f"columns: there is no {name!r}, but {', '.join(features)}")
+    if columns is None and form.get("columns") is not None and not form.get("output_all_columns"):
+        # Of with_format.
+        names = [name for name in names if name in form["columns"]]
     if len(names) < len(features):
         dataset = dataset.select_columns(names)
     table = dataset.data.table if hasattr(dataset.data, "table") else dataset.data
     found: list[tuple[str, str, Any]] = []
     for name in names:
+        _refuse_times(name, table.column(name).type)
+    for name in names:
         # What the user says of a field is looked at value by value.
         said = fields is not None and name in fields
         column = None if said else _column(name, features[name], table.column(name))
         if column is None:
-            return _rows(dataset, {name: features[name] for name in names}, fields)
+            return _rows(dataset, {name: features[name] for name in names}, fields, made)
         found.append(column)
     opened = _native.columns(found, f"huggingface {getattr(dataset, '_fingerprint', '')}", "huggingface", made)
     indices = getattr(dataset, "_indices", None)
@@ -184,11 +199,86 @@ def _hugging_face(
     return _native.subset(opened, indices.column(0).to_pylist(), made)
 
 
-def _rows(dataset: Any, features: Mapping[str, Any], fields: Mapping[str, str] | None) -> _native.Dataset:
+def _refuse_times(name: str, kind: Any) -> None:
+    """What they count from, and in which unit, would be lost."""
+    types: Any = import_module("pyarrow").types
+    inner = kind
+    while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
+        inner = inner.value_type
+    if types.is_temporal(inner):
+        raise ConfigError(
+            f"column {name!r} holds times ({inner}), which are no numbers: leave it out by columns=[…], or say that their "
+            f"count is meant: dataset.cast_column({name!r}, Value('int64')), from timestamp, time64 and duration"
+        )
+
+
+def _rows(
+    dataset: Any, features: Mapping[str, Any], fields: Mapping[str, str] | None, made: tuple[Any, tuple[Any, ...]]
+) -> _native.Dataset:
+    types: dict[str, str] = {}
     for name, feature in features.items():
         if type(feature).__name__ == "Image":
-            dataset = dataset.cast_column(name, type(feature)(decode=False))
-    return _plain(dataset.with_format(None), fields)
+            mode = _mode(name, feature)
+            if mode is None:
+                dataset = dataset.cast_column(name, type(feature)(decode=False))
+            else:
+                _logger.warning("column %r: Image(mode=%r) is decoded by Pillow, in Python", name, mode)
+                types[name] = "uint8"
+        else:
+            dtype = _dtype(feature)
+            if dtype is not None:
+                types[name] = dtype
+    dataset = dataset.with_format(None)
+    names = [names for feature in features.values() if (names := getattr(feature, "names", None)) is not None]
+    return _plain(dataset, fields, _Rows(dataset, types, names[0] if len(names) == 1 else None), made)
+
+
+class _Rows:
+    """Rows of Hugging Face's whose numbers have the types of their columns: Python's have none."""
+
+    def __init__(self, dataset: Any, types: Mapping[str, str], classes: Any) -> None:
+        self._dataset = dataset
+        self._types = types
+        self._numpy: Any = import_module("numpy")
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, record: int) -> dict[str, Any]:
+        row: dict[str, Any] = dict(self._dataset[record])
+        for name, dtype in self._types.items():
+            try:
+                values = self._numpy.asarray(row[name])
+            except ValueError:
+                # Of several lengths: it is told what that is.
+                continue
+            # Of objects where something is null.
+            if values.dtype != object:
+                row[name] = values.astype(dtype, copy=False)
+        return row
+
+
+def _mode(name: str, feature: Any) -> str | None:
+    """The mode that an image is to be converted to; None where that is as images are read anyway."""
+    mode: str | None = getattr(feature, "mode", None)
+    if mode is None or mode == "RGB" or not getattr(feature, "decode", True):
+        return None
+    if mode not in ("L", "LA", "RGBA"):
+        raise ConfigError(f"column {name!r}: Image(mode={mode!r}): images come as RGB, RGBA, L or LA, or as they are without")
+    return mode
+
+
+def _dtype(feature: Any, listed: bool = False) -> str | None:
+    """The type of the numbers in a column, in lists or not; None: they are labels, or none at all."""
+    inner: Any = feature[0] if issubclass(type(feature), list) else getattr(feature, "feature", None)
+    if inner is not None:
+        return _dtype(inner, True)
+    dtype = str(getattr(feature, "dtype", ""))
+    listed = listed or type(feature).__name__.startswith("Array")
+    if dtype.startswith("float") or (listed and dtype.startswith(("int", "uint", "bool"))):
+        return dtype
+    return None
 
 
 def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None:
@@ -196,6 +286,8 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
     arrow: Any = import_module("pyarrow")
     types = arrow.types
     if type(feature).__name__ == "Image":
+        if _mode(name, feature) is not None:
+            return None
         chunks = [chunk.field("bytes") for chunk in _plain_chunks(column)]
         if any(chunk.null_count for chunk in chunks):
             return None

@@ -8,6 +8,8 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from datetime import time as clock
 from pathlib import Path
 from typing import Any
 
@@ -463,6 +465,112 @@ def test_rows_of_hugging_face_that_are_no_columns_are_asked_for(hugging: Any, tm
     assert dataset.fields == {"image": "image", "label": "label"}
     found = rows(data)
     assert {record: image[0, 0, 0] for record, image in found.items()} == {i: i for i in range(10)}
+
+
+def test_a_transform_of_hugging_face_is_obeyed(hugging: Any) -> None:
+    def transform(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        return {"twice": [2 * label for label in batch["label"]]}
+
+    data = hugging.with_transform(transform)
+    for dataset in (data, infeed.open(data), data.select(range(len(hugging)))):
+        batch = next(iter(infeed.Loader(dataset, batch_size=len(hugging))))
+        assert list(batch) == ["twice"]
+        assert batch["twice"].numpy().tolist() == [2 * label for label in hugging["label"]]
+    with pytest.raises(ValueError, match="with_transform"):
+        infeed.open(data, columns=["label"])
+    of_some = hugging.with_transform(transform, columns=["label"])
+    assert list(next(iter(infeed.Loader(of_some, batch_size=4)))) == ["twice"]
+
+
+def test_columns_of_a_format_are_those_that_come(hugging: Any) -> None:
+    for form in (None, "numpy"):
+        assert infeed.open(hugging.with_format(form, columns=["label"])).fields == {"label": "label"}
+    all_of_them = infeed.open(hugging).fields
+    assert infeed.open(hugging.with_format("numpy")).fields == all_of_them
+    assert infeed.open(hugging.with_format("numpy", columns=["label"], output_all_columns=True)).fields == all_of_them
+    assert "image" in infeed.open(hugging.with_format(None, columns=["label"]), columns=["image"]).fields
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_numbers_of_hugging_face_keep_their_type(by_rows: bool, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    (tmp_path / "x.png").write_bytes(png(1, 2, 3))
+    kinds = {
+        "half": (datasets.Value("float16"), 0.5),
+        "single": (datasets.Value("float32"), 0.1),
+        "double": (datasets.Value("float64"), 0.1),
+        "list": (datasets.Sequence(datasets.Value("float32")), [0.1, 0.2]),
+        "bytes": (datasets.Sequence(datasets.Value("int8")), [1, 2]),
+        "matrix": (datasets.Array2D((2, 2), "float32"), [[0.1, 0.2], [0.3, 0.4]]),
+        "flag": (datasets.Value("bool"), True),
+        "class": (datasets.ClassLabel(names=["a", "b"]), 1),
+    }
+    values: dict[str, list[Any]] = {name: [value] * 3 for name, (_, value) in kinds.items()}
+    features: dict[str, Any] = {name: kind for name, (kind, _) in kinds.items()}
+    if by_rows:
+        # Images of paths are no column.
+        values["image"], features["image"] = [str(tmp_path / "x.png")] * 3, datasets.Image()
+    dataset = infeed.open(datasets.Dataset.from_dict(values, features=datasets.Features(features)))
+    assert dataset.is_python == by_rows
+    batch = next(iter(infeed.Loader(dataset, batch_size=3, transform="center_crop:8" if by_rows else None)))
+    types = {"half": "float16", "single": "float32", "double": "float64", "list": "float32", "bytes": "int8"}
+    types |= {"matrix": "float32", "flag": "int64", "class": "int64"}
+    assert {name: batch[name].dtype for name in kinds} == types
+    for name, (_, value) in kinds.items():
+        assert (batch[name].numpy() == numpy.asarray(value, types[name])).all(), name
+    copied = pickle.loads(pickle.dumps(dataset))
+    assert copied.fields == dataset.fields and (not by_rows or copied.classes == ["a", "b"])
+
+
+def test_nulls_in_lists_are_told_not_made_numbers(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    (tmp_path / "x.png").write_bytes(png(1, 2, 3))
+    features = datasets.Features({"image": datasets.Image(), "list": datasets.Sequence(datasets.Value("float32"))})
+    lists = [[0.5, 1.5], [0.5, None], [0.5]]
+    data = datasets.Dataset.from_dict({"image": [str(tmp_path / "x.png")] * 3, "list": lists}, features=features)
+    for record in (1, 2):
+        with pytest.raises(infeed.Error, match="list"):
+            list(infeed.Loader(data.select([0, record]), batch_size=2, transform="center_crop:8"))
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_modes_of_images_are_obeyed_or_refused(encoded: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    datasets = pytest.importorskip("datasets")
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "x.png"
+    path.write_bytes(png(200, 100, 50))
+    one = {"bytes": path.read_bytes(), "path": None} if encoded else str(path)
+    data = datasets.Dataset.from_dict({"image": [one] * 2}).cast_column("image", datasets.Image())
+    for mode in (None, "RGB", "L", "RGBA"):
+        dataset = data.cast_column("image", datasets.Image(mode=mode))
+        batch = next(iter(infeed.Loader(dataset, batch_size=2, transform="center_crop:8", dtype="uint8", channels_last=True)))
+        expected = numpy.asarray(image.open(path).convert(mode or "RGB"))
+        assert (batch["image"].numpy()[0, 0, 0] == expected[0, 0]).all()
+        assert batch["image"].shape[3] == (1 if mode == "L" else len(mode or "RGB"))
+        assert ("decoded by Pillow" in caplog.text) == (mode in ("L", "RGBA"))
+        caplog.clear()
+    with pytest.raises(ValueError, match="column 'image': Image.mode='CMYK'.: images come as RGB"):
+        infeed.open(data.cast_column("image", datasets.Image(mode="CMYK")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("timestamp[s]", datetime(2020, 1, 1)),  # noqa: DTZ001 (it has none there)
+        ("date32", date(2020, 1, 1)),
+        ("time64[us]", clock(1, 2)),
+        ("duration[s]", timedelta(1)),
+    ],
+)
+def test_times_of_hugging_face_are_refused_by_name(kind: str, value: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"when": datasets.Value(kind), "label": datasets.Value("int64")})
+    data = datasets.Dataset.from_dict({"when": [value] * 2, "label": [1] * 2}, features=features)
+    with pytest.raises(ValueError, match=r"column 'when' holds times \(.*columns=.*cast_column\('when'"):
+        infeed.open(data)
+    assert infeed.open(data, columns=["label"]).fields == {"label": "label"}
+    if kind != "date32":
+        assert infeed.open(data.cast_column("when", datasets.Value("int64"))).fields["when"] == "label"
 
 
 def test_masks_of_pillow_are_labels() -> None:
