@@ -157,6 +157,7 @@ fn split(text: &str, at: char) -> Result<Vec<&str>> {
 }
 
 fn one(step: &str) -> Result<Op> {
+    otherwise_written(step)?;
     let (name, settings) = step.split_once(':').unwrap_or((step, ""));
     let name = name.trim();
     let places = PLACES.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, places)| places);
@@ -204,6 +205,51 @@ fn one(step: &str) -> Result<Op> {
     })
 }
 
+/// Refuses a step as a call, `random_resized_crop(224)`, and steps with `,` between, with what to write instead.
+fn otherwise_written(step: &str) -> Result<()> {
+    if let Some((name, settings)) = step.split_once('(').filter(|(name, _)| is_known(name.trim())) {
+        let (name, settings) = (name.trim(), settings.strip_suffix(')').unwrap_or(settings).trim());
+        let line = match settings {
+            "" => name.to_owned(),
+            steps if begins_step(steps) => format!("{name}:({steps})"),
+            _ => format!("{name}:{settings}"),
+        };
+        return Err(Error::config(format!("{step:?} is no step")).hint(format!("write {line}; {SYNTAX}")));
+    }
+    let parts = split(step, ',')?;
+    let [first, rest @ ..] = &parts[..] else { return Ok(()) };
+    if begins_step(first) && rest.iter().any(|part| begins_step(part)) {
+        let mut line = first.trim().to_owned();
+        for part in rest {
+            line.push(if begins_step(part) { ';' } else { ',' });
+            line.push_str(part.trim());
+        }
+        return Err(Error::config(format!("{step:?} has several steps")).hint(format!("write {line}; {SYNTAX}")));
+    }
+    Ok(())
+}
+
+/// Whether it is a step, or begins as one. Words of settings are none.
+fn begins_step(text: &str) -> bool {
+    is_known(text.split([':', '(']).next().unwrap_or_default().trim())
+}
+
+/// How a line is written.
+const SYNTAX: &str =
+    "settings stand behind `:`, and `;` between steps, as in random_resized_crop:224,bicubic;normalize";
+
+/// Whether it is the name of a step or of a preset.
+fn is_known(name: &str) -> bool {
+    PRESETS.contains(&name) || refused(name).is_none()
+}
+
+/// What is said against a name that no step has.
+fn refused(name: &str) -> Option<String> {
+    // Without its settings a step is refused too, or not; but otherwise.
+    let error = serde_json::from_value::<Op>(json!({ "op": name })).err()?.to_string();
+    error.starts_with("unknown variant").then_some(error)
+}
+
 /// Refuses what is no step, whatever its settings.
 fn known(name: &str) -> Result<()> {
     if VIEW_PRESETS.contains(&name) {
@@ -212,16 +258,18 @@ fn known(name: &str) -> Result<()> {
             _ => format!("use it by itself: {}", TRANSFORM.to(name)),
         }));
     }
-    // Without its settings a step is refused too, or not; but otherwise.
-    let refused = serde_json::from_value::<Op>(json!({ "op": name })).err().map(|error| error.to_string());
-    let Some(why) = refused.filter(|why| why.starts_with("unknown variant")) else { return Ok(()) };
+    let Some(why) = refused(name) else { return Ok(()) };
     // "unknown variant `x`, expected one of `resize_shorter`, …": all steps, those without settings too.
     let steps = why.split('`').skip(3).step_by(2);
-    let hint = match nearest(name, PRESETS.into_iter().chain(VIEW_PRESETS).chain(steps)) {
-        Some(near) => format!("did you mean {near}?"),
+    // In the words of a call: what stands before its brackets.
+    let called = name.split('(').next().unwrap_or(name);
+    let hint = match nearest(called, PRESETS.into_iter().chain(VIEW_PRESETS).chain(steps)) {
+        Some(near) if called == name => format!("did you mean {near}?"),
+        Some(near) => format!("did you mean {near}? {SYNTAX}"),
         None => {
             let names = PLACES.map(|(name, _)| name).join(", ");
-            format!("use one of {}; or steps: {names}, and the others of transform::Op", PRESETS.join(", "))
+            let steps = format!("steps: {names}, and the others of transform::Op");
+            format!("use one of {}; or {steps}; {SYNTAX}", PRESETS.join(", "))
         }
     };
     Err(Error::config(format!("there is no transform and no step {name:?}")).hint(hint))
@@ -243,4 +291,38 @@ fn value(text: &str) -> Result<Value> {
     }
     let numbers: Option<Vec<Value>> = text.split('/').map(|part| serde_json::from_str(part).ok()).collect();
     Ok(numbers.filter(|numbers| numbers.len() > 1).map_or_else(|| json!(text), Value::Array))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_writes_calls_or_commas_is_told_the_syntax() {
+        let refused = |line: &str, words: &[&str]| {
+            let said = line.parse::<Transform>().unwrap_err().to_string();
+            assert!(words.iter().all(|word| said.contains(word)), "{line}: {said}");
+        };
+        let call = |line, meant: &str| refused(line, &["is no step", &format!("write {meant}; {SYNTAX}")]);
+        call("random_resized_crop(224)", "random_resized_crop:224");
+        call("horizontal_flip()", "horizontal_flip");
+        call("random_apply(color_jitter:0.4,0.4)", "random_apply:(color_jitter:0.4,0.4)");
+        refused("center_crop:8;random_invert(0.5)", &["write random_invert:0.5; ", "(step 2)"]);
+        refused("horizontal_flop(0.5)", &["no step \"horizontal_flop(0.5)\"", "did you mean horizontal_flip?", SYNTAX]);
+        refused("nothing_like_it(3)", &["use one of imagenet-train", SYNTAX]);
+        for (line, meant) in [
+            ("random_resized_crop:224,horizontal_flip", "random_resized_crop:224;horizontal_flip"),
+            ("resize_shorter:256,bicubic, center_crop:224", "resize_shorter:256,bicubic;center_crop:224"),
+            (
+                "random_invert, random_apply:(color_jitter:0.4,0.4),1",
+                "random_invert;random_apply:(color_jitter:0.4,0.4),1",
+            ),
+            ("imagenet-train,random_erasing:0.1", "imagenet-train;random_erasing:0.1"),
+        ] {
+            refused(line, &["has several steps", &format!("write {meant}; {SYNTAX}")]);
+            assert!(meant.parse::<Transform>().is_ok(), "{meant}");
+        }
+        // What the syntax shows is a line.
+        assert!(SYNTAX.rsplit(' ').next().is_some_and(|line| line.parse::<Transform>().is_ok()));
+    }
 }
