@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     _Interpolation: TypeAlias = str | int | Enum | Sequence[str | int | Enum]
     _Fill: TypeAlias = float | Sequence[float] | Mapping[Any, Any] | None
     _Axis: TypeAlias = Literal["x", "y", "z"]
+    # A step, and whether it is another library's.
+    _Flat: TypeAlias = tuple["Transform | Mapping[str, Any]", bool]
 else:
 
     def dataclass_transform(**_):
@@ -114,6 +116,8 @@ __all__ = [
     "Transform",
     "TrivialAugmentWide",
     "Window",
+    "mask_dtype",
+    "output_dtype",
     "steps",
 ]
 
@@ -195,7 +199,7 @@ class Transform:
         found = next((kind for kind in ("Image", "Tensor", "others") if kind in rest), None)
         value = rest.pop(found, None)
         if found is None or any(other not in (None, 0) for other in rest.values()):
-            raise self._refused(name, rest, "what is not an image, a mask for one, stays as it is and is filled by 0")
+            raise self._refused(name, rest, "what is not an image, a mask for one, is filled by 0")
         return _plain(value)
 
     def _settings(self, white: float) -> _Step:
@@ -242,8 +246,22 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if _several(value) else value
 
 
+def _dtype(value: object) -> str | None:
+    """The name of one of torch's types, or of NumPy's."""
+    return None if value is None else str(value).removeprefix("torch.")
+
+
 def _several(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _of_channels(value: Any) -> tuple[Any, ...]:
+    """Numbers of channels, also where they have been shaped to be broadcast: ``[3, 1, 1]``."""
+    if not _several(value):
+        return (value,)
+    if len(value) == 1 and _several(value[0]):
+        return _of_channels(value[0])
+    return tuple(_of_channels(each)[0] if _several(each) and len(each) == 1 else each for each in value)
 
 
 def _part(level: Any, white: float) -> Any:
@@ -708,9 +726,19 @@ class Normalize(Transform, op="normalize"):
     Each has a number for each channel, or one for all.
     """
 
-    mean: Sequence[float]
-    std: Sequence[float]
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
     inplace: bool = False
+
+    def _checked(self, name: str, value: Any) -> Any:
+        value = super()._checked(name, value)
+        return value if name == "inplace" else _of_channels(value)
+
+    def _settings(self, white: float) -> _Step:
+        told = super()._settings(white)
+        # One for all beside one for each.
+        most = max(len(told["mean"]), len(told["std"]))
+        return {name: values * most if len(values) == 1 else values for name, values in told.items()}
 
 
 class ToFloat(Transform, op="to_float"):
@@ -726,14 +754,14 @@ class _Dtype(Transform, op="to_float"):
 
     def _checked(self, name: str, value: Any) -> Any:
         value = super()._checked(name, value)
-        return str(value).removeprefix("torch.") if name == "dtype" else value
+        return _dtype(value) if name == "dtype" else value
 
     def _scales(self) -> bool:
         return True
 
     def _steps(self, white: float, nested: bool) -> list[_Step]:
         wanted, floats = self.dtype, white != _WHITE
-        if wanted == ("float32" if floats else "uint8"):
+        if wanted in (None, "float32" if floats else "uint8"):
             return []
         if wanted == "float32" and self._scales():
             return [{"op": self._op}]
@@ -750,9 +778,35 @@ class ToDtype(_Dtype):
     """As ``ToFloat``, of ``torch.float32`` or ``"float32"`` with ``scale``. ``uint8`` of bytes is nothing.
 
     The type of rows is the loader's: ``Loader(dtype="bfloat16")``.
+
+    - ``dtype``: of images; or a dict by type, as torchvision has it, of which ``Mask`` is kept as ``mask``.
+    - ``mask``: what masks become, which ``mask_dtype`` tells; None: they stay bytes.
     """
 
     scale: bool = False
+    _: KW_ONLY
+    mask: object = None
+
+    def __post_init__(self) -> None:
+        dtypes: Any = self.dtype
+        if isinstance(dtypes, Mapping):
+            of_images, of_masks = self._by_type(dtypes)
+            object.__setattr__(self, "dtype", of_images)
+            object.__setattr__(self, "mask", of_masks)
+        super().__post_init__()
+
+    def _by_type(self, dtypes: Any) -> tuple[object, object]:
+        """Of torchvision's types by type those of images and of masks."""
+        named: dict[str, Any] = {getattr(kind, "__name__", kind): dtype for kind, dtype in dtypes.items()}
+        found = next((kind for kind in ("Image", "Tensor", "others") if kind in named), None)
+        if found is None:
+            raise self._refused("dtype", dtypes, "it says nothing of images")
+        if _dtype(named.get("BoundingBoxes", named.get("others"))) not in (None, "float32"):
+            raise self._refused("dtype", dtypes, "BoundingBoxes are float32: give None for them")
+        return named[found], named.get("Mask", named.get("others"))
+
+    def _checked(self, name: str, value: Any) -> Any:
+        return _dtype(value) if name == "mask" else super()._checked(name, value)
 
     def _scales(self) -> bool:
         return self.scale
@@ -1009,6 +1063,7 @@ class _ImageClassification(Transform):
     def _parts(self) -> Iterable[object]:
         yield Resize(self.resize_size, self.interpolation, antialias=self.antialias)
         yield CenterCrop(self.crop_size)
+        yield PILToTensor()
         yield Normalize(self.mean, self.std)
 
 
@@ -1022,6 +1077,7 @@ class _SemanticSegmentation(Transform):
     def _parts(self) -> Iterable[object]:
         if self.resize_size is not None:
             yield Resize(self.resize_size, self.interpolation, antialias=self.antialias)
+        yield PILToTensor()
         yield Normalize(self.mean, self.std)
 
 
@@ -1083,40 +1139,82 @@ def _otherwise(name: str, it: Any) -> str:
     return _OTHERWISE.get(name, _INSTEAD)
 
 
+def _foreign(it: object) -> Callable[[object], Transform] | None:
+    """Whose it is, by where its class stands."""
+    whose = type(it).__module__
+    if whose.startswith("torchvision.transforms."):
+        return _of_torchvision
+    return None
+
+
 def _taken(it: object) -> Transform:
     if isinstance(it, Transform):
         return it
+    of = _foreign(it)
+    if of is not None:
+        return of(it)
     kind = type(it)
-    if kind.__module__.startswith("torchvision.transforms."):
-        return _of_torchvision(it)
     if kind.__module__.startswith("torch.nn.") and kind.__name__ == "Sequential":
         return Compose(list(vars(it)["_modules"].values()))
     raise TypeError(f"{it!r} is no step of a transform: it is one of infeed.transforms or torchvision; {_INSTEAD}")
 
 
-def _flat(transforms: Iterable[object]) -> Iterator[Transform | Mapping[str, Any]]:
-    """Without lists within lists."""
+def _flat(transforms: Iterable[object], *, foreign: bool = False) -> Iterator[_Flat]:
+    """Without lists within lists; and of each whether it is another library's."""
     for it in transforms:
         if isinstance(it, Mapping):
-            yield it
+            yield it, False
             continue
         transform = _taken(it)
-        parts = transform._parts()
+        parts, whose = transform._parts(), foreign or transform is not it
         if parts is None:
-            yield transform
+            yield transform, whose
         else:
-            yield from _flat(parts)
+            # Those of a list are who they are; those of a preset are the preset's.
+            yield from _flat(parts, foreign=whose and not isinstance(transform, Compose))
+
+
+# What makes a tensor of a picture of Pillow's, and what wants a tensor.
+_OF_PICTURES = (ToTensor, PILToTensor, ToImage, ToFloat)
+_OF_TENSORS = (ToDtype, ConvertImageDtype, Normalize, RandomErasing, ToPILImage)
+
+
+def _on_pictures(flat: Sequence[_Flat]) -> list[bool]:
+    """Of each step whether it is another library's and works on a picture of Pillow's, not on a tensor.
+
+    It begins with pictures where what makes tensors of them comes before what wants tensors.
+    """
+    kinds = [it for it, foreign in flat if foreign and isinstance(it, (*_OF_PICTURES, *_OF_TENSORS))]
+    pictures = bool(kinds) and isinstance(kinds[0], _OF_PICTURES)
+    told: list[bool] = []
+    for it, foreign in flat:
+        told.append(foreign and pictures)
+        if foreign and isinstance(it, _OF_PICTURES):
+            pictures = False
+        elif foreign and isinstance(it, ToPILImage):
+            pictures = True
+    return told
+
+
+def _as_pillow(step: _Step) -> _Step:
+    """A resize as Pillow does it: its nearest pixel is that under the middle, and its filters always widen."""
+    if "antialias" not in step:
+        return step
+    kinds = step["interpolation"]
+    exact = ["nearest_exact" if kind == "nearest" else kind for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+    return {**step, "interpolation": exact[0] if isinstance(kinds, str) else exact, "antialias": True}
 
 
 def _lowered(transforms: Iterable[object], white: float, *, nested: bool = False) -> list[_Step]:
     lowered: list[_Step] = []
-    for it in _flat(transforms):
+    flat = list(_flat(transforms))
+    for (it, _), picture in zip(flat, _on_pictures(flat), strict=True):
         if isinstance(it, Normalize):
             _leave_out_to_float(lowered)
         own = [dict(it)] if isinstance(it, Mapping) else it._steps(white, nested)
         if any(step.get("op") in ("to_float", "normalize") for step in own):
             white = 1.0
-        lowered += own
+        lowered += map(_as_pillow, own) if picture else own
     return lowered
 
 
@@ -1140,8 +1238,52 @@ def steps(transform: Like) -> str | list[dict[str, Any]] | None:
 
     ``ToTensor``, ``ToDtype`` and their like are left out before ``Normalize``, which brings values to 0 to 1 too.
 
+    A resize of torchvision's that stands before ``ToTensor``, ``PILToTensor`` or ``ToImage`` is Pillow's: its
+    ``NEAREST`` is ``"nearest-exact"``, and it is antialiased whatever it says. Elsewhere it is torch's, on tensors.
+
     Raises ``TypeError`` for what has no equal, with its name, the argument, and what to do.
     """
     if transform is None or isinstance(transform, str):
         return transform
     return _lowered(transform if _several(transform) else [transform], _WHITE)
+
+
+def _listed(transform: Like) -> list[_Flat]:
+    if transform is None or isinstance(transform, str):
+        return []
+    return list(_flat(transform if _several(transform) else [transform]))
+
+
+def output_dtype(transform: Like) -> str | None:
+    """The type of the tensors that a chain of torchvision's gives: ``"uint8"`` or ``"float32"``.
+
+    ``PILToTensor`` and ``ToImage`` give bytes, ``ToTensor`` and ``Normalize`` floats. None where the chain does not
+    say it: no chain, the name of a preset, a line, one with steps of this module or dicts, or with none of those.
+
+    Raises ``TypeError`` as ``steps`` does.
+    """
+    found: str | None = None
+    for it, foreign in _listed(transform):
+        if not foreign:
+            return None
+        if isinstance(it, (ToTensor, ToFloat, Normalize)):
+            found = "float32"
+        elif isinstance(it, (PILToTensor, ToImage)):
+            found = found or "uint8"
+        elif isinstance(it, ToPILImage):
+            found = None
+        elif isinstance(it, _Dtype):
+            found = _dtype(it.dtype) or found
+    return found
+
+
+def mask_dtype(transform: Like) -> str | None:
+    """The type that a chain gives to masks, as torch calls it: ``"int64"``. None: they stay as they are.
+
+    ``ToDtype`` says it: ``v2.ToDtype({tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None},
+    scale=True)``.
+
+    Raises ``TypeError`` as ``steps`` does.
+    """
+    said = [it.mask for it, _ in _listed(transform) if isinstance(it, ToDtype) and it.mask is not None]
+    return _dtype(said[-1]) if said else None

@@ -260,6 +260,62 @@ def test_pixels_of_a_validation_chain_are_torchvisions(
         assert apart.max() < 1.001 / 255
 
 
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("interpolation", "antialias", "bound"),
+    [("nearest", True, 0), ("nearest-exact", True, 0), ("bilinear", True, 1), ("bilinear", False, 1)],
+)
+def test_pixels_of_a_resize_before_the_tensor_are_pillows(
+    noise: tuple[str, list[Any]],
+    v2: Any,
+    version: str,
+    interpolation: str,
+    antialias: bool,
+    bound: int,
+    request: pytest.FixtureRequest,
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    of = request.getfixturevalue(version)
+    folder, pictures = noise
+    size = of.Resize((40, 44), interpolation=of.InterpolationMode(interpolation), antialias=antialias)
+    ends = [of.PILToTensor()] if version == "v1" else [of.ToImage(), of.ToPureTensor()]
+    chain = of.Compose([size, of.CenterCrop(36), *ends])
+    want = numpy.stack([chain(v2.functional.to_pil_image(picture)).numpy() for picture in pictures])
+    got = shown(chain, folder, dtype="uint8")
+    assert abs(got.astype(int) - want.astype(int)).max() <= bound
+    # Behind it they are torch's.
+    chain = of.Compose([ends[0], of.CenterCrop(60), size])
+    want = numpy.stack([chain(v2.functional.to_pil_image(picture)).numpy() for picture in pictures])
+    got = shown(chain, folder, dtype="uint8")
+    assert abs(got.astype(int) - want.astype(int)).max() <= bound
+
+
+def test_a_chain_works_on_pictures_until_it_makes_tensors(v1: Any, v2: Any, torch: Any) -> None:
+    nearest = v2.InterpolationMode.NEAREST
+
+    def kinds(*chain: Any) -> list[Any]:
+        return [step["interpolation"] for step in lowered(list(chain)) if "antialias" in step]
+
+    floats = v2.ToDtype(torch.float32, scale=True)
+    for of in (v1, v2):
+        size, crop = of.Resize(9, interpolation=nearest), of.RandomResizedCrop(9, interpolation=nearest)
+        assert kinds(size, of.ToTensor(), size) == ["nearest_exact", "nearest"]
+        assert kinds(of.Compose([crop, of.PILToTensor()]), size) == ["nearest_exact", "nearest"]
+        assert kinds(of.PILToTensor(), size, of.ToPILImage(), size, of.ToTensor()) == ["nearest", "nearest_exact"]
+        # Those who want tensors got them.
+        assert kinds(size, of.ConvertImageDtype(torch.float32), of.Normalize([0.5], [0.5])) == ["nearest"]
+        assert kinds(size) == ["nearest"]
+    assert kinds(v2.Resize(9, nearest), v2.ToImage(), floats) == ["nearest_exact"]
+    assert kinds(v2.Resize(9, nearest), floats, v2.ToPureTensor()) == ["nearest"]
+    jitter = v2.ScaleJitter((9, 9), interpolation=nearest, antialias=False)
+    assert lowered([jitter, v2.ToImage()])[0]["antialias"] is True
+    assert lowered([v2.ToImage(), jitter])[0]["antialias"] is False
+    weights = pytest.importorskip("torchvision.models").ResNet50_Weights.IMAGENET1K_V1
+    assert kinds(weights.transforms(interpolation=nearest)) == ["nearest_exact"]
+    # The module's own say what they mean.
+    assert kinds(T.Resize(9, "nearest"), v2.ToTensor()) == ["nearest"]
+
+
 # Steps whose draws are fixed, so that pixels can be compared; with the levels by which bytes may differ.
 FIXED: dict[str, tuple[Callable[[Any], Any], int]] = {
     "Grayscale": (lambda of: of.Grayscale(3), 1),
@@ -321,12 +377,74 @@ def test_settings_by_type_are_those_of_images(v2: Any, torch: Any) -> None:
     assert lowered(out)[0]["fill"] == [0.2, 0.4, 0.0]
     assert lowered(v2.RandomRotation(9, fill={"others": 255}))[0]["fill"] == 1.0
     assert names(v2.ToDtype({tensors.Image: torch.float32, "others": None}, scale=True)) == ["to_float"]
-    for bad in (
-        v2.RandomRotation(9, fill={tensors.Image: 0, tensors.Mask: 255}),
-        v2.ToDtype({tensors.Image: torch.float32, tensors.Mask: torch.int64, "others": None}, scale=True),
-    ):
-        with pytest.raises(TypeError, match="Mask"):
-            T.steps(bad)
+    with pytest.raises(TypeError, match="Mask"):
+        T.steps(v2.RandomRotation(9, fill={tensors.Image: 0, tensors.Mask: 255}))
+
+
+def test_types_by_type_are_those_of_images_and_masks(v2: Any, torch: Any) -> None:
+    tensors = pytest.importorskip("torchvision.tv_tensors")
+    image, mask, boxes = tensors.Image, tensors.Mask, tensors.BoundingBoxes
+
+    def told(dtype: Any) -> tuple[list[str], str | None]:
+        """The steps and the type of masks, of a chain as torchvision's tutorials have it."""
+        chain = v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip(), v2.ToDtype(dtype, scale=True), v2.ToPureTensor()])
+        return names(chain)[1:], T.mask_dtype(chain)
+
+    assert told({image: torch.float32, mask: torch.int64, "others": None}) == (["to_float"], "int64")
+    assert told({mask: torch.int64, "others": torch.float32}) == (["to_float"], "int64")
+    assert told({image: torch.float32, mask: torch.int64, boxes: torch.float32}) == (["to_float"], "int64")
+    assert told({image: torch.float32, boxes: None, "others": torch.int64}) == (["to_float"], "int64")
+    assert told({mask: torch.int64, "others": None}) == ([], "int64")
+    assert told({"others": torch.float32}) == (["to_float"], "float32")
+    # A type alone is that of images.
+    assert told(torch.float32) == told({image: torch.float32, "others": None}) == (["to_float"], None)
+    ours = T.ToDtype({"Image": "float32", "Mask": "int64"}, scale=True)
+    assert ours == T.ToDtype("float32", scale=True, mask="int64") and T.mask_dtype(ours) == "int64"
+    assert [T.mask_dtype(other) for other in (None, "imagenet-train", [{"op": "to_float"}])] == [None] * 3
+    for bad, words in [
+        ({mask: torch.int64}, "nothing of images"),
+        ({image: torch.float32, boxes: torch.int64, "others": None}, "BoundingBoxes are float32"),
+        ({image: torch.float32, "others": torch.int64}, "BoundingBoxes are float32"),
+        ({image: torch.float64, "others": None}, r"Loader\(dtype='float64'\)"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            T.steps(v2.ToDtype(bad, scale=True))
+
+
+def test_one_number_of_normalize_is_of_all_channels(v1: Any, v2: Any, torch: Any) -> None:
+    numpy = pytest.importorskip("numpy")
+    three = [1.0, 2.0, 4.0]
+    for of in (T, v1):
+        assert lowered(of.Normalize((0.5), (0.25))) == [{"op": "normalize", "mean": [0.5], "std": [0.25]}]
+        assert lowered(of.Normalize(0.5, three))[0]["mean"] == [0.5] * 3
+        assert lowered(of.Normalize(three, torch.tensor(0.5)))[0]["std"] == [0.5] * 3
+    for of in (T, v1, v2):
+        # As they are shaped to be broadcast over pixels.
+        shaped = of.Normalize(torch.tensor(three).view(3, 1, 1), numpy.array([[[0.5]]]))
+        assert lowered(shaped) == lowered(of.Normalize(three, [0.5] * 3))
+    assert shown(v1.Normalize(0.5, 0.5)).tobytes() == shown(v1.Normalize([0.5] * 3, [0.5] * 3)).tobytes()
+
+
+def test_the_type_of_a_chain_is_told(v1: Any, v2: Any, torch: Any) -> None:
+    floats = torch.float32
+    for of in (v1, v2):
+        assert T.output_dtype(of.ToTensor()) == "float32"
+        assert T.output_dtype(of.Compose([of.CenterCrop(9), of.PILToTensor()])) == "uint8"
+        assert T.output_dtype(of.Compose([of.PILToTensor(), of.ConvertImageDtype(floats)])) == "float32"
+        assert T.output_dtype(of.Compose([of.Normalize([0.5], [0.5])])) == "float32"
+        # Nothing says what comes out.
+        assert T.output_dtype(of.Compose([of.CenterCrop(9)])) is None
+        assert T.output_dtype(of.Compose([of.ToTensor(), T.CenterCrop(9)])) is None
+    assert T.output_dtype(v2.Compose([v2.ToImage(), v2.RandomInvert(), v2.ToPureTensor()])) == "uint8"
+    assert T.output_dtype([v2.ToImage(), v2.ToDtype(torch.uint8, scale=True)]) == "uint8"
+    assert T.output_dtype([v2.ToImage(), v2.ToDtype(floats, scale=True), v2.ToImage()]) == "float32"
+    assert T.output_dtype(torch.nn.Sequential(v2.PILToTensor(), v2.ToDtype(floats, scale=True))) == "float32"
+    weights = pytest.importorskip("torchvision.models").ResNet50_Weights.IMAGENET1K_V1
+    assert T.output_dtype(weights.transforms()) == "float32"
+    for loaders_affair in (None, "imagenet-train", {"op": "to_float"}, T.ToTensor(), [T.PILToTensor()]):
+        assert T.output_dtype(loaders_affair) is None
+    with pytest.raises(TypeError, match="Lambda has no equal"):
+        T.output_dtype(v1.Lambda(abs))
 
 
 def test_to_float_stands_only_where_it_is_needed(v2: Any, torch: Any) -> None:
@@ -713,9 +831,11 @@ SAMPLES: list[Any] = [
     T.RandomResizedCrop(224, scale=(0.5, 1.0), interpolation="bicubic"),
     T.Compose([T.Resize([32, 48]), T.RandomApply([T.ColorJitter(0.4, hue=(-0.1, 0.1))], p=0.3), T.ToFloat()]),
     T.Normalize(mean=list(MEAN), std=STD),
+    T.Normalize(0.5, 0.5),
     T.GaussianBlur([3, 5], p=0.2),
     T.RandomErasing(value=(1, 2, 3), count=2),
     T.ToDtype("float32", scale=True),
+    T.ToDtype({"Mask": "int64", "others": None}),
     T.ThreeAugment(),
 ]
 
