@@ -32,6 +32,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass
 from enum import Enum
+from types import FunctionType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -1139,6 +1140,79 @@ def _otherwise(name: str, it: Any) -> str:
     return _OTHERWISE.get(name, _INSTEAD)
 
 
+# Objects that apply others
+
+
+def _applies_one(self: Any, img: Any) -> Any:
+    return self.transforms(img)
+
+
+def _applies_two(self: Any, img: Any, target: Any) -> Any:
+    return self.transforms(img, target)
+
+
+def _applies_all(self: Any, *inputs: Any) -> Any:
+    return self.transforms(*inputs)
+
+
+_APPLIES = [applies.__code__ for applies in (_applies_one, _applies_two, _applies_all)]
+# Of a function's flags those of `*` and `**`, and of generators and coroutines.
+_KIND_OF_CODE = 0x04 | 0x08 | 0x20 | 0x80 | 0x200
+
+
+def _applied_by(method: object) -> str | None:
+    """The attribute that a method applies to what it is given, if it does nothing else."""
+    if not isinstance(method, FunctionType) or method.__defaults__ or method.__kwdefaults__:
+        return None
+    code = method.__code__
+    for same in _APPLIES:
+        # A name's place is in the code, the name is not.
+        if (
+            (code.co_code, code.co_argcount, code.co_kwonlyargcount, code.co_flags & _KIND_OF_CODE)
+            == (same.co_code, same.co_argcount, same.co_kwonlyargcount, same.co_flags & _KIND_OF_CODE)
+        ) and len(code.co_names) == 1:
+            return code.co_names[0]
+    return None
+
+
+def _written(kind: type, name: str) -> Any:
+    """A class's attribute as it stands there, in whichever of its bases; no descriptor is asked."""
+    return next((vars(of)[name] for of in kind.__mro__ if name in vars(of)), None)
+
+
+def _torchs(kind: type, name: str) -> type | None:
+    """The class of `torch.nn` that it is or derives from."""
+    return next((of for of in kind.__mro__ if of.__name__ == name and of.__module__.startswith("torch.nn.")), None)
+
+
+def _wrapped(it: object) -> list[Any] | None:
+    """What calling it does, one after another: of objects that certainly do nothing else."""
+    kind, held = type(it), dict(getattr(it, "__dict__", {}))
+    if _written(kind, "__getattribute__") is not object.__getattribute__:
+        return None
+    modules: dict[str, Any] = {}
+    method, module = _written(kind, "__call__"), _torchs(kind, "Module")
+    if module is not None and method is vars(module).get("__call__"):
+        if "forward" in held or any(held.get(hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks")):
+            return None
+        method, modules = _written(kind, "forward"), dict(held.get("_modules", {}))
+        for container in ("Sequential", "Identity"):
+            base = _torchs(kind, container)
+            if base is not None and method is vars(base).get("forward"):
+                return [*modules.values()] if container == "Sequential" else [Identity()]
+        if _written(kind, "__getattr__") is not vars(module).get("__getattr__"):
+            return None
+    name = _applied_by(method)
+    if name is None:
+        return None
+    of_class = _written(kind, name)
+    if hasattr(of_class, "__get__"):
+        return None
+    # In the order in which Python looks.
+    found = next((of[name] for of in (held, {name: of_class}, modules) if of.get(name) is not None), None)
+    return None if found is None else [found]
+
+
 def _foreign(it: object) -> Callable[[object], Transform] | None:
     """Whose it is, by where its class stands."""
     whose = type(it).__module__
@@ -1153,10 +1227,15 @@ def _taken(it: object) -> Transform:
     of = _foreign(it)
     if of is not None:
         return of(it)
-    kind = type(it)
-    if kind.__module__.startswith("torch.nn.") and kind.__name__ == "Sequential":
-        return Compose(list(vars(it)["_modules"].values()))
-    raise TypeError(f"{it!r} is no step of a transform: it is one of infeed.transforms or torchvision; {_INSTEAD}")
+    wrapped = _wrapped(it)
+    if wrapped is not None:
+        return Compose(wrapped)
+    held = getattr(it, "__dict__", {})
+    within = [name for name, value in {**held, **held.get("_modules", {})}.items() if _foreign(value) is not None]
+    instead = _INSTEAD
+    if within:
+        instead = f"if calling it does no more than apply its .{within[0]}, give that as the transform; or {instead}"
+    raise TypeError(f"{it!r} is no step of a transform: it is one of infeed.transforms or torchvision; {instead}")
 
 
 def _flat(transforms: Iterable[object], *, foreign: bool = False) -> Iterator[_Flat]:
@@ -1235,6 +1314,8 @@ def steps(transform: Like) -> str | list[dict[str, Any]] | None:
     - A transform of this module or of torchvision (v1 and v2, also what ``weights.transforms()`` gives),
       ``torch.nn.Sequential`` of them, or the engine's own dict; or a sequence of those. Dicts have the engine's names
       and units: levels are parts of white, 0 to 1, everywhere.
+    - An object whose ``__call__`` or ``forward`` does nothing but ``return self.transforms(img)``, whatever the
+      attribute is called: torchvision's ``ClassificationPresetTrain``.
 
     ``ToTensor``, ``ToDtype`` and their like are left out before ``Normalize``, which brings values to 0 to 1 too.
 

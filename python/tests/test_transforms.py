@@ -730,6 +730,117 @@ def test_every_step_of_the_engine_has_a_class() -> None:
     assert [name for name in all_of_them if name not in said] == []
 
 
+# Objects that apply others.
+
+
+class PresetTrain:
+    """As torchvision's references have it."""
+
+    def __init__(self, of: Any, crop_size: int, hflip_prob: float = 0.5, random_erase_prob: float = 0.0) -> None:
+        transforms = [of.RandomResizedCrop(crop_size, antialias=True)]
+        if hflip_prob > 0:
+            transforms.append(of.RandomHorizontalFlip(hflip_prob))
+        transforms.append(of.PILToTensor())
+        floats = pytest.importorskip("torch").float32
+        transforms.extend([of.ConvertImageDtype(floats), of.Normalize(mean=MEAN, std=STD)])
+        if random_erase_prob > 0:
+            transforms.append(of.RandomErasing(p=random_erase_prob))
+        self.transforms = of.Compose(transforms)
+
+    def __call__(self, img: Any) -> Any:
+        """Documented."""
+        return self.transforms(img)
+
+
+def modules(torch: Any) -> dict[str, Callable[[Any], Any]]:
+    """Classes of torch's modules, each of one transform."""
+
+    class Forward(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, within: Any) -> None:
+            super().__init__()
+            self.size, self.steps = 224, within
+
+        def forward(self, x: Any) -> Any:
+            return self.steps(x)
+
+    class Two(Forward):
+        def forward(self, image: Any, target: Any) -> Any:  # type: ignore[override]
+            return self.steps(image, target)
+
+    class All(Forward):
+        def forward(self, *inputs: Any) -> Any:
+            return self.steps(*inputs)
+
+    class Listed(torch.nn.Sequential):  # type: ignore[misc]
+        def __init__(self, within: Any) -> None:
+            super().__init__(torch.nn.Identity(), within)
+
+    return {"Forward": Forward, "Two": Two, "All": All, "Listed": Listed}
+
+
+def test_objects_that_do_nothing_but_apply_a_transform_are_that_transform(v1: Any, v2: Any, torch: Any) -> None:
+    for of in (v1, v2):
+        preset = PresetTrain(of, 224)
+        assert shown(preset).tobytes() == shown("imagenet-train").tobytes()
+        assert T.steps(preset) == T.steps(preset.transforms) == T.steps(T.Compose([preset]))
+        assert T.output_dtype(preset) == "float32"
+        assert names(PresetTrain(of, 9, 0, 0.1)) == ["random_resized_crop", "normalize", "random_erasing"]
+        kinds = modules(torch)
+        module = kinds["Forward"](preset)
+        for make in kinds.values():
+            assert T.steps(make(module)) == T.steps(preset)
+            assert T.steps(make(torch.nn.Sequential(kinds["Forward"](of.RandomInvert())))) == T.steps(of.RandomInvert())
+
+
+def test_objects_that_may_do_more_are_refused(v2: Any, torch: Any) -> None:
+    inner = v2.Compose([v2.CenterCrop(9)])
+
+    class More(PresetTrain):
+        def __call__(self, img: Any) -> Any:
+            return self.transforms(img) * 2
+
+    class Default(PresetTrain):
+        def __call__(self, img: Any, target: Any = None) -> Any:
+            return self.transforms(img, target)
+
+    class Swapped(PresetTrain):
+        def __call__(self, img: Any, target: Any) -> Any:  # type: ignore[override]
+            return self.transforms(target, img)
+
+    class Named(PresetTrain):
+        def __getattribute__(self, name: str) -> Any:
+            return object.__getattribute__(self, name)
+
+    class Computed(PresetTrain):
+        @property
+        def transforms(self) -> Any:
+            return inner
+
+        @transforms.setter
+        def transforms(self, value: Any) -> None:
+            self.steps = value
+
+    class Later(PresetTrain):
+        async def __call__(self, img: Any) -> Any:
+            return self.transforms(img)
+
+    for kind in (More, Default, Swapped, Named, Computed, Later):
+        with pytest.raises(TypeError, match=rf"{kind.__name__}.*no more than apply its \.(transforms|steps), give that"):
+            T.steps(kind(v2, 9))
+    hooked = modules(torch)["Forward"](inner)
+    hooked.register_forward_hook(abs)
+    lazy = modules(torch)["Forward"](inner)
+    lazy.forward = abs
+    for module in (hooked, lazy):
+        with pytest.raises(TypeError, match=r"apply its \.steps, give that"):
+            T.steps(module)
+    # What is applied is refused by its own name.
+    with pytest.raises(TypeError, match="built-in function abs"):
+        T.steps(modules(torch)["Forward"](v2.Compose([abs])))
+    with pytest.raises(TypeError, match="function.*no step.*map="):
+        T.steps(lambda img: inner(img))
+
+
 # Refusals.
 
 
