@@ -1140,6 +1140,111 @@ def _otherwise(name: str, it: Any) -> str:
     return _OTHERWISE.get(name, _INSTEAD)
 
 
+# timm's objects
+
+
+def _timm_erasing(it: Any) -> Transform:
+    if it.min_count != 1:
+        raise TypeError(f"timm's RandomErasing(min_count={it.min_count}): at least one rectangle is drawn; {_INSTEAD}")
+    least, most = map(math.exp, it.log_aspect_ratio)
+    value = {"rand": "color", "pixel": "random"}.get(it.mode, 0.0)
+    # Its num_splits is of batches: who erases image by image has none.
+    return RandomErasing(
+        it.probability, scale=(it.min_area, it.max_area), ratio=(least, most), value=value, count=it.max_count
+    )
+
+
+# The steps of its RandAugment; those of `inc1` have another name where they are others.
+_TIMM_STEPS = [
+    *("AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color", "Contrast"),
+    *("Brightness", "Sharpness", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"),
+]
+_TIMM_INCREASING = {"Posterize", "Solarize", "Color", "Contrast", "Brightness", "Sharpness"}
+
+
+def _timm_rand_augment(it: Any) -> Transform:
+    def refused(why: str) -> TypeError:
+        return TypeError(f"timm's RandAugment has {why}; {_INSTEAD}")
+
+    if it.choice_weights is not None:
+        raise refused("weights of its steps, which are drawn evenly here")
+    names = [op.name for op in it.ops]
+    increasing = names == [name + "Increasing" * (name in _TIMM_INCREASING) for name in _TIMM_STEPS]
+    if not increasing and names != _TIMM_STEPS:
+        raise refused(f"the steps {', '.join(names)}: those here are all of rand-m9 or rand-m9-inc1")
+    first = it.ops[0]
+    for said in ("prob", "magnitude", "magnitude_std", "magnitude_max", "hparams", "kwargs"):
+        if any(getattr(op, said) != getattr(first, said) for op in it.ops):
+            raise refused(f"steps that differ in {said}")
+    if (reach := first.hparams.get("translate_pct", 0.45)) != 0.45:
+        raise refused(f"translate_pct={reach}, which is 0.45 here")
+    deviation, most = first.magnitude_std, first.magnitude_max or 10.0
+    if deviation == math.inf:
+        # The engine's word for evenly.
+        deviation = 101.0
+    elif deviation > 100:
+        raise refused(f"magnitude_std={deviation}, above which magnitudes are drawn evenly here")
+    return TimmRandAugment(
+        # What is not drawn is cut at once.
+        min(first.magnitude, most) if deviation <= 0 else first.magnitude,
+        max(deviation, 0.0),
+        most,
+        increasing,
+        it.num_layers,
+        first.prob,
+        first.kwargs["resample"],
+        first.kwargs["fillcolor"],
+    )
+
+
+def _timm_center_crop(it: Any) -> Transform:
+    for name, only in (("fill", (0, (0, 0, 0))), ("padding_mode", ("constant",))):
+        value = _plain(getattr(it, name))
+        if value not in only:
+            raise TypeError(f"timm's CenterCropOrPad({name}={value!r}): an image that is smaller is padded by black")
+    return CenterCrop(it.size)
+
+
+# By their names there: the attributes that they have, and what is their equal.
+_TIMM: dict[str, tuple[str, Callable[[Any], Transform]]] = {
+    "CenterCropOrPad": ("size fill padding_mode", _timm_center_crop),
+    "MaybePILToTensor": ("", lambda it: PILToTensor()),
+    "MaybeToTensor": ("", lambda it: ToTensor()),
+    "RandAugment": ("ops num_layers choice_weights", _timm_rand_augment),
+    "RandomErasing": (
+        "probability min_area max_area log_aspect_ratio min_count max_count mode rand_color per_pixel num_splits "
+        "device",
+        _timm_erasing,
+    ),
+    "RandomResizedCropAndInterpolation": (
+        "size scale ratio interpolation",
+        lambda it: RandomResizedCrop(it.size, it.scale, it.ratio, it.interpolation),
+    ),
+    "ToNumpy": ("", lambda it: PILToTensor()),
+}
+_TIMM_OTHERWISE = {
+    "AugMixAugment": "infeed.transforms.AugMix is torchvision's",
+    "AutoAugment": "infeed.transforms.AutoAugment has torchvision's policies, TimmRandAugment is timm's rand-…",
+    "ResizeKeepRatio": "Resize(size) keeps the proportion too, and cuts off what this rounds of the longer side",
+    "ToTensor": "leave it out: rows of dtype='float32' hold 0 to 255 unasked",
+}
+
+
+def _of_timm(it: object) -> Transform:
+    name = type(it).__name__
+    if name not in _TIMM:
+        raise TypeError(f"timm's {name} has no equal here: {_TIMM_OTHERWISE.get(name, _INSTEAD)}")
+    known, make = _TIMM[name]
+    unknown = {attribute for attribute in vars(it) if attribute[0] != "_"} - _DERIVED - {*known.split()}
+    if unknown:
+        what = f"timm's {name} has {', '.join(sorted(unknown))}"
+        raise TypeError(f"{what}, which this release of infeed does not know; {_INSTEAD}")
+    try:
+        return make(it)
+    except ValueError as error:
+        raise TypeError(f"timm's {name}: {error}; or {_INSTEAD}") from None
+
+
 # Objects that apply others
 
 
@@ -1218,7 +1323,7 @@ def _foreign(it: object) -> Callable[[object], Transform] | None:
     whose = type(it).__module__
     if whose.startswith("torchvision.transforms."):
         return _of_torchvision
-    return None
+    return _of_timm if whose.startswith("timm.data.") else None
 
 
 def _taken(it: object) -> Transform:
@@ -1235,7 +1340,7 @@ def _taken(it: object) -> Transform:
     instead = _INSTEAD
     if within:
         instead = f"if calling it does no more than apply its .{within[0]}, give that as the transform; or {instead}"
-    raise TypeError(f"{it!r} is no step of a transform: it is one of infeed.transforms or torchvision; {instead}")
+    raise TypeError(f"{it!r} is no step of a transform: it is one of infeed.transforms, torchvision or timm; {instead}")
 
 
 def _flat(transforms: Iterable[object], *, foreign: bool = False) -> Iterator[_Flat]:
@@ -1311,7 +1416,7 @@ def steps(transform: Like) -> str | list[dict[str, Any]] | None:
     """The engine's steps of whatever ``Loader(transform=)`` takes.
 
     - None, the name of a preset, or steps in a line: as they are.
-    - A transform of this module or of torchvision (v1 and v2, also what ``weights.transforms()`` gives),
+    - A transform of this module, of torchvision (v1 and v2, also what ``weights.transforms()`` gives) or of timm,
       ``torch.nn.Sequential`` of them, or the engine's own dict; or a sequence of those. Dicts have the engine's names
       and units: levels are parts of white, 0 to 1, everywhere.
     - An object whose ``__call__`` or ``forward`` does nothing but ``return self.transforms(img)``, whatever the
@@ -1336,7 +1441,7 @@ def _listed(transform: Like) -> list[_Flat]:
 
 
 def output_dtype(transform: Like) -> str | None:
-    """The type of the tensors that a chain of torchvision's gives: ``"uint8"`` or ``"float32"``.
+    """The type of the tensors that a chain of torchvision's or timm's gives: ``"uint8"`` or ``"float32"``.
 
     ``PILToTensor`` and ``ToImage`` give bytes, ``ToTensor`` and ``Normalize`` floats. None where the chain does not
     say it: no chain, the name of a preset, a line, one with steps of this module or dicts, or with none of those.

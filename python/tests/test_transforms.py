@@ -825,7 +825,7 @@ def test_objects_that_may_do_more_are_refused(v2: Any, torch: Any) -> None:
             return self.transforms(img)
 
     for kind in (More, Default, Swapped, Named, Computed, Later):
-        with pytest.raises(TypeError, match=rf"{kind.__name__}.*no more than apply its \.(transforms|steps), give that"):
+        with pytest.raises(TypeError, match=rf"{kind.__name__}.*no more than apply its \.(transforms|steps), give"):
             T.steps(kind(v2, 9))
     hooked = modules(torch)["Forward"](inner)
     hooked.register_forward_hook(abs)
@@ -839,6 +839,116 @@ def test_objects_that_may_do_more_are_refused(v2: Any, torch: Any) -> None:
         T.steps(modules(torch)["Forward"](v2.Compose([abs])))
     with pytest.raises(TypeError, match="function.*no step.*map="):
         T.steps(lambda img: inner(img))
+
+
+# timm's.
+
+
+@pytest.fixture(scope="session")
+def timm(torch: Any) -> Any:
+    return pytest.importorskip("timm.data")
+
+
+def test_what_timm_creates_is_the_preset_of_its_recipe(timm: Any) -> None:
+    deit = timm.create_transform(
+        224, True, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.25, re_mode="pixel", interpolation="bicubic"
+    )
+    a1 = timm.create_transform(224, True, auto_augment="rand-m7-mstd0.5-inc1", interpolation="random")
+    val = timm.create_transform(224, crop_pct=0.875)
+    for ours, preset in ((deit, "deit-train"), (a1, "timm-a1"), (val, "imagenet-val")):
+        assert T.output_dtype(ours) == "float32"
+        apart = abs(shown(ours) - shown(preset))
+        # Ends of ranges that it keeps as logarithms differ by a last bit.
+        assert apart.max() < 1e-5
+    parts = timm.create_transform(224, True, auto_augment="rand-m7-mstd0.5-inc1", interpolation="random", separate=True)
+    assert T.steps(parts) == T.steps(a1)
+
+
+def test_all_of_timms_settings_are_taken(timm: Any) -> None:
+    def train(**settings: Any) -> dict[str, dict[str, Any]]:
+        return {step["op"]: step for step in lowered(timm.create_transform(32, True, **settings))}
+
+    policy = "timm_rand_augment"
+    even = train(auto_augment="rand-m7-n3-p0.3-mstd101-mmax20", mean=(0.1, 0.2, 0.3), interpolation="random")[policy]
+    assert even == {
+        **{"op": policy, "magnitude": 7, "magnitude_std": 101.0, "magnitude_max": 20, "increasing": False},
+        **{"num_ops": 3, "p": 0.3, "interpolation": ["bilinear", "bicubic"]},
+        "fill": [pytest.approx(round(255 * part) / 255) for part in (0.1, 0.2, 0.3)],
+    }
+    assert train(auto_augment="rand-m15-inc1", interpolation="bilinear")[policy]["magnitude"] == 10.0
+    assert train(auto_augment="rand-m15-inc1", interpolation="bilinear")[policy]["interpolation"] == ["bilinear"]
+    crop = train(scale=(0.2, 0.9), ratio=(0.5, 2.0), interpolation="nearest")["random_resized_crop"]
+    assert (crop["size"], crop["scale"], crop["ratio"]) == ([32, 32], [0.2, 0.9], [0.5, 2.0])
+    assert crop["interpolation"] == "nearest_exact"
+    erasing = train(re_prob=0.3, re_mode="rand", re_count=3)["random_erasing"]
+    assert erasing["ratio"] == pytest.approx([0.3, 1 / 0.3])
+    assert (erasing["p"], erasing["value"], erasing["count"]) == (0.3, "color", 3)
+    assert train(re_prob=0.3)["random_erasing"]["value"] == 0.0
+    simclr = train(color_jitter_prob=0.8, grayscale_prob=0.2, gaussian_blur_prob=0.5, vflip=0.1)
+    assert [*simclr][2:] == ["vertical_flip", "random_apply", "random_grayscale", "normalize"]
+    # Bytes, as its prefetcher wants them.
+    for bytes_of in ({"use_prefetcher": True}, {"normalize": False}):
+        chain = timm.create_transform(32, True, **bytes_of)
+        assert T.output_dtype(chain) == "uint8" and "to_float" not in names(chain)
+    assert names(timm.create_transform(32, True, no_aug=True)) == ["resize_shorter", "center_crop", "normalize"]
+    assert names(timm.create_transform(32, crop_mode="squash"))[0] == "resize_exact"
+    transforms = pytest.importorskip("timm.data.transforms")
+    assert T.steps([transforms.CenterCropOrPad(9), transforms.ToNumpy()]) == T.steps(T.CenterCrop((9, 9)))
+
+
+def test_what_timm_validates_is_what_it_sees(noise: tuple[str, list[Any]], timm: Any, v2: Any) -> None:
+    numpy = pytest.importorskip("numpy")
+    folder, pictures = noise
+    for interpolation in ("bilinear", "nearest"):
+        chain = timm.create_transform(36, crop_pct=0.9, interpolation=interpolation)
+        want = numpy.stack([chain(v2.functional.to_pil_image(picture)).numpy() for picture in pictures])
+        # Pillow rounds to bytes after across and after down.
+        assert (abs(shown(chain, folder) - want) * min(STD)).max() < 1.001 / 255
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"auto_augment": "rand-m9-tweights"}, "RandAugment has weights of its steps"),
+        ({"auto_augment": "rand-m9-inc1-t3a"}, "RandAugment has the steps SolarizeIncreasing, Desaturate"),
+        ({"auto_augment": "rand-m9-inc1", "interpolation": "lanczos"}, "RandAugment.*'lanczos'.*bicubic"),
+        ({"auto_augment": "original"}, "AutoAugment has no equal.*infeed.transforms.AutoAugment"),
+        ({"auto_augment": "augmix-m5"}, "AugMixAugment has no equal.*infeed.transforms.AugMix"),
+        ({"train_crop_mode": "rkrc"}, "ResizeKeepRatio has no equal.*Resize"),
+        ({"is_training": False, "crop_border_pixels": 4}, "TrimBorder has no equal.*map="),
+        ({"is_training": False, "patchify": True}, "Patchify has no equal"),
+        ({"is_training": False, "interpolation": "hamming"}, "Resize.*'hamming'"),
+    ],
+)
+def test_what_timm_has_beyond_is_refused(settings: dict[str, Any], words: str, timm: Any) -> None:
+    chain = timm.create_transform(**{"input_size": 32, "is_training": True, **settings})
+    with pytest.raises(TypeError, match=words):
+        T.steps(chain)
+
+
+def test_settings_of_timms_without_an_equal_are_refused(timm: Any) -> None:
+    transforms, augment = pytest.importorskip("timm.data.transforms"), pytest.importorskip("timm.data.auto_augment")
+    erasing = pytest.importorskip("timm.data.random_erasing").RandomErasing
+    uneven = augment.rand_augment_transform("rand-m9-mstd0.5-inc1", {})
+    uneven.ops[3].prob = 0.9
+    far = augment.rand_augment_transform("rand-m9-mstd0.5-inc1", {"translate_pct": 0.3})
+    wide = augment.rand_augment_transform("rand-m9-inc1", {"magnitude_std": 200.0})
+    for it, words in [
+        (uneven, "steps that differ in prob"),
+        (far, "translate_pct=0.3"),
+        (wide, "magnitude_std=200.0"),
+        (erasing(min_count=2, max_count=3), "min_count=2"),
+        (transforms.CenterCropOrPad(9, fill=(1, 2, 3)), r"CenterCropOrPad\(fill=\(1, 2, 3\)\)"),
+        (transforms.CenterCropOrPad(9, padding_mode="reflect"), "padding_mode='reflect'"),
+        (transforms.RandomCropOrPad(9), "RandomCropOrPad has no equal"),
+        (transforms.ToTensor(), "ToTensor has no equal.*dtype='float32'"),
+    ]:
+        with pytest.raises(TypeError, match=f"timm's .*{words}"):
+            T.steps(it)
+    to_tensor = transforms.MaybeToTensor()
+    to_tensor.slant = 0.5
+    with pytest.raises(TypeError, match="MaybeToTensor has slant"):
+        T.steps(to_tensor)
 
 
 # Refusals.
