@@ -15,19 +15,25 @@ Output = Literal["auto", "tuple", "dict"] | Mapping[str, str]
 Build = Callable[[Batch], Any]
 
 
-def builder(batch: Batch, dataset: Dataset, output: Output, item: Any, channels_last: bool) -> Build:
+def builder(
+    batch: Batch, dataset: Dataset, output: Output, item: Any, channels_last: bool, masks: torch.dtype | None
+) -> Build:
     """How batches like this one become what ``output`` says. Decided once, since all batches have the same fields.
 
     ``item``: of a dataset that is an object, one record; ``"auto"`` gives what ``default_collate`` makes of such.
-    ``channels_last``: whether images lie so.
+    ``channels_last``: whether images lie so. ``masks``: the type of masks, where their transform says one.
     """
     schema = list(dataset.fields)
     images = {field for field, kind in dataset.fields.items() if channels_last and kind == "image"}
+    of_masks = dataset.masks
 
     def value_of(field: str) -> Build:
-        value = _value(batch, field)
+        value, whose = _value(batch, field), field.partition(".")[0]
+        if masks is not None and whose in of_masks:
+            kept = value
+            value = lambda batch: kept(batch).to(masks)  # noqa: E731
         # Shapes are torch's: what differs is where values lie.
-        return (lambda batch: value(batch).permute(0, 3, 1, 2)) if field.partition(".")[0] in images else value
+        return (lambda batch: value(batch).permute(0, 3, 1, 2)) if whose in images else value
 
     if output == "auto" and item is not None:
         return _as_item(batch, schema, item, value_of)

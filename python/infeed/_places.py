@@ -87,6 +87,7 @@ class Place:
 
     def state_dict(self) -> dict[str, Any]:
         new = self.samples - self.skipped_samples
+        self.rng = as_text(self.rng)
         state = {
             "infeed.torch": _VERSION,
             "epoch": self.epoch,

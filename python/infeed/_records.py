@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -86,19 +87,34 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
     def loader(self, **order: Any) -> Loader:
         """A loader of the engine's. Raises what ``infeed.Loader`` raises."""
         opened = self.opened
-        return Loader(opened, transform=self.transform, **{**self.settings, **order})
+        made: dict[str, Any] = {}
+        if self.transform is not None:
+            from .transforms import output_dtype
+
+            dtype = output_dtype(self.transform)
+            if dtype is not None:
+                made["dtype"] = dtype
+        return Loader(opened, transform=self.transform, **{**made, **self.settings, **order})
 
     def collated(self, batch: _native.Batch) -> Any:
         """A batch of the engine's as ``output`` says."""
         build = self._build
         if build is None:
-            last = bool(self.settings.get("channels_last"))
-            build = self._build = builder(batch, self.opened, self.output, self._item, last)
+            from .transforms import mask_dtype
+
+            last, masks = bool(self.settings.get("channels_last")), mask_dtype(self.transform)
+            of_masks = None if masks is None else getattr(torch, masks)
+            build = self._build = builder(batch, self.opened, self.output, self._item, last, of_masks)
         return build(batch)
 
     def samples(self, batch: _native.Batch) -> list[Any]:
         """The same as single samples, without padding."""
         return rows(self.collated(batch), batch.valid)
+
+    def numbers(self, indices: Iterable[Any]) -> list[int]:
+        """Indices as the engine has them. Negative ones count from the end."""
+        count = len(self)
+        return [index + count if index < 0 else index for index in map(operator.index, indices)]
 
     def __len__(self) -> int:
         return len(self.given if self.is_object else self.opened)
@@ -114,7 +130,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             loader = self.loader(batch_sampler=picked, **settings)
             here = self._here = (os.getpid(), size, picked, loader)
         _, _, picked, loader = here
-        picked.indices = [list(indices)]
+        picked.indices = [self.numbers(indices)]
         # Other draws each time, and those of torch's generator, which a worker process has seeded.
         loader.set_epoch(int(torch.empty((), dtype=torch.int64).random_(2**62)))
         return next(iter(loader))

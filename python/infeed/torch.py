@@ -11,13 +11,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import torch
-from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import IterableDataset, MapDataPipe, Subset, TensorDataset, default_collate
 from torch.utils.data import DataLoader as _Torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
@@ -26,11 +27,11 @@ from ._collate import Output
 from ._places import Place
 from ._records import Collate, Picked, Records, recognised
 from .errors import ConfigError, CorruptError, EmptyError, StateError
-from .loader import Batches, Loader, _distributed
+from .loader import Batches, Loader, Settings, _distributed, check_settings
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Self
+    from typing import Literal, Self, Unpack
 
     from .transforms import Like
 
@@ -45,7 +46,34 @@ _OF_PROCESSES = {
 }
 
 
-class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
+# What the dataset gives, as torch has it.
+_T = TypeVar("_T", covariant=True)
+_ARGUMENTS = (
+    *inspect.signature(_Torch.__init__).parameters.keys() - {"self"},
+    *("transform", "output", "batch_transform", "seed"),
+)
+
+
+class OfLoader(Settings, total=False):
+    """What ``DataLoader`` takes of ``infeed.Loader``'s arguments; ``help(infeed.Loader)`` has the words for it."""
+
+    order: str | Mapping[str, Any] | None
+    rank: int | None
+    world_size: int | None
+    prefetch: int | None
+    memory_budget: int | None
+    device: Any
+    decode: Literal["auto", "gpu", "cpu"]
+    dtype: Any
+    channels_last: bool
+    orientation: Literal["apply", "ignore"] | None
+    on_bad_sample: Literal["raise", "substitute"] | Mapping[str, Any]
+    cache: str | None
+    decode_index: str | os.PathLike[str] | None
+    map: Callable[..., Any] | None
+
+
+class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     """torch's ``DataLoader``: its arguments in its order, its batches, its errors. A subclass of it.
 
         loader = DataLoader(ImageFolder("train/", transform), batch_size=256, shuffle=True, num_workers=8)
@@ -128,8 +156,10 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
         output: Output = "auto",
         batch_transform: Callable[[Any], Any] | None = None,
         seed: int | None = None,
-        **more: Any,
+        **more: Unpack[OfLoader],
     ) -> None:
+        own = OfLoader.__annotations__
+        check_settings("DataLoader", [name for name in more if name not in own], [*_ARGUMENTS, *own])
         if isinstance(output, str) and output not in ("auto", "tuple", "dict"):
             raise ConfigError(f"output {output!r}: it is auto, tuple, dict, or a mapping from names to fields")
         if seed is not None and generator is not None:
@@ -236,10 +266,10 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
         said: int | None = records.settings.get("seed")
         if said is not None:
             return said
-        if self.generator is not None:
-            return int(self.generator.initial_seed())
         # Ranks must draw the same order where they share it.
-        return 0 if records.dealt else int(torch.empty((), dtype=torch.int64).random_().item())
+        if records.dealt and self.generator is None:
+            return 0
+        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
 
     @property
     def loader(self) -> Loader:
@@ -254,7 +284,7 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
         if self._own_order:
             loader = self._loader(records)
         else:
-            loader = self._loader(records, self._pick(place, resume))
+            loader = self._loader(records, self._pick(records, place, resume))
             if _places.distributed(self) is not None:
                 # What is left was dealt anew.
                 behind = None
@@ -267,7 +297,7 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
             loader.load_state_dict(behind)
         return iter(loader)
 
-    def _pick(self, place: Place, resume: Mapping[str, Any] | None) -> int | None:
+    def _pick(self, records: Records, place: Place, resume: Mapping[str, Any] | None) -> int | None:
         """Asks the samplers for an epoch. Gives the most of a batch, where they say it."""
         kept = _draws.state() if resume is not None else None
         if resume is not None:
@@ -277,9 +307,9 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
             if dealer is not None:
                 self._picked.indices = _places.dealt(dealer, place.consumed)
             elif (sampler := _places.source(self)) is not None:
-                self._picked.indices = list(sampler)
+                self._picked.indices = records.numbers(sampler)
             else:
-                self._picked.indices = [list(batch) for batch in self.batch_sampler]
+                self._picked.indices = [records.numbers(batch) for batch in self.batch_sampler]
                 return max(map(len, self._picked.indices), default=1)
         finally:
             if kept is not None:
@@ -293,7 +323,7 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
         return (_InProcess if self.num_workers == 0 else _Processes)(_View(self))
 
     def _view_of_dataset(self) -> Any:
-        if isinstance(self.dataset, IterableDataset):
+        if isinstance(self.dataset, (IterableDataset, MapDataPipe)):
             return self.dataset
         if self._seeded is None:
             self._seeded = _draws.Seeded(self.dataset, _gather(self.dataset, self.collate_fn, self._auto_collation))
@@ -339,7 +369,7 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
         if not self._has_default_sampler or (self._records is not None and self._records.dealt):
             return
         known = _distributed()
-        world = known[1] if known is not None else int(os.environ.get("WORLD_SIZE") or 1)
+        world = known[1] if known is not None else _world_size()
         if world > 1:
             warnings.warn(
                 f"this is one of {world} ranks, and each reads all records, as with torch's DataLoader: give "
@@ -383,7 +413,6 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
             if self._records is None and self.num_workers > 0 and not self.in_order:
                 raise StateError("in_order=False: which batches the loop had is not known; leave it True to go on exactly")
             state = place.state_dict()
-            state["rng"] = _places.as_text(state["rng"])
             if self._records is not None:
                 # Of what is drawn and ordered by itself.
                 state["engine"] = self._loader(self._records).state_dict()
@@ -402,8 +431,9 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
         state = _places.checked(state_dict, records)
         seed = state.get("seed")
         if seed is not None and seed != self._seed:
-            if self._records is not None and self._first_seed_is_said(self._records) and self._first_seed(self._records) != seed:
-                raise StateError(f"the state is of seed {seed}, and this loader's is {self._first_seed(self._records)}")
+            said = None if self._records is None else self._records.settings.get("seed")
+            if said not in (None, seed):
+                raise StateError(f"the state is of seed {seed}, and this loader's is {said}")
             self._seed, self._engine = seed, None
         if self._records is not None and self._own_order and state.get("engine") is not None:
             # What differs is told now.
@@ -412,9 +442,6 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
         self._tell_samplers(self._epoch if state["sampler_epoch"] is None else state["sampler_epoch"])
         self._place = None
         self._resume = state if state["rng"] is not None else None
-
-    def _first_seed_is_said(self, records: Records) -> bool:
-        return records.settings.get("seed") is not None or self.generator is not None
 
     def close(self) -> None:
         """Ends reading, threads and worker processes. Tensors that are still held stay as they are."""
@@ -445,6 +472,12 @@ class DataLoader(_Torch):  # type: ignore[misc,unused-ignore]
     def __repr__(self) -> str:
         of = self.dataset.given if isinstance(self.dataset, Records) else type(self.dataset).__name__
         return f"<infeed.torch.DataLoader of {of}: batches of {self.batch_size}, next epoch {self._epoch}>"
+
+
+def _world_size() -> int:
+    """As torchrun says it."""
+    said = os.environ.get("WORLD_SIZE", "")
+    return int(said) if said.isdecimal() else 1
 
 
 class _OfEngine(Iterator[Any]):
@@ -537,12 +570,15 @@ class _Exact:
 
     _base_seed: int
     _num_yielded: int
+    # How many batches were had, or failed.
+    _had: Callable[[], int]
 
     def __init__(self, view: Any) -> None:
         self._owner: DataLoader = view._loader
         self._of: Place = view._place
         self._iterates = isinstance(view.dataset, IterableDataset)
-        self._skip = 0
+        self._seeds = isinstance(view.dataset, _draws.Seeded)
+        self._skip = self._asked = 0
         self._start()
         super().__init__(view)  # type: ignore[call-arg]
 
@@ -578,7 +614,10 @@ class _Exact:
             spent = several and _places.source(owner) is not None and len(asked) < owner.batch_sampler.batch_size
             state = (keeper.state_dict(), spent)
         place.drew(len(asked) if several else 1, state)
+        self._asked += 1
         before = place.before(asked if several else [asked])
+        if not self._seeds:
+            return asked
         return _draws.Task(asked, _draws.mixed(self._base_seed, place.epoch), before)
 
     def __next__(self) -> Any:
@@ -590,6 +629,7 @@ class _Exact:
             except StopIteration:
                 place.ended = True
                 raise
+        had = self._had()
         try:
             if self._iterates or torch.autograd._profiler_enabled():
                 batch = super().__next__()  # type: ignore[misc]
@@ -601,8 +641,9 @@ class _Exact:
             place.ended = True
             raise
         except Exception:
-            # Its batch is had, as torch sees it.
-            place.gave()
+            # The next one is the batch behind it; not so where a worker process died or was too slow.
+            if self._had() != had:
+                place.gave()
             raise
         place.gave()
         if owner.num_workers == 0:
@@ -615,9 +656,29 @@ class _Exact:
 class _InProcess(_Exact, _SingleProcessDataLoaderIter):  # type: ignore[misc,unused-ignore]
     """Reads in the thread of the loop."""
 
+    def _had(self) -> int:
+        return self._asked
+
 
 class _Processes(_Exact, _MultiProcessingDataLoaderIter):  # type: ignore[misc,unused-ignore]
     """Reads in torch's worker processes."""
+
+    def _had(self) -> int:
+        received: int = self._rcvd_idx
+        return received
+
+
+class _Gather:
+    """Rows of tensors, by indices into subsets of them."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], subsets: Sequence[Sequence[int]]) -> None:
+        self._tensors, self._subsets = tensors, subsets
+
+    def __call__(self, indices: Sequence[Any]) -> list[Any]:
+        for subset in self._subsets:
+            indices = [subset[index] for index in indices]
+        at = torch.as_tensor(indices)
+        return [tensor[at] for tensor in self._tensors]
 
 
 def _gather(dataset: Any, collate_fn: Any, batched: bool) -> Callable[[Sequence[Any]], Any] | None:
@@ -632,10 +693,4 @@ def _gather(dataset: Any, collate_fn: Any, batched: bool) -> Callable[[Sequence[
     if any(type(tensor) is not torch.Tensor or tensor.layout is not torch.strided for tensor in tensors):
         return None
 
-    def gather(indices: Sequence[Any]) -> list[Any]:
-        for subset in chosen:
-            indices = [subset[index] for index in indices]
-        at = torch.as_tensor(indices)
-        return [tensor[at] for tensor in tensors]
-
-    return gather
+    return _Gather(tensors, chosen)

@@ -216,6 +216,12 @@ impl Dataset {
         Ok(fields)
     }
 
+    /// The fields of images that are masks.
+    #[getter]
+    fn masks(&self) -> Vec<String> {
+        self.opened.schema().fields.iter().filter(|field| field.mask).map(|field| field.name.to_string()).collect()
+    }
+
     /// The URL it was opened by, or the class of the object of Python's.
     #[getter]
     fn name(&self) -> &str {

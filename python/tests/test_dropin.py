@@ -523,6 +523,33 @@ def test_worker_processes_are_torchs() -> None:
     assert [list(values) for values in drawn(stays)] == [list(values) for values in third]
 
 
+def test_processes_may_be_spawned() -> None:
+    for dataset in (data.TensorDataset(torch.arange(6.0)), list(range(6))):
+        loader = DataLoader(dataset, 3, num_workers=1, multiprocessing_context="spawn")
+        assert [described(batch) for batch in loader] == [described(batch) for batch in data.DataLoader(dataset, 3)]
+
+
+def test_a_worker_that_is_too_slow_loses_no_batch() -> None:
+    gate = torch.multiprocessing.Event()
+
+    def make(i: int) -> int:
+        if i >= 2:
+            gate.wait()
+        return i
+
+    loader = DataLoader(Made(make), 2, num_workers=1, timeout=1)
+    batches = iter(loader)
+    assert next(batches).tolist() == [0, 1]
+    with pytest.raises(RuntimeError, match="timed out"):
+        next(batches)
+    state = loader.state_dict()
+    gate.set()
+    assert [batch.tolist() for batch in batches] == [[2, 3], [4, 5]]
+    other = DataLoader(Made(make), 2)
+    other.load_state_dict(state)
+    assert [batch.tolist() for batch in other] == [[2, 3], [4, 5]]
+
+
 def test_each_rank_reads_all_and_is_told_so(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")

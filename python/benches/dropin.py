@@ -1,0 +1,154 @@
+"""`infeed.torch.DataLoader` beside torch's over Python datasets, and beside `infeed.Loader` over photographs.
+
+    python dropin.py [--photos FOLDER] [--rounds 7] [--workers 0 2] [--only KIND...] [--json FILE]
+
+Each kind is read by both in turn, round by round, in this process; a figure is the median of the rounds, of wall time and of
+CPU time of this process and its workers, as a ratio to torch's (or `infeed.Loader`'s): above 1 is faster. Kinds: `bytes` (returns
+10 kB), `pil` (decodes a JPEG with Pillow), `numpy` (arithmetic on 64 kB), `sleep` (5 ms), `h5py` (reads a row), `draws` (draws a
+crop of torch), `tensors` (a TensorDataset of 3 x 32 x 32), `photos` (a folder, by the engine).
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import infeed
+import numpy as np
+import torch
+import torch.utils.data as data
+from infeed.torch import DataLoader
+
+BATCH = 32
+
+
+class Kind(data.Dataset):  # type: ignore[misc,unused-ignore]
+    def __init__(self, make: Callable[[int], Any], count: int) -> None:
+        self.make, self.count = make, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(index)
+
+
+def jpeg() -> bytes:
+    from PIL import Image
+
+    noise = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).resize((256, 256), Image.Resampling.BICUBIC).save(file, "JPEG")
+    return file.getvalue()
+
+
+def kinds(folder: str) -> dict[str, Any]:
+    """Datasets whose epochs take about as long."""
+    encoded, values = jpeg(), np.random.default_rng(0).random(8192)
+    image = torch.zeros(3, 40, 40)
+
+    def pil(index: int) -> Any:
+        from PIL import Image
+
+        return torch.from_numpy(np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB")).copy()), index
+
+    def sleep(index: int) -> int:
+        time.sleep(0.005)
+        return index
+
+    def draws(index: int) -> Any:
+        top, left = torch.randint(0, 9, (2,)).tolist()
+        return image[:, top : top + 32, left : left + 32], index
+
+    made: dict[str, Any] = {
+        "bytes": Kind(lambda index: b"x" * 10_000, 20_000),
+        "pil": Kind(pil, 640),
+        "numpy": Kind(lambda index: (np.sqrt(values + index) * 2.0).astype(np.float32), 8_000),
+        "sleep": Kind(sleep, 160),
+        "draws": Kind(draws, 4_000),
+        "tensors": data.TensorDataset(torch.zeros(20_000, 3, 32, 32), torch.arange(20_000)),
+    }
+    try:
+        import h5py
+    except ImportError:
+        return made
+    path = f"{folder}/rows.h5"
+    with h5py.File(path, "w") as file:
+        file["rows"] = np.zeros((4_000, 1024), np.float32)
+    opened: list[Any] = []
+
+    def row(index: int) -> Any:
+        if not opened:
+            opened.append(h5py.File(path, "r")["rows"])
+        return opened[0][index]
+
+    made["h5py"] = Kind(row, 4_000)
+    return made
+
+
+def cpu() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(it.ru_utime + it.ru_stime for it in used)
+
+
+def epoch(loader: Any) -> tuple[float, float]:
+    """Wall and CPU seconds of an epoch."""
+    began, used = time.perf_counter(), cpu()
+    for _ in loader:
+        pass
+    return time.perf_counter() - began, cpu() - used
+
+
+def compare(name: str, mine: Callable[[], Any], theirs: Callable[[], Any], rounds: int) -> dict[str, Any]:
+    epoch(mine()), epoch(theirs())
+    taken: list[list[tuple[float, float]]] = [[], []]
+    for at in range(rounds):
+        for which in (0, 1) if at % 2 else (1, 0):
+            taken[which].append(epoch((mine, theirs)[which]()))
+    told: dict[str, Any] = {"kind": name}
+    for what, place in (("wall", 0), ("cpu", 1)):
+        ratios = sorted(other[place] / own[place] for own, other in zip(*taken, strict=True))
+        told[what] = [round(it, 3) for it in (statistics.median(ratios), ratios[0], ratios[-1])]
+    print(f"{name:14} wall {told['wall'][0]:.3f} ({told['wall'][1]}-{told['wall'][2]})  cpu {told['cpu'][0]:.3f} ({told['cpu'][1]}-{told['cpu'][2]})", flush=True)
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--json")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    told: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, dataset in kinds(folder).items():
+            for workers in given.workers:
+                if given.only and name not in given.only:
+                    continue
+
+                def of(kind: Any, dataset: Any = dataset, workers: int = workers) -> Callable[[], Any]:
+                    return lambda: kind(dataset, BATCH, num_workers=workers)
+
+                told.append(compare(f"{name}, {workers}", of(DataLoader), of(data.DataLoader), given.rounds))
+    if given.photos and (not given.only or "photos" in given.only):
+        arguments: dict[str, Any] = {"batch_size": 64, "transform": "imagenet-val", "seed": 1}
+        plain = infeed.Loader(given.photos, **arguments)
+        ours: Any = DataLoader(given.photos, **arguments)
+        told.append(compare("photos", lambda: ours, lambda: (batch["image"].torch() for batch in plain), given.rounds))
+    if given.json:
+        with open(given.json, "w") as file:
+            json.dump({"torch": torch.__version__, "infeed": infeed.__version__, "kinds": told}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
