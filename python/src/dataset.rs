@@ -1,10 +1,16 @@
 //! Datasets that are opened by a URL.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use infeed as engine;
 use pyo3::{
     prelude::*,
+    pybacked::PyBackedStr,
     types::{PyDict, PyTuple},
 };
 use serde::Deserialize;
@@ -243,6 +249,26 @@ impl Dataset {
             return Err(pyo3::exceptions::PyIndexError::new_err(format!("record {record} of {len}")));
         }
         Ok(self.opened.object(record))
+    }
+
+    /// Whether its records are these files below a folder, in this order, each of the class that its place in the folder
+    /// says: a list of paths and classes, as `ImageFolder` has it.
+    fn has_samples(&self, root: &str, samples: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let classes = self.opened.schema().classes.as_deref().unwrap_or_default();
+        if samples.len()? as u64 != self.opened.len() {
+            return Ok(false);
+        }
+        for (record, sample) in (0..).zip(samples.try_iter()?) {
+            // Of anything else it is no such list.
+            let Ok((path, class)) = sample?.extract::<(PyBackedStr, usize)>() else { return Ok(false) };
+            let path = Path::new(&*path);
+            let place = path.strip_prefix(root).ok().and_then(|place| place.components().next());
+            let named = place.zip(classes.get(class)).is_some_and(|(place, class)| place.as_os_str() == class.as_str());
+            if !named || path != Path::new(&self.opened.object(record)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn __reduce__(&self, py: Python<'_>) -> (Py<PyAny>, Py<PyTuple>) {

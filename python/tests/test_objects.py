@@ -303,6 +303,41 @@ def test_folders_of_torchvision_are_read_by_the_engine(folder: str) -> None:
         Loader(torchvision.datasets.ImageFolder(folder, steps), transform="center_crop:24")
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda samples: [(path, 1 - target) for path, target in samples],
+        lambda samples: samples[::-1],
+        lambda samples: [samples[0], *samples[2:7], samples[1], *samples[7:]],
+        lambda samples: samples[::3],
+        lambda samples: [*samples[:40], (samples[40][0], 1), *samples[41:]],
+        lambda samples: [*samples[:40], samples[41], samples[41], *samples[42:]],
+        lambda samples: [*samples[:40], *samples[60:]],
+    ],
+    ids=["targets", "reversed", "moved", "filtered", "one target", "one twice", "fewer of a class"],
+)
+def test_samples_of_an_image_folder_that_were_edited_count(folder: str, edit: Any, caplog: pytest.LogCaptureFixture) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    data = torchvision.datasets.ImageFolder(folder)
+    assert not infeed.open(data).is_python
+    data.samples = edit(data.samples)
+    assert infeed.open(data).is_python and "its samples are not all those of" in caplog.text
+    found: list[tuple[Any, Any]] = []
+    for batch in Loader(data, transform="center_crop:24", dtype="uint8"):
+        found.append((batch["image"].numpy()[0, 0, 0, 0], batch["label"].numpy()[0]))
+    assert found == [(numpy.asarray(data[at][0])[0, 0, 0], data[at][1]) for at in range(len(data))]
+
+
+def test_an_image_folder_that_is_said_otherwise_is_still_the_same(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    path = Path(folder)
+    monkeypatch.chdir(path.parent)
+    for root in (path, f"{path}/", path.name, f"./{path.name}"):
+        assert not infeed.open(torchvision.datasets.ImageFolder(root)).is_python
+    of_some = torchvision.datasets.ImageFolder(folder, is_valid_file=lambda name: name.endswith("1.png"))
+    assert infeed.open(of_some).is_python and len(infeed.open(of_some)) == len(of_some.samples)
+
+
 @pytest.fixture
 def hugging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
