@@ -93,7 +93,8 @@ class Settings(TypedDict, total=False):
     decode_index_bytes: int | None
     """Memory for what is learned of JPEGs; 0: nothing is kept."""
     io_concurrency: int | None
-    """Requests in flight to a store, or calls of a Python dataset, at most."""
+    """Requests in flight to a store, at most; or calls of a Python dataset at a time, each by a
+    thread. None: as the store bears it, or one call."""
     verify: Literal["auto", "checksums", "never"]
     """What is compared with the checksums of a store."""
     decoded_cache: str | None
@@ -247,8 +248,10 @@ def open(  # noqa: A001 (the module's name stands before it)
     started, and what is read are names, indices and headers.
 
     Or it is any object with ``__len__`` and ``__getitem__``: torch's ``Dataset``, Hugging Face's, a list. torchvision's
-    ``ImageFolder`` and Hugging Face's columns of images, texts and numbers are read without Python. Others are called
-    by a few threads (``io_concurrency``, 4) ahead of those that decode: their items are tuples, dicts or single values
+    ``ImageFolder`` and Hugging Face's columns of images, texts and numbers are read without Python. Others are asked
+    for one item at a time, ahead of the threads that decode (``Loader(io_concurrency=4)``: for 4 at a time, each by a
+    thread, where ``__getitem__`` waits for disks or networks and may run in several threads at once: it shares no open
+    file and no buffer between calls, unless under a lock). Their items are tuples, dicts or single values
     of encoded images (``bytes``), pictures of Pillow, arrays and tensors (u8 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]``
     are images), integers (labels), texts. Integers and bools of Hugging Face's columns are labels (int64), other numbers
     keep the type of their column; a dataset with ``with_transform`` gives what that gives. ``fields`` says what else they are:

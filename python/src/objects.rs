@@ -28,9 +28,11 @@ use crate::{callbacks, errors, held::Held, tensor};
 /// The most that texts and other bytes of a record may hold: the loader's budget counts so much for each row.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Records are asked for by so many threads, unless `io_concurrency` says it. More wait for one another: Python's code runs
-/// in one of them at a time, and it is what they wait for outside (disks, networks) that runs side by side.
-const CALLS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
+/// Records are asked for one at a time, unless `io_concurrency` says it. With torch's loader a dataset has a process to itself,
+/// so many share what two threads spoil for each other without an error: a buffer that is filled anew, a file that is read
+/// where another has just looked for something else. Who knows better gains what the calls wait for outside (disks, networks):
+/// Python's code itself runs in one thread at a time.
+const CALLS: NonZeroUsize = NonZeroUsize::MIN;
 
 /// A dataset of Python's. See `infeed.open`.
 pub(crate) struct PythonDataset {

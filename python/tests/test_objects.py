@@ -212,6 +212,27 @@ def test_slow_items_are_read_ahead_and_beside_one_another() -> None:
     assert 2 <= most <= 6
 
 
+def test_items_are_asked_for_one_at_a_time_unless_more_are_asked_for() -> None:
+    class Shared(Pictures):
+        """As one that reads from an open file: what a call leaves is what the next one of another thread finds."""
+
+        place, together, most = 0, 0, 0
+
+        def __getitem__(self, i: int) -> Any:
+            self.together += 1
+            self.most = max(self.most, self.together)
+            self.place = i
+            # Other threads may run.
+            time.sleep(0.002)
+            item = super().__getitem__(self.place)
+            self.together -= 1
+            return item
+
+    data = Shared(60)
+    assert {record: int(image[0, 0, 0]) for record, image in rows(data, num_workers=4).items()} == {i: i for i in range(60)}
+    assert data.most == 1
+
+
 def test_states_of_python_datasets_resume() -> None:
     want = [batch.records for batch in Loader(Pictures(), batch_size=10, shuffle=7, transform="center_crop:24")]
     loader = Loader(Pictures(), batch_size=10, shuffle=7, transform="center_crop:24")
