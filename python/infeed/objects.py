@@ -49,7 +49,8 @@ def wrap(
             return folder
         if kind == "Subset" and module.startswith("torch.utils.data"):
             inner, transform = wrap(dataset.dataset)
-            if not inner.is_python:
+            # What the types of Hugging Face's columns are is known to their own dataset alone.
+            if not inner.is_python or type(dataset.dataset).__module__.startswith("datasets."):
                 return _native.subset(inner, [int(index) for index in dataset.indices]), transform
     if module.startswith("datasets.") and hasattr(dataset, "features"):
         return _hugging_face(dataset, fields, columns), None
@@ -99,10 +100,11 @@ def _one_size(dataset: Any) -> bool:
         return kind == "TensorDataset" or (kind == "Subset" and _one_size(dataset.dataset))
     if module.startswith("torchvision.datasets"):
         # CIFAR, MNIST and others that have all in one array. What a transform makes of it is not known.
-        same = dataset.transform is None and type(dataset.transforms).__name__ in ("NoneType", "StandardTransform")
+        both = getattr(dataset, "transforms", None)
+        same = getattr(dataset, "transform", None) is None and type(both).__name__ in ("NoneType", "StandardTransform")
         return same and len(getattr(getattr(dataset, "data", None), "shape", ())) > 2
     # An array or a tensor: its records are alike.
-    return module.partition(".")[0] in ("numpy", "torch") and len(getattr(dataset, "shape", ())) > 2
+    return hasattr(dataset, "dtype") and len(getattr(dataset, "shape", ())) > 2
 
 
 def _sizes(item: Any) -> tuple[Any, ...]:

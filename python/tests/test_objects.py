@@ -578,6 +578,20 @@ def test_numbers_of_hugging_face_keep_their_type(by_rows: bool, tmp_path: Path) 
     assert copied.fields == dataset.fields and (not by_rows or copied.classes == ["a", "b"])
 
 
+def test_some_rows_of_hugging_face_keep_their_types(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    subset = pytest.importorskip("torch.utils.data").Subset
+    (tmp_path / "x.png").write_bytes(png(1, 2, 3))
+    features = datasets.Features({"image": datasets.Image(), "weight": datasets.Value("float32")})
+    weights = [0.1, 0.2, 0.3]
+    data = datasets.Dataset.from_dict({"image": [str(tmp_path / "x.png")] * 3, "weight": weights}, features=features)
+    for some in (subset(data, [2, 0]), data.select([2, 0])):
+        batch = next(iter(infeed.Loader(some, batch_size=2, transform="center_crop:8")))
+        assert batch["weight"].dtype == "float32"
+        assert (batch["weight"].numpy() == numpy.asarray([0.3, 0.1], "float32")).all()
+        assert len(pickle.loads(pickle.dumps(infeed.open(some)))) == 2
+
+
 def test_nulls_in_lists_are_told_not_made_numbers(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     (tmp_path / "x.png").write_bytes(png(1, 2, 3))
