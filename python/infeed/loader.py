@@ -55,7 +55,7 @@ _DTYPES = {
 }
 _BAD = {"raise": "stop", "substitute": "substitute"}
 _SKIPS = ("skip", "skip-padded")
-# Names of the engine's config and of the command line that are others here.
+# Names of the engine's config, of the command line and of torch's loader that are others here.
 _RENAMED = {
     "workers": "num_workers",
     "layout": "channels_last",
@@ -63,6 +63,9 @@ _RENAMED = {
     "world": "world_size",
     "last_batch": "drop_last",
     "gpu_split": "split",
+    "collate_fn": "batch_transform, for whole batches, or map, for each sample",
+    "generator": "seed",
+    "prefetch_factor": "prefetch",
 }
 
 

@@ -390,6 +390,7 @@ def test_a_batch_is_a_mapping(folder: str) -> None:
         ({"last_batch": "drop"}, TypeError, "'last_batch': use drop_last"),
         ({"layout": "nhwc"}, TypeError, "'layout': use channels_last"),
         ({"shard": {}}, TypeError, "'shard': use rank and world_size"),
+        ({"collate_fn": list}, TypeError, "'collate_fn': use batch_transform"),
         ({"labels": "labels.csv"}, TypeError, r"one of infeed.open\(\): Loader\(infeed.open\(…, labels=…\)\)"),
         ({"label_column": "x"}, TypeError, r"one of infeed.open\(\)"),
         ({"cache": "much"}, ValueError, "cache='much'"),
@@ -527,6 +528,7 @@ def test_wrong_values_are_told_in_words_of_python(
     [
         ({"format": 3}, TypeError, "format=3: must be a text"),
         ({"labels": 3}, TypeError, "labels=3: must be a text"),
+        ({"split": 3}, TypeError, "split=3: must be a text$"),
         ({"classes": "cat"}, TypeError, "classes='cat': must be a list of names"),
         ({"classes": [1]}, TypeError, r"classes=\[1\]: must be a text"),
         ({"columns": "image"}, TypeError, "columns='image': must be a list of names"),
