@@ -5,6 +5,7 @@
 [caches]: crate::guide::caches
 [coming-from]: crate::guide::coming_from
 [configuration]: crate::guide::configuration
+[conformance]: crate::guide::conformance
 [data]: crate::guide::data
 [detection]: crate::guide::detection
 [extending]: crate::guide::extending
@@ -26,7 +27,8 @@ macro_rules! pages {
     ($($name:ident, $file:literal, $items:literal $(, $pictures:expr)?;)*) => {$(
         #[doc = "[augmentations]: crate::guide::augmentations\n[auto]: crate::guide::auto"]
         #[doc = "[buckets]: crate::guide::buckets\n[caches]: crate::guide::caches"]
-        #[doc = "[configuration]: crate::guide::configuration\n[data]: crate::guide::data"]
+        #[doc = "[configuration]: crate::guide::configuration\n[conformance]: crate::guide::conformance"]
+        #[doc = "[bottlenecks]: crate::guide::bottlenecks\n[data]: crate::guide::data"]
         #[doc = "[detection]: crate::guide::detection\n[extending]: crate::guide::extending"]
         #[doc = "[gpu]: crate::guide::gpu\n[many-machines]: crate::guide::many_machines"]
         #[doc = "[metrics]: crate::guide::metrics\n[shards]: crate::guide::shards"]
@@ -68,6 +70,7 @@ pages! {
     configuration, "configuration.md", "[`LoaderConfig`](crate::LoaderConfig), [`LoaderBuilder::config`](crate::LoaderBuilder::config).";
     promises, "promises.md", "[`LoaderState`](crate::LoaderState), [`Batch::state`](crate::Batch::state), \
         [`Loader::resume_epochs`](crate::Loader::resume_epochs), [`Loader::resume_epoch`](crate::Loader::resume_epoch).";
+    conformance, "conformance.md", "[`LoaderState`](crate::LoaderState), [`Loader::resume_epochs`](crate::Loader::resume_epochs).";
     extending, "extending.md", "[`Dataset`](crate::Dataset), [`Format`](infeed_data::Format), [`ImageCodec`](infeed_pixels::codec::ImageCodec), \
         [`Decoder`](infeed_pixels::codec::Decoder), [`Sampler`](infeed_data::sampler::Sampler), [`MemoryDataset`](infeed_data::MemoryDataset).";
     coming_from, "coming-from.md", "[`Loader`](crate::Loader), [`LoaderBuilder`](crate::LoaderBuilder).";
