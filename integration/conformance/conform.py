@@ -4,6 +4,7 @@
     conform.py                                              all loaders that are installed, all checks
     conform.py --loaders infeed.Loader --checks kill-0      some
     conform.py --out results.json --table docs/conformance.md   what was found, kept and shown
+    conform.py --loaders ours --out results.json --keep     those of infeed anew, the others as they were found before
     conform.py --render results.json --table docs/conformance.md    the table of figures of before
     conform.py --self-test                                  the harness finds the faults that are planted for it
 
@@ -203,10 +204,6 @@ def table(results: dict[str, Any]) -> str:
 def short(error: str) -> str:
     """The first words of an error, without what a table can't hold."""
     text = " ".join(error.replace("|", "/").replace("`", "'").split())
-    # Worker processes put their trace before the cause.
-    for mark in ("Original Traceback", "Traceback (most recent"):
-        if mark in text:
-            text = text.split(mark)[0].rstrip() + " … " + text[-120:]
     return text if len(text) < 240 else text[:237] + "…"
 
 
@@ -260,6 +257,7 @@ def main() -> int:
     parser.add_argument("--checks", metavar="A,B", help=f"some of {', '.join(CHECKS)}")
     parser.add_argument("--seed", type=int, help="of orders and kills; none: any, which is printed")
     parser.add_argument("--out", type=Path, metavar="FILE", help="keeps what was found as JSON")
+    parser.add_argument("--keep", action="store_true", help="what --out has of other loaders stays, and is in the table")
     parser.add_argument("--table", type=Path, nargs="+", metavar="PAGE", help="writes it between the marks of pages")
     parser.add_argument("--render", type=Path, metavar="FILE", help="measures nothing: the table of kept results")
     parser.add_argument("--kills", type=int, default=3, help="of each run that is killed, two or more")
@@ -276,11 +274,11 @@ def main() -> int:
         parser.error("--kills: one in each of two epochs")
     seed = random.SystemRandom().randrange(10_000) if args.seed is None else args.seed
     if args.render is not None:
-        results = json.loads(args.render.read_text())
+        shown = json.loads(args.render.read_text())
         if args.table is None:
-            print(table(results))
+            print(table(shown))
         for page in args.table or ():
-            write(page, results)
+            write(page, shown)
         return 0
     print(f"seed {seed}", flush=True)
     if args.self_test:
@@ -300,7 +298,7 @@ def main() -> int:
             told |= found
     begun = time.monotonic()
     outcomes = measure(installed, chosen(args.checks, list(CHECKS)), seed, args.fork, args.kills, args.jobs)
-    results = {
+    results: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
         "machine": f"{os.cpu_count()} vCPU, {platform.system()} {platform.machine()}",
@@ -314,8 +312,14 @@ def main() -> int:
             for loader, each in outcomes.items()
         },
     }
+    if args.keep and args.out is not None and args.out.exists():
+        before = json.loads(args.out.read_text())
+        results["seconds"] += before["seconds"]
+        results["versions"] = before["versions"] | told
+        results["left_out"] = [name for name in before["left_out"] if name not in outcomes]
+        results["loaders"] = before["loaders"] | results["loaders"]
     if args.out is not None:
-        args.out.write_text(json.dumps(results, indent=1) + "\n")
+        args.out.write_text(lines(results) + "\n")
     for page in args.table or ():
         write(page, results)
     red = [
@@ -337,6 +341,16 @@ def kept(outcome: Outcome) -> dict[str, Any]:
     if outcome.error:
         found["error"], found["note"] = short(outcome.error), ""
     return {key: value for key, value in found.items() if value}
+
+
+def lines(results: dict[str, Any]) -> str:
+    """JSON with a line for each check."""
+    text = json.dumps({**results, "loaders": None}, indent=1)
+    loaders = []
+    for loader, each in results["loaders"].items():
+        checks = [f"   {json.dumps(name)}: {json.dumps(outcome)}" for name, outcome in each["checks"].items()]
+        loaders.append(f'  {json.dumps(loader)}: {{"checks": {{\n' + ",\n".join(checks) + "\n  }}")
+    return text.replace('"loaders": null', '"loaders": {\n' + ",\n".join(loaders) + "\n }")
 
 
 def commit() -> str:

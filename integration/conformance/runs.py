@@ -62,6 +62,15 @@ def save(path: str, saved: dict[str, Any]) -> None:
     os.replace(path + ".new", path)
 
 
+def words(error: BaseException) -> str:
+    """What it says. Errors of worker processes bring their traceback along, with the cause in its last line."""
+    text = str(error).strip()
+    if "Traceback (most recent call last)" not in text:
+        return text[:2000]
+    lines = text.splitlines()
+    return f"{lines[0]} {lines[-1]}"[:2000]
+
+
 def work(spec: Spec, order: Order) -> None:
     """What the process does. A training script's loop, which writes down what it was given."""
     import adapters
@@ -90,7 +99,7 @@ def work(spec: Spec, order: Order) -> None:
                     errors += 1
                     if not order.forgiving or errors > ERRORS:
                         raise
-                    log.say("told", type=type(error).__name__, text=str(error)[:2000])
+                    log.say("told", type=type(error).__name__, text=words(error))
                     continue
                 rows = adapter.read(batch)
                 step += 1
@@ -105,7 +114,7 @@ def work(spec: Spec, order: Order) -> None:
                     os._exit(0)
         log.say("done")
     except BaseException as error:
-        log.say("error", type=type(error).__name__, text=str(error)[:2000], trace=traceback.format_exc()[-4000:])
+        log.say("error", type=type(error).__name__, text=words(error), trace=traceback.format_exc()[-4000:])
     os._exit(0)
 
 
