@@ -214,7 +214,7 @@ fn otherwise_written(step: &str) -> Result<()> {
             steps if begins_step(steps) => format!("{name}:({steps})"),
             _ => format!("{name}:{settings}"),
         };
-        return Err(Error::config(format!("{step:?} is no step")).hint(format!("write {line}; {SYNTAX}")));
+        return Err(Error::config(format!("{step:?} is no step")).hint(format!("write `{line}`: {SYNTAX}")));
     }
     let parts = split(step, ',')?;
     let [first, rest @ ..] = &parts[..] else { return Ok(()) };
@@ -224,7 +224,7 @@ fn otherwise_written(step: &str) -> Result<()> {
             line.push(if begins_step(part) { ';' } else { ',' });
             line.push_str(part.trim());
         }
-        return Err(Error::config(format!("{step:?} has several steps")).hint(format!("write {line}; {SYNTAX}")));
+        return Err(Error::config(format!("{step:?} has several steps")).hint(format!("write `{line}`: {SYNTAX}")));
     }
     Ok(())
 }
@@ -236,7 +236,7 @@ fn begins_step(text: &str) -> bool {
 
 /// How a line is written.
 const SYNTAX: &str =
-    "settings stand behind `:`, and `;` between steps, as in random_resized_crop:224,bicubic;normalize";
+    "settings stand behind `:`, and `;` between steps, as in `random_resized_crop:224,bicubic;normalize`";
 
 /// Whether it is the name of a step or of a preset.
 fn is_known(name: &str) -> bool {
@@ -303,11 +303,11 @@ mod tests {
             let said = line.parse::<Transform>().unwrap_err().to_string();
             assert!(words.iter().all(|word| said.contains(word)), "{line}: {said}");
         };
-        let call = |line, meant: &str| refused(line, &["is no step", &format!("write {meant}; {SYNTAX}")]);
+        let call = |line, meant: &str| refused(line, &["is no step", &format!("write `{meant}`: {SYNTAX}")]);
         call("random_resized_crop(224)", "random_resized_crop:224");
         call("horizontal_flip()", "horizontal_flip");
         call("random_apply(color_jitter:0.4,0.4)", "random_apply:(color_jitter:0.4,0.4)");
-        refused("center_crop:8;random_invert(0.5)", &["write random_invert:0.5; ", "(step 2)"]);
+        refused("center_crop:8;random_invert(0.5)", &["write `random_invert:0.5`: ", "(step 2)"]);
         refused("horizontal_flop(0.5)", &["no step \"horizontal_flop(0.5)\"", "did you mean horizontal_flip?", SYNTAX]);
         refused("nothing_like_it(3)", &["use one of imagenet-train", SYNTAX]);
         for (line, meant) in [
@@ -319,10 +319,10 @@ mod tests {
             ),
             ("imagenet-train,random_erasing:0.1", "imagenet-train;random_erasing:0.1"),
         ] {
-            refused(line, &["has several steps", &format!("write {meant}; {SYNTAX}")]);
+            refused(line, &["has several steps", &format!("write `{meant}`: {SYNTAX}")]);
             assert!(meant.parse::<Transform>().is_ok(), "{meant}");
         }
         // What the syntax shows is a line.
-        assert!(SYNTAX.rsplit(' ').next().is_some_and(|line| line.parse::<Transform>().is_ok()));
+        assert!(SYNTAX.rsplit('`').nth(1).is_some_and(|line| line.parse::<Transform>().is_ok()));
     }
 }
