@@ -102,6 +102,7 @@ __all__ = [
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",
+    "ResizeKeepRatio",
     "Rot90",
     "SanitizeBoundingBoxes",
     "Scale",
@@ -291,6 +292,20 @@ class Resize(Transform):
 
     def _steps(self, white: float, nested: bool) -> list[_Step]:
         return [{"op": "resize_shorter" if isinstance(self.size, int) else "resize_exact", **self._settings(white)}]
+
+
+class ResizeKeepRatio(Transform, op="resize_keep_ratio"):
+    """Makes images larger or smaller, which keep their proportion: timm's, which draws nothing here.
+
+    - ``size``: height and width, or one number for both.
+    - ``longest``: 0: images cover ``size``; 1: they fit into it; what is between lies between.
+    """
+
+    size: _Size
+    longest: float = 0.0
+    interpolation: _Interpolation = "bilinear"
+    _: KW_ONLY
+    antialias: bool = True
 
 
 class CenterCrop(Transform, op="center_crop"):
@@ -1197,6 +1212,13 @@ def _timm_rand_augment(it: Any) -> Transform:
     )
 
 
+def _timm_resize(it: Any) -> Transform:
+    for name in ("random_scale_prob", "random_aspect_prob"):
+        if (p := getattr(it, name)) > 0:
+            raise TypeError(f"timm's ResizeKeepRatio({name}={p}): it draws nothing here; {_INSTEAD}")
+    return ResizeKeepRatio(it.size, it.longest, it.interpolation)
+
+
 def _timm_center_crop(it: Any) -> Transform:
     for name, only in (("fill", (0, (0, 0, 0))), ("padding_mode", ("constant",))):
         value = _plain(getattr(it, name))
@@ -1220,12 +1242,16 @@ _TIMM: dict[str, tuple[str, Callable[[Any], Transform]]] = {
         "size scale ratio interpolation",
         lambda it: RandomResizedCrop(it.size, it.scale, it.ratio, it.interpolation),
     ),
+    "ResizeKeepRatio": (
+        "size longest interpolation random_scale_prob random_scale_range random_scale_area random_aspect_prob "
+        "random_aspect_range",
+        _timm_resize,
+    ),
     "ToNumpy": ("", lambda it: PILToTensor()),
 }
 _TIMM_OTHERWISE = {
     "AugMixAugment": "infeed.transforms.AugMix is torchvision's",
     "AutoAugment": "infeed.transforms.AutoAugment has torchvision's policies, TimmRandAugment is timm's rand-…",
-    "ResizeKeepRatio": "Resize(size) keeps the proportion too, and cuts off what this rounds of the longer side",
     "ToTensor": "leave it out: rows of dtype='float32' hold 0 to 255 unasked",
 }
 

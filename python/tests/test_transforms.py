@@ -701,6 +701,7 @@ ENGINES: list[tuple[str, Any]] = [
     ("pictures", [T.ThreeAugment()]),
     ("pictures", [T.TimmRandAugment(interpolation="nearest")]),
     ("pictures", [T.FixedSizeCrop((9, 12))]),
+    ("pictures", [T.ResizeKeepRatio((30, 20), 0.5, "bicubic"), T.CenterCrop(20)]),
     ("pictures", [T.PadTo(90)]),
     ("boxes", [T.PadToLargest(128, multiple_of=32)]),
     ("pictures", [T.ToFloat(), T.RandomErasing(value="color", count=3)]),
@@ -899,8 +900,8 @@ def test_all_of_timms_settings_are_taken(timm: Any) -> None:
 def test_what_timm_validates_is_what_it_sees(noise: tuple[str, list[Any]], timm: Any, v2: Any) -> None:
     numpy = pytest.importorskip("numpy")
     folder, pictures = noise
-    for interpolation in ("bilinear", "nearest"):
-        chain = timm.create_transform(36, crop_pct=0.9, interpolation=interpolation)
+    for size, interpolation in (36, "bilinear"), (36, "nearest"), ((3, 48, 32), "bilinear"):
+        chain = timm.create_transform(size, crop_pct=0.9, interpolation=interpolation)
         want = numpy.stack([chain(v2.functional.to_pil_image(picture)).numpy() for picture in pictures])
         # Pillow rounds to bytes after across and after down.
         assert (abs(shown(chain, folder) - want) * min(STD)).max() < 1.001 / 255
@@ -914,7 +915,8 @@ def test_what_timm_validates_is_what_it_sees(noise: tuple[str, list[Any]], timm:
         ({"auto_augment": "rand-m9-inc1", "interpolation": "lanczos"}, "RandAugment.*'lanczos'.*bicubic"),
         ({"auto_augment": "original"}, "AutoAugment has no equal.*infeed.transforms.AutoAugment"),
         ({"auto_augment": "augmix-m5"}, "AugMixAugment has no equal.*infeed.transforms.AugMix"),
-        ({"train_crop_mode": "rkrc"}, "ResizeKeepRatio has no equal.*Resize"),
+        ({"train_crop_mode": "rkrc"}, r"ResizeKeepRatio\(random_scale_prob=0.5\)"),
+        ({"is_training": False, "crop_mode": "border"}, r"CenterCropOrPad\(fill="),
         ({"is_training": False, "crop_border_pixels": 4}, "TrimBorder has no equal.*map="),
         ({"is_training": False, "patchify": True}, "Patchify has no equal"),
         ({"is_training": False, "interpolation": "hamming"}, "Resize.*'hamming'"),

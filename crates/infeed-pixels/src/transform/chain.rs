@@ -80,6 +80,21 @@ impl Transform {
         self.push(Op::ResizeExact { size: [height, width], interpolation, antialias: true })
     }
 
+    /// Resizes by the proportion of the image: `longest` 0 covers the size, 1 fits into it, and what is between lies
+    /// between. timm's `ResizeKeepRatio`, which rounds both sides; it draws nothing here.
+    ///
+    /// ```
+    /// use infeed::transform::{Interpolation, Transform};
+    /// // What timm validates with at 256x192, of nine tenths of the image.
+    /// let val = Transform::new().resize_keep_ratio(284, 213, 0.0).interpolation(Interpolation::Bicubic);
+    /// assert_eq!(val, "resize_keep_ratio:284/213,bicubic".parse()?);
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    pub fn resize_keep_ratio(self, height: u32, width: u32, longest: f64) -> Self {
+        let interpolation = Interpolations::default();
+        self.push(Op::ResizeKeepRatio { size: [height, width], longest, interpolation, antialias: true })
+    }
+
     /// Cuts a square out of the middle. Black stands where the image is smaller.
     pub fn center_crop(self, size: u32) -> Self {
         self.push(Op::CenterCrop { size: [size, size] })

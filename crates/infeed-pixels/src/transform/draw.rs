@@ -382,6 +382,10 @@ impl Way<'_> {
                 self.resize(op.name(), size.map(i64::from))?;
                 self.filter = interpolation.draw(*antialias, &mut draws);
             }
+            Op::ResizeKeepRatio { size, longest, interpolation, antialias } => {
+                self.resize(op.name(), geometry::keep_ratio(have, *size, *longest))?;
+                self.filter = interpolation.draw(*antialias, &mut draws);
+            }
             Op::RandomResizedCrop { size, scale, ratio, interpolation, antialias } => {
                 let [top, left, h, w] = geometry::random_part(have[0], have[1], *scale, *ratio, &mut draws);
                 self.crop_and_resize(op.name(), [top, left, h, w], size.map(i64::from))?;

@@ -119,6 +119,13 @@ pub(super) fn shorter(height: i64, width: i64, size: i64) -> (i64, i64) {
     if width <= height { ((size * height / width).max(1), size) } else { (size, (size * width / height).max(1)) }
 }
 
+/// Height and width of the same proportion: `longest` 0 covers the size, 1 fits into it. Both are rounded, as timm does.
+pub(super) fn keep_ratio([height, width]: [i64; 2], size: [u32; 2], longest: f64) -> [i64; 2] {
+    let (down, across) = (height as f64 / f64::from(size[0]), width as f64 / f64::from(size[1]));
+    let (most, least) = (down.max(across) * longest, down.min(across) * (1.0 - longest));
+    [height, width].map(|side| ((side as f64 / (most + least)).round_ties_even() as i64).max(1))
+}
+
 /// Offset of a centre crop; below 0 where the image is smaller.
 pub(super) fn centre(len: i64, crop: i64) -> i64 {
     // A smaller image is padded first: half of what is missing, rounded down, comes before it.
@@ -201,6 +208,40 @@ mod tests {
                 let [h, w, out_h, out_w] = whole(case)[..] else { panic!("four numbers") };
                 assert_eq!(shorter(h, w, size), (out_h, out_w), "{h}x{w} to {size}");
             }
+        }
+    }
+
+    #[test]
+    fn sides_of_one_proportion_round_as_timms_do() {
+        // Written by timm 1.0's `ResizeKeepRatio.get_params`.
+        let cases = [
+            ([657, 281], [284, 213], 0.0, [498, 213]),
+            ([779, 387], [284, 213], 0.0, [429, 213]),
+            ([834, 727], [284, 213], 0.0, [284, 248]),
+            ([881, 777], [284, 213], 0.0, [284, 250]),
+            ([687, 562], [256, 256], 0.0, [313, 256]),
+            ([49, 880], [256, 256], 0.0, [256, 4598]),
+            ([496, 814], [256, 256], 0.0, [256, 420]),
+            ([275, 684], [256, 256], 0.0, [256, 637]),
+            ([73, 180], [256, 256], 1.0, [104, 256]),
+            ([135, 400], [256, 256], 1.0, [86, 256]),
+            ([500, 272], [256, 256], 1.0, [256, 139]),
+            ([409, 576], [256, 256], 1.0, [182, 256]),
+            ([124, 607], [235, 180], 0.5, [64, 311]),
+            ([275, 33], [235, 180], 0.5, [406, 49]),
+            ([768, 241], [235, 180], 0.5, [333, 105]),
+            ([437, 306], [235, 180], 0.5, [246, 172]),
+            ([206, 804], [7, 300], 1.0, [7, 27]),
+            ([418, 183], [7, 300], 1.0, [7, 3]),
+            ([800, 836], [7, 300], 1.0, [7, 7]),
+            ([93, 162], [7, 300], 1.0, [7, 12]),
+            ([100, 125], [50, 50], 0.0, [50, 62]),
+            ([3, 4], [2, 2], 0.0, [2, 3]),
+            ([200, 301], [100, 100], 0.0, [100, 150]),
+            ([200, 303], [100, 100], 0.0, [100, 152]),
+        ];
+        for (have, size, longest, want) in cases {
+            assert_eq!(keep_ratio(have, size, longest), want, "{have:?} to {size:?}, {longest}");
         }
     }
 

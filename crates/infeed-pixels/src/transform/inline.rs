@@ -19,9 +19,10 @@ use super::{
 };
 
 /// Which settings stand in which place, where names are left out. Steps that are not here take named settings alone.
-const PLACES: [(&str, &[&str]); 41] = [
+const PLACES: [(&str, &[&str]); 42] = [
     ("resize_shorter", &["size"]),
     ("resize_exact", &["size"]),
+    ("resize_keep_ratio", &["size", "longest"]),
     ("center_crop", &["size"]),
     ("random_crop", &["size", "padding"]),
     ("random_resized_crop", &["size", "scale", "ratio"]),
@@ -67,9 +68,10 @@ const PLACES: [(&str, &[&str]); 41] = [
 const INTERPOLATIONS: [&str; 7] = ["nearest", "nearest_exact", "bilinear", "bicubic", "lanczos", "box", "random"];
 
 /// Steps that such a word may belong to.
-const INTERPOLATED: [&str; 12] = [
+const INTERPOLATED: [&str; 13] = [
     "resize_shorter",
     "resize_exact",
+    "resize_keep_ratio",
     "random_resized_crop",
     "random_shortest_size",
     "scale_jitter",

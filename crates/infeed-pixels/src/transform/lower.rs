@@ -442,6 +442,17 @@ impl<'a> Plan<'a> {
                 self.resize(name, *size)?;
                 self.size = Some(*size);
             }
+            Op::ResizeKeepRatio { size, longest, interpolation, antialias } => {
+                interpolation.check(name, *antialias)?;
+                if !(0.0..=1.0).contains(longest) {
+                    return Err(Error::config(format!("{name} has longest {longest}")).hint("use 0 to 1"));
+                }
+                self.resize(name, *size)?;
+                self.size = self.size.map(|[height, width]| {
+                    geometry::keep_ratio([height.max(1).into(), width.max(1).into()], *size, *longest)
+                        .map(|side| u32::try_from(side).unwrap_or(u32::MAX))
+                });
+            }
             Op::RandomResizedCrop { size, scale, ratio, interpolation, antialias } => {
                 interpolation.check(name, *antialias)?;
                 for (what, (least, most)) in [("scale", scale), ("ratio", ratio)] {

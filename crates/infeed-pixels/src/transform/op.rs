@@ -69,6 +69,21 @@ pub enum Op {
         #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
         antialias: bool,
     },
+    /// See [`Transform::resize_keep_ratio`](super::Transform::resize_keep_ratio).
+    ResizeKeepRatio {
+        /// Height, width.
+        #[serde(deserialize_with = "one_or_two")]
+        size: [u32; 2],
+        /// 0: the image covers the size; 1: it fits into it; and what is between.
+        #[serde(default)]
+        longest: f64,
+        /// How pixels are made of others.
+        #[serde(default, skip_serializing_if = "Interpolations::is_default")]
+        interpolation: Interpolations,
+        /// Whether the filter widens where the image is made smaller.
+        #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
+        antialias: bool,
+    },
     /// See [`Transform::center_crop`](super::Transform::center_crop).
     CenterCrop {
         /// Height, width.
@@ -267,6 +282,7 @@ impl Op {
         match self {
             Self::ResizeShorter { .. } => "resize_shorter",
             Self::ResizeExact { .. } => "resize_exact",
+            Self::ResizeKeepRatio { .. } => "resize_keep_ratio",
             Self::CenterCrop { .. } => "center_crop",
             Self::RandomCrop { .. } => "random_crop",
             Self::RandomResizedCrop { .. } => "random_resized_crop",
@@ -365,6 +381,7 @@ impl Op {
             self,
             Self::ResizeShorter { .. }
                 | Self::ResizeExact { .. }
+                | Self::ResizeKeepRatio { .. }
                 | Self::RandomResizedCrop { .. }
                 | Self::RandomShortestSize(_)
                 | Self::ScaleJitter(_)
@@ -387,6 +404,7 @@ impl Op {
         match self {
             Self::ResizeShorter { interpolation, antialias, .. }
             | Self::ResizeExact { interpolation, antialias, .. }
+            | Self::ResizeKeepRatio { interpolation, antialias, .. }
             | Self::RandomResizedCrop { interpolation, antialias, .. }
             | Self::RandomShortestSize(detection::RandomShortestSize { interpolation, antialias, .. })
             | Self::ScaleJitter(detection::ScaleJitter { interpolation, antialias, .. }) => {

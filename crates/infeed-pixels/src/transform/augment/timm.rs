@@ -15,8 +15,9 @@ use crate::{
 /// timm's `rand-m9-mstd0.5-inc1` and its like (timm 1.0): fifteen steps, among them an inversion and `SolarizeAdd` and
 /// no identity, each done with a probability, magnitudes of 0 to 10 that are drawn around one.
 ///
-/// Steps are torchvision's on tensors where timm's are Pillow's: brightness, contrast, saturation, sharpness and warps
-/// differ by a level here and there. Draws for each step: which, whether, the magnitude when `magnitude_std` is not 0, a
+/// Steps are torchvision's on tensors where timm's are Pillow's: brightness, contrast, saturation, sharpness and bilinear
+/// warps differ by a level here and there, bicubic warps by up to 15 where there is much noise; and tensors blend the
+/// moved edge with `fill`, where Pillow repeats the last pixel. Draws for each step: which, whether, the magnitude when `magnitude_std` is not 0, a
 /// sign where it has one, and for warps which interpolation when there are several.
 ///
 /// ```
