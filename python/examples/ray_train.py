@@ -22,10 +22,11 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=200&height=40&w
 def train(config: dict[str, Any]) -> None:
     torch.manual_seed(0)
     names = {"images": "image", "labels": "label", "records": "records", "valid": "valid"}
-    # Ray's `prepare_data_loader` is for torch's alone, and not needed: each rank has its share.
+    # Ray's `prepare_data_loader` works too, with a loader of torch's in its place, which reads batch by batch.
     loader = DataLoader(
-        config["data"], batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize", output=names
-    )
+        config["data"], batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize", output=names,
+        rank=torch.distributed.get_rank(), world_size=torch.distributed.get_world_size(),
+    )  # fmt: skip
     model = prepare_model(nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, config["classes"])))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     for epoch in range(2):

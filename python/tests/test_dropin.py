@@ -588,6 +588,26 @@ def test_an_image_folder_is_read_by_the_engine_as_torch_would(folder: str) -> No
         assert [described(batch) for batch in loader] == [described(batch) for batch in data.DataLoader(other, 50)]
 
 
+def test_types_are_those_of_torchvisions_chain(folder: str, tmp_path: Path) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    tv_tensors = pytest.importorskip("torchvision.tv_tensors")
+    chain = torchvision.transforms.Compose([torchvision.transforms.CenterCrop(16), torchvision.transforms.PILToTensor()])
+    dataset = torchvision.datasets.ImageFolder(folder, chain)
+    mine, theirs = next(iter(DataLoader(dataset, 3))), next(iter(data.DataLoader(dataset, 3)))
+    assert mine[0].dtype == torch.uint8 and torch.equal(mine[0], theirs[0])
+
+    for kind in ("images", "masks"):
+        (tmp_path / kind).mkdir()
+        for i in range(3):
+            (tmp_path / kind / f"{i}.png").write_bytes(png(i, i, i))
+    steps = [v2.CenterCrop(16), v2.ToImage(), v2.ToDtype({tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}, scale=True)]
+    batch = next(iter(DataLoader(tmp_path, 3, transform=v2.Compose(steps))))
+    images, masks = batch if isinstance(batch, tuple) else (batch["image"], batch["mask"])
+    assert images.dtype == torch.float32 and float(images.max()) <= 1
+    assert masks.dtype == torch.int64 and masks[:, 0, 0, 0].tolist() == [0, 1, 2]
+
+
 def test_formats_of_hugging_face_are_obeyed() -> None:
     datasets = pytest.importorskip("datasets")
     plain = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "y": [0, 1, 0], "t": ["a", "b", "c"]})
