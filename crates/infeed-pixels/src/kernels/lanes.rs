@@ -183,7 +183,7 @@ fn horizontal_loop(row: &[f32], channels: usize, taps: &Taps, exact: bool, line:
 /// Adds `N` taps to the sums of one pixel. `WIDE` lanes for `C` channels: the lanes beyond them are the next pixel's
 /// first, which costs nothing, and nobody reads what comes of it.
 #[inline(always)]
-fn add_taps<const C: usize, const WIDE: usize, const N: usize>(
+pub(super) fn add_taps<const C: usize, const WIDE: usize, const N: usize>(
     row: &[f32],
     pixel: usize,
     weights: &[f32],

@@ -7,6 +7,8 @@
 //!           (lanes.rs: flat over columns and channels)   (lanes across a pixel)          (convert.rs)
 //! ```
 //!
+//! Bytes go across first where the filter overshoots (`bytes.rs`): what is kept between the passes are bytes again.
+//!
 //! Values of f16 are packed after the fact, and lines of large rows leave past the caches (`target.rs`, `stream.rs`).
 //!
 //! JPEGs come as planes, which `planes.rs` resamples without making pixels first.
@@ -15,8 +17,8 @@
 //! same by `resample.cu` and `picture.cu`; `device.rs`, `picture.rs` and `row_work.rs` say what their launches take.
 //!
 //! Four things that are easy to get wrong:
-//! - Arithmetic is part of the meaning: f32, vertical taps first, taps in ascending order, every product fused into its
-//!   sum. So each SIMD level, and a GPU, gives the same bits of the same pixels. (Planes are other input: they differ from
+//! - Arithmetic is part of the meaning: f32, vertical taps first (of bytes, where the filter overshoots, horizontal ones), taps
+//!   in ascending order, every product fused into its sum. So each SIMD level, and a GPU, gives the same bits of the same pixels. (Planes are other input: they differ from
 //!   pixels by the rounding of these.)
 //! - A flip is not a step: tables are built in the order in which outputs are *stored*.
 //! - Filters differ in their tables (taps.rs) and in one thing more: what has weights below 0 leads out of the pixels'
@@ -25,6 +27,7 @@
 
 #![allow(unsafe_code)]
 
+mod bytes;
 mod convert;
 pub mod device;
 mod lanes;

@@ -100,7 +100,8 @@ impl Filter {
         matches!(self, Self::Triangle | Self::Cubic | Self::Lanczos | Self::Box)
     }
 
-    /// Whether weights may be below 0: then sums of whole numbers are cut to their type's range.
+    /// Whether weights may be below 0: then sums of whole numbers are cut to their type's range, those of bytes also between
+    /// the horizontal pass, which then is the first one, and the vertical one.
     #[must_use]
     pub const fn overshoots(self) -> bool {
         matches!(self, Self::Cubic | Self::CubicFour | Self::Lanczos)

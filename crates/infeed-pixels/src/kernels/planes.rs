@@ -19,6 +19,7 @@ use infeed_core::{
 };
 
 use super::{
+    bytes::Bytes,
     convert::{F32, Store, U8, is_stored, with_store},
     lanes::{self, lanes_of},
     level::{Level, at_each_level},
@@ -145,6 +146,11 @@ impl Resampler {
         out: &mut [u8],
     ) -> Result<()> {
         let parts = check(src, params, table, row, out)?;
+        let ycbcr = src.ycbcr && parts.len() == 3;
+        if params.filter.overshoots() && !ycbcr && src.planes.iter().all(|plane| plane.step == src.planes[0].step) {
+            with_store!(row.dtype, S => self.planes_of_bytes::<S>(src, params, table, row, out), _ => {});
+            return Ok(());
+        }
         with_store!(row.dtype, S => self.planes_as::<S>(src, &parts, params, table, row, out), _ => {});
         Ok(())
     }
@@ -158,15 +164,33 @@ impl Resampler {
         row: &RowSpec,
         out: &mut [u8],
     ) {
-        match bytemuck::try_cast_slice_mut(out) {
-            Ok(out) => self.planes_to_row::<S>(src, parts, params, table, row, out),
-            Err(_) => {
-                let mut aligned = vec![0u64; out.len().div_ceil(8)];
-                let copy = &mut bytemuck::cast_slice_mut(&mut aligned)[..out.len()];
-                self.planes_to_row::<S>(src, parts, params, table, row, bytemuck::cast_slice_mut(copy));
-                out.copy_from_slice(copy);
-            }
-        }
+        aligned(out, |out| self.planes_to_row::<S>(src, parts, params, table, row, out));
+    }
+
+    /// Planes of one size whose values are colours: as those of pixels.
+    fn planes_of_bytes<S: Store>(
+        &mut self,
+        src: &Planes<'_>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [u8],
+    ) {
+        let [down, across] = src.planes[0].step;
+        let params = ResampleParams { y: params.y.coarser(down), x: params.x.coarser(across), ..*params };
+        let left = params.x.reads(row.width, params.filter).start;
+        let at = |channel: usize, y: usize| {
+            let Plane { at, pitch, rows, cols, .. } = &src.planes[channel];
+            at + (y - rows.start as usize) * pitch + (left - cols.start) as usize
+        };
+        let bytes = Bytes { data: src.data, channels: src.planes.len(), pixel: 1, at };
+        self.channels.clear();
+        let source = |c: u32| channel_source(src.planes.len() as u32, row.channels, c);
+        self.channels.extend((0..row.channels).filter_map(source).map(|c| c as usize));
+        aligned(out, |out| {
+            self.filter_bytes::<S, _>(&bytes, &params, table, row, out);
+            cut_out::<S>(&params.cutout, table, row, out);
+        });
     }
 
     fn planes_to_row<S: Store>(
@@ -253,6 +277,20 @@ impl Resampler {
         target.fill(image.end..row.height as usize, table, row);
         target.end();
         cut_out::<S>(&params.cutout, table, row, out);
+    }
+}
+
+/// Makes a row of values wherever it lies.
+fn aligned<T: bytemuck::Pod>(out: &mut [u8], make: impl FnOnce(&mut [T])) {
+    let len = out.len();
+    match bytemuck::try_cast_slice_mut(out) {
+        Ok(out) => make(out),
+        Err(_) => {
+            let mut aligned = vec![0u64; len.div_ceil(8)];
+            let copy = &mut bytemuck::cast_slice_mut(&mut aligned)[..len];
+            make(bytemuck::cast_slice_mut(copy));
+            out.copy_from_slice(copy);
+        }
     }
 }
 

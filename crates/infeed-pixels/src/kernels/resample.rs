@@ -6,6 +6,7 @@ use infeed_core::{
 };
 
 use super::{
+    bytes::{Between, Bytes},
     convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
     level::Level,
@@ -21,7 +22,8 @@ use super::{
 /// Resamples images into rows, on the thread that owns it. Keeps its scratch memory from image to image.
 ///
 /// Scratch: one f32 source row and one f32 output row with all channels, and the taps of both axes. For planes that are
-/// made larger also the source as f32, which is then smaller than the output would be.
+/// made larger also the source as f32, which is then smaller than the output would be. Where a filter overshoots on bytes,
+/// up to sixteen source rows as f32, and twice the rows that an output row reads, as bytes of its width.
 ///
 /// ```
 /// use infeed::{
@@ -47,7 +49,7 @@ use super::{
 pub struct Resampler {
     pub(super) level: Level,
     pub(super) x: Taps,
-    y: Taps,
+    pub(super) y: Taps,
     /// One output row before the horizontal pass: pixels of all source channels.
     pub(super) row: Vec<f32>,
     /// One plane's part of `row`, when the source is planar.
@@ -61,7 +63,9 @@ pub struct Resampler {
     /// A source that does not lie where its type must, and a row that must not either.
     aligned: [Vec<u64>; 2],
     /// Source channel of each output channel.
-    channels: Vec<usize>,
+    pub(super) channels: Vec<usize>,
+    /// Of filters that overshoot, on bytes.
+    pub(super) between: Between,
     /// For images that are made larger, with all their rows: those of the channels one after another.
     stretch: Stretch,
     lines: Vec<f32>,
@@ -133,6 +137,7 @@ impl Resampler {
             + 4 * (self.lines.capacity() + self.made.capacity())
             + 8 * self.stage.capacity()
             + self.stretch.held_bytes()
+            + self.between.held_bytes()
             + self.planes.held_bytes()
     }
 
@@ -212,6 +217,8 @@ impl Resampler {
             }
         } else if params.filter.is_nearest() {
             self.pick::<L, S>(image, params, table, row, out);
+        } else if size_of::<L::Raw>() == 1 && params.filter.overshoots() {
+            self.overshooting::<L, S>(image, params, table, row, out);
         } else {
             self.filter::<L, S>(image, params, table, row, out);
         }
@@ -377,6 +384,25 @@ impl Resampler {
         }
     }
 
+    /// Filters that overshoot, of bytes: across first.
+    fn overshooting<L: Load, S: Store>(
+        &mut self,
+        image: &Image<'_, L>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let left = params.x.reads(row.width, params.filter).start as usize * image.pixel;
+        let src = Bytes {
+            data: bytemuck::cast_slice(image.values),
+            channels: image.channels,
+            pixel: image.pixel,
+            at: |channel, y| image.at(channel, y) + left,
+        };
+        self.filter_bytes::<S, _>(&src, params, table, row, out);
+    }
+
     /// All other filters: vertical pass over the columns that are needed, then horizontal, one output row at a time.
     fn filter<L: Load, S: Store>(
         &mut self,
@@ -430,42 +456,9 @@ impl Resampler {
                 lanes::cut(level, line, most);
             }
 
-            let (from, to) = (x.from, x.to);
+            let over = x.from..x.to;
             target.lines(y.from + tap, 1, row, |stored, row, out| {
-                let (width, height) = (row.width as usize, row.height as usize);
-                fill_row::<S>(stored, 0..from, table, row, out);
-                fill_row::<S>(stored, to..width, table, row, out);
-                match row.layout {
-                    Layout::Nchw => {
-                        for (c, &source) in channels.iter().enumerate() {
-                            let out = &mut out[(c * height + stored) * width..][from..to];
-                            lanes::finish_packed::<S>(
-                                level,
-                                line,
-                                wide,
-                                source,
-                                table.scale[c],
-                                table.bias[c],
-                                made,
-                                out,
-                            );
-                        }
-                    }
-                    Layout::Nhwc => {
-                        let n = channels.len();
-                        let out = &mut out[stored * width * n..][from * n..to * n];
-                        lanes::interleave_packed::<S>(
-                            level,
-                            line,
-                            wide,
-                            channels,
-                            &table.scale,
-                            &table.bias,
-                            made,
-                            out,
-                        );
-                    }
-                }
+                put_line::<S>(level, line, wide, channels, &over, table, made, stored, row, out);
             });
         }
         target.fill(y.from + y.outputs()..row.height as usize, table, row);
@@ -561,6 +554,38 @@ impl Resampler {
         }
         if let Some(past) = past {
             past.end();
+        }
+    }
+}
+
+/// Stores a line of sums, and what lies beside it.
+#[expect(clippy::too_many_arguments, reason = "the loop's state, read once a line")]
+pub(super) fn put_line<S: Store>(
+    level: Level,
+    line: &[f32],
+    wide: usize,
+    channels: &[usize],
+    over: &std::ops::Range<usize>,
+    table: &ChannelTable,
+    made: &mut Vec<f32>,
+    stored: usize,
+    row: &RowSpec,
+    out: &mut [S::Raw],
+) {
+    let (width, height) = (row.width as usize, row.height as usize);
+    fill_row::<S>(stored, 0..over.start, table, row, out);
+    fill_row::<S>(stored, over.end..width, table, row, out);
+    match row.layout {
+        Layout::Nchw => {
+            for (c, &source) in channels.iter().enumerate() {
+                let out = &mut out[(c * height + stored) * width..][over.clone()];
+                lanes::finish_packed::<S>(level, line, wide, source, table.scale[c], table.bias[c], made, out);
+            }
+        }
+        Layout::Nhwc => {
+            let n = channels.len();
+            let out = &mut out[stored * width * n..][over.start * n..over.end * n];
+            lanes::interleave_packed::<S>(level, line, wide, channels, &table.scale, &table.bias, made, out);
         }
     }
 }

@@ -25,8 +25,9 @@
 //!   torchvision's recipes, whether a policy drew something or not. Else it is f32 of 0..1.
 //! - Meaning follows torchvision's `transforms.v2` on f32 tensors of the same pixels (of JPEGs: `codec::Jpeg::exact`):
 //!   bilinear with antialias unless [`Transform::interpolation`] says otherwise, the same rounding of sizes and offsets, no
-//!   rounding to 8 bits between steps. Where a filter overshoots, pixels of u8 and u16 stay within their range, as in u8
-//!   tensors. `RandomResizedCrop` reads nothing outside its crop; a centre crop after a resize does look around it.
+//!   rounding to 8 bits between steps. Where a filter overshoots (bicubic, Lanczos), pixels of u8 and u16 stay within their
+//!   range, and u8 is bytes again between the pass across and the pass down, as in u8 tensors and in Pillow.
+//!   `RandomResizedCrop` reads nothing outside its crop; a centre crop after a resize does look around it.
 //! - Draws are keyed by the step's index in the list: the same for any number of workers and on any device. Adding a
 //!   step at the end leaves the draws of the others as they were. Policies draw within the key of their own step.
 

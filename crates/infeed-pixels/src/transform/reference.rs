@@ -23,6 +23,8 @@
 //!      `whole + floor(fma(step, o, start - whole))`.
 //! 3. Columns are summed first, then the row of sums: `fma(weight, value, sum)` from 0, ascending.
 //!    Where a filter may have weights below 0 (Cubic, CubicFour, Lanczos), sums of u8 and u16 are cut to 0..255 or 0..65535.
+//!    Of u8, it is then lines that are summed first, and their sums become bytes before the column of them is summed, as in
+//!    Pillow and torch: cut to 0..255 and, with 2^-12 added, rounded to the nearest (ties to even).
 //! 4. The stored value is `fma(sum, scale, bias)`, rounded to the nearest (ties to even); u8 saturates.
 //! 5. It is stored at `o`, or at `len - 1 - o` of a flipped axis. The cutout is written last.
 //!
@@ -36,7 +38,7 @@
 //!    values at the ends of `low..high` are repeated.
 //! 8. The three sums are Y, Cb, Cr: RGB is `fma(Cr', 1.402, Y)`, `fma(Cr', -0.714136, fma(Cb', -0.344136, Y))`,
 //!    `fma(Cb', 1.772, Y)` with `Cb' = Cb - 128`, `Cr' = Cr - 128`, cut to 0..255, and then scaled. Planes of other
-//!    colours are cut as in 3.
+//!    colours are cut as in 3, and those of one size are summed as it says of u8.
 
 use half::{bf16, f16};
 use infeed_core::{
@@ -95,12 +97,22 @@ pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable,
                     table.cutout[c as usize]
                 } else if let (Some(down), Some(across)) = (&down, &across) {
                     let mut sum = 0.0f32;
-                    for &(px, weight_x) in across {
-                        let mut column = 0.0f32;
+                    if is_across_first(filter, src.info.dtype) {
                         for &(py, weight_y) in down {
-                            column = weight_y.mul_add(pixel(src, source, py, px)?, column);
+                            let mut line = 0.0f32;
+                            for &(px, weight_x) in across {
+                                line = weight_x.mul_add(pixel(src, source, py, px)?, line);
+                            }
+                            sum = weight_y.mul_add(byte(line), sum);
                         }
-                        sum = weight_x.mul_add(column, sum);
+                    } else {
+                        for &(px, weight_x) in across {
+                            let mut column = 0.0f32;
+                            for &(py, weight_y) in down {
+                                column = weight_y.mul_add(pixel(src, source, py, px)?, column);
+                            }
+                            sum = weight_x.mul_add(column, sum);
+                        }
                     }
                     within(sum, filter, white).mul_add(scale, bias)
                 } else {
@@ -222,7 +234,18 @@ pub fn resample_planes(
             let mut sums = [0.0f32; 3];
             let across = taps(&across_axis, x, row.width, params.filter);
             let over = across.is_some() && down.iter().all(Option::is_some);
-            for &(px, weight) in across.iter().flatten() {
+            let pixels = !src.ycbcr || src.planes.len() != 3;
+            let first = overshoots(params.filter) && pixels && src.planes.iter().all(|p| p.step == src.planes[0].step);
+            for (n, plane) in src.planes.iter().enumerate().filter(|_| first) {
+                for &(py, weight) in down[n].iter().flatten() {
+                    let mut line = 0.0f32;
+                    for &(px, weight) in across.iter().flatten() {
+                        line = weight.mul_add(at_width(src, plane, &params.x, &[(py, 1.0)], px)?, line);
+                    }
+                    sums[n] = weight.mul_add(byte(line), sums[n]);
+                }
+            }
+            for &(px, weight) in across.iter().flatten().filter(|_| !first) {
                 for (n, plane) in src.planes.iter().enumerate() {
                     let Some(down) = &down[n] else { continue };
                     sums[n] = weight.mul_add(at_width(src, plane, &params.x, down, px)?, sums[n]);
@@ -288,10 +311,24 @@ fn to_rgb([y, b, r]: [f32; 3]) -> [f32; 3] {
     [r.mul_add(1.402, y), green, b.mul_add(1.772, y)].map(|value| value.clamp(0.0, 255.0))
 }
 
+fn overshoots(filter: Filter) -> bool {
+    matches!(filter, Filter::Cubic | Filter::CubicFour | Filter::Lanczos)
+}
+
+/// Whether lines are summed before columns.
+fn is_across_first(filter: Filter, dtype: DType) -> bool {
+    overshoots(filter) && dtype == DType::U8
+}
+
+/// The sum of a line as a byte.
+fn byte(sum: f32) -> f32 {
+    (sum.clamp(0.0, 255.0) + 2f32.powi(-12)).round_ties_even()
+}
+
 /// A sum, cut to the range of its pixels where the filter overshoots.
 fn within(sum: f32, filter: Filter, white: Option<f32>) -> f32 {
     match white {
-        Some(white) if matches!(filter, Filter::Cubic | Filter::CubicFour | Filter::Lanczos) => sum.clamp(0.0, white),
+        Some(white) if overshoots(filter) => sum.clamp(0.0, white),
         _ => sum,
     }
 }
