@@ -27,13 +27,9 @@ macro_rules! pages {
     ($($name:ident, $file:literal, $items:literal $(, $pictures:expr)?;)*) => {$(
         #[doc = "[augmentations]: crate::guide::augmentations\n[auto]: crate::guide::auto"]
         #[doc = "[buckets]: crate::guide::buckets\n[caches]: crate::guide::caches"]
-<<<<<<< ours
         #[doc = "[configuration]: crate::guide::configuration\n[conformance]: crate::guide::conformance"]
-        #[doc = "[bottlenecks]: crate::guide::bottlenecks\n[data]: crate::guide::data"]
-=======
-        #[doc = "[coming-from]: crate::guide::coming_from"]
-        #[doc = "[configuration]: crate::guide::configuration\n[data]: crate::guide::data"]
->>>>>>> theirs
+        #[doc = "[bottlenecks]: crate::guide::bottlenecks\n[coming-from]: crate::guide::coming_from"]
+        #[doc = "[data]: crate::guide::data"]
         #[doc = "[detection]: crate::guide::detection\n[extending]: crate::guide::extending"]
         #[doc = "[gpu]: crate::guide::gpu\n[many-machines]: crate::guide::many_machines"]
         #[doc = "[metrics]: crate::guide::metrics\n[shards]: crate::guide::shards"]
