@@ -29,7 +29,7 @@ from infeed.torch import DataLoader
 BATCH = 32
 
 
-class Kind(data.Dataset):  # type: ignore[misc,unused-ignore]
+class Kind(data.Dataset[Any]):  # type: ignore[misc,unused-ignore]
     def __init__(self, make: Callable[[int], Any], count: int) -> None:
         self.make, self.count = make, count
 

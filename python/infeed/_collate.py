@@ -1,4 +1,6 @@
 """From the engine's batches to what a loop over torch's loader is given."""
+# torch's types are not all known.
+# pyright: basic
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A record's draws depend on the epoch, the record and how often it came before, whichever process asks for it. Seeding costs
 some 8 µs a record, so nothing is seeded for a dataset that draws nothing: whether one did is seen at the generators' memory.
 """
+# torch's types are not all known.
+# pyright: basic
 
 from __future__ import annotations
 

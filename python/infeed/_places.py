@@ -1,4 +1,6 @@
 """How far a loop over a loader of torch's kind has come, and which indices are left of its epoch."""
+# torch's types are not all known.
+# pyright: basic
 
 from __future__ import annotations
 
@@ -201,7 +203,7 @@ def distributed(loader: Any) -> DistributedSampler[Any] | None:
 
 def dealt(sampler: DistributedSampler[Any], consumed: int) -> list[Any]:
     """This rank's part of what is left of an epoch, behind indices that all ranks together have had."""
-    alone = DistributedSampler(sampler.dataset, 1, 0, sampler.shuffle, sampler.seed)
+    alone: DistributedSampler[Any] = DistributedSampler(sampler.dataset, 1, 0, sampler.shuffle, sampler.seed)
     alone.epoch = sampler.epoch
     order = list(alone)
     left, world = order[consumed:], sampler.num_replicas

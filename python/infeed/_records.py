@@ -1,4 +1,6 @@
 """What the engine reads, as a dataset of torch's."""
+# torch's types are not all known.
+# pyright: basic
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def wrap(
 
 def native(dataset: Any) -> tuple[_native.Dataset, Any] | None:
     """torchvision's ``ImageFolder``, or torch's ``Subset`` of one, as the engine reads it, and its transform; None of others."""
-    of: Any = type(dataset)
+    of: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
     if of.__name__ == "ImageFolder" and of.__module__.startswith("torchvision."):
         return _image_folder(dataset)
     if of.__name__ == "Subset" and of.__module__.startswith("torch.utils.data"):

@@ -6,7 +6,8 @@
     for images, labels in loader:
         ...
 """
-# torch has no types where it is not installed.
+# torch has no types where it is not installed, and not all elsewhere.
+# pyright: basic
 # mypy: disallow-subclassing-any=False, disallow-any-generics=False
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import torch
+from torch._C._autograd import _profiler_enabled
 from torch.utils.data import IterableDataset, MapDataPipe, Subset, TensorDataset, default_collate
 from torch.utils.data import DataLoader as _Torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
@@ -132,6 +134,11 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     dataset's own code is raised as it is. ``StateError``: a state of other data.
     """
 
+    dataset: Any
+    sampler: Any
+    batch_sampler: Any
+    collate_fn: Any
+
     def __init__(
         self,
         dataset: Any,
@@ -184,12 +191,14 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._own_order = self._records is not None and self._has_default_sampler
         if seed is not None and self._records is None:
             generator = torch.Generator().manual_seed(seed)
+        read: Any = dataset if self._records is None else self._records
+        made: Any = batch_sampler
         super().__init__(
-            dataset if self._records is None else self._records,
+            read,
             batch_size,
             shuffle,
             sampler,
-            batch_sampler,
+            made,
             num_workers,
             collate_fn if self._records is None else Collate(self._records, collate_fn),
             pin_memory,
@@ -346,7 +355,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._epoch += 1
         return place, resume
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override,unused-ignore]
         """The batches of the next epoch, or of what is left of the one that a loaded state stands in."""
         self._warn_of_ranks()
         place, resume = self._begin()
@@ -483,7 +492,7 @@ def _world_size() -> int:
 class _OfEngine(Iterator[Any]):
     """What is left of an epoch that the engine reads, in torch's structure."""
 
-    def __init__(self, loader: DataLoader, records: Records, place: Place, resume: Mapping[str, Any] | None) -> None:
+    def __init__(self, loader: DataLoader[Any], records: Records, place: Place, resume: Mapping[str, Any] | None) -> None:
         self._loader, self._records, self._place = loader, records, place
         try:
             self._batches = iter(()) if len(records) == 0 else loader._batches(records, place, resume)
@@ -523,7 +532,7 @@ class _OfEngine(Iterator[Any]):
 class _View:
     """A loader as torch's iterators see it: another dataset, and what is left of the indices."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
         self.dataset = loader._view_of_dataset()
         self.collate_fn = _draws.Through(loader.collate_fn)
@@ -537,17 +546,19 @@ class _View:
 class _Left:
     """The indices that are left of an epoch, epoch by epoch."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
+        # A batch sampler, or a sampler without batches.
+        self._whole: Any = loader._index_sampler
 
     def __iter__(self) -> Iterator[Any]:
         assert self._loader._place is not None
         if isinstance(self._loader.dataset, IterableDataset):
-            return iter(self._loader._index_sampler)
+            return iter(self._whole)
         return _places.left_of_epoch(self._loader, self._loader._place)
 
     def __len__(self) -> int:
-        return len(self._loader._index_sampler)
+        return len(self._whole)
 
 
 class _Begin:
@@ -574,7 +585,7 @@ class _Exact:
     _had: Callable[[], int]
 
     def __init__(self, view: Any) -> None:
-        self._owner: DataLoader = view._loader
+        self._owner: DataLoader[Any] = view._loader
         self._of: Place = view._place
         self._iterates = isinstance(view.dataset, IterableDataset)
         self._seeds = isinstance(view.dataset, _draws.Seeded)
@@ -631,7 +642,7 @@ class _Exact:
                 raise
         had = self._had()
         try:
-            if self._iterates or torch.autograd._profiler_enabled():
+            if self._iterates or _profiler_enabled():
                 batch = super().__next__()  # type: ignore[misc]
             else:
                 # Without a name for a profiler, which costs 8 µs.
