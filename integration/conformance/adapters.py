@@ -453,7 +453,7 @@ class GrainLoader(Adapter):
     modules = ("grain", "grain.python")
     # Its worker processes hang in a process that was forked.
     forks = False
-    leaves = "psm_*"
+    leaves = ("psm_*", "sem.mp-*")
     unsupported = {"damaged-own-0": _NONE, "damaged-own-2": _NONE, "jpeg-own": _NONE}
     generators = ("numpy", "random")
 
@@ -608,7 +608,7 @@ class Mosaic(_Torch):
     name = "MosaicML streaming"
     table = 1
     packages = ("mosaicml-streaming",)
-    leaves = "[0-9][0-9][0-9][0-9][0-9][0-9]_*"
+    leaves = ("[0-9][0-9][0-9][0-9][0-9][0-9]_*",)
     modules = ("torch", "streaming", "streaming.base.util")
     unsupported = {
         "draws-own": _NO_GENERATOR,

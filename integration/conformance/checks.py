@@ -139,8 +139,8 @@ class Checks:
         self.fork = fork and adapter.forks
         self.scratch = os.path.join(folder, "runs")
         os.makedirs(self.scratch)
-        # Of each loader the same, whichever others are checked.
-        self.random = random.Random(f"{seed} {adapter.name}")
+        # The same for each loader, and whichever checks are made.
+        self.seed, self.random = seed, random.Random(seed)
         self.base = Spec(adapter.name, folder, RECORDS, BATCH, seed=seed)
         # Behind so many batches runs are stopped. On 2 ranks, so that what is left of EVEN can be dealt to 3 evenly.
         # On one, what is done is no whole number of batches of 24.
@@ -157,6 +157,7 @@ class Checks:
         """One check."""
         if name in self.adapter.unsupported:
             return Outcome(unsupported=self.adapter.unsupported[name])
+        self.random = random.Random(f"{self.seed} {name}")
         kind, _, which = name.partition("-")
         check: Callable[..., Outcome] = getattr(self, f"check_{kind}")
         try:
@@ -252,13 +253,12 @@ class Checks:
         return Outcome(compare(whole, got), note=f"killed behind steps {', '.join(map(str, steps))}")
 
     def kills(self) -> list[int]:
-        """Steps of two epochs, some in each. Until a kill arrives a few more pass, and the last of an epoch is no place for
-        one: what a state there does is a check of its own."""
-        places = [step for step in range(2, 2 * STEPS - 12) if not STEPS - 14 < step <= STEPS]
-        while True:
-            chosen = sorted(self.random.sample(places, self.kills_of_a_run))
-            if chosen[0] < STEPS < chosen[-1]:
-                return chosen
+        """Steps of two epochs, half of them in each. Until a kill arrives a few more pass, and the last of an epoch is no
+        place for one: what a state there does is a check of its own."""
+        first, second = range(2, STEPS - 14), range(STEPS + 2, 2 * STEPS - 12)
+        half = self.kills_of_a_run // 2
+        chosen = self.random.sample(first, self.kills_of_a_run - half) + self.random.sample(second, half)
+        return sorted(chosen)
 
     def check_workers(self, workers: str) -> Outcome:
         first = self.stopped(2, self.at)
@@ -295,7 +295,7 @@ class Checks:
         said = sum(batch["padding"] for run in runs for batch in run.batches())
         note = f"steps {' '.join(map(str, steps))}; {said} rows are said to fill up"
         if what:
-            return Outcome({"steps": max(steps) - min(steps)}, note)
+            return Outcome({"step(s)": max(steps) - min(steps)}, note)
         wrong = compare(range(103), [record for run in runs for record in run.ids()])
         return Outcome({"lost": wrong["lost"], "unsaid": wrong["again"]}, note)
 

@@ -74,16 +74,17 @@ def one(adapter: type[Adapter], names: Sequence[str], seed: int, fork: bool, kil
     Path(out).write_text(json.dumps({name: asdict(outcome) for name, outcome in found.items()}))
 
 
-def clean(names: str, begun: float) -> None:
+def clean(names: Sequence[str], begun: float) -> None:
     """Removes shared memory that was made since, and that no process has any more."""
     used = set[str]()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
-            used |= {line.split("/dev/shm/")[1].split()[0] for line in maps.open() if "/dev/shm/" in line}
+            text = maps.read_text()
+            used |= {line.split("/dev/shm/")[1].split()[0] for line in text.splitlines() if "/dev/shm/" in line}
         except OSError:
             # It has ended.
             continue
-    for path in Path("/dev/shm").glob(names):
+    for path in (path for name in names for path in Path("/dev/shm").glob(name)):
         try:
             if path.name not in used and path.stat().st_mtime >= begun:
                 path.unlink()
@@ -260,7 +261,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="what --out has of other loaders stays, and is in the table")
     parser.add_argument("--table", type=Path, nargs="+", metavar="PAGE", help="writes it between the marks of pages")
     parser.add_argument("--render", type=Path, metavar="FILE", help="measures nothing: the table of kept results")
-    parser.add_argument("--kills", type=int, default=3, help="of each run that is killed, two or more")
+    parser.add_argument("--kills", type=int, default=4, help="of each run that is killed, two or more")
     parser.add_argument("--jobs", type=int, default=2, help="loaders at a time")
     parser.add_argument(
         "--fork",

@@ -65,8 +65,8 @@ class Adapter:
     modules: ClassVar[tuple[str, ...]] = ()
     # Whether it works in a process that was forked from one that has imported those.
     forks: ClassVar[bool] = True
-    # Names of shared memory that its processes leave behind when they are killed.
-    leaves: ClassVar[str] = ""
+    # Names of shared memory and semaphores that its processes leave behind when they are killed.
+    leaves: ClassVar[tuple[str, ...]] = ()
     ours: ClassVar[bool] = False
     unsupported: ClassVar[dict[str, str]] = {}
     unpromised: ClassVar[dict[str, str]] = {}
