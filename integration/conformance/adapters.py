@@ -162,13 +162,19 @@ def _draw_for_infeed(sample: Any, seed: int) -> None:
 
 
 class InfeedTorch(_Torch):
-    """Without a sampler: the ranks share the dataset."""
+    """As a script for one rank that changed its import."""
 
     name = "infeed.torch.DataLoader"
     packages = ("infeed", "torch")
     modules = (*_TORCH, "infeed.torch")
     ours = True
-    unsupported = {"draws-own": "records draw from the global generators"}
+    unsupported = {
+        "draws-own": "records draw from the global generators",
+        **dict.fromkeys(
+            ("world-1", "world-3", "uneven", "uneven-steps"),
+            "each rank reads everything without a `DistributedSampler`, or `rank=` and `world_size=`, as with torch",
+        ),
+    }
     unpromised = {name: _RAISES for name in ("damaged-0", "damaged-2", "jpeg")}
 
     def build(self, spec: Spec) -> None:
@@ -181,20 +187,10 @@ class InfeedTorch(_Torch):
             more |= _PIXELS
         if spec.policy:
             more["on_bad_sample"] = _SKIP
-        more |= self.order(source, spec)
-        if spec.world > 1 and "sampler" not in more:
-            # Rows that fill up the last batch are told by `valid`, which torch's structure has no place for. Where it
-            # isn't to be had, such rows count as records that come again.
-            try:
-                output = {"values": "array", "labels": "label", "valid": "valid"}
-                self.loader = DataLoader(source, output=output, **more)
-                return
-            except (TypeError, ValueError):
-                pass
-        self.loader = DataLoader(source, **more)
+        self.loader = DataLoader(source, **more, **self.order(source, spec))
 
     def order(self, source: Any, spec: Spec) -> dict[str, Any]:
-        return {"shuffle": spec.shuffle, "rank": spec.rank, "world_size": spec.world}
+        return {"shuffle": spec.shuffle}
 
     def batches(self, epoch: int) -> Iterator[Any]:
         self.loader.set_epoch(epoch)
@@ -202,16 +198,37 @@ class InfeedTorch(_Torch):
 
     def read(self, batch: Any) -> Rows:
         if isinstance(batch, dict):
+            # Rows that fill up the last batch are told by `valid`, which torch's structure has no place for.
             valid = int(batch["valid"])
             rows = super().read((batch["values"], batch["labels"]))
             return Rows(rows.ids[:valid], len(rows.ids) - valid, rows.draws[:valid])
         return super().read(batch)
 
 
+class InfeedDealt(InfeedTorch):
+    """The engine shares the records among ranks, and calls the dataset."""
+
+    name = "infeed.torch.DataLoader, rank and world_size"
+    unsupported = {
+        "draws-own": "records draw from the global generators",
+        **dict.fromkeys(
+            ("draws-same-0", "draws-same-2", "draws-workers", "draws-resume-0", "draws-resume-2", "draws-distinct"),
+            "a thread of the engine calls `__getitem__`; draws belong into `map(sample, seed)` and transforms",
+        ),
+    }
+
+    def order(self, source: Any, spec: Spec) -> dict[str, Any]:
+        order: dict[str, Any] = {"shuffle": spec.shuffle, "rank": spec.rank, "world_size": spec.world}
+        if not spec.files:
+            order["output"] = {"values": "array", "labels": "label", "valid": "valid"}
+        return order
+
+
 class InfeedSampler(InfeedTorch):
     """With torch's DistributedSampler, as a script for several ranks that changed its import."""
 
     name = "infeed.torch.DataLoader, DistributedSampler"
+    unsupported = {"draws-own": InfeedTorch.unsupported["draws-own"]}
     unpromised = {**InfeedTorch.unpromised, "uneven": "the sampler of torch fills up, and does not say with which"}
 
     def order(self, source: Any, spec: Spec) -> dict[str, Any]:
@@ -725,6 +742,7 @@ class _WebMapped(_Mapped):
 ADAPTERS: tuple[type[Adapter], ...] = (
     InfeedTorch,
     InfeedSampler,
+    InfeedDealt,
     TorchByHand,
     Torchdata,
     TorchdataShuffle,

@@ -438,6 +438,12 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         """Goes on behind ``state_dict`` at the next ``iter``. Raises ``StateError`` for one of other data or order."""
         records = None if isinstance(self.dataset, IterableDataset) else len(self.dataset)
         state = _places.checked(state_dict, records)
+        if state["rng"] is not None and ("engine" in state) != (self._records is not None):
+            reads = ["torch reads this dataset", "infeed's engine reads this dataset"]
+            raise StateError(
+                f"{reads[self._records is not None]}, and the state is of a loader where the other did: the same arguments make "
+                "the same loader"
+            )
         seed = state.get("seed")
         if seed is not None and seed != self._seed:
             said = None if self._records is None else self._records.settings.get("seed")

@@ -418,6 +418,12 @@ def test_a_state_of_another_dataset_is_refused() -> None:
             other.load_state_dict({**state, **({"infeed.torch": 99} if "99" in words else {})})
     with pytest.raises(infeed.errors.StateError, match="state_dict"):
         loader.load_state_dict({"epoch": 0})
+    engines = DataLoader(Made(lambda i: (png(i, i, i), i)), 2, transform="center_crop:24")
+    next(iter(engines))
+    with pytest.raises(infeed.errors.StateError, match="torch reads this dataset"):
+        loader.load_state_dict(engines.state_dict())
+    with pytest.raises(infeed.errors.StateError, match="infeed's engine reads this dataset"):
+        engines.load_state_dict(state)
     unordered = DataLoader(Made(ITEMS["int"]), 2, num_workers=2, in_order=False)
     next(iter(unordered))
     with pytest.raises(infeed.errors.StateError, match="in_order"):
