@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Builds the wheel, installs it into a fresh environment, and runs its tests and type checks there.
 # `--quick`: no wheel, but the package with the module that shares all else with what `cargo test` has built, NumPy and mypy;
-# `--torch`: with torch and torchvision, a large download; `--frameworks`: with all that the examples are for, too, and killed and
-# resumed by `integration/conformance`. Tests are left
-# out, with a word, where what they need is not installed.
+# `--torch`: with torch and torchvision, a large download; `--frameworks`: with what the examples are for, and the
+# loaders killed and resumed by `integration/conformance`. Tests are left out, with a word, where what they need is not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
