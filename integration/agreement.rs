@@ -457,6 +457,22 @@ fn transforms_give_torchvisions_values() {
 }
 
 #[test]
+fn a_resize_keeps_bytes_between_its_passes_until_to_float() {
+    let resize = |from: Transform| from.resize_exact(8, 8).interpolation(Interpolation::Bicubic);
+    for (transform, filter) in [
+        (resize(Transform::new()), Filter::Cubic),
+        (resize(Transform::new()).to_float(), Filter::Cubic),
+        (resize(Transform::new().to_float()), Filter::CubicOfFloats),
+        (resize(Transform::new().to_float()).antialias(false), Filter::CubicFourOfFloats),
+        (Transform::new().to_float().resize_exact(8, 8), Filter::Triangle),
+    ] {
+        let lowered = transform.lower(&image(3), DType::F32, Layout::Nchw).unwrap();
+        let drawn = lowered.draw(&ImageInfo::interleaved_u8(20, 30, 3), SampleRng::new(1, 2, 3)).unwrap();
+        assert_eq!(drawn.params.filter, filter, "{transform}");
+    }
+}
+
+#[test]
 fn parameters_mean_what_torchvision_does() {
     let golden = golden();
     let lists = [&golden["cases"], &golden["mask_cases"], &golden["filter_cases"]];

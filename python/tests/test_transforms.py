@@ -253,8 +253,8 @@ def test_pixels_of_a_validation_chain_are_torchvisions(
         # The last bits of f32.
         assert apart.max() < 4e-6
     elif interpolation == "bicubic":
-        # torchvision cuts overshoots off between across and down: of few pixels more is lost.
-        assert apart.mean() < 0.5 / 255
+        # Both keep bytes between across and down; torchvision's weights, of 16 bits, now and then make another of a half.
+        assert apart.mean() < 0.5 / 255 and apart.max() < 2.001 / 255
     else:
         # torchvision rounds to bytes after across and after down.
         assert apart.max() < 1.001 / 255

@@ -77,7 +77,7 @@ struct Item {
 };
 
 // Numbers of the filter; see params.rs.
-enum { TRIANGLE, NEAREST_EXACT, NEAREST, LINEAR, CUBIC, CUBIC_FOUR, LANCZOS, BOX };
+enum { TRIANGLE, NEAREST_EXACT, NEAREST, LINEAR, CUBIC, CUBIC_FOUR, LANCZOS, BOX, CUBIC_OF_FLOATS };
 
 static_assert(sizeof(Axis) == 28, "as in mod.rs");
 static_assert(sizeof(Item) == 128, "as in device.rs");
@@ -793,12 +793,14 @@ __device__ __noinline__ void direct(u32 x0, u32 wide, u32 src_kind, u32 dst_kind
 // The first thread's: what holds for all tiles.
 __device__ __noinline__ void plan_band(const Item& item, const float* table, u32 height, u32 width, u32 channels, u32 nhwc, u32 top, u32 rows, u32 four_bytes, u32 src_kind) {
     Plan& plan = infeed_plan;
-    const u32 filter = item.filter;
+    // Those of floats follow in the order of their namesakes.
+    const bool of_floats = item.filter >= CUBIC_OF_FLOATS;
+    const u32 filter = of_floats ? item.filter - CUBIC_OF_FLOATS + CUBIC : item.filter;
     const Line y = line_of(item.y, item.origin[0], item.extent[0], height, filter);
     const Line x = line_of(item.x, item.origin[1], item.extent[1], width, filter);
     const bool overshoots = filter == CUBIC || filter == CUBIC_FOUR || filter == LANCZOS;
     plan.white = !overshoots || src_kind == F32 ? 0.0f : src_kind == U8 ? 255.0f : 65535.0f;
-    plan.across_first = overshoots && src_kind == U8;
+    plan.across_first = overshoots && src_kind == U8 && !of_floats;
     plan.y = y;
     plan.x = x;
     plan.src = item.src;

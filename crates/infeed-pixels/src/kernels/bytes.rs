@@ -125,7 +125,7 @@ impl Resampler {
             let start = across.need(between, first..first + weights.len(), params.y.flip != 0);
             let rows = &between.rows[..];
             if !direct {
-                down::<F32>(level, rows, start, pitch, weights, 1.0, 0.0, line);
+                down::<F32>(level, rows, start, pitch, weights, [1.0, 0.0], line);
             }
             target.lines(y.from + tap, 1, row, |stored, row, out| {
                 if !planar {
@@ -138,7 +138,7 @@ impl Resampler {
                     let out = &mut out[(c * height + stored) * width..][over.clone()];
                     let (scale, bias) = (table.scale[c], table.bias[c]);
                     if direct {
-                        down::<S>(level, rows, start + source * n, pitch, weights, scale, bias, out);
+                        down::<S>(level, rows, start + source * n, pitch, weights, [scale, bias], out);
                     } else {
                         lanes::finish_packed::<S>(level, &line[source * n..], 1, 0, scale, bias, made, out);
                     }
@@ -303,8 +303,8 @@ at_each_level! {
     fn part[](made: &[u8], wide: usize, channels: usize, pitch: usize, out: &mut [u8]) = part_loop;
     /// Sums, cut and rounded.
     fn wholes[](sums: &[f32], out: &mut [u8]) = wholes_loop;
-    /// `out[i]` = the weighted sum of `rows[start + t * pitch + i]` over taps `t`, cut, `* scale + bias`, rounded.
-    fn down[S: Store](rows: &[u8], start: usize, pitch: usize, weights: &[f32], scale: f32, bias: f32, out: &mut [S::Raw]) = down_loop;
+    /// `out[i]` = the weighted sum of `rows[start + t * pitch + i]` over taps `t`, cut, times `affine[0]` plus `affine[1]`, rounded.
+    fn down[S: Store](rows: &[u8], start: usize, pitch: usize, weights: &[f32], affine: [f32; 2], out: &mut [S::Raw]) = down_loop;
 }
 
 /// Rows and columns of a block change places: four times, pairs of rows that lie eight apart are dealt into each other.
@@ -470,32 +470,24 @@ fn part_loop(made: &[u8], wide: usize, channels: usize, pitch: usize, out: &mut 
 
 /// Columns of one block: see [`lanes::BLOCK`].
 #[inline(always)]
-fn down_loop<S: Store>(
-    rows: &[u8],
-    start: usize,
-    pitch: usize,
-    weights: &[f32],
-    scale: f32,
-    bias: f32,
-    out: &mut [S::Raw],
-) {
+fn down_loop<S: Store>(rows: &[u8], start: usize, pitch: usize, weights: &[f32], affine: [f32; 2], out: &mut [S::Raw]) {
     let n = out.len();
     let mut done = 0;
     while done + BLOCK <= n {
-        down_block::<S, BLOCK>(rows, start + done, pitch, weights, scale, bias, &mut out[done..]);
+        down_block::<S, BLOCK>(rows, start + done, pitch, weights, affine, &mut out[done..]);
         done += BLOCK;
     }
     if done < n && n >= BLOCK {
         // The last block overlaps the one before it and writes the same values again.
         let last = n - BLOCK;
-        return down_block::<S, BLOCK>(rows, start + last, pitch, weights, scale, bias, &mut out[last..]);
+        return down_block::<S, BLOCK>(rows, start + last, pitch, weights, affine, &mut out[last..]);
     }
     while done + 8 <= n {
-        down_block::<S, 8>(rows, start + done, pitch, weights, scale, bias, &mut out[done..]);
+        down_block::<S, 8>(rows, start + done, pitch, weights, affine, &mut out[done..]);
         done += 8;
     }
     while done < n {
-        down_block::<S, 1>(rows, start + done, pitch, weights, scale, bias, &mut out[done..]);
+        down_block::<S, 1>(rows, start + done, pitch, weights, affine, &mut out[done..]);
         done += 1;
     }
 }
@@ -507,8 +499,7 @@ fn down_block<S: Store, const N: usize>(
     start: usize,
     pitch: usize,
     weights: &[f32],
-    scale: f32,
-    bias: f32,
+    affine: [f32; 2],
     out: &mut [S::Raw],
 ) {
     let mut sums = [0.0f32; N];
@@ -522,7 +513,7 @@ fn down_block<S: Store, const N: usize>(
     }
     let out: &mut [S::Raw; N] = out.first_chunk_mut().expect("blocks end within the row");
     for i in 0..N {
-        out[i] = S::of(sums[i].max(0.0).min(255.0).mul_add(scale, bias));
+        out[i] = S::of(sums[i].max(0.0).min(255.0).mul_add(affine[0], affine[1]));
     }
 }
 
@@ -617,7 +608,7 @@ mod tests {
 
     /// Hard edges.
     fn edges(height: usize, width: usize) -> Vec<u8> {
-        let at = |y: usize, x: usize| u8::from((x * x * 3 + y * y * 5 + x * y * 7) / 4 % 3 == 0) * 255;
+        let at = |y: usize, x: usize| u8::from(((x * x * 3 + y * y * 5 + x * y * 7) / 4).is_multiple_of(3)) * 255;
         (0..height * width).map(|i| at(i / width, i % width)).collect()
     }
 

@@ -73,11 +73,17 @@ pub enum Filter {
     Lanczos = 6,
     /// The mean of the pixels whose middle the output covers: reaches a half.
     Box = 7,
+    /// [`Cubic`](Self::Cubic) of values that are floats by then, whatever the image has: no bytes are kept between the passes.
+    CubicOfFloats = 8,
+    /// [`CubicFour`](Self::CubicFour) of such values.
+    CubicFourOfFloats = 9,
+    /// [`Lanczos`](Self::Lanczos) of such values.
+    LanczosOfFloats = 10,
 }
 
 impl Filter {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Triangle,
         Self::NearestExact,
         Self::Nearest,
@@ -86,6 +92,9 @@ impl Filter {
         Self::CubicFour,
         Self::Lanczos,
         Self::Box,
+        Self::CubicOfFloats,
+        Self::CubicFourOfFloats,
+        Self::LanczosOfFloats,
     ];
 
     /// Whether it is a copy of one pixel whatever the step.
@@ -97,14 +106,41 @@ impl Filter {
     /// Whether it widens with the step, so that pixels may be averaged before it.
     #[must_use]
     pub const fn is_antialiased(self) -> bool {
-        matches!(self, Self::Triangle | Self::Cubic | Self::Lanczos | Self::Box)
+        matches!(self.shape(), Self::Triangle | Self::Cubic | Self::Lanczos | Self::Box)
     }
 
-    /// Whether weights may be below 0: then sums of whole numbers are cut to their type's range, those of bytes also between
-    /// the horizontal pass, which then is the first one, and the vertical one.
+    /// Whether weights may be below 0: then sums of whole numbers are cut to their type's range.
     #[must_use]
     pub const fn overshoots(self) -> bool {
+        self.shape().keeps_bytes()
+    }
+
+    /// Whether bytes that it is given are summed across first, and are bytes again before they are summed down.
+    #[must_use]
+    pub const fn keeps_bytes(self) -> bool {
         matches!(self, Self::Cubic | Self::CubicFour | Self::Lanczos)
+    }
+
+    /// The filter with the same weights that keeps bytes where it can.
+    #[must_use]
+    pub const fn shape(self) -> Self {
+        match self {
+            Self::CubicOfFloats => Self::Cubic,
+            Self::CubicFourOfFloats => Self::CubicFour,
+            Self::LanczosOfFloats => Self::Lanczos,
+            other => other,
+        }
+    }
+
+    /// The filter with the same weights for values that are floats.
+    #[must_use]
+    pub const fn of_floats(self) -> Self {
+        match self {
+            Self::Cubic => Self::CubicOfFloats,
+            Self::CubicFour => Self::CubicFourOfFloats,
+            Self::Lanczos => Self::LanczosOfFloats,
+            other => other,
+        }
     }
 }
 

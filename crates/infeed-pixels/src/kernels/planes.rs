@@ -147,7 +147,7 @@ impl Resampler {
     ) -> Result<()> {
         let parts = check(src, params, table, row, out)?;
         let ycbcr = src.ycbcr && parts.len() == 3;
-        if params.filter.overshoots() && !ycbcr && src.planes.iter().all(|plane| plane.step == src.planes[0].step) {
+        if params.filter.keeps_bytes() && !ycbcr && src.planes.iter().all(|plane| plane.step == src.planes[0].step) {
             with_store!(row.dtype, S => self.planes_of_bytes::<S>(src, params, table, row, out), _ => {});
             return Ok(());
         }

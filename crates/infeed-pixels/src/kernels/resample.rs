@@ -217,7 +217,7 @@ impl Resampler {
             }
         } else if params.filter.is_nearest() {
             self.pick::<L, S>(image, params, table, row, out);
-        } else if size_of::<L::Raw>() == 1 && params.filter.overshoots() {
+        } else if size_of::<L::Raw>() == 1 && params.filter.keeps_bytes() {
             self.overshooting::<L, S>(image, params, table, row, out);
         } else {
             self.filter::<L, S>(image, params, table, row, out);
@@ -560,6 +560,7 @@ impl Resampler {
 
 /// Stores a line of sums, and what lies beside it.
 #[expect(clippy::too_many_arguments, reason = "the loop's state, read once a line")]
+#[inline(always)]
 pub(super) fn put_line<S: Store>(
     level: Level,
     line: &[f32],

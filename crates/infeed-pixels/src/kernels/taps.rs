@@ -56,7 +56,7 @@ impl Axis {
     fn window(&self, o: u32, filter: Filter) -> (u32, u32) {
         let (centre, widened) = (self.centre(o), self.step.max(1.0));
         let around = |centre: f32, reach: f32| (centre - reach + 0.5, centre + reach + 0.5);
-        let (first, end) = match filter {
+        let (first, end) = match filter.shape() {
             Filter::Triangle => around(centre, widened),
             Filter::Cubic => around(centre, 2.0 * widened),
             Filter::Lanczos => around(centre, 3.0 * widened),
@@ -70,6 +70,8 @@ impl Axis {
                 let pixel = self.nearest(o, filter);
                 return (pixel, pixel + 1);
             }
+            // No shape.
+            Filter::CubicOfFloats | Filter::CubicFourOfFloats | Filter::LanczosOfFloats => (centre, centre),
         };
         let first = (first as u32).clamp(self.low, self.high - 1);
         (first, (end as u32).clamp(first + 1, self.high))
@@ -78,7 +80,7 @@ impl Axis {
     /// Taps that an output has at most, by its windows' width.
     #[inline(always)]
     fn widest(&self, filter: Filter) -> f32 {
-        let reach = match filter {
+        let reach = match filter.shape() {
             Filter::NearestExact | Filter::Nearest => return 1.0,
             Filter::Linear => return 2.0,
             Filter::CubicFour => return 4.0,
@@ -86,6 +88,8 @@ impl Axis {
             Filter::Cubic => 2.0,
             Filter::Lanczos => 3.0,
             Filter::Box => 0.5,
+            // No shape.
+            Filter::CubicOfFloats | Filter::CubicFourOfFloats | Filter::LanczosOfFloats => 0.0,
         };
         // A window is at most 2 * reach + 1 wide, and one more by rounding.
         (2.0 * reach * self.step.max(1.0)).ceil() + 2.0
@@ -124,7 +128,7 @@ impl Taps {
 #[inline(always)]
 pub(super) fn build_loop(taps: &mut Taps, axis: &Axis, len: u32, filter: Filter) {
     // A loop for each filter, known to the compiler in each: its weights are made without a question.
-    match filter {
+    match filter.shape() {
         Filter::Triangle => fill(taps, axis, len, Filter::Triangle),
         Filter::NearestExact => fill(taps, axis, len, Filter::NearestExact),
         Filter::Nearest => fill(taps, axis, len, Filter::Nearest),
@@ -133,6 +137,8 @@ pub(super) fn build_loop(taps: &mut Taps, axis: &Axis, len: u32, filter: Filter)
         Filter::CubicFour => fill(taps, axis, len, Filter::CubicFour),
         Filter::Lanczos => fill(taps, axis, len, Filter::Lanczos),
         Filter::Box => fill(taps, axis, len, Filter::Box),
+        // No shape.
+        Filter::CubicOfFloats | Filter::CubicFourOfFloats | Filter::LanczosOfFloats => {}
     }
 }
 
@@ -159,7 +165,7 @@ fn fill(taps: &mut Taps, axis: &Axis, len: u32, filter: Filter) {
             Filter::NearestExact | Filter::Nearest => (0, 0),
             Filter::Linear => linear(axis, o, weights),
             Filter::CubicFour => cubic_four(axis, o, weights),
-            Filter::Cubic | Filter::Lanczos | Filter::Box => convolve(axis, o, filter, weights),
+            _ => convolve(axis, o, filter, weights),
         };
         if count == 0 {
             weights.fill(0.0);

@@ -2,7 +2,7 @@
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
-    random::SampleRng,
+    random::{Draws, SampleRng},
     report::Stage,
     types::{DType, ImageInfo, Layout},
 };
@@ -12,6 +12,7 @@ use super::{
     augment::{Erased, Moves, Picture},
     detection::Marked,
     geometry::{self, Frame},
+    interpolation::Interpolations,
     lower::{Lowered, Shared, Tiles},
     op::Op,
 };
@@ -107,6 +108,12 @@ impl Way<'_> {
         let cutout = if self.shared.mask { [0; 4] } else { self.cutout.map(|edge| edge as u32) };
         let filter = if self.shared.mask { Filter::NearestExact } else { self.filter };
         ResampleParams { y: self.y.axis(), x: self.x.axis(), cutout, filter }
+    }
+
+    /// What is drawn, for the values that there are by now: behind `to_float` torchvision keeps no bytes between its passes.
+    fn filter_of(&self, kinds: &Interpolations, antialias: bool, draws: &mut Draws) -> Filter {
+        let filter = kinds.draw(antialias, draws);
+        if self.unit { filter.of_floats() } else { filter }
     }
 
     fn picture(&self) -> Picture {
@@ -373,14 +380,16 @@ impl Way<'_> {
         let mut draws = rng.op(index as u32);
         let have = [self.y.len, self.x.len];
         match op {
+            // What is resized behind it are floats.
+            Op::ToFloat => self.unit = true,
             Op::ResizeShorter { size, interpolation, antialias } => {
                 let (h, w) = geometry::shorter(have[0], have[1], i64::from(*size));
                 self.resize(op.name(), [h, w])?;
-                self.filter = interpolation.draw(*antialias, &mut draws);
+                self.filter = self.filter_of(interpolation, *antialias, &mut draws);
             }
             Op::ResizeExact { size, interpolation, antialias } => {
                 self.resize(op.name(), size.map(i64::from))?;
-                self.filter = interpolation.draw(*antialias, &mut draws);
+                self.filter = self.filter_of(interpolation, *antialias, &mut draws);
             }
             Op::ResizeKeepRatio { size, longest, interpolation, antialias } => {
                 self.resize(op.name(), geometry::keep_ratio(have, *size, *longest))?;
@@ -390,15 +399,15 @@ impl Way<'_> {
                 let [top, left, h, w] = geometry::random_part(have[0], have[1], *scale, *ratio, &mut draws);
                 self.crop_and_resize(op.name(), [top, left, h, w], size.map(i64::from))?;
                 // Last, so that the window does not depend on how many there are.
-                self.filter = interpolation.draw(*antialias, &mut draws);
+                self.filter = self.filter_of(interpolation, *antialias, &mut draws);
             }
             Op::RandomShortestSize(step) => {
                 self.resize(op.name(), step.size(have[0], have[1], &mut draws))?;
-                self.filter = step.interpolation.draw(step.antialias, &mut draws);
+                self.filter = self.filter_of(&step.interpolation, step.antialias, &mut draws);
             }
             Op::ScaleJitter(step) => {
                 self.resize(op.name(), step.size(have[0], have[1], &mut draws))?;
-                self.filter = step.interpolation.draw(step.antialias, &mut draws);
+                self.filter = self.filter_of(&step.interpolation, step.antialias, &mut draws);
             }
             Op::RandomZoomOut(step) => {
                 if let Some([top, left, h, w]) = step.canvas(have[0], have[1], &mut draws) {

@@ -24,7 +24,8 @@
 //! 3. Columns are summed first, then the row of sums: `fma(weight, value, sum)` from 0, ascending.
 //!    Where a filter may have weights below 0 (Cubic, CubicFour, Lanczos), sums of u8 and u16 are cut to 0..255 or 0..65535.
 //!    Of u8, it is then lines that are summed first, and their sums become bytes before the column of them is summed, as in
-//!    Pillow and torch: cut to 0..255 and, with 2^-12 added, rounded to the nearest (ties to even).
+//!    Pillow and torch: cut to 0..255 and, with 2^-12 added, rounded to the nearest (ties to even). The filters of floats
+//!    (CubicOfFloats and so on) have the weights of their namesakes, and this is not done.
 //! 4. The stored value is `fma(sum, scale, bias)`, rounded to the nearest (ties to even); u8 saturates.
 //! 5. It is stored at `o`, or at `len - 1 - o` of a flipped axis. The cutout is written last.
 //!
@@ -235,7 +236,9 @@ pub fn resample_planes(
             let across = taps(&across_axis, x, row.width, params.filter);
             let over = across.is_some() && down.iter().all(Option::is_some);
             let pixels = !src.ycbcr || src.planes.len() != 3;
-            let first = overshoots(params.filter) && pixels && src.planes.iter().all(|p| p.step == src.planes[0].step);
+            let first = is_across_first(params.filter, DType::U8)
+                && pixels
+                && src.planes.iter().all(|p| p.step == src.planes[0].step);
             for (n, plane) in src.planes.iter().enumerate().filter(|_| first) {
                 for &(py, weight) in down[n].iter().flatten() {
                     let mut line = 0.0f32;
@@ -312,12 +315,12 @@ fn to_rgb([y, b, r]: [f32; 3]) -> [f32; 3] {
 }
 
 fn overshoots(filter: Filter) -> bool {
-    matches!(filter, Filter::Cubic | Filter::CubicFour | Filter::Lanczos)
+    matches!(filter.shape(), Filter::Cubic | Filter::CubicFour | Filter::Lanczos)
 }
 
 /// Whether lines are summed before columns.
 fn is_across_first(filter: Filter, dtype: DType) -> bool {
-    overshoots(filter) && dtype == DType::U8
+    overshoots(filter) && filter == filter.shape() && dtype == DType::U8
 }
 
 /// The sum of a line as a byte.
@@ -335,6 +338,7 @@ fn within(sum: f32, filter: Filter, white: Option<f32>) -> f32 {
 
 /// Source pixels and weights of the output stored at `stored`; `None` outside the image.
 fn taps(axis: &Axis, stored: u32, len: u32, filter: Filter) -> Option<Vec<(u32, f32)>> {
+    let filter = filter.shape();
     let o = if axis.flip != 0 { len - 1 - stored } else { stored };
     if o < axis.from || o >= axis.to {
         return None;
@@ -367,7 +371,7 @@ fn taps(axis: &Axis, stored: u32, len: u32, filter: Filter) -> Option<Vec<(u32, 
             }
             taps
         }
-        Filter::Triangle | Filter::Cubic | Filter::Lanczos | Filter::Box => {
+        _ => {
             let (reach, middle) = match filter {
                 Filter::Cubic => (2.0, centre),
                 Filter::Lanczos => (3.0, centre),
