@@ -67,6 +67,11 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return self.settings.get("world_size") is not None
 
     @property
+    def tells_padding(self) -> bool:
+        """Whether a batch says how many of its rows are none."""
+        return not isinstance(self.output, str) and "valid" in self.output.values()
+
+    @property
     def opened(self) -> _native.Dataset:
         """As the engine has it. A path is opened, and of an object of Python's the first record is read."""
         if self._opened is None:

@@ -311,6 +311,12 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         kept = _draws.state() if resume is not None else None
         if resume is not None:
             _places.replay(self, resume["rng"])
+        keeper = _places.stateful(self.batch_sampler, self.sampler)
+        if keeper is not None:
+            # Before the epoch: the whole of it is asked for at once.
+            if place.sampler_state is None:
+                place.sampler_state = (keeper.state_dict(), False)
+            keeper.load_state_dict(place.sampler_state[0])
         try:
             dealer = _places.distributed(self)
             if dealer is not None:
@@ -520,6 +526,12 @@ class _OfEngine(Iterator[Any]):
             raise
         place.batches += 1
         place.samples += batch.valid
+        if batch.valid < batch.size and not records.tells_padding:
+            warnings.warn(
+                f"the last {batch.size - batch.valid} rows of this batch come twice, so that all ranks have as many steps: name "
+                '"valid" in output= to know how many rows do not, or give drop_last=True',
+                stacklevel=2,
+            )
         if loader.batch_size is None and loader.batch_sampler is None:
             made = loader.collate_fn.alone(batch)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -350,6 +351,46 @@ def test_ranks_share_where_they_are_told_so(folder: str) -> None:
     steps = [records(loader) for loader in ranks]
     assert [len(loader) for loader in ranks] == [len(batches) for batches in steps] == [3, 3, 3]
     assert sorted(flat([flat(batches) for batches in steps])) == list(range(100))
+
+
+def test_padding_is_told(folder: str) -> None:
+    dealt: dict[str, Any] = {"batch_size": 30, "rank": 0, "world_size": 2}
+    with pytest.warns(UserWarning, match="last 10 rows of this batch come twice.*valid"):
+        assert [len(labels) for _, labels in DataLoader(folder, **dealt)] == [30, 30]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(DataLoader(folder, **dealt, drop_last=True))
+        assert [batch["valid"] for batch in DataLoader(folder, **dealt, output=RECORDS)] == [30, 20]
+
+
+class Stateful:
+    """Ten other records in each epoch, counted by itself."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.begun += 1
+        return iter(range(10 * self.begun, 10 * self.begun + 10))
+
+    def __len__(self) -> int:
+        return 10
+
+    def state_dict(self) -> dict[str, int]:
+        return {"begun": self.begun}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.begun = state["begun"]
+
+
+def test_a_sampler_that_counts_goes_on_in_its_epoch(folder: str) -> None:
+    loader = DataLoader(folder, 4, sampler=Stateful(), output=RECORDS)
+    assert flat(records(loader)) == list(range(10, 20))
+    for _ in loader:
+        break
+    other = DataLoader(folder, 4, sampler=Stateful(), output=RECORDS)
+    other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert flat(records(other)) == list(range(24, 30)) and flat(records(other)) == list(range(30, 40))
 
 
 def test_ranks_may_have_a_sampler_of_torch(folder: str) -> None:

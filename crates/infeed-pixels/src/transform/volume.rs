@@ -412,7 +412,9 @@ mod tests {
 
     #[test]
     fn what_can_not_be_names_the_step() {
-        assert!(refused(Transform::new(), None).contains("are not known before they are read; add patch or pad_or_crop"));
+        assert!(
+            refused(Transform::new(), None).contains("are not known before they are read; add patch or pad_or_crop")
+        );
         assert!(refused(Transform::new().center_crop(3), None).contains("center_crop is for images"));
         assert!(refused(Transform::new().patch([5, 5, 5], 0.0), Some([4, 9, 9])).contains("patch takes [5, 5, 5]"));
         assert!(refused(Transform::new().patch([0, 5, 5], 0.0), None).contains("patch has size"));
