@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         self.settings = dict(settings)
         self._item = item
         self._opened: _native.Dataset | None = given if isinstance(given, _native.Dataset) else None
+        # That opened it.
+        self._process = os.getpid()
         # In this process, for so many records at once.
         self._here: tuple[int, int, Picked, Loader] | None = None
         self._build: Build | None = None
@@ -131,6 +134,11 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         if here is None or here[0] != os.getpid() or here[1] < len(indices):
             size = len(indices)
             picked = Picked(size)
+            opened = self._opened
+            if opened is not None and self._process != os.getpid() and "://" in opened.name:
+                # Connections are those of the process that opened it.
+                self._opened = pickle.loads(pickle.dumps(opened))
+                self._process = os.getpid()
             settings: dict[str, Any] = {"rank": None, "world_size": None, "pin_memory": False}
             if get_worker_info() is not None:
                 settings["num_workers"] = 1

@@ -570,8 +570,10 @@ def test_parts_of_a_loader_make_another(folder: str) -> None:
     parts = {"batch_sampler": loader.batch_sampler, "collate_fn": loader.collate_fn}
     want = list(loader)
     kind: Any
-    for kind in (data.DataLoader, TheLoader):
-        other = kind(loader.dataset, **parts)
+    # Also in processes that began when this one's engine ran.
+    forked: Any = {"num_workers": 2, "multiprocessing_context": "fork"}
+    for kind, more in ((data.DataLoader, {}), (TheLoader, {}), (data.DataLoader, forked)):
+        other = kind(loader.dataset, **parts, **more)
         assert len(other) == 10
         for (images, labels), (theirs, others) in zip(other, want, strict=True):
             assert images.dtype == torch.uint8 and torch.equal(images, theirs) and torch.equal(labels, others)
