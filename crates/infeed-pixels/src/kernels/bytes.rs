@@ -12,17 +12,11 @@
 
 use std::ops::Range;
 
-use infeed_core::types::Layout;
-
 use super::{
-    convert::{F32, Store},
-    lanes::{self, BLOCK, add_taps, lanes_of},
+    convert::Store,
+    lanes::{self, BLOCK, add_taps},
     level::{Level, at_each_level},
-    params::{ChannelTable, ResampleParams, RowSpec},
-    resample::{Resampler, put_line},
-    row::fill_row,
     taps::Taps,
-    target::{Target, goes_past},
 };
 
 /// Lanes of woven pixels: those of several rows side by side, as many as a register holds.
@@ -72,7 +66,7 @@ pub(super) struct Between {
     /// Planes as pixels.
     joined: Vec<u8>,
     /// Room for so many rows, those from `base` on, of which `have` are there.
-    rows: Vec<u8>,
+    pub(super) rows: Vec<u8>,
     room: usize,
     base: usize,
     have: Range<usize>,
@@ -88,79 +82,17 @@ impl Between {
     }
 }
 
-impl Resampler {
-    /// The filter that `params` names, which overshoots, of bytes to a row; all but the cutout.
-    pub(super) fn filter_bytes<S: Store, A: Fn(usize, usize) -> usize>(
-        &mut self,
-        src: &Bytes<'_, A>,
-        params: &ResampleParams,
-        table: &ChannelTable,
-        row: &RowSpec,
-        out: &mut [S::Raw],
-    ) {
-        let past = goes_past(params, row, self.read_soon);
-        let Self { level, x, y, line, channels, stage, made, between, .. } = self;
-        let level = *level;
-        lanes::build(level, x, &params.x, row.width, params.filter);
-        lanes::build(level, y, &params.y, row.height, params.filter);
-        let columns = params.x.reads(row.width, params.filter);
-        for first in &mut x.first {
-            *first -= columns.start;
-        }
-        let reads = params.y.reads(row.height, params.filter);
-        let reads = reads.start as usize..reads.end as usize;
-        let (n, wide, planar) = (x.outputs(), lanes_of(src.channels), row.layout == Layout::Nchw);
-        let across = Across { src, x, columns: columns.len(), wide, planar, reads, level };
-        let pitch = across.pitch();
-        across.prepare(between, y.most);
-        // Straight into planes, where none is wanted twice.
-        let direct = planar && !S::PACKED && channels.len() <= src.channels;
-        line.resize(if direct { 0 } else { pitch }, 0.0);
-        let mut target = Target::<S>::new(level, row, past, 1, stage, out);
-        target.fill(0..y.from, table, row);
-        let over = x.from..x.to;
-        for tap in 0..y.outputs() {
-            let weights = &y.weights[tap * y.stride..][..y.count[tap] as usize];
-            let first = y.first[tap] as usize;
-            let start = across.need(between, first..first + weights.len(), params.y.flip != 0);
-            let rows = &between.rows[..];
-            if !direct {
-                down::<F32>(level, rows, start, pitch, weights, [1.0, 0.0], line);
-            }
-            target.lines(y.from + tap, 1, row, |stored, row, out| {
-                if !planar {
-                    return put_line::<S>(level, line, wide, channels, &over, table, made, stored, row, out);
-                }
-                let (width, height) = (row.width as usize, row.height as usize);
-                fill_row::<S>(stored, 0..over.start, table, row, out);
-                fill_row::<S>(stored, over.end..width, table, row, out);
-                for (c, &source) in channels.iter().enumerate() {
-                    let out = &mut out[(c * height + stored) * width..][over.clone()];
-                    let (scale, bias) = (table.scale[c], table.bias[c]);
-                    if direct {
-                        down::<S>(level, rows, start + source * n, pitch, weights, [scale, bias], out);
-                    } else {
-                        lanes::finish_packed::<S>(level, &line[source * n..], 1, 0, scale, bias, made, out);
-                    }
-                }
-            });
-        }
-        target.fill(y.from + y.outputs()..row.height as usize, table, row);
-        target.end();
-    }
-}
-
 /// The horizontal pass.
-struct Across<'a, A> {
-    src: &'a Bytes<'a, A>,
-    x: &'a Taps,
-    columns: usize,
-    wide: usize,
+pub(super) struct Across<'a, A> {
+    pub(super) src: &'a Bytes<'a, A>,
+    pub(super) x: &'a Taps,
+    pub(super) columns: usize,
+    pub(super) wide: usize,
     /// Whether rows between the passes are planes.
-    planar: bool,
+    pub(super) planar: bool,
     /// All rows that the image's windows reach.
-    reads: Range<usize>,
-    level: Level,
+    pub(super) reads: Range<usize>,
+    pub(super) level: Level,
 }
 
 impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
@@ -169,11 +101,11 @@ impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
         (WOVEN / self.wide).max(1)
     }
 
-    fn pitch(&self) -> usize {
+    pub(super) fn pitch(&self) -> usize {
         self.x.outputs() * if self.planar { self.src.channels } else { self.wide }
     }
 
-    fn prepare(&self, between: &mut Between, most: usize) {
+    pub(super) fn prepare(&self, between: &mut Between, most: usize) {
         let lanes = self.src.channels.max(WOVEN).div_ceil(WOVEN);
         // Zeros behind the last pixel: taps of weight 0 and lanes that are not stored end there.
         between.woven.clear();
@@ -186,7 +118,7 @@ impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
     }
 
     /// Sees to it that the rows of `window` are there; where the first one begins. Windows come in order, or in reverse.
-    fn need(&self, between: &mut Between, window: Range<usize>, reverse: bool) -> usize {
+    pub(super) fn need(&self, between: &mut Between, window: Range<usize>, reverse: bool) -> usize {
         let (pitch, room) = (self.pitch(), between.room);
         if window.start < between.base || window.end - between.base > room {
             let base = if reverse { window.end.saturating_sub(room) } else { window.start };
@@ -528,11 +460,13 @@ fn wholes_loop(sums: &[f32], out: &mut [u8]) {
 mod tests {
     use infeed_core::{
         random::SampleRng,
-        types::{DType, ImageInfo},
+        types::{DType, ImageInfo, Layout},
     };
 
     use super::*;
-    use crate::kernels::{Axis, Filter, Pixels, Plane, Planes, channel_source};
+    use crate::kernels::{
+        Axis, ChannelTable, Filter, Pixels, Plane, Planes, ResampleParams, Resampler, RowSpec, channel_source,
+    };
 
     /// Weights of each output as Pillow makes them; of `CubicFour` as torch does.
     fn weights(filter: Filter, size: usize, len: usize) -> Vec<Vec<(usize, i64)>> {

@@ -6,8 +6,8 @@ use infeed_core::{
 };
 
 use super::{
-    bytes::{Between, Bytes},
-    convert::{self, Load, Store, is_loaded, is_stored, with_load, with_store},
+    bytes::{Across, Between, Bytes, down},
+    convert::{self, F32, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
     level::Level,
     params::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source},
@@ -401,6 +401,66 @@ impl Resampler {
             at: |channel, y| image.at(channel, y) + left,
         };
         self.filter_bytes::<S, _>(&src, params, table, row, out);
+    }
+
+    /// The filter that `params` names, which overshoots, of bytes to a row; all but the cutout.
+    pub(super) fn filter_bytes<S: Store, A: Fn(usize, usize) -> usize>(
+        &mut self,
+        src: &Bytes<'_, A>,
+        params: &ResampleParams,
+        table: &ChannelTable,
+        row: &RowSpec,
+        out: &mut [S::Raw],
+    ) {
+        let past = goes_past(params, row, self.read_soon);
+        let Self { level, x, y, line, channels, stage, made, between, .. } = self;
+        let level = *level;
+        lanes::build(level, x, &params.x, row.width, params.filter);
+        lanes::build(level, y, &params.y, row.height, params.filter);
+        let columns = params.x.reads(row.width, params.filter);
+        for first in &mut x.first {
+            *first -= columns.start;
+        }
+        let reads = params.y.reads(row.height, params.filter);
+        let reads = reads.start as usize..reads.end as usize;
+        let (n, wide, planar) = (x.outputs(), lanes_of(src.channels), row.layout == Layout::Nchw);
+        let across = Across { src, x, columns: columns.len(), wide, planar, reads, level };
+        let pitch = across.pitch();
+        across.prepare(between, y.most);
+        // Straight into planes, where none is wanted twice.
+        let direct = planar && !S::PACKED && channels.len() <= src.channels;
+        line.resize(if direct { 0 } else { pitch }, 0.0);
+        let mut target = Target::<S>::new(level, row, past, 1, stage, out);
+        target.fill(0..y.from, table, row);
+        let over = x.from..x.to;
+        for tap in 0..y.outputs() {
+            let weights = &y.weights[tap * y.stride..][..y.count[tap] as usize];
+            let first = y.first[tap] as usize;
+            let start = across.need(between, first..first + weights.len(), params.y.flip != 0);
+            let rows = &between.rows[..];
+            if !direct {
+                down::<F32>(level, rows, start, pitch, weights, [1.0, 0.0], line);
+            }
+            target.lines(y.from + tap, 1, row, |stored, row, out| {
+                if !planar {
+                    return put_line::<S>(level, line, wide, channels, &over, table, made, stored, row, out);
+                }
+                let (width, height) = (row.width as usize, row.height as usize);
+                fill_row::<S>(stored, 0..over.start, table, row, out);
+                fill_row::<S>(stored, over.end..width, table, row, out);
+                for (c, &source) in channels.iter().enumerate() {
+                    let out = &mut out[(c * height + stored) * width..][over.clone()];
+                    let (scale, bias) = (table.scale[c], table.bias[c]);
+                    if direct {
+                        down::<S>(level, rows, start + source * n, pitch, weights, [scale, bias], out);
+                    } else {
+                        lanes::finish_packed::<S>(level, &line[source * n..], 1, 0, scale, bias, made, out);
+                    }
+                }
+            });
+        }
+        target.fill(y.from + y.outputs()..row.height as usize, table, row);
+        target.end();
     }
 
     /// All other filters: vertical pass over the columns that are needed, then horizontal, one output row at a time.
