@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, default_collate, get_worker_info
+from torch.utils.data import Dataset, Subset, default_collate, get_worker_info
 
 from . import _draws, _native
 from ._collate import Build, Output, builder, rows
@@ -49,6 +49,8 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         self.settings = dict(settings)
         self._item = item
         self._opened: _native.Dataset | None = given if isinstance(given, _native.Dataset) else None
+        # What its transform is taken from anew, where that is another object's.
+        self._watched: Watched | None = None
         # That opened it.
         self._process = os.getpid()
         # In this process, for so many records at once.
@@ -105,6 +107,13 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             if dtype is not None:
                 made["dtype"] = dtype
         return Loader(opened, transform=self.transform, **{**made, **self.settings, **order})
+
+    def renewed(self) -> bool:
+        """Whether the dataset has another transform than the engine; the engine's next loader has it too."""
+        if self._watched is None or not self._watched.changed():
+            return False
+        self.transform, self._here, self._build = self._watched.transform, None, None
+        return True
 
     def collated(self, batch: _native.Batch) -> Any:
         """A batch of the engine's as ``output`` says."""
@@ -172,6 +181,39 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return f"<records of {self.given!r}, read by infeed>"
 
 
+class Watched:
+    """An ``ImageFolder`` that the engine reads. A script may give it another transform, or change it, between epochs."""
+
+    def __init__(self, dataset: Any) -> None:
+        while type(dataset) is Subset:
+            dataset = dataset.dataset
+        self._folder = dataset
+        self._files = (dataset.samples, len(dataset.samples))
+        self._steps = self._current()
+
+    def _current(self) -> Any:
+        from .transforms import steps
+
+        return None if self._folder.transform is None else steps(self._folder.transform)
+
+    def changed(self) -> bool:
+        """Whether its transform is another since the last time. Raises ``ConfigError`` where the engine can't follow."""
+        folder, (samples, count) = self._folder, self._files
+        instead = "since the DataLoader was made: make another one"
+        if folder.samples is not samples or len(samples) != count or folder.target_transform is not None:
+            raise ConfigError(f"the samples or targets of the ImageFolder were changed {instead}")
+        try:
+            steps = self._current()
+        except TypeError as error:
+            raise ConfigError(f"the ImageFolder was given a transform that is read by Python alone, {instead} ({error})") from None
+        before, self._steps = self._steps, steps
+        return bool(before != steps)
+
+    @property
+    def transform(self) -> Any:
+        return self._folder.transform
+
+
 class Collate:
     """The ``collate_fn`` of loaders over ``Records``."""
 
@@ -204,7 +246,7 @@ def recognised(dataset: Any) -> Records | None:
             return None
         opened, transform = found
         records = Records(dataset, transform, "auto", {}, (None, 0))
-        records._opened = opened
+        records._opened, records._watched = opened, Watched(dataset)
         # Whether rows have one size is known by who makes them.
         records.loader().close()
     except (ConfigError, UnsupportedError, TypeError) as error:

@@ -364,6 +364,8 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override,unused-ignore]
         """The batches of the next epoch, or of what is left of the one that a loaded state stands in."""
         self._warn_of_ranks()
+        if self._records is not None and self._records.renewed():
+            self._engine = None
         place, resume = self._begin()
         if self._records is not None:
             return _OfEngine(self, self._records, place, resume)

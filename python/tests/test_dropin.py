@@ -594,6 +594,27 @@ def test_an_image_folder_is_read_by_the_engine_as_torch_would(folder: str) -> No
         assert [described(batch) for batch in loader] == [described(batch) for batch in data.DataLoader(other, 50)]
 
 
+def test_a_transform_may_change_between_epochs(folder: str) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    transforms = torchvision.transforms
+    dataset = torchvision.datasets.ImageFolder(folder, transforms.Compose([transforms.CenterCrop(16), transforms.ToTensor()]))
+    loader = DataLoader(data.Subset(dataset, range(10)), 5)
+    sizes = [next(iter(loader))[0].shape[-1]]
+    # Progressive resizing, by another step and by another transform.
+    dataset.transform.transforms[0] = transforms.CenterCrop(20)
+    sizes.append(next(iter(loader))[0].shape[-1])
+    dataset.transform = transforms.Compose([transforms.CenterCrop(8), transforms.PILToTensor()])
+    last = next(iter(loader))[0]
+    assert [*sizes, last.shape[-1]] == [16, 20, 8] and last.dtype == torch.uint8
+    dataset.transform = lambda image: torch.zeros(1)
+    with pytest.raises(ValueError, match="make another one"):
+        iter(loader)
+    dataset.transform = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
+    dataset.samples.pop()
+    with pytest.raises(ValueError, match="samples"):
+        iter(loader)
+
+
 def test_types_are_those_of_torchvisions_chain(folder: str, tmp_path: Path) -> None:
     torchvision = pytest.importorskip("torchvision")
     v2 = pytest.importorskip("torchvision.transforms.v2")
