@@ -28,7 +28,7 @@ from . import _draws, _native, _places
 from ._collate import Output
 from ._places import Place
 from ._records import Collate, Picked, Records, recognised
-from .errors import ConfigError, CorruptError, EmptyError, StateError
+from .errors import ConfigError, CorruptError, EmptyError, Error, StateError
 from .loader import Batches, Loader, Settings, _distributed, check_settings
 
 if TYPE_CHECKING:
@@ -520,9 +520,11 @@ class _OfEngine(Iterator[Any]):
         except StopIteration:
             place.ended = True
             raise
-        except CorruptError as error:
+        except Error as error:
+            if error.record is not None:
+                self._pass_over()
             cause = error.__cause__
-            if records.is_object and cause is not None:
+            if records.is_object and isinstance(error, CorruptError) and cause is not None:
                 # The dataset's own.
                 raise cause
             raise
@@ -539,6 +541,20 @@ class _OfEngine(Iterator[Any]):
         else:
             made = loader.collate_fn(_draws.Collated(batch))
         return made if loader.batch_transform is None else loader.batch_transform(made)
+
+    def _pass_over(self) -> None:
+        """The next batch is that behind the one that failed, as in torch's loop. Not where ranks must have as many."""
+        loader, place, engine = self._loader, self._place, self._loader._engine
+        if engine is None or self._records.dealt:
+            return
+        lists = loader.batch_sampler is not None and _places.source(loader) is None
+        rows = len(loader._picked.indices[place.batches]) if lists else engine.batch_size
+        state = engine.state_dict()
+        state["position"] = min(state["position"] + rows, state["identity"]["positions"])
+        engine.load_state_dict(state)
+        self._batches = iter(engine)
+        place.batches += 1
+        place.samples += rows
 
     def __len__(self) -> int:
         return len(self._loader)

@@ -562,6 +562,30 @@ def test_a_datasets_own_error_is_raised(folder: str) -> None:
     with pytest.raises(LookupError, match="number 7") as caught:
         next(batches)
     assert any(entry.name == "__getitem__" for entry in caught.traceback)
+    assert [len(labels) for _, labels in batches] == [5] * 18
+
+
+@pytest.mark.parametrize("order", [{"batch_size": 2}, {"batch_sampler": [[1], [3, 4], [5]]}, {"batch_size": 4, "drop_last": True}])
+def test_the_loop_goes_on_behind_a_bad_file(damaged: str, order: dict[str, Any]) -> None:
+    def given(loader: Any) -> list[Any]:
+        batches, found = iter(loader), []
+        while True:
+            try:
+                found.append(next(batches)["records"].tolist())
+            except StopIteration:
+                return found
+            except infeed.errors.Error as error:
+                found.append((error.record, loader.state_dict()))
+
+    loader = DataLoader(damaged, output={"records": "records"}, **order)
+    want = [list(batch) for batch in loader.batch_sampler]
+    got = given(loader)
+    at = next(at for at, batch in enumerate(want) if 3 in batch)
+    assert got[:at] + got[at + 1 :] == want[:at] + want[at + 1 :] and got[at][0] == 3
+    # A state stands behind it, too.
+    other = DataLoader(damaged, output={"records": "records"}, **order)
+    other.load_state_dict(got[at][1])
+    assert given(other) == want[at + 1 :]
 
 
 def test_parts_of_a_loader_make_another(folder: str) -> None:
