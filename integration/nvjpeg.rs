@@ -514,11 +514,6 @@ fn engines_are_left_alone_where_cpu_threads_keep_the_trainers_pace() {
         };
         assert_eq!(calm(&|builder| builder), 60, "the engines go on");
         assert!(calm(&|builder| builder.decode(Decode::Gpu)) < 60, "the engines were asked for");
-        let own = Watched::new(2, options(), None);
-        assert!(
-            calm(&|builder| builder.decoder(Arc::<Watched>::clone(&own))) < 60,
-            "a user's decoder routes by itself"
-        );
     });
 }
 
