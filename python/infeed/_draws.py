@@ -1,7 +1,7 @@
 """Random numbers that records draw of torch, NumPy and ``random``: seeded for each record, and found out cheaply.
 
-A record's draws depend on the epoch, the record and how often it came before, whichever process asks for it. Seeding costs
-some 8 µs a record, so nothing is seeded for a dataset that draws nothing: whether one did is seen at the generators' memory.
+A record's draws depend on the epoch, the record and how often it came before, whichever process asks for it. Seeding all
+three costs some 8 µs a record, so a generator is seeded once a record was seen to draw from it: its memory tells, for 1 µs.
 """
 # torch's types are not all known.
 # pyright: basic
@@ -9,6 +9,7 @@ some 8 µs a record, so nothing is seeded for a dataset that draws nothing: whet
 from __future__ import annotations
 
 import ctypes
+import itertools
 import random
 import sys
 import zlib
@@ -18,58 +19,91 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Subset, get_worker_info
 
-# The generator behind ``random.random``, and what its class has in memory beside an object's head.
-_python: Any = random.random.__self__  # type: ignore[attr-defined]
-_HEAD = object.__basicsize__
-_BODY = type(_python).__mro__[1].__basicsize__ - _HEAD
-# 624 words and a place in them.
-_NUMPY_BYTES = 2500
 _U64 = (1 << 64) - 1
 
 
-def _numpy() -> Any:
+class _OfTorch:
+    """torch's generator of the CPU."""
+
+    def seen(self) -> bytes:
+        """Other bytes after any draw."""
+        state = torch.default_generator.get_state()
+        return ctypes.string_at(state.data_ptr(), state.nbytes)
+
+    def state(self) -> Any:
+        return torch.default_generator.get_state()
+
+    def restore(self, state: Any) -> None:
+        torch.default_generator.set_state(state)
+
+    def seed(self, number: int) -> None:
+        # Not `torch.manual_seed`, which seeds GPUs too.
+        torch.default_generator.manual_seed(number >> 1)
+
+
+class _OfNumPy:
     """NumPy's global generator, where NumPy is loaded and it is the one that can be seeded."""
-    numpy = sys.modules.get("numpy.random")
-    if numpy is None:
-        return None
-    generator = numpy.get_bit_generator()
-    return generator if type(generator).__name__ == "MT19937" else None
+
+    # 624 words and a place in them. Read from memory, since asking for the state costs 30 µs.
+    _BYTES = 2500
+
+    def _random(self) -> Any:
+        random = sys.modules.get("numpy.random")
+        return random if random is not None and type(random.get_bit_generator()).__name__ == "MT19937" else None
+
+    def seen(self) -> bytes:
+        random = self._random()
+        if random is None:
+            return b""
+        return ctypes.string_at(random.get_bit_generator().ctypes.state_address, self._BYTES)
+
+    def state(self) -> Any:
+        random = self._random()
+        return None if random is None else random.get_state()
+
+    def restore(self, state: Any) -> None:
+        if state is not None:
+            sys.modules["numpy.random"].set_state(state)
+
+    def seed(self, number: int) -> None:
+        random = self._random()
+        if random is not None:
+            random.seed(number & 0xFFFFFFFF)
 
 
-def _fingerprint() -> tuple[Any, ...]:
-    """Other bytes after any draw. Of the generators' memory, since asking for NumPy's state costs 30 µs."""
-    state = torch.default_generator.get_state()
-    numpy = _numpy()
-    return (
-        ctypes.string_at(state.data_ptr(), state.nbytes),
-        None if numpy is None else ctypes.string_at(numpy.ctypes.state_address, _NUMPY_BYTES),
-        ctypes.string_at(id(_python) + _HEAD, _BODY),
-        _python.gauss_next,
-    )
+class _OfPython:
+    """The generator behind ``random.random``."""
+
+    _IT: Any = random.random.__self__  # type: ignore[attr-defined]
+    # What its class has in memory behind an object's head: asking for the state makes a tuple of 625 numbers.
+    _HEAD = object.__basicsize__
+    _BYTES = type(_IT).__mro__[1].__basicsize__ - _HEAD
+
+    def seen(self) -> tuple[bytes, float | None]:
+        return ctypes.string_at(id(self._IT) + self._HEAD, self._BYTES), self._IT.gauss_next
+
+    def state(self) -> Any:
+        return random.getstate()
+
+    def restore(self, state: Any) -> None:
+        random.setstate(state)
+
+    def seed(self, number: int) -> None:
+        random.seed(number)
+
+
+_GENERATORS: tuple[Any, ...] = (_OfTorch(), _OfNumPy(), _OfPython())
 
 
 def state() -> tuple[Any, ...]:
-    """Where the three generators stand."""
-    numpy = _numpy()
-    here = None if numpy is None else sys.modules["numpy.random"].get_state()
-    return torch.default_generator.get_state(), here, random.getstate()
+    """Where the three generators stand: torch's, NumPy's (None without it), Python's."""
+    return tuple([generator.state() for generator in _GENERATORS])
 
 
 def restore(kept: tuple[Any, ...]) -> None:
     """The generators as ``state`` found them."""
-    of_torch, of_numpy, of_python = kept
-    torch.default_generator.set_state(of_torch)
-    if of_numpy is not None:
-        sys.modules["numpy.random"].set_state(of_numpy)
-    random.setstate(of_python)
-
-
-def _seed(number: int) -> None:
-    # Not `torch.manual_seed`, which seeds GPUs too.
-    torch.default_generator.manual_seed(number >> 1)
-    random.seed(number)
-    if _numpy() is not None:
-        sys.modules["numpy.random"].seed(number & 0xFFFFFFFF)
+    for generator, state in zip(_GENERATORS, kept, strict=True):
+        generator.restore(state)
 
 
 def mixed(*numbers: int) -> int:
@@ -128,8 +162,8 @@ class Seeded:
         self.dataset = dataset
         # How a batch is had at once, of datasets that draw nothing.
         self.gather = gather
-        # Whether records are known to draw.
-        self.draws = False
+        # Of which generators records were seen to draw, and whether anybody has looked.
+        self._used: list[int] = []
         self._looked = False
 
     def __len__(self) -> int:
@@ -137,7 +171,7 @@ class Seeded:
 
     def __getitem__(self, task: Task) -> Any:
         """A single sample, of a loader without batches."""
-        return self._made(lambda index: self.dataset[index], [task.asked], task)[0]
+        return self._made(self.dataset.__getitem__, [task.asked], task)[0]
 
     def __getitems__(self, task: Task) -> Any:
         if self.gather is not None:
@@ -146,36 +180,52 @@ class Seeded:
         if several:
             # All at once: they draw as this list of them does.
             return self._made(several, [task.asked], task)[0]
-        return self._made(self.dataset.__getitem__, list(task.asked), task)
+        return self._made(self.dataset.__getitem__, task.asked, task)
 
-    def _made(self, get: Callable[[Any], Any], asked: list[Any], task: Task) -> list[Any]:
-        if not self.draws and asked:
-            unseeded = self._unseeded(get, asked)
-            if unseeded is not None:
-                return unseeded
-            self.draws = True
-        # A worker process draws for nobody else.
-        kept = state() if get_worker_info() is None else None
+    def _made(self, get: Callable[[Any], Any], asked: Sequence[Any], task: Task) -> list[Any]:
+        first: list[Any] = []
+        if not self._looked and asked:
+            # Who draws does so in the first record as a rule: then no other is made in vain, and the script's own draws go on
+            # as if there had been none. A worker process draws for nobody else.
+            self._looked = True
+            kept = state() if get_worker_info() is None else None
+            found = self._tried(get, asked[:1], task)
+            if found is not None:
+                first = found
+            elif kept is not None:
+                restore(kept)
+        if not self._used:
+            rest = self._tried(get, asked[len(first) :], task)
+            if rest is not None:
+                return first + rest
+        while True:
+            made = self._tried(get, asked, task)
+            if made is not None:
+                return made
+
+    def _tried(self, get: Callable[[Any], Any], asked: Sequence[Any], task: Task) -> list[Any] | None:
+        """The samples; None where a generator was drawn from that was not seeded, which it will be."""
+        others = [at for at in range(len(_GENERATORS)) if at not in self._used]
+        at_first = [_GENERATORS[at].seen() for at in others]
+        made = self._seeded(get, asked, task) if self._used else list(map(get, asked))
+        drawn = [at for at, before in zip(others, at_first, strict=True) if _GENERATORS[at].seen() != before]
+        if not drawn:
+            return made
+        self._used += drawn
+        return None
+
+    def _seeded(self, get: Callable[[Any], Any], asked: Sequence[Any], task: Task) -> list[Any]:
+        used = [_GENERATORS[at] for at in self._used]
+        kept = [generator.state() for generator in used] if get_worker_info() is None else None
         try:
-            before = task.before or [0] * len(asked)
             made: list[Any] = []
-            for index, nth in zip(asked, before, strict=False):
-                _seed(mixed(task.seed, _number(index), nth))
+            for index, nth in zip(asked, task.before or itertools.repeat(0)):
+                number = mixed(task.seed, _number(index), nth)
+                for generator in used:
+                    generator.seed(number)
                 made.append(get(index))
             return made
         finally:
             if kept is not None:
-                restore(kept)
-
-    def _unseeded(self, get: Callable[[Any], Any], asked: list[Any]) -> list[Any] | None:
-        """The samples, if none of them draws. Which does shows at the first as a rule: the others are not made in vain."""
-        kept = None if self._looked else state()
-        at_first = _fingerprint()
-        made = [get(asked[0])]
-        if not self._looked and _fingerprint() != at_first:
-            assert kept is not None
-            restore(kept)
-            return None
-        self._looked = True
-        made.extend(map(get, asked[1:]))
-        return made if _fingerprint() == at_first else None
+                for generator, state in zip(used, kept, strict=True):
+                    generator.restore(state)

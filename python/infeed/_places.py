@@ -34,6 +34,8 @@ class Place:
 
     def __init__(self, loader: Any, epoch: int) -> None:
         self.epoch = epoch
+        # Of what its records draw, once torch has drawn its own.
+        self.seed: int | None = None
         self.ended = False
         # Batches and samples that the loop was given, of the whole epoch.
         self.batches = self.samples = 0

@@ -626,6 +626,9 @@ class _Exact:
         self._iterates = isinstance(view.dataset, IterableDataset)
         self._seeds = isinstance(view.dataset, _draws.Seeded)
         self._skip = self._asked = 0
+        # Those that know where they are.
+        self._sampler = _places.stateful(self._owner.batch_sampler, self._owner.sampler)
+        self._dataset_keeper = _places.stateful(self._owner.dataset) if self._owner.num_workers == 0 else None
         self._start()
         super().__init__(view)  # type: ignore[call-arg]
 
@@ -633,7 +636,7 @@ class _Exact:
         place = self._of
         if not self._iterates:
             return
-        keeper = _places.stateful(self._owner.dataset) if self._owner.num_workers == 0 else None
+        keeper = self._dataset_keeper
         if keeper is not None and place.dataset_state is not None:
             keeper.load_state_dict(place.dataset_state)
         else:
@@ -654,8 +657,7 @@ class _Exact:
         if several and not isinstance(asked, (list, tuple)):
             asked = list(asked)
         place = self._of
-        owner, state = self._owner, None
-        keeper = _places.stateful(owner.batch_sampler, owner.sampler)
+        owner, keeper, state = self._owner, self._sampler, None
         if keeper is not None:
             # A batch is short for want of more.
             spent = several and _places.source(owner) is not None and len(asked) < owner.batch_sampler.batch_size
@@ -665,7 +667,9 @@ class _Exact:
         before = place.before(asked if several else [asked])
         if not self._seeds:
             return asked
-        return _draws.Task(asked, _draws.mixed(self._base_seed, place.epoch), before)
+        if place.seed is None:
+            place.seed = _draws.mixed(self._base_seed, place.epoch)
+        return _draws.Task(asked, place.seed, before)
 
     def __next__(self) -> Any:
         place, owner = self._of, self._owner
@@ -693,10 +697,8 @@ class _Exact:
                 place.gave()
             raise
         place.gave()
-        if owner.num_workers == 0:
-            keeper = _places.stateful(owner.dataset)
-            if keeper is not None:
-                place.dataset_state = keeper.state_dict()
+        if self._dataset_keeper is not None:
+            place.dataset_state = self._dataset_keeper.state_dict()
         return batch if owner.batch_transform is None else owner.batch_transform(batch)
 
 
