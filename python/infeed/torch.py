@@ -565,6 +565,22 @@ class _OfEngine(Iterator[Any]):
             self._batches.close()
 
 
+class _Parts:
+    """What torch's iterators need of a loader behind their beginning. They hold no loader, which may hold them: in a circle
+    of both, worker processes would wait for the garbage collector."""
+
+    def __init__(self, loader: DataLoader[Any], place: Place) -> None:
+        self.dataset, self.generator = loader.dataset, loader.generator
+        self.sampler, self.batch_sampler = loader.sampler, loader.batch_sampler
+        # The batch sampler, or the sampler where there are no batches.
+        self.index_sampler: Any = loader._index_sampler
+        self.batched: bool = loader._auto_collation
+        self.num_workers: int = loader.num_workers
+        self.batch_transform = loader.batch_transform
+        # Of the epoch that is read.
+        self.place = place
+
+
 class _View:
     """A loader as torch's iterators see it: another dataset, and what is left of the indices."""
 
@@ -573,7 +589,9 @@ class _View:
         self.dataset = loader._view_of_dataset()
         self.collate_fn = _draws.Through(loader.collate_fn)
         self.worker_init_fn = _Begin(loader.worker_init_fn)
-        self._index_sampler = _Left(loader)
+        assert loader._place is not None
+        self.parts = _Parts(loader, loader._place)
+        self._index_sampler = _Left(self.parts)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -582,19 +600,17 @@ class _View:
 class _Left:
     """The indices that are left of an epoch, epoch by epoch."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader = loader
-        # A batch sampler, or a sampler without batches.
-        self._whole: Any = loader._index_sampler
+    def __init__(self, parts: _Parts) -> None:
+        self._parts = parts
 
     def __iter__(self) -> Iterator[Any]:
-        assert self._loader._place is not None
-        if isinstance(self._loader.dataset, IterableDataset):
-            return iter(self._whole)
-        return _places.left_of_epoch(self._loader, self._loader._place)
+        parts = self._parts
+        if isinstance(parts.dataset, IterableDataset):
+            return iter(parts.index_sampler)
+        return _places.left_of_epoch(parts, parts.place)
 
     def __len__(self) -> int:
-        return len(self._whole)
+        return len(self._parts.index_sampler)
 
 
 class _Begin:
@@ -621,8 +637,7 @@ class _Exact:
     _had: Callable[[], int]
 
     def __init__(self, view: Any) -> None:
-        self._owner: DataLoader[Any] = view._loader
-        self._of: Place = view._place
+        self._owner: _Parts = view.parts
         self._iterates = isinstance(view.dataset, IterableDataset)
         self._seeds = isinstance(view.dataset, _draws.Seeded)
         self._skip = self._asked = 0
@@ -633,7 +648,7 @@ class _Exact:
         super().__init__(view)  # type: ignore[call-arg]
 
     def _start(self) -> None:
-        place = self._of
+        place = self._owner.place
         if not self._iterates:
             return
         keeper = self._dataset_keeper
@@ -644,8 +659,7 @@ class _Exact:
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         # Of persistent workers.
-        assert self._owner._place is not None
-        self._of = self._owner._place
+        self._owner.place = loader._place
         self._start()
         super()._reset(loader, first_iter)  # type: ignore[misc]
 
@@ -653,10 +667,10 @@ class _Exact:
         asked = super()._next_index()  # type: ignore[misc]
         if self._iterates:
             return asked
-        several = self._owner._auto_collation
+        several = self._owner.batched
         if several and not isinstance(asked, (list, tuple)):
             asked = list(asked)
-        place = self._of
+        place = self._owner.place
         owner, keeper, state = self._owner, self._sampler, None
         if keeper is not None:
             # A batch is short for want of more.
@@ -672,7 +686,7 @@ class _Exact:
         return _draws.Task(asked, place.seed, before)
 
     def __next__(self) -> Any:
-        place, owner = self._of, self._owner
+        place, owner = self._owner.place, self._owner
         while self._skip > 0:
             self._skip -= 1
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -527,6 +528,20 @@ def test_worker_processes_are_torchs() -> None:
     third = drawn(stays)
     stays.load_state_dict(state)
     assert [list(values) for values in drawn(stays)] == [list(values) for values in third]
+
+
+def test_worker_processes_end_with_their_loader() -> None:
+    gc.disable()
+    try:
+        loader = DataLoader(Made(ITEMS["int"], 8), 2, num_workers=1, persistent_workers=True)
+        batches = iter(loader)
+        next(batches)
+        (worker,) = batches._workers
+        del batches, loader
+        worker.join(60)
+        assert not worker.is_alive()
+    finally:
+        gc.enable()
 
 
 def test_processes_may_be_spawned() -> None:
