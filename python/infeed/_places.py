@@ -182,7 +182,7 @@ def replay(loader: Any, rng: Mapping[str, Any]) -> None:
 
 def epoch_of(loader: Any) -> int | None:
     """That of the samplers, where they have one."""
-    for it in (loader.batch_sampler, loader.sampler):
+    for it in (loader.batch_sampler, source(loader)):
         epoch = getattr(it, "epoch", None)
         if isinstance(epoch, int):
             return epoch
@@ -228,6 +228,11 @@ def stateful(*those: Any) -> Any:
     return next((it for it in those if hasattr(it, "state_dict") and hasattr(it, "load_state_dict")), None)
 
 
+def stateful_sampler(loader: Any) -> Any:
+    """The same of its samplers."""
+    return stateful(loader.batch_sampler, source(loader))
+
+
 def left_of_epoch(loader: Any, place: Place) -> Iterator[Any]:
     """What a batch sampler gives, or a sampler without batches, behind what the loop has had. Drawn when it is asked for."""
     kept = None
@@ -249,7 +254,7 @@ def _drawn(loader: Any, place: Place) -> Iterator[Any]:
     if dealer is not None:
         order: Iterable[Any] = dealt(dealer, place.consumed)
     elif place.sampler_state is not None:
-        keeper = stateful(batch_sampler, sampler)
+        keeper = stateful_sampler(loader)
         if keeper is None:
             raise StateError("the state has one of a sampler, and this loader's sampler has no load_state_dict")
         state, spent = place.sampler_state

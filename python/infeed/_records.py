@@ -19,6 +19,8 @@ from ._collate import Build, Output, builder, rows
 from .errors import ConfigError, UnsupportedError
 from .loader import Loader, open
 
+# A record of torchvision's `ImageFolder`, as far as its structure goes.
+_OF_FOLDERS = (None, 0)
 _logger = logging.getLogger("infeed.torch")
 
 
@@ -84,14 +86,14 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
                 from .objects import wrap
 
                 kept = _draws.state()
-                self._opened, its_own = wrap(self.given)
-                if its_own is not None:
-                    if self.transform is not None:
-                        raise ConfigError("the dataset has a transform, and so has the loader: give one of them")
-                    self.transform = its_own
-                if self._item is None and self._opened.format in ("python", "memory"):
-                    self._item = self.given[0]
+                opened, its_own = wrap(self.given)
+                if its_own is not None and self.transform is not None:
+                    raise ConfigError("the dataset has a transform, and so has the loader: give one of them")
+                if self._item is None:
+                    # Of what is read without Python only `ImageFolder`s are not in memory.
+                    self._item = self.given[0] if opened.format in ("python", "memory") else _OF_FOLDERS
                 _draws.restore(kept)
+                self._opened, self.transform = opened, its_own if self.transform is None else self.transform
             else:
                 self._opened = open(self.given)
         return self._opened
@@ -148,7 +150,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
                 # Connections are those of the process that opened it.
                 self._opened = pickle.loads(pickle.dumps(opened))
                 self._process = os.getpid()
-            settings: dict[str, Any] = {"rank": None, "world_size": None, "pin_memory": False}
+            settings: dict[str, Any] = {"rank": None, "world_size": None, "order": None, "pin_memory": False}
             if get_worker_info() is not None:
                 settings["num_workers"] = 1
             loader = self.loader(batch_sampler=picked, **settings)
@@ -245,7 +247,7 @@ def recognised(dataset: Any) -> Records | None:
         if found is None:
             return None
         opened, transform = found
-        records = Records(dataset, transform, "auto", {}, (None, 0))
+        records = Records(dataset, transform, "auto", {}, _OF_FOLDERS)
         records._opened, records._watched = opened, Watched(dataset)
         # Whether rows have one size is known by who makes them.
         records.loader().close()

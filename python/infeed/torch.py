@@ -216,7 +216,9 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._shuffle = bool(shuffle)
         self._prefetch = prefetch_factor
         self._picked = Picked()
+        # The engine's, and that one where it stands at a state that was loaded.
         self._engine: Loader | None = None
+        self._ready: Loader | None = None
         # That of order and augmentation, once it is known.
         self._seed: int | None = None
         # The epoch of the next `iter`, a state that it goes on behind, and how far the last one came.
@@ -302,8 +304,9 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         elif behind["epoch"] != place.epoch:
             # Behind its last batch.
             return iter(())
-        else:
+        elif loader is not self._ready:
             loader.load_state_dict(behind)
+        self._ready = None
         return iter(loader)
 
     def _pick(self, records: Records, place: Place, resume: Mapping[str, Any] | None) -> int | None:
@@ -311,7 +314,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         kept = _draws.state() if resume is not None else None
         if resume is not None:
             _places.replay(self, resume["rng"])
-        keeper = _places.stateful(self.batch_sampler, self.sampler)
+        keeper = _places.stateful_sampler(self)
         if keeper is not None:
             # Before the epoch: the whole of it is asked for at once.
             if place.sampler_state is None:
@@ -460,7 +463,8 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             self._seed, self._engine = seed, None
         if self._records is not None and self._own_order and state.get("engine") is not None:
             # What differs is told now.
-            self._loader(self._records).load_state_dict(state["engine"])
+            self._ready = self._loader(self._records)
+            self._ready.load_state_dict(state["engine"])
         self._epoch = state["epoch"]
         self._tell_samplers(self._epoch if state["sampler_epoch"] is None else state["sampler_epoch"])
         self._place = None
@@ -482,7 +486,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
 
     def __getstate__(self) -> dict[str, Any]:
         begun = self._place is not None or self._resume is not None
-        state: dict[str, Any] = {"_engine": None, "_iterator": None, "_place": None, "_resume": None}
+        state: dict[str, Any] = {"_engine": None, "_ready": None, "_iterator": None, "_place": None, "_resume": None}
         if begun:
             here = self.state_dict()
             state["_resume"] = here if here["rng"] is not None else None
@@ -642,7 +646,7 @@ class _Exact:
         self._seeds = isinstance(view.dataset, _draws.Seeded)
         self._skip = self._asked = 0
         # Those that know where they are.
-        self._sampler = _places.stateful(self._owner.batch_sampler, self._owner.sampler)
+        self._sampler = _places.stateful_sampler(self._owner)
         self._dataset_keeper = _places.stateful(self._owner.dataset) if self._owner.num_workers == 0 else None
         self._start()
         super().__init__(view)  # type: ignore[call-arg]

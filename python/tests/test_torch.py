@@ -443,6 +443,12 @@ def test_batch_samplers_make_the_batches(folder: str) -> None:
     # That of the sampler inside.
     loader.set_epoch(1)
     assert sampler.sampler.epoch == 1 and records(loader) == list(sampler) != first
+    # Who never told it goes on in its order.
+    told = [DataLoader(folder, batch_sampler=data.BatchSampler(data.DistributedSampler(range(100), 2, 0), 30, False), output=RECORDS) for _ in "ab"]
+    assert records(told[0]) == first
+    next(iter(told[0]))
+    told[1].load_state_dict(told[0].state_dict())
+    assert records(told[1]) == first[1:]
     mixed = [[1, 2, 3], [9], [4, 4]]
     assert records(DataLoader(folder, batch_sampler=mixed, output=RECORDS)) == mixed
     # A longer one in a later epoch.
@@ -500,6 +506,17 @@ def test_datasets_of_torch_are_taken(folder: str) -> None:
     assert loader.dataset[60][1] == 1 and tuple(loader.dataset[60][0].shape) == (3, 24, 24)
     for (images, labels), (theirs, others) in zip(loader, DataLoader(folder, 10, True, seed=1), strict=True):
         assert torch.equal(images, theirs) and torch.equal(labels, others)
+
+
+def test_a_transform_is_said_once(folder: str) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    its_own = torchvision.datasets.ImageFolder(folder, torchvision.transforms.CenterCrop(20))
+    loader = DataLoader(its_own, 50)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="the dataset has a transform, and so has the loader"):
+            list(loader)
+    plain = DataLoader(torchvision.datasets.ImageFolder(folder), 50)
+    assert [type(batch) for batch in plain] == [list, list]
 
 
 def test_batches_are_transformed_as_the_loop_gets_them(folder: str) -> None:
