@@ -23,6 +23,9 @@ _TORCH = (
 _NONE = "has no setting for bad records"
 _NO_GENERATOR = "hands out no generator: records draw from the global ones"
 _OWN_FORMAT = "reads files of its own format alone"
+# What a loader cannot be asked: one that is torch's or like it, and one with shards of its own.
+_PLAIN = {"draws-own": _NO_GENERATOR, "damaged-own-0": _NONE, "damaged-own-2": _NONE, "jpeg-own": _NONE}
+_FORMATS = {"jpeg": _OWN_FORMAT, "jpeg-own": _OWN_FORMAT}
 
 
 class _Picture:
@@ -259,7 +262,7 @@ class TorchByHand(_Torch):
 
     name = "torch DataLoader, skipped by hand"
     packages = ("torch",)
-    unsupported = {"draws-own": _NO_GENERATOR, "damaged-own-0": _NONE, "damaged-own-2": _NONE, "jpeg-own": _NONE}
+    unsupported = _PLAIN
 
     def build(self, spec: Spec) -> None:
         from torch.utils.data import DataLoader
@@ -295,7 +298,7 @@ class Torchdata(_Torch):
     name = "torchdata, StatefulDistributedSampler"
     packages = ("torchdata",)
     modules = (*_TORCH, "torchdata.stateful_dataloader", "torchdata.stateful_dataloader.sampler")
-    unsupported = {"draws-own": _NO_GENERATOR, "damaged-own-0": _NONE, "damaged-own-2": _NONE, "jpeg-own": _NONE}
+    unsupported = _PLAIN
 
     def build(self, spec: Spec) -> None:
         from torchdata.stateful_dataloader import StatefulDataLoader
@@ -343,7 +346,7 @@ class Accelerate(_Torch):
     name = "accelerate, skip_first_batches"
     packages = ("accelerate",)
     modules = (*_TORCH, "accelerate", "accelerate.data_loader", "torchdata.stateful_dataloader")
-    unsupported = {"draws-own": _NO_GENERATOR, "damaged-own-0": _NONE, "damaged-own-2": _NONE, "jpeg-own": _NONE}
+    unsupported = _PLAIN
     stateful: ClassVar[bool] = False
 
     def build(self, spec: Spec) -> None:
@@ -403,7 +406,7 @@ class HuggingFace(_Torch):
     name = "datasets IterableDataset"
     packages = ("datasets", "torchdata")
     modules = (*_TORCH, "torchdata.stateful_dataloader", "datasets", "datasets.distributed")
-    unsupported = {"draws-own": _NO_GENERATOR, "damaged-own-0": _NONE, "damaged-own-2": _NONE, "jpeg-own": _NONE}
+    unsupported = _PLAIN
     unpromised = dict.fromkeys(
         ("kill-0", "kill-2", "workers-0", "workers-3", "batch", "world-1", "world-3", "end-0", "end-2"),
         "its documentation says that what was in the buffer of `shuffle` is lost at a resume",
@@ -581,13 +584,7 @@ class LitData(_Torch):
     table = 1
     packages = ("litdata",)
     modules = ("torch", "litdata", "litdata.streaming.writer")
-    unsupported = {
-        "draws-own": _NO_GENERATOR,
-        "damaged-own-0": _NONE,
-        "damaged-own-2": _NONE,
-        "jpeg": _OWN_FORMAT,
-        "jpeg-own": _OWN_FORMAT,
-    }
+    unsupported = _PLAIN | _FORMATS
 
     @classmethod
     def prepare(cls, folder: str, records: int) -> None:
@@ -627,13 +624,7 @@ class Mosaic(_Torch):
     packages = ("mosaicml-streaming",)
     leaves = ("[0-9][0-9][0-9][0-9][0-9][0-9]_*",)
     modules = ("torch", "streaming", "streaming.base.util")
-    unsupported = {
-        "draws-own": _NO_GENERATOR,
-        "damaged-own-0": _NONE,
-        "damaged-own-2": _NONE,
-        "jpeg": _OWN_FORMAT,
-        "jpeg-own": _OWN_FORMAT,
-    }
+    unsupported = _PLAIN | _FORMATS
 
     @classmethod
     def prepare(cls, folder: str, records: int) -> None:
@@ -687,8 +678,7 @@ class WebDataset(_Torch):
             "keeps no state",
         ),
         "draws-own": _NO_GENERATOR,
-        "jpeg": _OWN_FORMAT,
-        "jpeg-own": _OWN_FORMAT,
+        **_FORMATS,
     }
 
     @classmethod

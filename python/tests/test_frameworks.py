@@ -65,12 +65,13 @@ lightning.seed_everything(1, verbose=False)
 
 
 class Model(lightning.LightningModule):
-    def __init__(self):
+    def __init__(self, ids):
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
+        self.ids = ids
 
     def seen(self, step, batch):
-        found.setdefault(step, []).append(batch[1].tolist())
+        found.setdefault(step, []).append(self.ids(batch).tolist())
         return self.layer(batch[0].float().flatten(1)[:, :1]).mean()
 
     def training_step(self, batch, _):
@@ -90,13 +91,17 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 0.01)
 
 
+ranks = int(os.environ.get("WORLD_SIZE", 1))
+quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, accelerator="cpu")
+trainer = lightning.Trainer(max_epochs=2, devices=ranks, strategy="ddp" if "RANK" in os.environ else "auto", num_sanity_val_steps=0, **quiet)
+"""
+
+OF_TENSORS = """
 def loader(shuffle=False, **more):
     return DataLoader(numbers, batch_size=4, shuffle=shuffle, **more)
 
 
-quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, accelerator="cpu")
-trainer = lightning.Trainer(max_epochs=2, devices=int(os.environ.get("WORLD_SIZE", 1)), strategy="ddp" if "RANK" in os.environ else "auto", **quiet)
-model = Model()
+model = Model(lambda batch: batch[1])
 trainer.fit(model, loader(True), loader())
 trainer.validate(model, loader(num_workers=1))
 trainer.test(model, loader())
@@ -107,44 +112,21 @@ trainer.predict(model, loader(drop_last=True))
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_lightning_trains_validates_tests_and_predicts(folder: str, tmp_path: Path, ranks: int) -> None:
     needs("lightning")
-    ours, theirs = (run(LIGHTNING, kind, folder, tmp_path, ranks) for kind in ("ours", "torch"))
+    ours, theirs = (run(LIGHTNING + OF_TENSORS, kind, folder, tmp_path, ranks) for kind in ("ours", "torch"))
     assert ours == theirs
     assert all(set(rank) == {"train", "val", "test", "predict"} for rank in ours)
 
 
-LIGHTNING_OF_FILES = """
-import lightning
-lightning.seed_everything(1, verbose=False)
-
-
-class Model(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def training_step(self, batch, _):
-        assert batch[0].shape[1:] == (3, 16, 16), batch[0].shape
-        found.setdefault("train", []).append(batch[0][:, 0, 0, 0].tolist())
-        return self.layer(batch[0].flatten(1)[:, :1]).mean()
-
-    def validation_step(self, batch, _):
-        found.setdefault("val", []).append(batch[0][:, 0, 0, 0].tolist())
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.01)
-
-
-quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, accelerator="cpu")
-trainer = lightning.Trainer(max_epochs=2, devices=2, strategy="ddp", num_sanity_val_steps=0, **quiet)
+OF_FILES = """
 args = dict(batch_size=8, transform="center_crop:16", num_workers=1)
-trainer.fit(Model(), Ours(folder, shuffle=True, **args), Ours(folder, **args))
+# The red of record i is i.
+trainer.fit(Model(lambda batch: batch[0][:, 0, 0, 0]), Ours(folder, shuffle=True, **args), Ours(folder, **args))
 """
 
 
 def test_lightning_deals_files_to_two_ranks(folder: str, tmp_path: Path) -> None:
     needs("lightning")
-    ranks = run(LIGHTNING_OF_FILES, "ours", folder, tmp_path, 2)
-    # The red of record i is i.
+    ranks = run(LIGHTNING + OF_FILES, "ours", folder, tmp_path, 2)
     of = [[sorted(round(red) for batch in rank["train"][at : at + 7] for red in batch) for rank in ranks] for at in (0, 7)]
     assert all(sorted(one + two) == list(range(100)) for one, two in of) and of[0] != of[1]
     assert sorted(round(red) for rank in ranks for batch in rank["val"][:7] for red in batch) == list(range(100))
