@@ -23,6 +23,7 @@ EXPECTED = {
                 ("engines", "hardware whole"), ("engines", "hardware height cut")],
     "nvimgcodec": [("nvimgcodec", "decode alone"), ("nvimgcodec", "decode, crop"), ("nvimgcodec", "decode of the crop")],
     "newer": [("engines", "hardware whole")],
+    "graph": [("resnet", "infeed-gpu, a CUDA graph"), ("resnet", "infeed-cuda, a CUDA graph")],
     "connections": [("resnet", "infeed-cuda")],
     "recipes": [("recipes", "RandAugment"), ("recipes", "dino")],
     "kernels": [("kernels", "fill"), ("kernels", "50x50x5 to 220x220 f32"), ("kernels", "CIFAR"),
@@ -187,7 +188,7 @@ def summary(report):
     for figure in of(report, "resnet"):
         more = figure["more"]
         rows.append((f"ResNet-50, {figure['part']}", f"{more['of_resident']:.4f} of resident",
-                     f"{figure['name']}: {more['step_ms']} ms a step, waits {more['wait_ms']} ms, {more['cores_of_this_process']} cores"))
+                     f"{figure['name']}: {more['step_ms']} ms a step, waits {more['wait_ms']} ms, launches {more['launch_ms']} ms, {more['cores_of_this_process']} cores"))
     row("kernel", best([f for f in of(report, "kernels", "50x50x5 to 220x220 f32") if f["unit"] == "GB/s written"]))
     row("fill of memory", best(of(report, "kernels", "fill")))
     row("CIFAR-10 from memory", best(of(report, "memory", "CIFAR")))

@@ -250,6 +250,12 @@ def feeds(kit):
         kit.wheel("resnet", 35, "--feed", feed)
 
 
+def graph(kit):
+    """The same where the trainer's step is one launch: what engines cost it otherwise is the driver, which both call."""
+    for feed in ("infeed-gpu", "infeed-cuda"):
+        kit.wheel("resnet", 30, "--feed", feed, "--graph", "--steps", 40, part="graph")
+
+
 def connections(kit):
     """The same with one of the driver's queues, as others' trainers ask for, and with as many as there can be."""
     for count in ("1", "32"):
@@ -341,6 +347,7 @@ PARTS = [
     Part("thousand", thousand, 2, 30, False),
     Part("kernels", kernels, 2, 10, True),
     Part("recipes", recipes, 2, 40, True),
+    Part("graph", graph, 2, 60, True),
     Part("connections", connections, 2, 55, True),
     Part("newer", newer, 2, 50, True),
     Part("sanitizer", sanitizer, 2, 30, True),

@@ -217,9 +217,10 @@ FEEDS = ("infeed-cuda", "infeed-gpu", "infeed-cpu", "dataloader")
 
 
 def feed(args):
-    """Images of f16, channels last, and labels, on the GPU, without end."""
+    """Images of f16, channels last, and labels, on the GPU, without end; and what tells who decoded them."""
     import torch
 
+    decoded_by = lambda: None
     if args.feed == "dataloader":
         made = torch_loader(args.folder, args.batch, CORES)
         mean, std = (torch.tensor(values, device="cuda").view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
@@ -232,13 +233,14 @@ def feed(args):
         more = {"infeed-cuda": {"device": "cuda:0"}, "infeed-gpu": {"device": "cuda:0", "decode": "auto" if args.small else "gpu"},
                 "infeed-cpu": {"device": "cpu", "pin_memory": True}}[args.feed]
         made = loader(args.folder, batch=args.batch, num_workers=args.workers, channels_last=True, **more)
+        decoded_by = lambda: made.report().get("decoded_by")
 
         def on_gpu(batch):
             # NHWC in memory, seen as NCHW: what channels_last means.
             x, y = batch["image"].torch().permute(0, 3, 1, 2), batch["label"].torch()
             return x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True)
 
-    return map(on_gpu, forever(made))
+    return map(on_gpu, forever(made)), decoded_by
 
 
 @contextlib.contextmanager
@@ -258,6 +260,30 @@ def clocks(into):
         into.append(statistics.median(seen) if seen else None)
 
 
+def graph(step, images, labels):
+    """`step` as one launch: the batch is copied to where the graph reads it."""
+    import torch
+
+    images, labels = images.clone(), labels.clone()
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        # cuDNN chooses, and the optimiser makes its state.
+        for _ in range(4):
+            step(images, labels)
+    torch.cuda.current_stream().wait_stream(beside)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        step(images, labels)
+
+    def replay(of_batch, its_labels):
+        images.copy_(of_batch)
+        labels.copy_(its_labels)
+        captured.replay()
+
+    return replay
+
+
 def resnet(args):
     import torch
     import torchvision
@@ -274,38 +300,43 @@ def resnet(args):
         optimiser.step()
 
     def timed(steps, batches):
-        """Seconds a step, and what of it was waited for data."""
+        """Seconds a step, and what of it was waited for data and taken by launches."""
         torch.cuda.synchronize()
-        begin, waited = time.perf_counter(), 0.0
+        begin, waited, launched = time.perf_counter(), 0.0, 0.0
         for _ in range(steps):
             asked = time.perf_counter()
             images, labels = next(batches)
-            waited += time.perf_counter() - asked
+            given = time.perf_counter()
             step(images, labels)
+            waited += given - asked
+            launched += time.perf_counter() - given
         torch.cuda.synchronize()
-        return (time.perf_counter() - begin) / steps, waited / steps
+        return tuple(seconds / steps for seconds in (time.perf_counter() - begin, waited, launched))
 
     stays = torch.randn(args.batch, 224, 224, 3, device="cuda", dtype=torch.float16).permute(0, 3, 1, 2)
-    stays = forever([(stays, torch.randint(0, 1000, (args.batch,), device="cuda"))])
+    labels = torch.randint(0, 1000, (args.batch,), device="cuda")
     warm, steps = (2, 4) if args.small else (8, args.steps)
+    if args.graph:
+        step = graph(step, stays, labels)
+    stays = forever([(stays, labels)])
     timed(warm, stays)
     mhz = []
     with clocks(mhz):
-        before, _ = timed(steps // 2, stays)
-    fed = feed(args)
+        before, _, launches = timed(steps // 2, stays)
+    fed, decoded_by = feed(args)
     # Beside CPU threads that keep its pace, engines are given up after some batches.
     timed(warm if args.small else 48, fed)
     cpu = time.process_time()
     with clocks(mhz):
-        each, waited = timed(steps, fed)
+        each, waited, launched = timed(steps, fed)
     cores = (time.process_time() - cpu) / (each * steps)
     # Around it: clocks change as a GPU gets warm, and worker processes that read ahead disturb what is timed after them.
-    after, _ = timed(steps // 2, stays)
+    after = timed(steps // 2, stays)[0]
     stay = min(before, after)
-    say("resnet", args.feed, unit="images/s", median=args.batch / each, low=args.batch / each, high=args.batch / each, runs=1,
+    say("resnet", f"{args.feed}, a CUDA graph" if args.graph else args.feed, unit="images/s", median=args.batch / each, low=args.batch / each, high=args.batch / each, runs=1,
         more={"step_ms": round(each * 1e3, 3), "resident_ms": round(stay * 1e3, 3), "resident_ms_before_and_after": [round(before * 1e3, 3), round(after * 1e3, 3)],
-              "of_resident": round(stay / each, 4), "wait_ms": round(waited * 1e3, 3), "mhz_of_resident_and_fed": mhz, "cores_of_this_process": round(cores, 2),
-              "batch": args.batch, "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")})
+              "of_resident": round(stay / each, 4), "wait_ms": round(waited * 1e3, 3), "launch_ms": round(launched * 1e3, 3), "launch_ms_of_resident": round(launches * 1e3, 3), "mhz_of_resident_and_fed": mhz, "cores_of_this_process": round(cores, 2),
+              "batch": args.batch, "decoded_by": decoded_by(), "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")})
 
 
 def main():
@@ -317,6 +348,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--graph", action="store_true", help="the trainer's step is one launch of a CUDA graph")
     parser.add_argument("--workers", type=int, help="threads of infeed; as many as it chooses by default")
     parser.add_argument("--records", type=int, help="how many the folder has")
     parser.add_argument("--small", action="store_true", help="sizes for a mock")
