@@ -6,9 +6,9 @@
 //!         └──────────────── the trainer waits ────────────────────┘
 //! ```
 //!
-//! Engines cost a fifth of the CPU's time for an image, and the trainer's own work on the GPU: ResNet-50 on an H200 took 59 ms a
-//! step beside them and 54.9 ms beside CPU threads that copy finished rows up, where its batch alone took 54.6 ms. So whoever does
-//! not say otherwise gets them when CPU threads are not enough, which the trainer tells by waiting. That it does is seen
+//! Engines cost a fifth of the CPU's time for an image, and delay the trainer's own launches: ResNet-50 on an H200 took 58.7 ms a
+//! step beside them, and 55.06 ms by this rule, where its batch alone took 54.93 ms (`benches/results/2026-11-27-gpu-days.md`). So
+//! whoever does not say otherwise gets them when CPU threads are not enough, which the trainer tells by waiting. That it does is seen
 //! again only when they are given up; so they are kept for longer each time. A trainer that queues steps faster than its GPU
 //! does them (CUDA graphs) waits too, for its own GPU: as long as that reads the memory of which the next batches would be made,
 //! nobody has to hurry.
