@@ -16,10 +16,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-from . import errors
-from ._native import Batch, Dataset, Tensor, __version__
-from .errors import Error
-from .loader import Batches, Loader, Report, open
+
+
+def _check_interpreter() -> None:
+    from importlib import import_module
+
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = import_module(name)
+        except ImportError:
+            continue
+        if interpreters.get_current() != interpreters.get_main():
+            # The engine's types would be those of whichever interpreter came first.
+            raise ImportError("infeed cannot be used in subinterpreters: import it in the main interpreter of a process, or in a process of its own")
+        return
+
+
+_check_interpreter()
+
+from . import _tensor as _tensor  # noqa: E402 (what it gives to tensors)
+from . import errors  # noqa: E402
+from ._native import Batch, Dataset, Tensor, __version__  # noqa: E402
+from .errors import Error  # noqa: E402
+from .loader import Batches, Loader, Report, open  # noqa: E402
 
 __all__ = ["Batch", "Batches", "Dataset", "Error", "Loader", "Report", "Tensor", "__version__", "errors", "open"]
 

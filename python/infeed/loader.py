@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -15,9 +16,10 @@ from .errors import ConfigError, DeviceError, EmptyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Protocol, Self, SupportsIndex, Unpack
+    from typing import NoReturn, Protocol, Self, SupportsIndex, Unpack
 
     from .transforms import Like
 
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 
     _Dtype = Literal["float32", "float16", "bfloat16", "uint8", "int16"] | _NamedDtype | _SizedDtype | type[Any]
     _Url = str | os.PathLike[str]
+
+# Whoever is in a call from Rust to Python must be out of it when the interpreter ends.
+atexit.register(_native.end_calls)
 
 # Names of types in torch and numpy, and the engine's.
 _DTYPES = {
@@ -328,10 +333,11 @@ def _nothing(_epoch: int) -> None:
 class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
     """The batches of one epoch, for ``for`` and for ``async for``. Made by ``iter(loader)``.
 
-    Leaving the loop early ends reading; so does ``close``, which may be called from another thread, and ``with``.
+    Leaving the loop early ends reading; so does ``close``, which may be called from another thread, and ``with``. Tasks of one
+    event loop may share it: each batch goes to one of them.
     """
 
-    __slots__ = ("_epoch", "_loader", "_next", "_stream", "_then", "__weakref__")
+    __slots__ = ("_epoch", "_loader", "_next", "_stream", "_then", "_waiting", "__weakref__")
 
     def __init__(self, loader: Loader, stream: _native.Stream | None, epoch: int, then: _Then | None) -> None:
         self._loader = loader
@@ -339,12 +345,16 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
         self._stream = stream
         self._next = _nothing if stream is None else stream.next
         self._epoch = epoch
+        # Tasks that wait, in the order in which they came.
+        self._waiting: list[asyncio.Future[None]] = []
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> _native.Batch:
         """The next batch. Waits without the GIL until there is one; Ctrl-C ends the wait and loses nothing."""
+        if self._waiting:
+            raise RuntimeError("tasks wait in this iterator: give each thread a loader of its own")
         batch = self._next(self._epoch)
         if batch is None:
             self._end()
@@ -356,31 +366,60 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
 
     async def __anext__(self) -> _native.Batch:
         """The next batch, while other tasks run. Cancelling it loses nothing."""
-        stream = self._stream
-        if stream is None:
-            raise StopAsyncIteration
-        ready, batch = stream.poll(self._epoch)
-        if not ready:
-            import asyncio
-
-            loop, descriptor = asyncio.get_running_loop(), stream.fileno()
-            while not ready:
-                rung: asyncio.Future[None] = loop.create_future()
-
-                def ring(rung: asyncio.Future[None] = rung) -> None:
-                    if not rung.done():
-                        rung.set_result(None)
-
-                loop.add_reader(descriptor, ring)
-                try:
-                    await rung
-                finally:
-                    loop.remove_reader(descriptor)
+        while True:
+            stream = self._stream
+            if stream is None:
+                raise StopAsyncIteration
+            if self._waiting:
+                self._check_loop()
+            try:
                 ready, batch = stream.poll(self._epoch)
+            except BaseException:
+                self._wake(stream)
+                raise
+            if ready:
+                break
+            await self._rung(stream)
+        # This may have been the ring that others wait for.
+        self._wake(stream)
         if batch is None:
             self._end()
             raise StopAsyncIteration
         return batch if self._then is None else self._then(batch)
+
+    def _check_loop(self) -> None:
+        import asyncio
+
+        if self._waiting[0].get_loop() is not asyncio.get_running_loop():
+            raise RuntimeError("another event loop waits in this iterator: give each event loop a loader of its own")
+
+    async def _rung(self, stream: _native.Stream) -> None:
+        """Waits until it is worth asking again."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.add_reader(stream.fileno(), self._wake, stream)
+        rung = loop.create_future()
+        self._waiting.append(rung)
+        try:
+            await rung
+        finally:
+            # Cancelled.
+            if rung in self._waiting:
+                self._waiting.remove(rung)
+                if not self._waiting:
+                    loop.remove_reader(stream.fileno())
+
+    def _wake(self, stream: _native.Stream) -> None:
+        """All that wait ask again, as somebody may have had what rang."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            # Now, as the next epoch may wait for the same stream before they run.
+            waiting[0].get_loop().remove_reader(stream.fileno())
+        for rung in waiting:
+            if not rung.done():
+                rung.set_result(None)
 
     def _end(self) -> None:
         """Gives the stream back: the loader has read ahead for its next epoch."""
@@ -404,6 +443,12 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
 
     def __del__(self) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "the batches of an epoch are read once and have no copies: copy the loader, whose copy goes on at the same place, "
+            "or keep its state_dict()"
+        )
 
 
 class Loader:
@@ -610,10 +655,6 @@ class Loader:
     def _built(
         self, dataset: _native.Dataset, config: Mapping[str, Any], text: str, line: str | None, index: str | None
     ) -> _native.Loader:
-        if self._map is not None or dataset.is_python:
-            from .objects import guard_exit
-
-            guard_exit()
         if config["device"] != "cpu":
             from .libraries import nvjpeg_folders
 

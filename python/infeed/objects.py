@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 from collections.abc import Mapping
 from importlib import import_module
@@ -16,15 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _logger = logging.getLogger("infeed.objects")
-_guarded = False
-
-
-def guard_exit() -> None:
-    """Threads of the engine that call Python's code must be out of it when the interpreter ends."""
-    global _guarded
-    if not _guarded:
-        atexit.register(_native.end_calls)
-        _guarded = True
 
 
 def wrap(
@@ -75,7 +65,6 @@ def _plain(
     dataset: Any, fields: Mapping[str, str] | None, asked: Any = None, made: tuple[Any, tuple[Any, ...]] | None = None
 ) -> _native.Dataset:
     """``asked`` is what gives the records, where it is not the dataset itself; ``made`` makes this anew."""
-    guard_exit()
     kind: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
     asked = dataset if asked is None else asked
     classes = _classes(getattr(asked, "classes", None))

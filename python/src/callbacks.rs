@@ -4,7 +4,10 @@
 //! the exit waits a little for those that are inside.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -12,12 +15,13 @@ use std::{
 use engine::{DType, Error, ErrorKind, Result, loader::SampleMut, transform::Draws};
 use infeed as engine;
 use pyo3::{
+    PyTraverseError, PyVisit,
     exceptions::{PyException, PyMemoryError},
     prelude::*,
     types::{PyByteArray, PyDict, PyMapping},
 };
 
-use crate::{objects::Array, tensor};
+use crate::{dataset::Dataset, objects::Array, tensor};
 
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 static ENDED: AtomicBool = AtomicBool::new(false);
@@ -25,8 +29,50 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 /// How long the exit waits for calls that are inside: one that hangs must not keep a process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Calls with the interpreter, if it is still there.
-pub(crate) fn call<T>(run: impl FnOnce(Python<'_>) -> Result<T>) -> Result<T> {
+/// A function or dataset of Python's that the engine calls.
+///
+/// The garbage collector has to see who holds it, or a trainer is never collected that holds the loader which calls one of
+/// its methods. It does not see into the engine; so whatever uses an engine holds this object too, and the one reference
+/// that all share is told by it alone. It needs no `__clear__`: it has no other object before that one is made.
+#[pyclass(frozen, module = "infeed._native")]
+#[derive(Debug)]
+pub(crate) struct Called(Arc<Py<PyAny>>);
+
+impl Called {
+    /// What Python is to hold, and what the engine is to.
+    pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<(Py<Self>, Arc<Py<PyAny>>)> {
+        let shared = Arc::new(object.clone().unbind());
+        Ok((Py::new(object.py(), Self(Arc::clone(&shared)))?, shared))
+    }
+}
+
+#[pymethods]
+impl Called {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&*self.0)
+    }
+}
+
+/// All of Python's that a loader's engine calls. Whatever uses that engine has one.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub(crate) dataset: Py<Dataset>,
+    pub(crate) map: Option<Py<Called>>,
+}
+
+impl Calls {
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self { dataset: self.dataset.clone_ref(py), map: self.map.as_ref().map(|map| map.clone_ref(py)) }
+    }
+
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.dataset)?;
+        visit.call(&self.map)
+    }
+}
+
+/// Runs what calls Python's code with frames of Rust below it, which must not be unwound: the exit waits for it.
+pub(crate) fn inside<T>(run: impl FnOnce() -> T) -> T {
     struct Counted;
     impl Drop for Counted {
         fn drop(&mut self) {
@@ -35,11 +81,18 @@ pub(crate) fn call<T>(run: impl FnOnce(Python<'_>) -> Result<T>) -> Result<T> {
     }
     INSIDE.fetch_add(1, Ordering::SeqCst);
     let _counted = Counted;
-    let gone = || Err(Error::new(ErrorKind::Internal, "the interpreter ends"));
-    if ENDED.load(Ordering::SeqCst) {
-        return gone();
-    }
-    Python::try_attach(run).unwrap_or_else(gone)
+    run()
+}
+
+/// Calls with the interpreter, if it is still there.
+pub(crate) fn call<T>(run: impl FnOnce(Python<'_>) -> Result<T>) -> Result<T> {
+    inside(|| {
+        let gone = || Err(Error::new(ErrorKind::Internal, "the interpreter ends"));
+        if ENDED.load(Ordering::SeqCst) {
+            return gone();
+        }
+        Python::try_attach(run).unwrap_or_else(gone)
+    })
 }
 
 /// Ends all calls, for the exit of the interpreter.
@@ -69,7 +122,7 @@ pub(crate) fn failed(py: Python<'_>, error: &PyErr, who: &str) -> Error {
 /// A function for samples, for `LoaderBuilder::map`: it gets a dict of arrays, which are copies, and what it leaves in
 /// them or gives back is copied to the batch. With `seeded`, also a number that is the sample's in this epoch.
 pub(crate) fn map(
-    function: Py<PyAny>,
+    function: Arc<Py<PyAny>>,
     seeded: bool,
 ) -> impl Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync + 'static {
     move |sample, mut draws| {
@@ -78,7 +131,8 @@ pub(crate) fn map(
             let seed = seeded.then(|| draws.bits());
             let raised = |error: PyErr| failed(py, &error, "function given to map");
             let arrays = Arrays::of(py, sample).map_err(raised)?;
-            let function = function.bind(py);
+            // A reference of the call's own: the collector counts it.
+            let function = function.bind(py).clone();
             let answer = match seed {
                 Some(seed) => function.call1((&arrays.dict, seed)),
                 None => function.call1((&arrays.dict,)),

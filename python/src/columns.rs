@@ -61,7 +61,7 @@ pub(crate) fn columns(
     }
     let print = Fingerprint::of("columns").text(identity).finish();
     let opened = builder.fingerprint(print).mapped().build().map_err(|error| errors::raise(py, &error))?;
-    Ok(Dataset::new(Arc::new(opened), name, (&made.0, &made.1)))
+    Ok(Dataset::new(Arc::new(opened), name, (&made.0, &made.1), None))
 }
 
 /// The values of Arrow's chunks, as slices of its memory.
@@ -108,7 +108,7 @@ pub(crate) fn subset(
             PyTuple::new(py, [dataset.as_any().clone(), records.clone().into_pyobject(py)?.into_any()])?,
         ),
     };
-    let name = format!("{} records of {}", records.len(), inner.called());
+    let name = format!("{} records of {}", records.len(), inner.named());
     let opened = subset_of(Arc::clone(&inner.opened), records).map_err(|error| errors::raise(py, &error))?;
-    Ok(Dataset::new(opened, name, (&function, &made)))
+    Ok(Dataset::new(opened, name, (&function, &made), inner.called(py)))
 }

@@ -9,13 +9,19 @@ use std::{
 
 use infeed as engine;
 use pyo3::{
+    PyTraverseError, PyVisit,
     prelude::*,
     pybacked::PyBackedStr,
     types::{PyDict, PyTuple},
 };
 use serde::Deserialize;
 
-use crate::{log, objects::PythonDataset, wait, words};
+use crate::{
+    callbacks::{self, Called},
+    log,
+    objects::PythonDataset,
+    wait, words,
+};
 
 /// What is opened; nothing runs. Values of it may go to other processes and threads.
 #[pyclass(frozen, module = "infeed")]
@@ -26,19 +32,26 @@ pub(crate) struct Dataset {
     name: String,
     /// A function and its arguments that make it anew, for pickles.
     made: (Py<PyAny>, Py<PyTuple>),
+    /// The object of Python's that it asks for records.
+    called: Option<Py<Called>>,
 }
 
 impl Dataset {
-    pub(crate) fn called(&self) -> &str {
+    pub(crate) fn named(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn called(&self, py: Python<'_>) -> Option<Py<Called>> {
+        self.called.as_ref().map(|called| called.clone_ref(py))
     }
 
     pub(crate) fn new(
         opened: Arc<dyn engine::Dataset>,
         name: String,
         made: (&Bound<'_, PyAny>, &Bound<'_, PyTuple>),
+        called: Option<Py<Called>>,
     ) -> Self {
-        Self { opened, name, made: (made.0.clone().unbind(), made.1.clone().unbind()) }
+        Self { opened, name, made: (made.0.clone().unbind(), made.1.clone().unbind()), called }
     }
 }
 
@@ -180,7 +193,7 @@ pub(crate) fn open(py: Python<'_>, url: String, options: String) -> PyResult<Dat
     let opened = opened?;
     let function = py.import("infeed._native")?.getattr("open")?;
     let args = (url.as_str(), options).into_pyobject(py)?;
-    Ok(Dataset::new(opened, url, (&function, &args)))
+    Ok(Dataset::new(opened, url, (&function, &args), None))
 }
 
 /// A dataset of Python's: see [`PythonDataset::new`]. `one_size`: all pictures are as large as those of the first record.
@@ -196,12 +209,19 @@ pub(crate) fn objects(
     one_size: bool,
     made: (Bound<'_, PyAny>, Bound<'_, PyTuple>),
 ) -> PyResult<Dataset> {
-    let opened = Arc::new(PythonDataset::new(dataset, kinds, classes, identity, one_size)?);
-    Ok(Dataset::new(opened, name, (&made.0, &made.1)))
+    let (called, shared) = Called::new(dataset)?;
+    let opened = callbacks::inside(|| PythonDataset::new(dataset, shared, kinds, classes, identity, one_size))?;
+    Ok(Dataset::new(Arc::new(opened), name, (&made.0, &made.1), Some(called)))
 }
 
 #[pymethods]
 impl Dataset {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.made.0)?;
+        visit.call(&self.made.1)?;
+        visit.call(&self.called)
+    }
+
     fn __len__(&self) -> PyResult<usize> {
         Ok(usize::try_from(self.opened.len())?)
     }

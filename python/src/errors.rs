@@ -4,7 +4,7 @@ use infeed::{
     Error, ErrorKind,
     internal::{Front, SETTINGS},
 };
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyException, prelude::*};
 
 /// The class of a kind, in `infeed.errors`.
 fn class(kind: ErrorKind) -> &'static str {
@@ -41,8 +41,12 @@ fn cause(py: Python<'_>, error: &Error) -> Option<PyErr> {
     None
 }
 
-/// The exception for an error of the engine.
+/// The exception for an error of the engine. What was raised to end the program, such as `KeyboardInterrupt`, stays itself.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    let cause = cause(py, error);
+    if let Some(raised) = cause.as_ref().filter(|raised| !raised.is_instance_of::<PyException>(py)) {
+        return raised.clone_ref(py);
+    }
     let made = || -> PyResult<PyErr> {
         let context = error.context();
         // The whole chain: what is below it are errors of Rust, which have no exceptions.
@@ -52,7 +56,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
         exception.setattr("field", &context.field)?;
         exception.setattr("hint", error.help())?;
         let raised = PyErr::from_value(exception);
-        raised.set_cause(py, cause(py, error));
+        raised.set_cause(py, cause);
         Ok(raised)
     };
     made().unwrap_or_else(|failed| failed)

@@ -9,9 +9,16 @@ use engine::{
     transform::View,
 };
 use infeed as engine;
-use pyo3::{buffer::PyBuffer, exceptions::PyIndexError, prelude::*};
+use pyo3::{PyTraverseError, PyVisit, buffer::PyBuffer, exceptions::PyIndexError, prelude::*};
 
-use crate::{callbacks, dataset::Dataset, errors, log, process::Owned, stream::Stream, wait, words};
+use crate::{
+    callbacks::{self, Called, Calls},
+    dataset::Dataset,
+    errors, log,
+    process::Owned,
+    stream::Stream,
+    wait, words,
+};
 
 /// The engine's loader. Python's `infeed.Loader` has the words for it.
 #[pyclass(frozen, module = "infeed._native")]
@@ -20,6 +27,7 @@ pub(crate) struct Loader {
     engine: Owned<engine::Loader>,
     /// What it knows of JPEGs, and where that is kept.
     index: Option<(PathBuf, DecodeIndex)>,
+    calls: Calls,
 }
 
 /// What a Python `array("q")` holds, of numbers that are places.
@@ -48,10 +56,10 @@ impl Loader {
     #[new]
     fn new(
         py: Python<'_>,
-        dataset: &Dataset,
+        dataset: &Bound<'_, Dataset>,
         config: &str,
         transform: Option<&str>,
-        map: Option<(Py<PyAny>, bool)>,
+        map: Option<(Bound<'_, PyAny>, bool)>,
         index: Option<PathBuf>,
     ) -> PyResult<Self> {
         log::listen(py)?;
@@ -64,16 +72,19 @@ impl Loader {
         }
         let open = |path: PathBuf| DecodeIndex::open(&path, config.index_bytes()).map(|index| (path, index));
         let index = index.map(open).transpose().map_err(|error| errors::raise(py, &error))?;
-        let mut builder = engine::Loader::builder(Arc::clone(&dataset.opened)).config(config);
+        let mut builder = engine::Loader::builder(Arc::clone(&dataset.get().opened)).config(config);
         if let Some((_, index)) = &index {
             builder = builder.decode_index(index.clone());
         }
+        let mut calls = Calls { dataset: dataset.clone().unbind(), map: None };
         if let Some((function, seeded)) = map {
-            builder = builder.map(callbacks::map(function, seeded));
+            let (called, shared) = Called::new(&function)?;
+            calls.map = Some(called);
+            builder = builder.map(callbacks::map(shared, seeded));
         }
         let loader = wait::elsewhere(py, move || builder.build_blocking());
         log::deliver(py)?;
-        Ok(Self { engine: Owned::new(loader?), index })
+        Ok(Self { engine: Owned::new(loader?), index, calls })
     }
 
     /// The same threads and memory in the order of a sampler: records of an epoch (`array("q")`), and how many of them are
@@ -91,13 +102,14 @@ impl Loader {
             loader.with_sampler(Arc::new(list))
         };
         let engine = Owned::new(listed().map_err(|error: engine::Error| errors::raise(py, &error))?);
-        Ok(Self { engine, index: None })
+        Ok(Self { engine, index: None, calls: self.calls.clone_ref(py) })
     }
 
     /// Batches from the first of an epoch on, without an end, or those of this epoch alone.
     fn stream_of(&self, py: Python<'_>, epoch: u64, alone: bool) -> PyResult<Stream> {
         let loader = self.engine.get()?;
-        Stream::new(py, loader.epochs(epoch..end(epoch, alone)), loader.state_before(epoch))
+        let stream = loader.epochs(epoch..end(epoch, alone));
+        Stream::new(py, stream, loader.state_before(epoch), self.calls.clone_ref(py))
     }
 
     /// Batches behind a state, without an end, or those of its epoch alone.
@@ -110,7 +122,11 @@ impl Loader {
             Ok((loader.resume_epochs(&state, ..end(state.epoch, alone))?, state))
         };
         let (stream, state) = resume().map_err(|error: engine::Error| errors::raise(py, &error))?;
-        Stream::new(py, stream, state)
+        Stream::new(py, stream, state, self.calls.clone_ref(py))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.calls.traverse(&visit)
     }
 
     /// The state before an epoch, as JSON.

@@ -21,6 +21,8 @@ use tracing::{
     span,
 };
 
+use crate::callbacks::inside;
+
 /// The target of what becomes a `UserWarning`.
 const WARNING: &str = "infeed::warning";
 /// More than this many wait for nobody who never comes.
@@ -138,6 +140,10 @@ pub(crate) fn deliver(py: Python<'_>) -> PyResult<()> {
     }
     SOME.store(false, Ordering::Relaxed);
     let told: Vec<_> = WAITING.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
+    inside(|| hand_on(py, told))
+}
+
+fn hand_on(py: Python<'_>, told: Vec<(Level, &'static str, String)>) -> PyResult<()> {
     for (level, target, words) in told {
         if target == WARNING {
             // At the line of the loop: between them stands `Batches.__next__`.

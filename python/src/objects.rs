@@ -7,7 +7,7 @@
 //! What a record holds is learned from the first one, or said by the user; later records that hold something else are bad
 //! samples. Memory of `bytes` is lent, that of arrays copied, since their owner may write to it.
 
-use std::{fmt, num::NonZeroUsize, path::PathBuf};
+use std::{fmt, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use engine::{
@@ -36,7 +36,7 @@ const CALLS: NonZeroUsize = NonZeroUsize::MIN;
 
 /// A dataset of Python's. See `infeed.open`.
 pub(crate) struct PythonDataset {
-    object: Py<PyAny>,
+    object: Arc<Py<PyAny>>,
     len: u64,
     schema: Schema,
     /// Where the fields of an item are found, when it is a mapping.
@@ -53,11 +53,12 @@ impl fmt::Debug for PythonDataset {
 }
 
 impl PythonDataset {
-    /// Looks at the first record. `kinds` has those of the fields that the user names, `identity` what tells datasets apart
+    /// Looks at the first record. `called` is the object as the engine holds it. `kinds` has those of the fields that the user names, `identity` what tells datasets apart
     /// that have as many records and the same fields. `one_size`: all pictures are as large as those of the first record, so
     /// that no step has to make them so.
     pub(crate) fn new(
         object: &Bound<'_, PyAny>,
+        called: Arc<Py<PyAny>>,
         kinds: &Bound<'_, PyDict>,
         classes: Option<Vec<String>>,
         identity: &str,
@@ -86,7 +87,7 @@ impl PythonDataset {
         let print = names.iter().fold(print, |print, name| print.text(name));
         let schema = Schema::new(fields).with_classes(classes.map(Into::into));
         let fingerprint = print.finish();
-        let mut dataset = Self { object: object.clone().unbind(), len, schema, keys, fingerprint, expected: 0 };
+        let mut dataset = Self { object: called, len, schema, keys, fingerprint, expected: 0 };
         let pieces = dataset.cut(&values)?;
         dataset.expected = pieces.iter().map(|piece| piece.len() as u64).sum();
         if one_size {
@@ -108,7 +109,7 @@ impl PythonDataset {
     }
 
     fn pieces(&self, py: Python<'_>, record: u64) -> PyResult<Vec<Bytes>> {
-        let item = self.object.bind(py).get_item(record)?;
+        let item = self.object.bind(py).clone().get_item(record)?;
         let values: Vec<Bound<'_, PyAny>> = match &self.keys {
             Some(keys) => keys.iter().map(|key| item.get_item(key)).collect::<PyResult<_>>()?,
             None => Parts::of(&item)?.values,

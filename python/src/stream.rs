@@ -15,6 +15,7 @@ use engine::{BatchStream, LoaderState, loader::Monitor};
 use futures::Stream as _;
 use infeed as engine;
 use pyo3::{
+    PyTraverseError, PyVisit,
     exceptions::{PyKeyError, PyRuntimeError},
     prelude::*,
     sync::PyOnceLock,
@@ -22,6 +23,7 @@ use pyo3::{
 };
 
 use crate::{
+    callbacks::Calls,
     dataset::{Dataset, escaped},
     errors, log, notebook,
     process::Owned,
@@ -40,6 +42,7 @@ pub(crate) struct Stream {
     closing: Arc<AtomicBool>,
     place: Py<Place>,
     bell: OnceLock<Arc<Bell>>,
+    calls: Calls,
 }
 
 #[derive(Debug)]
@@ -140,7 +143,7 @@ impl Wake for Bell {
 }
 
 impl Stream {
-    pub(crate) fn new(py: Python<'_>, stream: BatchStream, from: LoaderState) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, stream: BatchStream, from: LoaderState, calls: Calls) -> PyResult<Self> {
         let epoch = from.epoch;
         let place = Place { state: Mutex::new(from), monitor: Owned::new(stream.monitor()) };
         Ok(Self {
@@ -148,6 +151,7 @@ impl Stream {
             closing: Arc::default(),
             place: Py::new(py, place)?,
             bell: OnceLock::new(),
+            calls,
         })
     }
 
@@ -180,6 +184,10 @@ impl Stream {
 
 #[pymethods]
 impl Stream {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.calls.traverse(&visit)
+    }
+
     #[getter]
     fn place(&self, py: Python<'_>) -> Py<Place> {
         self.place.clone_ref(py)

@@ -1,4 +1,4 @@
-//! Values of a batch, lent to other libraries without a copy.
+//! Values of a batch, lent to other libraries without a copy. `infeed/_tensor.py` asks those libraries.
 
 use std::{ffi::c_void, ptr};
 
@@ -8,10 +8,9 @@ use engine::{
 };
 use infeed as engine;
 use pyo3::{
-    exceptions::{PyBufferError, PyImportError, PyModuleNotFoundError, PyTypeError, PyValueError},
+    exceptions::{PyBufferError, PyTypeError},
     ffi,
     prelude::*,
-    sync::PyOnceLock,
     types::PyTuple,
 };
 
@@ -85,33 +84,8 @@ unsafe extern "C" fn unused(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A function of another library, imported when it is first asked for.
-fn imported<'py>(
-    py: Python<'py>,
-    cell: &'static PyOnceLock<Py<PyAny>>,
-    (module, function): (&str, &str),
-    package: &str,
-) -> PyResult<Bound<'py, PyAny>> {
-    let import = || -> PyResult<Py<PyAny>> {
-        match py.import(module).and_then(|module| module.getattr(function)) {
-            Ok(found) => Ok(found.unbind()),
-            Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {
-                let words = format!("{package} is not installed here: pip install {package}");
-                let missing = PyImportError::new_err(words);
-                missing.set_cause(py, Some(error));
-                Err(missing)
-            }
-            Err(error) => Err(error),
-        }
-    };
-    Ok(cell.get_or_try_init(py, import)?.bind(py).clone())
-}
-
 /// A function of numpy's.
 pub(crate) fn numpy_function<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    static NUMPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    // The module is asked for as its function is: so its absence has the same words.
-    imported(py, &NUMPY, ("numpy", "ndarray"), "numpy")?;
     py.import("numpy")?.getattr(name)
 }
 
@@ -206,69 +180,6 @@ impl Tensor {
             _ => CudaStream::DEFAULT,
         };
         self.lend(py, abi, stream)
-    }
-
-    /// A torch tensor of the same memory. It may be written to.
-    ///
-    /// Raises ImportError where torch is not installed.
-    fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        static FROM: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let (py, this) = (slf.py(), slf.get());
-        let from = imported(py, &FROM, ("torch.utils.dlpack", "from_dlpack"), "torch")?;
-        match this.values.device() {
-            // The capsule itself, in the form that every torch knows: of an object it asks more, which costs as much again.
-            Device::Cpu => from.call1((this.lend(py, DlpackAbi::Legacy, CudaStream::DEFAULT)?,)),
-            // It names the stream on which it will read.
-            _ => from.call1((slf,)),
-        }
-    }
-
-    /// A numpy array of the same memory.
-    ///
-    /// Raises ImportError where numpy is not installed, TypeError for bfloat16 (which numpy has not) and for what lies on
-    /// a GPU.
-    fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        static FROM: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let (py, this) = (slf.py(), slf.get());
-        if this.address().0 != CPU {
-            let words = format!("the values lie on {}, and numpy's in host memory: .torch().cpu()", this.device());
-            return Err(PyTypeError::new_err(words));
-        }
-        if this.values.dtype() == DType::Bf16 {
-            return Err(PyTypeError::new_err("numpy has no bfloat16: take .torch() or .jax(), or dtype=\"float32\""));
-        }
-        imported(py, &FROM, ("numpy", "from_dlpack"), "numpy")?.call1((slf,))
-    }
-
-    /// A JAX array of the same memory, where JAX takes it as it is.
-    ///
-    /// Raises ImportError where JAX is not installed.
-    fn jax<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        static FROM: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        imported(slf.py(), &FROM, ("jax.dlpack", "from_dlpack"), "jax")?.call1((slf,))
-    }
-
-    /// As numpy asks: the same memory, or a copy where another type or a copy is asked for.
-    #[pyo3(signature = (dtype=None, copy=None))]
-    fn __array__<'py>(
-        slf: &Bound<'py, Self>,
-        dtype: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let array = Self::numpy(slf)?;
-        let same = match dtype {
-            Some(dtype) => array.getattr("dtype")?.eq(dtype)?,
-            None => true,
-        };
-        match (same, copy) {
-            (true, Some(true)) => array.call_method0("copy"),
-            (true, _) => Ok(array),
-            (false, Some(false)) => {
-                let words = format!("{} as another type is a copy, which copy=False forbids", slf.get().dtype());
-                Err(PyValueError::new_err(words))
-            }
-            (false, _) => array.call_method1("astype", (dtype,)),
-        }
     }
 
     fn __repr__(&self) -> String {

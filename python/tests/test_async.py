@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import threading
+from collections.abc import Callable
 
+import infeed
+import pytest
 from infeed import Loader
 
 LONG = "synthetic://?count=2000&height=64&width=64&classes=3"
@@ -78,3 +82,98 @@ def test_two_loaders_in_one_loop() -> None:
         return list(await asyncio.gather(rows(), rows(), rows()))
 
     assert asyncio.run(main()) == [2000] * 3
+
+
+class Waits:
+    """Numbers, each of which but the first waits until somebody lets it go."""
+
+    def __init__(self, count: int, go: threading.Semaphore) -> None:
+        self.count, self.go = count, go
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> int:
+        if i:
+            assert self.go.acquire(timeout=60), "nobody lets it go"
+        return i
+
+
+async def all_wait(tasks: list[asyncio.Task[list[int]]]) -> None:
+    """Each has begun, and as much as it can do without a batch is done."""
+    for _ in range(10 * len(tasks)):
+        await asyncio.sleep(0)
+
+
+def test_tasks_share_an_iterator_and_all_end() -> None:
+    go = threading.Semaphore(0)
+
+    async def main() -> None:
+        here = Loader(Waits(40, go), batch_size=2, num_workers=1, prefetch=1)
+        for _ in range(2):
+            batches = aiter(here)
+
+            async def work(batches: infeed.Batches = batches) -> list[int]:
+                return [record async for batch in batches for record in batch.records]
+
+            tasks = [asyncio.create_task(work()) for _ in range(4)]
+            await all_wait(tasks)
+            # More than there are: the next epoch is read ahead.
+            go.release(100)
+            got = await asyncio.wait_for(asyncio.gather(*tasks), 60)
+            assert sorted(sum(got, [])) == list(range(40))
+
+    asyncio.run(main())
+
+
+def test_a_batch_that_comes_by_the_way_wakes_who_waits() -> None:
+    go = threading.Semaphore(0)
+
+    async def main() -> list[int]:
+        batches = aiter(Loader(Waits(3, go), batch_size=1, num_workers=1, prefetch=2))
+        first = await anext(batches)
+        waits = asyncio.create_task(batches.__anext__())
+        await asyncio.sleep(0)
+        go.release(1)
+        # It has rung, and the loop has not heard it.
+        assert batches._stream is not None
+        select.select([batches._stream.fileno()], [], [])
+        by_the_way = await anext(batches)
+        go.release(100)
+        last = await asyncio.wait_for(waits, 60)
+        return [batch.records[0] for batch in (first, by_the_way, last)]
+
+    assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_an_error_ends_all_tasks(damaged: str) -> None:
+    async def main() -> list[str]:
+        batches = aiter(Loader(damaged, batch_size=1, transform="center_crop:24"))
+
+        async def work() -> str:
+            try:
+                async for _ in batches:
+                    await asyncio.sleep(0)
+            except infeed.Error:
+                return "error"
+            return "end"
+
+        return sorted(await asyncio.wait_for(asyncio.gather(*[work() for _ in range(4)]), 60))
+
+    assert asyncio.run(main()) == ["end", "end", "end", "error"]
+
+
+@pytest.mark.parametrize("ask", [next, lambda batches: asyncio.run(batches.__anext__())])
+def test_threads_and_loops_do_not_share_an_iterator(ask: Callable[[infeed.Batches], object]) -> None:
+    go = threading.Semaphore(0)
+
+    async def main() -> None:
+        batches = aiter(Loader(Waits(4, go), batch_size=4))
+        waits = asyncio.create_task(batches.__anext__())
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="a loader of its own"):
+            await asyncio.to_thread(ask, batches)
+        go.release(100)
+        assert (await asyncio.wait_for(waits, 60)).records == [0, 1, 2, 3]
+
+    asyncio.run(main())

@@ -111,3 +111,13 @@ def test_batches_are_what_a_function_makes_of_them(folder: str) -> None:
 def test_bfloat16_is_refused(folder: str) -> None:
     with pytest.raises(ValueError, match="bfloat16"):
         Loader(folder, dtype="bfloat16", map=lambda sample: None)
+
+
+def test_what_is_raised_to_end_the_program_stays_itself(folder: str) -> None:
+    for kind in (KeyboardInterrupt, SystemExit):
+
+        def end(_sample: Any, kind: type[BaseException] = kind) -> None:
+            raise kind("by the user")
+
+        with pytest.raises(kind, match="by the user"):
+            next(iter(Loader(folder, map=end, on_bad_sample="substitute")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import json
 import pickle
@@ -267,6 +268,15 @@ def test_a_copy_by_pickle_has_the_arguments_and_the_place(folder: str) -> None:
     copy = pickle.loads(pickle.dumps(loader))
     assert records(copy) == want[1:]
     assert [want[0], *(batch.records for batch in batches)] == want
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_iterator_has_no_copies_and_says_what_to_do(folder: str, copied: Any) -> None:
+    batches = iter(Loader(folder, batch_size=10))
+    next(batches)
+    with pytest.raises(TypeError, match="copy the loader"):
+        copied(batches)
+    assert next(batches).step == 1
 
 
 def test_datasets_tell_what_they_are(folder: str) -> None:

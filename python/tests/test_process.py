@@ -240,6 +240,94 @@ def test_loaders_that_are_gone_leave_nothing(folder: str) -> None:
         time.sleep(0.05)
 
 
+def test_what_holds_its_own_loader_is_collected(folder: str) -> None:
+    import gc
+    import weakref
+
+    class Trainer:
+        """Holds the loader that calls it, and its iterator."""
+
+        def __init__(self) -> None:
+            self.loader = infeed.Loader(folder, batch_size=50, transform="center_crop:24", map=self.augment)
+            self.batches = iter(self.loader)
+            next(self.batches)
+
+        def augment(self, _sample: object) -> None:
+            pass
+
+    class Records:
+        """A dataset that holds its loader."""
+
+        def __init__(self, sampler: list[int] | None = None) -> None:
+            self.loader = infeed.Loader(self, batch_size=5, sampler=sampler)
+            self.batches = iter(self.loader)
+            next(self.batches)
+
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, i: int) -> int:
+            return i
+
+    class Opened(Records):
+        """One that holds itself as it was opened."""
+
+        def __init__(self) -> None:
+            self.opened = infeed.open(self)
+
+    gone = []
+    for made in (Trainer(), Records(), Records([1, 2, 3, 4, 5, 6]), Opened()):
+        gone.append(weakref.ref(made))
+    del made
+    end = time.monotonic() + PATIENCE
+    # Who is in a call just now is held by it.
+    while any(it() is not None for it in gone):
+        assert time.monotonic() < end, [it() for it in gone]
+        gc.collect()
+
+
+def test_a_daemon_thread_may_import_numpy_while_the_process_ends(script: Script) -> None:
+    out = ends(
+        script(
+            """
+            image = next(iter(many()))["image"]
+            begun = threading.Event()
+            # In place of numpy: its import is begun when the main thread ends.
+            class Finder:
+                def find_spec(self, name, path=None, target=None):
+                    if name == "numpy":
+                        begun.set()
+                        while True: time.sleep(0)
+            sys.meta_path.insert(0, Finder())
+            threading.Thread(target=image.numpy, daemon=True).start()
+            begun.wait()
+            print("bye", flush=True)
+            """
+        )
+    )
+    assert out == "bye\n"
+
+
+def test_subinterpreters_are_refused(script: Script) -> None:
+    # They have another module in each version.
+    out = ends(
+        script(
+            """
+            try:
+                import _interpreters as interpreters
+            except ImportError:
+                import _xxsubinterpreters as interpreters
+            said = os.pipe()
+            body = f"try:\\n import infeed\\nexcept ImportError as error:\\n import os; os.write({said[1]}, str(error).encode())"
+            interpreters.run_string(interpreters.create(), body)
+            os.close(said[1])
+            print(os.read(said[0], 4096).decode())
+            """
+        )
+    )
+    assert "subinterpreters" in out
+
+
 def test_all_goes_in_any_order(folder: str) -> None:
     import gc
     import random
