@@ -167,6 +167,9 @@ impl IoRuntime {
 }
 
 fn no_thread(error: io::Error) -> Error {
+    if infeed_store::no_files(&error) {
+        return infeed_store::files_ran_out().with_source(error);
+    }
     Error::new(ErrorKind::OutOfMemory, "cannot start an I/O thread").with_source(error)
 }
 

@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use infeed::internal::no_files;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::failure::Failure;
@@ -46,6 +47,10 @@ impl Write for Hasher {
 /// A full disk is the likeliest reason, and what to do about it.
 pub(super) fn unwritable(path: &Path, error: io::Error) -> Failure {
     match error.kind() {
+        _ if no_files(&error) => Failure::Failed(format!(
+            "cannot write {}: {error}; raise the limit (`ulimit -n`), or lower --jobs",
+            path.display()
+        )),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Failure::Failed(
             format!("cannot write {}: {error}; make room and run the same command again", path.display()),
         ),

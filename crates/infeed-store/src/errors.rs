@@ -54,6 +54,7 @@ pub(super) fn open_error(error: io::Error) -> Error {
     let what = match kind {
         ErrorKind::NotFound => "no such object",
         ErrorKind::Denied => "access is refused",
+        _ if is_loop(&error) => "a symbolic link leads back to itself",
         _ => "cannot be read",
     };
     of_file(Error::new(kind, what), &error).with_source(error)
@@ -154,13 +155,17 @@ pub fn io_kind(error: &io::Error) -> ErrorKind {
 }
 
 /// Not a property of any file or store, so that no sample is skipped for it: a setting of the process is too small.
-pub(super) fn files_ran_out() -> Error {
+#[doc(hidden)]
+#[must_use]
+pub fn files_ran_out() -> Error {
     Error::config("too many files are open")
         .hint(format!("raise the limit (`ulimit -n`), or lower {IO_CONCURRENCY} and {WORKERS}"))
 }
 
 /// This process (`EMFILE`) or the machine (`ENFILE`) can open no more files.
-pub(super) fn no_files(error: &io::Error) -> bool {
+#[doc(hidden)]
+#[must_use]
+pub fn no_files(error: &io::Error) -> bool {
     cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
 }
 
@@ -171,6 +176,11 @@ pub(super) fn too_many_files(error: &object_store::Error) -> bool {
         None => std::iter::successors(error.source(), |error| (*error).source())
             .any(|error| error.downcast_ref::<io::Error>().is_some_and(no_files)),
     }
+}
+
+/// `ELOOP`: std has no stable kind for it.
+pub(super) fn is_loop(error: &io::Error) -> bool {
+    cfg!(unix) && error.raw_os_error() == Some(if cfg!(target_os = "linux") { 40 } else { 62 })
 }
 
 /// Keeps what the store said as the cause and finds out what the caller can do about it.

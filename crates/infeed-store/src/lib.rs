@@ -62,7 +62,7 @@ pub use cache::{BlobRead, Blobs, Cache, Doubted, Flight, Keep, Looked, Member, N
 pub use connect::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connect::Connector;
-pub use errors::io_kind;
+pub use errors::{files_ran_out, io_kind, no_files};
 pub use extent::Extent;
 pub use extent::{Merged, merge};
 pub use handle::Source;

@@ -13,7 +13,7 @@ use infeed_core::{
 
 use crate::{
     Source,
-    errors::{io_kind, not_unicode},
+    errors::{files_ran_out, io_kind, is_loop, no_files, not_unicode},
 };
 
 /// Whether a part of a name is left out of listings: those that begin with a dot. Not the three by which Zarr arrays of version 2
@@ -39,7 +39,7 @@ pub(super) enum Entry {
     /// A file of this length.
     File(u64),
     Folder(Folder),
-    /// What is not listed: a pipe, or a link that loops.
+    /// What is not listed: a pipe, or a link that loops or leads nowhere.
     Other,
 }
 
@@ -55,11 +55,14 @@ impl Folder {
 
     /// What is wrong with the folder, or with what it holds by the name `base`.
     pub(super) fn error(&self, error: std::io::Error, base: &str, source: &Source) -> Error {
+        let object = source.display_name(format!("{}{base}", self.name).trim_end_matches('/'));
+        if no_files(&error) {
+            return files_ran_out().at_stage(Stage::Open).at_object(object).with_source(error);
+        }
         let what = match io_kind(&error) {
             ErrorKind::Denied => "reading is not allowed",
             _ => "cannot be listed",
         };
-        let object = source.display_name(format!("{}{base}", self.name).trim_end_matches('/'));
         Error::new(io_kind(&error), what).at_stage(Stage::Open).at_object(object).with_source(error)
     }
 
@@ -88,10 +91,7 @@ impl Folder {
         });
         match found {
             Ok(Some((kind, size))) => with(base, self.entry(kind, size, None, base, source), false),
-            Ok(None) => {
-                let (kind, size, real) = self.follow(base, source)?;
-                with(base, self.entry(kind, size, real, base, source), true);
-            }
+            Ok(None) => with(base, self.follow(base, source)?, true),
             // Removed between the listing and the look-up, as a temporary file is.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => return Err(self.error(e, base, source)),
@@ -106,10 +106,7 @@ impl Folder {
             Ok(meta) if meta.is_file() => Ok(Entry::File(meta.len())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => Ok(Entry::Other),
             // Tells what is wrong.
-            _ => {
-                let (kind, size, real) = self.follow(base, source)?;
-                Ok(self.entry(kind, size, real, base, source))
-            }
+            _ => self.follow(base, source),
         }
     }
 
@@ -142,21 +139,23 @@ impl Folder {
         Entry::Folder(folder)
     }
 
-    /// What a link leads to, and of a folder where that is.
-    fn follow(&self, base: &str, source: &Source) -> Result<(fs::FileType, u64, Option<PathBuf>)> {
+    /// What a link leads to.
+    fn follow(self: &Arc<Self>, base: &str, source: &Source) -> Result<Entry> {
         let path = self.real.join(base);
         let found = fs::metadata(&path).and_then(|meta| {
             // Only folders can loop: of a file it need not be known where it is, which takes a call for each part of the path.
             let real = if meta.is_dir() { Some(path.canonicalize()?) } else { None };
             Ok((meta.file_type(), meta.len(), real))
         });
-        found.map_err(|e| match e.kind() {
-            // Leaving it out in silence would make the dataset smaller than its owner thinks.
-            std::io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, "the link leads nowhere")
-                .at_stage(Stage::Open)
-                .at_object(source.display_name(&format!("{}{base}", self.name)))
-                .hint("restore what it pointed to, or remove it"),
-            _ => self.error(e, base, source),
-        })
+        let why = match found {
+            Ok((kind, size, real)) => return Ok(self.entry(kind, size, real, base, source)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => "leads nowhere",
+            Err(e) if is_loop(&e) => "leads back to itself",
+            Err(e) => return Err(self.error(e, base, source)),
+        };
+        // In silence it would make the dataset smaller than its owner thinks.
+        let link = source.display_name(&format!("{}{base}", self.name));
+        tracing::warn!(%link, "a link {why}; it is left out");
+        Ok(Entry::Other)
     }
 }

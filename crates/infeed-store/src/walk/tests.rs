@@ -89,7 +89,7 @@ fn the_first_error_ends_a_listing_and_its_threads() {
     let dir = tempfile::tempdir().unwrap();
     (0..100).for_each(|i| write(dir.path(), &format!("{i}/{i}/x"), 1));
     fs::write(dir.path().join("50/50").join(std::ffi::OsStr::from_bytes(b"\xff.jpg")), "").unwrap();
-    std::os::unix::fs::symlink("gone", dir.path().join("70/dangling")).unwrap();
+    fs::write(dir.path().join("70").join(std::ffi::OsStr::from_bytes(b"\xfe.jpg")), "").unwrap();
     let (pool, mut found) = Pool::start(dir.path().canonicalize().unwrap(), &open(dir.path()), None).unwrap();
     let error = loop {
         match block_on(found.recv()).expect("an error comes before the end") {
@@ -98,11 +98,26 @@ fn the_first_error_ends_a_listing_and_its_threads() {
         }
     };
     let text = error.to_string();
-    assert!(text.contains("/50/50/") && text.contains("not Unicode") || text.contains("/70/dangling"), "{text}");
+    assert!((text.contains("/50/50/") || text.contains("/70/")) && text.contains("not Unicode"), "{text}");
     while let Some(more) = block_on(found.recv()) {
         assert!(more.is_ok(), "a second error: {more:?}");
     }
     threads_end(&pool);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_that_lead_nowhere_or_to_themselves_are_left_out() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().unwrap();
+    let files = BTreeMap::from([("a/1".to_owned(), 1), ("b".to_owned(), 2)]);
+    files.iter().for_each(|(name, size)| write(dir.path(), name, *size));
+    for (name, to) in
+        [("a/nowhere", "gone"), ("a/itself", "itself"), ("one", "other"), ("other", "one"), ("above", "a/..")]
+    {
+        symlink(to, dir.path().join(name)).unwrap();
+    }
+    assert_lists(dir.path(), &files);
 }
 
 #[test]
