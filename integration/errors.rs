@@ -6,7 +6,7 @@ use infeed::{
     Batch, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample, Result,
     codec::{Class, Decoder, Finished, Job, Lowered, Wait, Worker},
     dataset::{Dataset, Fingerprint},
-    sampler::{Sampler, Shard},
+    sampler::{ListSampler, Sampler, Shard},
 };
 
 use crate::support::{
@@ -138,6 +138,46 @@ fn the_count_of_bad_samples_goes_on_after_a_resume() {
     let mut rest = skip(2).resume_epoch(first.state()).unwrap().blocking();
     assert!(rest.next().unwrap().is_err(), "the third bad sample is one too many, resumed or not");
     assert_eq!(skip(3).resume_epoch(first.state()).unwrap().blocking().filter_map(Result::ok).count(), 3);
+}
+
+/// 7 records in batches of 3, of which one is bad, in the order of a seed.
+fn seven(bad: u64, seed: u64, policy: OnBadSample) -> Loader {
+    let script = move |record: u64, _: usize| if record == bad { Told::Fail } else { Told::Done };
+    let builder = builder(Records::resident(7)).batch_size(3).last_batch(LastBatch::Partial).shuffle(seed);
+    builder.decoder(Arc::new(Obedient::new(script))).on_bad_sample(policy).build_blocking().unwrap()
+}
+
+#[test]
+fn a_bad_sample_alone_in_the_last_batch_follows_the_policy() {
+    for (seed, bad) in (0..10).flat_map(|seed| (0..7).map(move |bad| (seed, bad))) {
+        let [skip, padded] = [OnBadSample::Skip { at_most: 3 }, OnBadSample::SkipPadded { at_most: 3 }];
+        for policy in [skip, padded, OnBadSample::Substitute] {
+            let loader = seven(bad, seed, policy);
+            let mut stream = loader.epochs(0..3).blocking();
+            let whole: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
+            assert_eq!(stream.report().bad_sample_count, 3, "{policy:?}, seed {seed}, record {bad}");
+            for epoch in 0..3 {
+                let batches = whole.iter().filter(|batch| batch.epoch() == epoch);
+                let mut records: Vec<u64> = batches.flat_map(|batch| batch.records().to_vec()).collect();
+                records.sort_unstable();
+                records.dedup();
+                assert_eq!(records, (0..7).filter(|record| *record != bad).collect::<Vec<_>>());
+            }
+            for (at, batch) in whole.iter().enumerate() {
+                assert!(!batch.is_empty());
+                let rest = drain(loader.resume_epochs(batch.state(), ..3).unwrap()).unwrap();
+                let [rest, want] = [&rest, &whole[at + 1..]].map(|some| some.iter().map(plain).collect::<Vec<_>>());
+                assert_eq!(rest, want);
+            }
+        }
+        let ends = |loader: Loader| loader.epochs(0..3).blocking().find_map(Result::err).map(|error| error.kind());
+        let limit = OnBadSample::Skip { at_most: 2 };
+        assert_eq!(ends(seven(bad, seed, limit)), Some(ErrorKind::Corrupt), "the limit counts it");
+    }
+    // Others may count their steps by it.
+    let loader = seven(6, 0, OnBadSample::Skip { at_most: 3 });
+    let own = loader.with_sampler(Arc::new(ListSampler::new(7, (0..7).collect::<Vec<u64>>()).unwrap())).unwrap();
+    assert!(own.epoch(0).blocking().nth(2).unwrap().is_err());
 }
 
 #[test]

@@ -182,7 +182,10 @@ impl Assembly {
             let bad: Vec<usize> = failed.iter().map(|(row, _)| *row).collect();
             match loader.bad {
                 BadRows::Substitute => {
-                    for (to, from) in substitutes(rows, &bad).ok_or_else(|| failed[0].1.clone())? {
+                    let Some(from) = substitutes(rows, &bad) else {
+                        return self.without_rows(bad_samples, failed[0].1.clone());
+                    };
+                    for (to, from) in from {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
                         riding.copy(from, to);
                         records[to] = records[from];
@@ -191,7 +194,7 @@ impl Assembly {
                 BadRows::Skip => {
                     let (moves, left) = leave_out(rows, valid, &bad);
                     if left == (0, 0) {
-                        return Err(none_left(rows, &failed[0].1));
+                        return self.without_rows(bad_samples, none_left(rows, &failed[0].1));
                     }
                     for (to, from) in moves {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
@@ -253,6 +256,30 @@ impl Assembly {
             step: self.plan.step,
             state: self.plan.after.clone(),
             bad_samples,
+            none_left: None,
+        })
+    }
+
+    /// A batch in which no row is good: an error, unless it is the short one behind others of an epoch, which a stream may leave
+    /// out. Which records are in that is the luck of the order.
+    fn without_rows(&self, bad_samples: Vec<BadSample>, error: Error) -> Result<Batch> {
+        let BatchPlan { epoch, step, positions, after, .. } = &self.plan;
+        if positions.len() >= self.stream.loader.batch_size.get() || positions.first() == Some(&0) {
+            return Err(error);
+        }
+        Ok(Batch {
+            fields: Vec::new(),
+            bytes: Vec::new(),
+            instances: Vec::new(),
+            records: Vec::new(),
+            positions: Vec::new(),
+            rows: 0,
+            valid: 0,
+            epoch: *epoch,
+            step: *step,
+            state: after.clone(),
+            bad_samples,
+            none_left: Some(error),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Index;
 
 use bytes::Bytes;
-use infeed_core::report::BadSample;
+use infeed_core::{error::Error, report::BadSample};
 use infeed_data::sampler::LoaderState;
 
 use super::instances::BatchInstances;
@@ -44,9 +44,17 @@ pub struct Batch {
     pub(super) step: u64,
     pub(super) state: LoaderState,
     pub(super) bad_samples: Vec<BadSample>,
+    /// Why it has no rows; nobody is handed such a batch.
+    pub(super) none_left: Option<Error>,
 }
 
 impl Batch {
+    /// The error that ends a stream that may not leave this batch out: it was the short one at the end of an epoch, and no row
+    /// of it is good.
+    pub(crate) fn none_left(&mut self) -> Option<Error> {
+        self.none_left.take()
+    }
+
     /// The tensor of a field, if there is one of that name.
     #[must_use]
     pub fn get(&self, field: &str) -> Option<&Tensor> {

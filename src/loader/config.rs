@@ -50,7 +50,8 @@ pub enum OnBadSample {
     ///
     /// A batch without a good row ends the stream with an error: handing over no rows would make a mean loss of nothing
     /// (NaN), handing over nothing would put this rank a step behind the others. Whoever expects such batches (a
-    /// `batch_size` of 1 with damaged files) takes [`SkipPadded`](Self::SkipPadded).
+    /// `batch_size` of 1 with damaged files) takes [`SkipPadded`](Self::SkipPadded). Where one process reads all, in an order of
+    /// the loader's, the short last batch of an epoch is left out then, and the epoch is a step shorter.
     Skip {
         /// The run ends with the error when more than this many samples were skipped.
         at_most: u64,
@@ -64,7 +65,7 @@ pub enum OnBadSample {
         at_most: u64,
     },
     /// Put the nearest good row of the same batch in its place (the earlier one of two). The batch stays full, and
-    /// which row it is depends on the data alone.
+    /// which row it is depends on the data alone. A batch without a good row is as with [`Skip`](Self::Skip).
     Substitute,
 }
 

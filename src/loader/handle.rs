@@ -172,7 +172,9 @@ impl Loader {
         };
         let steps = self.steps(&order, &epochs, position);
         let run = Run::start(&self.shared, &self.workers, order, epochs, position);
-        BatchStream::new(run, steps, BadLimits { at_most, unreadable: self.config.max_unreadable }, bad_samples)
+        // Of a user's own sampler nobody knows how many there are.
+        let alone = self.config.shard.world() == 1 && !self.own_sampler;
+        BatchStream::new(run, steps, BadLimits { at_most, unreadable: self.config.max_unreadable }, bad_samples, alone)
     }
 
     /// Batches of `epochs`, the first from `position`; `None` when a number can't say it.

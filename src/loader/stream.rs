@@ -44,6 +44,8 @@ pub struct BatchStream {
     /// Bad samples of the run so far, those of resumed parts included.
     bad_count: u64,
     limits: BadLimits,
+    /// No other rank counts steps.
+    alone: bool,
     /// What monitors see, too.
     progress: Arc<Progress>,
     /// `infeed.wait`, while the trainer waits.
@@ -72,7 +74,7 @@ impl BadLimits {
 }
 
 impl BatchStream {
-    pub(super) fn new(run: Run, left: Option<u64>, limits: BadLimits, bad_count: u64) -> Self {
+    pub(super) fn new(run: Run, left: Option<u64>, limits: BadLimits, bad_count: u64, alone: bool) -> Self {
         Self {
             run,
             ended: false,
@@ -81,6 +83,7 @@ impl BatchStream {
             last: None,
             bad_count,
             limits,
+            alone,
             progress: Arc::default(),
             wait_span: Span::none(),
         }
@@ -245,7 +248,19 @@ impl Stream for BatchStream {
             return Poll::Ready(None);
         };
         this.account(timeline, began, Instant::now());
-        let item = item.and_then(|mut batch| this.admit_bad(&mut batch).map(|()| batch));
+        let item = item.and_then(|mut batch| match batch.none_left() {
+            Some(error) if !this.alone => Err(error),
+            none => this.admit_bad(&mut batch).map(|()| (batch, none.is_some())),
+        });
+        let item = match item {
+            Ok((_, true)) => {
+                this.left = this.left.map(|left| left.saturating_sub(1));
+                // The next epoch's first, as a rule.
+                return Pin::new(this).poll_next(cx);
+            }
+            Ok((batch, false)) => Ok(batch),
+            Err(error) => Err(error),
+        };
         match &item {
             Ok(batch) => {
                 this.left = this.left.map(|left| left.saturating_sub(1));
