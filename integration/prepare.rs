@@ -1,6 +1,6 @@
 //! Prepared shards: the same bytes however the work was done, and the pictures of the dataset they were made from.
 
-use std::{collections::BTreeMap, fs, num::NonZeroU64, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, num::NonZeroU64, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use infeed::{
@@ -14,7 +14,7 @@ use object_store::ObjectStoreExt;
 use tempfile::TempDir;
 
 use crate::support::{
-    builder, drain,
+    builder, drain, files_below,
     photos::{self, photos},
 };
 
@@ -43,6 +43,15 @@ fn same(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>>) {
     assert_eq!(names(a), names(b));
     for (name, bytes) in a {
         assert!(b[name] == *bytes, "{name} differs");
+    }
+}
+
+/// A folder of the photographs that may be written to.
+fn copy_of_photos(to: &Path) {
+    for path in files_below(Path::new(photos())) {
+        let name = to.join(path.strip_prefix(photos()).unwrap());
+        fs::create_dir_all(name.parent().unwrap()).unwrap();
+        fs::copy(&path, name).unwrap();
     }
 }
 
@@ -86,6 +95,67 @@ fn work_goes_on_where_it_was_broken_off() {
     same(&files(whole.path()), &files(broken.path()));
     let again = prepared(broken.path(), |p| p).unwrap();
     assert_eq!((again.found, again.records), (all.shards, 0));
+}
+
+/// Writes other bytes to a file, as many as before; another time is the file system's affair, but for a busy one's clock.
+fn rewrite(path: &Path) {
+    let before = fs::metadata(path).unwrap().modified().unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    let at = bytes.len() - 40;
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+    fs::File::options().append(true).open(path).unwrap().set_modified(before + Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn shards_of_files_that_were_rewritten_in_their_place_are_made_again() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    copy_of_photos(&at("photos"));
+    let prepared = |out: &str, set: fn(Prepare<'static>) -> Prepare<'static>| {
+        let prepare = Prepare::new(opened(at("photos").to_str().unwrap()), at(out).display().to_string());
+        wait(set(prepare.shuffle(5).shard_size(400 << 10)).run()).unwrap()
+    };
+    let first = prepared("out", |p| p);
+    assert_eq!(prepared("out", |p| p).found, first.shards);
+    let some = files_below(&at("photos"));
+    for path in [&some[0], &some[13]] {
+        rewrite(path);
+    }
+    // One of two ranks, as if it were the only one to come so far: the manifest is not taken for what is there.
+    let ranks = [0, 1].map(|rank| {
+        let prepare = Prepare::new(opened(at("photos").to_str().unwrap()), at("out").display().to_string());
+        let prepare = prepare.shuffle(5).shard_size(400 << 10).shard(Shard::new(rank, 2).unwrap());
+        wait(prepare.run()).unwrap()
+    });
+    let again = first.shards - ranks[0].found - ranks[1].found;
+    assert!((1..=2).contains(&again), "{again} of {} were made again", first.shards);
+    assert_eq!(prepared("out", |p| p).found, first.shards);
+    prepared("fresh", |p| p);
+    same(&files(&at("out")), &files(&at("fresh")));
+}
+
+#[test]
+fn a_file_that_is_written_to_meanwhile_is_an_error_and_leaves_nothing_half() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    copy_of_photos(&at("photos"));
+    let some = files_below(&at("photos"));
+    let prepare = Prepare::new(opened(at("photos").to_str().unwrap()), at("out").display().to_string());
+    // Told when the first of several shards is finished: the last record is rewritten.
+    let last = some.last().unwrap().clone();
+    let mut told = false;
+    let prepare = prepare.parts(NonZeroU64::new(4).unwrap()).progress(move |done| {
+        if done.shards > 0 && !std::mem::replace(&mut told, true) {
+            rewrite(&last);
+        }
+    });
+    let error = wait(prepare.run()).unwrap_err();
+    assert!(error.to_string().contains("written to while it is prepared"), "{error}");
+    assert_eq!(files(&at("out")).keys().filter(|name| name.ends_with(".part")).count(), 0);
+    let prepare = Prepare::new(opened(at("photos").to_str().unwrap()), at("out").display().to_string());
+    let done = wait(prepare.parts(NonZeroU64::new(4).unwrap()).run()).unwrap();
+    assert!(done.complete && done.found >= 1, "{done:?}");
 }
 
 #[test]

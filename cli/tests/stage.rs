@@ -5,6 +5,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::Stdio,
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -78,6 +79,60 @@ fn a_second_copy_copies_what_is_not_whole() {
     let report = json(&["stage", photos(), &copy]);
     assert_eq!((&report["copied_files"], &report["kept_files"]), (&3.into(), &21.into()));
     same(photos(), &copy);
+}
+
+/// Writes other bytes to a file, as many as before, a second later by its time.
+fn rewrite(path: &Path) {
+    let before = fs::metadata(path).unwrap().modified().unwrap();
+    let bytes: Vec<u8> = fs::read(path).unwrap().iter().map(|byte| byte ^ 1).collect();
+    fs::write(path, bytes).unwrap();
+    File::options().append(true).open(path).unwrap().set_modified(before + Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn files_that_were_rewritten_in_their_place_are_copied_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    json(&["stage", photos(), &at("original")]);
+    // The copy of a copy is that of any folder: the manifest of the first is hidden.
+    json(&["stage", &at("original"), &at("copy")]);
+    let files = files_below(Path::new(&at("original")));
+    for file in [&files[2], &files[9], &files[23]] {
+        rewrite(file);
+    }
+    // As a copy that was broken off.
+    let name = files[5].strip_prefix(at("original")).unwrap();
+    fs::remove_file(Path::new(&at("copy")).join(name)).unwrap();
+    let report = json(&["stage", &at("original"), &at("copy")]);
+    assert_eq!((&report["copied_files"], &report["kept_files"]), (&4.into(), &20.into()));
+    same(at("original"), at("copy"));
+    assert_eq!(json(&["stage", &at("original"), &at("copy")])["kept_files"], 24);
+
+    // An archive, as long as before.
+    fs::write(at("set.tar"), tar_of(photos(), "./")).unwrap();
+    json(&["stage", &at("set.tar"), &at("unpacked")]);
+    let len = fs::metadata(at("set.tar")).unwrap().len();
+    fs::write(at("set.tar"), tar_of(&at("original"), "./")).unwrap();
+    assert_eq!(fs::metadata(at("set.tar")).unwrap().len(), len);
+    let later = fs::metadata(at("set.tar")).unwrap().modified().unwrap() + Duration::from_secs(1);
+    File::options().append(true).open(at("set.tar")).unwrap().set_modified(later).unwrap();
+    json(&["stage", &at("set.tar"), &at("unpacked")]);
+    same(at("original"), at("unpacked"));
+}
+
+#[test]
+fn what_fails_leaves_no_half_files() {
+    let (_dir, copy) = target();
+    json(&["stage", photos(), &copy]);
+    // Where a file belongs lies a folder.
+    let there = files_below(Path::new(&copy)).remove(4);
+    fs::remove_file(&there).unwrap();
+    fs::create_dir_all(there.join("full")).unwrap();
+    let error = fails(1, &["stage", photos(), &copy]);
+    assert!(error.contains(there.file_name().unwrap().to_str().unwrap()), "{error}");
+    let own = fs::read_dir(Path::new(&copy).join(".infeed-stage")).unwrap().flatten();
+    let left: Vec<_> = own.map(|entry| entry.path()).filter(|path| path.extension().is_some()).collect();
+    assert_eq!(left, [Path::new(&copy).join(".infeed-stage/manifest.jsonl")]);
 }
 
 #[test]

@@ -50,6 +50,7 @@ use infeed_core::{
         setting::{FIELD, SKIP},
     },
     fingerprint::Fingerprint,
+    random::SampleRng,
     report::{BadSample, Stage},
     types::{DType, Device},
 };
@@ -388,9 +389,10 @@ impl<'a> Prepare<'a> {
 
     /// Does the work of this rank; goes on where an earlier run with the same settings was broken off.
     ///
-    /// Needs a tokio runtime for remote datasets and outputs. Dropping the future leaves finished shards, and of local ones
-    /// a hidden `.part` file that the next run writes over; in a bucket, an upload that was begun stays unseen until the
-    /// bucket's rule for incomplete uploads removes it.
+    /// A finished shard is made again when a file that it was made from has another length, time or version tag by now.
+    ///
+    /// Needs a tokio runtime for remote datasets and outputs. Dropping the future leaves finished shards; in a bucket, an
+    /// upload that was begun stays unseen until the bucket's rule for incomplete uploads removes it.
     ///
     /// # Errors
     /// `Config` for settings that can't be, and for an output that holds shards of another job, or other files and none of this
@@ -419,22 +421,23 @@ impl<'a> Prepare<'a> {
         let mut todo = Vec::new();
         for shard in own {
             let name = self.file(shard);
-            match present.get(&name) {
-                Some(known) if is_whole(&out, known).await? => {
+            let known = present.get(&name);
+            let records: Vec<u64> = range(shard).map(&order).collect();
+            let sources = self.sources(&records);
+            match known {
+                Some(known) if is_of(known, sources) && is_whole(&out, known).await? => {
                     self.has_all(known, range(shard), &out)?;
                     done.found += 1;
                 }
-                _ => todo.push(shard),
+                _ => todo.push(Todo { name, records, sources, again: known.is_some() }),
             }
         }
-        let records: Vec<u64> = todo.iter().flat_map(|shard| range(*shard)).map(&order).collect();
-        if !records.is_empty() {
-            let sizes: Vec<(usize, u64)> = todo.iter().map(|s| (*s, range(*s).end - range(*s).start)).collect();
+        if !todo.is_empty() {
             let classes = self.dataset.schema().classes.as_deref().unwrap_or_default().to_vec();
             let count = u32::try_from(starts.len())
                 .map_err(|_| Error::config("more than 2^32 shards").hint("make larger ones"))?;
             let told = Told { job, shards: count, classes };
-            self.pack(&out, &told, records, &sizes, &mut done).await?;
+            self.pack(&out, &told, todo, &mut done).await?;
         }
         done.complete = self.complete(&out, starts.len(), job).await?;
         Ok(done)
@@ -486,7 +489,10 @@ impl<'a> Prepare<'a> {
                 let name = shard.name.to_string();
                 if let Some(tar) = objects.get(name.as_str()).filter(|tar| tar.size == shard.size) {
                     shard.etag = tar.etag.as_deref().map(Into::into);
-                    present.insert(name.clone(), shard);
+                    // A shard that was made again is told by its own index until the manifest is written.
+                    if object.name != INDEX || !present.contains_key(&name) {
+                        present.insert(name.clone(), shard);
+                    }
                 }
                 told.insert(name);
             }
@@ -504,15 +510,31 @@ impl<'a> Prepare<'a> {
         }
     }
 
-    /// Reads, encodes and writes the shards of `sizes` (number, records), whose records follow one another.
-    async fn pack(
-        &mut self,
-        out: &Source,
-        told: &Told,
-        records: Vec<u64>,
-        sizes: &[(usize, u64)],
-        done: &mut Prepared,
-    ) -> Result<()> {
+    /// The versions of all that these records are read from, where anybody tells them: of a store's objects the tags, of
+    /// files of this machine times and lengths. Of Python's objects nothing is known.
+    fn sources(&self, records: &[u64]) -> u128 {
+        let mut print = Fingerprint::of("sources");
+        let mut last: Option<Extent> = None;
+        for record in records {
+            // One that fails is a bad sample, and told where it is read.
+            let Ok(plan) = self.dataset.plan(*record, SampleRng::new(0, 0, *record)) else { continue };
+            let shared = plan.shared.into_iter().flat_map(|part| part.extents);
+            for extent in plan.extents.into_iter().chain(shared) {
+                // Thousands of records may lie in one file.
+                let seen =
+                    |last: &Extent| last.source.identity() == extent.source.identity() && last.name == extent.name;
+                if !last.as_ref().is_some_and(seen) {
+                    print = print.text(&extent.name).text(&extent.version().unwrap_or_default());
+                    last = Some(extent);
+                }
+            }
+        }
+        print.finish().0
+    }
+
+    /// Reads, encodes and writes shards.
+    async fn pack(&mut self, out: &Source, told: &Told, todo: Vec<Todo>, done: &mut Prepared) -> Result<()> {
+        let records: Vec<u64> = todo.iter().flat_map(|shard| &shard.records).copied().collect();
         let of = records.len() as u64;
         let workers = match self.workers {
             Some(workers) => workers,
@@ -536,12 +558,15 @@ impl<'a> Prepare<'a> {
             });
         let loader = self.max_unreadable.into_iter().fold(loader, LoaderBuilder::max_unreadable).build().await?;
         let mut batches = loader.epoch(0);
-        let mut ends = sizes.iter().scan(0, |end, (_, records)| {
-            *end += records;
-            Some(*end)
-        });
-        let names: Vec<String> = sizes.iter().map(|(shard, _)| self.file(*shard)).collect();
-        let mut shards = names.into_iter();
+        let mut end = 0;
+        let ends: Vec<u64> = (todo.iter())
+            .map(|shard| {
+                end += shard.records.len() as u64;
+                end
+            })
+            .collect();
+        let mut ends = ends.into_iter();
+        let mut shards = todo.into_iter();
         let mut open: Option<(u64, Tar)> = None;
         let mut finished = done.found;
         loop {
@@ -565,14 +590,15 @@ impl<'a> Prepare<'a> {
                 let position = batch.positions()[row];
                 while open.as_ref().is_none_or(|(end, _)| position >= *end) {
                     if let Some((_, tar)) = open.take() {
+                        self.is_unchanged(&tar.todo, out)?;
                         done.bytes_written += tar.finish(out, told).await?;
                         finished += 1;
                         let records = done.records + n as u64 + batches.report().bad_sample_count;
                         let (bytes, of_shards) = (done.bytes_written, done.own_shards);
                         self.tell(Progress { records, of, bytes, shards: finished, of_shards });
                     }
-                    let (Some(end), Some(name)) = (ends.next(), shards.next()) else { return Err(lost()) };
-                    open = Some((end, Tar::begin(out, &name)?));
+                    let (Some(end), Some(shard)) = (ends.next(), shards.next()) else { return Err(lost()) };
+                    open = Some((end, Tar::begin(out, shard)?));
                 }
                 let (_, tar) = open.as_mut().ok_or_else(lost)?;
                 tar.add(&pieces[row]).await?;
@@ -585,18 +611,29 @@ impl<'a> Prepare<'a> {
         // Shards whose last records were all skipped are there too, if empty.
         loop {
             if let Some((_, tar)) = open.take() {
+                self.is_unchanged(&tar.todo, out)?;
                 done.bytes_written += tar.finish(out, told).await?;
                 finished += 1;
                 let records = done.records + batches.report().bad_sample_count;
                 let (bytes, of_shards) = (done.bytes_written, done.own_shards);
                 self.tell(Progress { records, of, bytes, shards: finished, of_shards });
             }
-            let Some(name) = shards.next() else { break };
-            open = Some((0, Tar::begin(out, &name)?));
+            let Some(shard) = shards.next() else { break };
+            open = Some((0, Tar::begin(out, shard)?));
         }
         let report = batches.report();
         (done.bytes_read, done.bad_samples) = (report.bytes_read, report.bad_samples);
         Ok(())
+    }
+
+    /// Refuses a shard some of which may have been read before a change of its files, and some behind it.
+    fn is_unchanged(&self, shard: &Todo, out: &Source) -> Result<()> {
+        if self.sources(&shard.records) == shard.sources {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Io, "the dataset is written to while it is prepared")
+            .at_object(out.display_name(&shard.name))
+            .hint("wait until it is complete, then run the same again"))
     }
 
     fn tell(&mut self, done: Progress) {
@@ -650,6 +687,30 @@ async fn is_whole(out: &Source, shard: &tar::Shard) -> Result<bool> {
     Ok(true)
 }
 
+/// Whether a shard was made from what is there now.
+fn is_of(shard: &tar::Shard, sources: u128) -> bool {
+    if shard.sources == 0 {
+        let shard = &*shard.name;
+        tracing::warn!(shard, "made by an earlier version: whether its dataset has changed since is not known");
+        return true;
+    }
+    let same = shard.sources == sources;
+    if !same {
+        tracing::warn!(shard = &*shard.name, "files that it was made from have changed; it is made again");
+    }
+    same
+}
+
+/// A shard that is to be made.
+struct Todo {
+    name: String,
+    records: Vec<u64>,
+    /// What [`Prepare::sources`] told before anything was read.
+    sources: u128,
+    /// It is there, made from something else, or damaged.
+    again: bool,
+}
+
 /// What each shard tells of its job.
 struct Told {
     job: u128,
@@ -662,13 +723,14 @@ struct Tar {
     writer: ObjectWriter,
     shard: tar::Shard,
     size: u64,
+    todo: Todo,
 }
 
 impl Tar {
-    fn begin(out: &Source, name: &str) -> Result<Self> {
-        let mut shard = tar::Shard::of(&Object::new(name, 0));
-        shard.has_crc = true;
-        Ok(Self { writer: out.writer(name)?, shard, size: 0 })
+    fn begin(out: &Source, todo: Todo) -> Result<Self> {
+        let mut shard = tar::Shard::of(&Object::new(&*todo.name, 0));
+        (shard.has_crc, shard.sources) = (true, todo.sources);
+        Ok(Self { writer: out.writer(&todo.name)?, shard, size: 0, todo })
     }
 
     /// Adds the members of a record: headers, contents, padding.
@@ -686,7 +748,8 @@ impl Tar {
         self.writer.write(piece).await
     }
 
-    /// Says what it holds, then makes it visible. Gives its size.
+    /// Says what it holds, then makes it visible. Gives its size. One that is made again becomes visible first: what a kill
+    /// between the two leaves is then said to be made from other files, and not to hold what it doesn't.
     async fn finish(mut self, out: &Source, told: &Told) -> Result<u64> {
         let end = [0; 2 * BLOCK as usize];
         self.writer.write(end).await?;
@@ -700,8 +763,9 @@ impl Tar {
         // One hidden name for each, so that what a kill leaves is written over.
         let mut writer = out.writer(&sidecar)?;
         writer.write(Index { classes, shards: vec![shard] }.encode()).await?;
-        writer.finish().await?;
-        self.writer.finish().await?;
+        let (first, second) = if self.todo.again { (self.writer, writer) } else { (writer, self.writer) };
+        first.finish().await?;
+        second.finish().await?;
         Ok(size)
     }
 }

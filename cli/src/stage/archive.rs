@@ -11,7 +11,7 @@ use futures::StreamExt;
 use infeed::source::{Object, Source};
 
 use super::{
-    copy::{AHEAD_ALONE, Done, Files, RANGE, check, is_as_stored, ranges},
+    copy::{AHEAD_ALONE, Done, Files, Part, RANGE, check, is_as_stored, ranges, version},
     file::{Hasher, holds, unwritable},
     manifest::{self, Entry},
     target::{Target, inside, part_in},
@@ -72,22 +72,23 @@ pub(super) async fn stage(
     let known = target.manifest.take();
     let files = || known.values().filter(|entry| !entry.name.starts_with('*'));
     let here = |entry: &Entry| holds(&target.dir.join(&entry.name), entry.size, &entry.xxh3);
-    let same = |entry: &Entry| entry.size == object.size && entry.etag == object.etag;
+    let found = version(source, object);
+    let same = |entry: &Entry| entry.size == object.size && entry.etag == found;
     if known.get(UNPACKED).is_some_and(same) && files().all(here) {
         let bytes = files().map(|entry| entry.size).sum();
         let top = top_of(files().map(|entry| entry.name.as_str()));
         return Ok(Done { found: Files { count: files().count() as u64, bytes }, top, ..Done::default() });
     }
     let path = target.dir.join(manifest::FOLDER).join("archive");
-    let fetched = fetch(args, source, object, &path, &known, &mut target, out).await?;
+    let (copied, fetched) = fetch(args, source, object, &path, &known, &mut target, out).await?;
     let mut done = unpack(args, object, packing, &path, &mut target, out)?;
-    target.manifest.add(&Entry::file(UNPACKED, object.size, object.etag.as_deref(), ""))?;
+    target.manifest.add(&Entry::file(UNPACKED, object.size, copied.as_deref(), ""))?;
     fs::remove_file(&path).map_err(|error| Failure::file("cannot remove", &path, error))?;
     done.fetched = fetched;
     Ok(done)
 }
 
-/// Copies the archive from where an earlier copy broke off; gives the bytes that came.
+/// Copies the archive from where an earlier copy broke off; gives its version and the bytes that came.
 async fn fetch(
     args: &StageArgs,
     source: &Source,
@@ -96,19 +97,20 @@ async fn fetch(
     known: &HashMap<String, Entry>,
     target: &mut Target,
     out: &mut Out,
-) -> Result<u64, Failure> {
+) -> Result<(Option<String>, u64), Failure> {
     let failed = |error| unwritable(path, error);
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
     let mut fetched = 0;
     let mut attempt = 1;
     loop {
+        let copied = version(source, object);
         let mut check = check(source, object).await?;
         let mut at = 0;
         let mut buffer = Vec::new();
         // Ranges in order, as far as each is what was written.
         let fits = |entry: &&Entry, at: u64| (1..=RANGE.min(object.size - at)).contains(&entry.size);
         let written = |at: u64| known.get(&format!("*{at}")).filter(|_| attempt == 1);
-        while let Some(entry) = written(at).filter(|entry| entry.etag == object.etag && fits(entry, at)) {
+        while let Some(entry) = written(at).filter(|entry| entry.etag == copied && fits(entry, at)) {
             buffer.resize(entry.size as usize, 0);
             let mut hasher = Hasher::default();
             let read = file.read_exact(&mut buffer).and_then(|()| hasher.write_all(&buffer));
@@ -133,14 +135,14 @@ async fn fetch(
             file.write_all(&bytes).and_then(|()| hasher.write_all(&bytes)).map_err(failed)?;
             check.iter_mut().for_each(|check| check.update(&bytes));
             let (name, size) = (format!("*{at}"), bytes.len() as u64);
-            target.manifest.add(&Entry::file(&name, size, object.etag.as_deref(), &hasher.hex()))?;
+            target.manifest.add(&Entry::file(&name, size, copied.as_deref(), &hasher.hex()))?;
             at += size;
             out.bar().inc(size);
         }
         out.end_bar();
         fetched += rest;
-        if is_as_stored(source, object, check, attempt).await? {
-            return Ok(fetched);
+        if is_as_stored(source, object, check, copied.as_deref(), attempt).await? {
+            return Ok((copied, fetched));
         }
         // Whatever is in the file, from an earlier copy or from this one, is not to be believed.
         attempt += 1;
@@ -169,6 +171,7 @@ fn unpack(
     // Without what links save.
     let mut on_disk = 0u64;
     let part = part_in(&target.dir, 0);
+    let _gone_after = Part(&part);
     for entry in archive.entries().map_err(bad)? {
         let mut entry = entry.map_err(bad)?;
         let kind = entry.header().entry_type();

@@ -9,7 +9,10 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use infeed::source::{Check, Extent, Object, Source};
+use infeed::{
+    Error, ErrorKind,
+    source::{Check, Extent, Object, Source},
+};
 
 use super::{
     file::{Hasher, holds, unwritable},
@@ -70,7 +73,7 @@ pub(super) async fn copy_all(
     out.start_bar(to_check, BarOf::Bytes);
     out.bar().set_message("verifying");
     for object in objects {
-        if is_whole(&target.dir, object, &known) {
+        if is_whole(&target.dir, source, object, &known) {
             done.found.add(object.size);
             out.bar().inc(object.size);
         } else {
@@ -89,29 +92,36 @@ pub(super) async fn copy_all(
         let bar = out.bar().clone();
         let source = source.clone();
         async move {
-            let hash = copy(&source, &object, &part, &path?, ahead, |bytes| bar.inc(bytes)).await?;
-            Ok::<_, Failure>((object, hash))
+            let (version, hash) = copy(&source, &object, &part, &path?, ahead, |bytes| bar.inc(bytes)).await?;
+            Ok::<_, Failure>(Entry::file(&object.name, object.size, version.as_deref(), &hash))
         }
     });
     let mut copies = stream::iter(copies).buffer_unordered(args.jobs as usize);
     while let Some(copied) = copies.next().await {
-        let (object, hash) = copied.inspect_err(|_| out.end_bar())?;
-        manifest.add(&Entry::file(&object.name, object.size, object.etag.as_deref(), &hash))?;
-        done.copied.add(object.size);
-        done.fetched += object.size;
+        let entry = copied.inspect_err(|_| out.end_bar())?;
+        manifest.add(&entry)?;
+        done.copied.add(entry.size);
+        done.fetched += entry.size;
     }
     out.end_bar();
     Ok(done)
 }
 
 /// Whether an object was copied in this version and its file is still what was written.
-fn is_whole(dir: &Path, object: &Object, known: &HashMap<String, Entry>) -> bool {
+fn is_whole(dir: &Path, source: &Source, object: &Object, known: &HashMap<String, Entry>) -> bool {
     let Some(entry) = known.get(&object.name) else { return false };
-    entry.size == object.size && entry.etag == object.etag && holds(&dir.join(&object.name), entry.size, &entry.xxh3)
+    let same = entry.size == object.size && entry.etag == version(source, object);
+    same && holds(&dir.join(&object.name), entry.size, &entry.xxh3)
 }
 
-/// Copies an object to `part` and renames it to `path`; gives its hash. Each read is counted and tied to the version
-/// that was listed.
+/// By what an object that is written anew, and as long as before, is told from what it was: the store's tag, or the time of
+/// a file of this machine.
+pub(super) fn version(source: &Source, object: &Object) -> Option<String> {
+    object.extent(source).version()
+}
+
+/// Copies an object to `part` and renames it to `path`; gives its version and hash. Each read is counted and tied to the
+/// version that was listed; a file of this machine must have its own before and after.
 async fn copy(
     source: &Source,
     object: &Object,
@@ -119,14 +129,16 @@ async fn copy(
     path: &Path,
     ahead: usize,
     progress: impl Fn(u64),
-) -> Result<String, Failure> {
+) -> Result<(Option<String>, String), Failure> {
     let failed = |error: io::Error| unwritable(path, error);
+    let part = Part(part);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
     let mut attempt = 1;
     loop {
-        let mut file = File::create(part).map_err(failed)?;
+        let copied = version(source, object);
+        let mut file = File::create(part.0).map_err(failed)?;
         let mut hasher = Hasher::default();
         let mut check = check(source, object).await?;
         let mut reads = ranges(source, object, 0, ahead).boxed();
@@ -137,11 +149,21 @@ async fn copy(
             progress(bytes.len() as u64);
         }
         drop(file);
-        if is_as_stored(source, object, check, attempt).await? {
-            fs::rename(part, path).map_err(failed)?;
-            return Ok(hasher.hex());
+        if is_as_stored(source, object, check, copied.as_deref(), attempt).await? {
+            fs::rename(part.0, path).map_err(failed)?;
+            return Ok((copied, hasher.hex()));
         }
         attempt += 1;
+    }
+}
+
+/// A file that is not whole, and goes when nobody writes to it any more.
+pub(super) struct Part<'a>(pub(super) &'a Path);
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        // As a rule it was renamed.
+        let _ = fs::remove_file(self.0);
     }
 }
 
@@ -156,15 +178,24 @@ pub(super) async fn check(source: &Source, object: &Object) -> Result<Option<Che
     Ok(Some(object.extent(source).check().await?))
 }
 
-/// Whether all bytes that came are those that the store told of. `false`: they have to be read once more.
+/// Whether all bytes that came are those that the store told of, and of the version that was there before. `false`: they have
+/// to be read once more.
 pub(super) async fn is_as_stored(
     source: &Source,
     object: &Object,
     check: Option<Check>,
+    before: Option<&str>,
     attempt: u32,
 ) -> Result<bool, Failure> {
-    let Some(check) = check else { return Ok(true) };
-    match check.finish(&object.extent(source)).await {
+    let stored = match check {
+        _ if version(source, object).as_deref() != before => {
+            let changed = Error::new(ErrorKind::Io, "the file is written to while it is copied");
+            Err(changed.hint("wait until it is complete, then run the same command again"))
+        }
+        Some(check) => check.finish(&object.extent(source)).await,
+        None => Ok(()),
+    };
+    match stored {
         Ok(()) => Ok(true),
         Err(error) if attempt == ATTEMPTS => Err(error.at_object(source.display_name(&object.name)).into()),
         Err(error) => {

@@ -91,7 +91,8 @@ impl Source {
             Some([aside, path]) => {
                 let parent = path.parent().unwrap_or(&path);
                 let file = fs::create_dir_all(parent).and_then(|()| File::create(&aside));
-                Body::File { file: file.map_err(|e| placed(unwritable(e, "cannot be written")))?, aside, path }
+                let file = file.map_err(|e| placed(unwritable(e, "cannot be written")))?;
+                Body::File { file, aside: Aside(aside), path }
             }
             None => Body::Parts { upload: None, in_flight: FuturesUnordered::new() },
         };
@@ -116,10 +117,21 @@ impl fmt::Debug for Writer {
     }
 }
 
+/// A hidden file, which goes when nobody writes to it any more; empty when it has its place.
+struct Aside(PathBuf);
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+}
+
 enum Body {
     File {
         file: File,
-        aside: PathBuf,
+        aside: Aside,
         path: PathBuf,
     },
     /// Nothing is uploaded before the first part is full: small objects are one request.
@@ -192,7 +204,7 @@ impl Writer {
         let done = match &mut self.body {
             Body::File { file, aside, path } => {
                 // A name must not stand for bytes that a crash can still lose.
-                let renamed = file.sync_all().and_then(|()| fs::rename(aside, path));
+                let renamed = file.sync_all().and_then(|()| fs::rename(&aside.0, path)).map(|()| aside.0.clear());
                 renamed.map(|()| None).map_err(|e| unwritable(e, "cannot be written"))
             }
             Body::Parts { upload: Some(upload), in_flight } => {

@@ -1,12 +1,12 @@
 //! The file that keeps what is known of shards.
 //!
 //! ```text
-//! "infeed shards 2\n"
+//! "infeed shards 3\n"
 //! u64 bytes of the body, u128 xxh3 of the body                                  little-endian
 //! body: classes: varint count, texts (varint length, UTF-8), 0 for none
 //!       varint shards, each:
 //!         text name (relative to this file), varint size, text etag (empty: none), u128 job (0: none),
-//!         varint shards of the job (when there is one)
+//!         varint shards of the job, u128 sources (when there is one)
 //!         u8 1 when members have a crc32c, else 0
 //!         varint extensions, texts
 //!         varint samples, each:
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! `shards.infeed` tells all shards of a folder, `NAME.infeed` beside `NAME.tar` one. A shard of another size, or with
-//! another ETag, is not the one that was told: it is indexed again.
+//! another ETag, is not the one that was told: it is indexed again. Files of version 2, which have no sources, are read.
 
 use infeed_store::{Object, Rest, body, number, seal, text, unsealed};
 
@@ -30,7 +30,9 @@ pub const INDEX: &str = "shards.infeed";
 /// What ends the names of indexes, of a folder or of one shard.
 pub(super) const ENDING: &str = ".infeed";
 
-const MAGIC: &[u8] = b"infeed shards 2\n";
+const MAGIC: &[u8] = b"infeed shards 3\n";
+/// Without the sources of shards.
+const BEFORE: &[u8] = b"infeed shards 2\n";
 
 /// What an index tells: of all shards of a folder, or of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,13 +56,15 @@ impl Index {
 
     /// Any bytes give an index, or words for a warning.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        Self::parse_body(body(MAGIC, bytes)?).ok_or_else(|| "it makes no sense".into())
+        let has_sources = !bytes.starts_with(BEFORE);
+        let body = body(if has_sources { MAGIC } else { BEFORE }, bytes)?;
+        Self::parse_body(body, has_sources).ok_or_else(|| "it makes no sense".into())
     }
 
-    fn parse_body(body: &[u8]) -> Option<Self> {
+    fn parse_body(body: &[u8], has_sources: bool) -> Option<Self> {
         let mut rest = Rest::of(body);
         let classes = rest.list(1, |rest| rest.text().map(str::to_owned))?;
-        let shards = rest.list(22, Shard::parse)?;
+        let shards = rest.list(22, |rest| Shard::parse(rest, has_sources))?;
         rest.is_empty().then_some(Self { classes, shards })
     }
 }
@@ -73,6 +77,7 @@ impl Shard {
         out.extend_from_slice(&self.job.to_le_bytes());
         if self.job != 0 {
             number(out, self.job_shards.into());
+            out.extend_from_slice(&self.sources.to_le_bytes());
         }
         out.push(self.has_crc.into());
         number(out, self.extensions.len() as u64);
@@ -102,12 +107,15 @@ impl Shard {
         }
     }
 
-    fn parse(rest: &mut Rest<'_>) -> Option<Self> {
+    fn parse(rest: &mut Rest<'_>, has_sources: bool) -> Option<Self> {
         let mut shard = Self { name: rest.text()?.into(), size: rest.number()?, ..Self::default() };
         shard.etag = Some(rest.text()?).filter(|etag| !etag.is_empty()).map(Into::into);
         shard.job = u128::from_le_bytes(rest.take(16)?.try_into().ok()?);
         if shard.job != 0 {
             shard.job_shards = u32::try_from(rest.number()?).ok()?;
+            if has_sources {
+                shard.sources = u128::from_le_bytes(rest.take(16)?.try_into().ok()?);
+            }
         }
         shard.has_crc = match rest.take(1)? {
             [0] => false,
@@ -215,6 +223,7 @@ mod tests {
             etag: crc.then(|| "\"e\"".into()),
             job: 7,
             job_shards: 300,
+            sources: 11,
             ..Shard::of(&Object::new("a/x.tar", 1 << 30))
         };
         let mut at = 512;
@@ -236,6 +245,18 @@ mod tests {
         let one = &index.shards[0];
         assert_eq!((one.len(), one.key(8), one.members(8).len()), (50, "ä00001/ö8", 3));
         assert_eq!(one.extensions, ["jpg", "cls", "seg.png"]);
+    }
+
+    #[test]
+    fn an_index_without_sources_is_read() {
+        let mut index = Index { classes: vec![], shards: vec![shard(9, false)] };
+        let mut file = index.encode();
+        // Behind counts, name, size, tag, job and its shards.
+        let at = HEAD + 2 + 8 + 5 + 1 + 16 + 2;
+        assert_eq!(file.drain(at..at + 16).collect::<Vec<u8>>(), 11_u128.to_le_bytes());
+        file[..BEFORE.len()].copy_from_slice(BEFORE);
+        index.shards[0].sources = 0;
+        assert_eq!(Index::parse(&seal(BEFORE, file)).unwrap(), index);
     }
 
     #[test]
@@ -281,7 +302,8 @@ mod tests {
             let at = at.min(body.len() - 1);
             body[at] ^= flip;
             body.truncate(body.len().saturating_sub(cut % 40));
-            let _ = Index::parse_body(&body);
+            let _ = Index::parse_body(&body, true);
+            let _ = Index::parse_body(&body, false);
         }
 
         #[test]

@@ -44,6 +44,9 @@ pub struct Shard {
     /// What it was prepared from and how; 0 when nobody knows.
     #[doc(hidden)]
     pub job: u128,
+    /// The versions of the files that it was prepared from; 0 when nobody knows.
+    #[doc(hidden)]
+    pub sources: u128,
     /// How many shards that made.
     #[doc(hidden)]
     pub job_shards: u32,
