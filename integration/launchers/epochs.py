@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -207,6 +208,53 @@ def sagemaker(name: str, under: str) -> Row:
     return Row(name, "files", run)
 
 
+def sagemaker_spot(bench: Bench, fast: bool) -> Outcome:
+    """A spot job loses its two hosts in the midst of an epoch; three go on from the checkpoint that SageMaker kept."""
+
+    def hosts(*names: str) -> list[Path]:
+        roots = hosts_of(bench, "input/config", names)
+        for root in roots:
+            told = {"TrainingInputMode": "FastFile" if fast else "File", "S3DistributionType": "FullyReplicated"}
+            (root / "input/config/inputdataconfig.json").write_text(json.dumps({"train": told}))
+            (root / "input/data").mkdir()
+            # FastFile is a mount of the objects, File a copy of them on each host.
+            (root / "input/data/train").symlink_to(bench.data) if fast else shutil.copytree(bench.data, root / "input/data/train")
+            (root / "checkpoints").mkdir()
+        return roots
+
+    def rank(folder: Path, root: Path, *options: object) -> tuple[list[object], dict[str, str]]:
+        command = [HERE / "rank.sh", folder, bench.infeed, "run", root / "input/data/train", *EPOCH, *options]
+        return command, {"SAGEMAKER_BASE_DIR": str(root)}
+
+    taken, kept = bench.new("taken"), "checkpoints/infeed.json"
+    one, two = hosts("algo-1", "algo-2")
+    command, env = rank(taken, one, "--step-time", "200ms", "--log-every", 1, "--state", one / kept)
+    job = bench.start(*command, env=env)
+    wait_for(lambda: any("Epoch [" in path.read_text() for path in taken.glob("*.words")))
+    victim = bench.process_of(str(one))
+    assert victim, "it was there"
+    os.kill(victim, signal.SIGTERM)
+    ended = bench.finish(job)
+    state = json.loads((one / kept).read_text())
+    # Hosts of a job take their steps together: the other one has done as many.
+    command, env = rank(taken, two, "--max-batches", state["samples"] // 25, "--state", two / kept)
+    bench.must(*command, env=env)
+    other = json.loads((two / kept).read_text())
+    rest = bench.new("rest")
+    roots = hosts("algo-1", "algo-2", "algo-3")
+    for root in roots:
+        shutil.copy(one / kept, root / kept)
+    done = nodes_of(bench, rest, [rank(rest, root, "--resume", root / kept) for root in roots])
+    # The first goes on with the sum of its own state; that of the second is in its state alone.
+    sums = [int(it["checksum"], 16) for it in (state, other)]
+    outcome = bench.judge(rest, "SageMaker", ((0,), (1,), (2,)), done=done, whole=(bench.whole - sums[1]) % 2**128)
+    if ended.code != 128 + signal.SIGTERM:
+        outcome.wrong.append(f"a host that is asked to end says so by 143, not {ended.code}")
+    if state["state"] != other["state"]:
+        outcome.wrong.append("both hosts have the same state behind the same step")
+    return outcome
+
+
 def sagemaker_toolkit(bench: Bench) -> Outcome:
     """The toolkit's `train` on two hosts, whose user script is the command of a rank."""
     folder = bench.new("toolkit")
@@ -317,6 +365,8 @@ ROWS = [
     Row("toolkit, 2 hosts", "SageMaker", sagemaker_toolkit, ("py:sagemaker-training",)),
     sagemaker("SageMaker training without the toolkit, 2 hosts", "input/config"),
     sagemaker("SageMaker processing, 2 hosts", "config"),
+    Row("SageMaker spot: File, SIGTERM, 2 hosts, then 3", "files", lambda bench: sagemaker_spot(bench, False)),
+    Row("SageMaker spot: FastFile, SIGTERM, 2 hosts, then 3", "files", lambda bench: sagemaker_spot(bench, True)),
     simulated("Kubernetes, indexed job of 4 (environment as kubelet sets it)", "Kubernetes", KUBELET),
     simulated("AWS Batch, 3 nodes (environment as documented)", "AWS Batch", BATCH),
     refused("Kubernetes index without WORLD_SIZE", {"JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX", "WORLD_SIZE"),
