@@ -4,12 +4,16 @@
 //! infeed/loader.py ─ arguments as a LoaderConfig in JSON ─▶ Loader ─ stream(state) ─▶ Stream ─ next ─▶ Batch ─ [field] ─▶ Tensor
 //! ```
 //!
-//! Python decides what arguments mean, and when epochs begin and end; here is what needs the engine. Three rules:
+//! Python decides what arguments mean, and when epochs begin and end; here is what needs the engine. Five rules:
 //!
 //! - **No thread of the engine attaches to the interpreter**, so none waits for the GIL; but for those that call a dataset
 //!   or function of the user's (`callbacks`).
 //! - **A wait polls once while attached, and detaches only when nothing is ready** (`wait`): getting the GIL back beside
 //!   a computing thread costs up to a switch interval. Slices of a wait end often enough for Ctrl-C.
+//! - **What the engine calls is told to the garbage collector** by one object (`callbacks::Called`), which whatever uses the
+//!   engine holds: it does not see into the engine.
+//! - **Python's code that may run for long has no frame of Rust below it** (`infeed/_tensor.py`), or is waited for by the exit
+//!   (`callbacks::inside`): a daemon thread is ended by unwinding, which Rust answers by ending the process.
 //! - **Whatever has threads knows its process** (`process::Owned`): in a forked child they are not there.
 
 mod callbacks;
