@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_128;
 
 fuzz_target!(|body: &[u8]| {
-    let mut file = b"infeed shards 1\n".to_vec();
+    let mut file = b"infeed shards 3\n".to_vec();
     file.extend((body.len() as u64).to_le_bytes());
     file.extend(xxh3_128(body).to_le_bytes());
     file.extend(body);
