@@ -1,11 +1,13 @@
 //! The files of the AWS command line: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! As the SDKs read them: sections, `key = value`, comments on lines of their own, indented lines belong to the key
-//! above (and are nothing that we use). In `config`, a profile is called `[profile NAME]`, but `[default]`.
+//! As the SDKs read them: sections, `key = value`, comments on lines of their own. A line that is indented below `key =`
+//! belongs to that key: `endpoint_url` below `sts =` is kept as `sts.endpoint_url`. In `config`, a profile is called
+//! `[profile NAME]`, but `[default]`; `[sso-session NAME]` and `[services NAME]` are what profiles refer to.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use infeed_core::error::{Error, ErrorKind, Result};
@@ -14,12 +16,29 @@ use super::Vars;
 
 pub(super) type Section = BTreeMap<String, String>;
 
+/// What one file holds.
+#[derive(Default)]
+pub(super) struct Sections {
+    pub(super) profiles: BTreeMap<String, Section>,
+    sso_sessions: BTreeMap<String, Section>,
+    services: BTreeMap<String, Section>,
+}
+
+struct Files {
+    credentials: PathBuf,
+    config: PathBuf,
+    of_credentials: Sections,
+    of_config: Sections,
+}
+
 /// What the files say about one profile.
+#[derive(Clone)]
 pub(super) struct Profile {
     pub(super) name: String,
     /// Where its keys stand, for messages.
     pub(super) file: PathBuf,
     values: Section,
+    files: Arc<Files>,
 }
 
 impl Profile {
@@ -31,37 +50,54 @@ impl Profile {
         let chosen = vars.first(&["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
         let name = chosen.unwrap_or("default");
         let file = |variable, base| {
-            let home = vars.first(&["HOME", "USERPROFILE"]);
-            vars.get(variable).map(|p| expand(p, home)).or_else(|| Some(Path::new(home?).join(".aws").join(base)))
+            let home = home(vars);
+            let default = || home.map(|home| Path::new(home).join(".aws").join(base));
+            vars.get(variable).map(|path| expand(path, home)).or_else(default).unwrap_or_default()
         };
         let (credentials, config) =
             (file("AWS_SHARED_CREDENTIALS_FILE", "credentials"), file("AWS_CONFIG_FILE", "config"));
-        let read = |file: &Option<PathBuf>, config| file.as_deref().map_or(Ok(BTreeMap::new()), |f| read(f, config));
-        let (mut of_credentials, mut of_config) = (read(&credentials, false)?, read(&config, true)?);
-        let mut known: Vec<String> = of_credentials.keys().chain(of_config.keys()).cloned().collect();
-        let (keys, settings) = (of_credentials.remove(name), of_config.remove(name));
-        if keys.is_none() && settings.is_none() {
-            if chosen.is_none() {
-                return Ok(None);
+        let (of_credentials, of_config) = (read(&credentials, false)?, read(&config, true)?);
+        let files = Arc::new(Files { credentials, config, of_credentials, of_config });
+        let found = Self::of(&files, name);
+        match chosen {
+            Some(name) if found.is_none() => {
+                let known = files.names();
+                let hint = match known.is_empty() {
+                    true => "there are no profiles in ~/.aws/credentials and ~/.aws/config".to_owned(),
+                    false => format!("set AWS_PROFILE to one of {}", known.join(", ")),
+                };
+                Err(Error::config(format!("there is no profile `{name}`")).hint(hint))
             }
-            known.sort_unstable();
-            known.dedup();
-            let hint = match known.is_empty() {
-                true => "there are no profiles in ~/.aws/credentials and ~/.aws/config".to_owned(),
-                false => format!("set AWS_PROFILE to one of {}", known.join(", ")),
-            };
-            return Err(Error::config(format!("there is no profile `{name}`")).hint(hint));
+            _ => Ok(found),
         }
-        let file = if keys.is_some() { credentials } else { config };
+    }
+
+    fn of(files: &Arc<Files>, name: &str) -> Option<Self> {
+        let (keys, settings) = (files.of_credentials.profiles.get(name), files.of_config.profiles.get(name));
+        let file = if keys.is_some() { &files.credentials } else { &files.config };
         // The credentials file wins, as in the SDKs.
-        let mut values = settings.unwrap_or_default();
-        values.extend(keys.unwrap_or_default());
-        let name = name.to_owned();
-        Ok(Some(Self { name, file: file.unwrap_or_default(), values }))
+        let mut values = settings.or(keys)?.clone();
+        values.extend(keys.cloned().unwrap_or_default());
+        Some(Self { name: name.to_owned(), file: file.clone(), values, files: Arc::clone(files) })
+    }
+
+    /// Another profile of the same files.
+    pub(super) fn other(&self, name: &str) -> Option<Self> {
+        Self::of(&self.files, name)
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
+        filled(&self.values, key)
+    }
+
+    /// The section `[sso-session NAME]`.
+    pub(super) fn sso_session(&self, name: &str) -> Option<&Section> {
+        self.files.of_config.sso_sessions.get(name)
+    }
+
+    /// The endpoint of one service, such as `sts`, in the section `[services NAME]` that it names.
+    pub(super) fn endpoint_of(&self, service: &str) -> Option<&str> {
+        filled(self.files.of_config.services.get(self.get("services")?)?, &format!("{service}.endpoint_url"))
     }
 
     /// As messages call it.
@@ -70,18 +106,37 @@ impl Profile {
     }
 }
 
-fn expand(path: &str, home: Option<&str>) -> PathBuf {
+impl Files {
+    fn names(&self) -> Vec<&str> {
+        let mut names: Vec<_> =
+            self.of_credentials.profiles.keys().chain(self.of_config.profiles.keys()).map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+/// A key that is there and says something.
+pub(super) fn filled<'a>(section: &'a Section, key: &str) -> Option<&'a str> {
+    section.get(key).map(String::as_str).filter(|value| !value.is_empty())
+}
+
+pub(super) fn home(vars: &Vars) -> Option<&str> {
+    vars.first(&["HOME", "USERPROFILE"])
+}
+
+pub(super) fn expand(path: &str, home: Option<&str>) -> PathBuf {
     match (path.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => Path::new(home).join(rest),
         _ => PathBuf::from(path),
     }
 }
 
-/// A file that does not exist holds nothing.
-fn read(file: &Path, config: bool) -> Result<BTreeMap<String, Section>> {
+/// A file that does not exist, or that nothing names, holds nothing.
+fn read(file: &Path, config: bool) -> Result<Sections> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(parse(&bytes, config)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Sections::default()),
         Err(e) => {
             let kind = match e.kind() {
                 std::io::ErrorKind::PermissionDenied => ErrorKind::Denied,
@@ -95,10 +150,12 @@ fn read(file: &Path, config: bool) -> Result<BTreeMap<String, Section>> {
 }
 
 /// What makes no sense is passed over, as the SDKs do.
-pub(super) fn parse(bytes: &[u8], config: bool) -> BTreeMap<String, Section> {
+pub(super) fn parse(bytes: &[u8], config: bool) -> Sections {
     let text = String::from_utf8_lossy(bytes);
-    let mut sections = BTreeMap::<String, Section>::new();
-    let mut current: Option<String> = None;
+    let mut sections = Sections::default();
+    let mut current: Option<&mut Section> = None;
+    // The key above, how far it is indented, and whether it waits for lines of its own.
+    let mut above: Option<(String, usize, bool)> = None;
     for line in text.trim_start_matches('\u{feff}').lines() {
         let trimmed = line.trim();
         if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
@@ -106,25 +163,33 @@ pub(super) fn parse(bytes: &[u8], config: bool) -> BTreeMap<String, Section> {
         }
         if let Some(rest) = trimmed.strip_prefix('[') {
             let title = rest.split(']').next().unwrap_or_default().trim();
-            let name = match title.split_once(char::is_whitespace) {
-                Some(("profile", name)) if config => Some(name.trim().trim_matches(['"', '\''])),
-                // `[sso-session x]`, `[services x]`.
-                Some(_) if config => None,
-                _ if config => (title == "default").then_some(title),
-                _ => Some(title),
+            let plain = |name: &str| name.trim().trim_matches(['"', '\'']).to_owned();
+            let Sections { profiles, sso_sessions, services } = &mut sections;
+            let found = match title.split_once(char::is_whitespace) {
+                _ if !config => Some((profiles, title.to_owned())),
+                None => (title == "default").then(|| (profiles, title.to_owned())),
+                Some(("profile", name)) => Some((profiles, plain(name))),
+                Some(("sso-session", name)) => Some((sso_sessions, plain(name))),
+                Some(("services", name)) => Some((services, plain(name))),
+                Some(_) => None,
             };
-            current = name.map(str::to_owned);
-            if let Some(name) = &current {
-                sections.entry(name.clone()).or_default();
-            }
+            current = found.map(|(all, name)| all.entry(name).or_default());
+            above = None;
             continue;
         }
-        let indented = line.starts_with([' ', '\t']);
-        if let (Some(section), Some((key, value)), false) = (&current, trimmed.split_once('='), indented) {
-            // A comment after a value begins with a space, so that keys may hold `#`.
-            let value = value.split(" #").next().unwrap_or_default().split(" ;").next().unwrap_or_default();
-            let values = sections.entry(section.clone()).or_default();
-            values.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
+        let (Some(section), Some((key, value))) = (&mut current, trimmed.split_once('=')) else { continue };
+        // A comment after a value begins with a space, so that keys may hold `#`.
+        let value = value.split(" #").next().unwrap_or_default().split(" ;").next().unwrap_or_default().trim();
+        let key = key.trim().to_ascii_lowercase();
+        let indent = line.len() - line.trim_start().len();
+        match &above {
+            Some((parent, at, true)) if indent > *at => _ = section.insert(format!("{parent}.{key}"), value.to_owned()),
+            // More of a value of several lines, which nothing that is used here has.
+            Some((_, at, false)) if indent > *at => {}
+            _ => {
+                section.insert(key.clone(), value.to_owned());
+                above = Some((key, indent, value.is_empty()));
+            }
         }
     }
     sections

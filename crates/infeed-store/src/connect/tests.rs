@@ -44,19 +44,21 @@ region = ap-south-1
 sso_start_url = https://x
 [profile tool]
 credential_process = /bin/tool
+[profile console]
+login_session = arn:aws:iam::1:user/me
 [lab]
 region = not-a-profile
 ";
 
 #[test]
 fn profiles_are_read_as_the_sdks_read_them() {
-    let sections = profile::parse(FILE.as_bytes(), false);
+    let sections = profile::parse(FILE.as_bytes(), false).profiles;
     assert_eq!(sections["default"]["aws_secret_access_key"], "se/cr=et");
     assert_eq!(sections["lab"]["aws_access_key_id"], "AKIALAB");
     assert_eq!(sections["lab"]["region"], "eu-west-1");
     assert!(!sections["lab"].contains_key("max_concurrent_requests"));
-    let sections = profile::parse(CONFIG.as_bytes(), true);
-    assert_eq!(sections.keys().collect::<Vec<_>>(), ["default", "lab", "sso one", "tool"]);
+    let sections = profile::parse(CONFIG.as_bytes(), true).profiles;
+    assert_eq!(sections.keys().collect::<Vec<_>>(), ["console", "default", "lab", "sso one", "tool"]);
     assert_eq!(sections["lab"]["region"], "ap-south-1");
     // Nothing of this is a reason to stop.
     for odd in ["", "[", "]", "[]", "=", "a=b", "[x]\n=\n==", "\u{feff}[x]\na=1", "[x]\r\na = 1\r\n"] {
@@ -64,7 +66,12 @@ fn profiles_are_read_as_the_sdks_read_them() {
             profile::parse(odd.as_bytes(), config);
         }
     }
-    assert_eq!(profile::parse(b"\xef\xbb\xbf[x]\r\na = 1\r\n", false)["x"]["a"], "1");
+    assert_eq!(profile::parse(b"\xef\xbb\xbf[x]\r\na = 1\r\n", false).profiles["x"]["a"], "1");
+    // Indented as a whole, with a key that has keys of its own.
+    let indented = "[x]\n  a = 1\n  b = 2\n  s3 =\n    c = 3\n  d =\n  e = 5\n    f = of e\n";
+    let section = &profile::parse(indented.as_bytes(), false).profiles["x"];
+    let keys: Vec<_> = section.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    assert_eq!(keys, ["a=1", "b=2", "d=", "e=5", "s3=", "s3.c=3"]);
 }
 
 fn files() -> (tempfile::TempDir, Vec<(&'static str, String)>) {
@@ -87,7 +94,7 @@ fn the_credentials_file_wins_and_the_profile_is_named() {
     vars.push(("AWS_PROFILE", "leb".into()));
     let error = find(&vars).err().unwrap();
     assert!(
-        error.to_string().contains("`leb`") && error.to_string().contains("default, half, lab, sso one"),
+        error.to_string().contains("`leb`") && error.to_string().contains("console, default, half, lab, sso one"),
         "{error}"
     );
 }
@@ -145,7 +152,7 @@ fn settings_that_can_t_be_say_which() {
         assert!(error.to_string().contains(says) && !format!("{error:#}").contains("hush"), "{error:#}");
     }
     for (profile, kind, says) in [
-        ("tool", ErrorKind::Unsupported, "aws configure export-credentials --profile tool"),
+        ("console", ErrorKind::Unsupported, "aws configure export-credentials --profile console"),
         ("half", ErrorKind::Config, "no aws_secret_access_key"),
     ] {
         let mut vars = files.clone();
