@@ -344,7 +344,7 @@ fn region(host: &str) -> Option<String> {
 
 /// The text of the first element of this name. S3, its token service, Google and Azure write a few plain elements: no
 /// attributes, no name twice.
-fn element(xml: &[u8], name: &str) -> Option<String> {
+pub(super) fn element(xml: &[u8], name: &str) -> Option<String> {
     let text = str::from_utf8(xml).ok()?;
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once("</")?;

@@ -473,7 +473,7 @@ fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<(ClientOption
 }
 
 /// Without a `/` at the end.
-fn check_endpoint(endpoint: &str, vars: &Vars) -> Result<String> {
+pub(super) fn check_endpoint(endpoint: &str, vars: &Vars) -> Result<String> {
     // Not repeated in messages before it is known to hold no password.
     let parsed = url::Url::parse(endpoint).ok().filter(|url| url.has_host());
     let Some(parsed) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {

@@ -1,0 +1,415 @@
+//! Which credentials, in the order of the AWS SDKs: environment, web identity, profile, container, instance.
+//!
+//! ```text
+//! find ─▶ environment | web identity | profile | container | instance
+//!                                        │ role_arn: source_profile (a profile), credential_source
+//!                                        └ sso_*, web_identity_token_file, keys, credential_process
+//! ```
+//!
+//! `aws-config` would do it. Its price: 44 crates that the feature `s3` does not bring by itself (`aws-config` 1.13 with
+//! `sso`, `credentials-process` and its HTTPS client, by `cargo tree`), clients of three services and a second stack of HTTP
+//! among them. What it would replace are the files of this folder and `profile.rs`, some 1,100 lines, which know fewer
+//! services, sign with `object_store`'s signer, and ask by the client of the store.
+//!
+//! What ends is asked for again before that ([`renewed`]), and once more after the store has refused it
+//! (`Remote::heal`, which finds credentials anew).
+
+mod container;
+mod process;
+mod renewed;
+mod service;
+mod sso;
+mod sts;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use infeed_core::error::{Error, ErrorKind, Result};
+use object_store::{
+    BackoffConfig, ClientOptions, CredentialProvider, RetryConfig,
+    aws::{AmazonS3Builder, AwsCredential, AwsCredentialProvider},
+};
+
+use super::{
+    Connector, Vars,
+    explain::Cause,
+    profile::{Profile, expand, home},
+};
+use crate::answer::{Answer, Remedy, our_error, with_answer};
+
+/// Where credentials come from.
+pub(super) struct Found {
+    /// `None`: requests are not signed.
+    pub(super) credentials: Option<AwsCredentialProvider>,
+    /// As [`Connection::provider`](super::Connection::provider) shows it.
+    pub(super) provider: String,
+}
+
+/// Asks the providers and waits for a first answer. `region` is for the token service alone.
+///
+/// # Errors
+/// `Denied` when none has credentials (says which were tried), `Unsupported` for profiles that ask for a code of somebody,
+/// `Config` for half a configuration.
+pub(super) async fn find(
+    vars: &Vars,
+    profile: Option<&Profile>,
+    region: Option<&str>,
+    client: &ClientOptions,
+    connector: &Connector,
+) -> Result<Found> {
+    if vars.flag("AWS_SKIP_SIGNATURE")? {
+        return Ok(Found { credentials: None, provider: "none (AWS_SKIP_SIGNATURE)".into() });
+    }
+    let client = client.clone().with_connect_timeout(Duration::from_secs(2)).with_timeout(Duration::from_secs(5));
+    let chain = Chain { vars, region: region.unwrap_or("us-east-1"), client, connector };
+    let mut tried = Vec::new();
+
+    let of_profile = || profile.map(|profile| chain.profile(profile, &[])).transpose();
+    // The SDKs would sign with the keys of the environment, and the profile that takes them for a role would be for nothing.
+    if profile.is_some_and(takes_environment)
+        && let Some(Some(found)) = of_profile()?
+    {
+        return found.asked_once().await;
+    }
+    if let Some(found) = chain.environment()? {
+        return Ok(found);
+    }
+    tried.push("the environment (no AWS_ACCESS_KEY_ID)".to_owned());
+
+    if let (Some(file), Some(role)) = (vars.get("AWS_WEB_IDENTITY_TOKEN_FILE"), vars.get("AWS_ROLE_ARN")) {
+        let role = sts::Role { arn: role.into(), ..chain.role(None, sts::By::Token(file.into()))? };
+        return Found::by("web identity (AWS_WEB_IDENTITY_TOKEN_FILE)".into(), role).asked_once().await;
+    }
+    tried.push("web identity (no AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN)".into());
+
+    match of_profile()? {
+        None => tried.push("the files ~/.aws/credentials and ~/.aws/config (no default profile)".into()),
+        Some(Some(found)) => return found.asked_once().await,
+        Some(None) => {
+            let described = profile.map(Profile::describe).unwrap_or_default();
+            tried.push(format!("the {described} (no credentials in it)"));
+        }
+    }
+
+    if let Some(found) = chain.container()? {
+        return found.asked_once().await;
+    }
+    tried.push("the container (no AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI)".into());
+
+    let Some(found) = chain.instance()? else {
+        tried.push("the instance (AWS_EC2_METADATA_DISABLED)".into());
+        return Err(none(vars, &tried));
+    };
+    found.asked_once().await.map_err(|error| {
+        // Not an instance: what matters is that nothing is configured.
+        tried.push("the instance (its metadata service does not answer)".into());
+        none(vars, &tried).with_source(error)
+    })
+}
+
+/// Whether keys of the environment are what a profile, or those that it takes its credentials from, begins with.
+fn takes_environment(profile: &Profile) -> bool {
+    let source = |profile: &Profile| profile.other(profile.get("source_profile")?);
+    // Cycles are found later.
+    let mut all = std::iter::successors(Some(profile.clone()), source).take(16);
+    all.any(|profile| profile.get("credential_source") == Some("Environment"))
+}
+
+impl Found {
+    fn by(provider: String, issuer: impl renewed::Issuer + 'static) -> Self {
+        let credentials = asked(provider.clone(), Arc::new(renewed::Renewed::new(issuer)));
+        Self { credentials: Some(credentials), provider }
+    }
+
+    fn fixed(provider: String, key: &str, secret: &str, token: Option<&str>) -> Result<Self> {
+        let credential =
+            AwsCredential { key_id: key.to_owned(), secret_key: secret.to_owned(), token: token.map(str::to_owned) };
+        renewed::check(&credential).map_err(|error| error.at_object(provider.as_str()))?;
+        let credentials = Arc::new(object_store::StaticCredentialProvider::new(credential));
+        Ok(Self { credentials: Some(credentials), provider })
+    }
+
+    async fn asked_once(self) -> Result<Self> {
+        if let Some(credentials) = &self.credentials {
+            let refused = |error| our_error(&error).cloned().unwrap_or_else(|| refused(&self.provider, &error));
+            with_answer(credentials.get_credential()).await.map_err(refused)?;
+        }
+        Ok(self)
+    }
+}
+
+/// What providers are made of.
+struct Chain<'a> {
+    vars: &'a Vars,
+    region: &'a str,
+    client: ClientOptions,
+    connector: &'a Connector,
+}
+
+impl Chain<'_> {
+    fn environment(&self) -> Result<Option<Found>> {
+        let vars = self.vars;
+        match (vars.get("AWS_ACCESS_KEY_ID"), vars.get("AWS_SECRET_ACCESS_KEY")) {
+            (Some(key), Some(secret)) => {
+                let provider = "environment (AWS_ACCESS_KEY_ID)".into();
+                Found::fixed(provider, key, secret, vars.get("AWS_SESSION_TOKEN")).map(Some)
+            }
+            (None, None) => Ok(None),
+            (key, _) => {
+                let (there, missing) = match key {
+                    Some(_) => ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+                    None => ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+                };
+                Err(Error::config(format!("{there} is set, {missing} is not")).hint("set both, or neither"))
+            }
+        }
+    }
+
+    /// `None` without credentials. `through` are the profiles that take theirs from this one.
+    fn profile(&self, profile: &Profile, through: &[&str]) -> Result<Option<Found>> {
+        let keys = self.keys(profile)?;
+        let described = profile.describe();
+        match (profile.get("role_arn"), profile.get("web_identity_token_file")) {
+            (Some(role), Some(file)) => {
+                let by = sts::By::Token(expand(file, home(self.vars)));
+                let role = sts::Role { arn: role.into(), ..self.role(Some(profile), by)? };
+                return Ok(Some(Found::by(format!("web identity of the {described}"), role)));
+            }
+            // A profile that others refer to is asked for its keys first, as by the SDKs.
+            (Some(role), None) if through.is_empty() || keys.is_none() => {
+                return self.assumed(profile, role, keys, through).map(Some);
+            }
+            (None, Some(_)) => return Err(wrong(profile, "has a web_identity_token_file and no role_arn")),
+            _ => {}
+        }
+        if profile.get("sso_account_id").or(profile.get("sso_role_name")).is_some() {
+            let sso = sso::Sso::new(profile, self.vars, self.client()?)?;
+            return Ok(Some(Found::by(format!("single sign-on of the {described}"), sso)));
+        }
+        if keys.is_some() {
+            return Ok(keys);
+        }
+        if profile.get("login_session").is_some() {
+            let Profile { name, .. } = profile;
+            let what = format!("the profile `{name}` takes its credentials from `login_session`");
+            return Err(Error::new(ErrorKind::Unsupported, what).at_object(profile.file.display().to_string()).hint(
+                format!("run `aws configure export-credentials --profile {name} --format env` and set what it prints"),
+            ));
+        }
+        if let Some(command) = profile.get("credential_process") {
+            let process = process::Process::new(command, profile)?;
+            return Ok(Some(Found::by(format!("credential_process of the {described}"), process)));
+        }
+        // Each says that credentials come by a way that is not there.
+        for (key, lacks) in [
+            ("source_profile", "role_arn"),
+            ("credential_source", "role_arn"),
+            ("sso_session", "sso_account_id and sso_role_name"),
+            ("sso_start_url", "sso_account_id and sso_role_name"),
+        ] {
+            if profile.get(key).is_some() {
+                return Err(wrong(profile, &format!("has {key} and no {lacks}")));
+            }
+        }
+        Ok(None)
+    }
+
+    fn keys(&self, profile: &Profile) -> Result<Option<Found>> {
+        match (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")) {
+            (Some(key), Some(secret)) => {
+                Found::fixed(profile.describe(), key, secret, profile.get("aws_session_token")).map(Some)
+            }
+            (None, None) => Ok(None),
+            (key, _) => {
+                let missing = if key.is_some() { "aws_secret_access_key" } else { "aws_access_key_id" };
+                Err(wrong(profile, &format!("has no {missing}")))
+            }
+        }
+    }
+
+    /// The role of a profile, assumed with what it says.
+    fn assumed(&self, profile: &Profile, role: &str, keys: Option<Found>, through: &[&str]) -> Result<Found> {
+        let Profile { name, .. } = profile;
+        if profile.get("mfa_serial").is_some() {
+            let what =
+                format!("the profile `{name}` asks for a code of its `mfa_serial`, and nobody can be asked here");
+            return Err(Error::new(ErrorKind::Unsupported, what).at_object(profile.file.display().to_string()).hint(
+                format!("run `aws configure export-credentials --profile {name} --format env` and set what it prints"),
+            ));
+        }
+        let source = match (profile.get("source_profile"), profile.get("credential_source")) {
+            (Some(_), Some(_)) => return Err(wrong(profile, "has both source_profile and credential_source")),
+            (None, None) => {
+                return Err(wrong(profile, &format!("has role_arn = {role}, and not who assumes it"))
+                    .hint(format!("add source_profile (`{name}` itself may be it) or credential_source")));
+            }
+            (Some(source), None) => {
+                let through: Vec<&str> = through.iter().copied().chain([name.as_str()]).collect();
+                match keys {
+                    Some(keys) if source == name => Some(keys),
+                    _ if through.contains(&source) => {
+                        let round = format!("takes its credentials from itself: {} -> {source}", through.join(" -> "));
+                        return Err(wrong(profile, &round).hint("let the last one have keys"));
+                    }
+                    _ => {
+                        let other = profile.other(source).ok_or_else(|| {
+                            wrong(profile, &format!("has source_profile = {source}, and there is no such profile"))
+                        })?;
+                        self.profile(&other, &through)?
+                    }
+                }
+            }
+            (None, Some("Environment")) => self.environment()?,
+            (None, Some("EcsContainer")) => self.container()?,
+            (None, Some("Ec2InstanceMetadata")) => self.instance()?,
+            (None, Some(other)) => {
+                return Err(wrong(profile, &format!("has credential_source = {other}"))
+                    .hint("write Environment, EcsContainer or Ec2InstanceMetadata"));
+            }
+        };
+        let Some(Found { credentials: Some(source), provider }) = source else {
+            let from = profile.get("source_profile").or(profile.get("credential_source")).unwrap_or_default();
+            return Err(wrong(profile, &format!("takes its credentials from {from}, where there are none")));
+        };
+        let role = sts::Role { arn: role.into(), ..self.role(Some(profile), sts::By::Credentials(source))? };
+        Ok(Found::by(format!("role {} of the {}, by {provider}", role.arn, profile.describe()), role))
+    }
+
+    /// All of a role but its name.
+    fn role(&self, profile: Option<&Profile>, by: sts::By) -> Result<sts::Role> {
+        let get = |key| profile?.get(key).map(str::to_owned);
+        let seconds = match (profile, get("duration_seconds")) {
+            (Some(profile), Some(text)) => Some(text.parse().map_err(|_| {
+                wrong(profile, &format!("has duration_seconds = {text}")).hint("write seconds, such as 3600")
+            })?),
+            _ => None,
+        };
+        Ok(sts::Role {
+            client: self.client()?,
+            endpoint: service::endpoint(self.vars, profile, "sts", service::host("sts", self.region)?)?,
+            region: self.region.to_owned(),
+            arn: String::new(),
+            by,
+            session: get("role_session_name").or_else(|| self.vars.get("AWS_ROLE_SESSION_NAME").map(str::to_owned)),
+            external_id: get("external_id"),
+            seconds,
+        })
+    }
+
+    fn client(&self) -> Result<service::Client> {
+        service::Client::new(&self.client, self.connector)
+    }
+
+    fn container(&self) -> Result<Option<Found>> {
+        let vars = self.vars;
+        let (name, url) = match (
+            vars.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+            vars.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+        ) {
+            (Some(path), _) => {
+                let name = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
+                let bad = |_| Error::config(format!("{name} is not a path")).hint("it begins with a `/`");
+                let joined = match path.starts_with('/') {
+                    true => format!("http://169.254.170.2{path}"),
+                    false => String::new(),
+                };
+                (name, joined.parse().map_err(bad)?)
+            }
+            (None, Some(url)) => ("AWS_CONTAINER_CREDENTIALS_FULL_URI", container::full_url(url)?),
+            (None, None) => return Ok(None),
+        };
+        let token = "AWS_CONTAINER_AUTHORIZATION_TOKEN";
+        let token = match (vars.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"), vars.get(token)) {
+            (Some(file), _) => container::Token::File(file.into()),
+            (None, Some(given)) => container::Token::Given(service::secret(given, token)?),
+            (None, None) => container::Token::None,
+        };
+        // The addresses that are taken do not encrypt.
+        let client = service::Client::new(&self.client.clone().with_allow_http(true), self.connector)?;
+        Ok(Some(Found::by(format!("container ({name})"), container::Container { client, url, token })))
+    }
+
+    /// `None` where it must not be asked.
+    fn instance(&self) -> Result<Option<Found>> {
+        if self.vars.flag("AWS_EC2_METADATA_DISABLED")? {
+            return Ok(None);
+        }
+        // Patient enough for a busy service, and short of PATIENCE.
+        let retry = RetryConfig {
+            max_retries: 2,
+            retry_timeout: Duration::from_secs(6),
+            backoff: BackoffConfig {
+                init_backoff: Duration::from_millis(100),
+                max_backoff: Duration::from_secs(1),
+                base: 2.0,
+            },
+        };
+        let builder = AmazonS3Builder::new().with_bucket_name("unused").with_retry(retry);
+        let builder = builder.with_client_options(self.client.clone()).with_http_connector(self.connector.clone());
+        let metadata = self.vars.first(&["AWS_METADATA_ENDPOINT", "AWS_EC2_METADATA_SERVICE_ENDPOINT"]);
+        let mut builder = metadata.into_iter().fold(builder, |builder, at| builder.with_metadata_endpoint(at));
+        if self.vars.flag("AWS_IMDSV1_FALLBACK")? {
+            builder = builder.with_imdsv1_fallback();
+        }
+        let provider = "instance role".to_owned();
+        let built = builder.build().map_err(|error| refused(&provider, &error))?;
+        Ok(Some(Found { credentials: Some(asked(provider.clone(), Arc::clone(built.credentials()))), provider }))
+    }
+}
+
+/// What a profile says cannot be.
+fn wrong(profile: &Profile, what: &str) -> Error {
+    Error::config(format!("the profile `{}` {what}", profile.name)).at_object(profile.file.display().to_string())
+}
+
+fn refused(provider: &str, error: &object_store::Error) -> Error {
+    Error::new(ErrorKind::Denied, format!("credentials cannot be had from: {provider}"))
+        .hint("check the provider, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        .with_source(Cause::of(error))
+}
+
+/// Credentials that are asked for again before they expire, in the middle of a run. What their service says must not be
+/// taken for what the store says.
+#[derive(Debug)]
+struct Asked {
+    provider: String,
+    inner: AwsCredentialProvider,
+}
+
+pub(super) fn asked(provider: String, inner: AwsCredentialProvider) -> AwsCredentialProvider {
+    Arc::new(Asked { provider, inner })
+}
+
+#[async_trait]
+impl CredentialProvider for Asked {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        with_answer(self.inner.get_credential()).await.map_err(|error| {
+            if our_error(&error).is_some() {
+                return error;
+            }
+            let passes = Answer::of(&error).is_some_and(|answer| answer.remedy() != Remedy::None);
+            let error = match passes {
+                // Reads are repeated after errors of this kind.
+                true => Error::new(ErrorKind::Io, format!("credentials do not come from: {}", self.provider))
+                    .hint("check the provider and the network")
+                    .with_source(Cause::of(&error)),
+                false => refused(&self.provider, &error),
+            };
+            object_store::Error::Generic { store: "S3", source: Box::new(error) }
+        })
+    }
+}
+
+fn none(vars: &Vars, tried: &[String]) -> Error {
+    let hint = if vars.get("SM_CURRENT_HOST").or(vars.get("SM_HOSTS")).is_some() {
+        "in SageMaker, network isolation removes the role, and MPI launchers must be told to pass on \
+         AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
+    } else {
+        "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; AWS_SKIP_SIGNATURE=true reads a public bucket"
+    };
+    Error::new(ErrorKind::Denied, format!("no credentials were found; tried {}", tried.join(", "))).hint(hint)
+}

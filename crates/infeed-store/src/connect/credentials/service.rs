@@ -1,0 +1,129 @@
+//! Requests to services that give credentials: small, repeated a few times, and never told in full.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use infeed_core::error::{Error, Result};
+use object_store::{
+    ClientOptions,
+    client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody},
+};
+use reqwest::{Method, header::HeaderValue};
+use tokio::time::Instant;
+
+use super::{
+    super::{Connector, Vars, pages::wrap, profile::Profile, s3},
+    renewed::odd,
+};
+use crate::answer::{Answer, Remedy, with_answer};
+
+/// Of an answer: the largest tokens are of some kilobytes.
+const MOST: usize = 64 << 10;
+/// Requests for one answer.
+const TRIES: u32 = 3;
+/// No other try begins after so long: all of connecting has 10 s.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where AWS has its services in a region.
+pub(super) fn host(service: &str, region: &str) -> Result<String> {
+    // It becomes part of a name and of a signature.
+    if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        return Err(Error::config(format!("{region:?} is no region of AWS")).hint("set AWS_REGION, as in us-east-1"));
+    }
+    let partitions = [
+        ("cn-", "amazonaws.com.cn"),
+        ("eusc-", "amazonaws.eu"),
+        ("us-iso-", "c2s.ic.gov"),
+        ("us-isob-", "sc2s.sgov.gov"),
+    ];
+    let domain = partitions.into_iter().find(|(start, _)| region.starts_with(start));
+    let domain = domain.map_or("amazonaws.com", |(_, domain)| domain);
+    Ok(format!("https://{service}.{region}.{domain}"))
+}
+
+/// The endpoint that is set for a service, or else this one. `AWS_ENDPOINT_URL` is the store's.
+pub(super) fn endpoint(vars: &Vars, profile: Option<&Profile>, service: &str, default: String) -> Result<String> {
+    if vars.flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")? {
+        return Ok(default);
+    }
+    let variable = format!("AWS_ENDPOINT_URL_{}", service.to_ascii_uppercase());
+    match vars.get(&variable).or_else(|| profile?.endpoint_of(service)) {
+        Some(set) => s3::check_endpoint(set, vars).map_err(|error| error.at_object(variable)),
+        None => Ok(default),
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Client(HttpClient);
+
+impl Client {
+    pub(super) fn new(options: &ClientOptions, connector: &Connector) -> Result<Self> {
+        let bad = |error| Error::config("a client for the services of credentials cannot be made").with_source(error);
+        connector.connect(options).map(Self).map_err(bad)
+    }
+
+    /// The body of a good answer. Errors carry what was answered otherwise.
+    pub(super) async fn send(&self, request: HttpRequest) -> object_store::Result<Bytes> {
+        let began = Instant::now();
+        for tries in 1.. {
+            match with_answer(self.once(request.clone())).await {
+                Err(error)
+                    if tries < TRIES
+                        && began.elapsed() < PATIENCE
+                        && Answer::of(&error).is_some_and(|answer| answer.remedy() != Remedy::None) =>
+                {
+                    tokio::time::sleep(PAUSE * tries).await;
+                }
+                answer => return answer,
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
+    async fn once(&self, request: HttpRequest) -> object_store::Result<Bytes> {
+        let failed = |source| object_store::Error::Generic { store: "credentials", source: Box::new(source) };
+        let response = self.0.execute(request).await.map_err(failed)?;
+        if !response.status().is_success() {
+            // What it says is noted already, and becomes the cause of this.
+            return Err(object_store::Error::Generic { store: "credentials", source: "refused".into() });
+        }
+        let mut pieces = response.into_body().bytes_stream();
+        let mut body = BytesMut::new();
+        while let Some(piece) = pieces.next().await {
+            body.extend_from_slice(&piece.map_err(failed)?);
+            if body.len() > MOST {
+                return Err(odd(format_args!("more than {MOST} bytes")));
+            }
+        }
+        Ok(body.freeze())
+    }
+}
+
+/// A request. Values of headers may be secret: none is told.
+pub(super) fn request(
+    method: Method,
+    url: &str,
+    headers: impl IntoIterator<Item = (&'static str, HeaderValue)>,
+    body: impl Into<HttpRequestBody>,
+) -> object_store::Result<HttpRequest> {
+    let mut request = HttpRequest::new(body.into());
+    *request.method_mut() = method;
+    // Held by what made it to be a url.
+    let bad = |_| wrap(Error::config("a url of a service of credentials cannot be asked for"));
+    *request.uri_mut() = url.parse().map_err(bad)?;
+    for (name, value) in headers {
+        request.headers_mut().insert(name, value);
+    }
+    Ok(request)
+}
+
+/// A secret for a header, which no `Debug` shows.
+pub(super) fn secret(text: &str, what: &str) -> Result<HeaderValue> {
+    let mut value = HeaderValue::from_str(text)
+        .map_err(|_| Error::config(format!("{what} holds line breaks or other letters that no token has")))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
