@@ -358,7 +358,7 @@ pub(super) fn element(xml: &[u8], name: &str) -> Option<String> {
 /// answer.
 fn member(json: &[u8], name: &str) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_slice(json).ok()?;
-    let object = answer.get("error").unwrap_or(&answer).as_object()?;
+    let object = answer.get("error").and_then(serde_json::Value::as_object).or(answer.as_object())?;
     let (_, value) = object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
     value.as_str().map(str::to_owned)
 }

@@ -152,7 +152,7 @@ fn settings_that_can_t_be_say_which() {
         assert!(error.to_string().contains(says) && !format!("{error:#}").contains("hush"), "{error:#}");
     }
     for (profile, kind, says) in [
-        ("console", ErrorKind::Unsupported, "aws configure export-credentials --profile console"),
+        ("console", ErrorKind::Denied, "aws login --profile console"),
         ("half", ErrorKind::Config, "no aws_secret_access_key"),
     ] {
         let mut vars = files.clone();

@@ -3,18 +3,19 @@
 //! ```text
 //! find ─▶ environment | web identity | profile | container | instance
 //!                                        │ role_arn: source_profile (a profile), credential_source
-//!                                        └ sso_*, web_identity_token_file, keys, credential_process
+//!                                        └ web_identity_token_file, sso_*, keys, login_session, credential_process
 //! ```
 //!
 //! `aws-config` would do it. Its price: 44 crates that the feature `s3` does not bring by itself (`aws-config` 1.13 with
 //! `sso`, `credentials-process` and its HTTPS client, by `cargo tree`), clients of three services and a second stack of HTTP
-//! among them. What it would replace are the files of this folder and `profile.rs`, some 1,100 lines, which know fewer
-//! services, sign with `object_store`'s signer, and ask by the client of the store.
+//! among them. What it would replace are the files of this folder and `profile.rs`, 1,600 lines, which sign with
+//! `object_store`'s signer and ask by the client of the store, with its certificates and no redirect.
 //!
 //! What ends is asked for again before that ([`renewed`]), and once more after the store has refused it
 //! (`Remote::heal`, which finds credentials anew).
 
 mod container;
+mod login;
 mod process;
 mod renewed;
 mod service;
@@ -191,12 +192,10 @@ impl Chain<'_> {
         if keys.is_some() {
             return Ok(keys);
         }
-        if profile.get("login_session").is_some() {
-            let Profile { name, .. } = profile;
-            let what = format!("the profile `{name}` takes its credentials from `login_session`");
-            return Err(Error::new(ErrorKind::Unsupported, what).at_object(profile.file.display().to_string()).hint(
-                format!("run `aws configure export-credentials --profile {name} --format env` and set what it prints"),
-            ));
+        if let Some(session) = profile.get("login_session") {
+            service::host("signin", self.region)?;
+            let login = login::Login::new(session, profile, self.region, self.vars, self.client()?)?;
+            return Ok(Some(Found::by(format!("login of the {described}"), login)));
         }
         if let Some(command) = profile.get("credential_process") {
             let process = process::Process::new(command, profile)?;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::super::pages::wrap;
 
 /// Before their end, as `object_store` and the SDKs do: a request that is signed now may be waited for a while.
-const MARGIN: Duration = Duration::from_secs(300);
+pub(super) const MARGIN: Duration = Duration::from_secs(300);
 /// Between two tries, where what is there is still good or ends at once.
 const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
 
@@ -137,7 +137,7 @@ impl<I: Issuer> CredentialProvider for Renewed<I> {
             (Err(error), Some(Kept { credential, ends: Some(ends), renew })) if *ends > Instant::now() => {
                 let left = ends.duration_since(Instant::now());
                 *renew = Some(Instant::now() + (left / 2).clamp(*PAUSES.start(), *PAUSES.end()));
-                tracing::warn!(seconds = left.as_secs(), %error, "credentials that end soon could not be renewed; trying again");
+                tracing::warn!(seconds = left.as_secs(), %error, "credentials are not renewed yet; trying again");
                 Ok(Arc::clone(credential))
             }
             (Err(error), _) => Err(error),

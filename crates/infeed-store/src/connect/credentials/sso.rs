@@ -26,16 +26,13 @@ use super::{
         pages::wrap,
         profile::{Profile, filled, home},
     },
-    renewed::{Issued, Issuer, odd, time},
+    renewed::{Issued, Issuer, MARGIN, odd, time},
     service::{Client, endpoint, host, request, secret},
 };
 use crate::{
     answer::{Answer, Remedy},
     verify::hex,
 };
-
-/// Before the end of a token, it is renewed.
-const MARGIN: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub(super) struct Sso {
@@ -177,7 +174,7 @@ impl Kept {
 }
 
 /// At once and whole, and for its owner alone.
-fn save(file: &Path, values: &Map<String, Value>) -> io::Result<()> {
+pub(super) fn save(file: &Path, values: &Map<String, Value>) -> io::Result<()> {
     let aside = file.with_extension(format!("{}.part", std::process::id()));
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);

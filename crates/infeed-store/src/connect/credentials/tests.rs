@@ -6,6 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use futures::TryStreamExt;
 use infeed_core::error::ErrorKind;
 use object_store::{
@@ -13,6 +14,10 @@ use object_store::{
     client::{HttpClient, HttpError, HttpRequest, HttpResponse, HttpService},
 };
 use reqwest::StatusCode;
+use rustls::{
+    SignatureScheme,
+    pki_types::{SignatureVerificationAlgorithm, alg_id},
+};
 use serde_json::{Value, json};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
@@ -45,6 +50,10 @@ struct State {
 }
 
 const BUCKET: &str = "s3.eu-west-1.amazonaws.com";
+/// A key that nobody else has.
+const DPOP_KEY: &str = "MHcCAQEEIGwgfqT3XI+dmZSDS8+qFvSaEB7vwteit7K3jokTCtZ2oAoGCCqGSM49AwEHoUQDQgAECluep7IAI5XilyY+\
+                        E2daBw/pR+i8tK9lUCLjpuIfy0VxeO1dxVUNfe7FSaijHuqvobPj3DJHwGYypklmiKx4+Q==";
+const DPOP_POINT: &str = "BApbnqeyACOV4pcmPhNnWgcP6UfovLSvZVAi46biH8tFcXjtXcVVDX3uxUmoox7qr6Gz49wyR8BmMqZJZoisePk";
 const STS: &str = "sts.eu-west-1.amazonaws.com";
 
 fn secret(key: &str) -> String {
@@ -207,6 +216,48 @@ impl Aws {
         }
     }
 
+    /// As botocore's model of the service `signin` has it, and RFC 9449.
+    fn login(&self, request: &HttpRequest, url: &Url) -> HttpResponse {
+        let asked: Value = serde_json::from_slice(request.body().as_bytes().unwrap()).unwrap();
+        let right = json!({"clientId": "cli", "grantType": "refresh_token", "refreshToken": "hush-refresh"});
+        if asked != right {
+            return answer(400, json!({"error": "TOKEN_EXPIRED", "message": "the session is over"}).to_string());
+        }
+        let parts: Vec<_> = request.headers()["dpop"].to_str().unwrap().split('.').collect();
+        let [head, claims, signature] = parts[..] else { panic!("{parts:?}") };
+        let decode = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).unwrap();
+        let parse = |text| serde_json::from_slice::<Value>(&decode(text)).unwrap();
+        let (head, told, signature) = (parse(head), parse(claims), decode(signature));
+        assert_eq!((&head["typ"], &head["alg"]), (&json!("dpop+jwt"), &json!("ES256")));
+        assert_eq!((&told["htm"], &told["htu"]), (&json!("POST"), &json!(url.as_str())));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        assert!(now - told["iat"].as_u64().unwrap() < 600 && told["jti"].as_str().unwrap().len() == 32);
+        let of_jwk = |name: &str| decode(head["jwk"][name].as_str().unwrap());
+        let point = [vec![4], of_jwk("x"), of_jwk("y")].concat();
+        assert_eq!(point, decode(DPOP_POINT));
+        // As who checks wants it.
+        let number = |number: &[u8]| {
+            let number = [&[0][..usize::from(number[0] > 127)], number].concat();
+            [vec![2, u8::try_from(number.len()).unwrap()], number].concat()
+        };
+        let both = [number(&signature[..32]), number(&signature[32..])].concat();
+        let asn1 = [vec![0x30, u8::try_from(both.len()).unwrap()], both].concat();
+        let known = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+        let of_p256 =
+            known.mapping.iter().find(|(scheme, _)| *scheme == SignatureScheme::ECDSA_NISTP256_SHA256).unwrap();
+        let checks = |how: &&dyn SignatureVerificationAlgorithm| {
+            how.public_key_alg_id() == alg_id::ECDSA_P256
+                && how.verify_signature(&point, format!("{}.{claims}", parts[0]).as_bytes(), &asn1).is_ok()
+        };
+        assert!(of_p256.1.iter().any(checks));
+        let key = "ASIA.login";
+        let keys = json!({"accessKeyId": key, "secretAccessKey": secret(key), "sessionToken": token(key)});
+        let renewed = json!({
+            "accessToken": keys, "tokenType": "aws_sigv4", "expiresIn": 900, "refreshToken": "hush-next",
+        });
+        answer(200, renewed.to_string())
+    }
+
     fn remote(&self, vars: Vars) -> Remote {
         Remote::new("b", "s3://b", vars).answered_by(HttpClient::new(self.clone()))
     }
@@ -233,6 +284,7 @@ impl HttpService for Aws {
             (STS | "sts.example", "/") => self.sts(&request, &url),
             ("portal.sso.us-east-2.amazonaws.com", _) => self.portal(&request, &url),
             ("oidc.us-east-2.amazonaws.com", "/token") => Self::oidc(&request),
+            ("eu-west-1.signin.aws.amazon.com", "/v1/token") => self.login(&request, &url),
             ("169.254.170.2", "/v2/credentials/7") if authorization.is_none() => self.keys("ASIA.task"),
             ("169.254.170.23", "/v1/credentials") if authorization == Some("hush-pod") => self.keys("ASIA.pod"),
             ("127.0.0.1", "/inline") if authorization == Some("hush-inline") => self.keys("ASIA.inline"),
@@ -371,8 +423,14 @@ sso_role_name = Reader
 [profile sso-half]
 sso_session = lab
 sso_account_id = 123456789012
-[profile console]
+[profile login]
 login_session = arn:aws:iam::123456789012:user/me
+[profile login-stale]
+login_session = arn:aws:iam::123456789012:user/stale
+[profile login-out]
+login_session = arn:aws:iam::123456789012:user/out
+[profile login-never]
+login_session = arn:aws:iam::123456789012:user/never
 [profile process-missing]
 credential_process = /no/such/program --now
 [profile process-fails]
@@ -421,6 +479,22 @@ fn home() -> (TempDir, impl Fn(&[(&str, &str)]) -> Vars) {
     cached("stale", stale.clone());
     stale["refreshToken"] = "hush-used".into();
     cached("out", stale);
+    fs::create_dir_all(at(".aws/login/cache")).unwrap();
+    for (user, ends, refresh) in
+        [("me", "2100", "hush-refresh"), ("stale", "2026", "hush-refresh"), ("out", "2026", "hush-used")]
+    {
+        let key = if user == "me" { "ASIA.kept" } else { "ASIA.old" };
+        let kept = json!({
+            "accessToken": {
+                "accessKeyId": key, "secretAccessKey": secret(key), "sessionToken": token(key),
+                "accountId": "123456789012", "expiresAt": format!("{ends}-01-01T00:00:00Z"),
+            },
+            "tokenType": "aws_sigv4", "refreshToken": refresh, "clientId": "cli",
+            "dpopKey": format!("-----BEGIN {0} KEY-----\n{DPOP_KEY}\n-----END {0} KEY-----\n", "EC PRIVATE"),
+        });
+        let name = hex(&Sha256::digest(format!("arn:aws:iam::123456789012:user/{user}")));
+        fs::write(at(".aws/login/cache").join(format!("{name}.json")), kept.to_string()).unwrap();
+    }
     let home = dir.path().display().to_string();
     let vars = move |more: &[(&str, &str)]| {
         let fixed = [("HOME", home.clone()), ("AWS_REGION", "eu-west-1".into())];
@@ -559,6 +633,20 @@ const IDENTITIES: &[Row] = &[
         "single sign-on of the profile `sso-legacy`",
     ),
     (
+        "a login of the console",
+        "feature-login-credentials.html",
+        &[("AWS_PROFILE", "login")],
+        "ASIA.kept",
+        "login of the profile `login`",
+    ),
+    (
+        "a login of the console that is renewed",
+        "feature-login-credentials.html",
+        &[("AWS_PROFILE", "login-stale")],
+        "ASIA.login",
+        "login of the profile `login-stale`",
+    ),
+    (
         "a task of ECS, a job of SageMaker",
         "feature-container-credentials.html",
         &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/credentials/7"), ("AWS_PROFILE", "empty")],
@@ -657,7 +745,8 @@ async fn what_cannot_be_an_identity_says_what_helps_and_nothing_secret() {
         of_profile("sso-never", Denied, &["nobody has logged in", "aws sso login --profile sso-never"]),
         of_profile("sso-nowhere", Config, &["[sso-session nowhere], which is not there"]),
         of_profile("sso-half", Config, &["no sso_role_name"]),
-        of_profile("console", Unsupported, &["`login_session`", "export-credentials --profile console"]),
+        of_profile("login-out", Denied, &["it has ended", "aws login --profile login-out", "the session is over"]),
+        of_profile("login-never", Denied, &["nobody has logged in", "aws login --profile login-never"]),
         (full("http://10.0.0.7/x"), Config, &["not encrypted", "169.254.170.23"]),
         (full("http://localhost.example/x"), Config, &["not encrypted"]),
         (full("127.0.0.1/x"), Config, &["is not a url"]),
@@ -793,6 +882,21 @@ async fn a_renewed_token_of_single_sign_on_is_kept_for_others() {
     assert!(time(kept["expiresAt"].as_str().unwrap()).unwrap() > SystemTime::now());
     #[cfg(unix)]
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions()) & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_renewed_login_is_kept_for_others() {
+    let (dir, vars) = home();
+    let aws = Aws::default();
+    for _ in 0..2 {
+        aws.remote(vars(&[("AWS_PROFILE", "login-stale")])).connect().await.unwrap();
+    }
+    assert_eq!(aws.asked("eu-west-1.signin.aws.amazon.com"), 1, "the second one read what the first had kept");
+    let name = hex(&Sha256::digest("arn:aws:iam::123456789012:user/stale"));
+    let kept = fs::read(dir.path().join(format!(".aws/login/cache/{name}.json"))).unwrap();
+    let kept: Value = serde_json::from_slice(&kept).unwrap();
+    assert_eq!((&kept["refreshToken"], &kept["clientId"]), (&json!("hush-next"), &json!("cli")));
+    assert_eq!(kept["accessToken"]["accountId"], "123456789012");
 }
 
 #[test]
