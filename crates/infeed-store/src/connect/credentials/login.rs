@@ -27,12 +27,12 @@ use sha2::{Digest, Sha256};
 
 use super::{
     super::{
-        Vars,
         pages::wrap,
         profile::{Profile, expand, home},
     },
+    Chain,
     renewed::{Issued, Issuer, MARGIN, odd},
-    service::{Client, endpoint, request, secret},
+    service::{Client, request, secret},
     sso::save,
 };
 use crate::{
@@ -49,16 +49,13 @@ pub(super) struct Login {
 }
 
 impl Login {
-    pub(super) fn new(session: &str, profile: &Profile, region: &str, vars: &Vars, client: Client) -> Result<Self> {
-        let partitions = [("cn-", "amazonaws.cn"), ("us-gov-", "amazonaws-us-gov.com"), ("eusc-", "amazonaws-eusc.eu")];
-        let domain = partitions.into_iter().find(|(start, _)| region.starts_with(start));
-        let domain = domain.map_or("aws.amazon.com", |(_, domain)| domain);
-        let signin = endpoint(vars, Some(profile), "signin", format!("https://{region}.signin.{domain}"))?;
-        let home = home(vars);
-        let folder = vars.get("AWS_LOGIN_CACHE_DIRECTORY").map(|folder| expand(folder, home));
+    pub(super) fn new(session: &str, profile: &Profile, chain: &Chain<'_>) -> Result<Self> {
+        let signin = chain.endpoint("signin", "signin", chain.region)?;
+        let home = home(chain.vars);
+        let folder = chain.vars.get("AWS_LOGIN_CACHE_DIRECTORY").map(|folder| expand(folder, home));
         let folder = folder.unwrap_or_else(|| Path::new(home.unwrap_or_default()).join(".aws/login/cache"));
         Ok(Self {
-            client,
+            client: chain.client()?,
             profile: profile.name.clone(),
             renewals: format!("{signin}/v1/token"),
             kept: folder.join(format!("{}.json", hex(&Sha256::digest(session)))),

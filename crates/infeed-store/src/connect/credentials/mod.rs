@@ -64,7 +64,7 @@ pub(super) async fn find(
         return Ok(Found { credentials: None, provider: "none (AWS_SKIP_SIGNATURE)".into() });
     }
     let client = client.clone().with_connect_timeout(Duration::from_secs(2)).with_timeout(Duration::from_secs(5));
-    let chain = Chain { vars, region: region.unwrap_or("us-east-1"), client, connector };
+    let chain = Chain { vars, profile, region: region.unwrap_or("us-east-1"), client, connector };
     let mut tried = Vec::new();
 
     let of_profile = || profile.map(|profile| chain.profile(profile, &[])).transpose();
@@ -144,6 +144,8 @@ impl Found {
 /// What providers are made of.
 struct Chain<'a> {
     vars: &'a Vars,
+    /// The one that is chosen.
+    profile: Option<&'a Profile>,
     region: &'a str,
     client: ClientOptions,
     connector: &'a Connector,
@@ -186,15 +188,14 @@ impl Chain<'_> {
             _ => {}
         }
         if profile.get("sso_account_id").or(profile.get("sso_role_name")).is_some() {
-            let sso = sso::Sso::new(profile, self.vars, self.client()?)?;
+            let sso = sso::Sso::new(profile, self)?;
             return Ok(Some(Found::by(format!("single sign-on of the {described}"), sso)));
         }
         if keys.is_some() {
             return Ok(keys);
         }
         if let Some(session) = profile.get("login_session") {
-            service::host("signin", self.region)?;
-            let login = login::Login::new(session, profile, self.region, self.vars, self.client()?)?;
+            let login = login::Login::new(session, profile, self)?;
             return Ok(Some(Found::by(format!("login of the {described}"), login)));
         }
         if let Some(command) = profile.get("credential_process") {
@@ -287,7 +288,7 @@ impl Chain<'_> {
         };
         Ok(sts::Role {
             client: self.client()?,
-            endpoint: service::endpoint(self.vars, profile, "sts", service::host("sts", self.region)?)?,
+            endpoint: self.endpoint("sts", "sts", self.region)?,
             region: self.region.to_owned(),
             arn: String::new(),
             by,
@@ -332,7 +333,7 @@ impl Chain<'_> {
 
     /// `None` where it must not be asked.
     fn instance(&self) -> Result<Option<Found>> {
-        if self.vars.flag("AWS_EC2_METADATA_DISABLED")? {
+        if self.flag("AWS_EC2_METADATA_DISABLED")? {
             return Ok(None);
         }
         // Patient enough for a busy service, and short of PATIENCE.
@@ -347,7 +348,15 @@ impl Chain<'_> {
         };
         let builder = AmazonS3Builder::new().with_bucket_name("unused").with_retry(retry);
         let builder = builder.with_client_options(self.client.clone()).with_http_connector(self.connector.clone());
-        let metadata = self.vars.first(&["AWS_METADATA_ENDPOINT", "AWS_EC2_METADATA_SERVICE_ENDPOINT"]);
+        let get = |variable, key| self.vars.get(variable).or_else(|| self.profile?.get(key));
+        let metadata = self.vars.get("AWS_METADATA_ENDPOINT");
+        let metadata =
+            metadata.or(get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "ec2_metadata_service_endpoint")).or_else(|| {
+                get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ec2_metadata_service_endpoint_mode")
+                    .is_some_and(|mode| mode.eq_ignore_ascii_case("ipv6"))
+                    .then_some("http://[fd00:ec2::254]")
+            });
+        let metadata = metadata.map(|at| at.trim_end_matches('/'));
         let mut builder = metadata.into_iter().fold(builder, |builder, at| builder.with_metadata_endpoint(at));
         if self.vars.flag("AWS_IMDSV1_FALLBACK")? {
             builder = builder.with_imdsv1_fallback();

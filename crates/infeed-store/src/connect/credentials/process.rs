@@ -152,7 +152,16 @@ fn split(command: &str, windows: bool) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_that_nobody_waits_for_any_more_ends() {
+        let running = Running(Arc::new(Mutex::new(Command::new("sleep").arg("1000").spawn().unwrap())));
+        let child = Arc::clone(&running.0);
+        drop(running);
+        assert_eq!(ended(&child).unwrap().code(), None, "by a signal");
+    }
 
     #[test]
     fn words_are_split_as_the_command_line_of_aws_splits_them() {

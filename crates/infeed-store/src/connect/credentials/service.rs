@@ -13,7 +13,8 @@ use reqwest::{Method, header::HeaderValue};
 use tokio::time::Instant;
 
 use super::{
-    super::{Connector, Vars, pages::wrap, profile::Profile, s3},
+    super::{Connector, Vars, pages::wrap, s3},
+    Chain,
     renewed::odd,
 };
 use crate::answer::{Answer, Remedy, with_answer};
@@ -26,32 +27,64 @@ const TRIES: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where AWS has its services in a region.
-pub(super) fn host(service: &str, region: &str) -> Result<String> {
-    // It becomes part of a name and of a signature.
-    if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-        return Err(Error::config(format!("{region:?} is no region of AWS")).hint("set AWS_REGION, as in us-east-1"));
-    }
-    let partitions = [
-        ("cn-", "amazonaws.com.cn"),
-        ("eusc-", "amazonaws.eu"),
-        ("us-iso-", "c2s.ic.gov"),
-        ("us-isob-", "sc2s.sgov.gov"),
-    ];
-    let domain = partitions.into_iter().find(|(start, _)| region.starts_with(start));
-    let domain = domain.map_or("amazonaws.com", |(_, domain)| domain);
-    Ok(format!("https://{service}.{region}.{domain}"))
-}
+/// How regions begin, and the domains of their services: plain, and with addresses of IPv6, too. After botocore's
+/// `partitions.json`.
+const PARTITIONS: [(&str, &str, &str); 6] = [
+    ("cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"),
+    ("eusc-", "amazonaws.eu", "api.amazonwebservices.eu"),
+    ("us-iso-", "c2s.ic.gov", "api.aws.ic.gov"),
+    ("us-isob-", "sc2s.sgov.gov", "api.aws.scloud"),
+    ("eu-isoe-", "cloud.adc-e.uk", "api.cloud-aws.adc-e.uk"),
+    ("us-isof-", "csp.hci.ic.gov", "api.aws.hci.ic.gov"),
+];
+/// Likewise, where people sign in.
+const SIGN_IN: [(&str, &str); 3] =
+    [("cn-", "amazonaws.cn"), ("us-gov-", "amazonaws-us-gov.com"), ("eusc-", "amazonaws-eusc.eu")];
 
-/// The endpoint that is set for a service, or else this one. `AWS_ENDPOINT_URL` is the store's.
-pub(super) fn endpoint(vars: &Vars, profile: Option<&Profile>, service: &str, default: String) -> Result<String> {
-    if vars.flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")? {
-        return Ok(default);
+impl Chain<'_> {
+    /// Where a service is: as it is set, or where AWS has it in a region. `AWS_ENDPOINT_URL` is the store's.
+    pub(super) fn endpoint(&self, service: &str, name: &str, region: &str) -> Result<String> {
+        // It becomes part of a name and of a signature.
+        if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return Err(
+                Error::config(format!("{region:?} is no region of AWS")).hint("set AWS_REGION, as in us-east-1")
+            );
+        }
+        if !self.flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")? {
+            let variable = format!("AWS_ENDPOINT_URL_{}", service.to_ascii_uppercase());
+            if let Some(set) = self.vars.get(&variable).or_else(|| self.profile?.endpoint_of(service)) {
+                return s3::check_endpoint(set, self.vars).map_err(|error| error.at_object(variable));
+            }
+        }
+        let (_, plain, dual) = PARTITIONS.into_iter().find(|(start, ..)| region.starts_with(start)).unwrap_or((
+            "",
+            "amazonaws.com",
+            "api.aws",
+        ));
+        let dual_stack = self.flag("AWS_USE_DUALSTACK_ENDPOINT")?;
+        let fips = self.flag("AWS_USE_FIPS_ENDPOINT")?;
+        let domain = match () {
+            () if dual_stack => dual,
+            // The one service with domains of its own.
+            () if name == "signin" && !fips => {
+                let own = SIGN_IN.into_iter().find(|(start, _)| region.starts_with(start));
+                let domain = own.map_or("aws.amazon.com", |(_, domain)| domain);
+                return Ok(format!("https://{region}.signin.{domain}"));
+            }
+            () => plain,
+        };
+        // There, all are.
+        let fips = if fips && !region.starts_with("us-gov-") { "-fips" } else { "" };
+        Ok(format!("https://{name}{fips}.{region}.{domain}"))
     }
-    let variable = format!("AWS_ENDPOINT_URL_{}", service.to_ascii_uppercase());
-    match vars.get(&variable).or_else(|| profile?.endpoint_of(service)) {
-        Some(set) => s3::check_endpoint(set, vars).map_err(|error| error.at_object(variable)),
-        None => Ok(default),
+
+    /// A variable, or else the key of the profile that is called like it.
+    pub(super) fn flag(&self, variable: &'static str) -> Result<bool> {
+        let of_profile = || self.profile?.get(&variable.strip_prefix("AWS_")?.to_ascii_lowercase());
+        match self.vars.get(variable) {
+            Some(_) => self.vars.flag(variable),
+            None => [(variable, of_profile().unwrap_or("false"))].into_iter().collect::<Vars>().flag(variable),
+        }
     }
 }
 

@@ -22,12 +22,12 @@ use url::Url;
 
 use super::{
     super::{
-        Vars,
         pages::wrap,
         profile::{Profile, filled, home},
     },
+    Chain,
     renewed::{Issued, Issuer, MARGIN, odd, time},
-    service::{Client, endpoint, host, request, secret},
+    service::{Client, request, secret},
 };
 use crate::{
     answer::{Answer, Remedy},
@@ -47,7 +47,7 @@ pub(super) struct Sso {
 }
 
 impl Sso {
-    pub(super) fn new(profile: &Profile, vars: &Vars, client: Client) -> Result<Self> {
+    pub(super) fn new(profile: &Profile, chain: &Chain<'_>) -> Result<Self> {
         let lacks = |key: &str, whose: String| {
             Error::config(format!("{whose} has no {key}"))
                 .at_object(profile.file.display().to_string())
@@ -69,7 +69,7 @@ impl Sso {
                 (name, get("sso_region")?)
             }
         };
-        let at = |service, name| endpoint(vars, Some(profile), service, host(name, region)?);
+        let at = |service, name| chain.endpoint(service, name, region);
         let mut portal =
             format!("{}/federation/credentials", at("sso", "portal.sso")?).parse::<Url>().map_err(|_| {
                 Error::config("the endpoint of single sign-on is not a url").hint("unset AWS_ENDPOINT_URL_SSO")
@@ -77,8 +77,8 @@ impl Sso {
         portal.query_pairs_mut().append_pair("role_name", role).append_pair("account_id", account);
         let renewals = session.map(|_| at("sso_oidc", "oidc")).transpose()?;
         let kept = format!("{}.json", hex(&Sha1::digest(name)));
-        let kept = Path::new(home(vars).unwrap_or_default()).join(".aws/sso/cache").join(kept);
-        Ok(Self { client, profile: profile.name.clone(), portal, renewals, kept })
+        let kept = Path::new(home(chain.vars).unwrap_or_default()).join(".aws/sso/cache").join(kept);
+        Ok(Self { client: chain.client()?, profile: profile.name.clone(), portal, renewals, kept })
     }
 
     fn log_in(&self, what: &str) -> Error {

@@ -341,6 +341,10 @@ services = ours
 [services ours]
 sts =
   endpoint_url = https://sts.example
+[profile fips]
+role_arn = arn:aws:iam::123456789012:role/reader
+source_profile = base
+use_fips_endpoint = true
 [profile process]
 credential_process = cat "{dir}/a process"
 [profile sso]
@@ -505,7 +509,9 @@ fn home() -> (TempDir, impl Fn(&[(&str, &str)]) -> Vars) {
 }
 
 /// A kind of identity: what it is, the page of AWS that tells of it, what is set, who signs in the end, and what is told.
-type Row = (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static str, &'static str);
+type Row = (&'static str, &'static str, Set<'static>, &'static str, &'static str);
+/// Variables.
+type Set<'a> = &'a [(&'a str, &'a str)];
 
 const SDK: &str = "https://docs.aws.amazon.com/sdkref/latest/guide/";
 const ENVIRONMENT: &str = "environment (AWS_ACCESS_KEY_ID)";
@@ -882,6 +888,37 @@ async fn a_renewed_token_of_single_sign_on_is_kept_for_others() {
     assert!(time(kept["expiresAt"].as_str().unwrap()).unwrap() > SystemTime::now());
     #[cfg(unix)]
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions()) & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn services_are_asked_where_aws_has_them() {
+    let fips = ("AWS_USE_FIPS_ENDPOINT", "true");
+    let dual = ("AWS_USE_DUALSTACK_ENDPOINT", "true");
+    let there = ("AWS_ENDPOINT_URL_STS", "https://vpce-1.sts.example");
+    let rows: [(&str, &str, Set<'_>, &str); 14] = [
+        ("role", "us-west-2", &[], "sts.us-west-2.amazonaws.com"),
+        ("role", "cn-north-1", &[], "sts.cn-north-1.amazonaws.com.cn"),
+        ("role", "eusc-de-east-1", &[], "sts.eusc-de-east-1.amazonaws.eu"),
+        ("role", "us-isob-east-1", &[dual], "sts.us-isob-east-1.api.aws.scloud"),
+        ("role", "us-west-2", &[fips], "sts-fips.us-west-2.amazonaws.com"),
+        ("role", "us-gov-west-1", &[fips], "sts.us-gov-west-1.amazonaws.com"),
+        ("role", "us-west-2", &[fips, dual], "sts-fips.us-west-2.api.aws"),
+        ("role", "us-west-2", &[there, fips], "vpce-1.sts.example"),
+        ("elsewhere", "us-west-2", &[("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")], "sts.us-west-2.amazonaws.com"),
+        ("fips", "us-west-2", &[], "sts-fips.us-west-2.amazonaws.com"),
+        ("sso", "us-west-2", &[fips], "portal.sso-fips.us-east-2.amazonaws.com"),
+        ("login-out", "cn-north-1", &[], "cn-north-1.signin.amazonaws.cn"),
+        ("login-out", "us-west-2", &[fips], "signin-fips.us-west-2.amazonaws.com"),
+        ("empty", "us-west-2", &[("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "IPv6")], "[fd00:ec2::254]"),
+    ];
+    for (profile, region, set, host) in rows {
+        let (_dir, vars) = home();
+        let aws = Aws::default();
+        let set = [&[("AWS_PROFILE", profile), ("AWS_REGION", region)], set].concat();
+        // Nobody is there but in one region.
+        aws.remote(vars(&set)).connect().await.unwrap_err();
+        assert_eq!(aws.0.lock().unwrap().hosts[0], host, "{profile} {region}");
+    }
 }
 
 #[tokio::test]
