@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use url::Url;
 
 use super::{
@@ -341,6 +342,11 @@ services = ours
 [services ours]
 sts =
   endpoint_url = https://sts.example
+[profile over-sockets]
+role_arn = arn:aws:iam::123456789012:role/reader
+credential_source = EcsContainer
+external_id = E&1
+duration_seconds = 900
 [profile fips]
 role_arn = arn:aws:iam::123456789012:role/reader
 source_profile = base
@@ -919,6 +925,49 @@ async fn services_are_asked_where_aws_has_them() {
         aws.remote(vars(&set)).connect().await.unwrap_err();
         assert_eq!(aws.0.lock().unwrap().hosts[0], host, "{profile} {region}");
     }
+}
+
+/// What the stand-in for the network cannot tell: that the client's own way there is open.
+#[tokio::test]
+async fn containers_and_the_token_service_are_asked_over_sockets() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        while asked.len() < 2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            // The token service's body ends so.
+            while !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"DurationSeconds=900&ExternalId=E%261") {
+                assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
+            }
+            let head = String::from_utf8(head).unwrap();
+            let body = match head.starts_with("GET /c ") && head.contains("authorization: hush\r\n") {
+                true => json!({"AccessKeyId": "ASIA.c", "SecretAccessKey": "hush", "Token": "hush"}).to_string(),
+                false => {
+                    let plain = ["AccessKeyId", "SecretAccessKey", "SessionToken"];
+                    let plain: String = plain.iter().map(|name| format!("<{name}>hush</{name}>")).collect();
+                    format!("<Credentials>{plain}<Expiration>2100-01-01T00:00:00Z</Expiration></Credentials>")
+                }
+            };
+            let length = body.len();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            asked.push(head);
+        }
+        asked
+    });
+    let (_dir, vars) = home();
+    let vars = vars(&[
+        ("AWS_PROFILE", "over-sockets"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &format!("http://{at}/c")),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush"),
+        ("AWS_ENDPOINT_URL_STS", &format!("http://{at}/")),
+        ("AWS_ALLOW_HTTP", "true"),
+    ]);
+    Remote::new("b", "s3://b", vars).connect().await.unwrap();
+    let asked = serving.await.unwrap();
+    assert!(asked[1].starts_with("POST / ") && asked[1].contains("Credential=ASIA.c/"), "{}", asked[1]);
 }
 
 #[tokio::test]
