@@ -21,8 +21,9 @@ const USER_AGENT: &str = concat!("infeed/", env!("CARGO_PKG_VERSION"));
 type Result<T> = object_store::Result<T>;
 type Take = fn(ClientBuilder, Duration) -> ClientBuilder;
 
-/// A client with these options, all but the certificates, which no option tells: those are `roots`.
-pub(super) fn build(options: &ClientOptions, roots: &[Certificate]) -> Result<reqwest::Client> {
+/// A client with these options, all but the certificates, which no option tells: those are `roots`. A `direct` one uses no
+/// proxy, that of the environment included.
+pub(super) fn build(options: &ClientOptions, roots: &[Certificate], direct: bool) -> Result<reqwest::Client> {
     let settings = Settings { options };
     let mut builder = ClientBuilder::new().redirect(Policy::none());
     builder = builder.user_agent(options.get_config_value(&Key::UserAgent).unwrap_or_else(|| USER_AGENT.into()));
@@ -32,7 +33,9 @@ pub(super) fn build(options: &ClientOptions, roots: &[Certificate]) -> Result<re
         let others = headers.iter().filter(|(name, _)| !name.as_str().starts_with("x-amz-"));
         builder = builder.default_headers(others.map(|(name, value)| (name.clone(), value.clone())).collect());
     }
-    if let Some(url) = options.get_config_value(&Key::ProxyUrl) {
+    if direct {
+        builder = builder.no_proxy();
+    } else if let Some(url) = options.get_config_value(&Key::ProxyUrl) {
         let mut proxy = Proxy::all(url).map_err(failed)?;
         if let Some(pem) = options.get_config_value(&Key::ProxyCaCertificate) {
             builder = builder.tls_certs_merge([Certificate::from_pem(pem.as_bytes()).map_err(failed)?]);
@@ -193,10 +196,29 @@ dQ/hUTnr/7gGPr2NtKfkE44tPu5iDLSlRfrfOinWiC8=\n\
             .with_http2_keep_alive_timeout(Duration::from_secs(2))
             .with_proxy_url("http://127.0.0.1:1")
             .with_allow_http(true);
-        build(&options, &[]).unwrap();
+        build(&options, &[], false).unwrap();
         let options = options.with_config(Key::ReadTimeout, "soon");
-        let error = build(&options, &[]).unwrap_err().to_string();
+        let error = build(&options, &[], false).unwrap_err().to_string();
         assert!(error.contains("read_timeout") && error.contains("soon"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_direct_client_asks_no_proxy() {
+        super::super::tls::provide();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // It refuses: nobody listens any more.
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let options = ClientOptions::new().with_allow_http(true).with_proxy_url(format!("http://{gone}"));
+        assert!(build(&options, &[], false).unwrap().get(&url).send().await.is_err());
+        let client = build(&options, &[], true).unwrap();
+        let asked = client.get(&url).send();
+        let (asked, ()) = tokio::join!(asked, async {
+            let (stream, _) = listener.accept().await.unwrap();
+            drop(stream);
+        });
+        // It came here and got no answer.
+        assert!(asked.is_err_and(|error| !error.is_connect()));
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct Connector {
     query: Option<Arc<str>>,
     /// Its ETags are S3's, signed or not.
     s3: bool,
+    /// Past any proxy.
+    direct: bool,
     /// What answers in the place of the network.
     #[cfg(test)]
     answers: Option<HttpClient>,
@@ -97,6 +99,13 @@ impl Connector {
         self
     }
 
+    /// For what is on this machine, or on none that a proxy reaches.
+    #[cfg(feature = "s3")]
+    pub(super) fn direct(mut self) -> Self {
+        self.direct = true;
+        self
+    }
+
     #[cfg(test)]
     pub(super) fn answered_by(mut self, answers: Option<HttpClient>) -> Self {
         self.answers = answers;
@@ -118,7 +127,7 @@ impl Connector {
                 .hint("give them to Connector::with_root_certificates instead");
             return Err(object_store::Error::Generic { store: "HTTP client", source: Box::new(error) });
         }
-        Ok(HttpClient::new(client::build(options, &self.roots)?))
+        Ok(HttpClient::new(client::build(options, &self.roots, self.direct)?))
     }
 }
 
@@ -307,7 +316,9 @@ pub(super) fn refusal(status: u16, header: impl Fn(&'static str) -> Option<Strin
     Refusal {
         status,
         code: header("x-ms-error-code").or_else(|| said("Code", "code")),
-        message: said("Message", "message").map(|text| text.chars().take(MESSAGE).collect()),
+        // Behind the first line, the token service repeats what was signed.
+        message: said("Message", "message")
+            .map(|text| text.lines().next().unwrap_or_default().chars().take(MESSAGE).collect()),
         request: element(body, "RequestId")
             .or_else(|| header("x-amz-request-id"))
             .or_else(|| header("x-ms-request-id")),

@@ -326,8 +326,9 @@ impl Chain<'_> {
             (None, Some(given)) => container::Token::Given(service::secret(given, token)?),
             (None, None) => container::Token::None,
         };
-        // The addresses that are taken do not encrypt.
-        let client = service::Client::new(&self.client.clone().with_allow_http(true), self.connector)?;
+        // The addresses that are taken do not encrypt, and a proxy would see the token.
+        let options = self.client.clone().with_allow_http(true);
+        let client = service::Client::new(&options, &self.connector.clone().direct())?;
         Ok(Some(Found::by(format!("container ({name})"), container::Container { client, url, token })))
     }
 
@@ -347,7 +348,8 @@ impl Chain<'_> {
             },
         };
         let builder = AmazonS3Builder::new().with_bucket_name("unused").with_retry(retry);
-        let builder = builder.with_client_options(self.client.clone()).with_http_connector(self.connector.clone());
+        let connector = self.connector.clone().direct();
+        let builder = builder.with_client_options(self.client.clone()).with_http_connector(connector);
         let get = |variable, key| self.vars.get(variable).or_else(|| self.profile?.get(key));
         let metadata = self.vars.get("AWS_METADATA_ENDPOINT");
         let metadata =

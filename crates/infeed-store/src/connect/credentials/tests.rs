@@ -169,7 +169,9 @@ impl Aws {
             _ => false,
         };
         let (Some(by), Some(role), true) = (by, role, trusted) else {
-            let error = "<Type>Sender</Type><Code>AccessDenied</Code><Message>not authorized</Message>";
+            let signed = "The Canonical String should have been\nx-amz-security-token:hush";
+            let message = format!("<Message>not authorized\n\n{signed}</Message>");
+            let error = format!("<Type>Sender</Type><Code>AccessDenied</Code>{message}");
             return answer(403, format!("<ErrorResponse><Error>{error}</Error></ErrorResponse>"));
         };
         let key = format!("ASIA.{role}.by.{by}");
