@@ -34,6 +34,8 @@ struct Slot {
     answer: RefCell<Option<Answer>>,
     /// Pages of a listing in a row that named nothing.
     empty: Cell<u32>,
+    /// The length of the answer, where whoever asks knows it.
+    expected: Option<u64>,
 }
 
 /// An HTTP store's answer that is not what was asked for.
@@ -230,9 +232,26 @@ pub(super) fn page(empty: bool) -> u32 {
     SLOT.try_with(count).unwrap_or(0)
 }
 
+/// The length of the answer to the request that runs here, where whoever asks knows it.
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+pub(super) fn expected() -> Option<u64> {
+    SLOT.try_with(|slot| slot.expected).unwrap_or_default()
+}
+
 /// Runs one request; when it fails, what was noted of it becomes the source of its error.
 pub(super) async fn with_answer<T>(request: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
-    let mut request = pin!(SLOT.scope(Slot::default(), request));
+    with_answer_of(None, request).await
+}
+
+/// The same with the length of its answer, for stores that tell none.
+pub(super) async fn with_answer_of<T>(
+    expected: Option<u64>,
+    request: impl Future<Output = object_store::Result<T>>,
+) -> object_store::Result<T> {
+    // A request inside another is for the same bytes.
+    #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+    let expected = expected.or_else(self::expected);
+    let mut request = pin!(SLOT.scope(Slot { expected, ..Slot::default() }, request));
     let error = match request.as_mut().await {
         Ok(done) => return Ok(done),
         Err(error) => error,

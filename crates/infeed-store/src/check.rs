@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
+use futures::TryStreamExt;
 use infeed_core::error::{Error, Result, setting::VERIFY_CHECKSUMS};
 use md5::Md5;
 use object_store::{GetOptions, GetRange, GetResult};
@@ -13,6 +14,7 @@ use sha2::Sha256;
 pub(super) use super::told::Told;
 use super::{
     Extent,
+    requests::if_match,
     told::{Sum, Tag},
     verify::{Judged, Trust, Verify, hex},
 };
@@ -167,7 +169,7 @@ async fn in_other_parts(extent: &Extent) -> Option<[u8; 16]> {
     let (path, size) = (source.path(name).ok()?, (*size)?);
     // Two parts at least, and none that is cut where other reads cut.
     let part = (size / 2 + 1).min(OTHER_PART);
-    let if_match = etag.as_deref().filter(|tag| !tag.starts_with("W/")).map(str::to_owned);
+    let if_match = if_match(etag.as_deref());
     let mut md5 = Md5::new();
     let mut at = 0;
     while at < size {
@@ -175,11 +177,15 @@ async fn in_other_parts(extent: &Extent) -> Option<[u8; 16]> {
         let length = range.end - range.start;
         let options =
             GetOptions { range: Some(GetRange::Bounded(range)), if_match: if_match.clone(), ..GetOptions::default() };
-        let bytes = source.0.store.get_opts(&path, options).await.ok()?.bytes().await.ok()?;
-        if bytes.len() as u64 != length {
+        let mut frames = source.0.store.get_opts(&path, options).await.ok()?.into_stream();
+        let mut left = length;
+        while let Some(frame) = frames.try_next().await.ok()? {
+            left = left.checked_sub(frame.len() as u64)?;
+            md5.update(&frame);
+        }
+        if left > 0 {
             return None;
         }
-        md5.update(&bytes);
         at += length;
     }
     Some(md5.finalize().into())

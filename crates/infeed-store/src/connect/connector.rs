@@ -7,19 +7,22 @@ use std::{
 };
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
 use infeed_core::error::{Error, ErrorKind, Result};
 use object_store::{
     ClientOptions,
     client::{
-        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+        ReqwestConnector,
     },
 };
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED};
 use tokio::runtime::{Handle, Id};
 
 use super::{client, listed};
 use crate::{
-    answer::{Answer, Broken, Phase, Refusal, note, page},
+    answer::{Answer, Broken, Phase, Refusal, expected, note, page},
     errors::no_files,
     told::Told,
     unrepeated,
@@ -27,6 +30,11 @@ use crate::{
 
 /// Letters of a message that are told.
 const MESSAGE: usize = 300;
+/// Bytes of a refusal that are read: it says what is wrong at its beginning.
+const REFUSAL: usize = 64 << 10;
+/// Bytes of any other answer that is held whole, such as a page of a listing: a thousand of S3's longest keys, each byte of
+/// them escaped, are 6 MB.
+pub(super) const PAGE: usize = 64 << 20;
 /// Clients kept, most of them for other runtimes than the one that asks.
 const CLIENTS: usize = 8;
 
@@ -202,13 +210,12 @@ fn add_query(request: &mut HttpRequest, query: &str) -> Result<bool, HttpError> 
         return Ok(false);
     }
     *request.method_mut() = reqwest::Method::GET;
-    request.headers_mut().insert(reqwest::header::RANGE, reqwest::header::HeaderValue::from_static("bytes=0-0"));
+    request.headers_mut().insert(reqwest::header::RANGE, HeaderValue::from_static("bytes=0-0"));
     Ok(true)
 }
 
 /// What a HEAD would have answered, from the answer to a first byte.
 fn as_head(response: HttpResponse) -> HttpResponse {
-    use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE};
     let (mut parts, _) = response.into_parts();
     // bytes 0-0/1234
     let range = parts.headers.remove(CONTENT_RANGE);
@@ -218,6 +225,82 @@ fn as_head(response: HttpResponse) -> HttpResponse {
     }
     parts.status = reqwest::StatusCode::OK;
     HttpResponse::from_parts(parts, Bytes::new().into())
+}
+
+/// At most so many bytes of a body and the frame that goes beyond; with how it ended.
+pub(super) async fn gather(body: HttpResponseBody, most: usize) -> (Bytes, Result<(), HttpError>) {
+    let (mut frames, mut all) = (body.bytes_stream(), BytesMut::new());
+    while all.len() <= most {
+        match frames.next().await {
+            Some(Ok(frame)) => all.extend_from_slice(&frame),
+            Some(Err(error)) => return (all.freeze(), Err(error)),
+            None => return (all.freeze(), Ok(())),
+        }
+    }
+    let error = Error::new(ErrorKind::Unsupported, format!("the answer is longer than {} MiB", most >> 20))
+        .hint("check the endpoint, and whether a proxy stands between: no page of a listing is so long");
+    (all.freeze(), Err(for_good(error)))
+}
+
+/// What no further request mends: the client does not ask again.
+fn for_good(error: Error) -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, error)
+}
+
+/// Tells what of an answer cannot be read, where asking again would find the same.
+fn understood(error: HttpError) -> HttpError {
+    let whole = std::iter::successors(Some(&error as &(dyn StdError + 'static)), |error| cause(*error));
+    let too_large =
+        whole.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(hyper::Error::is_parse_too_large);
+    match too_large {
+        true => for_good(
+            Error::new(
+                ErrorKind::Unsupported,
+                "the head of the answer is too large: more than 100 headers, or than 400 KB",
+            )
+            .hint("check the endpoint, and what the store or a proxy before it adds to its answers"),
+        ),
+        false => error,
+    }
+}
+
+/// Makes an answer with bytes one that `object_store` reads: it knows no answer without a length, and gives up where any header
+/// is more than ASCII.
+///
+/// # Errors
+/// `Unsupported` for a header that is needed.
+fn readable(headers: &mut HeaderMap) -> Result<()> {
+    let odd = |value: &HeaderValue| value.to_str().is_err();
+    // Looked for first, since hardly any answer has one.
+    if headers.values().any(odd) {
+        let names: Vec<_> = headers.iter().filter(|(_, value)| odd(value)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let Some(value) = headers.remove(&name) else { continue };
+            // The others say what a file is called, or what somebody noted of it, for which nobody asks here.
+            if [CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED].contains(&name) {
+                let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("the header `{name}` of the answer is not ASCII: {value:?}"),
+                )
+                .hint("check the endpoint, and what the store or a proxy before it writes there"));
+            }
+        }
+    }
+    if !headers.contains_key(CONTENT_LENGTH) {
+        // Sent in chunks, or until the connection ends. Whoever reads it counts the bytes.
+        let told = headers.get(CONTENT_RANGE).and_then(|range| length_of(range.to_str().ok()?));
+        if let Some(length) = told.or_else(expected) {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
+    }
+    Ok(())
+}
+
+/// Of `bytes 3-9/1234`.
+fn length_of(range: &str) -> Option<u64> {
+    let (first, last) = range.strip_prefix("bytes ")?.split_once('/')?.0.split_once('-')?;
+    last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
 }
 
 /// What a server of files must know, else its answers are not what they seem.
@@ -253,14 +336,13 @@ impl HttpService for Listening {
             && listed::asks(request.uri().query().unwrap_or_default());
         let answered = |error| {
             note(Some(Answer::Broken(broken(&error))));
-            error
+            understood(error)
         };
         let (method, ranged) = (request.method().as_str().to_owned(), request.headers().contains_key("range"));
         let response = self.inner.execute(request).await.map_err(answered)?;
         let success = response.status().is_success();
         if self.web && success {
-            // Decode: it would say the same again.
-            check_web(&method, ranged, &response).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            check_web(&method, ranged, &response).map_err(for_good)?;
         }
         if looks && success {
             note(None);
@@ -271,8 +353,10 @@ impl HttpService for Listening {
             // Who has not heard of it answers so or 405, and the client would ask the first five times more.
             parts.status = reqwest::StatusCode::METHOD_NOT_ALLOWED;
         }
-        if success && !lists {
+        let reads = matches!(&*method, "GET" | "HEAD");
+        if success && !lists && reads {
             note(None);
+            readable(&mut parts.headers).map_err(for_good)?;
             // Of a part of an object nothing is told that could be checked.
             if parts.status.as_u16() == 200 {
                 // Gone through once: each of the dozen lookups would hash its name.
@@ -287,21 +371,24 @@ impl HttpService for Listening {
             return Ok(HttpResponse::from_parts(parts, body));
         }
         if success {
-            let body = body.bytes().await.map_err(answered)?;
+            let (body, ended) = gather(body, PAGE).await;
+            ended.map_err(answered)?;
             note(None);
-            // Never asked for again by the client: whoever answers nonsense does so once more.
-            let checked = listed::check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
-            unrepeated::check_pages(page(listed::is_empty(&body)))
-                .map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+            if !lists {
+                return Ok(HttpResponse::from_parts(parts, body.into()));
+            }
+            // Whoever answers nonsense does so once more.
+            let checked = listed::check(&body).map_err(for_good)?;
+            unrepeated::check_pages(page(listed::is_empty(&body))).map_err(for_good)?;
             if checked.is_some() {
                 // Its length has changed.
-                parts.headers.remove(reqwest::header::CONTENT_LENGTH);
+                parts.headers.remove(CONTENT_LENGTH);
             }
             let body = checked.map_or(body, Bytes::from);
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         // What the head says counts, even if the connection breaks behind it.
-        let body = body.bytes().await.unwrap_or_default();
+        let (body, _) = gather(body, REFUSAL).await;
         let header = |name| parts.headers.get(name)?.to_str().ok().map(str::to_owned);
         note(Some(Answer::Refused(refusal(parts.status.as_u16(), header, &body))));
         Ok(HttpResponse::from_parts(parts, body.into()))

@@ -55,4 +55,6 @@ pub(super) use urls::{check_bucket, lacks};
 pub(super) use vars::Vars;
 
 #[cfg(all(test, feature = "s3"))]
+mod raw;
+#[cfg(all(test, feature = "s3"))]
 mod tests;

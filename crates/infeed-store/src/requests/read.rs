@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     Extent, Source,
-    answer::{Answer, Remedy, our_error, with_answer},
+    answer::{Answer, Remedy, our_error, with_answer_of},
     check::told,
     errors::{CHANGED, because, check_size, room_for, short_answer, store_error, too_large, too_many_files},
     extent,
@@ -438,12 +438,12 @@ impl<'a> Piece<'a> {
         let known = self.extent.etag.as_deref();
         let options = GetOptions {
             range: (!whole).then(|| GetRange::Bounded(self.range.clone())),
-            // A weak tag matches nothing here (RFC 9110, 13.1.1); it is compared below.
-            if_match: known.filter(|tag| !tag.starts_with("W/")).map(str::to_owned),
+            if_match: if_match(known),
             ..GetOptions::default()
         };
         let failed = |error| Failed::by_store(error, known, "cannot be read");
-        let result = with_answer(self.source().0.store.get_opts(self.path, options)).await.map_err(failed)?;
+        let result = self.source().0.store.get_opts(self.path, options);
+        let result = with_answer_of(whole.then(|| self.len()), result).await.map_err(failed)?;
         let first_byte = now() - began;
         let etag = result.meta.e_tag.clone();
         // Some servers take no notice of If-Match.
@@ -516,6 +516,12 @@ async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Resul
         (Some(buffer), _) => Body::Buffer(buffer),
         (None, frame) => Body::Frame(frame.unwrap_or_default()),
     })
+}
+
+/// What a request may ask a store to compare. A weak tag matches nothing here (RFC 9110, 13.1.1), and one that is not ASCII is
+/// in no header: they are compared by whoever reads.
+pub(crate) fn if_match(etag: Option<&str>) -> Option<String> {
+    etag.filter(|tag| !tag.starts_with("W/") && tag.is_ascii()).map(str::to_owned)
 }
 
 fn long_answer(asked: u64) -> Error {

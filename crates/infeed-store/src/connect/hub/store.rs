@@ -33,7 +33,10 @@ use tokio::{runtime::Handle, sync::OnceCell, time::Instant};
 use url::Url;
 
 use super::{
-    super::{Connection, Connector, Vars},
+    super::{
+        Connection, Connector, Vars,
+        connector::{PAGE, gather},
+    },
     name::Repo,
     refusal::{Doing, explain},
     token::{self, Token},
@@ -191,7 +194,8 @@ impl Hub {
                 .hint("check HF_ENDPOINT and the network")
                 .with_source(error),
         };
-        let body = answered.map_err(failed)?.response.into_body().bytes().await.map_err(|e| failed(broken(e)))?;
+        let (body, ended) = gather(answered.map_err(failed)?.response.into_body(), PAGE).await;
+        ended.map_err(|e| failed(broken(e)))?;
         let told: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let commit = told.get("sha").and_then(|sha| sha.as_str()).unwrap_or_default();
         if commit.is_empty() || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -627,7 +631,8 @@ impl ObjectStore for Hub {
                 };
                 let next = response.headers().get("link").and_then(|link| tree::next(link.to_str().ok()?));
                 let next = next.map(str::to_owned);
-                let body = response.into_body().bytes().await.map_err(broken)?;
+                let (body, ended) = gather(response.into_body(), PAGE).await;
+                ended.map_err(broken)?;
                 let (entries, files) = tree::parse(&body).map_err(wrap)?;
                 for file in files {
                     yield file;
