@@ -154,7 +154,7 @@ pub struct ErrorContext {
 impl Error {
     /// An error that says what went wrong in a few words, without where and what to do: add those with the other calls.
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
-        let what = what.into();
+        let what = short(what.into());
         Self(Arc::new(Inner {
             kind,
             what,
@@ -380,9 +380,27 @@ impl StdError for Error {
     }
 }
 
+/// Bytes of words that are kept: a value that is named may be a whole file.
+const LONGEST: usize = 4096;
+
+fn short(words: Cow<'static, str>) -> Cow<'static, str> {
+    if words.len() <= LONGEST {
+        return words;
+    }
+    let end = (0..=LONGEST).rev().find(|at| words.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}…", &words[..end]).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_are_a_file_are_cut() {
+        let error = Error::corrupt(format!("the label `{}` is none", "ä".repeat(1 << 20)));
+        let words = error.to_string();
+        assert!(words.len() < 5000 && words.contains("the label `ää") && words.ends_with("ä…"), "{}", words.len());
+    }
 
     #[test]
     fn one_line_says_what_where_and_what_to_do() {
