@@ -6,6 +6,9 @@ use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use infeed_core::error::{Error, ErrorKind, Result};
 use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
+/// Elements in one another: those of VOC are five deep, those of labelImg's parts no deeper.
+const DEPTH: usize = 64;
+
 /// What one file says.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Xml {
@@ -44,6 +47,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
         match reader.read_event().map_err(|e| wrong("is broken").with_source(e))? {
             Event::Start(tag) => {
                 let name = tag.name();
+                if path.len() == DEPTH {
+                    return Err(wrong(&format!("has more than {DEPTH} elements in one another"))
+                        .hint("write it as Pascal VOC does, or take the file out"));
+                }
                 path.push(String::from_utf8_lossy(name.as_ref()).into_owned());
                 text.clear();
                 let open: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -188,6 +195,20 @@ mod tests {
     </object>
 </annotation>
 "#;
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |depth: usize| {
+            let inside = depth - 1;
+            format!("<annotation>{}{}</annotation>", "<a>".repeat(inside), "</a>".repeat(inside))
+        };
+        parse(nested(DEPTH).as_bytes()).unwrap();
+        for depth in [DEPTH + 1, 1_000_000] {
+            let error = parse(nested(depth).as_bytes()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert!(error.to_string().contains("has more than 64 elements in one another at byte"), "{error}");
+        }
+    }
 
     #[test]
     fn texts_are_read_in_what_they_are_written_in() {
