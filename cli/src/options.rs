@@ -1,10 +1,11 @@
 //! From arguments as typed to a loader's settings: the config file first, then the options that override it.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use infeed::{
     Dataset, LoaderConfig, OnBadSample,
     dataset::FieldKind,
+    internal::Beside,
     sampler::{Launch, Mixture, Order, Sampler, Shard, Share, WeightedSampler},
     transform::{Transform, VIEW_PRESETS, View},
 };
@@ -216,7 +217,7 @@ pub(crate) async fn weighted(
     let sampler = match weights {
         Weights::Balanced => WeightedSampler::balanced(&labels.await?, seed)?,
         Weights::File(path) => {
-            let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+            let text = Beside::Table.read_text(path).map_err(|error| Failure::file("cannot read", path, error))?;
             let lines =
                 text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
             let weight = |(line, number): (&str, u64)| {
@@ -309,7 +310,7 @@ impl Steps {
     fn named(name: &str) -> Result<Self, Failure> {
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "json") {
-            let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+            let text = Beside::Note.read_text(path).map_err(|error| Failure::file("cannot read", path, error))?;
             let refuse = |what: &str, error| Failure::Usage(format!("{name}: {what}: {error}"));
             let list: serde_json::Value = serde_json::from_str(&text).map_err(|error| refuse("not JSON", error))?;
             // Steps have an "op", views a "name".
@@ -339,7 +340,7 @@ struct ConfigFile {
 
 impl ConfigFile {
     fn read(path: &Path) -> Result<Self, Failure> {
-        let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+        let text = Beside::Note.read_text(path).map_err(|error| Failure::file("cannot read", path, error))?;
         Self::parse(&text).map_err(|message| Failure::Usage(format!("{}: {message}", path.display())))
     }
 

@@ -4,6 +4,7 @@
 //! Tests make their own data and run offline. Those of the GPU path run on a mock of the driver and of nvJPEG, which
 //! takes a C++ compiler; without one they say so and pass.
 
+mod bounds;
 mod buckets;
 mod command;
 mod commands;

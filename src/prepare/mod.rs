@@ -60,7 +60,7 @@ use infeed_data::{
     tar::{self, BLOCK, INDEX, Index},
 };
 use infeed_pixels::codec::{self, Orientation};
-use infeed_store::{Extent, Object, ObjectWriter, Source};
+use infeed_store::{Beside, Extent, Object, ObjectWriter, Source};
 
 pub use self::options::{Size, Store};
 use self::pack::{Pack, Packing};
@@ -665,7 +665,7 @@ fn lost() -> Error {
 
 /// What a sidecar or the manifest tells; nothing when it is damaged, for then its shard is made again.
 async fn read_index(out: &Source, object: Object) -> Result<(Object, Vec<tar::Shard>)> {
-    let bytes = object.extent(out).read().await?;
+    let bytes = Beside::Table.read(out, &object).await?;
     let shards = Index::parse(&bytes).map_or_else(|_| Vec::new(), |index| index.shards);
     Ok((object, shards))
 }

@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     fs::{File, OpenOptions},
-    io::{Read, Write},
+    io::Write,
     path::Path,
 };
 
+use infeed::internal::Beside;
 use serde::{Deserialize, Serialize};
 
 use super::file::unwritable;
@@ -55,8 +56,7 @@ impl Manifest {
         let path = folder.join("manifest.jsonl");
         let failed = |error| Failure::file("cannot write", &path, error);
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
-        let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(|error| Failure::file("cannot read", &path, error))?;
+        let text = Beside::Table.read_open(&mut file).map_err(|error| Failure::file("cannot read", &path, error))?;
         let text = String::from_utf8_lossy(&text);
         let url = url.trim_end_matches('/');
         let mut known = HashMap::new();

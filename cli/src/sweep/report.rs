@@ -1,7 +1,8 @@
 //! What `infeed sweep` found, cell by cell; its file is what the same command goes on from.
 
-use std::{fmt, fs, path::Path};
+use std::{fmt, path::Path};
 
+use infeed::internal::Beside;
 use serde::{Deserialize, Serialize};
 
 use super::{auto::AutoReport, cell::Cell, knee::Knee};
@@ -35,7 +36,7 @@ impl SweepReport {
 
     /// The cells that were measured before, if they are of this sweep.
     pub(super) fn read(path: &Path, url: &str, options: &[String]) -> Result<Self, Failure> {
-        let text = fs::read(path).map_err(|error| Failure::file("cannot read", path, error))?;
+        let text = Beside::Note.read_file(path).map_err(|error| Failure::file("cannot read", path, error))?;
         let refuse = |what: String| Failure::file("cannot go on from", path, what);
         let report: Self =
             serde_json::from_slice(&text).map_err(|error| refuse(format!("not written by infeed sweep: {error}")))?;

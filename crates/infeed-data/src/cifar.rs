@@ -18,7 +18,7 @@ use infeed_core::{
     report::Stage,
     types::{DType, ImageInfo},
 };
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 use smallvec::smallvec;
 
 use super::{
@@ -210,7 +210,7 @@ impl Cifar {
         let name = format!("{folder}{}", self.names_file());
         let found: Option<Arc<[String]>> = match objects.iter().find(|o| o.name == name) {
             Some(object) => {
-                let bytes = object.extent(source).read().await?;
+                let bytes = Beside::Table.read(source, object).await?;
                 let text = String::from_utf8_lossy(&bytes);
                 Some(text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect())
             }
@@ -261,7 +261,7 @@ impl Cifar {
             return Err(Error::corrupt("the file is empty").at_object(name).hint("fetch it again"));
         }
         let classes = self.class_names(source, objects, chosen[0], options.classes.as_ref()).await?;
-        let files = try_join_all(chosen.iter().map(|o| async { o.extent(source).read().await })).await?;
+        let files = try_join_all(chosen.iter().map(|o| async { Beside::Table.read(source, o).await })).await?;
         let held = |data: Bytes| Held { labels: self.labels(&data), records: data };
         let files = chosen.iter().zip(files).map(|(object, data)| Stored::new(object, object.size / size, held(data)));
         let files = ShardTable::new(source, files);

@@ -7,7 +7,7 @@ use infeed_core::{
     error::{Error, ErrorKind, Result, setting::LISTING},
     report::Stage,
 };
-use infeed_store::{Object, SharedList, Source};
+use infeed_store::{Beside, Object, SharedList, Source};
 
 use super::names;
 
@@ -124,11 +124,11 @@ pub fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Err
 /// Reads all of one object of the dataset, or else of a path or url. Returns how messages call it, and its bytes.
 pub async fn read_beside(source: &Source, objects: &[Object], name: &str) -> Result<(String, Bytes)> {
     if let Ok(at) = objects.binary_search_by(|o| o.name.as_str().cmp(name)) {
-        return Ok((source.display_name(name), objects[at].extent(source).read().await?));
+        return Ok((source.display_name(name), Beside::Table.read(source, &objects[at]).await?));
     }
     let (source, objects) = list(Source::parse(name)?, None, None).await?;
     match (source.only(), &objects[..]) {
-        (Some(_), [object]) => Ok((name.to_owned(), object.extent(&source).read().await?)),
+        (Some(_), [object]) => Ok((name.to_owned(), Beside::Table.read(&source, object).await?)),
         _ => Err(Error::new(ErrorKind::NotFound, "not a file").at_stage(Stage::Open).at_object(name)),
     }
 }

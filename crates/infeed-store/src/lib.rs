@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod beside;
 mod cache;
 #[cfg(feature = "s3")]
 mod cached_list;
@@ -57,6 +58,7 @@ mod whole;
 mod write;
 
 pub use answer::Refusal;
+pub use beside::Beside;
 pub use cache::CacheSpec;
 pub use cache::{BlobRead, Blobs, Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
 pub use connect::Connection;

@@ -26,7 +26,7 @@ use std::{
 use infeed_core::fingerprint::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::connect::Vars;
+use super::{Beside, connect::Vars};
 
 /// The file that keeps something about a place.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Manifest {
 
     /// What it tells; `None` when there is none, or a wrong one. `parse` says what is wrong in words for a warning.
     pub fn load<T>(&self, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Option<T> {
-        let wrong = match fs::read(&self.file) {
+        let wrong = match Beside::Table.read_file(&self.file) {
             Ok(bytes) => match parse(&bytes) {
                 Ok(found) => return Some(found),
                 Err(wrong) => wrong,

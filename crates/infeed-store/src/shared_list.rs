@@ -28,7 +28,7 @@ use infeed_core::{
 };
 use object_store::ObjectStoreExt;
 
-use super::{Object, Source, answer::with_answer, errors::store_error, listing};
+use super::{Beside, Object, Source, answer::with_answer, errors::store_error, listing};
 
 /// Objects that the first rank asks for, and that each of the others does: of a thousand ranks, thousands.
 const ASKED: [usize; 2] = [16, 2];
@@ -113,7 +113,7 @@ impl SharedList {
             };
         };
         match file.list().try_next().await? {
-            Some(object) => object.extent(&file).read().await.map(Some),
+            Some(object) => Beside::Table.read(&file, &object).await.map(Some),
             None => Ok(None),
         }
     }

@@ -18,7 +18,7 @@ use infeed_core::{
     fingerprint::Fingerprint,
     random::SampleRng,
 };
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 use smallvec::smallvec;
 
 use self::{
@@ -252,7 +252,7 @@ async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>)
             continue;
         }
         let name = source.display_name(&object.name);
-        let bytes = object.extent(source).read().await?;
+        let bytes = Beside::Table.read(source, object).await?;
         let found = metadata::parse(&object.name, &bytes).map_err(|e| e.at_object(name.clone()))?;
         let Some(found) = found.map(|found| found.within(parent(&object.name))) else {
             tracing::warn!(

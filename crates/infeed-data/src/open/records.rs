@@ -6,7 +6,7 @@ use std::{
 };
 
 use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::Source;
+use infeed_store::{Beside, Source};
 
 use crate::{filter, label_table::FILE, objects::list, record::Dataset};
 
@@ -16,7 +16,7 @@ pub(super) async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<
     let (Some(_), [object]) = (source.only(), &objects[..]) else {
         return Err(Error::new(ErrorKind::NotFound, "not a file").at_object(file));
     };
-    let bytes = object.extent(&source).read().await?;
+    let bytes = Beside::Table.read(&source, object).await?;
     let text = std::str::from_utf8(&bytes).map_err(|e| Error::corrupt("not a text").with_source(e).at_object(file))?;
     // Some editors begin a file with a mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -17,7 +17,7 @@
 #![forbid(unsafe_code)]
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
 };
 
@@ -25,6 +25,7 @@ use infeed_core::error::{
     Error, Result,
     setting::{Front, RANK, WORLD_SIZE},
 };
+use infeed_store::Beside;
 use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
@@ -587,7 +588,7 @@ impl Hosts {
 /// A file of a SageMaker job; `None` when it is not there.
 pub(super) fn json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
     let refuse = |what: &'static str| Error::config(what).at_object(path.display().to_string());
-    let text = match fs::read_to_string(path) {
+    let text = match Beside::Note.read_text(path) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
             return Ok(None);

@@ -7,7 +7,7 @@ use std::{
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
-use infeed_store::{Manifest, Object, Source};
+use infeed_store::{Beside, Manifest, Object, Source};
 
 use super::{
     index::{self, INDEX, Index},
@@ -44,12 +44,13 @@ impl Known {
         let whole: HashSet<&str> = files.iter().filter(|o| base(&o.name) == INDEX).map(|o| parent(&o.name)).collect();
         // Those of single shards are read only in folders without one of all.
         files.retain(|o| base(&o.name) == INDEX || !whole.contains(parent(&o.name)));
-        let read = |object: &Object| {
-            let extent = object.extent(source);
-            let name = object.name.clone();
-            async move { extent.read().await.map(|bytes| (name, bytes)) }
-        };
-        let reads: Vec<_> = files.iter().map(|o| read(o)).collect();
+        let reads: Vec<_> =
+            files
+                .into_iter()
+                .map(|object| async move {
+                    Beside::Table.read(source, object).await.map(|bytes| (object.name.clone(), bytes))
+                })
+                .collect();
         let mut reads = stream::iter(reads).buffered(AT_A_TIME);
         while let Some((name, bytes)) = reads.try_next().await? {
             match Index::parse(&bytes) {
@@ -189,7 +190,7 @@ impl Known {
 async fn index(source: &Source, tar: &Object, foreign: &HashMap<String, Object>) -> Result<Shard> {
     let stem = &tar.name[..tar.name.len() - ".tar".len()];
     if let Some(object) = foreign.get(stem) {
-        let bytes = object.extent(source).read().await?;
+        let bytes = Beside::Table.read(source, object).await?;
         match index::parse_wds2idx(&bytes, tar) {
             Ok(shard) => return Ok(shard),
             Err(wrong) => {

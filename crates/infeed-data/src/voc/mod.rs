@@ -12,7 +12,7 @@ use std::{
 
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 
 use self::xml::Xml;
 use super::{
@@ -155,12 +155,12 @@ async fn listed(source: &Source, objects: &[Object], split: &str) -> Result<Vec<
             .hint(format!("the lists are {}", if known.is_empty() { "none" } else { &known })));
     };
     let object = source.display_name(&name);
-    let list = objects[at].extent(source).read().await?;
+    let list = Beside::Table.read(source, &objects[at]).await?;
     layout::listed(source, objects, &String::from_utf8_lossy(&list)).map_err(|e| e.at_object(object))
 }
 
 async fn read(source: &Source, object: &Object) -> Result<Xml> {
-    let bytes = object.extent(source).read().await?;
+    let bytes = Beside::Note.read(source, object).await?;
     xml::parse(&bytes).map_err(|e| e.at_object(source.display_name(&object.name)))
 }
 

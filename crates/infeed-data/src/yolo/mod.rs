@@ -19,7 +19,7 @@ use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{FORMAT, MASKS},
 };
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 
 use self::{names::Names, text::Line};
 use super::{
@@ -103,7 +103,7 @@ impl Format for Yolo {
             match options.split.as_deref() {
                 Some(split) if list_of(&objects, split).is_some() => {
                     let list = &objects[list_of(&objects, split).unwrap_or_default()];
-                    let bytes = list.extent(source).read().await?;
+                    let bytes = Beside::Table.read(source, list).await?;
                     keep_listed(&mut pairs, &objects, &String::from_utf8_lossy(&bytes))
                         .map_err(|e| e.at_object(source.display_name(&list.name)))?;
                 }
@@ -164,7 +164,7 @@ fn keep_listed(pairs: &mut Vec<Pair>, objects: &[Object], list: &str) -> Result<
 /// The lines of a text; `None` without one.
 async fn read(source: &Source, object: Option<&Object>) -> Result<Option<Vec<Line>>> {
     let Some(object) = object.filter(|object| object.size > 0) else { return Ok(object.map(|_| Vec::new())) };
-    let bytes = object.extent(source).read().await?;
+    let bytes = Beside::Note.read(source, object).await?;
     Ok(Some(text::parse(&bytes)))
 }
 

@@ -1,7 +1,7 @@
 //! The names of YOLO's classes: `data.yaml`, or a name in each line of `obj.names`, `classes.txt`, `_darknet.labels`.
 
 use infeed_core::error::{Error, Result};
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::names::{base, ends_with, parent};
@@ -34,7 +34,7 @@ pub(super) async fn read(source: &Source, objects: &[Object]) -> Result<Names> {
     let mut files: Vec<&Object> = objects.iter().filter(|object| is_of_names(&object.name)).collect();
     files.sort_by_key(|object| (parent(&object.name).split('/').count(), !is_yaml(&object.name)));
     for object in files {
-        let bytes = object.extent(source).read().await?;
+        let bytes = Beside::Note.read(source, object).await?;
         let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes)).into_owned();
         let found = if is_yaml(&object.name) { of_yaml(&text) } else { Ok(of_lines(&text)) };
         let found = found.map_err(|e| e.at_object(source.display_name(&object.name)))?;

@@ -34,7 +34,7 @@ use infeed_data::{
     objects::nothing_to_read,
     record::Dataset,
 };
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 use serde_json::Value;
 
 use self::{attributes::attributes, keys::Keys, meta::Meta, shard::Grids};
@@ -42,8 +42,6 @@ use super::chunked::{self, ChunkedArray, ChunkedDataset, Place, Series, Sight, d
 
 /// Metadata and indexes of shards that are read at a time.
 const AT_A_TIME: usize = 16;
-/// The most that metadata of an array may take, attributes included.
-const LONGEST: u64 = 100 << 20;
 
 /// The format.
 #[derive(Clone, Copy, Debug)]
@@ -171,10 +169,7 @@ fn common<'a>(a: &'a str, b: &str) -> &'a str {
 }
 
 async fn read_json(source: &Source, object: &Object) -> Result<Value> {
-    if object.size > LONGEST {
-        return Err(damaged(format!("metadata of {} bytes", object.size)));
-    }
-    let bytes = object.extent(source).read().await?;
+    let bytes = Beside::Table.read(source, object).await?;
     serde_json::from_slice(&bytes).map_err(|e| damaged("its metadata are no JSON").with_source(e))
 }
 

@@ -36,3 +36,4 @@ pub use entries::{Cache, Doubted, Flight, Keep, Looked, Writer};
 pub use policy::{NextUse, Use};
 pub use ranks::Member;
 pub use spec::CacheSpec;
+pub(crate) use spec::parse_size;

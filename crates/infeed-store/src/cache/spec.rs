@@ -79,7 +79,7 @@ impl FromStr for CacheSpec {
 }
 
 /// A whole or decimal number and a unit. A bare `K` is refused: half of the world reads it as 1000, half as 1024.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u32, u64); 9] = [
         ("kib", 1, 1024),
         ("mib", 2, 1024),

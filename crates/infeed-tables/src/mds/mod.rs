@@ -53,7 +53,7 @@ use infeed_data::{
     sniff,
     table::ShardTable,
 };
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 
 use self::{
     layout::{
@@ -111,7 +111,7 @@ impl Format for Mds {
                 });
             };
             let at = |e: Error| e.at_object(source.display_name(&index.name));
-            let bytes = index.extent(source).read().await?;
+            let bytes = Beside::Table.read(source, index).await?;
             let listed: Index = serde_json::from_slice(&bytes)
                 .map_err(|e| at(bad("index.json is not what MDS shards have").with_source(e)))?;
             let mut columns = columns_of(&listed, options).map_err(at)?;

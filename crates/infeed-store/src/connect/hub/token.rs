@@ -7,6 +7,7 @@ use reqwest::header::HeaderValue;
 use url::{Host, Url};
 
 use super::super::Vars;
+use crate::Beside;
 
 const HUB: &str = "https://huggingface.co";
 
@@ -58,7 +59,7 @@ pub(super) fn find(vars: &Vars) -> Result<Token> {
         .or_else(|| home("HOME", ".cache/huggingface/token"));
     let nobody = || Token { header: None, provider: "none".into() };
     let Some(file) = file else { return Ok(nobody()) };
-    match std::fs::read_to_string(&file) {
+    match Beside::Note.read_text(&file) {
         Ok(text) if text.trim().is_empty() => Ok(nobody()),
         Ok(text) => {
             let provider = file.display().to_string();
