@@ -1,8 +1,8 @@
 //! The file of `--state` and `--resume`: the loader's state, and the sum of what was delivered up to it.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use infeed::sampler::LoaderState;
+use infeed::{dataset::Fingerprint, internal::Beside, sampler::LoaderState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -30,11 +30,19 @@ pub(crate) struct StateFile {
 
 pub(crate) const VERSION: u64 = 1;
 
+/// The key of the sum over all others.
+const CHECKSUM: &str = "file_checksum";
+
+/// Of the other keys, however they are ordered.
+fn sum(value: &Value) -> Value {
+    Fingerprint::of("state file").text(&value.to_string()).finish().to_string().into()
+}
+
 impl StateFile {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let text = fs::read_to_string(path).map_err(|error| Failure::file("cannot read", path, error))?;
+        let text = Beside::Note.read_text(path).map_err(|error| Failure::file("cannot read", path, error))?;
         let refuse = |what: String| Failure::file("cannot resume from", path, what);
-        let value: Value =
+        let mut value: Value =
             serde_json::from_str(&text).map_err(|error| refuse(format!("not written by --state: {error}")))?;
         match value["version"].as_u64() {
             Some(VERSION) => {}
@@ -45,13 +53,24 @@ impl StateFile {
         }
         // First on its own: it says more about what is wrong with it.
         LoaderState::from_json(&value["state"].to_string()).map_err(|error| refuse(error.to_string()))?;
+        // What was written before there was one has none.
+        let told = value.as_object_mut().and_then(|parts| parts.remove(CHECKSUM));
+        if told.is_some_and(|told| told != sum(&value)) {
+            return Err(refuse(
+                "its checksum is wrong: it is damaged, or was changed by hand; take an older one".into(),
+            ));
+        }
         serde_json::from_value(value).map_err(|error| refuse(format!("not written by --state: {error}")))
     }
 
     pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
-        let mut text = serde_json::to_vec(self).map_err(|error| Failure::file("cannot write", path, error))?;
-        text.push(b'\n');
-        out::replace(path, &text)
+        let failed = |error| Failure::file("cannot write", path, error);
+        let mut text = serde_json::to_string(self).map_err(failed)?;
+        // Behind the others, whose order stays.
+        let sum = sum(&serde_json::to_value(self).map_err(failed)?);
+        text.truncate(text.len() - 1);
+        text += &format!(",\"{CHECKSUM}\":{sum}}}\n");
+        out::replace(path, text.as_bytes())
     }
 
     /// The sum that a run on `rank` goes on from. The file's sum belongs to the rank that wrote it: another rank that

@@ -555,6 +555,8 @@ class _OfEngine(Iterator[Any]):
         rows = len(loader._picked.indices[place.batches]) if lists else engine.batch_size
         state = engine.state_dict()
         state["position"] = min(state["position"] + rows, state["identity"]["positions"])
+        # Of the place before.
+        del state["checksum"]
         engine.load_state_dict(state)
         self._batches = iter(engine)
         place.batches += 1

@@ -35,6 +35,7 @@ use super::base::Sampler;
 /// # Ok::<(), infeed::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Saved", try_from = "Saved")]
 #[non_exhaustive]
 pub struct LoaderState {
     /// Version of this form: [`VERSION`](Self::VERSION).
@@ -51,6 +52,45 @@ pub struct LoaderState {
     pub bad_samples: u64,
     /// What the position is a place in.
     pub identity: Identity,
+}
+
+/// A state as it is written: with a sum over all of it, since another digit would be another place.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    version: u32,
+    epoch: u64,
+    position: u64,
+    seed: u64,
+    lanes: u64,
+    bad_samples: u64,
+    identity: Identity,
+    /// `None` in what was written before there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<Fingerprint>,
+}
+
+impl From<LoaderState> for Saved {
+    fn from(state: LoaderState) -> Self {
+        let checksum = Some(state.checksum());
+        let LoaderState { version, epoch, position, seed, lanes, bad_samples, identity } = state;
+        Self { version, epoch, position, seed, lanes, bad_samples, identity, checksum }
+    }
+}
+
+impl TryFrom<Saved> for LoaderState {
+    type Error = Error;
+
+    fn try_from(saved: Saved) -> Result<Self> {
+        let Saved { version, epoch, position, seed, lanes, bad_samples, identity, checksum } = saved;
+        let found = Self { version, epoch, position, seed, lanes, bad_samples, identity };
+        match checksum {
+            Some(checksum) if checksum != found.checksum() => {
+                Err(state(format!("the state's checksum is {checksum}, that of its content {}", found.checksum()))
+                    .hint("the state is damaged, or was changed by hand: take an older one"))
+            }
+            _ => Ok(found),
+        }
+    }
 }
 
 /// What decides which record a position means. Equal identities give equal records.
@@ -166,6 +206,15 @@ impl LoaderState {
         Ok(Self { lanes: *lanes, identity: identity.clone(), ..self.clone() })
     }
 
+    /// Of all of it.
+    fn checksum(&self) -> Fingerprint {
+        let Self { version, epoch, position, seed, lanes, bad_samples, identity } = self;
+        let Identity { format, records, dataset, positions, order, order_fingerprint } = identity;
+        let numbers = [u64::from(*version), *epoch, *position, *seed, *lanes, *bad_samples, *records, *positions];
+        let sum = numbers.into_iter().fold(Fingerprint::of("state"), |sum, number| sum.number(number));
+        sum.text(format).part(*dataset).text(order).part(*order_fingerprint).finish()
+    }
+
     /// As one line of JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -175,7 +224,8 @@ impl LoaderState {
     /// Reads what [`to_json`](Self::to_json) wrote.
     ///
     /// # Errors
-    /// `State` for text that is no state, and for a state of another version. Whether it fits a loader is for
+    /// `State` for text that is no state, for a state of another version, and for one whose `checksum` is not that of its
+    /// content; what earlier versions wrote has none, and is taken. Whether it fits a loader is for
     /// [`check`](Self::check) to say.
     pub fn from_json(text: &str) -> Result<Self> {
         /// Read first: another version may have any other fields.
@@ -190,7 +240,7 @@ impl LoaderState {
         };
         let Version { version } = serde_json::from_str(text).map_err(parse)?;
         check_version(version)?;
-        serde_json::from_str(text).map_err(parse)
+        serde_json::from_str::<Saved>(text).map_err(parse)?.try_into()
     }
 }
 
@@ -236,10 +286,44 @@ mod tests {
             format!(
                 "{{\"version\":1,\"epoch\":3,\"position\":1024,\"seed\":42,\"lanes\":1,\"bad_samples\":0,\"identity\":\
                  {{\"format\":\"folder\",\"records\":1281167,\"dataset\":\"00000000000000000000000000000abc\",\
-                 \"positions\":1281167,\"order\":\"random, seed 42\",\"order_fingerprint\":\"{}\"}}}}",
-                state.identity.order_fingerprint
+                 \"positions\":1281167,\"order\":\"random, seed 42\",\"order_fingerprint\":\"{}\"}},\"checksum\":\"{}\"}}",
+                state.identity.order_fingerprint,
+                state.checksum()
             )
         );
+    }
+
+    #[test]
+    fn what_is_changed_in_a_state_is_found_and_what_was_saved_without_a_sum_is_taken() {
+        let state = saved();
+        let json = state.to_json();
+        let (old, _) = json.split_once(",\"checksum\"").unwrap();
+        assert_eq!(LoaderState::from_json(&format!("{old}}}")).unwrap(), state);
+        // Any digit of any number, and any letter of the words.
+        let changed = json.char_indices().filter_map(|(at, letter)| {
+            let other = match letter {
+                '0'..='8' => char::from(letter as u8 + 1),
+                '9' => '8',
+                'a'..='e' => 'f',
+                _ => return None,
+            };
+            Some(format!("{}{other}{}", &json[..at], &json[at + 1..]))
+        });
+        let mut tried = 0;
+        for text in changed {
+            tried += 1;
+            // A key that is another one is none, or one that is passed over.
+            match LoaderState::from_json(&text) {
+                Ok(read) => assert!(read == state && !text.contains("\"checksum\""), "{text}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::State),
+            }
+        }
+        assert!(tried > 100);
+        let error = LoaderState::from_json(&json.replace("\"epoch\":3", "\"epoch\":5")).unwrap_err().to_string();
+        assert!(error.contains("the state's checksum is") && error.contains("take an older one"), "{error}");
+        // As one that lies in a checkpoint of somebody's.
+        let value: serde_json::Value = serde_json::from_str(&json.replace("\"epoch\":3", "\"epoch\":5")).unwrap();
+        assert!(serde_json::from_value::<LoaderState>(value).unwrap_err().to_string().contains("checksum"));
     }
 
     #[test]
