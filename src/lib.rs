@@ -186,7 +186,7 @@ pub mod internal {
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub use infeed_cuda::{cuda, nvjpeg};
     pub use infeed_pixels::kernels;
-    pub use infeed_store::{Beside, no_files};
+    pub use infeed_store::{Beside, listings, no_files};
 }
 
 /// The README's code is compiled and run as a test.

@@ -221,9 +221,10 @@ pub(crate) async fn weighted(
             let lines =
                 text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
             let weight = |(line, number): (&str, u64)| {
-                let refuse =
-                    |_| Failure::Usage(format!("{}: line {number} is `{line}`, and no weight", path.display()));
-                line.parse::<f64>().map_err(refuse)
+                line.parse::<f64>().map_err(|_| {
+                    let begin: String = line.chars().take(80).collect();
+                    Failure::Usage(format!("{}: line {number} is `{begin}`, and no weight", path.display()))
+                })
             };
             let weights = lines.map(weight).collect::<Result<Vec<_>, _>>()?;
             if weights.len() as u64 != records {

@@ -130,8 +130,8 @@ mod tests {
             );
             assert!(words.contains(&kind.usual().to_string()), "{words}");
             let source = Source::parse(dir.path().to_str().unwrap()).unwrap();
-            let read = kind.read(&source, &Object::new("huge", 6 << 40));
-            let words = futures::executor::block_on(read).unwrap_err().to_string();
+            let object = Object::new("huge", 6 << 40);
+            let words = futures::executor::block_on(kind.read(&source, &object)).unwrap_err().to_string();
             assert!(words.contains("/huge") && words.contains("INFEED_SIDE_FILE_LIMIT=6144GiB"), "{words}");
         }
     }

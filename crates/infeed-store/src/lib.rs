@@ -79,5 +79,14 @@ pub use write::Writer as ObjectWriter;
 #[doc(hidden)]
 pub use {check::Check, verify::Verified};
 
+/// What saved listings begin with, and what reads them: for whoever makes up the rest.
+#[doc(hidden)]
+pub fn listings() -> [(&'static [u8], fn(&[u8], infeed_core::fingerprint::Fingerprint)); 2] {
+    [
+        (listing::MAGIC, |bytes, place| drop(listing::decode(bytes, place))),
+        (walk::KEPT, |bytes, place| walk::check_kept(bytes, place)),
+    ]
+}
+
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use super::{
     manifest::{Rest, body, number, seal, text, unsealed},
 };
 
-const MAGIC: &[u8] = b"infeed manifest 2\n";
+pub(super) const MAGIC: &[u8] = b"infeed manifest 2\n";
 
 /// `objects` are in the order of names.
 pub(super) fn encode(objects: &[Object], place: Fingerprint) -> Vec<u8> {

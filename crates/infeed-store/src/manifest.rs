@@ -235,6 +235,15 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_huge_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = Manifest::new(dir.path(), Fingerprint(1), "folder");
+        fs::File::create(manifest.file()).unwrap().set_len(6 << 40).unwrap();
+        assert_eq!(manifest.load(|_| -> Result<(), String> { unreachable!("it is not read") }), None);
+        assert!(!manifest.file().exists());
+    }
+
+    #[test]
     fn the_folder_is_the_chosen_one_or_what_the_variables_say() {
         let home = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("INFEED_MANIFEST_DIR", "/i")];
         let folder = |count, chosen: Option<&str>| Manifest::folder(&vars(&home[..count]), chosen.map(Path::new));

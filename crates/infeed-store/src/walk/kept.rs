@@ -18,7 +18,7 @@ use infeed_core::fingerprint::Fingerprint;
 use super::{found::Found, stamp::Stamp};
 use crate::manifest::{Rest, body, number, seal, text, unsealed};
 
-const MAGIC: &[u8] = b"infeed folder 1\n";
+pub(crate) const MAGIC: &[u8] = b"infeed folder 1\n";
 
 /// What is known of the entries of a folder beside its files.
 #[derive(Debug)]

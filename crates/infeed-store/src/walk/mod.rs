@@ -37,8 +37,14 @@ mod since;
 mod stamp;
 
 pub(super) use folder::is_hidden;
+pub(super) use kept::MAGIC as KEPT;
 pub(super) use pool::{Walk, all};
 pub(super) use since::all_since;
+
+/// Reads what is kept of a folder, and drops it.
+pub(super) fn check_kept(bytes: &[u8], place: infeed_core::fingerprint::Fingerprint) {
+    drop(kept::decode(bytes, place));
+}
 
 #[cfg(test)]
 mod tests;
