@@ -389,8 +389,9 @@ impl Growth {
         let reads = reads_inline || caches.into_iter().flatten().any(|cache| !cache.is_ram());
         // A decoder of the user's has the threads that it says; one on a GPU holds memory there for each.
         let follows = config.autotune && config.workers.is_none() && facts.decoder.built_in;
-        // A file on a network takes 10 ms, decoding it 1: then eight threads keep a core busy.
-        let most = if reads && !on_device { (8 * cores).clamp(16, 128).max(cores) } else { cores };
+        // A file on a network takes 10 ms, decoding it 1: then eight threads keep a core busy. It may take 300; how many
+        // wait at a time is no matter of cores then.
+        let most = if reads && !on_device { (8 * cores).clamp(64, 128).max(cores) } else { cores };
         // What a GPU has for batches is taken when the loader is built: a trainer that takes the rest afterwards can't
         // break an epoch in its middle. Of several ranks none gets more than another.
         let ahead = config.autotune && config.prefetch.is_none() && !on_device && facts.ranks <= 1;

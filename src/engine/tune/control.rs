@@ -29,6 +29,8 @@ const FULL: f64 = 0.97;
 const BLOCKED: f64 = 0.3;
 /// Where threads wait for files for less of their time, more of them bring little.
 const READING: f64 = 0.05;
+/// From this share of it on, a network is between: many times as many threads are missing, and each step lasts long.
+const FAR: f64 = 0.9;
 /// Below this share of a core a thread that computes has others beside it. Virtual machines take a few percent.
 const CROWDED: f64 = 0.9;
 /// A rate that rose by less did not rise: three times what two runs on a quiet machine differ.
@@ -692,7 +694,10 @@ impl Tuner {
             // A run on a GPU begins with fewer than there are cores, for the sake of engines and trainer.
             false if at < self.scope.cores => (self.scope.cores, TuneReason::Waited),
             false if self.reading < READING => (at, TuneReason::Reading),
-            false => (at.saturating_mul(2).min(self.worth(figures)), TuneReason::Reading),
+            false => {
+                let times = if self.reading > FAR { 4 } else { 2 };
+                (at.saturating_mul(times).min(self.worth(figures)), TuneReason::Reading)
+            }
         };
         let more = most.min(range.most).min(below);
         if seen >= 2 && more > at {

@@ -72,6 +72,16 @@ fn threads_that_wait_for_a_disk_are_more_than_cores() {
 }
 
 #[test]
+fn threads_that_wait_for_a_network_are_many() {
+    for read in [0.02, 0.1, 0.3] {
+        let pipe = Pipe { cores: 2.0, read: Cost::of(read), ..PIPE };
+        let scope = Scope { workers: Range { start: 2, least: 1, most: 64 }, ..scope(2) };
+        let (sim, _) = near_the_best("a network", pipe, scope);
+        assert!(sim.workers > 32, "{read} s a file: {:#?}", sim.decisions);
+    }
+}
+
+#[test]
 fn a_disk_that_serves_few_at_a_time_is_left_with_few() {
     let pipe = Pipe { cores: 2.0, read: Cost::of(0.004), disk: 4.0, ..PIPE };
     let (sim, _) = near_the_best("busy disk", pipe, scope(2));
