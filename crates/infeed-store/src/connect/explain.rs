@@ -38,7 +38,10 @@ pub(super) fn misdirected(refusal: &Refusal, connection: &Connection) -> bool {
 pub(super) fn explain(answer: &Answer, doing: Doing, bucket: &str, connection: &Connection) -> Option<Error> {
     let error = match answer {
         Answer::Refused(refusal) => refused(refusal, doing, bucket, connection)?,
-        Answer::Broken(broken) => unreached(broken.phase, &connection.endpoint)?,
+        Answer::Broken(broken) => {
+            let proxy = proxy(&connection.endpoint, |name| std::env::var(name).ok());
+            unreached(broken.phase, &connection.endpoint, proxy)?
+        }
     };
     Some(answer.clone().cause_of(error))
 }
@@ -93,6 +96,10 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
         denied("the object is archived".into())
             .hint("restore it first (aws s3api restore-object), or leave it out of the dataset")
             .unreadable()
+    } else if (refusal.status == 403 || refusal.status == 401) && endpoint.contains(".s3express-") {
+        // Whoever has a session may do what it is for.
+        denied(format!("a session for the directory bucket `{bucket}` is not allowed"))
+            .hint("allow s3express:CreateSession on it, for ReadWrite; s3:GetObject and s3:ListBucket count for nothing there")
     } else if refusal.status == 403 || refusal.status == 401 {
         match doing {
             Doing::Listing => denied(format!("listing the bucket `{bucket}` is not allowed"))
@@ -112,17 +119,51 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
     })
 }
 
-fn unreached(phase: Phase, endpoint: &str) -> Option<Error> {
-    let error = Error::new(ErrorKind::Io, format!("the endpoint {endpoint} cannot be reached"));
-    match phase {
-        Phase::Connecting => Some(error.hint("check AWS_ENDPOINT_URL, AWS_REGION and the network")),
-        Phase::Handshake => Some(error.hint(
+fn unreached(phase: Phase, endpoint: &str, proxy: Option<String>) -> Option<Error> {
+    let error = |what: &str| Error::new(ErrorKind::Io, format!("the endpoint {endpoint} cannot be reached{what}"));
+    match (phase, proxy) {
+        (Phase::Connecting, Some(proxy)) => Some(
+            error(&format!(" through the proxy {proxy}"))
+                .hint("check that the proxy runs, or put the endpoint's host into NO_PROXY"),
+        ),
+        (Phase::Connecting, None) => Some(error("").hint("check AWS_ENDPOINT_URL, AWS_REGION and the network")),
+        (Phase::Handshake, _) => Some(error("").hint(
             "set AWS_CA_BUNDLE to the file of the authority that signed the endpoint's certificate, or write http:// \
              if it does not encrypt",
         )),
-        Phase::NoFiles => Some(files_ran_out()),
-        Phase::Later => None,
+        (Phase::NoFiles, _) => Some(files_ran_out()),
+        (Phase::Later, _) => None,
     }
+}
+
+/// The proxy that requests for this endpoint go through, as the client finds it: its host, which holds no password, and
+/// who names it.
+fn proxy(endpoint: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let first = |names: &[&'static str]| {
+        names.iter().find_map(|name| Some((*name, variable(name).filter(|value| !value.is_empty())?)))
+    };
+    let endpoint = url::Url::parse(endpoint).ok()?;
+    let host = endpoint.host_str()?;
+    let passes = |entry: &str| {
+        let entry = entry.trim().trim_start_matches('.');
+        entry == "*" || host == entry || host.strip_suffix(entry).is_some_and(|rest| rest.ends_with('.'))
+    };
+    let of_scheme: &[&str] = match endpoint.scheme() {
+        "https" => &["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"],
+        _ => &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"],
+    };
+    let (name, value) = match first(&["AWS_PROXY_URL"]) {
+        Some(own) => own,
+        None if first(&["NO_PROXY", "no_proxy"]).is_some_and(|(_, all)| all.split(',').any(passes)) => return None,
+        None => first(of_scheme)?,
+    };
+    let whole = if value.contains("://") { value } else { format!("http://{value}") };
+    let proxy = url::Url::parse(&whole).ok();
+    let at = proxy.as_ref().and_then(|url| {
+        let host = url.host_str()?;
+        Some(url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+    });
+    Some(at.map_or_else(|| name.to_owned(), |at| format!("{at} ({name})")))
 }
 
 /// The cause that an error keeps where what failed may repeat secrets: facts, never the text of an answer.
@@ -150,3 +191,31 @@ impl fmt::Display for Cause {
 }
 
 impl StdError for Cause {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_named_with_its_variable_and_without_its_password() {
+        let of = |endpoint: &str, variables: &[(&str, &str)]| {
+            proxy(endpoint, |name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+        };
+        let (aws, near) = ("https://s3.eu-west-1.amazonaws.com", "http://127.0.0.1:9000");
+        assert_eq!(of(aws, &[]), None);
+        assert_eq!(of(aws, &[("HTTP_PROXY", "http://p:1")]), None);
+        assert_eq!(of(aws, &[("HTTPS_PROXY", "http://me:hush@p:1/x")]).unwrap(), "p:1 (HTTPS_PROXY)");
+        assert_eq!(of(near, &[("http_proxy", "p:1")]).unwrap(), "p:1 (http_proxy)");
+        assert_eq!(of(near, &[("ALL_PROXY", "socks5://p:1")]).unwrap(), "p:1 (ALL_PROXY)");
+        assert_eq!(of(near, &[("HTTP_PROXY", "hush hush")]).unwrap(), "HTTP_PROXY");
+        let no = |no| [("NO_PROXY", no), ("HTTPS_PROXY", "http://p:1")];
+        for passed in ["*", "x, .amazonaws.com", "amazonaws.com", "s3.eu-west-1.amazonaws.com"] {
+            assert_eq!(of(aws, &no(passed)), None, "{passed}");
+        }
+        assert!(of(aws, &no("onaws.com, 127.0.0.1")).is_some());
+        let said = unreached(Phase::Connecting, near, Some("p:1 (http_proxy)".into())).unwrap().to_string();
+        assert!(said.contains("through the proxy p:1 (http_proxy)") && said.contains("NO_PROXY"), "{said}");
+        let said = unreached(Phase::Handshake, aws, None).unwrap().to_string();
+        assert!(said.contains("AWS_CA_BUNDLE"), "{said}");
+    }
+}
