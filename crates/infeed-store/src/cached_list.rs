@@ -15,7 +15,9 @@ const WORTH: usize = 20_000;
 /// All objects of `source`, in the order of names.
 pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&std::path::Path>) -> Result<Vec<Object>> {
     remote.connect().await?;
-    let (place, manifest) = (source.place(), source.manifest("manifest", chosen));
+    // What cannot be listed from a place on cannot be compared at some places, and so is never kept.
+    let manifest = (!remote.is_directory()).then(|| source.manifest("manifest", chosen)).flatten();
+    let place = source.place();
     if let Some(manifest) = &manifest
         && let Some(objects) = manifest.load(|file| listing::decode(file, place))
     {

@@ -110,7 +110,8 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
     match scheme.to_ascii_lowercase().as_str() {
         "file" => local(file_url(url)?, url),
         "memory" => {
-            let (name, prefix) = split(rest, url, "a store's name", "memory://NAME/prefix")?;
+            let halves = rest.split_once('/').unwrap_or((rest, ""));
+            let (name, prefix) = split(halves, url, "a store's name", "memory://NAME/prefix")?;
             let stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(store) = stores.get(name) else {
                 return Err(Error::new(ErrorKind::NotFound, format!("there is no in-memory store named {name:?}"))
@@ -123,11 +124,7 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
             Ok(Source::from_store(Arc::<InMemory>::clone(store), prefix, url)
                 .sharing_requests(&format!("memory {name} {:016x}", *PROCESS)))
         }
-        "s3" => {
-            let (bucket, prefix) = split(rest, url, "a bucket", "s3://bucket/prefix")?;
-            connect::check_bucket(bucket, url)?;
-            s3(bucket, prefix, url, vars)
-        }
+        "s3" => s3(rest, url, vars),
         "hf" => hub(rest, url, vars),
         "s3a" | "s3n" => {
             Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint("write s3://bucket/prefix"))
@@ -168,9 +165,8 @@ fn is_scheme(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// Host and prefix of `host/prefix`. Nothing is unescaped: object names hold any character.
-fn split<'a>(rest: &'a str, url: &str, what: &str, form: &'static str) -> Result<(&'a str, Path)> {
-    let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+/// Host and prefix, checked. Nothing is unescaped: object names hold any character.
+fn split<'a>((host, prefix): (&'a str, &str), url: &str, what: &str, form: &'static str) -> Result<(&'a str, Path)> {
     if host.is_empty() {
         return Err(Error::config(format!("the url does not name {what}"))
             .at_object(url)
@@ -202,7 +198,9 @@ fn memory(name: &str) -> Arc<dyn ObjectStore> {
 }
 
 #[cfg(feature = "s3")]
-fn s3(bucket: &str, prefix: Path, url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
+fn s3(rest: &str, url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
+    let (bucket, prefix) = split(connect::halves(rest), url, "a bucket", "s3://bucket/prefix")?;
+    connect::check_bucket(bucket, url)?;
     let vars = vars();
     let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| vars.get(name));
     let store = format!("s3 {} {bucket}", endpoint.unwrap_or_default());
@@ -214,7 +212,7 @@ fn s3(bucket: &str, prefix: Path, url: &str, vars: impl FnOnce() -> connect::Var
 }
 
 #[cfg(not(feature = "s3"))]
-fn s3(_bucket: &str, _prefix: Path, _url: &str, _vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
+fn s3(_rest: &str, _url: &str, _vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
     Err(connect::lacks("s3"))
 }
 

@@ -330,7 +330,9 @@ impl HttpService for Listening {
             Some(query) => add_query(&mut request, query)?,
             None => false,
         };
-        let s3 = self.s3 || request.headers().contains_key("x-amz-date");
+        let headers = request.headers();
+        // The ETags of S3 Express are of no hash.
+        let s3 = (self.s3 || headers.contains_key("x-amz-date")) && !headers.contains_key("x-amz-s3session-token");
         let lists = self.query.is_none()
             && request.method().as_str() == "GET"
             && listed::asks(request.uri().query().unwrap_or_default());

@@ -24,6 +24,8 @@ mod connector;
 #[cfg(feature = "s3")]
 mod credentials;
 #[cfg(feature = "s3")]
+mod endpoint;
+#[cfg(feature = "s3")]
 mod explain;
 #[cfg(feature = "http")]
 mod hub;
@@ -40,20 +42,28 @@ mod s3;
 #[cfg(feature = "tls")]
 mod tls;
 mod urls;
+#[cfg(feature = "s3")]
+mod used;
 mod vars;
 
 pub use connection::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connector::Connector;
+#[cfg(feature = "s3")]
+pub(super) use endpoint::Kind;
 #[cfg(feature = "http")]
 pub(super) use hub::{Hub, Repo};
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
 pub(super) use others::open as open_other;
 #[cfg(feature = "s3")]
 pub(super) use s3::Remote;
-pub(super) use urls::{check_bucket, lacks};
+pub(super) use urls::lacks;
+#[cfg(feature = "s3")]
+pub(super) use urls::{check_bucket, halves};
 pub(super) use vars::Vars;
 
+#[cfg(all(test, feature = "s3"))]
+mod kinds;
 #[cfg(all(test, feature = "s3"))]
 mod raw;
 #[cfg(all(test, feature = "s3"))]

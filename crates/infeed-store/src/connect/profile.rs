@@ -68,7 +68,18 @@ impl Profile {
                 };
                 Err(Error::config(format!("there is no profile `{name}`")).hint(hint))
             }
-            _ => Ok(found),
+            _ => found.map(Self::with_services).transpose(),
+        }
+    }
+
+    fn with_services(self) -> Result<Self> {
+        match self.get("services") {
+            Some(services) if !self.files.of_config.services.contains_key(services) => {
+                Err(Error::config(format!("there is no section `services {services}`, which a profile names"))
+                    .at_object(self.file.display().to_string())
+                    .hint("write it into ~/.aws/config, or take `services` out of the profile"))
+            }
+            _ => Ok(self),
         }
     }
 
@@ -98,6 +109,10 @@ impl Profile {
     /// The endpoint of one service, such as `sts`, in the section `[services NAME]` that it names.
     pub(super) fn endpoint_of(&self, service: &str) -> Option<&str> {
         filled(self.files.of_config.services.get(self.get("services")?)?, &format!("{service}.endpoint_url"))
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().filter(|(_, value)| !value.is_empty()).map(|(key, _)| key.as_str())
     }
 
     /// As messages call it.

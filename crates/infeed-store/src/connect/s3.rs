@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use async_trait::async_trait;
@@ -28,10 +28,12 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    Connection, Connector, Vars, credentials,
+    Connection, Connector, Kind, Vars, credentials,
+    endpoint::{self, Style, Wishes},
     explain::{self, Doing},
     pages::{self, Pages, wrap},
     profile::Profile,
+    used,
 };
 use crate::answer::{Answer, Phase, Remedy, our_error, with_answer};
 
@@ -186,6 +188,11 @@ impl Remote {
         &self.0.vars
     }
 
+    /// Whether it is one of S3 Express, which lists in no order and from the beginning alone.
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(Kind::of(&self.0.bucket), Ok(Kind::Directory { .. }))
+    }
+
     /// The page of keys that begin with `prefix` and come after `after`.
     pub(crate) async fn page_after(
         &self,
@@ -230,52 +237,59 @@ impl Remote {
 
     async fn establish(&self, right_region: Option<String>) -> Result<Live> {
         let Inner { bucket, vars, count, .. } = &*self.0;
+        check_clock(SystemTime::now())?;
+        let kind = Kind::of(bucket)?;
         let profile = Profile::find(vars)?;
         let of_profile = |key| profile.as_ref().and_then(|p| p.get(key)).map(str::to_owned);
-        let endpoint = vars.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]).map(str::to_owned);
-        let endpoint = endpoint.or_else(|| of_profile("endpoint_url"));
+        used::tell_unused(vars, profile.as_ref());
+        let both = used::both(vars, profile.as_ref());
         let (options, connector) = client_options(vars, of_profile("ca_bundle").as_deref())?;
         #[cfg(test)]
         let connector = connector.answered_by(self.0.answers.clone());
-        let endpoint = endpoint.as_deref().map(|at| check_endpoint(at, vars)).transpose()?;
+        let wishes = Wishes {
+            endpoint: custom_endpoint(vars, &both, profile.as_ref())?,
+            style: style(vars, &both)?,
+            fips: both.flag("AWS_USE_FIPS_ENDPOINT")?,
+            dual_stack: both.flag("AWS_USE_DUALSTACK_ENDPOINT")?,
+            accelerate: both.flag("AWS_S3_USE_ACCELERATE_ENDPOINT")?,
+        };
 
         let configured = vars.first(&["AWS_REGION", "AWS_DEFAULT_REGION"]).map(str::to_owned);
         let configured = configured.or_else(|| of_profile("region"));
         let found = credentials::find(vars, profile.as_ref(), configured.as_deref(), &options, &connector).await?;
-        let region = match right_region.or(configured) {
-            Some(region) => region,
-            None => self
-                .look_up_region(endpoint.as_deref(), &options, &connector)
-                .await
-                .unwrap_or_else(|| "us-east-1".into()),
+        let region = match (kind, right_region.or(configured)) {
+            (Kind::AccessPoint { region, .. }, configured) => {
+                check_region_of_arn(region, configured.as_deref(), &both)?;
+                region.to_owned()
+            }
+            (_, Some(region)) => region,
+            (Kind::Directory { zone }, None) => {
+                let what =
+                    format!("the region of the directory bucket is not known: its name tells the zone {zone} alone");
+                return Err(Error::config(what).hint("set AWS_REGION to the bucket's region, such as us-west-2"));
+            }
+            (_, None) => self.look_up_region(&wishes, &options, &connector).await.unwrap_or_else(|| "us-east-1".into()),
         };
+        let at = endpoint::find(bucket, &region, &wishes)?;
 
-        let virtual_hosted = vars.flag("AWS_VIRTUAL_HOSTED_STYLE_REQUEST")?;
         let payer = vars.get("AWS_REQUEST_PAYER").is_some_and(|payer| payer.eq_ignore_ascii_case("requester"));
-        let requester_pays = payer || vars.flag("AWS_REQUEST_PAYER")?;
+        let mut requester_pays = payer || vars.flag("AWS_REQUEST_PAYER")?;
+        let mut settings = used::settings(vars)?;
+        if let Kind::Directory { .. } = kind {
+            for_directory(&mut settings, &mut requester_pays)?;
+        }
         let mut builder = AmazonS3Builder::new().with_client_options(options.clone());
-        for (key, value) in settings(vars) {
-            builder = builder.with_config(key, value);
+        for (key, value) in &settings {
+            builder = builder.with_config(*key, value);
         }
         builder = builder
             .with_bucket_name(bucket)
             .with_region(&region)
-            .with_virtual_hosted_style_request(virtual_hosted)
+            .with_endpoint(&at.url)
+            .with_virtual_hosted_style_request(at.virtual_hosted)
+            .with_s3_express(matches!(kind, Kind::Directory { .. }))
             .with_request_payer(requester_pays)
             .with_http_connector(connector);
-        let shown = match (&endpoint, virtual_hosted) {
-            (Some(endpoint), true) => {
-                let hosted = bucket_in_host(endpoint, bucket);
-                builder = builder.with_endpoint(&hosted);
-                hosted
-            }
-            (Some(endpoint), false) => {
-                builder = builder.with_endpoint(endpoint);
-                endpoint.clone()
-            }
-            (None, true) => format!("https://{bucket}.s3.{region}.amazonaws.com"),
-            (None, false) => format!("https://s3.{region}.amazonaws.com"),
-        };
         builder = match found.credentials {
             Some(credentials) => builder.with_credentials(credentials),
             None => builder.with_skip_signature(true),
@@ -283,32 +297,30 @@ impl Remote {
         let connection = Connection {
             provider: found.provider,
             region,
-            endpoint: shown,
-            path_style: !virtual_hosted,
+            endpoint: at.url,
+            path_style: !at.virtual_hosted,
             requester_pays,
             commit: None,
         };
         let number = count.fetch_add(1, Ordering::Relaxed) + 1;
         let mut headers = HeaderMap::new();
-        // Signed with the rest: the builder adds it before, a client would add it after.
-        headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
-        let of_client = settings(vars).filter(|(key, _)| matches!(key, AmazonS3ConfigKey::Client(_)));
+        if asks_for_checksums(&both)? {
+            // Signed with the rest: the builder adds it before, a client would add it after.
+            headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
+        }
+        let of_client = settings.iter().filter(|(key, _)| matches!(key, AmazonS3ConfigKey::Client(_)));
         let reading = builder.clone().with_client_options(options.with_default_headers(headers));
-        let reading = of_client.fold(reading, |reading, (key, value)| reading.with_config(key, value));
+        let reading = of_client.fold(reading, |reading, (key, value)| reading.with_config(*key, value));
         let live = Live { number, connection, builder, reading, clients: Mutex::default() };
         live.client(Retries::Caller, self.patience())?;
         Ok(live)
     }
 
     /// Asks where the bucket is. Stores that do not tell have no regions.
-    async fn look_up_region(
-        &self,
-        endpoint: Option<&str>,
-        options: &ClientOptions,
-        connector: &Connector,
-    ) -> Option<String> {
+    async fn look_up_region(&self, wishes: &Wishes, options: &ClientOptions, connector: &Connector) -> Option<String> {
         let bucket = &self.0.bucket;
-        let url = format!("{}/{bucket}", endpoint.unwrap_or("https://s3.amazonaws.com"));
+        let anywhere = Wishes { style: Style::Path, accelerate: false, ..wishes.clone() };
+        let url = format!("{}/{bucket}", endpoint::find(bucket, "us-east-1", &anywhere).ok()?.url);
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = "HEAD".parse().ok()?;
         *request.uri_mut() = url.parse().ok()?;
@@ -442,17 +454,86 @@ impl Pages for Remote {
     }
 }
 
-/// What variables say of the store.
-fn settings(vars: &Vars) -> impl Iterator<Item = (AmazonS3ConfigKey, &str)> {
-    vars.starting_with("AWS_").filter_map(|(name, value)| {
-        // Credentials are found already, and where to look for them is none of the store's business.
-        let settled =
-            ["KEY", "TOKEN", "ROLE", "CONTAINER", "IDENTITY", "METADATA", "IMDS", "REGION", "ENDPOINT", "BUCKET"];
-        if settled.iter().any(|part| name.contains(part)) || name.starts_with("AWS_ALLOW") {
-            return None;
+/// What signs requests counts seconds from 1970 on, and knows no others.
+pub(super) fn check_clock(now: SystemTime) -> Result<()> {
+    if now >= SystemTime::UNIX_EPOCH {
+        return Ok(());
+    }
+    Err(Error::config("this machine's clock is before 1970, and requests are signed with the time")
+        .hint("set the clock"))
+}
+
+/// The endpoint that was set, checked.
+fn custom_endpoint(vars: &Vars, both: &Vars, profile: Option<&Profile>) -> Result<Option<String>> {
+    if both.flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")? {
+        return Ok(None);
+    }
+    let endpoint = vars.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
+    let of_profile = || profile.and_then(|profile| profile.endpoint_of("s3").or_else(|| profile.get("endpoint_url")));
+    endpoint.or_else(of_profile).map(|at| check_endpoint(at, vars)).transpose()
+}
+
+fn style(vars: &Vars, both: &Vars) -> Result<Style> {
+    const NAME: &str = "AWS_VIRTUAL_HOSTED_STYLE_REQUEST";
+    if vars.get(NAME).is_some() {
+        return Ok(if vars.flag(NAME)? { Style::Virtual } else { Style::Path });
+    }
+    match both.get("AWS_S3_ADDRESSING_STYLE") {
+        None => Ok(Style::Unsaid),
+        Some("path") => Ok(Style::Path),
+        Some("virtual") => Ok(Style::Virtual),
+        Some("auto") => Ok(Style::Auto),
+        Some(_) => Err(Error::config("AWS_S3_ADDRESSING_STYLE, or a profile's addressing_style, is none")
+            .hint("set it to path, virtual or auto")),
+    }
+}
+
+/// The region of an access point stands in its ARN. Who said that it must be his own is told where it is not.
+fn check_region_of_arn(region: &str, configured: Option<&str>, both: &Vars) -> Result<()> {
+    const NAME: &str = "AWS_S3_USE_ARN_REGION";
+    let Some(own) = configured.filter(|own| *own != region) else { return Ok(()) };
+    if both.get(NAME).is_none() || both.flag(NAME)? {
+        return Ok(());
+    }
+    Err(Error::config(format!("the access point is in {region}, and {NAME}=false keeps requests in {own}"))
+        .hint(format!("set AWS_REGION={region}, or {NAME}=true")))
+}
+
+/// Whether answers are asked to tell checksums.
+fn asks_for_checksums(both: &Vars) -> Result<bool> {
+    const NAME: &str = "AWS_RESPONSE_CHECKSUM_VALIDATION";
+    match both.get(NAME).map(str::to_ascii_lowercase).as_deref() {
+        None | Some("when_supported") => Ok(true),
+        Some("when_required") => Ok(false),
+        Some(_) => {
+            Err(Error::config(format!("{NAME} is neither when_supported nor when_required"))
+                .hint(format!("unset {NAME}")))
         }
-        Some((name.to_ascii_lowercase().parse().ok()?, value))
-    })
+    }
+}
+
+/// A directory bucket encrypts as it was told when it was made, and its owner pays.
+fn for_directory(settings: &mut Vec<(AmazonS3ConfigKey, String)>, requester_pays: &mut bool) -> Result<()> {
+    use AmazonS3ConfigKey::Encryption;
+    if settings.iter().any(|(key, _)| key.as_ref() == used::CUSTOMER_KEY) {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "directory buckets (S3 Express) take no customer's keys (SSE-C)",
+        )
+        .hint("unset AWS_SSE_CUSTOMER_KEY_BASE64 for this bucket"));
+    }
+    let mut unused: Vec<String> = settings
+        .extract_if(.., |(key, _)| matches!(key, Encryption(_)))
+        .map(|(key, _)| key.as_ref().to_ascii_uppercase())
+        .collect();
+    if std::mem::take(requester_pays) {
+        unused.push("AWS_REQUEST_PAYER".into());
+    }
+    if !unused.is_empty() {
+        let unused = unused.join(", ");
+        tracing::warn!("{unused} is not used: a directory bucket encrypts as it was made to, and its owner pays");
+    }
+    Ok(())
 }
 
 fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<(ClientOptions, Connector)> {
@@ -491,14 +572,6 @@ pub(super) fn check_endpoint(endpoint: &str, vars: &Vars) -> Result<String> {
             .hint("use https://, or set AWS_ALLOW_HTTP=true"));
     }
     Ok(endpoint.trim_end_matches('/').to_owned())
-}
-
-/// `https://bucket.host`, which may be what it is already.
-fn bucket_in_host(endpoint: &str, bucket: &str) -> String {
-    match endpoint.split_once("://") {
-        Some((scheme, host)) if !host.starts_with(&format!("{bucket}.")) => format!("{scheme}://{bucket}.{host}"),
-        _ => endpoint.to_owned(),
-    }
 }
 
 #[async_trait]

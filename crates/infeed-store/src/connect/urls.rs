@@ -2,9 +2,28 @@
 
 use infeed_core::error::{Error, ErrorKind, Result};
 
+#[cfg(feature = "s3")]
+use super::Kind;
+
+/// Bucket and prefix of what stands behind `s3://`. The ARN of an access point has a slash of its own.
+#[cfg(feature = "s3")]
+pub(crate) fn halves(rest: &str) -> (&str, &str) {
+    const BEFORE: &str = ":accesspoint/";
+    let arn = rest.strip_prefix("arn:").and_then(|arn| Some("arn:".len() + arn.find(BEFORE)? + BEFORE.len()));
+    let start = arn.unwrap_or(0);
+    match rest[start..].find('/') {
+        Some(slash) => (&rest[..start + slash], &rest[start + slash + 1..]),
+        None => (rest, ""),
+    }
+}
+
 /// Checks a bucket's name by the rules that all stores share, which finds most typos of urls.
+#[cfg(feature = "s3")]
 pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
     let bad = |what: String, hint: String| Err(Error::config(what).at_object(url).hint(hint));
+    if bucket.starts_with("arn:") {
+        return Kind::of(bucket).map(drop).map_err(|error| error.at_object(url));
+    }
     if bucket.contains(|c: char| c.is_ascii_uppercase()) && !bucket.contains('@') {
         let lower = bucket.to_ascii_lowercase();
         return bad(format!("the bucket's name `{bucket}` has upper-case letters"), format!("write s3://{lower}/…"));
@@ -28,7 +47,7 @@ pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
             "write s3://bucket/prefix".into(),
         );
     }
-    Ok(())
+    Kind::of(bucket).map(drop).map_err(|error| error.at_object(url))
 }
 
 /// What to build infeed with.
