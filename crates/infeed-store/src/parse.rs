@@ -31,7 +31,7 @@ impl Source {
     /// | `data/train/a.jpg` | the folder `data/train`, of which only `a.jpg` is seen |
     /// | `file:///data/my%20set` | an absolute path in URL form, with `%` escapes |
     /// | `memory://NAME/prefix` | objects below `prefix` of the store that [`Source::memory`] made |
-    /// | `s3://bucket/prefix` | objects of a bucket (feature `s3`), see [`connect`](Self::connect) |
+    /// | `s3://bucket/prefix` | objects of a bucket or an access point (feature `s3`), see [`connect`](Self::connect) |
     /// | `gs://bucket/prefix` | the same at Google (feature `gcs`), set up by the `GOOGLE_*` variables |
     /// | `az://container/prefix` | the same at Azure (feature `azure`), set up by the `AZURE_*` variables |
     /// | `hf://datasets/OWNER/NAME@REVISION/folder` | files of a dataset of the [Hugging Face hub](https://huggingface.co/datasets) (feature `http`), see below |

@@ -65,7 +65,10 @@ fn of_arn(arn: &str) -> Result<Kind<'_>> {
     const FORM: &str = "write s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/prefix, or s3://BUCKET/prefix";
     let parts: Vec<&str> = arn.splitn(5, ':').collect();
     let [_, service, region, account, resource] = parts[..] else {
-        return Err(Error::config("the ARN has too few parts").hint(FORM));
+        return Err(Error::config(
+            "the ARN is cut short, or has no region, as those of multi-region access points (SigV4A)",
+        )
+        .hint(FORM));
     };
     let name = resource.strip_prefix("accesspoint").and_then(|rest| rest.strip_prefix(['/', ':']));
     let Some(name) = name else {
@@ -366,7 +369,7 @@ mod tests {
             ("arn:aws:s3-outposts:us-west-2:123456789012:accesspoint/x", "us-west-2", "", "`s3-outposts`"),
             ("arn:aws:s3-object-lambda:us-west-2:123456789012:accesspoint/x", "us-west-2", "", "`s3-object-lambda`"),
             ("arn:aws:s3express:us-west-2:123456789012:accesspoint/x--a--xa-s3", "us-west-2", "", "--xa-s3"),
-            ("arn:aws:s3", "us-west-2", "", "too few parts"),
+            ("arn:aws:s3", "us-west-2", "", "cut short"),
         ] {
             let error = find(bucket, region, &wishes(words)).expect_err(bucket).to_string();
             assert!(error.contains(says), "{bucket} {words}: {error}");

@@ -362,10 +362,13 @@ async fn what_is_written_is_encrypted_as_the_variables_say() {
     assert!(!sent("train--usw2-az1--x-s3", &[USW2, kms]).await.contains("server-side-encryption"));
 }
 
+/// Url, variables, and what is said.
+type Refused<'a> = (&'a str, &'a [(&'a str, &'a str)], ErrorKind, &'a str);
+
 #[tokio::test]
 async fn what_is_not_read_is_refused_by_name_and_without_a_request() {
     let express = "s3://train--usw2-az1--x-s3/p";
-    let rows: &[(&str, &[(&str, &str)], ErrorKind, &str)] = &[
+    let rows: &[Refused<'_>] = &[
         (express, &[], ErrorKind::Config, "set AWS_REGION"),
         (express, &[USW2, ("AWS_ENDPOINT_URL", "https://x.example")], ErrorKind::Unsupported, "zone's own endpoint"),
         (express, &[USW2, ("AWS_USE_FIPS_ENDPOINT", "1")], ErrorKind::Unsupported, "zone's own endpoint"),
@@ -391,6 +394,7 @@ async fn what_is_not_read_is_refused_by_name_and_without_a_request() {
             "cannot be part of a host",
         ),
         ("s3://bucket/x", &[("AWS_REGION", "us west")], ErrorKind::Config, "is not a region"),
+        ("s3://bucket/x", &[USW2, ("AWS_SESSION_TOKEN", "a\nb")], ErrorKind::Config, "AWS_SESSION_TOKEN holds a line"),
         ("s3://bucket/x", &[USW2, ("AWS_S3_ADDRESSING_STYLE", "host")], ErrorKind::Config, "path, virtual or auto"),
         ("s3://bucket/x", &[USW2, ("AWS_RESPONSE_CHECKSUM_VALIDATION", "no")], ErrorKind::Config, "when_required"),
     ];

@@ -238,6 +238,7 @@ impl Remote {
     async fn establish(&self, right_region: Option<String>) -> Result<Live> {
         let Inner { bucket, vars, count, .. } = &*self.0;
         check_clock(SystemTime::now())?;
+        used::check(vars)?;
         let kind = Kind::of(bucket)?;
         let profile = Profile::find(vars)?;
         let of_profile = |key| profile.as_ref().and_then(|p| p.get(key)).map(str::to_owned);

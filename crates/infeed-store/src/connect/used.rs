@@ -116,6 +116,16 @@ const ELSEWHERE: &[&str] = &[
     "AWS_STS_REGIONAL_ENDPOINTS",
 ];
 
+/// # Errors
+/// `Config` for a value that no header can hold, such as a token with a line break in it.
+pub(super) fn check(vars: &Vars) -> Result<()> {
+    match vars.starting_with("AWS_").find(|(_, value)| value.contains(|c: char| c.is_ascii_control())) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::config(format!("{name} holds a line break or another control character"))
+            .hint("set it again, in one line")),
+    }
+}
+
 /// What was said of the endpoint and of answers, each under the name of its variable.
 pub(super) fn both(vars: &Vars, profile: Option<&Profile>) -> Vars {
     let of_profile = |keys: &[&str]| keys.iter().find_map(|key| profile?.get(key));

@@ -28,7 +28,9 @@ impl Repo {
             ["datasets", owner, named] => (owner, named, ""),
             ["datasets", owner, named, rest] => (owner, named, rest),
             ["datasets", ..] => return Err(bad("the url names no dataset")),
-            ["spaces" | "models" | "buckets", ..] => return Err(bad("of the hub, only datasets are read")),
+            [kind @ ("spaces" | "models" | "buckets"), ..] => {
+                return Err(bad(&format!("of the hub, only datasets are read, not {kind}")));
+            }
             _ => return Err(bad("the url of a dataset begins with `datasets`")),
         };
         let (name, revision) = match named.split_once('@') {
@@ -99,6 +101,7 @@ mod tests {
             ("datasets", "no dataset"),
             ("o/n", "begins with `datasets`"),
             ("models/o/n", "only datasets"),
+            ("buckets/o/n", "not buckets"),
             ("datasets//n", "letters"),
             ("datasets/o/..", "letters"),
             ("datasets/o/n@", "revision"),
