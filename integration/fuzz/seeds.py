@@ -33,6 +33,18 @@ def main():
         seed("parquet", path.read_bytes(), 1 << 20)
     for case in json.loads((here.parent / "golden/hdf5.json").read_text())["cases"]:
         seed("hdf5", zlib.decompress(base64.b64decode(case["file"])), 1 << 17)
+    golden = lambda name: json.loads((here.parent / f"golden/{name}.json").read_text())
+    for case in golden("dicom")["cases"]:
+        for file in case["files"]:
+            seed("dicom", zlib.decompress(base64.b64decode(file)))
+    for case in golden("zarr")["cases"]:
+        files = {name: zlib.decompress(base64.b64decode(file)) for name, file in case["objects"].items()}
+        for about in files.keys() & {".zarray", "zarr.json"}:
+            for name in sorted(files.keys() - {about})[:2]:
+                seed("zarr", struct.pack("<H", len(files[about])) + files[about] + files[name])
+    for picture in golden("jxl")["pictures"]:
+        seed("jxl", bytes.fromhex(picture["file"]))
+    words(seed)
     with tempfile.TemporaryDirectory() as place:
         synthetic(seed, args.infeed.resolve(), pathlib.Path(place))
     arrays(seed)
@@ -99,8 +111,41 @@ def synthetic(seed, infeed, place):
         seed("tar_manifest", path.read_bytes()[40:])
     for path in (place / "shards").glob("*.tar"):
         seed("tar", path.read_bytes())
+    run("inspect", str(place / "photos"), "--decode-index", str(place / "index"))
+    seed("decode_index", (place / "index").read_bytes())
+    run("inspect", str(place / "photos"), "--listing", str(place / "listing"))
+    # Without its head and its place.
+    seed("listing", (place / "listing").read_bytes()[-1 << 16 :].split(b"infeed manifest 2\n")[-1][40:])
     for path in list((place / "nrrd").rglob("*.nrrd")) + list((place / "raw").rglob("*.nrrd")):
         seed("nrrd", path.read_bytes())
+
+
+def words(seed):
+    box = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 3, 4], "iscrowd": 0, "segmentation": [[1, 1, 3, 1, 3, 3]]}
+    rle = box | {"id": 2, "image_id": 2, "iscrowd": 1, "segmentation": {"size": [4, 5], "counts": [3, 5, 12]}}
+    images = [{"id": n + 1, "file_name": f"{name}.jpg", "height": 4, "width": 5} for n, name in enumerate("ab")]
+    seed("coco", json.dumps({"images": images, "annotations": [box, rle], "categories": [{"id": 3, "name": "cat"}]}).encode())
+    thing = "<object><name>cat</name><difficult>0</difficult><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox></object>"
+    outline = "<object><name>d&#111;g &amp; x</name><polygon><x1>1</x1><y1>2</y1><x2>3</x2><y2>4</y2></polygon></object>"
+    text = f"<annotation><size><width>9</width><height>8</height></size>{thing}{outline}</annotation>"
+    for encoding in ("utf-8", "utf-16", "gbk"):
+        seed("voc", f'<?xml version="1.0" encoding="{encoding}"?>{text}'.encode(encoding))
+    identity = {"format": "folder", "records": 9, "dataset": "0" * 32, "positions": 9, "order": "random, seed 42", "order_fingerprint": "1" * 32}
+    seed("state", json.dumps({"version": 1, "epoch": 3, "position": 4, "seed": 42, "lanes": 1, "bad_samples": 0, "identity": identity}).encode())
+    steps = ["random_resized_crop:176;horizontal_flip;trivial_augment_wide;normalize;random_erasing:0.1", "resize:256;center_crop:224", "imagenet-train", "none"]
+    for step in steps:
+        seed("transform", step.encode())
+    seed("transform", json.dumps([{"op": "random_resized_crop", "size": 224}, {"op": "normalize", "mean": [0.5], "std": [0.2]}]).encode())
+    seed("transform", json.dumps([{"name": "a", "count": 2, "transform": [{"op": "horizontal_flip"}]}]).encode())
+    row = lambda width: b"\0" + bytes(range(width * 3))
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    header = lambda bits, colour: chunk(b"IHDR", struct.pack(">2I5B", 3, 2, bits, colour, 0, 0, 0))
+    for bits, colour, data in [(8, 2, row(3) * 2), (8, 0, b"\0abc\1def"), (1, 0, b"\0\xa0\2\x40"), (16, 6, bytes(50))]:
+        seed("png", b"\x89PNG\r\n\x1a\n" + header(bits, colour) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b""))
+    info = struct.pack("<IiiHHIIiiII", 40, 3, 2, 1, 24, 0, 24, 0, 0, 0, 0)
+    seed("bmp", b"BM" + struct.pack("<IHHI", 78, 0, 0, 54) + info + bytes(24))
+    # A picture of 1 x 1, without loss.
+    seed("webp", base64.b64decode("UklGRiQAAABXRUJQVlA4TBgAAAAvAAAAAAfQ//73v/+BiOh/AAA="))
 
 
 def arrays(seed):

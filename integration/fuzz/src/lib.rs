@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures::executor::block_on;
 use infeed::{
     Result,
+    codec::{ImageCodec, PixelBuffer},
     dataset::{SampleRng, SharedRead, open_source},
     source::{Extent, Source},
 };
@@ -34,5 +35,14 @@ pub fn read_all(objects: &[(&str, &[u8])]) {
         };
         bytes.extend(parts);
         let _ = dataset.parse(record, &plan, &bytes);
+    }
+}
+
+/// Any bytes are an image or an error.
+pub fn decode(codec: &dyn ImageCodec, file: &[u8]) {
+    let Ok(info) = codec.header(file) else { return };
+    if info.peak_bytes <= 16 << 20 {
+        let _ = codec.decode(file, &info, 0..info.height, &mut PixelBuffer::default());
+        let _ = codec.decode(file, &info, info.height / 2..info.height, &mut PixelBuffer::default());
     }
 }
