@@ -745,6 +745,8 @@ fn number(vars: Vars<'_>, name: &str) -> Result<Option<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use infeed_core::error::ErrorKind;
 
