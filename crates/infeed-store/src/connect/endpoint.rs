@@ -160,7 +160,8 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
                 Style::Path => false,
                 Style::Unsaid => kind == Kind::Alias && custom.is_none(),
                 Style::Virtual => true,
-                Style::Auto => hosted(&at, bucket).is_ok(),
+                // Certificates with a `*` are of one name before the host.
+                Style::Auto => !(bucket.contains('.') && at.starts_with("https:")) && hosted(&at, bucket).is_ok(),
             };
             if before { hosted(&at, bucket)? } else { Endpoint { url: at, virtual_hosted: false } }
         }
@@ -303,6 +304,7 @@ mod tests {
             ("photos", "eusc-de-east-1", "", "https://s3.eusc-de-east-1.amazonaws.eu"),
             ("my_bucket", "eu-west-1", "auto", "https://s3.eu-west-1.amazonaws.com"),
             ("my.bucket", "eu-west-1", "auto", "https://s3.eu-west-1.amazonaws.com"),
+            ("my.bucket", "x", "auto https://minio.example", "https://minio.example"),
             ("photos", "x", "auto http://127.0.0.1:9000", "http://127.0.0.1:9000"),
             ("photos", "x", "virtual https://minio.example:9000", "https://photos.minio.example:9000"),
             ("photos", "x", "virtual https://photos.minio.example", "https://photos.minio.example"),

@@ -1,6 +1,8 @@
 //! What is wrong with the url of a store.
 
-use infeed_core::error::{Error, ErrorKind, Result};
+#[cfg(feature = "s3")]
+use infeed_core::error::Result;
+use infeed_core::error::{Error, ErrorKind};
 
 #[cfg(feature = "s3")]
 use super::Kind;

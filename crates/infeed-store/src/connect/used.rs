@@ -111,6 +111,7 @@ const ELSEWHERE: &[&str] = &[
     // How SDKs check what they write, call themselves, and look for a configuration.
     "AWS_REQUEST_CHECKSUM_CALCULATION",
     "AWS_SDK_",
+    "AWS_TOOLING_",
     // Regions and hosts of the token service and of single sign-on, which answer everywhere.
     "AWS_SSO_",
     "AWS_STS_REGIONAL_ENDPOINTS",
