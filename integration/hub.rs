@@ -244,11 +244,18 @@ async fn a_job_shares_one_listing_of_the_hub() {
     let file = dir.path().join("listing").display().to_string();
     let open = async |rank| open_source(server.source("")).listing(file.clone(), rank).await;
     let first = open(0).await.unwrap();
-    assert_eq!(open(1).await.unwrap().fingerprint(), first.fingerprint());
-    // All of them, since a rank asks for two.
-    let all = files_below(Path::new(photos()));
-    let all = all.iter().map(|file| file.strip_prefix(photos()).unwrap().to_str().unwrap());
-    server.commit("main", all.map(|name| (name, Bytes::from(name.to_owned()))));
+    // Seven others ask the hub for nothing, also when the branch has moved on meanwhile.
+    server.commit("main", [("a/1.jpg", Bytes::from("another"))]);
+    server.forget();
+    for rank in 1..8 {
+        assert_eq!(open(rank).await.unwrap().fingerprint(), first.fingerprint());
+    }
+    assert_eq!(server.requests(), [""; 0]);
+    // A commit that is not the listing's, be it damaged, is another place.
+    let bytes = std::fs::read(&file).unwrap();
+    let mut other = bytes.clone();
+    other[10] = if other[10] == b'0' { b'1' } else { b'0' };
+    std::fs::write(&file, other).unwrap();
     let error = error_of(open(1).await);
-    assert!(error.to_string().contains("listing was made before"), "{error}");
+    assert!(error.to_string().contains("of another place"), "{error}");
 }

@@ -63,11 +63,12 @@ impl Source {
     /// | what | from, the first that is there |
     /// |---|---|
     /// | credentials | `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` (`AWS_SESSION_TOKEN`); `AWS_WEB_IDENTITY_TOKEN_FILE` and `AWS_ROLE_ARN`; the profile `AWS_PROFILE`, else `default`, of `~/.aws/credentials` and `~/.aws/config`; `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or `_FULL_URI`; the instance's role. None with `AWS_SKIP_SIGNATURE=true` |
-    /// | region | `AWS_REGION`, `AWS_DEFAULT_REGION`, the profile, the bucket when asked, `us-east-1` |
-    /// | endpoint | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, the profile, AWS. Plain HTTP needs `AWS_ALLOW_HTTP=true` |
+    /// | region | an access point's ARN, `AWS_REGION`, `AWS_DEFAULT_REGION`, the profile, the bucket when asked, `us-east-1` |
+    /// | endpoint | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, the profile's `services` and `endpoint_url` (none of them with `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true`), AWS. Plain HTTP needs `AWS_ALLOW_HTTP=true` |
     /// | authority | `AWS_CA_BUNDLE`, `SSL_CERT_FILE`, the profile's `ca_bundle`: beside the system's |
     ///
-    /// `AWS_REQUEST_PAYER=requester` and `AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true` count too. Everything together takes
+    /// `docs/buckets.md` has what counts beside them; any other `AWS_*` variable or key of the profile that could concern a
+    /// bucket is named in a warning. Everything together takes
     /// at most 10 seconds. A bucket that turns out to be in another region is read there, with a warning; an expired
     /// session token is asked for once more.
     ///
@@ -193,6 +194,25 @@ impl Source {
     #[doc(hidden)]
     pub fn is_web(&self) -> bool {
         self.0.web
+    }
+
+    /// Whether its commit may be taken from a job's listing, which spares each rank to look it up.
+    #[doc(hidden)]
+    pub fn has_commits(&self) -> bool {
+        #[cfg(feature = "http")]
+        return self.0.hub.is_some();
+        #[cfg(not(feature = "http"))]
+        false
+    }
+
+    /// Reads this commit, unless one was found before.
+    #[cfg_attr(not(feature = "http"), allow(unused_variables, clippy::unused_self, reason = "there is no hub"))]
+    pub(super) fn pin(&self, commit: &str) -> Result<()> {
+        #[cfg(feature = "http")]
+        if let Some(hub) = &self.0.hub {
+            hub.pin(commit)?;
+        }
+        Ok(())
     }
 
     /// As the user wrote it.

@@ -13,6 +13,9 @@
 //!   order, in silence. So one that does not fit the store any more is an error for whoever finds out, and a new state of
 //!   the store is a file of another name.
 //! - **What has come to the store since is not in it**: that is its use. What has changed or is gone is an error.
+//!
+//! Of a dataset of the hub it begins with the commit that rank 0 found (`commit SHA`, a line before the listing): the others
+//! read that one, without a look at the branch, at what it has become, or at files that cannot have changed.
 
 use std::{
     fmt,
@@ -67,12 +70,22 @@ impl SharedList {
             None if self.makes => return self.make(source, manifests).await,
             None => self.wait().await.map_err(at)?,
         };
-        let objects = listing::decode(&bytes, place(source)).map_err(|wrong| {
+        let listing = match commit(&bytes) {
+            Some((commit, listing)) => {
+                source.pin(commit).map_err(at)?;
+                listing
+            }
+            None => &bytes[..],
+        };
+        source.connect().await?;
+        let objects = listing::decode(listing, place(source)).map_err(|wrong| {
             at(Error::corrupt(format!("the listing can't be used: {wrong}, or it is of another place"))
                 .at_object(self.file.clone())
                 .hint("remove it, or name another file"))
         })?;
-        self.compare(source, &objects).await.map_err(at)?;
+        if !source.has_commits() {
+            self.compare(source, &objects).await.map_err(at)?;
+        }
         tracing::info!(objects = objects.len(), file = self.file, "taken from the job's listing");
         Ok(objects)
     }
@@ -80,6 +93,7 @@ impl SharedList {
     /// Lists, and writes it down; nothing is written when there is nothing. A local folder is listed anew: a size that is kept
     /// and wrong would be pinned.
     async fn make(&self, source: &Source, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
+        source.connect().await?;
         let objects = source.objects(manifests, None).await?;
         if objects.is_empty() {
             return Ok(objects);
@@ -94,7 +108,9 @@ impl SharedList {
         };
         let home = Source::create(folder)?;
         home.connect().await?;
-        home.put(name, listing::encode(&objects, place(source)).into()).await?;
+        let mut bytes = source.connection().and_then(|it| it.commit).map_or_else(Vec::new, |commit| head(&commit));
+        bytes.extend(listing::encode(&objects, place(source)));
+        home.put(name, bytes.into()).await?;
         tracing::info!(objects = objects.len(), file = self.file, "the job's listing is written");
         Ok(objects)
     }
@@ -174,10 +190,27 @@ impl SharedList {
     }
 }
 
+const COMMIT: &str = "commit ";
+
+fn head(commit: &str) -> Vec<u8> {
+    format!("{COMMIT}{commit}\n").into_bytes()
+}
+
+/// The commit that a listing is of, and the listing.
+fn commit(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = bytes.strip_prefix(COMMIT.as_bytes())?;
+    let end = rest.iter().position(|b| !b.is_ascii_alphanumeric()).filter(|end| *end > 0 && rest[*end] == b'\n')?;
+    Some((str::from_utf8(&rest[..end]).ok()?, &rest[end + 1..]))
+}
+
 /// What the listing is of. A folder may be mounted at another path on each machine.
 fn place(source: &Source) -> Fingerprint {
     match source.folder() {
         Some(_) => Fingerprint::of("folder of a job's listing").finish(),
-        None => source.place(),
+        None => match source.connection().and_then(|it| it.commit) {
+            // So a line that was damaged is of another place.
+            Some(commit) => Fingerprint::of("commit of a job's listing").text(&commit).text(source.url()).finish(),
+            None => source.place(),
+        },
     }
 }

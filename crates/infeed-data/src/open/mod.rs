@@ -432,7 +432,9 @@ impl Open {
             From::Url(url) => patient(Source::parse(&url)?),
             From::Source(source) => patient(source),
         };
-        source.connect().await?;
+        if shared.is_none() || !source.has_commits() {
+            source.connect().await?;
+        }
         let (source, objects) = list(source, options.manifests.as_deref(), shared.as_ref()).await?;
         open_objects(&source, objects, &options, &formats, &filters, told).await
     }

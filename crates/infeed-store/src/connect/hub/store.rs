@@ -162,6 +162,14 @@ impl Hub {
         self.live().await.map(|_| ())
     }
 
+    /// Takes this commit without a request, unless one was found before.
+    pub(crate) fn pin(&self, commit: &str) -> Result<()> {
+        let token = token::find(&self.0.vars)?;
+        // Whoever was first has it: the listing that is read next tells whether it is of that commit.
+        let _ = self.0.live.set(Live { commit: commit.to_owned(), token });
+        Ok(())
+    }
+
     /// How the hub was reached, once it was.
     pub(crate) fn connection(&self) -> Option<Connection> {
         let live = self.0.live.get()?;
@@ -679,5 +687,69 @@ impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let commit = self.0.live.get().map(|live| &live.commit);
         f.debug_struct("Hub").field("repo", &self.0.repo).field("commit", &commit).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SharedList, Source};
+
+    /// A hub with one file, which tells what it was asked for; its branch is at another commit each time.
+    #[derive(Clone, Debug, Default)]
+    struct Asked(Arc<Mutex<Vec<String>>>);
+
+    #[async_trait]
+    impl object_store::client::HttpService for Asked {
+        async fn call(
+            &self,
+            request: HttpRequest,
+        ) -> std::result::Result<HttpResponse, object_store::client::HttpError> {
+            let mut asked = lock(&self.0);
+            asked.push(request.uri().path().to_owned());
+            let body = match request.uri().path().contains("/revision/") {
+                true => format!("{{\"sha\": \"c{}\"}}", asked.len()),
+                false => r#"[{"type": "file", "path": "a/1.jpg", "size": 1, "oid": "0123"}]"#.into(),
+            };
+            Ok(HttpResponse::new(Bytes::from(body).into()))
+        }
+    }
+
+    impl Asked {
+        fn source(&self) -> Source {
+            let (repo, prefix) = Repo::parse("datasets/o/n", "hf://datasets/o/n").unwrap();
+            let vars = [("HF_ENDPOINT", "https://hub.example")].into_iter().collect();
+            let hub = Hub::new(repo, "hf://datasets/o/n", vars).unwrap();
+            hub.0.client.set(HttpClient::new(self.clone())).unwrap();
+            let Source(mut inner) = Source::from_store(Arc::new(hub.clone()), prefix, "hf://datasets/o/n");
+            Arc::make_mut(&mut inner).hub = Some(hub);
+            Source(inner)
+        }
+    }
+
+    #[tokio::test]
+    async fn eight_ranks_with_a_listing_ask_no_more_than_one() {
+        let (hub, dir) = (Asked::default(), tempfile::tempdir().unwrap());
+        let file = dir.path().join("listing").display().to_string();
+        let open = async |rank| {
+            let source = hub.source();
+            let list = SharedList { file: file.clone(), makes: rank == 0 };
+            let objects = list.objects(&source, None).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>((objects, source.connection().unwrap().commit.unwrap()))
+        };
+        // All at once, and again when the branch has moved on: its commit is the listing's.
+        let ranks: Vec<_> = futures::future::join_all((0..8).rev().map(open)).await;
+        let first = ranks[0].clone().unwrap();
+        assert_eq!((first.0.len(), first.1.as_str()), (1, "c1"));
+        assert!(ranks.into_iter().all(|rank| rank.unwrap() == first));
+        assert_eq!(open(0).await.unwrap(), first);
+        assert_eq!(*lock(&hub.0), ["/api/datasets/o/n/revision/main", "/api/datasets/o/n/tree/c1"]);
+        // A commit that was damaged is that of another listing.
+        let bytes = std::fs::read(&file).unwrap();
+        for damaged in [&b"commit c2"[..], b"commit \xff1", b"commit  1"] {
+            std::fs::write(&file, [damaged, &bytes[damaged.len()..]].concat()).unwrap();
+            let wrong = open(1).await.unwrap_err();
+            assert!(wrong.contains("the listing can't be used"), "{wrong}");
+        }
     }
 }
