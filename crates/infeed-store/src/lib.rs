@@ -79,9 +79,13 @@ pub use write::Writer as ObjectWriter;
 #[doc(hidden)]
 pub use {check::Check, verify::Verified};
 
+/// Reads a saved listing of a place.
+#[doc(hidden)]
+pub type ReadsListing = fn(&[u8], infeed_core::fingerprint::Fingerprint);
+
 /// What saved listings begin with, and what reads them: for whoever makes up the rest.
 #[doc(hidden)]
-pub fn listings() -> [(&'static [u8], fn(&[u8], infeed_core::fingerprint::Fingerprint)); 2] {
+pub fn listings() -> [(&'static [u8], ReadsListing); 2] {
     [
         (listing::MAGIC, |bytes, place| drop(listing::decode(bytes, place))),
         (walk::KEPT, |bytes, place| walk::check_kept(bytes, place)),
