@@ -12,10 +12,9 @@ use std::{
     path::Path,
 };
 
-use bytes::Bytes;
 use infeed_core::error::{Error, ErrorKind, Result};
 
-use super::{Object, Source, cache::parse_size};
+use super::cache::parse_size;
 
 /// How many bytes files beside the data may have, of both kinds: `4GiB`.
 const VARIABLE: &str = "INFEED_SIDE_FILE_LIMIT";
@@ -55,15 +54,6 @@ impl Beside {
     pub fn check(self, size: u64) -> Result<()> {
         let most = self.limit()?;
         if size <= most { Ok(()) } else { Err(too_large(&format!("{size} bytes"), size, most)) }
-    }
-
-    /// Reads an object, for its error's sake with its name.
-    ///
-    /// # Errors
-    /// As reading; `Unsupported` for one that is too large.
-    pub async fn read(self, source: &Source, object: &Object) -> Result<Bytes> {
-        self.check(object.size).map_err(|e| e.at_object(source.display_name(&object.name)))?;
-        object.extent(source).read().await
     }
 
     /// Reads a file of this machine.
@@ -129,10 +119,6 @@ mod tests {
                 "{words}"
             );
             assert!(words.contains(&kind.usual().to_string()), "{words}");
-            let source = Source::parse(dir.path().to_str().unwrap()).unwrap();
-            let object = Object::new("huge", 6 << 40);
-            let words = futures::executor::block_on(kind.read(&source, &object)).unwrap_err().to_string();
-            assert!(words.contains("/huge") && words.contains("INFEED_SIDE_FILE_LIMIT=6144GiB"), "{words}");
         }
     }
 

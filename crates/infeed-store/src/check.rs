@@ -14,7 +14,6 @@ use sha2::Sha256;
 pub(super) use super::told::Told;
 use super::{
     Extent,
-    requests::if_match,
     told::{Sum, Tag},
     verify::{Judged, Trust, Verify, hex},
 };
@@ -165,11 +164,11 @@ async fn judge(found: [u8; 16], wanted: Md5Of, object: &str, trust: &Trust, exte
 /// The MD5 of an object that is read in other parts than before: what is flipped on the way lies elsewhere then. `None` where
 /// it can't be read. Asks the store at once: a permit is held by whoever asks for this, and a second might never come.
 async fn in_other_parts(extent: &Extent) -> Option<[u8; 16]> {
-    let Extent { source, name, size, etag, .. } = extent;
+    let Extent { source, name, size, .. } = extent;
     let (path, size) = (source.path(name).ok()?, (*size)?);
     // Two parts at least, and none that is cut where other reads cut.
     let part = (size / 2 + 1).min(OTHER_PART);
-    let if_match = if_match(etag.as_deref());
+    let if_match = extent.if_match();
     let mut md5 = Md5::new();
     let mut at = 0;
     while at < size {

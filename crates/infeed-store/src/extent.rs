@@ -41,6 +41,12 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// What a request may ask a store to compare. A weak tag matches nothing here (RFC 9110, 13.1.1), and one that is not
+    /// ASCII is in no header: they are compared by whoever reads.
+    pub(super) fn if_match(&self) -> Option<String> {
+        self.etag.as_deref().filter(|tag| !tag.starts_with("W/") && tag.is_ascii()).map(str::to_owned)
+    }
+
     /// A whole object, whose listed length is `size`.
     #[must_use]
     pub fn whole(source: &Source, name: impl Into<Arc<str>>, size: u64) -> Self {

@@ -7,7 +7,7 @@ use infeed_core::error::Result;
 use object_store::{GetOptions, GetRange, GetResult};
 
 use super::{
-    Extent, Reader, Source,
+    Beside, Extent, Object, Reader, Source,
     answer::with_answer,
     errors::{check_range, check_size, short_answer, store_error},
 };
@@ -65,5 +65,30 @@ impl Extent {
     /// Reads the bytes; see [`Source::read`].
     pub async fn read(&self) -> Result<Bytes> {
         self.source.fetch(self, &Reader::default()).await
+    }
+}
+
+impl Beside {
+    /// Reads an object that is no larger than files of its kind may be.
+    ///
+    /// # Errors
+    /// As reading; `Unsupported` for one that is too large.
+    pub async fn read(self, source: &Source, object: &Object) -> Result<Bytes> {
+        self.check(object.size).map_err(|e| e.at_object(source.display_name(&object.name)))?;
+        object.extent(source).read().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_object_beside_the_data_is_named_and_not_read() {
+        let _store = Source::memory("read.beside");
+        let source = Source::parse("memory://read.beside").unwrap();
+        let object = Object::new("labels.csv", 6 << 40);
+        let error = futures::executor::block_on(Beside::Table.read(&source, &object)).unwrap_err().to_string();
+        assert!(error.contains("labels.csv") && error.contains("INFEED_SIDE_FILE_LIMIT=6144GiB"), "{error}");
     }
 }

@@ -73,8 +73,8 @@ impl Source {
     }
 
     async fn look_up(&self, extent: &Extent) -> Result<GetResult> {
-        let Extent { name, range, etag, .. } = extent;
-        let if_match = requests::if_match(etag.as_deref());
+        let Extent { name, range, .. } = extent;
+        let if_match = extent.if_match();
         let options = GetOptions { head: true, if_match, ..GetOptions::default() };
         let looked = with_answer(self.0.store.get_opts(&self.path(name)?, options)).await;
         looked.map_err(|error| self.at(store_error(error, "cannot be looked up"), name, range))

@@ -26,7 +26,7 @@ mod reader;
 mod trouble;
 
 pub(super) use permits::Requests;
-pub(super) use read::{if_match, read};
+pub(super) use read::read;
 pub use reader::Reader;
 
 #[cfg(test)]

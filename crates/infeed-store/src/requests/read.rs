@@ -438,7 +438,7 @@ impl<'a> Piece<'a> {
         let known = self.extent.etag.as_deref();
         let options = GetOptions {
             range: (!whole).then(|| GetRange::Bounded(self.range.clone())),
-            if_match: if_match(known),
+            if_match: self.extent.if_match(),
             ..GetOptions::default()
         };
         let failed = |error| Failed::by_store(error, known, "cannot be read");
@@ -516,12 +516,6 @@ async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Resul
         (Some(buffer), _) => Body::Buffer(buffer),
         (None, frame) => Body::Frame(frame.unwrap_or_default()),
     })
-}
-
-/// What a request may ask a store to compare. A weak tag matches nothing here (RFC 9110, 13.1.1), and one that is not ASCII is
-/// in no header: they are compared by whoever reads.
-pub(crate) fn if_match(etag: Option<&str>) -> Option<String> {
-    etag.filter(|tag| !tag.starts_with("W/") && tag.is_ascii()).map(str::to_owned)
 }
 
 fn long_answer(asked: u64) -> Error {
