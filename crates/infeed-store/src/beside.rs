@@ -85,7 +85,8 @@ impl Beside {
         if size > most {
             return Err(refused(too_large(&format!("{size} bytes"), size, most)));
         }
-        let mut bytes = Vec::with_capacity(size as usize);
+        // Grows as it can, so that too little memory is an error.
+        let mut bytes = Vec::new();
         file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > most {
             true => Err(refused(too_large(&format!("more than {most} bytes"), most + 1, most))),
