@@ -79,11 +79,13 @@ fn serve(
     stream.write_all(format!("{head}\r\n\r\n").as_bytes())?;
     stream.write_all(&body)?;
     let block = vec![b'Z'; 1 << 16];
-    while endless {
+    if !endless {
+        return Ok(());
+    }
+    loop {
         stream.write_all(&block)?;
         sent.fetch_add(block.len() as u64, Relaxed);
     }
-    Ok(())
 }
 
 /// A head that ends with the connection, of a body whose length nobody tells.
