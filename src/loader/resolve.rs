@@ -560,7 +560,7 @@ mod tests {
                 "threads that read may be more than cores",
                 |_, facts| (facts.largest_read, facts.usual_read) = (MIB, MIB),
                 // 28 more threads of 324 MiB would be 9 GiB: as much as a quarter of the machine leaves.
-                Outcome { workers: (4, 32), budget: 4096, more: 2630, ..auto() },
+                Outcome { workers: (4, 64), budget: 4096, more: 2630, ..auto() },
             ),
             (
                 "a remote store is read further ahead",
