@@ -11,6 +11,8 @@
 
 use infeed_core::error::{Error, ErrorKind, Result};
 
+use super::Vars;
+
 /// What a bucket is, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind<'a> {
@@ -171,6 +173,27 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
         Err(_) => Err(Error::config(format!("{} is not a url", found.url))
             .hint("check AWS_REGION, AWS_ENDPOINT_URL and the bucket's name")),
     }
+}
+
+/// An endpoint that was set, checked, and without a `/` at the end.
+pub(super) fn check(endpoint: &str, vars: &Vars) -> Result<String> {
+    // Not repeated in messages before it is known to hold no password.
+    let parsed = url::Url::parse(endpoint).ok().filter(|url| url.has_host());
+    let Some(parsed) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {
+        return Err(
+            Error::config("the endpoint is not a url").hint("set AWS_ENDPOINT_URL to https://host or http://host:port")
+        );
+    };
+    if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
+        return Err(
+            Error::config("the endpoint holds credentials or a query").hint("put the keys into the AWS_* variables")
+        );
+    }
+    if parsed.scheme() == "http" && !vars.flag("AWS_ALLOW_HTTP")? {
+        return Err(Error::config(format!("the endpoint {endpoint} is not encrypted"))
+            .hint("use https://, or set AWS_ALLOW_HTTP=true"));
+    }
+    Ok(endpoint.trim_end_matches('/').to_owned())
 }
 
 /// What AWS has no host for.

@@ -471,7 +471,7 @@ fn custom_endpoint(vars: &Vars, both: &Vars, profile: Option<&Profile>) -> Resul
     }
     let endpoint = vars.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
     let of_profile = || profile.and_then(|profile| profile.endpoint_of("s3").or_else(|| profile.get("endpoint_url")));
-    endpoint.or_else(of_profile).map(|at| check_endpoint(at, vars)).transpose()
+    endpoint.or_else(of_profile).map(|at| endpoint::check(at, vars)).transpose()
 }
 
 fn style(vars: &Vars, both: &Vars) -> Result<Style> {
@@ -552,27 +552,6 @@ fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<(ClientOption
         connector = trusting.map_err(|_| bad("names a file without certificates").hint("it holds them as PEM text"))?;
     }
     Ok((options, connector))
-}
-
-/// Without a `/` at the end.
-pub(super) fn check_endpoint(endpoint: &str, vars: &Vars) -> Result<String> {
-    // Not repeated in messages before it is known to hold no password.
-    let parsed = url::Url::parse(endpoint).ok().filter(|url| url.has_host());
-    let Some(parsed) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {
-        return Err(
-            Error::config("the endpoint is not a url").hint("set AWS_ENDPOINT_URL to https://host or http://host:port")
-        );
-    };
-    if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
-        return Err(
-            Error::config("the endpoint holds credentials or a query").hint("put the keys into the AWS_* variables")
-        );
-    }
-    if parsed.scheme() == "http" && !vars.flag("AWS_ALLOW_HTTP")? {
-        return Err(Error::config(format!("the endpoint {endpoint} is not encrypted"))
-            .hint("use https://, or set AWS_ALLOW_HTTP=true"));
-    }
-    Ok(endpoint.trim_end_matches('/').to_owned())
 }
 
 #[async_trait]

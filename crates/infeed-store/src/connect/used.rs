@@ -53,6 +53,7 @@ const CREDENTIALS: &[&str] = &[
     "AWS_DEFAULT_PROFILE",
     "AWS_EC2_METADATA_DISABLED",
     "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
     "AWS_ENDPOINT_URL_STS",
     "AWS_IMDSV1_FALLBACK",
     "AWS_LOGIN_CACHE_DIRECTORY",
@@ -294,6 +295,10 @@ mod tests {
         let letter = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
         for rest in texts.iter().flat_map(|text| text.split("\"AWS_").skip(1)) {
             let name = format!("AWS_{}", rest.chars().take_while(|c| letter(*c)).collect::<String>());
+            if name == "AWS_" {
+                // The beginning of all.
+                continue;
+            }
             assert_eq!(unused(&vars(&[(&name, "x")]), None), [""; 0], "{name}");
         }
     }

@@ -30,9 +30,8 @@ use super::{
         pages::wrap,
         profile::{Profile, expand, home},
     },
-    Chain,
     renewed::{Issued, Issuer, MARGIN, odd},
-    service::{Client, request, secret},
+    service::{Chain, Client, request, secret},
     sso::save,
 };
 use crate::{

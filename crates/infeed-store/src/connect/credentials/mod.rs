@@ -33,6 +33,7 @@ use object_store::{
     aws::{AmazonS3Builder, AwsCredential, AwsCredentialProvider},
 };
 
+use self::service::Chain;
 use super::{
     Connector, Vars,
     explain::Cause,
@@ -139,16 +140,6 @@ impl Found {
         }
         Ok(self)
     }
-}
-
-/// What providers are made of.
-struct Chain<'a> {
-    vars: &'a Vars,
-    /// The one that is chosen.
-    profile: Option<&'a Profile>,
-    region: &'a str,
-    client: ClientOptions,
-    connector: &'a Connector,
 }
 
 impl Chain<'_> {
@@ -296,10 +287,6 @@ impl Chain<'_> {
             external_id: get("external_id"),
             seconds,
         })
-    }
-
-    fn client(&self) -> Result<service::Client> {
-        service::Client::new(&self.client, self.connector)
     }
 
     fn container(&self) -> Result<Option<Found>> {

@@ -5,17 +5,11 @@
 //! The program is run as the AWS command line runs it: its words are split at spaces outside of quotes, and no shell sees
 //! them, so that no `$`, `~` or `;` means anything. Nothing that it prints is told, for that may be secret.
 
-use std::{
-    io::{self, Read},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{io, process::Stdio, time::Duration};
 
 use async_trait::async_trait;
 use infeed_core::error::{Error, ErrorKind, Result};
-use tokio::sync::oneshot;
+use tokio::{io::AsyncReadExt, process::Command};
 
 use super::{
     super::{pages::wrap, profile::Profile},
@@ -58,53 +52,24 @@ impl Process {
         let fails = |error: io::Error| self.failed("cannot be run").hint(by_hand).with_source(error);
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(fails)?;
+        // When nobody waits for it any more.
+        let mut child = command.kill_on_drop(true).spawn().map_err(fails)?;
         let stdout = child.stdout.take();
-        let running = Running(Arc::new(Mutex::new(child)));
-        let child = Arc::clone(&running.0);
-        let (tell, told) = oneshot::channel();
-        // Not one of the runtime's threads: those are waited for at its end, and the program may hang.
-        let wait =
-            move || _ = tell.send(stdout.map_or(Ok(Vec::new()), read).and_then(|text| Ok((ended(&child)?, text))));
-        thread::Builder::new().name("infeed-credentials".into()).spawn(wait).map_err(fails)?;
-        let Ok(told) = tokio::time::timeout(PATIENCE, told).await else {
+        let ended = async {
+            let mut text = Vec::new();
+            if let Some(stdout) = stdout {
+                stdout.take(MOST).read_to_end(&mut text).await?;
+            }
+            Ok((child.wait().await?, text))
+        };
+        let Ok(ended) = tokio::time::timeout(PATIENCE, ended).await else {
             return Err(self.failed(&format!("did not end within {} s", PATIENCE.as_secs())).hint(by_hand));
         };
-        let (status, text) = told.unwrap_or_else(|_| Err(io::Error::other("its thread broke off"))).map_err(fails)?;
+        let (status, text) = ended.map_err(fails)?;
         match status.success() {
             true => Ok(text),
             false => Err(self.failed(&format!("ended with {status}")).hint(by_hand)),
         }
-    }
-}
-
-/// Ends the program when nobody waits for it any more.
-struct Running(Arc<Mutex<Child>>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended, which is as good.
-        _ = lock(&self.0).kill();
-    }
-}
-
-fn lock(child: &Mutex<Child>) -> std::sync::MutexGuard<'_, Child> {
-    child.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn read(stdout: impl Read) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    stdout.take(MOST).read_to_end(&mut text)?;
-    Ok(text)
-}
-
-fn ended(child: &Mutex<Child>) -> io::Result<ExitStatus> {
-    loop {
-        // Not held while it waits, for who wants to end it. It has closed its output, so that it ends soon.
-        if let Some(status) = lock(child).try_wait()? {
-            return Ok(status);
-        }
-        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -154,13 +119,30 @@ fn split(command: &str, windows: bool) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    #[cfg(unix)]
-    #[test]
-    fn a_program_that_nobody_waits_for_any_more_ends() {
-        let running = Running(Arc::new(Mutex::new(Command::new("sleep").arg("1000").spawn().unwrap())));
-        let child = Arc::clone(&running.0);
-        drop(running);
-        assert_eq!(ended(&child).unwrap().code(), None, "by a signal");
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_program_that_nobody_waits_for_any_more_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let began = dir.path().join("began");
+        let script = format!("echo $$ > {0}.part; mv {0}.part {0}; exec sleep 1000", began.display());
+        let words = ["sh", "-c", &script].map(str::to_owned).to_vec();
+        let process = Process { words, profile: String::new(), file: String::new() };
+        let pid = tokio::select! {
+            ended = process.run() => panic!("{ended:?}"),
+            pid = async {
+                loop {
+                    if let Ok(pid) = std::fs::read_to_string(&began) {
+                        break pid;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            } => pid,
+        };
+        // Gone, or dead and not waited for yet.
+        let status = || std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
+        while status().is_ok_and(|status| !status.contains("State:\tZ")) {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[test]

@@ -13,8 +13,7 @@ use reqwest::{Method, header::HeaderValue};
 use tokio::time::Instant;
 
 use super::{
-    super::{Connector, Vars, pages::wrap, s3},
-    Chain,
+    super::{Connector, Vars, endpoint, pages::wrap, profile::Profile},
     renewed::odd,
 };
 use crate::answer::{Answer, Remedy, with_answer};
@@ -41,7 +40,21 @@ const PARTITIONS: [(&str, &str, &str); 6] = [
 const SIGN_IN: [(&str, &str); 3] =
     [("cn-", "amazonaws.cn"), ("us-gov-", "amazonaws-us-gov.com"), ("eusc-", "amazonaws-eusc.eu")];
 
+/// What those that give credentials are made of.
+pub(super) struct Chain<'a> {
+    pub(super) vars: &'a Vars,
+    /// The one that is chosen.
+    pub(super) profile: Option<&'a Profile>,
+    pub(super) region: &'a str,
+    pub(super) client: ClientOptions,
+    pub(super) connector: &'a Connector,
+}
+
 impl Chain<'_> {
+    pub(super) fn client(&self) -> Result<Client> {
+        Client::new(&self.client, self.connector)
+    }
+
     /// Where a service is: as it is set, or where AWS has it in a region. `AWS_ENDPOINT_URL` is the store's.
     pub(super) fn endpoint(&self, service: &str, name: &str, region: &str) -> Result<String> {
         // It becomes part of a name and of a signature.
@@ -53,7 +66,7 @@ impl Chain<'_> {
         if !self.flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")? {
             let variable = format!("AWS_ENDPOINT_URL_{}", service.to_ascii_uppercase());
             if let Some(set) = self.vars.get(&variable).or_else(|| self.profile?.endpoint_of(service)) {
-                return s3::check_endpoint(set, self.vars).map_err(|error| error.at_object(variable));
+                return endpoint::check(set, self.vars).map_err(|error| error.at_object(variable));
             }
         }
         let (_, plain, dual) = PARTITIONS.into_iter().find(|(start, ..)| region.starts_with(start)).unwrap_or((

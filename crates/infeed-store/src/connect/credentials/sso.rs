@@ -25,9 +25,8 @@ use super::{
         pages::wrap,
         profile::{Profile, filled, home},
     },
-    Chain,
     renewed::{Issued, Issuer, MARGIN, odd, time},
-    service::{Client, request, secret},
+    service::{Chain, Client, request, secret},
 };
 use crate::{
     answer::{Answer, Remedy},
