@@ -6,7 +6,7 @@
 //!         └──────────────── the trainer waits ────────────────────┘
 //! ```
 //!
-//! Engines cost a fifth of the CPU's time for an image, and delay the trainer's own launches: ResNet-50 on an H200 took 58.7 ms a
+//! Engines cost a fifth of the CPU's time for an image, and slow the trainer down: ResNet-50 on an H200 took 58.7 ms a
 //! step beside them, and 55.06 ms by this rule, where its batch alone took 54.93 ms (`benches/results/2026-11-27-gpu-days.md`). So
 //! whoever does not say otherwise gets them when CPU threads are not enough, which the trainer tells by waiting. That it does is seen
 //! again only when they are given up; so they are kept for longer each time. A trainer that queues steps faster than its GPU
