@@ -49,7 +49,7 @@ pub(super) async fn take_rows(stream: &StreamShared, plan: &BatchPlan) -> Result
         let change = missed.map(|pool| change(stream, pool));
         let MissingRows { pool, error } = match BatchRows::take(&stream.loader.fields, count, plan.size) {
             Ok(taken) => {
-                if let Some((began, _held_up)) = waited {
+                if let Some(began) = waited {
                     stream.recorder.blocked(Stage::Transfer, Instant::elapsed(&began));
                 }
                 return Ok(taken);
@@ -72,7 +72,7 @@ pub(super) async fn take_rows(stream: &StreamShared, plan: &BatchPlan) -> Result
             }
             Some(error) => return Err(error.at_stage(Stage::Transfer)),
         }
-        waited.get_or_insert_with(|| (Instant::now(), stream.precedence.held_up()));
+        waited.get_or_insert_with(Instant::now);
         let again = missed.replace(pool).is_some_and(|before| std::ptr::eq(before, pool));
         let Some(change) = change.filter(|_| again) else { continue };
         for still_read in iter::from_fn(|| pool.still_read()) {

@@ -6,17 +6,15 @@
 //!         └──────────────── the trainer waits ────────────────────┘
 //! ```
 //!
-//! Engines cost a fifth of the CPU's time for an image, and slow the trainer down: ResNet-50 on an H200 took 58.7 ms a
-//! step beside them, and 55.06 ms by this rule, where its batch alone took 54.93 ms (`benches/results/2026-11-27-gpu-days.md`). So
+//! Engines cost a fifth of the CPU's time for an image, and slow the trainer down: ResNet-50 on an H200 took 58.7 ms a step
+//! beside them and 55.06 ms by this rule, where its batch alone took 54.93 ms (`benches/results/2026-11-27-gpu-days.md`). So
 //! whoever does not say otherwise gets them when CPU threads are not enough, which the trainer tells by waiting. That it does is seen
-//! again only when they are given up; so they are kept for longer each time. A trainer that queues steps faster than its GPU
-//! does them (CUDA graphs) waits too, for its own GPU: as long as that reads the memory of which the next batches would be made,
-//! nobody has to hurry.
+//! again only when they are given up; so they are kept for longer each time.
 //!
 //! With `decode = "gpu"` engines come first, and CPU threads help while the trainer waits or has no whole batch at hand. Of a
 //! user's decoder nobody comes first: its routes say who may.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// Batches without a wait behind which engines are given up: enough that a stumble of the machine has ended.
 const PATIENCE: u32 = 32;
@@ -42,20 +40,9 @@ pub(super) struct Precedence {
     engines: AtomicBool,
     /// The trainer has asked for a batch that is not whole yet; later ones may be.
     waits: AtomicBool,
-    /// Batches that are not begun because the trainer's GPU still reads the memory for them.
-    held_up: AtomicUsize,
     /// Batches that came without a wait, since one did not.
     calm: AtomicU32,
     patience: AtomicU32,
-}
-
-/// See [`Precedence::held_up`].
-pub(super) struct HeldUp<'a>(&'a Precedence);
-
-impl Drop for HeldUp<'_> {
-    fn drop(&mut self) {
-        self.0.held_up.fetch_sub(1, Relaxed);
-    }
 }
 
 impl Precedence {
@@ -65,21 +52,14 @@ impl Precedence {
             // The first batch is waited for.
             engines: AtomicBool::new(true),
             waits: AtomicBool::new(false),
-            held_up: AtomicUsize::new(0),
             calm: AtomicU32::new(0),
             patience: AtomicU32::new(PATIENCE),
         }
     }
 
-    /// A batch is not begun, until what this gives is dropped, because the trainer's GPU still reads the memory for it.
-    pub(super) fn held_up(&self) -> HeldUp<'_> {
-        self.held_up.fetch_add(1, Relaxed);
-        HeldUp(self)
-    }
-
     /// The trainer waits for a batch. Whether somebody may decode now who might not before.
     pub(super) fn waits(&self) -> bool {
-        if self.held_up.load(Relaxed) > 0 || self.waits.swap(true, Relaxed) {
+        if self.waits.swap(true, Relaxed) {
             return false;
         }
         self.calm.store(0, Relaxed);
@@ -139,18 +119,6 @@ mod tests {
             calm(1);
             assert!(!precedence.engines_may());
         }
-    }
-
-    #[test]
-    fn a_trainer_that_waits_for_its_own_gpu_needs_no_engines() {
-        let precedence = Precedence::new(First::Threads);
-        for _ in 0..PATIENCE {
-            let _held_up = precedence.held_up();
-            assert!(!precedence.waits());
-            precedence.got(0);
-        }
-        assert!(!precedence.engines_may(), "it never waited for anybody");
-        assert!(precedence.waits() && precedence.engines_may(), "its GPU has read all");
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
             .hint("set AWS_REGION to the bucket's region, such as eu-west-1"));
     }
     check_together(kind, region, wishes)?;
-    let suffix = suffix(region);
+    let (suffix, _) = domains(region);
     let fips = if *fips { "-fips" } else { "" };
     let dual = if *dual_stack { ".dualstack" } else { "" };
     let custom = endpoint.as_deref();
@@ -242,17 +242,18 @@ fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
     Ok(())
 }
 
-/// What a partition's hosts end with, as botocore's `partitions.json` has them.
-fn suffix(region: &str) -> &'static str {
+/// The domains of a region's services: plain, and with addresses of IPv6, too. After botocore's `partitions.json`.
+pub(super) fn domains(region: &str) -> (&'static str, &'static str) {
     let of = [
-        ("cn-", "amazonaws.com.cn"),
-        ("us-iso-", "c2s.ic.gov"),
-        ("us-isob-", "sc2s.sgov.gov"),
-        ("eu-isoe-", "cloud.adc-e.uk"),
-        ("us-isof-", "csp.hci.ic.gov"),
-        ("eusc-", "amazonaws.eu"),
+        ("cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"),
+        ("eusc-", "amazonaws.eu", "api.amazonwebservices.eu"),
+        ("us-iso-", "c2s.ic.gov", "api.aws.ic.gov"),
+        ("us-isob-", "sc2s.sgov.gov", "api.aws.scloud"),
+        ("eu-isoe-", "cloud.adc-e.uk", "api.cloud-aws.adc-e.uk"),
+        ("us-isof-", "csp.hci.ic.gov", "api.aws.hci.ic.gov"),
     ];
-    of.into_iter().find_map(|(start, suffix)| region.starts_with(start).then_some(suffix)).unwrap_or("amazonaws.com")
+    let found = of.into_iter().find(|(start, ..)| region.starts_with(start));
+    found.map_or(("amazonaws.com", "api.aws"), |(_, plain, dual)| (plain, dual))
 }
 
 /// `https://bucket.host`, which may be what it is already.

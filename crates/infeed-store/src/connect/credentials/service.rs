@@ -26,17 +26,7 @@ const TRIES: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How regions begin, and the domains of their services: plain, and with addresses of IPv6, too. After botocore's
-/// `partitions.json`.
-const PARTITIONS: [(&str, &str, &str); 6] = [
-    ("cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"),
-    ("eusc-", "amazonaws.eu", "api.amazonwebservices.eu"),
-    ("us-iso-", "c2s.ic.gov", "api.aws.ic.gov"),
-    ("us-isob-", "sc2s.sgov.gov", "api.aws.scloud"),
-    ("eu-isoe-", "cloud.adc-e.uk", "api.cloud-aws.adc-e.uk"),
-    ("us-isof-", "csp.hci.ic.gov", "api.aws.hci.ic.gov"),
-];
-/// Likewise, where people sign in.
+/// How regions begin, and the domains where people sign in there.
 const SIGN_IN: [(&str, &str); 3] =
     [("cn-", "amazonaws.cn"), ("us-gov-", "amazonaws-us-gov.com"), ("eusc-", "amazonaws-eusc.eu")];
 
@@ -69,11 +59,7 @@ impl Chain<'_> {
                 return endpoint::check(set, self.vars).map_err(|error| error.at_object(variable));
             }
         }
-        let (_, plain, dual) = PARTITIONS.into_iter().find(|(start, ..)| region.starts_with(start)).unwrap_or((
-            "",
-            "amazonaws.com",
-            "api.aws",
-        ));
+        let (plain, dual) = endpoint::domains(region);
         let dual_stack = self.flag("AWS_USE_DUALSTACK_ENDPOINT")?;
         let fips = self.flag("AWS_USE_FIPS_ENDPOINT")?;
         let domain = match () {
