@@ -251,7 +251,7 @@ def feeds(kit):
 
 
 def graph(kit):
-    """The same where the trainer's step is one launch: what engines cost it otherwise is the driver, which both call."""
+    """The same where the trainer's step is one launch."""
     for feed in ("infeed-gpu", "infeed-cuda"):
         kit.wheel("resnet", 30, "--feed", feed, "--graph", "--steps", 40, part="graph")
 
