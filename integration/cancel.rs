@@ -5,18 +5,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
-use infeed::{
-    DType, Dataset, ErrorKind, Result,
-    dataset::{Field, FieldKind, Fingerprint, ReadPlan, Sample, SampleRng, Schema, SharedBytes, SharedRead, Value},
-    source::{Extent, Source},
-};
 
 use crate::support::{
     PATIENCE, builder, drain,
-    records::{LEN, Obedient, Records, Told, content, name, record_of},
-    store::Tracker,
+    records::{Obedient, Records, Told},
     until,
 };
 
@@ -150,107 +143,4 @@ fn an_ended_stream_stays_ended() {
     let mut batches = loader.epoch(0).blocking();
     assert_eq!(batches.by_ref().count(), 2);
     assert!(batches.next().is_none() && batches.next().is_none());
-}
-
-/// Records of which ten share a part, read over a network by the decode threads' tasks.
-#[derive(Debug)]
-struct Sharing {
-    source: Source,
-    schema: Schema,
-    /// What a plan says that a part has.
-    promised: u64,
-}
-
-impl Sharing {
-    fn dataset(parts: u64) -> (Arc<dyn Dataset>, Arc<Tracker>) {
-        Self::promising(parts, LEN as u64)
-    }
-
-    fn promising(parts: u64, promised: u64) -> (Arc<dyn Dataset>, Arc<Tracker>) {
-        let tracker = Tracker::holding((0..parts).map(|part| (name(part), content(part))));
-        let bytes = FieldKind::Array { dtype: DType::U8, shape: vec![LEN] };
-        let schema = Schema::new(vec![Field::new("bytes", bytes)]);
-        (Arc::new(Self { source: tracker.source(), schema, promised }), tracker)
-    }
-}
-
-impl Dataset for Sharing {
-    fn len(&self) -> u64 {
-        100
-    }
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-    fn format(&self) -> &str {
-        "sharing"
-    }
-    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        let part = record / 10;
-        let mut plan = ReadPlan::default();
-        plan.shared.push(SharedRead::new(part, [Extent::whole(&self.source, name(part), LEN as u64)], self.promised));
-        Ok(plan)
-    }
-    fn parse(&self, _record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        Ok(Sample::new([Value::Array(bytes[0].clone())]))
-    }
-    fn decode_shared(&self, _key: u64, bytes: &[Bytes]) -> Result<Bytes> {
-        Ok(bytes[0].clone())
-    }
-    fn shared_bytes(&self) -> SharedBytes {
-        SharedBytes { one: 2 * LEN as u64, all: 10 * LEN as u64 }
-    }
-    fn object(&self, record: u64) -> String {
-        name(record / 10)
-    }
-    fn largest_read(&self) -> u64 {
-        0
-    }
-    fn needs_fetch(&self) -> bool {
-        false
-    }
-    fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of("sharing").finish()
-    }
-}
-
-#[test]
-fn a_part_of_more_bytes_than_were_promised_is_an_error_and_not_cut() {
-    let (dataset, _tracker) = Sharing::promising(10, LEN as u64 - 1);
-    let mut batches = builder(dataset).batch_size(10).build_blocking().unwrap().epoch(0).blocking();
-    let error = batches.next().unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
-    let says = format!("the format sharing made {LEN} bytes of a shared part that has {} by its plan", LEN - 1);
-    assert!(error.to_string().contains(&says), "{error}");
-}
-
-/// One thread reads a part of a store that does not answer, others wait for that part, or for memory of another: no
-/// clock wakes any of them, so only the drop can.
-#[test]
-fn threads_that_wait_for_shared_parts_wake_when_the_stream_is_dropped() {
-    let (dataset, tracker) = Sharing::dataset(10);
-    tracker.close_gate();
-    let alive = Arc::downgrade(&dataset);
-    let loader = builder(dataset).workers(4).batch_size(5).prefetch(6).build_blocking().unwrap();
-    let batches = loader.epoch(0);
-    assert!(tracker.wait_for_requests(1, PATIENCE));
-    drop(batches);
-    assert!(tracker.wait_until_idle(PATIENCE), "{} requests hang", tracker.in_flight());
-    drop(loader);
-    until("a decode thread or a task still waits", || alive.strong_count() == 0);
-}
-
-#[test]
-fn a_part_that_a_dropped_stream_was_reading_is_read_for_the_next() {
-    let (dataset, tracker) = Sharing::dataset(10);
-    tracker.close_gate();
-    let loader = builder(dataset).workers(2).batch_size(5).prefetch(2).build_blocking().unwrap();
-    let first = loader.epoch(0);
-    assert!(tracker.wait_for_requests(1, PATIENCE));
-    let second = loader.epoch(0);
-    drop(first);
-    tracker.open_gate();
-    let batches = drain(second).unwrap();
-    let parts: Vec<u64> =
-        batches.iter().map(|batch| record_of(&batch["bytes"].to_host().unwrap().bytes().unwrap()[..LEN])).collect();
-    assert_eq!(parts, (0..20).map(|batch| batch / 2).collect::<Vec<u64>>());
 }

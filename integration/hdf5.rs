@@ -161,7 +161,11 @@ fn each_chunk_is_read_once_in_blocks_and_ranks_share_them_out() {
         seen.sort_unstable();
         assert_eq!(seen, (0..23).collect::<Vec<_>>());
         let requests = tracker.log_of_requests();
-        assert_eq!(requests.len(), 6 * 3, "{requests:?}");
+        // Those that lie side by side are read together.
+        assert!(requests.len() <= 6 * 3, "{requests:?}");
+        let mut ranges: Vec<_> = requests.iter().filter_map(|request| request.range.clone()).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{ranges:?}");
         let mut both = Vec::new();
         for rank in 0..2 {
             let shard = Shard::new(rank, 2).unwrap();

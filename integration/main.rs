@@ -48,6 +48,7 @@ mod on_gpu;
 mod order;
 mod orientation;
 mod parquet;
+mod parts;
 mod pictures;
 #[cfg(target_os = "linux")]
 mod pinned;

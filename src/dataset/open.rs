@@ -90,8 +90,8 @@ static HERE: Opener =
 /// loader's memory holds it; one and its bytes as they are stored must fit into `memory_budget`, and several are better:
 /// write groups of 100 to 1000 images, and read with [`Order::Blocks`](crate::Order::Blocks), for an order that jumps
 /// reads a group for each record. No footer tells the longest text, so each row of a batch counts the whole column of a
-/// row group for it: name the [columns](Open::columns) that are needed. Groups of a bucket are read when they are
-/// needed, not ahead. Not read: Brotli, LZO, Hadoop's LZ4, `DELTA_BYTE_ARRAY`, encryption.
+/// row group for it: name the [columns](Open::columns) that are needed. Groups of a bucket are read
+/// ahead, in the order in which batches need them. Not read: Brotli, LZO, Hadoop's LZ4, `DELTA_BYTE_ARRAY`, encryption.
 ///
 /// **Zarr.** The arrays of a group are fields, called by their paths below it (`extra/weight`); one that is opened by itself is
 /// `array`. The first axis counts the records: arrays that have another number of them are an error until [`Open::columns`]
@@ -102,8 +102,8 @@ static HERE: Opener =
 /// them; whole numbers without a scale keep theirs, missing ones too. All fields are arrays, images and labels too, as those of `.npy` are. A chunk
 /// of several rows is read and decoded once for all of them, as long as the loader's memory holds it; those that one record
 /// meets must fit into `memory_budget`. Read with [`Order::Blocks`](crate::Order::Blocks), whose groups are the rows of a chunk
-/// (of the field with the longest rows), for an order that jumps reads a chunk for each record, and not ahead; or write
-/// chunks of one row: these are read ahead, and decoded with their record. Of chunks above 1 MiB without a compressor rows are
+/// (of the field with the longest rows), for an order that jumps reads a chunk for each record; or write
+/// chunks of one row, which are decoded with their record. Those of a bucket are read ahead. Of chunks above 1 MiB without a compressor rows are
 /// read by range. A chunk that is not listed is the fill value. Opening reads the metadata of all arrays and the indexes of
 /// all shards; 32 bytes for each chunk stay in memory, beside the names of their objects. Read are zstd, gzip, zlib, bz2,
 /// LZ4, Blosc with each of its codecs, `shuffle`, `crc32c`, both orders and `transpose`, and `sharding_indexed`, of

@@ -14,7 +14,7 @@ use super::{
     fields::BatchRows,
     plan::{BatchPlan, Planner},
     stream::{Sealed, Seat, StreamShared},
-    task::Task,
+    task::{Task, Work},
     workers::Workers,
 };
 
@@ -87,7 +87,7 @@ async fn place(
             // What is left has no rows, but a hold on the memory, which is the trainer's alone once the batch is whole.
             fields.clear();
         }
-        workers.submit(Task::new(&assembly, first, part));
+        workers.submit(Work::Rows(Task::new(&assembly, first, part)));
         first += rows;
     }
 }

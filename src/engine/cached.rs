@@ -21,35 +21,11 @@ use tokio::{
     task,
 };
 
-use super::{gate::answered, stream::StreamShared};
-
-/// Bytes of one extent.
-#[derive(Debug)]
-pub(super) enum Piece {
-    /// Here.
-    Bytes(Bytes),
-    /// In the cache.
-    Cached(Box<Cached>),
-    /// To be read from the store, whatever the cache has.
-    Anew(Box<Cached>),
-}
-
-impl Piece {
-    pub(super) fn len(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Cached(cached) | Self::Anew(cached) => cached.extent.len(),
-        }
-    }
-}
-
-/// A read that the cache can serve, and what it takes to ask the store after all.
-#[derive(Debug)]
-pub(super) struct Cached {
-    pub(super) extent: Extent,
-    pub(super) keep: Keep,
-    pub(super) reader: Reader,
-}
+use super::{
+    gate::answered,
+    pieces::{Cached, Fetched, Piece},
+    stream::StreamShared,
+};
 
 /// What the cache has of an extent that `record` reads in `epoch`.
 pub(super) fn look(stream: &StreamShared, extent: &Extent, epoch: u64, record: u64) -> Looked {
@@ -89,17 +65,20 @@ pub(super) fn doubt(
     epoch: u64,
     (record, rng): (u64, SampleRng),
     error: &Error,
-) -> Option<Vec<Piece>> {
+) -> Option<Fetched> {
     let cache = stream.loader.cache.as_ref()?;
     if !error.is_sample() || error.is_unreadable() {
         return None;
     }
     let plan = dataset.plan(record, rng).and_then(|plan| stream.loader.limits.admit(plan)).ok()?;
     let coming = Use { now: epoch, next: next_use(stream, epoch, record) };
-    let keeps: Option<Vec<Keep>> = plan.extents.iter().map(|extent| Cache::keep_of(extent, coming, record)).collect();
-    let keeps = keeps?;
+    let keep = |extent: &Extent| Cache::keep_of(extent, coming, record);
+    let own: Option<Vec<Keep>> = plan.extents.iter().map(keep).collect();
+    let own = own?;
     // All of them: which of several is damaged nobody knows.
-    let doubts: Vec<Doubted> = keeps.iter().map(|keep| cache.doubt(keep, &stream.cache_recorder)).collect();
+    let shared = plan.shared.iter().flat_map(|part| &part.extents).filter_map(keep);
+    let all = own.iter().copied().chain(shared);
+    let doubts: Vec<Doubted> = all.map(|keep| cache.doubt(&keep, &stream.cache_recorder)).collect();
     let dropped = doubts.contains(&Doubted::Now);
     if dropped {
         let object = dataset.object(record);
@@ -108,11 +87,14 @@ pub(super) fn doubt(
     } else if !doubts.contains(&Doubted::Before) {
         return None;
     }
-    let piece = |(extent, keep)| {
-        let cached = Box::new(Cached { extent, keep, reader: stream.reader.clone() });
+    // Its thread reads them from the store.
+    plan.shared.iter().for_each(|part| stream.loader.shared_parts.doubt(part.key));
+    let piece = |(extent, keep): (&Extent, Keep)| {
+        let cached = Box::new(Cached { extent: extent.clone(), keep, reader: stream.reader.clone() });
         if dropped { Piece::Anew(cached) } else { Piece::Cached(cached) }
     };
-    Some(plan.extents.into_iter().zip(keeps).map(piece).collect())
+    let pieces = plan.extents.iter().zip(own).map(piece).collect();
+    Some(Fetched { plan, pieces: Some(pieces) })
 }
 
 /// Before a read of the store: waits for one of the same bytes that is under way, of an epoch before or of another

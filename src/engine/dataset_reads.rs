@@ -20,19 +20,20 @@ use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::{Sent, Stage},
 };
+use infeed_data::ReadPlan;
 use tokio::{sync::OwnedSemaphorePermit, task};
 
 use super::{
-    cached::Piece,
     encoded::{Debt, Encoded},
     permits::units,
+    pieces::{Fetched, Piece},
     stream::StreamShared,
     timeline::{FetchTimes, LastRead},
 };
 
 /// What a call brought.
 pub(super) struct Read {
-    pub(super) bytes: Vec<Result<Vec<Piece>>>,
+    pub(super) records: Vec<Result<Fetched>>,
     pub(super) times: FetchTimes,
     pub(super) encoded: Encoded,
     pub(super) rest: Rest,
@@ -62,11 +63,12 @@ impl Rest {
 /// most `all` units. `None`: the stream is gone.
 pub(super) async fn read(
     stream: &Arc<StreamShared>,
-    (batch, records): (u64, Vec<u64>),
+    (batch, planned): (u64, Vec<(u64, ReadPlan)>),
     expected: u64,
     (permit, all): (OwnedSemaphorePermit, u32),
     (slot, asked): (OwnedSemaphorePermit, Instant),
 ) -> Option<Read> {
+    let (records, plans): (Vec<u64>, Vec<ReadPlan>) = planned.into_iter().unzip();
     let (count, first) = (records.len(), *records.first()?);
     let began = Instant::now();
     let slots = &stream.loader.read_slots;
@@ -88,16 +90,28 @@ pub(super) async fn read(
     }
     stream.recorder.busy(Stage::Fetch, came - began, count as u64, total);
     let limits = &stream.loader.limits;
-    let checked = read.into_iter().map(|read| {
+    let checked = read.into_iter().zip(plans).map(|(read, plan)| {
         limits.check(bytes_of(&read))?;
         let pieces = read.map_err(|error| error.at_stage(Stage::Fetch))?;
-        Ok(pieces.into_iter().map(Piece::Bytes).collect())
+        Ok(Fetched { plan, pieces: Some(pieces.into_iter().map(Piece::Bytes).collect()) })
     });
-    let bytes = checked.collect();
+    let records = checked.collect();
     let (encoded, debt) = Encoded::settled(permit, &stream.encoded, units(total).min(all));
     // Which of several took long nobody knows.
     let last = (count == 1).then_some(LastRead::Record(first));
-    Some(Read { bytes, times: FetchTimes { began: asked, came, last }, encoded, rest: Rest { debt, slot } })
+    Some(Read { records, times: FetchTimes { began: asked, came, last }, encoded, rest: Rest { debt, slot } })
+}
+
+/// On a thread that may block; in a test that does everything by hand, some time later on this one.
+fn blocking<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> task::JoinHandle<T> {
+    #[cfg(test)]
+    if super::by_hand::installed() {
+        return tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+            call()
+        });
+    }
+    task::spawn_blocking(call)
 }
 
 /// Calls the dataset on a thread that may block; the slot comes back with the result, if there is anybody to take it.
@@ -116,7 +130,7 @@ async fn call(
         lives.then(|| (read(), slot))
     };
     // No answer: the runtime is going, or the stream.
-    let (read, slot) = task::spawn_blocking(call).await.ok()??;
+    let (read, slot) = blocking(call).await.ok()??;
     let broken = match read {
         Ok(read) if read.len() == count => return Some((read, slot)),
         Ok(read) => format!("the dataset read {} records where {count} were asked for", read.len()),

@@ -22,18 +22,20 @@ use smallvec::SmallVec;
 use tracing::Span;
 
 use super::{
+    assembly::Assembly,
     buffers::Buffers,
-    cached::{self, Piece},
+    cached,
     chunk::ChunkSize,
     decoded::Found,
     encoded::Encoded,
     gate::answered,
+    pieces::Fetched,
     queue::{Hunger, Queue},
     read_here::{collect, read_own},
     read_parts::{fetch, read_here, read_parts},
     riding::Ridden,
     stream::StreamShared,
-    task::{ReadTimes, Task, Ticket, largest},
+    task::{ReadTimes, Task, Ticket, Work, largest},
     timeline::{CpuMeter, JobTimeline},
     write_fields::write_fields,
 };
@@ -52,7 +54,7 @@ pub(super) struct DecodeThread {
     pub(super) class: usize,
     pub(super) n: usize,
     pub(super) depth: usize,
-    pub(super) queue: Arc<Queue<Task>>,
+    pub(super) queue: Arc<Queue<Work>>,
     pub(super) dataset: Arc<dyn Dataset>,
     pub(super) decoder: Arc<dyn Decoder>,
     pub(super) programs: Arc<[Option<Lowered>]>,
@@ -64,6 +66,12 @@ pub(super) struct DecodeThread {
 struct InWork {
     tag: u64,
     ticket: Ticket,
+    facts: JobFacts,
+}
+
+/// What is known of a job beside its rows.
+struct JobFacts {
+    /// It was read before, and could not be decoded.
     again: bool,
     /// Classes that have not given its rows back.
     untried: ClassSet,
@@ -151,8 +159,10 @@ impl DecodeThread {
     }
 
     fn refuse(&self, error: &Error) {
-        while let Some((task, _)) = self.queue.pop(self.class, self.n, true) {
-            task.assembly.fail(error.clone());
+        while let Some((work, _)) = self.queue.pop(self.class, self.n, true) {
+            if let Work::Rows(task) = work {
+                task.assembly.fail(error.clone());
+            }
         }
     }
 
@@ -170,7 +180,13 @@ impl DecodeThread {
         let idle = in_work.is_empty();
         let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle && may_wait) } else { None };
         let wait = match next {
-            Some((task, Hunger { waited, idle: longest })) => {
+            Some((Work::Part(part), _)) => {
+                part.run(&*self.dataset);
+                // Its clocks are those of the part, not of the next job.
+                cpu.lap();
+                Wait::Now
+            }
+            Some((Work::Rows(task), Hunger { waited, idle: longest })) => {
                 if task.assembly.stream.gate.is_closed() {
                     return true;
                 }
@@ -197,7 +213,8 @@ impl DecodeThread {
                     let moments = Moments { queued, taken: began, idle: longest, reading };
                     let prepared = began.elapsed();
                     let (tag, span) = (*tag, span.clone());
-                    in_work.push(InWork { tag, ticket, again, untried, prepared, placed, cpu, encoded, moments, span });
+                    let facts = JobFacts { again, untried, prepared, placed, cpu, encoded, moments, span };
+                    in_work.push(InWork { tag, ticket, facts });
                     worker.submit(job);
                 }
                 Wait::Now
@@ -315,44 +332,39 @@ impl DecodeThread {
         &self,
         stream: &Arc<StreamShared>,
         (record, rng): (u64, SampleRng),
-        fetched: Option<Result<Vec<Piece>>>,
+        fetched: Option<Result<Fetched>>,
         buffers: &mut Buffers,
         read: &mut u64,
         keep: &mut Option<Box<dyn KeepPixels>>,
     ) -> Option<Result<Got>> {
         let dataset = &*self.dataset;
-        let mut plan = None;
-        if let Some(decoded) = stream.loader.decoded.as_ref().filter(|_| fetched.as_ref().is_none_or(Result::is_ok)) {
+        let (plan, pieces) = match fetched {
+            Some(Err(error)) => return Some(Err(error)),
+            Some(Ok(Fetched { plan, pieces })) => (plan, Some(pieces)),
+            None => match dataset.plan(record, rng).and_then(|plan| stream.loader.limits.admit(plan)) {
+                Ok(plan) => (plan, None),
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        if let Some(decoded) = &stream.loader.decoded {
             if stream.gate.is_closed() {
                 return None;
             }
-            let own = match dataset.plan(record, rng) {
-                Ok(own) => own,
-                Err(error) => return Some(Err(error)),
-            };
-            match decoded.look((dataset, record), &own, buffers, &stream.decoded_recorder) {
+            match decoded.look((dataset, record), &plan, buffers, &stream.decoded_recorder) {
                 Found::Here(sample, bytes) => {
                     *read += bytes;
                     return Some(Ok(Got::Sample(sample)));
                 }
                 Found::Missing(keeper) => *keep = keeper,
             }
-            plan = Some(own);
         }
-        let Some(fetched) = fetched else {
-            let limits = &stream.loader.limits;
-            let own = read_own(dataset, (record, rng), (&stream.gate, limits), buffers, read)?;
-            return Some(own.map(|(plan, bytes)| Got::Bytes(plan, bytes)));
+        let bytes = match pieces {
+            None => read_own(&plan, &stream.gate, buffers, read)?,
+            Some(Some(pieces)) => collect(stream, pieces, buffers)?,
+            // The decoded cache had it when its batch was planned.
+            Some(None) => self.read_lost(stream, record, &plan)?,
         };
-        let bytes = match (&fetched, &plan) {
-            // It was there when its batch was planned.
-            (Ok(pieces), Some(plan)) if pieces.is_empty() && plan.len_bytes() > 0 => {
-                self.read_lost(stream, record, plan)?
-            }
-            _ => fetched.map(|pieces| collect(stream, pieces, buffers)).transpose()?.and_then(|bytes| bytes),
-        };
-        let plan = || plan.map_or_else(|| dataset.plan(record, rng), Ok);
-        Some(bytes.and_then(|bytes| Ok(Got::Bytes(plan()?, bytes))))
+        Some(bytes.map(|bytes| Got::Bytes(plan, bytes)))
     }
 
     /// Reads a record while this thread waits; rare. `None`: the stream is gone.
@@ -419,7 +431,7 @@ impl DecodeThread {
             }
             last = Some(allowed);
         }
-        self.queue.push_ready(tasks);
+        self.queue.push_ready(tasks.into_iter().map(Work::Rows));
     }
 
     /// Cuts a record whose own bytes are here, with the parts that it shares. `None`: the stream is gone.
@@ -439,51 +451,21 @@ impl DecodeThread {
         Some(self.dataset.parse(record, plan, &bytes))
     }
 
-    fn deliver(&self, work: InWork, finished: Finished, clock: &mut CpuMeter, placer: &mut Placer) {
-        let InWork { ticket, again, untried, prepared, placed, cpu: before, encoded, moments, span, .. } = work;
-        let Finished { job, mut outcomes, images, decode, transform, device, .. } = finished;
+    /// Brings the rows of a job back: those that are done to their batch, the others to where they are tried again.
+    fn deliver(&self, work: InWork, mut finished: Finished, clock: &mut CpuMeter, placer: &mut Placer) {
+        let InWork { ticket, mut facts, .. } = work;
         let (assembly, first) = ticket.redeem();
-        let Job { items, mut rows, .. } = job;
-        let count = items.len();
-        if outcomes.len() != count || rows.iter().any(|rows| rows.rows() != count) {
+        let Finished { job, outcomes, .. } = &mut finished;
+        let count = job.items.len();
+        if outcomes.len() != count || job.rows.iter().any(|rows| rows.rows() != count) {
             let what =
                 format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
             return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
         }
-        let (instances, finishing) = assembly.finish(&items, &mut rows, &mut outcomes, placer);
-        let placed = placed + finishing;
-        let recorder = &assembly.stream.recorder;
-        let out: usize = rows.iter().map(Rows::len_bytes).sum();
-        let cpu = clock.lap();
-        self.queue.work.made(count, decode + transform, cpu);
-        let (cpu, transform) = (cpu + before, transform + placed);
-        let share = decode.as_secs_f64() / (decode + transform).as_secs_f64().max(f64::MIN_POSITIVE);
-        let decode_cpu = cpu.mul_f64(share.clamp(0.0, 1.0));
-        if decode > Duration::ZERO {
-            recorder.worked(Stage::Decode, decode, decode_cpu, images, 0);
-        }
-        recorder.worked(Stage::Transform, transform, cpu.saturating_sub(decode_cpu), count as u64, out as u64);
-        recorder.device(device);
-        let done = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done)).count();
-        assembly.stream.decoded_by.add(self.class, done as u64);
-        let Moments { queued, taken, idle, reading } = moments;
-        let ReadTimes { fetched, time: read, slowest: slowest_read } = reading;
-        if !span.is_disabled() {
-            for (name, time) in [("read_us", read), ("decode_us", decode), ("transform_us", transform)] {
-                span.record(name, time.as_micros() as u64);
-            }
-        }
-        // It ends before its batch does.
-        drop(span);
-        let job = || {
-            let largest = largest(&items);
-            JobTimeline { fetched, queued, taken, idle, read, decode, transform, slowest_read, largest }
-        };
-        let mut timeline = self.meters.stages.then(job);
-        if self.decoder.classes()[self.class].reads {
-            // Not the time in hand: a worker of a GPU has several jobs there at a time.
-            self.chunk.learn(prepared + decode + transform - placed, count);
-        }
+        let (instances, finishing) = assembly.finish(&job.items, &mut job.rows, outcomes, placer);
+        facts.placed += finishing;
+        let timeline = self.account(&assembly, &mut facts, &finished, clock);
+        let Finished { job: Job { items, rows, .. }, outcomes, .. } = finished;
         if assembly.stream.loader.fields.iter().any(|field| field.most.is_some()) {
             let mut instances = instances.into_iter();
             let made = items.iter().zip(&outcomes).enumerate().map(|(i, made)| (i, made, instances.next()));
@@ -492,8 +474,75 @@ impl DecodeThread {
                 Some((first + i, Ridden::own(sample, instances.unwrap_or_default())))
             }));
         }
-        let mut failed = Vec::new();
-        let mut leaving = Vec::new();
+        let Unfinished { failed, leaving } = self.unfinished(&assembly, &facts, items, outcomes, first);
+        self.hand_over(&assembly, &facts, rows, first, (failed, leaving), timeline);
+        if assembly.stream.loader.mix.is_some() {
+            // The last rows mix their batch, which has told its time: it is not the next job's.
+            clock.lap();
+        }
+    }
+
+    /// Counts what a job cost.
+    fn account(
+        &self,
+        assembly: &Assembly,
+        facts: &mut JobFacts,
+        finished: &Finished,
+        clock: &mut CpuMeter,
+    ) -> Option<JobTimeline> {
+        let JobFacts { prepared, placed, cpu: before, span, moments, .. } = facts;
+        let Finished { job, outcomes, images, decode, transform, device, .. } = finished;
+        let (count, decode) = (job.items.len(), *decode);
+        let recorder = &assembly.stream.recorder;
+        let out: usize = job.rows.iter().map(Rows::len_bytes).sum();
+        let cpu = clock.lap();
+        self.queue.work.made(count, decode + *transform, cpu);
+        let (cpu, transform) = (cpu + *before, *transform + *placed);
+        let share = decode.as_secs_f64() / (decode + transform).as_secs_f64().max(f64::MIN_POSITIVE);
+        let decode_cpu = cpu.mul_f64(share.clamp(0.0, 1.0));
+        if decode > Duration::ZERO {
+            recorder.worked(Stage::Decode, decode, decode_cpu, *images, 0);
+        }
+        recorder.worked(Stage::Transform, transform, cpu.saturating_sub(decode_cpu), count as u64, out as u64);
+        recorder.device(*device);
+        let done = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done)).count();
+        assembly.stream.decoded_by.add(self.class, done as u64);
+        let Moments { queued, taken, idle, reading } = moments;
+        if !span.is_disabled() {
+            for (name, time) in [("read_us", reading.time), ("decode_us", decode), ("transform_us", transform)] {
+                span.record(name, time.as_micros() as u64);
+            }
+        }
+        // It ends before its batch does.
+        *span = Span::none();
+        if self.decoder.classes()[self.class].reads {
+            // Not the time in hand: a worker of a GPU has several jobs there at a time.
+            self.chunk.learn(*prepared + decode + transform - *placed, count);
+        }
+        self.meters.stages.then(|| JobTimeline {
+            fetched: reading.fetched.clone(),
+            queued: *queued,
+            taken: *taken,
+            idle: *idle,
+            read: reading.time,
+            decode,
+            transform,
+            slowest_read: reading.slowest,
+            largest: largest(&job.items),
+        })
+    }
+
+    /// What becomes of the samples that are not done.
+    fn unfinished(
+        &self,
+        assembly: &Arc<Assembly>,
+        facts: &JobFacts,
+        items: Vec<Item>,
+        outcomes: Vec<Outcome>,
+        first: usize,
+    ) -> Unfinished {
+        let mut unfinished = Unfinished::default();
+        let Unfinished { failed, leaving } = &mut unfinished;
         for (i, (item, outcome)) in items.into_iter().zip(outcomes).enumerate() {
             match outcome {
                 Outcome::Done => {}
@@ -506,15 +555,24 @@ impl DecodeThread {
                     let error = error.at_stage(Stage::Decode).at_record(record).at_object(object);
                     let epoch = assembly.plan.epoch;
                     let anew = || cached::doubt(&assembly.stream, &*self.dataset, epoch, (record, rng), &error);
-                    match (!again).then(anew).flatten() {
-                        Some(pieces) => leaving.push((i, Next::Again(pieces))),
+                    match (!facts.again).then(anew).flatten() {
+                        Some(fetched) => leaving.push((i, Next::Again(fetched))),
                         None => failed.push((first + i, error)),
                     }
                 }
                 // Never back to a class that gave it away: each row is tried once by each class at most. Where it was
                 // routed to does not matter here: that was a wish, this is who is left.
                 Outcome::Elsewhere(classes) => {
-                    leaving.push((i, Next::Class(item, untried.and(classes).without(self.class))));
+                    let allowed = facts.untried.and(classes).without(self.class);
+                    if (0..self.decoder.classes().len()).any(|class| allowed.contains(class)) {
+                        leaving.push((i, Next::Class(item, allowed)));
+                    } else {
+                        let error = Error::new(ErrorKind::Unsupported, "no class of the decoder takes this image")
+                            .at_stage(Stage::Decode)
+                            .at_record(item.record)
+                            .at_object(self.dataset.object(item.record));
+                        failed.push((first + i, error));
+                    }
                 }
                 other => {
                     let error = Error::new(ErrorKind::Internal, format!("an outcome that nobody knows: {other:?}"));
@@ -522,8 +580,20 @@ impl DecodeThread {
                 }
             }
         }
-        let mixes = assembly.stream.loader.mix.is_some();
-        // Rows that leave the job; the stretches between them are finished.
+        unfinished
+    }
+
+    /// Rows that leave the job become jobs of their own; the stretches between them go to their batch.
+    fn hand_over(
+        &self,
+        assembly: &Arc<Assembly>,
+        facts: &JobFacts,
+        mut rows: Vec<Rows>,
+        first: usize,
+        (mut failed, leaving): (Vec<(usize, Error)>, Vec<(usize, Next)>),
+        timeline: Option<JobTimeline>,
+    ) {
+        let count = rows.first().map_or(0, Rows::rows);
         let mut at = 0;
         for (i, next) in leaving {
             let done: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(i - at)).collect();
@@ -533,44 +603,40 @@ impl DecodeThread {
                 assembly.deliver(first + at, done, errors, None);
             }
             at = i + 1;
-            let classes = || 0..self.decoder.classes().len();
-            let mut task = Task::new(&assembly, first + i, one);
+            let mut task = Task::new(assembly, first + i, one);
             match next {
-                Next::Class(item, allowed) if !classes().any(|class| allowed.contains(class)) => {
-                    let error = Error::new(ErrorKind::Unsupported, "no class of the decoder takes this image")
-                        .at_stage(Stage::Decode)
-                        .at_record(item.record)
-                        .at_object(self.dataset.object(item.record));
-                    let timeline = timeline.take_if(|_| i + 1 == count);
-                    assembly.deliver(first + i, task.rows, [(first + i, error)], timeline);
-                    continue;
-                }
                 Next::Class(item, allowed) => {
                     task.samples = vec![item];
-                    task.again = again;
+                    task.again = facts.again;
                     task.allowed = allowed;
-                    task.untried = untried.without(self.class);
+                    task.untried = facts.untried.without(self.class);
                 }
-                Next::Again(pieces) => {
-                    task.fetched = vec![Ok(pieces)];
+                Next::Again(fetched) => {
+                    task.fetched = vec![Ok(fetched)];
                     task.again = true;
                     // Nobody has read it now.
-                    let others = classes().filter(|class| !self.decoder.classes()[*class].reads);
+                    let classes = self.decoder.classes().iter().enumerate();
+                    let others = classes.filter(|(_, class)| !class.reads).map(|(class, _)| class);
                     task.allowed = others.fold(ClassSet::ALL, ClassSet::without);
                 }
             }
-            task.encoded = encoded.clone();
-            task.queued = queued;
-            self.queue.push_front(task);
+            task.encoded = facts.encoded.clone();
+            task.queued = facts.moments.queued;
+            self.queue.push_front(Work::Rows(task));
         }
         if at < count {
             assembly.deliver(first + at, rows, failed, timeline);
         }
-        if mixes {
-            // The last rows mix their batch, which has told its time: it is not the next job's.
-            clock.lap();
-        }
     }
+}
+
+/// Samples of a job that are not done.
+#[derive(Default)]
+struct Unfinished {
+    /// By row of the batch.
+    failed: Vec<(usize, Error)>,
+    /// By row of the job.
+    leaving: Vec<(usize, Next)>,
 }
 
 /// Where a row goes that is not finished.
@@ -578,5 +644,5 @@ enum Next {
     /// To those who may take it.
     Class(Item, ClassSet),
     /// To be read anew.
-    Again(Vec<Piece>),
+    Again(Fetched),
 }

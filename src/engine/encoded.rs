@@ -1,14 +1,18 @@
-//! Permits for encoded bytes, as they travel with a chunk.
+//! Permits for encoded bytes, and what else a chunk's records hold until they are decoded.
 
 use std::sync::{Arc, OnceLock, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::shared_parts::PartAhead;
 
 /// Permits for the bytes of a chunk, given back with the last handle to them.
 #[derive(Clone, Debug)]
 pub(super) struct Encoded {
     _permit: Arc<OwnedSemaphorePermit>,
     _more: Option<Arc<OnceLock<OwnedSemaphorePermit>>>,
+    /// Parts that its records need.
+    _parts: Option<Arc<[PartAhead]>>,
 }
 
 /// Permits that are missing for bytes which came nevertheless.
@@ -22,7 +26,12 @@ pub(super) struct Debt {
 impl Encoded {
     /// For bytes that were known before.
     pub(super) fn new(permit: Arc<OwnedSemaphorePermit>) -> Self {
-        Self { _permit: permit, _more: None }
+        Self { _permit: permit, _more: None, _parts: None }
+    }
+
+    /// With the parts that its records need.
+    pub(super) fn with(self, parts: Arc<[PartAhead]>) -> Self {
+        Self { _parts: Some(parts), ..self }
     }
 
     /// For bytes that were estimated, when `came` units came: what is too much is given back, what is missing taken if
@@ -43,7 +52,7 @@ impl Encoded {
         }
         let more = Arc::default();
         let debt = Debt { encoded: Arc::clone(encoded), units: came - had, of: Arc::downgrade(&more) };
-        (Self { _permit: Arc::new(permit), _more: Some(more) }, Some(debt))
+        (Self { _more: Some(more), ..Self::new(Arc::new(permit)) }, Some(debt))
     }
 }
 

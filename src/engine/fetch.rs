@@ -4,7 +4,9 @@
 //! by chunk, and a batch takes its rows only when its first chunk is there and all batches before it have theirs.
 
 use std::{
+    collections::HashSet,
     future::{Future, poll_fn},
+    iter::Peekable,
     num::NonZeroUsize,
     sync::Arc,
     task::Poll,
@@ -14,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesUnordered};
 use infeed_core::{error::Result, report::Stage, rows::Rows};
-use infeed_data::ReadPlan;
+use infeed_data::{ReadPlan, SharedRead};
 use infeed_store::{Extent, Keep, Merged, Reader, Verify, Writer, merge};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -25,14 +27,17 @@ use tracing::{Instrument, Span};
 use super::{
     assembly::Assembly,
     batch_rows::{row_permit, take_rows},
-    cached::{self, Piece},
-    dataset_reads::{self, Read},
+    cached, dataset_reads,
     encoded::Encoded,
     fields::BatchRows,
+    loader_shared::LoaderShared,
     permits::{UNIT, units},
+    pieces::{Fetched, Piece},
     plan::BatchPlan,
+    read_parts::PartJob,
+    shared_parts::{Arriving, PartAhead, SharedParts},
     stream::{Sealed, StreamShared},
-    task::Task,
+    task::{Task, Work},
     timeline::{FetchTimes, LastRead},
     workers::Workers,
 };
@@ -67,12 +72,43 @@ pub(super) struct Fetcher {
     _watchdog: JoinSet<()>,
 }
 
-/// Some rows of a batch whose bytes have come.
-struct Fetched {
+/// A record that is to be read.
+struct Planned {
+    record: u64,
+    plan: Result<ReadPlan>,
+    /// The decoded cache has it: nothing is read.
+    is_decoded: bool,
+}
+
+/// Records of a batch that are read together.
+#[derive(Default)]
+struct Group {
+    by_dataset: bool,
+    records: Vec<Planned>,
+    /// Parts that they share with others, by key.
+    keys: HashSet<u64>,
+    /// Of these, those that are there or on their way.
+    ahead: Vec<PartAhead>,
+    /// The others, each with the first record that needs it.
+    missing: Vec<(u64, SharedRead)>,
+    /// To be read.
+    bytes: u64,
+}
+
+/// Rows of a batch whose bytes have come.
+struct Arrived {
     first: usize,
-    bytes: Vec<Result<Vec<Piece>>>,
+    records: Vec<Result<Fetched>>,
     times: FetchTimes,
     encoded: Encoded,
+}
+
+/// A batch whose reads begin.
+struct Beginning {
+    reader: Reader,
+    epoch: u64,
+    arrived: mpsc::UnboundedSender<Arrived>,
+    span: Span,
 }
 
 impl Fetcher {
@@ -106,25 +142,17 @@ impl Fetcher {
         plan.waits.permit(began);
         // Finished tasks are reaped here, so that the set stays small.
         while self.tasks.try_join_next().is_some() {}
-        let count = plan.records.len();
-        let dataset = &self.stream.loader.dataset;
-        let limits = &self.stream.loader.limits;
-        let plans = (0..count).map(|row| {
-            let record = plan.records[row];
-            let read = dataset.plan(record, plan.rng(row)).and_then(|plan| limits.admit(plan));
-            match &self.stream.loader.decoded {
-                // Its job takes it from there.
-                Some(decoded) if read.as_ref().is_ok_and(|read| decoded.holds(record, read)) => Ok(ReadPlan::default()),
-                _ => read,
-            }
-        });
-        let plans: Vec<Result<ReadPlan>> = plans.collect();
+        let planned: Vec<Planned> = (0..plan.records.len()).map(|row| self.plan(&plan, row)).collect();
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let (taken, next_turn) = oneshot::channel();
         let turn = std::mem::replace(&mut self.turn, next_turn);
-        let epoch = plan.epoch;
-        let records = plan.records.clone();
-        let span = plan.span.clone();
+        self.batches += 1;
+        let beginning = Beginning {
+            reader: self.reader.of_batch(self.batches),
+            epoch: plan.epoch,
+            arrived,
+            span: plan.span.clone(),
+        };
         self.tasks.spawn(place(
             Arc::clone(&self.stream),
             Arc::clone(&self.workers),
@@ -135,48 +163,92 @@ impl Fetcher {
             taken,
         ));
 
-        self.batches += 1;
-        let reader = self.reader.of_batch(self.batches);
-        let chunk = self.stream.loader.chunk.get(count);
-        // A chunk takes at most a quarter of the window, so that several are in flight.
-        let most = u64::from((self.encoded_units / 4).max(1)) * UNIT;
+        let count = planned.len();
+        let mut planned = planned.into_iter().peekable();
         let mut first = 0;
-        let mut plans = plans.into_iter().peekable();
-        while let Some(next) = plans.peek() {
-            let by_dataset = is_by_dataset(next);
-            let in_call = if by_dataset { chunk.min(self.stream.loader.read_slots.in_call(count)) } else { chunk };
-            let mut chunk_plans = Vec::new();
-            let mut bytes = 0;
-            while let Some(next) = plans.peek() {
-                let more = next.as_ref().map_or(0, ReadPlan::len_bytes);
-                let full = chunk_plans.len() >= in_call
-                    && (by_dataset || bytes + more > TOGETHER || !follows(chunk_plans.last(), next));
-                if full || (!chunk_plans.is_empty() && (bytes + more > most || is_by_dataset(next) != by_dataset)) {
-                    break;
-                }
-                bytes += more;
-                chunk_plans.extend(plans.next());
-            }
-            let rows = chunk_plans.len();
-            if by_dataset {
-                let records = records[first..first + rows].to_vec();
-                let Some(()) = self.call(first, records, bytes, &arrived, &span).await else { return };
-                first += rows;
-                continue;
-            }
-            let reads = ChunkReads::new(&self.stream, &reader, epoch, &records[first..], chunk_plans);
-            let Some(permit) = self.permits(reads.bytes()).await else { return };
-            let permit = Arc::new(permit);
-            let (stream, reader, arrived) = (Arc::clone(&self.stream), reader.clone(), arrived.clone());
-            let chunk = async move {
-                let Some((bytes, times, writers)) = reads.fetch(&stream, &reader, &permit).await else { return };
-                // The placing task is gone only with the stream.
-                let _ = arrived.send(Fetched { first, bytes, times, encoded: Encoded::new(permit) });
-                cached::write(&stream, writers).await;
+        while let Some(group) = self.group(&mut planned, count) {
+            let rows = group.records.len();
+            let begun = match group.by_dataset {
+                true => self.call(first, group, &beginning).await,
+                false => self.read(first, group, &beginning).await,
             };
-            self.start(chunk.instrument(span.clone())).await;
+            if begun.is_none() {
+                return;
+            }
             first += rows;
         }
+    }
+
+    fn plan(&self, batch: &BatchPlan, row: usize) -> Planned {
+        let LoaderShared { dataset, limits, decoded, .. } = &*self.stream.loader;
+        let record = batch.records[row];
+        let plan = dataset.plan(record, batch.rng(row)).and_then(|plan| limits.admit(plan));
+        let is_decoded =
+            plan.as_ref().is_ok_and(|plan| decoded.as_ref().is_some_and(|decoded| decoded.holds(record, plan)));
+        Planned { record, plan, is_decoded }
+    }
+
+    /// The next records of a batch of `count` that are read together: one job's, or more that follow one another in an
+    /// object.
+    fn group(&self, planned: &mut Peekable<impl Iterator<Item = Planned>>, count: usize) -> Option<Group> {
+        let by_dataset = planned.peek()?.is_by_dataset();
+        let LoaderShared { chunk, read_slots, shared_parts, .. } = &*self.stream.loader;
+        let chunk = chunk.get(count);
+        let in_call = if by_dataset { chunk.min(read_slots.in_call(count)) } else { chunk };
+        // A group takes at most a quarter of the window, so that several are in flight.
+        let most = u64::from((self.encoded_units / 4).max(1)) * UNIT;
+        let mut group = Group { by_dataset, ..Group::default() };
+        while let Some(next) = planned.peek() {
+            let (ahead, missing) = group.parts(next, shared_parts);
+            let more = next.len_bytes() + missing.iter().map(|(_, part)| part.encoded()).sum::<u64>();
+            let full = group.records.len() >= in_call
+                && (by_dataset || group.bytes + more > TOGETHER || !follows(group.records.last(), next));
+            let other = group.bytes + more > most || next.is_by_dataset() != by_dataset;
+            if full || (!group.records.is_empty() && other) {
+                break;
+            }
+            group.keys.extend(next.shared().iter().map(|part| part.key));
+            group.ahead.extend(ahead);
+            group.missing.extend(missing);
+            group.bytes += more;
+            group.records.extend(planned.next());
+        }
+        Some(group)
+    }
+
+    /// Reads these records, the first of which is row `first`, and parts that are not there. Returns when their requests
+    /// stand in line. `None`: the stream is gone.
+    async fn read(&mut self, first: usize, group: Group, beginning: &Beginning) -> Option<()> {
+        let Group { records, mut ahead, missing, .. } = group;
+        let reads = GroupReads::new(&self.stream, beginning, records, &missing);
+        let permit = Arc::new(self.permits(reads.bytes()).await?);
+        // Not before the permits: other streams that need these parts may then wait for them, and this one waits for nobody.
+        let parts = &self.stream.loader.shared_parts;
+        let arriving: Vec<Arriving> = missing.iter().map(|(_, part)| parts.arriving(part.key)).collect();
+        ahead.extend(missing.iter().filter_map(|(_, part)| parts.expect(part.key)));
+        let ahead: Arc<[PartAhead]> = ahead.into();
+        let (stream, workers) = (Arc::clone(&self.stream), Arc::clone(&self.workers));
+        let (reader, arrived) = (beginning.reader.clone(), beginning.arrived.clone());
+        let group = async move {
+            let Some(read) = reads.fetch(&stream, &reader, &permit).await else { return };
+            let Read { records, parts, mut times, writers } = read;
+            for ((arriving, (_, part)), pieces) in arriving.into_iter().zip(missing).zip(parts) {
+                arriving.came(pieces);
+                let (stream, _ahead) = (Arc::clone(&stream), Arc::clone(&ahead));
+                workers.submit(Work::Part(PartJob { stream, part, _ahead }));
+            }
+            for part in ahead.iter() {
+                if part.came().await {
+                    times.came = Instant::now();
+                    times.last = None;
+                }
+            }
+            // The placing task is gone only with the stream.
+            let _ = arrived.send(Arrived { first, records, times, encoded: Encoded::new(permit).with(ahead) });
+            cached::write(&stream, writers).await;
+        };
+        self.start(group.instrument(beginning.span.clone())).await;
+        Some(())
     }
 
     /// Permits for so many bytes, or all there are. `None`: the stream is gone.
@@ -192,28 +264,24 @@ impl Fetcher {
 
     /// Lets the dataset read these records, the first of which is row `first`. Returns when it may begin. `None`: the
     /// stream is gone.
-    async fn call(
-        &mut self,
-        first: usize,
-        records: Vec<u64>,
-        expected: u64,
-        arrived: &mpsc::UnboundedSender<Fetched>,
-        span: &Span,
-    ) -> Option<()> {
+    async fn call(&mut self, first: usize, group: Group, beginning: &Beginning) -> Option<()> {
+        let expected = group.bytes;
         let permit = (self.permits(expected).await?, self.encoded_units);
         // Not before the permits: other streams may be waiting for it, and these may be long in coming.
         let asked = Instant::now();
         let slot = self.stream.loader.read_slots.slot().await?;
-        let (stream, batch, arrived) = (Arc::clone(&self.stream), self.batches, arrived.clone());
+        let (stream, batch, arrived) = (Arc::clone(&self.stream), self.batches, beginning.arrived.clone());
+        let records =
+            group.records.into_iter().filter_map(|planned| Some((planned.record, planned.plan.ok()?))).collect();
         let call = async move {
             let read = dataset_reads::read(&stream, (batch, records), expected, permit, (slot, asked)).await;
-            let Some(Read { bytes, times, encoded, rest }) = read else { return };
-            let _ = arrived.send(Fetched { first, bytes, times, encoded });
+            let Some(dataset_reads::Read { records, times, encoded, rest }) = read else { return };
+            let _ = arrived.send(Arrived { first, records, times, encoded });
             // It may take long, and the batch is not to wait for it.
             drop(arrived);
             rest.done().await;
         };
-        self.tasks.spawn(call.instrument(span.clone()));
+        self.tasks.spawn(call.instrument(beginning.span.clone()));
         Some(())
     }
 
@@ -235,14 +303,43 @@ impl Fetcher {
     }
 }
 
-/// Whether the dataset reads a record itself.
-fn is_by_dataset(plan: &Result<ReadPlan>) -> bool {
-    plan.as_ref().is_ok_and(|plan| plan.by_dataset.is_some())
+impl Planned {
+    /// Whether the dataset reads it itself.
+    fn is_by_dataset(&self) -> bool {
+        !self.is_decoded && self.plan.as_ref().is_ok_and(|plan| plan.by_dataset.is_some())
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.plan.as_ref().map_or(0, |plan| if self.is_decoded { 0 } else { plan.len_bytes() })
+    }
+
+    /// Parts that it shares.
+    fn shared(&self) -> &[SharedRead] {
+        self.plan.as_ref().map_or(&[], |plan| if self.is_decoded { &[] } else { &plan.shared })
+    }
+}
+
+impl Group {
+    /// The parts of a store that another record adds: those that are there or on their way, and those to be read.
+    fn parts(&self, next: &Planned, parts: &SharedParts) -> (Vec<PartAhead>, Vec<(u64, SharedRead)>) {
+        let (mut ahead, mut missing) = (Vec::new(), Vec::<(u64, SharedRead)>::new());
+        for part in next.shared() {
+            let known = self.keys.contains(&part.key) || missing.iter().any(|(_, other)| other.key == part.key);
+            if known || part.extents.iter().all(|extent| extent.source.reads_inline()) {
+                continue;
+            }
+            match parts.expect(part.key) {
+                Some(part) => ahead.push(part),
+                None => missing.push((next.record, part.clone())),
+            }
+        }
+        (ahead, missing)
+    }
 }
 
 /// Whether a record lies right behind another.
-fn follows(last: Option<&Result<ReadPlan>>, next: &Result<ReadPlan>) -> bool {
-    let (Some(Ok(last)), Ok(next)) = (last, next) else { return false };
+fn follows(last: Option<&Planned>, next: &Planned) -> bool {
+    let (Some(Ok(last)), Ok(next)) = (last.map(|last| &last.plan), &next.plan) else { return false };
     let (Some(last), Some(next)) = (last.extents.last(), next.extents.first()) else { return false };
     let gap = next.range.start.checked_sub(last.range.end);
     gap.is_some_and(|gap| gap <= UNIT) && last.source.identity() == next.source.identity() && last.name == next.name
@@ -255,40 +352,64 @@ enum Came {
     Read(Result<Bytes>, Extent),
 }
 
-/// The reads of some records: near extents of one object are one read, and what the cache has is none.
-struct ChunkReads {
-    /// For each record how many extents it has, or why it has none.
-    records: Vec<Result<usize>>,
-    /// For each extent what the cache has of it.
+/// What was read of a group.
+struct Read {
+    records: Vec<Result<Fetched>>,
+    /// Bytes of the parts that were missing.
+    parts: Vec<Result<Vec<Piece>>>,
+    times: FetchTimes,
+    /// The cache's.
+    writers: Vec<Writer>,
+}
+
+/// The reads of a group: near extents of one object are one read, and what the cache has is none.
+struct GroupReads {
+    /// Each record with the number of its extents that are read, or why it has none; `None`: it is not read.
+    records: Vec<Result<(ReadPlan, Option<usize>)>>,
+    /// For each part the number of its extents.
+    parts: Vec<usize>,
+    /// For each extent, those of parts last, what the cache has of it.
     cached: Vec<Option<Piece>>,
     merged: Vec<Merged>,
     /// For each extent that is to be read: which it is, and whether the cache wants it.
     wanted: Vec<(usize, Option<Keep>)>,
 }
 
-impl ChunkReads {
-    fn new(stream: &StreamShared, reader: &Reader, epoch: u64, numbers: &[u64], plans: Vec<Result<ReadPlan>>) -> Self {
+impl GroupReads {
+    fn new(
+        stream: &StreamShared,
+        Beginning { reader, epoch, .. }: &Beginning,
+        records: Vec<Planned>,
+        missing: &[(u64, SharedRead)],
+    ) -> Self {
         let mut cached = Vec::new();
         let mut wanted = Vec::new();
-        let mut extents = Vec::with_capacity(plans.len());
-        let mut records = Vec::with_capacity(plans.len());
-        for (plan, number) in plans.into_iter().zip(numbers) {
-            let Ok(plan) = plan.map_err(|error| records.push(Err(error))) else { continue };
-            records.push(Ok(plan.extents.len()));
-            for extent in plan.extents {
-                let looked = cached::look(stream, &extent, epoch, *number);
-                let piece = cached::piece(stream, looked, &extent, reader);
-                cached.push(piece.map_or_else(
-                    |keep| {
-                        wanted.push((cached.len(), keep));
-                        extents.push(extent);
-                        None
-                    },
-                    Some,
-                ));
+        let mut extents = Vec::with_capacity(records.len());
+        let mut add = |record: u64, extent: &Extent| {
+            let looked = cached::look(stream, extent, *epoch, record);
+            let piece = cached::piece(stream, looked, extent, reader);
+            cached.push(piece.map_or_else(
+                |keep| {
+                    wanted.push((cached.len(), keep));
+                    extents.push(extent.clone());
+                    None
+                },
+                Some,
+            ));
+        };
+        let record = |Planned { record, plan, is_decoded }| {
+            let plan: ReadPlan = plan?;
+            if is_decoded {
+                return Ok((plan, None));
             }
-        }
-        Self { records, cached, merged: merge(extents), wanted }
+            plan.extents.iter().for_each(|extent| add(record, extent));
+            let count = plan.extents.len();
+            Ok((plan, Some(count)))
+        };
+        let records = records.into_iter().map(record).collect();
+        missing.iter().for_each(|(record, part)| part.extents.iter().for_each(|extent| add(*record, extent)));
+        let parts = missing.iter().map(|(_, part)| part.extents.len()).collect();
+        Self { records, parts, cached, merged: merge(extents), wanted }
     }
 
     /// Bytes to read, those between near extents included.
@@ -297,16 +418,10 @@ impl ChunkReads {
         cached + self.merged.iter().map(|read| read.extent.len()).sum::<u64>()
     }
 
-    /// Reads everything; requests begin in plan order, as far as their limits allow. Gives the cache's writers, too.
-    /// `None`: the stream is gone.
-    async fn fetch(
-        self,
-        stream: &StreamShared,
-        reader: &Reader,
-        permit: &Arc<OwnedSemaphorePermit>,
-    ) -> Option<(Vec<Result<Vec<Piece>>>, FetchTimes, Vec<Writer>)> {
+    /// Reads everything; requests begin in plan order, as far as their limits allow. `None`: the stream is gone.
+    async fn fetch(self, stream: &StreamShared, reader: &Reader, permit: &Arc<OwnedSemaphorePermit>) -> Option<Read> {
         let began = Instant::now();
-        let Self { records, cached, merged, wanted } = self;
+        let Self { records, parts, cached, merged, wanted } = self;
         let mut pieces: Vec<Option<Result<Piece>>> = cached.into_iter().map(|piece| piece.map(Ok)).collect();
         let wanted = &wanted;
         let one = |Merged { extent, parts }: Merged| async move {
@@ -356,16 +471,20 @@ impl ChunkReads {
             }
         }
         let came = Instant::now();
-        stream.recorder.busy(Stage::Fetch, came - began, records.len() as u64, total);
+        stream.recorder.busy(Stage::Fetch, came - began, (records.len() + parts.len()) as u64, total);
         let mut pieces = pieces.into_iter().flatten();
-        let take = |count: usize| {
+        let mut take = |count: usize| {
             // All are taken, also behind an error: they belong to this record.
             let own: Vec<Result<Piece>> = pieces.by_ref().take(count).collect();
             own.into_iter().map(|read| read.map_err(|error| error.at_stage(Stage::Fetch))).collect::<Result<Vec<_>>>()
         };
-        let mut take = take;
-        let records = records.into_iter().map(|record| record.and_then(&mut take)).collect();
-        Some((records, FetchTimes { began, came, last }, writers))
+        let mut fetched = |(plan, count): (ReadPlan, Option<usize>)| {
+            let pieces = count.map(&mut take).transpose()?;
+            Ok(Fetched { plan, pieces })
+        };
+        let records = records.into_iter().map(|record| record.and_then(&mut fetched)).collect();
+        let parts = parts.into_iter().map(take).collect();
+        Some(Read { records, parts, times: FetchTimes { began, came, last }, writers })
     }
 }
 
@@ -395,7 +514,7 @@ async fn place(
     workers: Arc<Workers>,
     mut plan: BatchPlan,
     batch: oneshot::Sender<Sealed>,
-    mut arrivals: mpsc::UnboundedReceiver<Fetched>,
+    mut arrivals: mpsc::UnboundedReceiver<Arrived>,
     turn: oneshot::Receiver<()>,
     taken: oneshot::Sender<()>,
 ) {
@@ -426,19 +545,19 @@ async fn place(
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
     // What is left has no rows, but a hold on the memory, which is the trainer's alone once the batch is whole.
     drop(fields);
-    while let Some(Fetched { first, bytes, times, encoded }) = next {
+    while let Some(Arrived { mut first, records, times, encoded }) = next {
         // What was read together is decoded by as many threads as there are.
-        let mut first = first;
-        let mut bytes = bytes.into_iter();
-        while bytes.len() > 0 {
-            let bytes: Vec<_> = bytes.by_ref().take(stream.loader.chunk.get(count)).collect();
-            let range = first..first + bytes.len();
+        let mut records = records.into_iter();
+        while records.len() > 0 {
+            let records: Vec<_> = records.by_ref().take(stream.loader.chunk.get(count)).collect();
+            let range = first..first + records.len();
             let take = |field: &mut Vec<Option<Rows>>| {
                 let rows = field[range.clone()].iter_mut().filter_map(Option::take);
                 rows.reduce(|a, b| a.join(b).expect("rows of one field are neighbours"))
             };
             let part: Vec<Rows> = cut.iter_mut().filter_map(take).collect();
-            workers.submit(Task::new(&assembly, first, part).fetched(bytes, times.clone(), encoded.clone()));
+            let task = Task::new(&assembly, first, part).fetched(records, times.clone(), encoded.clone());
+            workers.submit(Work::Rows(task));
             first = range.end;
         }
         // Before the wait: the next chunk may be waiting for this one's permits.

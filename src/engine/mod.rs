@@ -7,6 +7,7 @@
 //!                                 seat in the channel           ◀─ freed when polled
 //!                                 local, resident: rows, then jobs ───────────────────────▶ queue ─▶ read, parse,
 //!                                 remote: encoded bytes ─▶ fetch ─▶ place: rows, then jobs ▶        decode into rows
+//!                                 parts that records share ─▶ fetch ──────────────────────▶         decode, kept for all
 //!                                 by the dataset: the same, each read a blocking thread's
 //!                                 cached: look up at fetch, read with the job; fresh bytes ─▶ a blocking thread writes
 //!                                 decoded before: nothing to read; the job takes the pixels (`decoded.rs`)
@@ -24,8 +25,8 @@
 //!   (`run_ahead.rs`); their rows are all that is large;
 //! - *threads*: decode threads at work, the others park (`queue.rs`); whether these or a GPU's engines decode first
 //!   (`precedence.rs`);
-//! - *encoded*: bytes read ahead and not yet decoded, in units of 64 KiB;
-//! - *parts*: what records share, such as decoded volumes, within a reserve of its own (`shared_parts.rs`);
+//! - *encoded*: bytes read ahead and not yet decoded, those of parts among them, in units of 64 KiB;
+//! - *parts*: what records share, decoded, such as volumes and row groups, within a reserve of its own (`shared_parts.rs`);
 //! - *requests*: in flight, of this stream if `io_concurrency` is set, and of the whole process for each store;
 //! - *slots*: calls in which the dataset reads records itself, of all streams of the loader (`read_slots.rs`).
 //!
@@ -45,17 +46,23 @@
 //! rows, encoded bytes and a lane of the queue of its own, so one whose trainer stands still, or whose GPU is lost, holds
 //! nothing that another waits for; jobs in hand always end.
 //!
+//! **What records share** (a row group, a chunk of an array, a compressed shard or volume) is named by their plans. With the
+//! first record ahead that needs a part and finds it neither decoded nor on its way, its bytes are read: in plan order, within
+//! the permits of that record's group, through the same cache, limits and retries (`fetch.rs`). When they are here, a job
+//! decodes the part if there is memory for it; its records follow as soon as all their parts have come. A decode thread that
+//! finds a part missing nevertheless (it gave way to others, or lies in a file) reads it itself, and waits.
+//!
 //! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) (no read begins afterwards, and whoever waits for
 //! something of the stream wakes), aborts the tasks and empties the queue. A running job owns its rows and ends in peace.
 //!
 //! **Files**, each of which imports files to its right only:
 //!
 //! ```text
-//! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ──┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
-//!   └── tune/follow ──┤                                 ├ cached ────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
-//!                     └ dataset_reads ──────────────────┤            │         ├ shared_parts ──┤ queue, io_runtime, mix,
-//!                                                       └ read_parts ┘         └ decoded ───────┘ encoded, read_slots, run_ahead,
-//!                                                                                               precedence
+//! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ────────┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
+//!   └── tune/follow ──┤                                 └ read_parts ──────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
+//!                     └ dataset_reads ──────────────────── encoded ────────┤         ├ shared_parts ──┤ queue, io_runtime, mix,
+//!                                                          read_here ──────┤         └ decoded ───────┘ read_slots, run_ahead,
+//!                                                          cached ─────────┘                            precedence, pieces
 //! ```
 //!
 //! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
@@ -85,6 +92,7 @@ mod loader_shared;
 mod map;
 mod mix;
 mod permits;
+mod pieces;
 mod plan;
 mod precedence;
 mod queue;

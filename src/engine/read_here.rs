@@ -5,33 +5,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
-    random::SampleRng,
     report::Stage,
 };
-use infeed_data::{Dataset, ReadPlan};
+use infeed_data::ReadPlan;
 use infeed_store::InlineRead;
 use smallvec::SmallVec;
 
 use super::{
     buffers::Buffers,
-    cached::{Cached, Piece},
     gate::Gate,
-    loader_shared::Limits,
+    pieces::{Cached, Piece},
     stream::StreamShared,
 };
 
 /// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.
 pub(super) fn read_own(
-    dataset: &dyn Dataset,
-    (record, rng): (u64, SampleRng),
-    (gate, limits): (&Gate, &Limits),
+    plan: &ReadPlan,
+    gate: &Gate,
     buffers: &mut Buffers,
     read: &mut u64,
-) -> Option<Result<(ReadPlan, SmallVec<[Bytes; 1]>)>> {
-    let plan = match dataset.plan(record, rng).and_then(|plan| limits.admit(plan)) {
-        Ok(plan) => plan,
-        Err(error) => return Some(Err(error)),
-    };
+) -> Option<Result<SmallVec<[Bytes; 1]>>> {
     if plan.by_dataset.is_some() {
         let what = "the dataset plans to read a record itself, and concurrent_reads says that it reads none";
         return Some(Err(Error::new(ErrorKind::Internal, what)));
@@ -68,7 +61,7 @@ pub(super) fn read_own(
         *read += buffer.len() as u64;
         bytes.push(buffers.lend(buffer));
     }
-    Some(Ok((plan, bytes)))
+    Some(Ok(bytes))
 }
 
 /// Bytes of one record, those in the cache read on this thread. `None`: the stream is gone.

@@ -1,4 +1,4 @@
-//! The shared parts of a record: read, here or from a store, and decoded.
+//! The shared parts of a record: what was read of them ahead, or is read now, decoded.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,31 @@ use infeed_core::{
 use infeed_data::{Dataset, ReadPlan, SharedRead};
 use infeed_store::Extent;
 
-use super::{gate::answered, shared_parts::Need, stream::StreamShared};
+use super::{
+    buffers::Buffers,
+    gate::answered,
+    read_here::collect,
+    shared_parts::{Need, PartAhead},
+    stream::StreamShared,
+};
+
+/// A part whose bytes have come, before a record needs it.
+#[derive(Debug)]
+pub(super) struct PartJob {
+    pub(super) stream: Arc<StreamShared>,
+    pub(super) part: SharedRead,
+    pub(super) _ahead: Arc<[PartAhead]>,
+}
+
+impl PartJob {
+    /// Decodes the part, if there is memory for it now; else whoever needs it does.
+    pub(super) fn run(&self, dataset: &dyn Dataset) {
+        let Self { stream, part, .. } = self;
+        if !stream.gate.is_closed() {
+            stream.loader.shared_parts.make_ahead(part.into(), || made_of_ahead(stream, dataset, part));
+        }
+    }
+}
 
 /// The shared parts of a record's plan. `None`: the stream is gone.
 pub(super) fn read_parts(
@@ -22,12 +46,15 @@ pub(super) fn read_parts(
     dataset: &dyn Dataset,
     plan: &ReadPlan,
 ) -> Option<Result<Vec<Bytes>>> {
-    let need = |part: &SharedRead| Need { key: part.key, bytes: part.bytes, making: part.encoded() };
-    let needs: Vec<Need> = plan.shared.iter().map(need).collect();
+    let needs: Vec<Need> = plan.shared.iter().map(Need::from).collect();
     // Reads of a network go on together, whichever part is made first.
     let mut coming: HashMap<u64, Vec<mpsc::Receiver<Result<Bytes>>>> = HashMap::new();
     let mut begun = false;
     let make = |at: usize, left: &[Need]| {
+        let part = &plan.shared[at];
+        if let Some(made) = made_of_ahead(stream, dataset, part) {
+            return Some(made);
+        }
         if !std::mem::replace(&mut begun, true) {
             let parts = plan.shared.iter().filter(|part| left.iter().any(|need| need.key == part.key));
             for part in parts {
@@ -35,7 +62,6 @@ pub(super) fn read_parts(
                 coming.insert(part.key, remote.map(|extent| fetch(stream, extent.clone())).collect());
             }
         }
-        let part = &plan.shared[at];
         let began = Instant::now();
         let mut remote = coming.remove(&part.key).unwrap_or_default().into_iter();
         let mut encoded = Vec::with_capacity(part.extents.len());
@@ -50,14 +76,33 @@ pub(super) fn read_parts(
                 Err(error) => return Some(Err(error.at_stage(Stage::Fetch))),
             }
         }
-        let read = Instant::now();
         let len = encoded.iter().map(|bytes| bytes.len() as u64).sum();
-        stream.recorder.busy(Stage::Fetch, read - began, 1, len);
-        let data = dataset.decode_shared(part.key, &encoded).and_then(|data| as_promised(dataset, part, data));
-        stream.recorder.busy(Stage::Decode, read.elapsed(), 1, data.as_ref().map_or(0, |data| data.len() as u64));
-        Some(data)
+        stream.recorder.busy(Stage::Fetch, began.elapsed(), 1, len);
+        Some(made_of(stream, dataset, part, &encoded))
     };
     stream.loader.shared_parts.take(&needs, || stream.gate.is_closed(), make)
+}
+
+/// The part, of what was read ahead. `None`: nothing was, or the stream is gone.
+fn made_of_ahead(stream: &Arc<StreamShared>, dataset: &dyn Dataset, part: &SharedRead) -> Option<Result<Bytes>> {
+    let parts = &stream.loader.shared_parts;
+    // Not into the thread's own buffers: what was read may be kept.
+    let encoded = match parts.take_encoded(part.key)?.map(|pieces| collect(stream, pieces, &mut Buffers::default())) {
+        Ok(encoded) => encoded?,
+        Err(error) => return Some(Err(error)),
+    };
+    let made = encoded.and_then(|encoded| made_of(stream, dataset, part, &encoded));
+    if let Err(error) = &made {
+        parts.is_damaged(part.key, error);
+    }
+    Some(made)
+}
+
+fn made_of(stream: &StreamShared, dataset: &dyn Dataset, part: &SharedRead, encoded: &[Bytes]) -> Result<Bytes> {
+    let began = Instant::now();
+    let data = dataset.decode_shared(part.key, encoded).and_then(|data| as_promised(dataset, part, data));
+    stream.recorder.busy(Stage::Decode, began.elapsed(), 1, data.as_ref().map_or(0, |data| data.len() as u64));
+    data
 }
 
 /// Memory was set aside for what a plan says of a part: more than that is nobody's.

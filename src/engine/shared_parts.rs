@@ -1,20 +1,35 @@
 //! Parts that several records share, such as decoded volumes: read and decoded once, lent to whoever needs them.
 //!
+//! ```text
+//!  fetch (I/O runtime)                                       decode threads
+//!  expect: what records ahead need ─ not there ─▶ read ─▶ encoded ─▶ make_ahead, where there is memory ─┐
+//!                                  └ there, or on its way: it gives way last                          ├▶ decoded, lent
+//!                                                         take: whoever needs it and finds it missing ┘
+//! ```
+//!
 //! - **Single flight**: of several threads that need a part, one makes it, the others wait.
+//! - **Read ahead**: bytes of a part that records ahead need come once for all streams of the loader. They wait here for the
+//!   first thread that makes the part. Their memory is that of what the stream reads ahead, not this reserve's.
 //! - **Leased**: a part is lent as `Bytes` that hold it; what is lent is never dropped.
 //! - **Bounded**: parts, the bytes they are made of included, stay within the reserve. A part that is not lent gives
-//!   way to a new one, the one that was used longest ago first. Who finds no memory waits until another gives back.
-//! - **No deadlock**: whoever waits holds no part. All parts of a record are taken together or not at all, and the reserve
-//!   holds those of the largest record.
+//!   way to a new one: first those that no record ahead needs, then the one that was used longest ago. Who finds no memory
+//!   waits until another gives back.
+//! - **No deadlock**: whoever waits holds no part, and what is expected holds none. All parts of a record are taken together
+//!   or not at all, and the reserve holds those of the largest record.
 
 use std::{
     collections::HashMap,
     fmt,
+    pin::pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
-use infeed_core::error::Result;
+use infeed_core::error::{Error, Result};
+use infeed_data::SharedRead;
+use tokio::sync::Notify;
+
+use super::pieces::Piece;
 
 /// A part that a record needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +39,12 @@ pub(super) struct Need {
     pub(super) bytes: u64,
     /// Bytes that it takes besides, while it is made.
     pub(super) making: u64,
+}
+
+impl From<&SharedRead> for Need {
+    fn from(part: &SharedRead) -> Self {
+        Self { key: part.key, bytes: part.bytes, making: part.encoded() }
+    }
 }
 
 /// The shared parts of a loader.
@@ -41,6 +62,8 @@ struct Store {
 #[derive(Default)]
 struct Held {
     parts: HashMap<u64, SharedPart>,
+    /// Those that records ahead need.
+    ahead: HashMap<u64, Ahead>,
     /// Bytes of all parts, those being made included.
     used: u64,
     most: u64,
@@ -51,6 +74,32 @@ enum SharedPart {
     Making,
     Made { data: Bytes, counted: u64, lent: usize, used: u64 },
 }
+
+/// A part that records ahead need.
+struct Ahead {
+    /// Handles to it.
+    held: usize,
+    encoded: Encoded,
+    came: Arc<Notify>,
+}
+
+/// Bytes of a part that is read ahead.
+enum Encoded {
+    Coming,
+    /// They came; or they did not, or are damaged.
+    Here(Result<Vec<Piece>>),
+    /// Somebody has taken them, or nobody reads them.
+    Gone,
+}
+
+/// Says that a record ahead needs a part.
+pub(super) struct PartAhead {
+    store: Arc<Store>,
+    key: u64,
+}
+
+/// A part whose bytes are on their way. Whoever needs them reads them for itself once this is dropped without.
+pub(super) struct Arriving(PartAhead);
 
 /// A part in somebody's hands.
 struct Lease {
@@ -96,6 +145,14 @@ impl Drop for Promise<'_> {
     }
 }
 
+/// What a record needs: what is there, and the promise to make the rest.
+struct Claim<'a> {
+    promise: Promise<'a>,
+    lent: Vec<Option<Bytes>>,
+    /// Gave way. Freed outside the lock.
+    _dropped: Vec<Bytes>,
+}
+
 impl Store {
     fn lock(&self) -> MutexGuard<'_, Held> {
         // Each section leaves it whole.
@@ -104,23 +161,27 @@ impl Store {
 }
 
 impl Held {
-    /// Drops parts that nobody holds, the longest unused first, until `bytes` more fit. None that `wanted` names.
-    fn evict(&mut self, bytes: u64, reserve: u64, wanted: &[Need]) -> Vec<Bytes> {
+    /// Drops parts that nobody holds, until `bytes` more fit: first those that no record ahead needs, then, if they `may`
+    /// go, the others; of each the longest unused first. None that `wanted` names.
+    fn evict(&mut self, bytes: u64, reserve: u64, wanted: &[Need], may: bool) -> Vec<Bytes> {
         let mut dropped = Vec::new();
         while self.used + bytes > reserve {
             let idle = self.parts.iter().filter_map(|(key, part)| match part {
                 SharedPart::Made { lent: 0, used, .. } if wanted.iter().all(|need| need.key != *key) => {
-                    Some((*used, *key))
+                    Some((self.ahead.contains_key(key), *used, *key))
                 }
                 _ => None,
             });
-            let Some((_, key)) = idle.min() else { break };
-            if let Some(SharedPart::Made { data, counted, .. }) = self.parts.remove(&key) {
-                self.used -= counted;
-                dropped.push(data);
-            }
+            let Some((_, _, key)) = idle.min().filter(|(expected, ..)| may || !expected) else { break };
+            dropped.extend(self.remove(key));
         }
         dropped
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Bytes> {
+        let Some(SharedPart::Made { data, counted, .. }) = self.parts.remove(&key) else { return None };
+        self.used -= counted;
+        Some(data)
     }
 
     fn lend(&mut self, store: &Arc<Store>, key: u64) -> Option<Bytes> {
@@ -129,6 +190,64 @@ impl Held {
         *lent += 1;
         *used = self.clock;
         Some(Bytes::from_owner(Lease { store: Arc::clone(store), key, data: data.clone() }))
+    }
+
+    /// All that is needed, together. `None`: another makes some of it, or there is no memory for it.
+    fn claim<'a>(&mut self, store: &'a Arc<Store>, needs: &[Need], may_evict: bool) -> Option<Claim<'a>> {
+        if needs.iter().any(|need| matches!(self.parts.get(&need.key), Some(SharedPart::Making))) {
+            return None;
+        }
+        let mut missing: Vec<Need> = needs.iter().filter(|need| !self.parts.contains_key(&need.key)).copied().collect();
+        missing.sort_by_key(|need| need.key);
+        missing.dedup_by_key(|need| need.key);
+        let bytes = missing.iter().map(|need| need.bytes + need.making).sum();
+        let dropped = self.evict(bytes, store.reserve, needs, may_evict);
+        if self.used + bytes > store.reserve && !missing.is_empty() {
+            return None;
+        }
+        self.used += bytes;
+        self.most = self.most.max(self.used);
+        for need in &missing {
+            self.parts.insert(need.key, SharedPart::Making);
+        }
+        let lent = needs.iter().map(|need| self.lend(store, need.key)).collect();
+        Some(Claim { promise: Promise { store, left: missing }, lent, _dropped: dropped })
+    }
+
+    fn expect(&mut self, store: &Arc<Store>, key: u64) -> PartAhead {
+        let gone = || Ahead { held: 0, encoded: Encoded::Gone, came: Arc::default() };
+        self.ahead.entry(key).or_insert_with(gone).held += 1;
+        PartAhead { store: Arc::clone(store), key }
+    }
+}
+
+impl Claim<'_> {
+    /// The parts of `needs`, in order. `make` is told what else is still to be made.
+    fn fill(
+        mut self,
+        needs: &[Need],
+        mut make: impl FnMut(usize, &[Need]) -> Option<Result<Bytes>>,
+    ) -> Option<Result<Vec<Bytes>>> {
+        let store = self.promise.store;
+        while let Some(need) = self.promise.left.first().copied() {
+            let at = needs.iter().position(|other| other.key == need.key).unwrap_or_default();
+            let data = match make(at, &self.promise.left)? {
+                Ok(data) => data,
+                Err(error) => return Some(Err(error)),
+            };
+            let mut held = store.lock();
+            // Counted as promised: a part may say a little more than it turns out to be, never less.
+            held.used -= need.making;
+            held.parts.insert(need.key, SharedPart::Made { data, counted: need.bytes, lent: 0, used: 0 });
+            self.lent[at] = held.lend(store, need.key);
+            self.promise.left.remove(0);
+            drop(held);
+            store.changed.notify_all();
+        }
+        // A record that names a part twice gets it twice.
+        let mut held = store.lock();
+        let all = needs.iter().zip(self.lent).map(|(need, part)| part.or_else(|| held.lend(store, need.key)));
+        all.collect::<Option<Vec<Bytes>>>().map(Ok)
     }
 }
 
@@ -152,55 +271,156 @@ impl SharedParts {
         &self,
         needs: &[Need],
         gone: impl Fn() -> bool,
-        mut make: impl FnMut(usize, &[Need]) -> Option<Result<Bytes>>,
+        make: impl FnMut(usize, &[Need]) -> Option<Result<Bytes>>,
     ) -> Option<Result<Vec<Bytes>>> {
-        let store = &self.store;
-        let (mut promise, mut lent, _dropped) = {
-            let mut held = store.lock();
+        let claim = {
+            let mut held = self.store.lock();
             loop {
-                let making = needs.iter().any(|need| matches!(held.parts.get(&need.key), Some(SharedPart::Making)));
-                if !making {
-                    let mut missing: Vec<Need> =
-                        needs.iter().filter(|need| !held.parts.contains_key(&need.key)).copied().collect();
-                    missing.sort_by_key(|need| need.key);
-                    missing.dedup_by_key(|need| need.key);
-                    let bytes = missing.iter().map(|need| need.bytes + need.making).sum();
-                    let dropped = held.evict(bytes, store.reserve, needs);
-                    if held.used + bytes <= store.reserve || missing.is_empty() {
-                        held.used += bytes;
-                        held.most = held.most.max(held.used);
-                        for need in &missing {
-                            held.parts.insert(need.key, SharedPart::Making);
-                        }
-                        let lent: Vec<Option<Bytes>> = needs.iter().map(|need| held.lend(store, need.key)).collect();
-                        break (Promise { store, left: missing }, lent, dropped);
-                    }
+                if let Some(claim) = held.claim(&self.store, needs, true) {
+                    break claim;
                 }
                 if gone() {
                     return None;
                 }
-                held = store.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+                held = self.store.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
             }
         };
-        while let Some(need) = promise.left.first().copied() {
-            let at = needs.iter().position(|other| other.key == need.key).unwrap_or_default();
-            let data = match make(at, &promise.left)? {
-                Ok(data) => data,
-                Err(error) => return Some(Err(error)),
-            };
-            let mut held = store.lock();
-            // Counted as promised: a part may say a little more than it turns out to be, never less.
-            held.used -= need.making;
-            held.parts.insert(need.key, SharedPart::Made { data, counted: need.bytes, lent: 0, used: 0 });
-            lent[at] = held.lend(store, need.key);
-            promise.left.remove(0);
-            drop(held);
-            store.changed.notify_all();
+        claim.fill(needs, make)
+    }
+
+    /// Makes a part before a record needs it, if there is memory that no other record ahead counts on.
+    pub(super) fn make_ahead(&self, need: Need, make: impl FnOnce() -> Option<Result<Bytes>>) {
+        let claim = {
+            let mut held = self.store.lock();
+            if held.parts.contains_key(&need.key) {
+                return;
+            }
+            held.claim(&self.store, &[need], false)
+        };
+        let mut make = Some(make);
+        claim.map(|claim| claim.fill(&[need], |_, _| make.take()?()));
+    }
+
+    /// A record ahead needs this part. `None`: it is neither there nor on its way, so it has to be read.
+    pub(super) fn expect(&self, key: u64) -> Option<PartAhead> {
+        let mut held = self.store.lock();
+        let coming = held.ahead.get(&key).is_some_and(|ahead| !matches!(ahead.encoded, Encoded::Gone));
+        let there = coming || held.parts.contains_key(&key);
+        there.then(|| held.expect(&self.store, key))
+    }
+
+    /// A part whose reading begins now.
+    pub(super) fn arriving(&self, key: u64) -> Arriving {
+        let mut held = self.store.lock();
+        let part = held.expect(&self.store, key);
+        if let Some(ahead) = held.ahead.get_mut(&key)
+            && matches!(ahead.encoded, Encoded::Gone)
+        {
+            // Else another stream has just begun, too.
+            ahead.encoded = Encoded::Coming;
         }
-        // A record that names a part twice gets it twice.
-        let mut held = store.lock();
-        let all = needs.iter().zip(lent).map(|(need, part)| part.or_else(|| held.lend(store, need.key)));
-        all.collect::<Option<Vec<Bytes>>>().map(Ok)
+        Arriving(part)
+    }
+
+    /// What was read ahead of this part, for whoever makes it; an error is everybody's.
+    pub(super) fn take_encoded(&self, key: u64) -> Option<Result<Vec<Piece>>> {
+        let mut held = self.store.lock();
+        let encoded = &mut held.ahead.get_mut(&key)?.encoded;
+        match encoded {
+            Encoded::Here(Err(error)) => Some(Err(error.clone())),
+            Encoded::Here(Ok(pieces)) => {
+                let pieces = std::mem::take(pieces);
+                *encoded = Encoded::Gone;
+                Some(Ok(pieces))
+            }
+            Encoded::Coming | Encoded::Gone => None,
+        }
+    }
+
+    /// What was read ahead makes no part: it need not be read again for each record.
+    pub(super) fn is_damaged(&self, key: u64, error: &Error) {
+        let mut held = self.store.lock();
+        if let Some(ahead) = held.ahead.get_mut(&key).filter(|ahead| matches!(ahead.encoded, Encoded::Gone)) {
+            ahead.encoded = Encoded::Here(Err(error.clone()));
+        }
+    }
+
+    /// The part, or what was read for it, may be damaged: the next record that needs it reads it anew.
+    pub(super) fn doubt(&self, key: u64) {
+        let mut held = self.store.lock();
+        let here = held.ahead.get_mut(&key).filter(|ahead| matches!(ahead.encoded, Encoded::Here(_)));
+        let encoded = here.map(|ahead| std::mem::replace(&mut ahead.encoded, Encoded::Gone));
+        let idle = matches!(held.parts.get(&key), Some(SharedPart::Made { lent: 0, .. }));
+        let data = if idle { held.remove(key) } else { None };
+        drop(held);
+        drop((encoded, data));
+    }
+}
+
+impl PartAhead {
+    /// Ends when the bytes of the part are here, or nobody reads them any more; says whether it waited. Cancel safe.
+    pub(super) async fn came(&self) -> bool {
+        let mut waited = false;
+        let coming = || {
+            let held = self.store.lock();
+            let ahead = held.ahead.get(&self.key).filter(|ahead| matches!(ahead.encoded, Encoded::Coming));
+            ahead.map(|ahead| Arc::clone(&ahead.came))
+        };
+        while let Some(came) = coming() {
+            let mut came = pin!(came.notified());
+            // Before the look: whoever brings it in between wakes this one.
+            came.as_mut().enable();
+            if coming().is_none() {
+                break;
+            }
+            came.await;
+            waited = true;
+        }
+        waited
+    }
+}
+
+impl Drop for PartAhead {
+    fn drop(&mut self) {
+        let mut held = self.store.lock();
+        let Some(ahead) = held.ahead.get_mut(&self.key) else { return };
+        ahead.held -= 1;
+        let gone = if ahead.held == 0 { held.ahead.remove(&self.key) } else { None };
+        drop(held);
+        // Outside the lock.
+        drop(gone);
+    }
+}
+
+impl fmt::Debug for PartAhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PartAhead").field(&self.key).finish()
+    }
+}
+
+impl Arriving {
+    /// Its bytes are here, or can't be read. Gives the handle.
+    pub(super) fn came(self, pieces: Result<Vec<Piece>>) {
+        self.0.end(Encoded::Here(pieces));
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.0.end(Encoded::Gone);
+    }
+}
+
+impl PartAhead {
+    /// What is on its way is not any more.
+    fn end(&self, encoded: Encoded) {
+        let mut held = self.store.lock();
+        let Some(ahead) = held.ahead.get_mut(&self.key) else { return };
+        if !matches!(ahead.encoded, Encoded::Coming) {
+            return;
+        }
+        ahead.encoded = encoded;
+        ahead.came.notify_waiters();
     }
 }
 
@@ -228,8 +448,9 @@ mod tests {
         thread,
     };
 
+    use futures::FutureExt;
+
     use super::*;
-    use infeed_core::error::Error;
 
     fn need(key: u64, bytes: u64) -> Need {
         Need { key, bytes, making: 1 }
@@ -335,5 +556,72 @@ mod tests {
             assert!(waiter.join().unwrap());
         });
         drop(lent);
+    }
+
+    fn here(bytes: &'static [u8]) -> Result<Vec<Piece>> {
+        Ok(vec![Piece::Bytes(Bytes::from_static(bytes))])
+    }
+
+    fn encoded(parts: &SharedParts, key: u64) -> Option<Result<u64>> {
+        parts.take_encoded(key).map(|pieces| pieces.map(|pieces| pieces.iter().map(Piece::len).sum()))
+    }
+
+    #[test]
+    fn what_is_read_ahead_waits_for_one_who_makes_it() {
+        let parts = SharedParts::new(1000);
+        assert!(parts.expect(1).is_none(), "it has to be read");
+        let arriving = parts.arriving(1);
+        let ahead = parts.expect(1).expect("it is on its way");
+        assert!(encoded(&parts, 1).is_none());
+        assert!(ahead.came().now_or_never().is_none());
+        arriving.came(here(b"abc"));
+        assert_eq!(ahead.came().now_or_never(), Some(false), "it need not wait");
+        let later = parts.expect(1).expect("it is here");
+        assert_eq!(encoded(&parts, 1).unwrap().unwrap(), 3);
+        assert!(encoded(&parts, 1).is_none(), "somebody has them");
+        // Damaged: all who need it hear so, and the next one who plans with it reads it again.
+        parts.is_damaged(1, &Error::corrupt("bad"));
+        assert!(encoded(&parts, 1).unwrap().is_err() && encoded(&parts, 1).unwrap().is_err());
+        drop((ahead, later));
+        assert!(encoded(&parts, 1).is_none() && parts.expect(1).is_none());
+    }
+
+    #[test]
+    fn whoever_waits_for_bytes_wakes_when_nobody_reads_them_any_more() {
+        let parts = SharedParts::new(1000);
+        let (first, second) = (parts.arriving(1), parts.arriving(1));
+        let ahead = parts.expect(1).unwrap();
+        let mut came = Box::pin(ahead.came());
+        assert!(came.as_mut().now_or_never().is_none());
+        drop(first);
+        assert_eq!(came.now_or_never(), Some(true), "its stream is gone");
+        // Another stream had begun, too.
+        second.came(here(b"abc"));
+        assert!(encoded(&parts, 1).is_none_or(|bytes| bytes.is_ok()));
+        parts.doubt(1);
+        assert!(encoded(&parts, 1).is_none());
+    }
+
+    #[test]
+    fn parts_that_records_ahead_need_give_way_last() {
+        let (parts, made) = (SharedParts::new(301), AtomicUsize::new(0));
+        drop(take(&parts, &[need(1, 100)], &made));
+        let ahead = parts.expect(1).expect("it is made");
+        drop(take(&parts, &[need(2, 100)], &made));
+        drop(take(&parts, &[need(3, 100)], &made));
+        assert_eq!(made.load(Ordering::Relaxed), 3);
+        // 1 was used longest ago, and stays.
+        drop(take(&parts, &[need(1, 100), need(3, 100)], &made));
+        assert_eq!(made.load(Ordering::Relaxed), 3);
+        let ahead = (ahead, parts.expect(3));
+        // Nothing else is idle that may go; whoever needs it gets it all the same.
+        parts.make_ahead(need(4, 250), || panic!("there is no memory for it"));
+        drop(take(&parts, &[need(4, 250)], &made));
+        drop(ahead);
+        assert_eq!(parts.store.lock().used, 250);
+        drop(take(&parts, &[need(5, 40)], &made));
+        parts.make_ahead(need(6, 200), || Some(Ok(part(6, 200))));
+        assert_eq!(take(&parts, &[need(6, 200)], &made)[0][..], [6; 200], "made before it was needed");
+        assert_eq!(made.load(Ordering::Relaxed), 5);
     }
 }

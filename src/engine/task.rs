@@ -13,7 +13,17 @@ use infeed_core::{
 use infeed_data::Value;
 use infeed_pixels::codec::{ClassSet, Item};
 
-use super::{assembly::Assembly, cached::Piece, encoded::Encoded, queue::Queued, timeline::FetchTimes};
+use super::{
+    assembly::Assembly, encoded::Encoded, pieces::Fetched, queue::Queued, read_parts::PartJob, stream::StreamShared,
+    timeline::FetchTimes,
+};
+
+/// What waits for a decode thread.
+#[derive(Debug)]
+pub(super) enum Work {
+    Rows(Task),
+    Part(PartJob),
+}
 
 /// Some rows of one batch on their way to a worker.
 #[derive(Debug)]
@@ -24,7 +34,7 @@ pub(super) struct Task {
     /// One for each field.
     pub(super) rows: Vec<Rows>,
     /// One for each row: bytes that were fetched or lie in the cache; empty when the worker reads from the source.
-    pub(super) fetched: Vec<Result<Vec<Piece>>>,
+    pub(super) fetched: Vec<Result<Fetched>>,
     /// It was read before, and could not be decoded.
     pub(super) again: bool,
     /// Samples that were read already; empty for a fresh task.
@@ -72,7 +82,7 @@ impl Task {
     }
 
     /// With bytes that were fetched.
-    pub(super) fn fetched(mut self, fetched: Vec<Result<Vec<Piece>>>, times: FetchTimes, encoded: Encoded) -> Self {
+    pub(super) fn fetched(mut self, fetched: Vec<Result<Fetched>>, times: FetchTimes, encoded: Encoded) -> Self {
         self.fetched = fetched;
         self.encoded = Some(encoded);
         self.reading.fetched = Some(times);
@@ -84,26 +94,41 @@ impl Task {
     }
 }
 
-impl Queued for Task {
+impl Work {
+    pub(super) fn stream(&self) -> &Arc<StreamShared> {
+        match self {
+            Self::Rows(task) => &task.assembly.stream,
+            Self::Part(part) => &part.stream,
+        }
+    }
+}
+
+impl Queued for Work {
     fn allowed(&self) -> ClassSet {
-        self.allowed
+        match self {
+            Self::Rows(task) => task.allowed,
+            Self::Part(_) => ClassSet::ALL,
+        }
     }
 
     fn encoded_bytes(&self) -> u64 {
-        self.samples.iter().map(encoded_bytes).sum()
+        match self {
+            Self::Rows(task) => task.samples.iter().map(encoded_bytes).sum(),
+            Self::Part(_) => 0,
+        }
     }
 
     fn lane(&self) -> usize {
-        self.assembly.stream.loader.lane
+        self.stream().loader.lane
     }
 
     fn cpu_may(&self) -> bool {
-        let stream = &self.assembly.stream;
+        let stream = self.stream();
         stream.precedence.cpu_may(stream.finished.load(Ordering::Relaxed))
     }
 
     fn engines_may(&self) -> bool {
-        self.assembly.stream.precedence.engines_may()
+        self.stream().precedence.engines_may()
     }
 }
 

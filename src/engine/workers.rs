@@ -25,12 +25,12 @@ use super::{
     permits::units,
     queue::{Queue, Worked},
     stream::StreamShared,
-    task::Task,
+    task::Work,
 };
 
 /// The decode threads of a loader. Dropping it lets them end after the job in hand; nobody waits for them.
 pub(crate) struct Workers {
-    queue: Arc<Queue<Task>>,
+    queue: Arc<Queue<Work>>,
     dataset: Arc<dyn Dataset>,
     decoder: Arc<dyn Decoder>,
     programs: Arc<[Option<Lowered>]>,
@@ -186,8 +186,8 @@ impl Workers {
         self.queue.worked()
     }
 
-    pub(super) fn submit(&self, task: Task) {
-        self.queue.push(task);
+    pub(super) fn submit(&self, work: Work) {
+        self.queue.push(work);
     }
 
     /// A stream lets somebody decode who might not before.
@@ -202,7 +202,7 @@ impl Workers {
 
     /// Drops the queued tasks of a stream that is gone, and with them their memory.
     pub(super) fn forget(&self, stream: &Arc<StreamShared>) {
-        self.queue.forget(|task| Arc::ptr_eq(&task.assembly.stream, stream));
+        self.queue.forget(|work| Arc::ptr_eq(work.stream(), stream));
     }
 }
 

@@ -136,8 +136,11 @@ impl Needs {
         shares.scratch += take(&mut available, usual_scratch.saturating_sub(self.scratch));
         let fetches = self.window > 0;
         if fetches {
-            // 16 MiB keep a few dozen requests of photographs in flight.
-            shares.window += take(&mut available, window.min(16 << 20));
+            // 16 MiB keep a few dozen requests of photographs in flight. Where records share parts, which would take all that
+            // is left, half of it, so that parts are read ahead.
+            let parts =
+                if self.all_shared > 0 { available.saturating_sub(self.batch.saturating_mul(2)) / 2 } else { 0 };
+            shares.window += take(&mut available, window.min(parts.max(16 << 20)));
         }
         // A part that is made again costs more than a batch less ahead; two more keep the workers busy.
         let more =

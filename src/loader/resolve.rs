@@ -278,7 +278,9 @@ pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolv
     let max_record = max_record(config, facts, if reads_inline { workers as u64 } else { ranks });
     let largest_read = facts.largest_read.min(max_record);
     let reads = if reads_inline { largest_read.max(engine::READ_BYTES).saturating_mul(workers as u64) } else { 0 };
-    let window = if facts.reads_ahead { largest_read.next_multiple_of(64 << 10) } else { 0 };
+    // A record's own bytes, and those of the parts that it shares.
+    let window = largest_read.saturating_add(facts.shared.encoded).checked_next_multiple_of(64 << 10);
+    let window = if facts.reads_ahead { window.unwrap_or(u64::MAX) } else { 0 };
     let needs = Needs {
         machine: facts.machine.memory,
         batch: facts.batch.on_host,
@@ -485,7 +487,7 @@ mod tests {
             reads_ahead: false,
             largest_read: 0,
             usual_read: 0,
-            shared: SharedBytes { one: 0, all: 0 },
+            shared: SharedBytes::default(),
             has_files: true,
             batch: BatchBytes { on_host: 10 * MIB, of_bytes: 0, on_device: 0 },
             machine: Machine { cores: NonZeroUsize::new(4).unwrap(), memory: 16 << 30 },

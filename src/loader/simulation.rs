@@ -38,7 +38,7 @@ use tokio::time::Instant;
 
 use super::{
     BatchStream, Loader, OnBadSample,
-    numbers::{Numbers, content},
+    numbers::{IN_PART, Layout, Numbers, content, part_content},
 };
 use crate::{
     Batch, ErrorKind, Result,
@@ -129,7 +129,10 @@ impl Store {
         tokio::time::sleep(latency).await;
         let broken = || StoreError::Generic { store: "simulation", source: std::io::Error::other("reset").into() };
         let refusal = |status| StoreError::Generic { store: "simulation", source: Refusal::new(status).into() };
-        let mut body = content(location.as_ref().parse().expect("names are numbers"));
+        let number = |digits: &str| digits.parse().expect("names are numbers");
+        let name = location.as_ref();
+        let mut body =
+            name.strip_prefix("part-").map_or_else(|| content(number(name)), |part| part_content(number(part)));
         let size = body.len() as u64;
         let range = match &options.range {
             Some(GetRange::Bounded(range)) => range.clone(),
@@ -263,6 +266,7 @@ struct Settings {
     shard: Shard,
     last: LastBatch,
     bad_in: u64,
+    bad_parts: bool,
     on_bad: OnBadSample,
     epochs: u64,
 }
@@ -279,20 +283,41 @@ impl Settings {
             shard: Shard::new(dice.roll(u64::from(world)) as u32, world).expect("a rank within the world"),
             last: [LastBatch::Drop, LastBatch::Partial, LastBatch::Pad][dice.roll(3) as usize],
             bad_in,
+            bad_parts: bad_in > 0 && dice.one_in(3),
             on_bad: if dice.one_in(2) { OnBadSample::SkipPadded { at_most } } else { OnBadSample::Substitute },
             epochs: dice.within(1..4),
         }
     }
 
     fn loader(&self, source: Option<Source>, how: &How, io: &IoRuntime) -> Loader {
+        let builder = || self.builder(source.clone(), how, io);
+        let builder = if how.tight { builder().memory_budget(least(builder())) } else { builder() };
+        builder.build_blocking().expect("settings that can be")
+    }
+
+    fn builder(&self, source: Option<Source>, how: &How, io: &IoRuntime) -> super::LoaderBuilder {
         let bad = (0..self.records).filter(|record| self.bad_in > 0 && mix(*record).is_multiple_of(self.bad_in));
-        let numbers = Numbers { bad: bad.collect(), ..Numbers::new(source, self.records) };
+        let parts = (0..self.records / IN_PART).filter(|part| self.bad_parts && mix(*part).is_multiple_of(7));
+        let (bad, bad_parts) = (bad.collect(), parts.collect());
+        let numbers = Numbers { layout: how.layout, bad, bad_parts, ..Numbers::new(source, self.records) };
         let builder = Loader::builder(Arc::new(numbers)).device(Device::Cpu).io_runtime(io);
         let builder = builder.batch_size(self.batch).shard(self.shard).last_batch(self.last).on_bad_sample(self.on_bad);
         let builder = self.shuffle.into_iter().fold(builder, super::LoaderBuilder::shuffle);
         let builder = builder.workers(how.workers).prefetch(how.prefetch);
-        let builder = how.requests.into_iter().fold(builder, super::LoaderBuilder::io_concurrency);
-        builder.build_blocking().expect("settings that can be")
+        how.requests.into_iter().fold(builder, super::LoaderBuilder::io_concurrency)
+    }
+}
+
+/// The least memory that a loader works with, as it says itself when it gets none.
+fn least(builder: super::LoaderBuilder) -> u64 {
+    let error = builder.memory_budget(1).build_blocking().expect_err("one byte is too little").to_string();
+    let (_, least) = error.split_once("the least that works is ").expect("it says what it needs");
+    let mut words = least.split(' ');
+    let number: u64 = words.next().and_then(|number| number.parse().ok()).expect("a number");
+    match words.next() {
+        Some("MiB") => number << 20,
+        Some("KiB") => number << 10,
+        _ => number,
     }
 }
 
@@ -302,16 +327,23 @@ struct How {
     workers: usize,
     prefetch: usize,
     requests: Option<usize>,
+    /// No more memory than the least: parts give way to one another, reads wait for one another.
+    tight: bool,
+    layout: Layout,
 }
 
 impl How {
-    const PLAIN: Self = Self { workers: 1, prefetch: 1, requests: None };
+    const PLAIN: Self = Self { workers: 1, prefetch: 1, requests: None, tight: false, layout: Layout::Objects };
 
     fn draw(dice: &mut Dice) -> Self {
+        let layout = [Layout::Objects, Layout::Parts, Layout::Parts, Layout::Calls][dice.roll(4) as usize];
         Self {
             workers: dice.within(1..5) as usize,
             prefetch: dice.within(1..6) as usize,
             requests: dice.one_in(2).then(|| dice.within(1..12) as usize),
+            // A thread waits for a part that gave way before it was used, and hands can't wait.
+            tight: layout != Layout::Parts && dice.one_in(3),
+            layout,
         }
     }
 }

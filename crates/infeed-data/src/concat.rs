@@ -167,6 +167,7 @@ impl Dataset for Concat {
     fn shared_bytes(&self) -> SharedBytes {
         let parts = self.parts.iter().map(|part| part.shared_bytes());
         parts.fold(SharedBytes::default(), |sum, part| SharedBytes {
+            encoded: sum.encoded.max(part.encoded),
             one: sum.one.max(part.one),
             all: sum.all.saturating_add(part.all),
         })

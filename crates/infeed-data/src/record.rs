@@ -258,13 +258,16 @@ impl SharedRead {
 /// // Encoded and decoded lengths of a dataset's parts, as `Dataset::shared_bytes` tells them.
 /// let parts = [(9_400_000, 67_108_864), (8_100_000, 50_331_648)];
 /// let bytes = SharedBytes {
+///     encoded: parts.iter().map(|(encoded, _)| *encoded).max().unwrap_or(0),
 ///     one: parts.iter().map(|(encoded, decoded)| encoded + decoded).max().unwrap_or(0),
 ///     all: parts.iter().map(|(_, decoded)| decoded).sum(),
 /// };
-/// assert_eq!((bytes.one, bytes.all), (76_508_864, 117_440_512));
+/// assert_eq!((bytes.encoded, bytes.one, bytes.all), (9_400_000, 76_508_864, 117_440_512));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedBytes {
+    /// Those of one record at most, encoded: what is read ahead of a store holds them.
+    pub encoded: u64,
     /// Those of one record at most, encoded and decoded: the loader's least.
     pub one: u64,
     /// All, decoded: more is of no use.

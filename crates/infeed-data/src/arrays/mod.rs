@@ -343,9 +343,9 @@ impl Dataset for Columns {
 
     fn shared_bytes(&self) -> SharedBytes {
         let whole = self.columns.iter().filter_map(|column| column.way.whole());
-        whole.fold(SharedBytes::default(), |sum, (range, bytes)| SharedBytes {
-            one: sum.one + bytes + (range.end - range.start),
-            all: sum.all + bytes,
+        whole.fold(SharedBytes::default(), |sum, (range, bytes)| {
+            let encoded = range.end - range.start;
+            SharedBytes { encoded: sum.encoded + encoded, one: sum.one + bytes + encoded, all: sum.all + bytes }
         })
     }
 

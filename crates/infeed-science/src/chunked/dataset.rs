@@ -124,6 +124,7 @@ impl ChunkedDataset {
             let decoding = column.array.decoding_bytes();
             match column.way {
                 Way::Shared => {
+                    shared.encoded = shared.encoded.saturating_add(stored);
                     shared.one = shared.one.saturating_add(stored).saturating_add(count.saturating_mul(decoding));
                     let all = decoding.saturating_mul(column.array.places.len() as u64);
                     shared.all = shared.all.saturating_add(all);

@@ -9,7 +9,7 @@
 //! them; how rows are read follows from that, here:
 //!
 //! - A chunk of several rows is a *shared part*: read and decoded once for all of them, as a row group of Parquet is.
-//! - A chunk of one row belongs to that record alone: its bytes are the record's own, read ahead, and decoded in `parse`.
+//! - A chunk of one row belongs to that record alone: its bytes are the record's own, and decoded in `parse`.
 //! - Of a large chunk without filters the row is read by range, and nothing else of it.
 //!
 //! Three things that are easy to get wrong:

@@ -286,13 +286,14 @@ impl Dataset for VolumesDataset {
         let mut sum = SharedBytes::default();
         for files in all.files.chunks(all.each) {
             let whole = files.iter().enumerate().filter(|(_, file)| reads_box(file).is_none());
-            let mut one = 0;
+            let (mut encoded, mut decoded) = (0, 0);
             for (index, file) in whole {
-                let decoded = file.header.len_bytes() as u64 + all.spare(index);
-                one += decoded + file.data.iter().map(Extent::len).sum::<u64>();
-                sum.all += decoded;
+                decoded += file.header.len_bytes() as u64 + all.spare(index);
+                encoded += file.data.iter().map(Extent::len).sum::<u64>();
             }
-            sum.one = sum.one.max(one);
+            sum.encoded = sum.encoded.max(encoded);
+            sum.one = sum.one.max(encoded + decoded);
+            sum.all += decoded;
         }
         sum
     }

@@ -363,9 +363,10 @@ impl MdsDataset {
         });
         let mut shared = SharedBytes::default();
         for shard in shards.shards() {
-            let length = shard.of.packed.as_ref().map_or(0, |packed| packed.length);
-            shared.one = shared.one.max(if length == 0 { 0 } else { length + shard.size });
-            shared.all = shared.all.saturating_add(length);
+            let Some(packed) = &shard.of.packed else { continue };
+            shared.encoded = shared.encoded.max(shard.size);
+            shared.one = shared.one.max(packed.length + shard.size);
+            shared.all = shared.all.saturating_add(packed.length);
         }
         let field = |column: &Column| {
             let kind = match column.kind.clone()? {

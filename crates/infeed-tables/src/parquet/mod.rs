@@ -194,6 +194,7 @@ impl ParquetDataset {
         for (group, chunks) in groups.shards().iter().zip(chunks.chunks(columns.len())) {
             let decoded: u64 = chunks.iter().map(|(chunk, _)| chunk.decoded()).sum();
             let encoded: u64 = chunks.iter().map(|(_, range)| range.end - range.start).sum();
+            shared.encoded = shared.encoded.max(encoded);
             shared.one = shared.one.max(decoded + encoded);
             shared.all = shared.all.saturating_add(decoded);
             let unpacked: u64 = chunks.iter().map(|(chunk, _)| u64::from(chunk.unpacked)).sum();

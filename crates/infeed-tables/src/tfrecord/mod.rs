@@ -201,6 +201,7 @@ impl TfRecords {
         let mut shared = SharedBytes::default();
         for file in files.shards() {
             let Some(packed) = &file.of.packed else { continue };
+            shared.encoded = shared.encoded.max(file.size);
             shared.one = shared.one.max(packed.length + file.size);
             shared.all = shared.all.saturating_add(packed.length);
         }
