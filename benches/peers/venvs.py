@@ -68,14 +68,22 @@ GROUPS = (
     Group("tf", "tf", ("tensorflow-cpu",), "import tensorflow"),
 )
 
+# What parts.py writes its forms with, and who reads them beside infeed.
+PARTS = Group(
+    "parts",
+    "torch",
+    ("aiohttp", "datasets", "fsspec", "google-crc32c", "h5py", "numpy", "pillow", "pyarrow", "zarr>=3", "zstandard"),
+    "import aiohttp, datasets, google_crc32c, h5py, PIL, zarr, zstandard; import pyarrow.parquet",
+)
 
-def find(folder, given, wanted):
+
+def find(folder, given, wanted, groups=GROUPS):
     """The interpreter of each group that works: name to path. `given` are interpreters by name of environment.
 
     With `folder`, what is missing there is installed first. What does not work is left out, and a line says why.
     """
     found, absent = {}, []
-    for group in GROUPS:
+    for group in groups:
         if wanted and group.name not in wanted:
             continue
         python = given.get(group.venv) or (folder and str(Path(folder).absolute() / group.venv / "bin" / "python"))
