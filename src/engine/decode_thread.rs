@@ -181,9 +181,12 @@ impl DecodeThread {
         let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle && may_wait) } else { None };
         let wait = match next {
             Some((Work::Part(part), _)) => {
+                let began = Instant::now();
                 part.run(&*self.dataset);
-                // Its clocks are those of the part, not of the next job.
-                cpu.lap();
+                let cpu = cpu.lap();
+                self.queue.work.read(began.elapsed(), cpu);
+                // The part itself has counted its time.
+                part.stream.recorder.worked(Stage::Decode, Duration::ZERO, cpu, 0, 0);
                 Wait::Now
             }
             Some((Work::Rows(task), Hunger { waited, idle: longest })) => {
