@@ -13,11 +13,14 @@ use std::{
 use futures::TryStreamExt;
 use infeed::{
     Error, ErrorKind,
-    source::{Object, Source},
+    dataset::open_source,
+    loader::IoRuntime,
+    source::{Object, Source, Verify},
 };
 
 use crate::support::{
-    PATIENCE, noise,
+    PATIENCE, builder, drain, noise,
+    photos::jpeg,
     s3::{Fault, Rule, S3Server, Tags},
 };
 
@@ -49,6 +52,31 @@ async fn an_object_that_comes_in_pieces_is_compared_as_a_whole() {
         let mut part = objects[0].extent(&source);
         part.range = 100..200;
         assert!(part.read().await.unwrap() != bytes[100..200]);
+    }
+}
+
+/// A thread beside the one that reads is started only for what blocks or computes.
+#[test]
+fn the_thread_that_reads_compares_nothing() {
+    let server = S3Server::start();
+    for n in 0..12 {
+        server.put(&format!("x/{}/{n}.jpg", n % 2), jpeg(n, 400, 400));
+    }
+    for (verify, asides) in [(Verify::Never, 0..1), (Verify::Auto, 1..100)] {
+        let started = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&started);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().on_thread_start(move || _ = count.fetch_add(1, Ordering::SeqCst));
+        let io = IoRuntime::driving(runtime.build().unwrap()).unwrap();
+        let dataset = open_source(server.source("x")).blocking().unwrap();
+        let transform = infeed::Transform::preset("imagenet-val").unwrap();
+        let loader = builder(dataset).batch_size(4).transform(transform).verify(verify).io_runtime(&io);
+        let before = server.source("x").verified().md5;
+        assert_eq!(drain(loader.build_blocking().unwrap().epoch(0)).unwrap().len(), 3);
+        let compared = server.source("x").verified().md5 - before;
+        assert_eq!(compared, if verify == Verify::Never { 0 } else { 12 });
+        let started = started.load(Ordering::SeqCst);
+        assert!(asides.contains(&started), "{verify:?}: {started} threads beside it");
     }
 }
 

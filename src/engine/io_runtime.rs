@@ -11,6 +11,7 @@ use std::{
 };
 
 use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_store::Sums;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::oneshot,
@@ -23,6 +24,9 @@ use tokio::{
 /// is all that local data need. Reading over plain HTTP took 0.7 s of CPU for a GB in large ranges and 1.7 s in objects of
 /// 107 KB (benches/results/2026-11-21-s3.md), which bounds what one thread can read; so on a machine of eight cores or more
 /// a loader of remote data has a thread for every four, at most eight. The rate of several was not measured.
+///
+/// What blocks or computes does so on other threads of the runtime (`infeed-aside`, where one reads), which start when there is work:
+/// comparing what came with checksums (as many as cores, at most), looking into and writing a cache, looking up names.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
@@ -44,6 +48,8 @@ pub struct IoRuntime {
 
 struct Inner {
     handle: Handle,
+    /// Compares what comes, on threads of the runtime that may block.
+    sums: Arc<Sums>,
     // Dropping it ends the thread; one that was lent has none.
     _stop: Option<oneshot::Sender<()>>,
 }
@@ -74,12 +80,14 @@ impl IoRuntime {
                 // blocks; later ones it does without.
                 can_start_threads(n + 3).map_err(no_thread)?;
                 let mut builder = Builder::new_multi_thread();
-                builder.worker_threads(n).on_thread_start(infeed_core::threads::yield_to_others);
+                builder.worker_threads(n);
                 builder
             }
         };
-        // Those that block are called so, too.
-        builder.thread_name("infeed-io").enable_all();
+        builder.on_thread_start(infeed_core::threads::yield_to_others);
+        // Of several, tokio does not say whether a thread that it starts will read or block.
+        let name = if threads.get() == 1 { "infeed-aside" } else { "infeed-io" };
+        builder.thread_name(name).enable_all();
         if blocks {
             // One that is there is never asked for again.
             builder.thread_keep_alive(Duration::from_secs(24 * 3600));
@@ -106,7 +114,7 @@ impl IoRuntime {
             runtime.shutdown_background();
         };
         thread::Builder::new().name("infeed-io".into()).spawn(body).map_err(no_thread)?;
-        Ok(Self { inner: Arc::new(Inner { handle, _stop: Some(stop) }) })
+        Ok(Self::of_handle(handle, Some(stop)))
     }
 
     /// A runtime of yours, which you go on driving: batches are admitted and remote bytes read on its threads, beside your
@@ -132,7 +140,18 @@ impl IoRuntime {
     /// ```
     #[must_use]
     pub fn from_handle(handle: Handle) -> Self {
-        Self { inner: Arc::new(Inner { handle, _stop: None }) }
+        Self::of_handle(handle, None)
+    }
+
+    fn of_handle(handle: Handle, stop: Option<oneshot::Sender<()>>) -> Self {
+        let lender = handle.clone();
+        let sums = Sums::aside(infeed_core::machine::cores().get(), move |work| drop(lender.spawn_blocking(work)));
+        Self { inner: Arc::new(Inner { handle, sums, _stop: stop }) }
+    }
+
+    /// What compares bytes that come, away from the threads that read them.
+    pub(super) fn sums(&self) -> &Arc<Sums> {
+        &self.inner.sums
     }
 
     /// As many threads as remote data want on this machine, or one; and one for what `blocks`, as they do.
@@ -247,6 +266,13 @@ mod tests {
             });
             assert_eq!(answer.recv_timeout(Duration::from_secs(60)).unwrap(), Some(7), "{threads}");
         }
+    }
+
+    #[test]
+    fn what_blocks_is_not_called_as_the_only_thread_that_reads() {
+        let name = || thread::current().name().unwrap_or_default().to_owned();
+        let both = async move { (name(), tokio::task::spawn_blocking(name).await.unwrap()) };
+        assert_eq!(IoRuntime::start().unwrap().wait_for(both).unwrap(), ("infeed-io".into(), "infeed-aside".into()));
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl Run {
                 Some(shared) => shared.with_recorder(requests.clone()),
                 None => Reader::new(loader.limits.requests, requests.clone()),
             }
-            .verifying(loader.limits.verify),
+            .verifying(loader.limits.verify)
+            .comparing(loader.io.sums()),
             requests,
             cache_recorder: CacheRecorder::default(),
             decoded_recorder: CacheRecorder::default(),

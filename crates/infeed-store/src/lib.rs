@@ -19,7 +19,7 @@
 //!   blocking pool, at three times the cost.
 //!
 //! **Boundary**: knows no dataset, no sample and no order; starts no task of its own, and no thread but those that list a
-//! folder (`walk/pool.rs`).
+//! folder (`walk/pool.rs`). What it hashes, it hashes on threads that the engine lends (`sums.rs`).
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -61,6 +61,8 @@ pub use answer::Refusal;
 pub use beside::Beside;
 pub use cache::CacheSpec;
 pub use cache::{BlobRead, Blobs, Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
+#[cfg(not(feature = "tls"))]
+pub use check::Sums;
 pub use connect::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connect::Connector;
@@ -74,6 +76,8 @@ pub use object::Object;
 pub use requests::Reader;
 use requests::Requests;
 pub use shared_list::SharedList;
+#[cfg(feature = "tls")]
+pub use sums::Sums;
 pub use verify::Verify;
 pub use write::Writer as ObjectWriter;
 #[doc(hidden)]

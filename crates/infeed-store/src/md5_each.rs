@@ -90,7 +90,8 @@ pub(super) fn md5_each(buffers: &[&[u8]]) -> Vec<Sum> {
     // Long ones first, so that none is left alone at the end.
     let mut coming: Vec<usize> = (0..buffers.len()).collect();
     coming.sort_unstable_by_key(|n| buffers[*n].len());
-    let ends: Vec<End> = buffers.iter().map(|buffer| End::of(buffer)).collect();
+    let ends: Vec<End> =
+        buffers.iter().map(|buffer| End::of(buffer.as_chunks::<64>().1, buffer.len() as u64)).collect();
     let mut lanes: Vec<Lane<'_>> = Vec::with_capacity(LANES);
     loop {
         while lanes.len() < LANES
@@ -135,28 +136,38 @@ impl<'a> Lane<'a> {
 }
 
 /// One MD5, a part at a time.
-pub(super) struct Running<'a> {
-    buffer: &'a [u8],
-    blocks: &'a [Block],
+#[derive(Clone)]
+pub(super) struct Running {
     state: [State; 1],
+    /// What follows the whole blocks: parts have these alone, but for the last one.
+    rest: Vec<u8>,
+    length: u64,
 }
 
-impl<'a> Running<'a> {
-    pub(super) fn new(buffer: &'a [u8]) -> Self {
-        Self { buffer, blocks: buffer.as_chunks().0, state: [START] }
+impl Default for Running {
+    fn default() -> Self {
+        Self { state: [START], rest: Vec::new(), length: 0 }
+    }
+}
+
+impl Running {
+    /// Of a whole buffer.
+    pub(super) fn of(buffer: &[u8]) -> Sum {
+        let mut running = Self::default();
+        running.take(buffer);
+        running.sum()
     }
 
-    /// Takes so many bytes; whether there are more.
-    pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let (now, later) = self.blocks.split_at(self.blocks.len().min(bytes / 64));
-        take(&mut self.state, [now]);
-        self.blocks = later;
-        !later.is_empty()
+    pub(super) fn take(&mut self, part: &[u8]) {
+        debug_assert!(self.rest.is_empty(), "only the last part has a rest");
+        let (blocks, rest) = part.as_chunks();
+        take(&mut self.state, [blocks]);
+        self.rest = rest.to_vec();
+        self.length += part.len() as u64;
     }
 
     pub(super) fn sum(mut self) -> Sum {
-        while self.take(usize::MAX) {}
-        take(&mut self.state, [End::of(self.buffer).blocks()]);
+        take(&mut self.state, [End::of(&self.rest, self.length).blocks()]);
         text(self.state[0])
     }
 }
@@ -168,15 +179,14 @@ struct End {
 }
 
 impl End {
-    fn of(buffer: &[u8]) -> Self {
-        let rest = buffer.as_chunks::<64>().1;
+    fn of(rest: &[u8], length: u64) -> Self {
         let mut blocks = [[0; 64]; 2];
         let bytes = blocks.as_flattened_mut();
         bytes[..rest.len()].copy_from_slice(rest);
         bytes[rest.len()] = 0x80;
         let count = if rest.len() < 56 { 1 } else { 2 };
         // In bits, and of them the lower 64.
-        bytes[64 * count - 8..64 * count].copy_from_slice(&(buffer.len() as u64).wrapping_mul(8).to_le_bytes());
+        bytes[64 * count - 8..64 * count].copy_from_slice(&length.wrapping_mul(8).to_le_bytes());
         Self { blocks, count }
     }
 
@@ -263,9 +273,9 @@ mod tests {
         let wanted: Vec<Sum> = buffers.iter().map(|buffer| Md5::digest(buffer).into()).collect();
         assert_eq!(md5_each(&buffers), wanted);
         for (buffer, wanted) in buffers.into_iter().zip(wanted) {
-            let mut running = Running::new(buffer);
-            while running.take(128) {}
-            assert_eq!((running.sum(), Running::new(buffer).sum()), (wanted, wanted));
+            let mut running = Running::default();
+            buffer.chunks(128).for_each(|part| running.take(part));
+            assert_eq!((running.sum(), Running::of(buffer)), (wanted, wanted));
         }
     }
 

@@ -85,8 +85,6 @@ pub struct Verified {
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     tags: Mutex<Tags>,
-    #[cfg(feature = "tls")]
-    pub(super) sums: super::sums::Sums,
     checksum: AtomicU64,
     md5: AtomicU64,
     length_only: AtomicU64,

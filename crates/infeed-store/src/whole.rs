@@ -58,13 +58,14 @@ impl Source {
         extent: &Extent,
         bytes: &Bytes,
         told: Option<Told>,
-        how: Verify,
+        reader: &Reader,
     ) -> Result<()> {
+        let how = reader.verify();
         if how == Verify::Never {
             return Ok(());
         }
         let name = self.display_name(&extent.name);
-        Box::pin(Check::new(told, how, name, &self.0.trust).run(bytes, extent)).await
+        Box::pin(Check::new(told, how, name, &self.0.trust).run(bytes, extent, reader.sums())).await
     }
 
     async fn check(&self, extent: &Extent, how: Verify) -> Result<Check> {
@@ -91,7 +92,7 @@ impl Source {
         let mut attempt = 1;
         loop {
             let (bytes, check) = try_join(read(), self.check(extent, how)).await?;
-            match check.run(&bytes, extent).await {
+            match check.run(&bytes, extent, reader.sums()).await {
                 Ok(()) => return Ok(bytes),
                 Err(error) if attempt == ATTEMPTS || error.kind() != ErrorKind::Corrupt => {
                     return Err(self.at(error, &extent.name, &extent.range));

@@ -11,7 +11,8 @@
 //! Three things that are easy to get wrong:
 //!
 //! - **Nothing is spawned.** A read with its retries and copies is one future: dropping it drops its requests, and who
-//!   polls it through a gate knows that no request begins behind it.
+//!   polls it through a gate knows that no request begins behind it. Its bytes may be hashed on a thread that is lent
+//!   (`sums.rs`), which ends unheard then.
 //! - **The client of a bucket retries no read.** `object_store` would back off each request alone, and a refusal would
 //!   never get here.
 //! - **Timers are made late.** A store that answers at once works without a runtime; where there is none, nothing is

@@ -462,7 +462,7 @@ impl<'a> Piece<'a> {
                 Body::Frame(bytes) => bytes,
                 Body::Buffer(buffer) => buffer.freeze(),
             };
-            let checked = self.source().check_answer(self.extent, &bytes, told, self.reader.verify()).await;
+            let checked = self.source().check_answer(self.extent, &bytes, told, self.reader).await;
             checked.map_err(Failed::by_object)?;
             body = Body::Frame(bytes);
         }

@@ -9,7 +9,7 @@ use super::{
     limit::{self, spare},
     permits::Turn,
 };
-use crate::Verify;
+use crate::{Sums, Verify};
 
 /// How a stream reads: a ceiling of its own, and who writes down what its requests did.
 #[derive(Clone, Debug)]
@@ -20,10 +20,14 @@ pub struct Reader {
     pub(super) batch: u64,
     /// How what comes is compared with what the store tells.
     verify: Verify,
+    /// Where.
+    sums: Arc<Sums>,
 }
 
 /// Reads that belong to no stream share a recorder that nobody asks: its histograms cost more than a small read.
 static NOBODYS: LazyLock<RequestRecorder> = LazyLock::new(RequestRecorder::default);
+/// Whoever lends no thread.
+static HERE: LazyLock<Arc<Sums>> = LazyLock::new(Arc::default);
 
 impl Default for Reader {
     fn default() -> Self {
@@ -48,7 +52,7 @@ impl Reader {
             Arc::new(Ceiling { regular: Semaphore::new(most - copies), copies: Semaphore::new(copies) })
         });
         // Who reads for no run reads little that counts much: indexes, labels.
-        Self { ceiling, recorder, batch: 0, verify: Verify::Auto }
+        Self { ceiling, recorder, batch: 0, verify: Verify::Auto, sums: Arc::clone(&HERE) }
     }
 
     /// One below the same ceiling that tells somebody else.
@@ -59,6 +63,15 @@ impl Reader {
     /// One whose reads are compared so.
     pub fn verifying(self, verify: Verify) -> Self {
         Self { verify, ..self }
+    }
+
+    /// One whose reads are compared on such threads. Without them, they are where they are awaited.
+    pub fn comparing(self, sums: &Arc<Sums>) -> Self {
+        Self { sums: Arc::clone(sums), ..self }
+    }
+
+    pub(crate) const fn sums(&self) -> &Arc<Sums> {
+        &self.sums
     }
 
     pub(crate) const fn verify(&self) -> Verify {
