@@ -1,7 +1,7 @@
 //! Bytes that lie in the cache, on their way into and out of it.
 //!
-//! The fetching task looks them up, the decode threads read them: a hit is a local file, and a thread that blocks on
-//! one is cheaper than two hops through the blocking pool.
+//! The fetching task has them looked up, some records at a time, on a thread that may wait for a disk; the decode threads read
+//! them: a hit is a local file, and a thread that blocks on one is cheaper than two hops through the blocking pool.
 
 use std::{
     sync::{Arc, mpsc},

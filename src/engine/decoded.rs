@@ -152,7 +152,12 @@ impl DecodedCache {
         }
     }
 
-    /// Whether a record need not be read; an entry may be gone when it is looked for. Quick.
+    /// Whether [`holds`](Self::holds) may ask a file system, for the versions of files.
+    pub(super) const fn asks_files(&self) -> bool {
+        matches!(self.tier, Tier::Folder(_))
+    }
+
+    /// Whether a record need not be read; an entry may be gone when it is looked for.
     pub(super) fn holds(&self, record: u64, plan: &ReadPlan) -> bool {
         match &self.tier {
             Tier::Memory { parts, .. } => read(parts, record).contains_key(&record),

@@ -20,7 +20,7 @@ use infeed_data::{ReadPlan, SharedRead};
 use infeed_store::{Extent, Keep, Merged, Reader, Verify, Writer, merge};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    task::{JoinSet, coop::unconstrained},
+    task::{self, JoinSet, coop::unconstrained},
 };
 use tracing::{Instrument, Span};
 
@@ -142,7 +142,14 @@ impl Fetcher {
         plan.waits.permit(began);
         // Finished tasks are reaped here, so that the set stays small.
         while self.tasks.try_join_next().is_some() {}
-        let planned: Vec<Planned> = (0..plan.records.len()).map(|row| self.plan(&plan, row)).collect();
+        let stream = Arc::clone(&self.stream);
+        let asks = stream.loader.decoded.as_ref().is_some_and(|decoded| decoded.asks_files());
+        let planned = move || {
+            let planned = (0..plan.records.len()).map(|row| Planned::new(&stream, &plan, row)).collect();
+            (plan, planned)
+        };
+        let planned: Option<(BatchPlan, Vec<Planned>)> = aside(asks, planned).await;
+        let Some((plan, planned)) = planned else { return };
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let (taken, next_turn) = oneshot::channel();
         let turn = std::mem::replace(&mut self.turn, next_turn);
@@ -179,15 +186,6 @@ impl Fetcher {
         }
     }
 
-    fn plan(&self, batch: &BatchPlan, row: usize) -> Planned {
-        let LoaderShared { dataset, limits, decoded, .. } = &*self.stream.loader;
-        let record = batch.records[row];
-        let plan = dataset.plan(record, batch.rng(row)).and_then(|plan| limits.admit(plan));
-        let is_decoded =
-            plan.as_ref().is_ok_and(|plan| decoded.as_ref().is_some_and(|decoded| decoded.holds(record, plan)));
-        Planned { record, plan, is_decoded }
-    }
-
     /// The next records of a batch of `count` that are read together: one job's, or more that follow one another in an
     /// object.
     fn group(&self, planned: &mut Peekable<impl Iterator<Item = Planned>>, count: usize) -> Option<Group> {
@@ -220,7 +218,10 @@ impl Fetcher {
     /// stand in line. `None`: the stream is gone.
     async fn read(&mut self, first: usize, group: Group, beginning: &Beginning) -> Option<()> {
         let Group { records, mut ahead, missing, .. } = group;
-        let reads = GroupReads::new(&self.stream, beginning, records, &missing);
+        let (stream, reader, epoch) = (Arc::clone(&self.stream), beginning.reader.clone(), beginning.epoch);
+        let asks = stream.loader.cache.as_ref().is_some_and(|cache| cache.asks_files());
+        let looks = move || (GroupReads::new(&stream, &reader, epoch, records, &missing), missing);
+        let (reads, missing) = aside(asks, looks).await?;
         let permit = Arc::new(self.permits(reads.bytes()).await?);
         // Not before the permits: other streams that need these parts may then wait for them, and this one waits for nobody.
         let parts = &self.stream.loader.shared_parts;
@@ -303,7 +304,28 @@ impl Fetcher {
     }
 }
 
+/// Runs what may ask a file system: where it `asks`, on a thread that may wait. `None`: the runtime is going.
+async fn aside<T: Send + 'static>(asks: bool, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if !asks {
+        return Some(work());
+    }
+    match task::spawn_blocking(work).await {
+        Ok(done) => Some(done),
+        Err(error) => error.try_into_panic().ok().map(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
 impl Planned {
+    /// What is to be read of a row's record.
+    fn new(stream: &StreamShared, batch: &BatchPlan, row: usize) -> Self {
+        let LoaderShared { dataset, limits, decoded, .. } = &*stream.loader;
+        let record = batch.records[row];
+        let plan = dataset.plan(record, batch.rng(row)).and_then(|plan| limits.admit(plan));
+        let is_decoded =
+            plan.as_ref().is_ok_and(|plan| decoded.as_ref().is_some_and(|decoded| decoded.holds(record, plan)));
+        Self { record, plan, is_decoded }
+    }
+
     /// Whether the dataset reads it itself.
     fn is_by_dataset(&self) -> bool {
         !self.is_decoded && self.plan.as_ref().is_ok_and(|plan| plan.by_dataset.is_some())
@@ -378,7 +400,8 @@ struct GroupReads {
 impl GroupReads {
     fn new(
         stream: &StreamShared,
-        Beginning { reader, epoch, .. }: &Beginning,
+        reader: &Reader,
+        epoch: u64,
         records: Vec<Planned>,
         missing: &[(u64, SharedRead)],
     ) -> Self {
@@ -386,7 +409,7 @@ impl GroupReads {
         let mut wanted = Vec::new();
         let mut extents = Vec::with_capacity(records.len());
         let mut add = |record: u64, extent: &Extent| {
-            let looked = cached::look(stream, extent, *epoch, record);
+            let looked = cached::look(stream, extent, epoch, record);
             let piece = cached::piece(stream, looked, extent, reader);
             cached.push(piece.map_or_else(
                 |keep| {

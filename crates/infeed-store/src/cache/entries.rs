@@ -271,7 +271,12 @@ impl Cache {
         recorder.report(self.used(), self.size())
     }
 
-    /// Asks for an extent that `record` reads. Quick: at most one look-up of a file's name.
+    /// Whether [`look`](Self::look) asks a file system, for what other processes wrote.
+    pub const fn asks_files(&self) -> bool {
+        matches!(self.tier, Tier::Disk(_))
+    }
+
+    /// Asks for an extent that `record` reads: at most one look-up of a file's name.
     pub fn look(&self, extent: &Extent, coming: Use, record: u64) -> Looked {
         let Some(key) = Key::of(extent) else {
             if !extent.is_empty() && !self.warned_of_tags.swap(true, Ordering::Relaxed) {
@@ -282,7 +287,7 @@ impl Cache {
         };
         let keep = Keep { key, coming, record };
         lock(&self.ranking).at(coming.now);
-        let looked = self.look_for(keep);
+        let looked = self.look_for(keep, true);
         if matches!(looked, Looked::Memory(_)) {
             self.used_by(&keep);
         }
@@ -298,12 +303,13 @@ impl Cache {
         }
     }
 
-    /// The same for a read that was asked for before.
+    /// The same for a read that was asked for before, with no look at the disk: what this process wrote meanwhile it knows.
+    /// What another one wrote meanwhile is read twice, and kept once.
     pub fn look_again(&self, keep: &Keep) -> Looked {
-        self.look_for(*keep)
+        self.look_for(*keep, false)
     }
 
-    fn look_for(&self, keep: Keep) -> Looked {
+    fn look_for(&self, keep: Keep, asks: bool) -> Looked {
         let key = keep.key;
         {
             let queue = lock(&self.queue);
@@ -320,7 +326,7 @@ impl Cache {
                 None => Looked::Miss(Some(keep)),
             },
             // Other processes write too.
-            Tier::Disk(disk) if lock(&self.ranking).contains(&key) || disk.holds(&key) => Looked::File(keep),
+            Tier::Disk(disk) if lock(&self.ranking).contains(&key) || asks && disk.holds(&key) => Looked::File(keep),
             Tier::Disk(_) => Looked::Miss(Some(keep)),
         }
     }
@@ -514,7 +520,24 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::NextUse;
+    use crate::{NextUse, Source};
+
+    #[test]
+    fn who_looks_again_asks_no_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("cache");
+        let cache = Cache::open(&CacheSpec::dir(&folder, 1 << 30), 0, 1).unwrap();
+        let _store = Source::memory("cache.again");
+        let source = Source::parse("memory://cache.again").unwrap();
+        let extent = Extent::whole(&source, "a", 5).with_etag(Some("1"));
+        let coming = Use { now: 0, next: NextUse { epoch: 1, position: 0 } };
+        let Looked::Miss(Some(keep)) = cache.look(&extent, coming, 0) else { panic!("it is empty") };
+        // Another process writes it.
+        let other = Disk::open(&folder, FOLDER, 1 << 30).unwrap();
+        assert!(other.reserve(keep.key.disk_bytes()) && other.write(&keep.key, b"bytes"));
+        assert!(matches!(cache.look_again(&keep), Looked::Miss(Some(_))));
+        assert!(matches!(cache.look(&extent, coming, 0), Looked::File(_)));
+    }
 
     /// Each of those who met bytes that do not decode reads others afterwards, however their doubts meet one another and
     /// the thread that writes the entry.

@@ -58,7 +58,7 @@ impl Issuer for Container {
             Token::Given(token) => Some(token.clone()),
             Token::File(file) => {
                 let at = file.display().to_string();
-                let text = std::fs::read_to_string(file).map_err(|error| {
+                let text = tokio::fs::read_to_string(file).await.map_err(|error| {
                     wrap(
                         Error::new(ErrorKind::Denied, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE cannot be read")
                             .at_object(at.clone())

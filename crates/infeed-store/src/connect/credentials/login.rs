@@ -6,7 +6,6 @@
 //! private key that lies beside them (RFC 9449, DPoP), and keeps what comes for others.
 
 use std::{
-    fs,
     hash::{BuildHasher, RandomState},
     io,
     path::{Path, PathBuf},
@@ -67,8 +66,8 @@ impl Login {
             .hint(format!("run `aws login --profile {}`", self.profile))
     }
 
-    fn read(&self) -> Result<(Map<String, Value>, Issued)> {
-        let text = fs::read(&self.kept).map_err(|error| match error.kind() {
+    async fn read(&self) -> Result<(Map<String, Value>, Issued)> {
+        let text = tokio::fs::read(&self.kept).await.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.log_in("and nobody has logged in"),
             _ => self.log_in("and what is kept of it cannot be read").with_source(error),
         })?;
@@ -119,7 +118,7 @@ impl Login {
 impl Issuer for Login {
     async fn issue(&self) -> object_store::Result<Issued> {
         let left = |issued: &Issued| issued.ends.and_then(|ends| ends.duration_since(SystemTime::now()).ok());
-        let (values, issued) = self.read().map_err(wrap)?;
+        let (values, issued) = self.read().await.map_err(wrap)?;
         if left(&issued).is_some_and(|left| left > MARGIN) {
             return Ok(issued);
         }
@@ -128,7 +127,7 @@ impl Issuer for Login {
             Err(error) => error,
         };
         // Somebody else may have renewed it meanwhile.
-        let (_, issued) = self.read().map_err(wrap)?;
+        let (_, issued) = self.read().await.map_err(wrap)?;
         match Answer::of(&error) {
             _ if left(&issued).is_some() => Ok(issued),
             Some(answer) if answer.remedy() == Remedy::None => {

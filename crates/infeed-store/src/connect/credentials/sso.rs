@@ -86,8 +86,8 @@ impl Sso {
             .hint(format!("run `aws sso login --profile {}`", self.profile))
     }
 
-    fn read(&self) -> Result<Kept> {
-        let text = fs::read(&self.kept).map_err(|error| match error.kind() {
+    async fn read(&self) -> Result<Kept> {
+        let text = tokio::fs::read(&self.kept).await.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.log_in("and nobody has logged in"),
             _ => self.log_in("and its token cannot be read").with_source(error),
         })?;
@@ -102,7 +102,7 @@ impl Sso {
 
     /// One that is good for a while.
     async fn token(&self) -> object_store::Result<Kept> {
-        let kept = self.read().map_err(wrap)?;
+        let kept = self.read().await.map_err(wrap)?;
         if kept.left() > MARGIN {
             return Ok(kept);
         }
@@ -115,7 +115,7 @@ impl Sso {
             }
         }
         // Somebody else may have renewed it meanwhile, by which what was kept is good for nothing.
-        match (self.read().map_err(wrap)?, failed) {
+        match (self.read().await.map_err(wrap)?, failed) {
             (kept, _) if !kept.left().is_zero() => Ok(kept),
             (_, Some(error)) if Answer::of(&error).is_some_and(|answer| answer.remedy() != Remedy::None) => Err(error),
             _ => Err(wrap(self.log_in("and its token has expired"))),
@@ -172,7 +172,8 @@ impl Kept {
     }
 }
 
-/// At once and whole, and for its owner alone.
+/// At once and whole, and for its owner alone. Not on a thread of its own: who asked may go away meanwhile, and with him what
+/// renews the next one.
 pub(super) fn save(file: &Path, values: &Map<String, Value>) -> io::Result<()> {
     let aside = file.with_extension(format!("{}.part", std::process::id()));
     let mut options = fs::OpenOptions::new();

@@ -70,7 +70,7 @@ impl Issuer for Role {
         let (form, signer) = match &self.by {
             By::Credentials(source) => (self.form(None), Some(source.get_credential().await?)),
             By::Token(file) => {
-                let token = std::fs::read_to_string(file).map_err(|error| {
+                let token = tokio::fs::read_to_string(file).await.map_err(|error| {
                     let at = file.display().to_string();
                     wrap(
                         Error::new(ErrorKind::Denied, "the file of the web identity's token cannot be read")
