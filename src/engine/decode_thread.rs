@@ -181,6 +181,7 @@ impl DecodeThread {
         let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle && may_wait) } else { None };
         let wait = match next {
             Some((Work::Part(part), _)) => {
+                let _busy = self.queue.busy_ahead();
                 let began = Instant::now();
                 part.run(&*self.dataset);
                 let cpu = cpu.lap();

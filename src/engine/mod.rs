@@ -49,7 +49,8 @@
 //! **What records share** (a row group, a chunk of an array, a compressed shard or volume) is named by their plans. With the
 //! first record ahead that needs a part and finds it neither decoded nor on its way, its bytes are read: in plan order, within
 //! the permits of that record's group, through the same cache, limits and retries (`fetch.rs`). When they are here, a job
-//! decodes the part if there is memory for it; its records follow as soon as all their parts have come. A decode thread that
+//! decodes the part if there is memory for it, on half of the threads at most; its records follow as soon as all their parts
+//! have come. A decode thread that
 //! finds a part missing nevertheless (it gave way to others, or lies in a file) reads it itself, and waits.
 //!
 //! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) (no read begins afterwards, and whoever waits for

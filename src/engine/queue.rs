@@ -50,6 +50,11 @@ pub(super) trait Queued {
 
     /// Whether engines may, where threads that read can.
     fn engines_may(&self) -> bool;
+
+    /// Whether it is done ahead: nobody waits for it yet.
+    fn is_ahead(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Debug)]
@@ -58,6 +63,9 @@ struct Waiting<T> {
     fresh: Vec<VecDeque<T>>,
     /// The lane that is next.
     turn: usize,
+    /// What is done ahead, and how many threads do.
+    ahead: VecDeque<T>,
+    busy_ahead: usize,
     /// Samples that were read, which only classes that read may take.
     own: VecDeque<T>,
     /// Those that others may take, for each device.
@@ -83,9 +91,9 @@ impl<T> Default for Supply<T> {
 
 impl<T> Waiting<T> {
     fn all(&mut self) -> impl Iterator<Item = &mut VecDeque<T>> {
-        let Self { fresh, own, supplies, .. } = self;
+        let Self { fresh, own, ahead, supplies, .. } = self;
         let ready = supplies.iter_mut().map(|supply| &mut supply.ready);
-        fresh.iter_mut().chain([own]).chain(ready)
+        fresh.iter_mut().chain([own, ahead]).chain(ready)
     }
 }
 
@@ -221,6 +229,8 @@ impl<T: Queued> Queue<T> {
         let waiting = Waiting {
             fresh: lanes.iter().map(|_| VecDeque::new()).collect(),
             turn: 0,
+            ahead: VecDeque::new(),
+            busy_ahead: 0,
             own: VecDeque::new(),
             supplies: (0..devices).map(|_| Supply::default()).collect(),
             shift,
@@ -252,7 +262,10 @@ impl<T: Queued> Queue<T> {
 
     /// Takes a task that nobody has read.
     pub(super) fn push(&self, task: T) {
-        self.add([task], |waiting, task| waiting.fresh[task.lane()].push_back(task));
+        self.add([task], |waiting, task| match task.is_ahead() {
+            true => waiting.ahead.push_back(task),
+            false => waiting.fresh[task.lane()].push_back(task),
+        });
         self.wake_reader();
     }
 
@@ -435,6 +448,13 @@ impl<T: Queued> Queue<T> {
             waiting.supplies[self.lanes[task.lane()]].bytes -= task.encoded_bytes();
             return Some(task);
         }
+        // Half of the threads may work ahead, so that a batch that is waited for does not wait for all of that.
+        let active = self.shifts.map_or(2, |_| waiting.shift.active);
+        if waiting.busy_ahead < active / 2
+            && let Some(task) = Self::take_ahead(waiting)
+        {
+            return Some(task);
+        }
         let lanes = self.lanes.len();
         let turns = (waiting.turn..lanes).chain(0..waiting.turn);
         let may = |task: &T| task.allowed().contains(class) && task.cpu_may();
@@ -456,7 +476,18 @@ impl<T: Queued> Queue<T> {
                 return Some(task);
             }
         }
-        None
+        Self::take_ahead(waiting)
+    }
+
+    fn take_ahead(waiting: &mut Waiting<T>) -> Option<T> {
+        let task = waiting.ahead.pop_front()?;
+        waiting.busy_ahead += 1;
+        Some(task)
+    }
+
+    /// Drop it when something is done that was taken [ahead](Queued::is_ahead).
+    pub(super) const fn busy_ahead(&self) -> BusyAhead<'_, T> {
+        BusyAhead(self)
     }
 
     fn take_ready(supply: &mut Supply<T>, may: impl Fn(&T) -> bool) -> Option<T> {
@@ -546,6 +577,15 @@ impl<T: Queued> Queue<T> {
     }
 }
 
+/// A thread works ahead.
+pub(super) struct BusyAhead<'a, T: Queued>(&'a Queue<T>);
+
+impl<T: Queued> Drop for BusyAhead<'_, T> {
+    fn drop(&mut self) {
+        self.0.lock().busy_ahead -= 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{num::NonZeroUsize, thread};
@@ -579,7 +619,13 @@ mod tests {
         fn engines_may(&self) -> bool {
             self.engines_may
         }
+        fn is_ahead(&self) -> bool {
+            self.number >= AHEAD
+        }
     }
+
+    /// Jobs of such numbers are done ahead.
+    const AHEAD: usize = 1000;
 
     fn job(lane: usize, number: usize) -> Job {
         Job { lane, number, allowed: ClassSet::ALL, bytes: 0, cpu_may: true, engines_may: true }
@@ -617,6 +663,33 @@ mod tests {
         // Whoever comes late is next.
         (0..3).for_each(|number| queue.push(job(1, number)));
         assert_eq!(taken(99), [(1, 0), (2, 1), (0, 2), (1, 1), (0, 3), (1, 2), (0, 4), (0, 5)]);
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn what_is_done_ahead_takes_half_of_the_threads_and_those_that_have_nothing_else() {
+        let readers = |n| {
+            let mut class = class(true, 1);
+            class.workers = NonZeroUsize::new(n).unwrap();
+            Queue::new(&[class], vec![0], vec![0])
+        };
+        let numbers = |queue: &Queue<Job>, count| -> Vec<usize> {
+            (0..count).map_while(|_| pop(queue, 0)).map(|job| job.number).collect()
+        };
+        let fill = |queue: &Queue<Job>| [0, 1, AHEAD, AHEAD + 1, AHEAD + 2].map(|number| queue.push(job(0, number)));
+        let queue = readers(2);
+        fill(&queue);
+        assert_eq!(numbers(&queue, 2), [AHEAD, 0]);
+        let one = queue.busy_ahead();
+        assert_eq!(numbers(&queue, 1), [1]);
+        drop(one);
+        assert_eq!(numbers(&queue, 9), [AHEAD + 1, AHEAD + 2]);
+        // One thread alone does first what is waited for.
+        let queue = readers(1);
+        fill(&queue);
+        assert_eq!(numbers(&queue, 9), [0, 1, AHEAD, AHEAD + 1, AHEAD + 2]);
+        fill(&queue);
+        queue.forget(|_| true);
         assert_eq!(queue.len(), 0);
     }
 

@@ -130,6 +130,10 @@ impl Queued for Work {
     fn engines_may(&self) -> bool {
         self.stream().precedence.engines_may()
     }
+
+    fn is_ahead(&self) -> bool {
+        matches!(self, Self::Part(_))
+    }
 }
 
 /// Bytes of a sample's files; those of views of one image, which follow one another, once.
