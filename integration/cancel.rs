@@ -1,7 +1,8 @@
 //! Dropping is enough: no read begins afterwards, nothing is lost by a dropped future, threads end.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, atomic::Ordering, mpsc},
+    thread,
     time::Duration,
 };
 
@@ -23,7 +24,7 @@ fn no_read_begins_after_a_stream_was_dropped() {
                 batches.next().unwrap().unwrap();
             }
             // At another moment each time.
-            std::thread::sleep(Duration::from_micros(round * 50));
+            thread::sleep(Duration::from_micros(round * 50));
             drop(batches);
             let begun = tracker.requests();
             // Whoever might read has gone.
@@ -32,6 +33,32 @@ fn no_read_begins_after_a_stream_was_dropped() {
             assert_eq!(tracker.requests(), begun, "round {round}");
         }
     }
+}
+
+/// As a network's file system does that lost its server: the thread that opens the file never comes back.
+#[test]
+fn an_opening_that_hangs_holds_up_neither_the_drop_nor_others() {
+    let (dataset, tracker) = Records::inline(100);
+    tracker.close_gate();
+    let loader = builder(Arc::clone(&dataset)).batch_size(10).workers(2).build_blocking().unwrap();
+    let batches = loader.epoch(0);
+    assert!(tracker.wait_for_requests(2, PATIENCE));
+    let (dropped, drops) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            drop((batches, loader));
+            dropped.send(()).unwrap();
+        });
+        let ended = drops.recv_timeout(PATIENCE);
+        // What has an end of its own meanwhile.
+        let others = drain(builder(Records::resident(20)).batch_size(10).build_blocking().unwrap().epoch(0));
+        let begun = tracker.requests();
+        tracker.open_gate();
+        assert!(ended.is_ok(), "the drop waits for a file system that hangs");
+        assert_eq!((others.unwrap().len(), begun), (2, 2));
+    });
+    until("a thread still reads", || Arc::strong_count(&dataset) == 1);
+    assert_eq!(tracker.requests(), 2, "a read began after the drop");
 }
 
 #[test]

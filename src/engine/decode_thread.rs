@@ -363,7 +363,7 @@ impl DecodeThread {
             }
         }
         let bytes = match pieces {
-            None => read_own(&plan, &stream.gate, buffers, read)?,
+            None => read_own(stream, &plan, buffers, read)?,
             Some(Some(pieces)) => collect(stream, pieces, buffers)?,
             // The decoded cache had it when its batch was planned.
             Some(None) => self.read_lost(stream, record, &plan)?,

@@ -1,4 +1,4 @@
-//! Whether a stream lives: what it reads begins behind its gate, and who waits for something wakes when it closes.
+//! Whether a stream lives: what it asks of stores begins behind its gate, and who waits for something wakes when it closes.
 
 use std::{
     future::{Future, poll_fn},
@@ -13,8 +13,9 @@ use infeed_store::{Extent, Reader};
 use tokio::sync::Notify;
 use tracing::Instrument;
 
-/// Open while the stream lives. Whoever begins a read holds the gate while the read *begins*, so that once
-/// [`close`](Gate::close) returned, no read begins; one in progress may end.
+/// Open while the stream lives. Whoever asks a store holds the gate for one poll, in which requests *begin*, so that once
+/// [`close`](Gate::close) returned, none does; one in progress may end. Nobody holds it while a file is opened, which may
+/// hang: see `local_reads.rs`.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     closed: RwLock<bool>,
@@ -32,8 +33,7 @@ impl Gate {
         self.pass().is_none()
     }
 
-    /// Waits for reads that are just beginning: for local files the opening, for requests one poll. Then wakes all who
-    /// wait for [`closed`](Self::closed).
+    /// Waits for polls that are in progress. Then wakes all who wait for [`closed`](Self::closed).
     pub(super) fn close(&self) {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
         self.closing.notify_waiters();

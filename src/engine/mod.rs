@@ -50,11 +50,12 @@
 //! first record ahead that needs a part and finds it neither decoded nor on its way, its bytes are read: in plan order, within
 //! the permits of that record's group, through the same cache, limits and retries (`fetch.rs`). When they are here, a job
 //! decodes the part if there is memory for it, on half of the threads at most; its records follow as soon as all their parts
-//! have come. A decode thread that
-//! finds a part missing nevertheless (it gave way to others, or lies in a file) reads it itself, and waits.
+//! have come. A decode thread that finds a part missing nevertheless (it gave way to others, or lies in a file) reads it
+//! itself, and waits.
 //!
-//! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) (no read begins afterwards, and whoever waits for
-//! something of the stream wakes), aborts the tasks and empties the queue. A running job owns its rows and ends in peace.
+//! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) and the [`LocalReads`](local_reads::LocalReads) (no
+//! read begins afterwards, and whoever waits for something of the stream wakes), aborts the tasks and empties the queue. A
+//! running job owns its rows and ends in peace. A file system that hangs keeps the threads that it hangs, and nobody else.
 //!
 //! **Files**, each of which imports files to its right only:
 //!
@@ -62,8 +63,9 @@
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ────────┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
 //!   └── tune/follow ──┤                                 └ read_parts ──────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
 //!                     └ dataset_reads ──────────────────── encoded ────────┤         ├ shared_parts ──┤ queue, io_runtime, mix,
-//!                                                          read_here ──────┤         └ decoded ───────┘ read_slots, run_ahead,
-//!                                                          cached ─────────┘                            precedence, pieces
+//!                                                          read_here ──────┤         ├ decoded ───────┤ read_slots, run_ahead,
+//!                                                          cached ─────────┘         └ local_reads ───┘ precedence, pieces,
+//!                                                                                                       kept_files, under_way
 //! ```
 //!
 //! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
@@ -89,7 +91,9 @@ mod fields;
 mod gate;
 mod instances;
 mod io_runtime;
+mod kept_files;
 mod loader_shared;
+mod local_reads;
 mod map;
 mod mix;
 mod permits;
@@ -108,6 +112,7 @@ mod stream;
 mod task;
 mod timeline;
 mod tune;
+mod under_way;
 mod workers;
 mod write_fields;
 

@@ -8,20 +8,18 @@ use infeed_core::{
     report::Stage,
 };
 use infeed_data::ReadPlan;
-use infeed_store::InlineRead;
 use smallvec::SmallVec;
 
 use super::{
     buffers::Buffers,
-    gate::Gate,
     pieces::{Cached, Piece},
     stream::StreamShared,
 };
 
 /// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.
 pub(super) fn read_own(
+    stream: &StreamShared,
     plan: &ReadPlan,
-    gate: &Gate,
     buffers: &mut Buffers,
     read: &mut u64,
 ) -> Option<Result<SmallVec<[Bytes; 1]>>> {
@@ -30,31 +28,10 @@ pub(super) fn read_own(
         return Some(Err(Error::new(ErrorKind::Internal, what)));
     }
     let mut bytes = SmallVec::new();
-    let mut file: Option<InlineRead> = None;
+    let mut last = None;
     for extent in &plan.extents {
         let mut buffer = buffers.take();
-        let other = {
-            let _open = gate.pass()?;
-            file.as_mut().and_then(|file| file.read_other(extent, &mut buffer))
-        };
-        let done = match other {
-            Some(done) => done,
-            None => {
-                let opened = {
-                    let _open = gate.pass()?;
-                    extent.open_inline()
-                };
-                opened.and_then(|mut opened| {
-                    if plan.extents.len() > 1
-                        && let Some(done) = opened.read_other(extent, &mut buffer)
-                    {
-                        file = Some(opened);
-                        return done;
-                    }
-                    opened.read_into(&mut buffer)
-                })
-            }
-        };
+        let done = stream.local.read(extent, &mut buffer, &mut last)?;
         if let Err(error) = done {
             return Some(Err(error.at_stage(Stage::Fetch)));
         }

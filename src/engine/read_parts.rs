@@ -118,12 +118,8 @@ fn as_promised(dataset: &dyn Dataset, part: &SharedRead, data: Bytes) -> Result<
 
 /// Not into the thread's own buffers: what was read may be kept.
 pub(super) fn read_here(stream: &StreamShared, extent: &Extent) -> Option<Result<Bytes>> {
-    let opened = {
-        let _open = stream.gate.pass()?;
-        extent.open_inline()
-    };
     let mut buffer = BytesMut::new();
-    Some(opened.and_then(|opened| opened.read_into(&mut buffer)).map(|()| buffer.freeze()))
+    Some(stream.local.read(extent, &mut buffer, &mut None)?.map(|()| buffer.freeze()))
 }
 
 /// Reads from a store while this thread does something else.

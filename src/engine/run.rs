@@ -26,6 +26,7 @@ use super::{
     admit, fetch,
     gate::Gate,
     loader_shared::LoaderShared,
+    local_reads,
     permits::{RowPermits, UNIT, units},
     plan::{Planner, RecordOrder},
     precedence::Precedence,
@@ -57,6 +58,8 @@ pub(crate) struct Run {
     seats: mpsc::Receiver<Seat>,
     head: Option<Seat>,
     admit: AbortHandle,
+    /// Looks after what decode threads read.
+    watch: AbortHandle,
     /// Adjusts what is on `auto`.
     tuner: Option<AbortHandle>,
 }
@@ -76,6 +79,7 @@ impl Run {
         let stream = Arc::new(StreamShared {
             loader: Arc::clone(loader),
             gate: Gate::default(),
+            local: Arc::default(),
             recorder: if loader.accounting { Recorder::default() } else { Recorder::off() },
             decoded_by: DecodedBy::new(workers.classes().iter().map(|class| class.name)),
             reader: match &loader.reader {
@@ -105,9 +109,10 @@ impl Run {
         let (announce, seats) = mpsc::channel(loader.limits.seats);
         let planner = Planner::new(Arc::clone(loader), order, epochs, position);
         let admit = loader.io.spawn(admit::admit(Arc::clone(&stream), Arc::clone(workers), planner, announce));
+        let watch = loader.io.spawn(local_reads::watch(Arc::clone(&stream.local)));
         let follows = loader.tuning.follows();
         let tuner = follows.then(|| loader.io.spawn(tune::tune(Arc::clone(&stream), Arc::clone(workers), turn.id())));
-        Self { stream, workers: Arc::clone(workers), seats, head: None, admit, tuner }
+        Self { stream, workers: Arc::clone(workers), seats, head: None, admit, watch, tuner }
     }
 
     /// The next batch in plan order. `None` after the last. Cancel safe: a seat that was taken is kept.
@@ -203,6 +208,7 @@ impl Run {
     pub(crate) fn cancel(&mut self) {
         self.stream.close();
         self.admit.abort();
+        self.watch.abort();
         self.tuner.iter().for_each(AbortHandle::abort);
         self.stream.loader.tuning.leave(self.stream.turn.id());
         self.seats.close();

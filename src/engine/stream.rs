@@ -25,6 +25,7 @@ use super::{
     batch::Batch,
     gate::Gate,
     loader_shared::LoaderShared,
+    local_reads::LocalReads,
     permits::RowPermits,
     precedence::Precedence,
     run_ahead::RunAhead,
@@ -37,6 +38,8 @@ use super::{
 pub(super) struct StreamShared {
     pub(super) loader: Arc<LoaderShared>,
     pub(super) gate: Gate,
+    /// What decode threads read themselves.
+    pub(super) local: Arc<LocalReads>,
     pub(super) recorder: Recorder,
     /// Which class of decode threads made how many rows.
     pub(super) decoded_by: DecodedBy,
@@ -109,6 +112,7 @@ impl StreamShared {
     /// The stream is gone: no read begins once this returned, and who waits for something of it wakes.
     pub(super) fn close(&self) {
         self.gate.close();
+        self.local.close();
         self.loader.shared_parts.wake();
     }
 

@@ -50,7 +50,7 @@ impl Source {
 
     /// The file of an object, when this is a folder of this machine. Opening it without the store takes a third of the
     /// time: no path is parsed, escaped and looked up twice.
-    fn local_path(&self, name: &str) -> Option<PathBuf> {
+    pub(super) fn local_path(&self, name: &str) -> Option<PathBuf> {
         let folder = self.0.folder.as_ref().filter(|_| self.0.inline && is_plain(name))?;
         // The folder is that of the prefix.
         Some(folder.join(name))
@@ -62,7 +62,7 @@ impl Source {
             Body::Nothing
         } else if let Some(path) = self.local_path(name) {
             let file = File::open(path).map_err(|e| self.at(open_error(e), name, &range))?;
-            Body::Local(file, size, false)
+            Body::Local(file, size)
         } else {
             match block_on(self.request(name, &range, size))?.payload {
                 GetResultPayload::File(file, _) => Body::File(file),
@@ -97,8 +97,8 @@ pub struct InlineRead {
 
 enum Body {
     Nothing,
-    /// A file, the length that it should have, and whether it was read from.
-    Local(File, Option<u64>, bool),
+    /// A file, and the length that it should have.
+    Local(File, Option<u64>),
     File(File),
     Stream(BoxStream<'static, object_store::Result<Bytes>>),
 }
@@ -113,18 +113,6 @@ impl InlineRead {
         let Self { source, name, range, mut body } = self;
         body.read(&range, buffer).map_err(|e| source.at(e, &name, &range))
     }
-
-    /// Reads the bytes of `extent` instead, when it is of the same file; `None` when it has to be opened. For many
-    /// small pieces, opening takes longer than reading.
-    #[doc(hidden)]
-    pub fn read_other(&mut self, extent: &Extent, buffer: &mut BytesMut) -> Option<Result<()>> {
-        let same = extent.source.identity() == self.source.identity() && *extent.name == *self.name;
-        if !same || !matches!(self.body, Body::File(_) | Body::Local(..)) {
-            return None;
-        }
-        let read = check_range(&extent.range, extent.size).and_then(|()| self.body.read(&extent.range, buffer));
-        Some(read.map_err(|e| self.source.at(e, &self.name, &extent.range)))
-    }
 }
 
 impl std::fmt::Debug for InlineRead {
@@ -138,8 +126,12 @@ impl Body {
         let asked = range.end - range.start;
         match self {
             Self::Nothing => buffer.clear(),
-            Self::Local(file, size, moved) => {
-                read_local(file, std::mem::replace(moved, true), range, *size, buffer)?;
+            // What is read from its beginning need not be a file that can be read at a place.
+            Self::Local(file, size) if range.start == 0 => {
+                read_local(file, |mut file, to, _| file.read(to), range, *size, buffer)?;
+            }
+            Self::Local(file, size) => {
+                read_local(file, read_at, range, *size, buffer)?;
             }
             Self::File(file) => {
                 file.seek(SeekFrom::Start(range.start)).map_err(read_error)?;
@@ -169,13 +161,26 @@ impl Body {
     }
 }
 
+/// Reads some bytes at a place of a file, whatever was read before.
+#[cfg(unix)]
+pub(super) fn read_at(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, to, at)
+}
+
+/// In two calls, so not by two threads at a time.
+#[cfg(not(unix))]
+pub(super) fn read_at(mut file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
+    file.seek(SeekFrom::Start(at))?;
+    file.read(to)
+}
+
 /// Reads a range of a local file.
 ///
 /// The length is not asked for: where it matters, one byte more than there should be is read. A read that gives less
 /// has come to the file's end.
-fn read_local(
-    file: &mut File,
-    moved: bool,
+pub(super) fn read_local(
+    file: &File,
+    read: impl Fn(&File, &mut [u8], u64) -> io::Result<usize>,
     range: &Range<u64>,
     size: Option<u64>,
     buffer: &mut BytesMut,
@@ -183,13 +188,10 @@ fn read_local(
     let asked = range.end - range.start;
     let length = usize::try_from(asked).map_err(|_| too_large(asked))?;
     let past = usize::from(size == Some(range.end));
-    if moved || range.start > 0 {
-        file.seek(SeekFrom::Start(range.start)).map_err(read_error)?;
-    }
     make_room(buffer, length + past)?;
     let mut filled = 0;
     while filled < length {
-        match file.read(&mut buffer[filled..]) {
+        match read(file, &mut buffer[filled..], range.start + filled as u64) {
             Ok(0) => return Err(shrunk(range.start + filled as u64, range.end)),
             Ok(n) => filled += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -43,6 +43,7 @@ mod manifest;
 #[cfg(feature = "tls")]
 mod md5_each;
 mod object;
+mod open_file;
 mod parse;
 mod read;
 mod requests;
@@ -73,6 +74,7 @@ pub use handle::Source;
 pub use inline::InlineRead;
 pub use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
 pub use object::Object;
+pub use open_file::OpenFile;
 pub use requests::Reader;
 use requests::Requests;
 pub use shared_list::SharedList;

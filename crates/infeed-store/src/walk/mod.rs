@@ -40,6 +40,7 @@ pub(super) use folder::is_hidden;
 pub(super) use kept::MAGIC as KEPT;
 pub(super) use pool::{Walk, all};
 pub(super) use since::all_since;
+pub(super) use stamp::Stamp;
 
 /// Reads what is kept of a folder, and drops it.
 pub(super) fn check_kept(bytes: &[u8], place: infeed_core::fingerprint::Fingerprint) {

@@ -15,11 +15,11 @@ const STEP: Duration = Duration::from_secs(2);
 /// The second time is why it is not missed. Nobody can set it, so that copies and archives which give a folder its old
 /// time back, and another file system mounted at its place, are noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp(pub(super) [u64; 4]);
+pub(crate) struct Stamp(pub(super) [u64; 4]);
 
 impl Stamp {
     #[cfg(unix)]
-    pub(super) fn of(meta: &fs::Metadata) -> Self {
+    pub(crate) fn of(meta: &fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt as _;
         // Out of range is the far future, which is never settled.
         let nanoseconds = |s: i64, ns: i64| s.saturating_mul(1_000_000_000).saturating_add(ns) as u64;
@@ -30,7 +30,7 @@ impl Stamp {
 
     /// Never settled: the system does not tell enough.
     #[cfg(not(unix))]
-    pub(super) fn of(_: &fs::Metadata) -> Self {
+    pub(crate) fn of(_: &fs::Metadata) -> Self {
         Self([0; 4])
     }
 

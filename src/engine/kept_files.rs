@@ -1,0 +1,245 @@
+//! Files that stay open between the reads of one stream: shards, of which each record is a part.
+//!
+//! They are the stream's, not a thread's: an order that is shuffled goes through all shards, and a thread could keep only
+//! a few of them. They are closed when the stream ends, when it was not read from them for a minute or two, and when files
+//! are needed elsewhere.
+
+use std::{
+    sync::{
+        LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use infeed_core::process;
+use infeed_store::{Extent, OpenFile};
+
+/// Threads that look up different files seldom meet in one of so many.
+const PLACES: usize = 16;
+/// Files in each of them, at most: 512 in all are looked through in no time, and are more shards than most have.
+const IN_PLACE: usize = 32;
+
+/// Files that may stay open in this process, whatever streams it has: an eighth of what it may have open. Three quarters
+/// are for connections (`requests/permits.rs` in `infeed-store`), and the trainer has files, too.
+static ALL: LazyLock<Room> = LazyLock::new(|| {
+    let files = process::open_files().map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    Room::new(files / 8)
+});
+
+/// Room for so many files.
+#[derive(Debug)]
+struct Room(AtomicUsize);
+
+impl Room {
+    fn new(files: usize) -> Self {
+        Self(AtomicUsize::new(files))
+    }
+
+    fn take(&'static self) -> Option<Taken> {
+        let less = |left: usize| left.checked_sub(1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok().then(|| Taken(self))
+    }
+}
+
+/// Gives the room back when it is dropped.
+#[derive(Debug)]
+struct Taken(&'static Room);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    file: OpenFile,
+    /// It was read from since [`KeptFiles::age`].
+    used: bool,
+    _room: Taken,
+}
+
+/// The least recently used first. `None`: nothing is kept any more.
+type Place = Option<Vec<Kept>>;
+
+#[derive(Debug)]
+pub(super) struct KeptFiles {
+    places: [Mutex<Place>; PLACES],
+    room: &'static Room,
+}
+
+impl Default for KeptFiles {
+    fn default() -> Self {
+        Self::within(&ALL)
+    }
+}
+
+impl KeptFiles {
+    fn within(room: &'static Room) -> Self {
+        Self { places: std::array::from_fn(|_| Mutex::new(Some(Vec::new()))), room }
+    }
+
+    fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
+        // Nothing that is done under it can panic halfway.
+        place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file of an extent, whose name has this hash, if it is open.
+    pub(super) fn get(&self, hash: u64, extent: &Extent) -> Option<OpenFile> {
+        let mut place = Self::lock(&self.places[hash as usize % PLACES]);
+        let files = place.as_mut()?;
+        let at = files.iter().rposition(|kept| kept.file.is_of(extent))?;
+        let mut kept = files.remove(at);
+        kept.used = true;
+        let file = kept.file.clone();
+        files.push(kept);
+        Some(file)
+    }
+
+    /// Keeps a file open, if there is room for it.
+    pub(super) fn keep(&self, hash: u64, extent: &Extent, file: &OpenFile) {
+        // Dropped, and so closed, behind the lock.
+        let mut closed = Vec::new();
+        let mut place = Self::lock(&self.places[hash as usize % PLACES]);
+        let Some(files) = place.as_mut() else { return };
+        // Of several threads that opened it the last stays.
+        closed.extend(files.extract_if(.., |kept| kept.file.is_of(extent)).map(|kept| kept.file));
+        if files.len() >= IN_PLACE {
+            closed.push(files.remove(0).file);
+        }
+        let mut room = self.room.take();
+        if room.is_none() && !files.is_empty() {
+            closed.push(files.remove(0).file);
+            room = self.room.take();
+        }
+        files.extend(room.map(|room| Kept { file: file.clone(), used: true, _room: room }));
+    }
+
+    /// Closes a file, once nobody reads from it any more.
+    pub(super) fn forget(&self, hash: u64, file: &OpenFile) {
+        drop(self.take(&self.places[hash as usize % PLACES], |kept| kept.file.is_same(file)));
+    }
+
+    /// Closes all. Whether there were any.
+    pub(super) fn give_way(&self) -> bool {
+        let closed = self.places.iter().flat_map(|place| self.take(place, |_| true));
+        closed.count() > 0
+    }
+
+    /// Closes those that were not read from since this was called last.
+    pub(super) fn age(&self) {
+        let old = |kept: &mut Kept| !std::mem::take(&mut kept.used);
+        Self::close_elsewhere(self.places.iter().flat_map(|place| self.take(place, old)).collect());
+    }
+
+    /// Closes all, and keeps none from now on.
+    pub(super) fn close(&self) {
+        let closed = self.places.iter().filter_map(|place| Self::lock(place).take());
+        Self::close_elsewhere(closed.flatten().collect());
+    }
+
+    /// Those of a place of which this is true. They are closed by whoever drops them, under no lock: it may take long.
+    fn take(&self, place: &Mutex<Place>, which: impl FnMut(&mut Kept) -> bool) -> Vec<Kept> {
+        Self::lock(place).as_mut().map(|files| files.extract_if(.., which).collect()).unwrap_or_default()
+    }
+
+    /// A file system that hangs may do so in closing, too, and neither who drops a stream nor the I/O runtime may wait for
+    /// it.
+    fn close_elsewhere(files: Vec<Kept>) {
+        if !files.is_empty() {
+            // Without a thread they are closed here.
+            let _ = thread::Builder::new().name("infeed-close".into()).spawn(move || drop(files));
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::{fs, path::Path};
+
+    use infeed_store::Source;
+
+    use super::*;
+
+    fn extents(dir: &Path, count: usize) -> Vec<Extent> {
+        let source = Source::parse(&dir.display().to_string()).unwrap();
+        let extent = |i: usize| {
+            fs::write(dir.join(i.to_string()), "0123456789").unwrap();
+            Extent::part(&source, i.to_string(), 0..5)
+        };
+        (0..count).map(extent).collect()
+    }
+
+    fn open(extent: &Extent) -> OpenFile {
+        OpenFile::open(extent).unwrap().unwrap()
+    }
+
+    fn room(files: usize) -> &'static Room {
+        Box::leak(Box::new(Room::new(files)))
+    }
+
+    /// How many of these files are kept, in which order nobody asks.
+    fn kept(files: &KeptFiles, extents: &[Extent]) -> Vec<usize> {
+        let is_kept = |i: &usize| {
+            let mut places = files.places.iter().map(KeptFiles::lock);
+            places.any(|place| place.iter().flatten().any(|kept| kept.file.is_of(&extents[*i])))
+        };
+        (0..extents.len()).filter(is_kept).collect()
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_and_room_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let extents = extents(dir.path(), IN_PLACE + 2);
+        for (room_for, most) in [(1000, IN_PLACE), (5, 5), (1, 1), (0, 0)] {
+            let room = room(room_for);
+            let files = KeptFiles::within(room);
+            let (all, last) = (&extents[..IN_PLACE + 1], IN_PLACE + 1);
+            for extent in all {
+                files.keep(3, extent, &open(extent));
+            }
+            let newest = IN_PLACE + 1 - most..IN_PLACE + 1;
+            assert_eq!(kept(&files, &extents), newest.clone().collect::<Vec<_>>());
+            if most > 1 {
+                let first = &extents[newest.start];
+                let known = files.get(3, first).unwrap();
+                files.keep(3, &extents[last], &open(&extents[last]));
+                assert!(files.get(3, first).unwrap().is_same(&known), "it was used meanwhile");
+                files.keep(3, first, &open(first));
+                assert_eq!(kept(&files, &extents).len(), most, "twice is once");
+                files.forget(3, &known);
+                assert_eq!(kept(&files, &extents).len(), most, "another opening of it");
+            }
+            files.close();
+            // A thread closes them.
+            while room.0.load(Ordering::Relaxed) < room_for {
+                thread::yield_now();
+            }
+            files.keep(3, &extents[0], &open(&extents[0]));
+            assert!(kept(&files, &extents).is_empty() && !files.give_way(), "it is closed");
+        }
+    }
+
+    #[test]
+    fn files_that_nobody_reads_from_are_closed_and_all_of_them_give_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let extents = extents(dir.path(), 40);
+        let (room, hash) = (room(1000), |i: usize| i as u64 * 7);
+        let files = KeptFiles::within(room);
+        for (i, extent) in extents.iter().enumerate() {
+            files.keep(hash(i), extent, &open(extent));
+        }
+        files.age();
+        assert_eq!(kept(&files, &extents).len(), 40, "they are new");
+        (0..10).for_each(|i| drop(files.get(hash(i), &extents[i]).unwrap()));
+        files.age();
+        assert_eq!(kept(&files, &extents), (0..10).collect::<Vec<_>>());
+        let mut buffer = bytes::BytesMut::new();
+        let in_hand = files.get(hash(0), &extents[0]).unwrap();
+        assert!(files.give_way() && !files.give_way());
+        assert!(kept(&files, &extents).is_empty() && room.0.load(Ordering::Relaxed) == 1000);
+        in_hand.read(&extents[0], &mut buffer).unwrap();
+        assert_eq!(buffer, "01234", "whoever reads ends in peace");
+    }
+}

@@ -1,0 +1,180 @@
+//! Reads that threads make themselves: which are under way, and that none begins once they are closed.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Threads that read different files seldom meet in one of so many.
+const PLACES: usize = 16;
+
+/// What is read.
+#[derive(Debug)]
+struct Read<T> {
+    number: u64,
+    what: T,
+    /// It is being opened.
+    begins: bool,
+}
+
+#[derive(Debug)]
+struct Reads<T> {
+    closed: bool,
+    /// Begun so far.
+    begun: u64,
+    all: Vec<Read<T>>,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    reads: Mutex<Reads<T>>,
+    /// One that was beginning goes on, or ended.
+    changed: Condvar,
+}
+
+impl<T> Place<T> {
+    fn lock(&self) -> MutexGuard<'_, Reads<T>> {
+        // Nothing that is done under it can panic halfway.
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads under way. No lock is held while a file is opened or read: a file system may hang in either.
+#[derive(Debug)]
+pub(super) struct UnderWay<T>([Place<T>; PLACES]);
+
+impl<T> Default for UnderWay<T> {
+    fn default() -> Self {
+        let place = |_| Place {
+            reads: Mutex::new(Reads { closed: false, begun: 0, all: Vec::new() }),
+            changed: Condvar::new(),
+        };
+        Self(std::array::from_fn(place))
+    }
+}
+
+impl<T> UnderWay<T> {
+    /// Begins to read `what`, whose file has this hash. `None`: they are closed, and it may not.
+    pub(super) fn begin(&self, hash: u64, what: T) -> Option<Reading<'_, T>> {
+        let place = &self.0[hash as usize % PLACES];
+        let mut reads = place.lock();
+        if reads.closed {
+            return None;
+        }
+        let number = reads.begun;
+        reads.begun += 1;
+        reads.all.push(Read { number, what, begins: true });
+        Some(Reading { place, number })
+    }
+
+    /// No read begins once this returned. Waits for those that are being opened for as long as `patience`: whose opening
+    /// takes longer has begun long ago, and its file system may never answer.
+    pub(super) fn close(&self, patience: Duration) {
+        // All of them first: who begins to read later must not be waited for.
+        let open = self.0.iter().filter(|place| !std::mem::replace(&mut place.lock().closed, true));
+        let open: Vec<&Place<T>> = open.collect();
+        let end = Instant::now() + patience;
+        for place in open {
+            let mut reads = place.lock();
+            while reads.all.iter().any(|read| read.begins) {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return;
+                }
+                reads = place.changed.wait_timeout(reads, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    /// What is under way, each with a key of its own.
+    pub(super) fn each(&self, mut tell: impl FnMut((usize, u64), &T)) {
+        for (at, place) in self.0.iter().enumerate() {
+            place.lock().all.iter().for_each(|read| tell((at, read.number), &read.what));
+        }
+    }
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub(super) struct Reading<'a, T> {
+    place: &'a Place<T>,
+    number: u64,
+}
+
+impl<T> Reading<'_, T> {
+    /// It is open: from here on nobody waits for it.
+    pub(super) fn begun(&self) {
+        let mut reads = self.place.lock();
+        reads.all.iter_mut().filter(|read| read.number == self.number).for_each(|read| read.begins = false);
+        self.tell(&reads);
+    }
+
+    fn tell(&self, reads: &Reads<T>) {
+        if reads.closed {
+            self.place.changed.notify_all();
+        }
+    }
+}
+
+impl<T> Drop for Reading<'_, T> {
+    fn drop(&mut self) {
+        let mut reads = self.place.lock();
+        reads.all.retain(|read| read.number != self.number);
+        self.tell(&reads);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    /// Longer than any test takes.
+    const PATIENCE: Duration = Duration::from_secs(3600);
+
+    fn told(reads: &UnderWay<&'static str>) -> Vec<&'static str> {
+        let mut all = Vec::new();
+        reads.each(|_, what| all.push(*what));
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn closing_waits_for_what_is_being_opened_and_nothing_begins_behind_it() {
+        let reads = UnderWay::default();
+        let (opening, open) = (reads.begin(1, "opening").unwrap(), reads.begin(2, "open").unwrap());
+        open.begun();
+        assert_eq!(told(&reads), ["open", "opening"]);
+        let (ended, end) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                reads.close(PATIENCE);
+                ended.send(()).unwrap();
+            });
+            while reads.begin(3, "more").is_some() {
+                thread::yield_now();
+            }
+            // Who reads on elsewhere sees at once that it may not.
+            assert!(reads.begin(1, "more").is_none() || end.try_recv().is_err());
+            opening.begun();
+            end.recv().unwrap();
+        });
+        assert!((0..99).all(|hash| reads.begin(hash, "behind").is_none()));
+        assert_eq!(told(&reads), ["open", "opening"], "they may end");
+        drop((opening, open));
+        assert!(told(&reads).is_empty());
+    }
+
+    #[test]
+    fn what_hangs_while_it_is_opened_is_not_waited_for() {
+        let reads = UnderWay::default();
+        let hangs = reads.begin(1, "hangs").unwrap();
+        reads.close(Duration::ZERO);
+        assert!(reads.begin(1, "behind").is_none() && reads.begin(2, "behind").is_none());
+        // Nobody waits the second time.
+        reads.close(PATIENCE);
+        assert_eq!(told(&reads), ["hangs"]);
+        drop(hangs);
+    }
+}
