@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_file_that_another_stands_in_for_is_not_current() {
-        let changes: [(&str, fn(&Path)); 5] = [
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 5] = [
             ("removed", |path| fs::remove_file(path).unwrap()),
             ("moved away", |path| fs::rename(path, path.with_extension("old")).unwrap()),
             ("replaced", |path| {
