@@ -478,8 +478,8 @@ impl DecodeThread {
                 Some((first + i, Ridden::own(sample, instances.unwrap_or_default())))
             }));
         }
-        let Unfinished { failed, leaving } = self.unfinished(&assembly, &facts, items, outcomes, first);
-        self.hand_over(&assembly, &facts, rows, first, (failed, leaving), timeline);
+        let unfinished = self.unfinished(&assembly, &facts, items, outcomes, first);
+        self.hand_over(&assembly, &facts, rows, first, unfinished, timeline);
         if assembly.stream.loader.mix.is_some() {
             // The last rows mix their batch, which has told its time: it is not the next job's.
             clock.lap();
@@ -594,10 +594,11 @@ impl DecodeThread {
         facts: &JobFacts,
         mut rows: Vec<Rows>,
         first: usize,
-        (mut failed, leaving): (Vec<(usize, Error)>, Vec<(usize, Next)>),
+        unfinished: Unfinished,
         timeline: Option<JobTimeline>,
     ) {
         let count = rows.first().map_or(0, Rows::rows);
+        let Unfinished { mut failed, leaving } = unfinished;
         let mut at = 0;
         for (i, next) in leaving {
             let done: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(i - at)).collect();
