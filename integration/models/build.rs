@@ -4,9 +4,10 @@
 use std::{env, fs, path::Path};
 
 /// File, and what stands in its imports instead: each must be found.
-const FILES: [(&str, &[(&str, &str)]); 3] = [
+const FILES: [(&str, &[(&str, &str)]); 4] = [
     ("queue", &[("use std::{", "use crate::checked::std::{")]),
     ("permits", &[("use std::{", "use crate::checked::std::{"), ("use tokio::", "use crate::checked::tokio::")]),
+    ("under_way", &[("use std::{", "use crate::checked::std::{")]),
     ("gate", &[("use std::{", "use crate::checked::std::{"), ("use tokio::", "use crate::checked::tokio::")]),
 ];
 

@@ -46,10 +46,7 @@ impl LocalReads {
         buffer: &mut BytesMut,
         last: &mut Option<OpenFile>,
     ) -> Option<Result<()>> {
-        let mut hasher = DefaultHasher::new();
-        extent.name.hash(&mut hasher);
-        let hash = hasher.finish();
-        let begin = || self.under_way.begin(hash, extent.clone());
+        let begin = || self.under_way.begin(extent.clone());
         if let Some(file) = last.as_ref().filter(|file| file.is_of(extent)) {
             let reading = begin()?;
             reading.begun();
@@ -57,10 +54,11 @@ impl LocalReads {
         }
         if !extent.is_part_of_file() {
             let reading = begin()?;
-            let opened = self.give_way(|| extent.open_inline());
-            reading.begun();
-            return Some(opened.and_then(|opened| opened.read_into(buffer)));
+            return Some(self.give_way(|| extent.read_inline(buffer, || reading.begun())));
         }
+        let mut hasher = DefaultHasher::new();
+        extent.name.hash(&mut hasher);
+        let hash = hasher.finish();
         if let Some(file) = self.files.get(hash, extent) {
             let reading = begin()?;
             let current = file.is_current();
@@ -76,11 +74,7 @@ impl LocalReads {
         let opened = self.give_way(|| OpenFile::open(extent));
         let file = match opened {
             Ok(Some(file)) => file,
-            Ok(None) => {
-                let opened = extent.open_inline();
-                reading.begun();
-                return Some(opened.and_then(|opened| opened.read_into(buffer)));
-            }
+            Ok(None) => return Some(extent.read_inline(buffer, || reading.begun())),
             Err(error) => return Some(Err(error)),
         };
         reading.begun();
@@ -93,7 +87,7 @@ impl LocalReads {
     }
 
     /// Opens something, if need be in place of what is kept open.
-    fn give_way<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+    fn give_way<T>(&self, mut open: impl FnMut() -> Result<T>) -> Result<T> {
         let ran_out = |error: &Error| error.source().and_then(|e| e.downcast_ref::<io::Error>()).is_some_and(no_files);
         open().or_else(|error| if ran_out(&error) && self.files.give_way() { open() } else { Err(error) })
     }

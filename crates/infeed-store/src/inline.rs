@@ -23,6 +23,15 @@ impl Extent {
     pub fn open_inline(&self) -> Result<InlineRead> {
         self.source.begin_inline(&self.name, self.range.clone(), self.size)
     }
+
+    /// Both steps at once: `opened` is called between them.
+    #[doc(hidden)]
+    pub fn read_inline(&self, buffer: &mut BytesMut, opened: impl FnOnce()) -> Result<()> {
+        let Self { source, name, range, size, .. } = self;
+        let mut body = source.body(name, range, *size)?;
+        opened();
+        body.read(range, buffer).map_err(|e| source.at(e, name, range))
+    }
 }
 
 impl Extent {
@@ -57,19 +66,23 @@ impl Source {
     }
 
     fn begin_inline(&self, name: &str, range: Range<u64>, size: Option<u64>) -> Result<InlineRead> {
-        check_range(&range, size).map_err(|e| self.at(e, name, &range))?;
-        let body = if range.is_empty() && size != Some(0) {
+        let body = self.body(name, &range, size)?;
+        Ok(InlineRead { source: self.clone(), name: name.to_owned(), range, body })
+    }
+
+    fn body(&self, name: &str, range: &Range<u64>, size: Option<u64>) -> Result<Body> {
+        check_range(range, size).map_err(|e| self.at(e, name, range))?;
+        Ok(if range.is_empty() && size != Some(0) {
             Body::Nothing
         } else if let Some(path) = self.local_path(name) {
-            let file = File::open(path).map_err(|e| self.at(open_error(e), name, &range))?;
+            let file = File::open(path).map_err(|e| self.at(open_error(e), name, range))?;
             Body::Local(file, size)
         } else {
-            match block_on(self.request(name, &range, size))?.payload {
+            match block_on(self.request(name, range, size))?.payload {
                 GetResultPayload::File(file, _) => Body::File(file),
                 GetResultPayload::Stream(stream) => Body::Stream(stream),
             }
-        };
-        Ok(InlineRead { source: self.clone(), name: name.to_owned(), range, body })
+        })
     }
 }
 

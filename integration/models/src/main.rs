@@ -1,7 +1,7 @@
-//! The queue, the gate and the permits of the engine under thousands of schedules.
+//! The queue, the gate, the reads under way and the permits of the engine under thousands of schedules.
 //!
 //! ```text
-//! ../../src/engine/{queue,gate,permits}.rs ─ build.rs ─▶ the same text over shuttle's primitives ─▶ models, below
+//! ../../src/engine/{queue,gate,under_way,permits}.rs ─ build.rs ─▶ the same text over shuttle's primitives ─▶ models, below
 //! ```
 //!
 //! [shuttle](https://docs.rs/shuttle) runs threads one at a time and decides at each lock, atomic and wake-up who goes on.
@@ -38,7 +38,7 @@ macro_rules! under_test {
 
 /// Where the files find each other, as in the crate.
 mod engine {
-    under_test! { gate permits queue }
+    under_test! { gate permits queue under_way }
 
     /// A job that is known by its number.
     #[derive(Debug, PartialEq, Eq)]
@@ -60,19 +60,28 @@ mod engine {
         fn lane(&self) -> usize {
             self.lane
         }
+
+        fn cpu_may(&self) -> bool {
+            true
+        }
+
+        fn engines_may(&self) -> bool {
+            true
+        }
     }
 
     pub(crate) use gate::Gate;
     pub(crate) use permits::RowPermits;
     pub(crate) use queue::Queue;
+    pub(crate) use under_way::UnderWay;
 }
 
 use codec::{Class, ClassSet};
-use engine::{Gate, Job, Queue, RowPermits};
+use engine::{Gate, Job, Queue, RowPermits, UnderWay};
 
 type Model = fn();
 
-const MODELS: [(&str, Model); 10] = [
+const MODELS: [(&str, Model); 11] = [
     ("queue: every job is taken once, in order, and all threads end", jobs_are_taken_once),
     ("queue: threads that park and come back lose no wake-up", threads_park),
     ("queue: threads that come back work beside the others", threads_come_back),
@@ -81,6 +90,7 @@ const MODELS: [(&str, Model); 10] = [
     ("queue: jobs of a stream that is gone are forgotten, the others are done", jobs_are_forgotten),
     ("gate: nothing begins once it was closed", nothing_begins_behind_the_gate),
     ("gate: whoever waits wakes when it closes", the_gate_wakes),
+    ("reads: none begins once they are closed", no_read_begins_once_they_are_closed),
     ("permits: as many as there are, whatever grows and shrinks", permits_hold),
     ("permits: shrinking that is given up loses none", shrinking_is_given_up),
 ];
@@ -300,6 +310,32 @@ fn nothing_begins_behind_the_gate() {
     readers.into_iter().for_each(|reader| reader.join().unwrap());
     assert_eq!(began.load(Ordering::SeqCst), before, "a read began behind the gate");
     assert!(gate.is_closed());
+}
+
+fn no_read_begins_once_they_are_closed() {
+    let reads = Arc::new(UnderWay::default());
+    let opened = Arc::new(AtomicUsize::new(0));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (reads, opened) = (Arc::clone(&reads), Arc::clone(&opened));
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    let Some(reading) = reads.begin(()) else { break };
+                    opened.fetch_add(1, Ordering::SeqCst);
+                    reading.begun();
+                    thread::yield_now();
+                }
+            })
+        })
+        .collect();
+    // Time does not pass here: it waits for as long as it takes.
+    reads.close(std::time::Duration::from_secs(3600));
+    let before = opened.load(Ordering::SeqCst);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    assert_eq!(opened.load(Ordering::SeqCst), before, "a file was opened behind the end");
+    let mut left = 0;
+    reads.each(|_, ()| left += 1);
+    assert!(left == 0 && reads.begin(()).is_none());
 }
 
 fn the_gate_wakes() {
