@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::{
     properties::properties,
-    support::{builder, drain, store::Tracker},
+    support::{builder, drain, store::Tracker, until},
 };
 
 /// Files of a tar, in order.
@@ -115,6 +115,30 @@ fn samples_are_what_was_packed() {
         assert!(dir.path().join("shards.infeed").exists(), "the index is kept");
         assert!(dataset.object(29).ends_with("a-2.tar"));
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn shards_stay_open_while_a_stream_reads_from_them_and_no_longer() {
+    let dir = folder();
+    let root = dir.path().canonicalize().unwrap();
+    let open = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap();
+        let files = links.filter_map(|link| fs::read_link(link.unwrap().path()).ok());
+        files.filter(|file| file.starts_with(&root)).count()
+    };
+    let dataset = sound(at(&dir));
+    let loader = builder(dataset).batch_size(5).transform(Transform::new().resize_exact(2, 2)).prefetch(6).shuffle(1);
+    let loader = loader.build_blocking().unwrap();
+    assert_eq!(open(), 0);
+    let mut batches = loader.epoch(0).blocking();
+    batches.next().unwrap().unwrap();
+    until("a shard was not opened, or more than once", || open() == 3);
+    // Removed while it is open, it is missed.
+    fs::remove_file(dir.path().join("a-0.tar")).unwrap();
+    assert_eq!(drain(loader.epoch(1)).unwrap_err().kind(), ErrorKind::NotFound);
+    drop(batches);
+    until("a shard is still open", || open() == 0);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Files that stay open between the reads of one stream: shards, of which each record is a part.
 //!
 //! They are the stream's, not a thread's: an order that is shuffled goes through all shards, and a thread could keep only
-//! a few of them. They are closed when the stream ends, when it was not read from them for a minute or two, and when files
-//! are needed elsewhere.
+//! a few of them. They are closed when the stream ends, when nobody read from them for a minute or two, and when the system
+//! has no handles left for others.
 
 use std::{
     sync::{

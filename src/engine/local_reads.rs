@@ -80,7 +80,9 @@ impl LocalReads {
         reading.begun();
         let read = file.read(extent, buffer);
         if read.is_ok() {
-            self.files.keep(hash, extent, &file);
+            if file.can_stay() {
+                self.files.keep(hash, extent, &file);
+            }
             *last = Some(file);
         }
         Some(read)
@@ -151,7 +153,7 @@ mod tests {
         thread,
     };
 
-    use infeed_store::Source;
+    use infeed_store::{Source, files_ran_out};
     use proptest::prelude::*;
     use tracing::{
         Event, Metadata, Subscriber,
@@ -206,6 +208,29 @@ mod tests {
             thread::yield_now();
         }
         assert!(reads.read(&part, &mut BytesMut::new(), &mut None).is_none());
+    }
+
+    #[test]
+    fn what_is_kept_gives_way_to_what_has_to_be_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = source(dir.path());
+        fs::write(dir.path().join("shard"), "0123456789").unwrap();
+        let reads = LocalReads::default();
+        // As long as a file is kept open, the system has no handle left.
+        let open = |error: fn() -> Error| {
+            let mut calls = 0;
+            let opened = reads.give_way(|| {
+                calls += 1;
+                if calls == 1 { Err(error()) } else { Ok(()) }
+            });
+            (opened.is_ok(), calls)
+        };
+        let no_handles = || files_ran_out().with_source(io::Error::from_raw_os_error(24));
+        assert_eq!(open(no_handles), (false, 1), "there is nothing to close");
+        read(&reads, &Extent::part(&source, "shard", 2..4)).unwrap();
+        assert_eq!(open(|| Error::corrupt("another")), (false, 1));
+        assert_eq!(open(no_handles), (true, 2));
+        assert_eq!(open(no_handles), (false, 1));
     }
 
     /// What a file may become between two reads.

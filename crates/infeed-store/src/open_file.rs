@@ -67,6 +67,12 @@ impl OpenFile {
         stamp.is_some_and(|stamp| fs::metadata(path).is_ok_and(|meta| Stamp::of(&meta) == stamp))
     }
 
+    /// Whether it is of use to keep it.
+    #[must_use]
+    pub fn can_stay(&self) -> bool {
+        self.0.stamp.is_some()
+    }
+
     /// Whether both are handles of one opening.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
