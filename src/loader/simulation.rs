@@ -27,7 +27,10 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream::BoxStream};
-use infeed_core::{random::mix, types::Device};
+use infeed_core::{
+    random::{mix, repeat_jitter},
+    types::Device,
+};
 use infeed_data::sampler::{LastBatch, LoaderState, Shard};
 use infeed_store::{Refusal, Source};
 use object_store::{
@@ -535,6 +538,7 @@ impl Simulation {
 
 /// Runs a seed; gives the steps it took.
 fn simulate(seed: u64) -> u64 {
+    repeat_jitter();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {

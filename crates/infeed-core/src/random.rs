@@ -4,6 +4,8 @@
 //! the epoch, view), so augmentation does not depend on the number of workers, on the order in which they run, on a resume,
 //! or on the device.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 /// SplitMix64's finaliser ([Steele, Lea, Flood 2014](https://doi.org/10.1145/2714064.2660195)): a bijection of 64-bit
 /// words whose output bits each depend on all input bits.
 #[must_use]
@@ -172,12 +174,20 @@ impl Draws {
     }
 }
 
+/// Simulations repeat themselves in any process.
+static REPEATS: AtomicBool = AtomicBool::new(false);
+
 /// 0 to 1, another for each process and `n`: many who wait must not come back together.
 #[inline]
 pub fn jitter(n: u64) -> f64 {
-    // Simulations repeat themselves.
-    let process = if cfg!(test) { 0 } else { std::process::id() };
+    let process = if REPEATS.load(Ordering::Relaxed) { 0 } else { std::process::id() };
     (mix(mix(u64::from(process)) ^ n) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// From now on [`jitter`] is the same in each process. For tests.
+#[doc(hidden)]
+pub fn repeat_jitter() {
+    REPEATS.store(true, Ordering::Relaxed);
 }
 
 #[cfg(test)]

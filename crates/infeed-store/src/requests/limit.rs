@@ -396,7 +396,7 @@ impl Limit {
 mod tests {
     use std::{cmp::Reverse, collections::BinaryHeap};
 
-    use infeed_core::random::mix;
+    use infeed_core::random::{jitter, repeat_jitter};
     use proptest::prelude::*;
 
     use super::*;
@@ -415,6 +415,8 @@ mod tests {
 
     /// Keeps `want` requests in flight where the limit allows it; gives the window, its largest value, and the answers.
     fn drive(limit: &mut Limit, now: &mut Instant, store: &Store, want: usize, requests: usize) -> (usize, usize) {
+        // Of other moods one in eight leaves the window wide for a while.
+        repeat_jitter();
         let mut ends: BinaryHeap<Reverse<(Instant, bool, Duration, bool)>> = BinaryHeap::new();
         let mut free: BinaryHeap<Reverse<Instant>> = (0..store.most).map(|_| Reverse(*now)).collect();
         let (mut begun, mut waiting, mut largest, epoch) = (0, false, 0, *now);
@@ -429,8 +431,7 @@ mod tests {
                 let refused = ends.len() >= store.refuse_at;
                 let start = free.pop().unwrap().0.max(*now);
                 let mood = (start - epoch).as_millis() as u64 / 20;
-                // The same in every process: of other moods one in eight leaves the window wide for a while.
-                let slower = if store.moody { 0.4 * (mix(mood) >> 32) as f64 / f64::from(u32::MAX) } else { 0.0 };
+                let slower = if store.moody { 0.4 * jitter(mood) } else { 0.0 };
                 let takes = store.latency.mul_f64(1.0 + slower);
                 let end = if refused { *now + Duration::from_millis(5) } else { start + takes };
                 free.push(Reverse(if refused { start } else { end }));
