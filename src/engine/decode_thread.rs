@@ -186,8 +186,7 @@ impl DecodeThread {
                 part.run(&*self.dataset);
                 let cpu = cpu.lap();
                 self.queue.work.read(began.elapsed(), cpu);
-                // The part itself has counted its time.
-                part.stream.recorder.worked(Stage::Decode, Duration::ZERO, cpu, 0, 0);
+                part.stream.recorder.used(Stage::Decode, cpu);
                 Wait::Now
             }
             Some((Work::Rows(task), Hunger { waited, idle: longest })) => {

@@ -1,7 +1,7 @@
 //! Reading ahead, from a remote store or by a dataset that reads itself: bytes first, rows later.
 //!
-//! Encoded bytes are small and slow to come, rows are large and quick to fill. So bytes are admitted far ahead, chunk
-//! by chunk, and a batch takes its rows only when its first chunk is there and all batches before it have theirs.
+//! Encoded bytes are small and slow to come, rows are large and quick to fill. So bytes are admitted far ahead, group
+//! by group, and a batch takes its rows only when its first group is there and all batches before it have theirs.
 
 use std::{
     collections::HashSet,
@@ -232,7 +232,7 @@ impl Fetcher {
         let (reader, arrived) = (beginning.reader.clone(), beginning.arrived.clone());
         let group = async move {
             let Some(read) = reads.fetch(&stream, &reader, &permit).await else { return };
-            let Read { records, parts, mut times, writers } = read;
+            let ReadGroup { records, parts, mut times, writers } = read;
             for ((arriving, (_, part)), pieces) in arriving.into_iter().zip(missing).zip(parts) {
                 arriving.came(pieces);
                 let (stream, _ahead) = (Arc::clone(&stream), Arc::clone(&ahead));
@@ -286,15 +286,15 @@ impl Fetcher {
         Some(())
     }
 
-    /// Spawns a chunk's reads, once they stand in the queues for requests.
-    async fn start(&mut self, chunk: impl Future<Output = ()> + Send + 'static) {
+    /// Spawns a group's reads, once they stand in the queues for requests.
+    async fn start(&mut self, reads: impl Future<Output = ()> + Send + 'static) {
         // The queues are in the order of the calls, tasks are not in the order in which they are spawned: several threads run
         // them side by side, and one that has used up tokio's budget for a turn goes behind the others. With two requests
         // in flight and two threads, the second batch was asked for beside the first.
-        let mut chunk = Box::pin(chunk);
-        let begun = unconstrained(poll_fn(|context| Poll::Ready(chunk.as_mut().poll(context))));
+        let mut reads = Box::pin(reads);
+        let begun = unconstrained(poll_fn(|context| Poll::Ready(reads.as_mut().poll(context))));
         if begun.await.is_pending() {
-            self.tasks.spawn(chunk);
+            self.tasks.spawn(reads);
         }
     }
 
@@ -375,7 +375,7 @@ enum Came {
 }
 
 /// What was read of a group.
-struct Read {
+struct ReadGroup {
     records: Vec<Result<Fetched>>,
     /// Bytes of the parts that were missing.
     parts: Vec<Result<Vec<Piece>>>,
@@ -442,7 +442,12 @@ impl GroupReads {
     }
 
     /// Reads everything; requests begin in plan order, as far as their limits allow. `None`: the stream is gone.
-    async fn fetch(self, stream: &StreamShared, reader: &Reader, permit: &Arc<OwnedSemaphorePermit>) -> Option<Read> {
+    async fn fetch(
+        self,
+        stream: &StreamShared,
+        reader: &Reader,
+        permit: &Arc<OwnedSemaphorePermit>,
+    ) -> Option<ReadGroup> {
         let began = Instant::now();
         let Self { records, parts, cached, merged, wanted } = self;
         let mut pieces: Vec<Option<Result<Piece>>> = cached.into_iter().map(|piece| piece.map(Ok)).collect();
@@ -467,7 +472,7 @@ impl GroupReads {
                 keeps.filter_map(|(keep, bytes)| cached::keep(stream, keep, &bytes, permit)).collect()
             };
             let writers: Vec<Writer> = bytes.as_ref().map_or_else(|_| Vec::new(), keep);
-            // At once, not with the chunk: another chunk may wait for it that this one waits for.
+            // At once, not with the group: another group may wait for it that this one waits for.
             drop(flight);
             Some((Came::Read(bytes, object), parts, writers))
         };
@@ -507,7 +512,7 @@ impl GroupReads {
         };
         let records = records.into_iter().map(|record| record.and_then(&mut fetched)).collect();
         let parts = parts.into_iter().map(take).collect();
-        Some(Read { records, parts, times: FetchTimes { began, came, last }, writers })
+        Some(ReadGroup { records, parts, times: FetchTimes { began, came, last }, writers })
     }
 }
 
@@ -530,7 +535,7 @@ async fn watch(stream: Arc<StreamShared>) {
     }
 }
 
-/// Gives a batch its rows when its first bytes have come and the batch before has its own; then a job for each chunk
+/// Gives a batch its rows when its first bytes have come and the batch before has its own; then jobs for each group
 /// that arrives.
 async fn place(
     stream: Arc<StreamShared>,
@@ -563,7 +568,7 @@ async fn place(
     if count == 0 {
         return assembly.deliver(0, fields, [], None);
     }
-    // Chunks come in any order: cut the batch into single rows, join those of a chunk when it is there.
+    // Groups come in any order: cut the batch into single rows, join those of a job when its group is there.
     let mut cut: Vec<Vec<Option<Rows>>> =
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
     // What is left has no rows, but a hold on the memory, which is the trainer's alone once the batch is whole.
@@ -583,7 +588,7 @@ async fn place(
             workers.submit(Work::Rows(task));
             first = range.end;
         }
-        // Before the wait: the next chunk may be waiting for this one's permits.
+        // Before the wait: the next group may be waiting for this one's permits.
         drop(encoded);
         next = arrivals.recv().await;
     }

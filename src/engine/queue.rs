@@ -16,6 +16,9 @@
 //! that is empty, and its turns go to the others. Supply is counted for each *device*: samples that wait for the engines
 //! of one say nothing of those of another.
 //!
+//! What is done ahead, such as decoding a row group before its records' turn, half of the threads may do first, and those that
+//! have nothing else.
+//!
 //! Of the threads that read, as many as [`Shift::active`] says take jobs: those with the lowest numbers. The others
 //! *park*: they finish what they have in hand and wait apart, so that a wake-up never goes to one that may not work.
 //! Those above the number that the loader was built for end instead, and give their memory back.

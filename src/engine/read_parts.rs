@@ -56,8 +56,10 @@ pub(super) fn read_parts(
             return Some(made);
         }
         if !std::mem::replace(&mut begun, true) {
-            let parts = plan.shared.iter().filter(|part| left.iter().any(|need| need.key == part.key));
-            for part in parts {
+            let ahead = &stream.loader.shared_parts;
+            let missing =
+                |part: &&SharedRead| left.iter().any(|need| need.key == part.key) && !ahead.has_encoded(part.key);
+            for part in plan.shared.iter().filter(missing) {
                 let remote = part.extents.iter().filter(|extent| !extent.source.reads_inline());
                 coming.insert(part.key, remote.map(|extent| fetch(stream, extent.clone())).collect());
             }
@@ -69,7 +71,7 @@ pub(super) fn read_parts(
             let bytes = if extent.source.reads_inline() {
                 read_here(stream, extent)?
             } else {
-                answered(&stream.gate, &remote.next()?)?
+                answered(&stream.gate, &remote.next().unwrap_or_else(|| fetch(stream, extent.clone())))?
             };
             match bytes {
                 Ok(bytes) => encoded.push(bytes),

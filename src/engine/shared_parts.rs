@@ -161,21 +161,27 @@ impl Store {
 }
 
 impl Held {
-    /// Drops parts that nobody holds, until `bytes` more fit: first those that no record ahead needs, then, if they `may`
-    /// go, the others; of each the longest unused first. None that `wanted` names.
-    fn evict(&mut self, bytes: u64, reserve: u64, wanted: &[Need], may: bool) -> Vec<Bytes> {
-        let mut dropped = Vec::new();
-        while self.used + bytes > reserve {
-            let idle = self.parts.iter().filter_map(|(key, part)| match part {
-                SharedPart::Made { lent: 0, used, .. } if wanted.iter().all(|need| need.key != *key) => {
-                    Some((self.ahead.contains_key(key), *used, *key))
-                }
-                _ => None,
-            });
-            let Some((_, _, key)) = idle.min().filter(|(expected, ..)| may || !expected) else { break };
-            dropped.extend(self.remove(key));
+    /// Drops parts that nobody holds, so that `bytes` more fit: first those that no record ahead needs, then, if they `may`
+    /// go, the others; of each the longest unused first. None that `wanted` names. `None`, and none is dropped: there is no
+    /// memory even so.
+    fn evict(&mut self, bytes: u64, reserve: u64, wanted: &[Need], may: bool) -> Option<Vec<Bytes>> {
+        if self.used + bytes <= reserve {
+            return Some(Vec::new());
         }
-        dropped
+        let idle = self.parts.iter().filter_map(|(key, part)| match part {
+            SharedPart::Made { lent: 0, used, counted, .. } if wanted.iter().all(|need| need.key != *key) => {
+                Some((self.ahead.contains_key(key), *used, *key, *counted))
+            }
+            _ => None,
+        });
+        let mut idle: Vec<(bool, u64, u64, u64)> = idle.filter(|(expected, ..)| may || !expected).collect();
+        idle.sort_unstable();
+        let mut left = self.used + bytes;
+        let enough = idle.iter().position(|(.., counted)| {
+            left -= counted;
+            left <= reserve
+        })?;
+        Some(idle[..=enough].iter().filter_map(|(_, _, key, _)| self.remove(*key)).collect())
     }
 
     fn remove(&mut self, key: u64) -> Option<Bytes> {
@@ -201,10 +207,7 @@ impl Held {
         missing.sort_by_key(|need| need.key);
         missing.dedup_by_key(|need| need.key);
         let bytes = missing.iter().map(|need| need.bytes + need.making).sum();
-        let dropped = self.evict(bytes, store.reserve, needs, may_evict);
-        if self.used + bytes > store.reserve && !missing.is_empty() {
-            return None;
-        }
+        let dropped = self.evict(bytes, store.reserve, needs, may_evict)?;
         self.used += bytes;
         self.most = self.most.max(self.used);
         for need in &missing {
@@ -320,6 +323,11 @@ impl SharedParts {
             ahead.encoded = Encoded::Coming;
         }
         Arriving(part)
+    }
+
+    /// Whether bytes of it are here that nobody has taken.
+    pub(super) fn has_encoded(&self, key: u64) -> bool {
+        self.store.lock().ahead.get(&key).is_some_and(|ahead| matches!(ahead.encoded, Encoded::Here(_)))
     }
 
     /// What was read ahead of this part, for whoever makes it; an error is everybody's.
@@ -614,14 +622,18 @@ mod tests {
         drop(take(&parts, &[need(1, 100), need(3, 100)], &made));
         assert_eq!(made.load(Ordering::Relaxed), 3);
         let ahead = (ahead, parts.expect(3));
-        // Nothing else is idle that may go; whoever needs it gets it all the same.
+        // Only 2 may go, which is not enough: it stays. Whoever needs the memory gets it all the same.
+        drop(take(&parts, &[need(2, 50)], &made));
+        let before = made.load(Ordering::Relaxed);
         parts.make_ahead(need(4, 250), || panic!("there is no memory for it"));
+        drop(take(&parts, &[need(2, 50)], &made));
+        assert_eq!(made.load(Ordering::Relaxed), before);
         drop(take(&parts, &[need(4, 250)], &made));
         drop(ahead);
         assert_eq!(parts.store.lock().used, 250);
         drop(take(&parts, &[need(5, 40)], &made));
         parts.make_ahead(need(6, 200), || Some(Ok(part(6, 200))));
         assert_eq!(take(&parts, &[need(6, 200)], &made)[0][..], [6; 200], "made before it was needed");
-        assert_eq!(made.load(Ordering::Relaxed), 5);
+        assert_eq!(made.load(Ordering::Relaxed), before + 2);
     }
 }

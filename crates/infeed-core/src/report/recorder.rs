@@ -61,6 +61,14 @@ impl Recorder {
         }
     }
 
+    /// Processor time of what was counted already.
+    #[inline]
+    pub fn used(&self, stage: Stage, cpu: Duration) {
+        if let Some(mut totals) = self.totals(stage) {
+            totals.cpu += cpu;
+        }
+    }
+
     /// `stage` had nothing to do for `time`.
     #[inline]
     pub fn starved(&self, stage: Stage, time: Duration) {
