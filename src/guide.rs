@@ -9,6 +9,7 @@
 [data]: crate::guide::data
 [detection]: crate::guide::detection
 [extending]: crate::guide::extending
+[frameworks]: crate::guide::frameworks
 [gpu]: crate::guide::gpu
 [limits]: crate::guide::limits
 [many-machines]: crate::guide::many_machines
@@ -31,6 +32,7 @@ macro_rules! pages {
         #[doc = "[bottlenecks]: crate::guide::bottlenecks\n[coming-from]: crate::guide::coming_from"]
         #[doc = "[data]: crate::guide::data"]
         #[doc = "[detection]: crate::guide::detection\n[extending]: crate::guide::extending"]
+        #[doc = "[frameworks]: crate::guide::frameworks"]
         #[doc = "[gpu]: crate::guide::gpu\n[many-machines]: crate::guide::many_machines"]
         #[doc = "[metrics]: crate::guide::metrics\n[shards]: crate::guide::shards"]
         #[doc = "[torch]: crate::guide::torch"]
@@ -63,6 +65,8 @@ pages! {
         [`Open::listing`](infeed_data::Open::listing).";
     gpu, "gpu.md", "[`device`](crate::device), [`Tensor::device_ptr`](crate::Tensor::device_ptr), \
         [`LoaderBuilder::device`](crate::LoaderBuilder::device), [`build_each`](crate::LoaderBuilder::build_each).";
+    frameworks, "frameworks.md", "[`Tensor`](crate::Tensor), [`Tensor::device_ptr`](crate::Tensor::device_ptr), \
+        [`LoaderBuilder::build_each`](crate::LoaderBuilder::build_each), [`device`](crate::device).";
     bottlenecks, "bottlenecks.md", "[`Report`](crate::Report), [`report`](infeed_core::report), [`Monitor`](crate::loader::Monitor).",
         include_str!(concat!(env!("OUT_DIR"), "/pictures.md"));
     metrics, "metrics.md", "`infeed::metrics`, with the features `prometheus` and `otel`.";

@@ -24,7 +24,7 @@ pub use infeed_core::types::Element;
 /// **On a GPU** the values are complete when the batch is yielded: no stream has to wait for anything. Ask for the
 /// address with the stream that will read it ([`device_ptr`](Self::device_ptr)); then the tensor may be dropped as
 /// soon as the work is queued, and its memory is reused only behind that work. Dropping never blocks.
-/// `examples/gpu/README.md` tells how PyTorch, burn, candle and plain CUDA code take one.
+/// [Batches in other frameworks](crate::guide::frameworks) tells how burn, candle, tch, PyTorch and plain CUDA code take one.
 #[derive(Clone)]
 pub struct Tensor {
     shape: Vec<usize>,
@@ -60,6 +60,13 @@ impl Tensor {
     #[must_use]
     pub const fn device(&self) -> Device {
         self.device
+    }
+
+    /// Whether it lies in page-locked host memory ([`pin_memory`](crate::LoaderBuilder::pin_memory)): a GPU copies from it
+    /// at full speed while the host goes on.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.data.is_pinned()
     }
 
     /// Number of elements.

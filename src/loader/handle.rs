@@ -190,6 +190,22 @@ impl Loader {
         self.shared.steps(&*self.order.sampler, 0).count()
     }
 
+    /// Samples of one whole epoch on this rank, padding not counted: what a progress bar counts up to where no sample is bad.
+    ///
+    /// ```
+    /// # use infeed::{LastBatch, Loader, dataset::SyntheticDataset};
+    /// # let dataset = std::sync::Arc::new(SyntheticDataset::new(10, 4, 4, 2)?);
+    /// for (last, samples) in [(LastBatch::Drop, 8), (LastBatch::Partial, 10), (LastBatch::Pad, 10)] {
+    ///     let loader = Loader::builder(dataset.clone()).batch_size(4).last_batch(last).build_blocking()?;
+    ///     assert_eq!(loader.samples_per_epoch(), samples);
+    /// }
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    #[must_use]
+    pub fn samples_per_epoch(&self) -> u64 {
+        self.shared.steps(&*self.order.sampler, 0).samples()
+    }
+
     /// The state before the first batch of an epoch, for a checkpoint that is written before there is a batch.
     ///
     /// ```

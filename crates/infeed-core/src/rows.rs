@@ -995,6 +995,13 @@ impl Frozen {
         self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.index()))
     }
 
+    /// Whether it is page-locked host memory of ours.
+    #[must_use]
+    #[inline]
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.home.memory.get(), Some(Ok(Memory::Pinned(_))))
+    }
+
     /// Address of the first byte on a GPU for work on `stream`: the memory is reused only behind that work.
     #[must_use]
     #[inline]

@@ -45,6 +45,14 @@ impl Steps {
         }
     }
 
+    /// Samples of this rank over all steps, without padding.
+    pub fn samples(&self) -> u64 {
+        match self {
+            Self::Even(schedule) => schedule.rows_of_rank(),
+            Self::Listed(listed) => listed.batches.positions().saturating_sub(listed.start),
+        }
+    }
+
     /// The positions that this rank takes at `step`, in row order; none from [`count`](Self::count) on.
     pub fn rows(&self, step: u64) -> StepRows {
         match self {

@@ -1,0 +1,184 @@
+//! Batches of the usual tasks.
+
+use burn_core::tensor::{Device, Int, Tensor};
+use infeed::{Batch, Error, Result};
+
+use crate::TensorExt;
+
+/// What a loader's batch becomes; see [`InfeedLoader::new`](crate::InfeedLoader::new).
+///
+/// ```
+/// use burn_core::tensor::{Device, Tensor};
+/// use infeed_burn::{FromBatch, InfeedLoader, TensorExt, burn_core, infeed};
+///
+/// /// Pictures without labels, and which records they are.
+/// struct Pictures {
+///     images: Tensor<4>,
+///     records: Vec<u64>,
+/// }
+///
+/// impl FromBatch for Pictures {
+///     fn from_batch(batch: &infeed::Batch, device: &Device) -> infeed::Result<Self> {
+///         Ok(Self { images: batch["image"].burn(device)?, records: batch.records().to_vec() })
+///     }
+/// }
+///
+/// # let dataset = infeed::open("synthetic://?count=8&height=4&width=4&classes=10").blocking()?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(4).device(infeed::Device::Cpu).build_blocking()?;
+/// let data = InfeedLoader::<Pictures>::new(loader, &Device::default());
+/// # use burn_core::data::dataloader::DataLoader;
+/// # let batch = data.iter().next().expect("two batches").expect("no error");
+/// # assert_eq!((batch.images.dims(), &batch.records[..]), ([4, 3, 4, 4], &[0, 1, 2, 3][..]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+pub trait FromBatch: Sized {
+    /// Makes it of a batch, with tensors on `device`.
+    ///
+    /// # Errors
+    /// What the batch lacks. It ends the epoch.
+    fn from_batch(batch: &Batch, device: &Device) -> Result<Self>;
+}
+
+/// Images and their classes.
+///
+/// ```
+/// # use burn_core::{data::dataloader::DataLoader, tensor::Device};
+/// # use infeed_burn::{ClassificationBatch, InfeedLoader, burn_core, infeed};
+/// # let dataset = infeed::open("synthetic://?count=8&height=4&width=4&classes=10").blocking()?;
+/// # let loader = infeed::Loader::builder(dataset).batch_size(4).device(infeed::Device::Cpu).build_blocking()?;
+/// let data = InfeedLoader::<ClassificationBatch>::new(loader, &Device::default());
+/// let batch = data.iter().next().expect("two batches").expect("no error");
+/// assert_eq!((batch.images.dims(), batch.targets.dims()), ([4, 3, 4, 4], [4]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClassificationBatch {
+    /// `[N, C, H, W]`, of the field `image`.
+    pub images: Tensor<4>,
+    /// `[N]`, of the field `label`, in the device's type of integers.
+    pub targets: Tensor<1, Int>,
+}
+
+impl FromBatch for ClassificationBatch {
+    fn from_batch(batch: &Batch, device: &Device) -> Result<Self> {
+        Ok(Self { images: images(batch, device)?, targets: integers(batch, "label", device)? })
+    }
+}
+
+/// Images and the class of each of their pixels.
+///
+/// ```
+/// # use burn_core::{data::dataloader::DataLoader, tensor::Device};
+/// # use infeed_burn::{InfeedLoader, SegmentationBatch, burn_core, infeed};
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![7; 2 * 12], 2, 2, 2, 3, false);
+/// # let masks = images.images_u8(vec![1; 2 * 4], 2, 2, 2, 1, false).named("mask").mask();
+/// # let dataset = std::sync::Arc::new(masks.build()?);
+/// # let loader = infeed::Loader::builder(dataset).batch_size(2).device(infeed::Device::Cpu).build_blocking()?;
+/// let data = InfeedLoader::<SegmentationBatch>::new(loader, &Device::default());
+/// let batch = data.iter().next().expect("one batch").expect("no error");
+/// assert_eq!((batch.images.dims(), batch.masks.dims()), ([2, 3, 2, 2], [2, 2, 2]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SegmentationBatch {
+    /// `[N, C, H, W]`, of the field `image`.
+    pub images: Tensor<4>,
+    /// `[N, H, W]`, of the field `mask`, in the device's type of integers.
+    pub masks: Tensor<3, Int>,
+}
+
+impl FromBatch for SegmentationBatch {
+    fn from_batch(batch: &Batch, device: &Device) -> Result<Self> {
+        let masks: Tensor<4, Int> = integers(batch, "mask", device)?;
+        let [rows, channels, .., last] = masks.dims();
+        let [height, width] = match (channels, last) {
+            (1, _) => [masks.dims()[2], last],
+            // Channels come last.
+            (_, 1) => [channels, masks.dims()[2]],
+            _ => {
+                let what = format!("{:?} where masks of one channel are expected", masks.dims());
+                return Err(Error::config(what).at_field("mask").hint("make a batch of your own: InfeedLoader::with"));
+            }
+        };
+        Ok(Self { images: images(batch, device)?, masks: masks.reshape([rows, height, width]) })
+    }
+}
+
+/// Images and the boxes in them: those of all rows one after another.
+///
+/// ```
+/// # use burn_core::{data::dataloader::DataLoader, tensor::Device};
+/// # use infeed_burn::{DetectionBatch, InfeedLoader, burn_core, infeed};
+/// # let mut marked = infeed::dataset::Instances::new([8, 8]);
+/// # marked.push([1.0, 2.0, 5.0, 8.0], 3);
+/// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![0; 8 * 8 * 3], 1, 8, 8, 3, false);
+/// # let dataset = std::sync::Arc::new(images.instances(vec![marked]).build()?);
+/// # let loader = infeed::Loader::builder(dataset).batch_size(1).device(infeed::Device::Cpu).build_blocking()?;
+/// let data = InfeedLoader::<DetectionBatch>::new(loader, &Device::default());
+/// let batch = data.iter().next().expect("one batch").expect("no error");
+/// for (row, range) in batch.rows().enumerate() {
+///     let boxes = batch.boxes.clone().slice([range]);
+///     println!("row {row}: {} boxes", boxes.dims()[0]);
+/// }
+/// # assert_eq!((batch.boxes.dims(), batch.labels.dims(), &batch.offsets[..]), ([1, 4], [1], &[0, 1][..]));
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DetectionBatch {
+    /// `[N, C, H, W]`, of the field `image`.
+    pub images: Tensor<4>,
+    /// `[T, 4]`: pixels of the row, left, top, right, bottom, unless the transform says otherwise.
+    pub boxes: Tensor<2>,
+    /// `[T]`, in the device's type of integers.
+    pub labels: Tensor<1, Int>,
+    /// `N + 1` numbers: those of row `n` are from `offsets[n]` to `offsets[n + 1]`.
+    pub offsets: Vec<usize>,
+}
+
+impl DetectionBatch {
+    /// Which of the boxes and labels belong to each row.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = std::ops::Range<usize>> {
+        self.offsets.windows(2).map(|ends| ends[0]..ends[1])
+    }
+}
+
+impl FromBatch for DetectionBatch {
+    fn from_batch(batch: &Batch, device: &Device) -> Result<Self> {
+        let mut fields = batch.instance_fields();
+        let (Some((_, marked)), None) = (fields.next(), fields.next()) else {
+            let what =
+                format!("a batch for detection has one field of boxes, this one {}", batch.instance_fields().count());
+            return Err(Error::config(what).hint("open the dataset with its annotations, or make a batch of your own"));
+        };
+        let offsets: &[i64] = marked.offsets().as_slice().unwrap_or_default();
+        Ok(Self {
+            images: images(batch, device)?,
+            boxes: marked.boxes().burn(device)?,
+            labels: Tensor::from_data(marked.labels().burn_data()?, device),
+            offsets: offsets.iter().map(|offset| *offset as usize).collect(),
+        })
+    }
+}
+
+fn images(batch: &Batch, device: &Device) -> Result<Tensor<4>> {
+    field(batch, "image")?.burn(device).map_err(|error| error.at_field("image"))
+}
+
+/// Converted to what the device computes with.
+fn integers<const D: usize>(batch: &Batch, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
+    let values = field(batch, name)?;
+    let (dtype, axes) = (values.dtype(), values.shape().len());
+    if axes != D || dtype.whole().is_none() {
+        let what = format!("{:?} of {dtype} where classes are expected, integers with {D} axes", values.shape());
+        return Err(Error::config(what).at_field(name).hint("make a batch of your own: InfeedLoader::with"));
+    }
+    Ok(Tensor::from_data(values.burn_data()?, device))
+}
+
+fn field<'a>(batch: &'a Batch, name: &str) -> Result<&'a infeed::Tensor> {
+    batch.get(name).ok_or_else(|| {
+        let names: Vec<&str> = batch.fields().map(|(name, _)| name).collect();
+        Error::config(format!("the batch has no field {name:?}, but {names:?}"))
+            .hint("make a batch of your own: InfeedLoader::with")
+    })
+}

@@ -1,0 +1,149 @@
+//! One epoch, as a stream and as burn's iterator.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use burn_core::{
+    data::{
+        dataloader::{DataLoaderIterator, Progress},
+        dataset::DatasetError,
+    },
+    tensor::Device,
+};
+use futures::{Stream, StreamExt, executor::block_on, stream::FusedStream};
+use infeed::{Batch, Error, Result};
+
+use crate::{
+    InfeedLoader,
+    loader::{Ahead, Make, Shared},
+};
+
+/// The batches of one epoch; made by [`InfeedLoader::stream`].
+///
+/// An error is yielded once, then it ends. **Cancel safe**, as [`infeed::BatchStream`] is. Dropped before its last batch, the
+/// rest of the epoch is left out, and the next iterator is the next epoch.
+#[must_use = "dropping it leaves the epoch out"]
+pub struct Epoch<O> {
+    shared: Arc<Shared>,
+    make: Make<O>,
+    device: Device,
+    epoch: u64,
+    /// `None` behind the last batch.
+    ahead: Option<Ahead>,
+    /// Instead of the first batch.
+    error: Option<Error>,
+    samples: u64,
+    of: u64,
+}
+
+impl<O> Epoch<O> {
+    pub(crate) fn begin(loader: &InfeedLoader<O>) -> Self {
+        let InfeedLoader { shared, make, device } = loader;
+        let of = shared.loader.samples_per_epoch();
+        let (epoch, samples, ahead, error) = match shared.begin() {
+            Ok((epoch, done, ahead)) => (epoch, done.min(of), Some(ahead), None),
+            Err(error) => (u64::MAX, of, None, Some(error)),
+        };
+        Self {
+            shared: Arc::clone(shared),
+            make: Arc::clone(make),
+            device: device.clone(),
+            epoch,
+            ahead,
+            error,
+            samples,
+            of,
+        }
+    }
+
+    /// Samples that were handed over, and all of the epoch; equal behind the last batch, also where bad samples were skipped.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress::new(self.samples as usize, self.of as usize, Some("items".to_owned()))
+    }
+
+    fn hand_over(&mut self, batch: &Batch) -> Result<O> {
+        self.shared.passed(batch);
+        self.samples = self.of.min(self.samples + batch.valid() as u64);
+        // burn's loops ask the progress at the last batch whether it was the last.
+        if batch.state().epoch > self.epoch {
+            self.end(None);
+        }
+        let made = (self.make)(batch, &self.device);
+        if made.is_err() {
+            self.ahead = None;
+        }
+        made
+    }
+
+    /// The stream stands behind the epoch.
+    fn end(&mut self, batch: Option<Batch>) {
+        self.samples = self.of;
+        if let Some(ahead) = self.ahead.take() {
+            self.shared.end(self.epoch, Ahead { batch, ..ahead });
+        }
+    }
+}
+
+impl<O> Stream for Epoch<O> {
+    type Item = Result<O>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let Some(ahead) = &mut this.ahead else { return Poll::Ready(this.error.take().map(Err)) };
+        let next = match ahead.batch.take() {
+            Some(batch) => Some(Ok(batch)),
+            None => ready!(ahead.stream.poll_next_unpin(cx)),
+        };
+        Poll::Ready(match next {
+            Some(Ok(batch)) if batch.epoch() > this.epoch => {
+                // No sample of the epoch's last batch was good.
+                this.end(Some(batch));
+                None
+            }
+            Some(Ok(batch)) => Some(this.hand_over(&batch)),
+            Some(Err(error)) => {
+                this.ahead = None;
+                Some(Err(error))
+            }
+            None => {
+                this.end(None);
+                None
+            }
+        })
+    }
+}
+
+impl<O> FusedStream for Epoch<O> {
+    fn is_terminated(&self) -> bool {
+        self.ahead.is_none() && self.error.is_none()
+    }
+}
+
+impl<O> fmt::Debug for Epoch<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Epoch").field("epoch", &self.epoch).field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}
+
+/// For loops without a runtime.
+pub(crate) struct BlockingEpoch<O>(pub(crate) Epoch<O>);
+
+impl<O> Iterator for BlockingEpoch<O> {
+    type Item = std::result::Result<O, DatasetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = block_on(self.0.next())?;
+        Some(next.map_err(DatasetError::new))
+    }
+}
+
+impl<O> DataLoaderIterator<O> for BlockingEpoch<O> {
+    fn progress(&self) -> Progress {
+        self.0.progress()
+    }
+}

@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod batch;
+mod dataset;
+mod devices;
+mod epoch;
+mod loader;
+mod slice;
+mod tensor;
+
+pub use batch::{ClassificationBatch, DetectionBatch, FromBatch, SegmentationBatch};
+pub use dataset::{InfeedDataset, Row};
+pub use devices::DeviceLoaders;
+pub use epoch::Epoch;
+pub use loader::InfeedLoader;
+pub use tensor::TensorExt;
+
+/// The crates whose types stand in signatures here, in the versions that fit.
+pub use {burn_core, infeed};
