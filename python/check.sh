@@ -27,7 +27,7 @@ pip() { "$bin/pip" install --quiet --disable-pip-version-check "$@"; }
 if [[ $extras == test ]]; then
     # Every package's library, and an example for the sake of what tests need: so the features are those of the tests. What makes
     # a module for Python of a library is said as maturin says it.
-    PYO3_BUILD_EXTENSION_MODULE=1 cargo build --locked --quiet --workspace --exclude infeed-examples --lib --example quickstart \
+    PYO3_BUILD_EXTENSION_MODULE=1 cargo build --locked --quiet --workspace --exclude infeed-candle --exclude infeed-burn --lib --example quickstart \
         --message-format json > "$here/messages"
     mkdir "$here/package"
     cp -r python/infeed "$here/package"

@@ -1,27 +1,29 @@
 //! The entry point of a SageMaker training job: Caltech-256 from a channel or straight from S3, checkpoints, spot instances.
 //!
 //! In a job it is the container's `train` program (see README.md beside it). Elsewhere:
-//! `cargo run --release -p infeed-examples --bin sagemaker -- DIR_OR_URL [EPOCHS]`, which trains on that; without arguments it makes
+//! `cargo run --release -p infeed-candle --example sagemaker -- DIR_OR_URL [EPOCHS]`, which trains on that; without arguments it makes
 //! pictures up.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::{
+    collections::HashMap,
     error::Error,
     fs,
     path::{Path, PathBuf},
     time::Instant,
 };
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Tensor, safetensors};
 use candle_nn::{
     AdamW, Conv2d, Conv2dConfig, Linear, Module, Optimizer, ParamsAdamW, VarBuilder, VarMap, conv2d, linear, loss,
 };
 use futures::StreamExt;
 use infeed::{
-    Batch, Loader, open,
+    Loader, open,
     sampler::{LoaderState, SageMaker, Shard},
     transform::Transform,
 };
+use infeed_candle::BatchExt;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -84,22 +86,26 @@ impl Net {
     }
 }
 
-/// One copy: candle owns its memory.
-fn to_candle(batch: &Batch) -> Result<(Tensor, Tensor)> {
-    let (image, label) = (batch["image"].to_host()?, batch["label"].to_host()?);
-    let pixels = image.as_slice::<f32>().ok_or("the loader was asked for f32")?;
-    let labels = label.as_slice::<i64>().ok_or("labels are i64")?;
-    let labels: Vec<u32> = labels.iter().map(|label| *label as u32).collect();
-    Ok((Tensor::from_slice(pixels, image.shape(), &Device::Cpu)?, Tensor::new(labels, &Device::Cpu)?))
+/// Weights and state change together: they are one file, which is written aside and renamed. candle's `AdamW` does not give its
+/// moments out, so they begin anew; `cifar.rs` of infeed-candle has an optimizer that goes on.
+fn save(file: &Path, vars: &VarMap, state: &LoaderState) -> Result<()> {
+    let vars = vars.data().lock().expect("nobody panics with it");
+    let mut all: HashMap<String, Tensor> =
+        vars.iter().map(|(name, var)| (format!("weight {name}"), var.as_tensor().clone())).collect();
+    let state = state.to_json();
+    all.insert("state".into(), Tensor::from_slice(state.as_bytes(), state.len(), &Device::Cpu)?);
+    let part = file.with_extension("part");
+    safetensors::save(&all, &part)?;
+    Ok(fs::rename(&part, file)?)
 }
 
-/// Weights and state change together: both are written aside, the state is renamed last.
-fn save(folder: &Path, vars: &VarMap, state: &LoaderState) -> Result<()> {
-    vars.save(folder.join("weights.part"))?;
-    fs::write(folder.join("state.part"), state.to_json())?;
-    fs::rename(folder.join("weights.part"), folder.join("weights.safetensors"))?;
-    fs::rename(folder.join("state.part"), folder.join("state.json"))?;
-    Ok(())
+fn load(file: &Path, vars: &VarMap) -> Result<LoaderState> {
+    let all = safetensors::load(file, &Device::Cpu)?;
+    let saved = |name: &str| all.get(name).ok_or_else(|| format!("{}: no {name:?} in it", file.display()));
+    for (name, var) in &*vars.data().lock().expect("nobody panics with it") {
+        var.set(saved(&format!("weight {name}"))?)?;
+    }
+    Ok(LoaderState::from_json(&String::from_utf8(saved("state")?.to_vec1()?)?)?)
 }
 
 #[tokio::main]
@@ -108,15 +114,15 @@ async fn main() -> Result<()> {
     println!("{shard}: {url}, {epochs} epochs, checkpoints in {checkpoints:?}");
     let dataset = open(&url).await?;
     let transform = Transform::preset("caltech")?;
-    let loader = Loader::builder(dataset).batch_size(64).shuffle(42).shard(shard).transform(transform).build().await?;
+    let loader = Loader::builder(dataset).device(infeed::Device::Cpu).batch_size(64).shuffle(42).shard(shard);
+    let loader = loader.transform(transform).build().await?;
 
-    let mut vars = VarMap::new();
+    let vars = VarMap::new();
     let net = Net::new(VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
-    let saved = checkpoints.as_ref().map(|folder| folder.join("state.json")).filter(|state| state.exists());
-    let mut batches = match (&saved, &checkpoints) {
-        (Some(state), Some(folder)) => {
-            vars.load(folder.join("weights.safetensors"))?;
-            let state = LoaderState::from_json(&fs::read_to_string(state)?)?;
+    let checkpoint = checkpoints.map(|folder| folder.join("checkpoint.safetensors"));
+    let mut batches = match &checkpoint {
+        Some(file) if file.exists() => {
+            let state = load(file, &vars)?;
             println!("going on after position {} of epoch {}", state.position, state.epoch);
             loader.resume_epochs(&state, ..epochs)?
         }
@@ -141,8 +147,8 @@ async fn main() -> Result<()> {
         };
         let Some(batch) = batch.transpose()? else { break };
         let waited = asked.elapsed();
-        let (image, label) = to_candle(&batch)?;
-        let loss = loss::cross_entropy(&net.forward(&image)?, &label)?;
+        let tensors = batch.candle(&Device::Cpu)?;
+        let loss = loss::cross_entropy(&net.forward(&tensors["image"])?, &tensors["label"])?;
         optimizer.backward_step(&loss)?;
         let (step, value) = (batch.step() + 1, loss.to_scalar::<f32>()?);
         if step.is_multiple_of(10) || step == steps {
@@ -152,8 +158,8 @@ async fn main() -> Result<()> {
         // A signal that came during the step.
         stopped = tokio::select! { biased; _ = &mut stop => true, _ = terminate.recv() => true, () = std::future::ready(()) => false };
         let due = stopped || step.is_multiple_of(20) || step == steps;
-        if let (true, 0, Some(folder)) = (due, shard.rank(), &checkpoints) {
-            save(folder, &vars, batch.state())?;
+        if let (true, 0, Some(file)) = (due, shard.rank(), &checkpoint) {
+            save(file, &vars, batch.state())?;
         }
     }
     let report = batches.report();

@@ -1,0 +1,232 @@
+//! Batches of [`infeed`] as tensors of [`candle_core`].
+//!
+//! ```text
+//!  Loader ──▶ Batch ──▶ batch.candle(&device)? ──▶ Tensors ──▶ net.forward(&tensors["image"])
+//!               │        one copy, in candle's memory
+//!               └─▶ batch.state(), batch.records(), batch.bytes("text"): stay with the batch
+//! ```
+//!
+//! - **One copy, and no way around it**: candle keeps values in a `Vec` of its own and takes no memory of others. The batch may be
+//!   dropped at once; its memory goes back to the loader. The copy of 128 pictures of 224×224 in `f32` (77 MB) is a pass over memory,
+//!   nothing beside a step.
+//! - **The batch is still there** afterwards: take [`infeed::Batch::state`] from it once the step is done.
+//! - **candle has fewer types**. What it lacks is widened where that is exact, see the table; nothing is rounded.
+//!
+//! | infeed | candle | |
+//! |---|---|---|
+//! | `u8`, `i16`, `i32`, `u32`, `i64`, `f16`, `bf16`, `f32`, `f64` | the same | |
+//! | `bool` | `u8` | 0 and 1 |
+//! | `i8` | `i16` | |
+//! | `u16` | `u32` | pixels of 16 bits keep their values |
+//! | `u64` | `i64` | an error where a value is 2⁶³ or more |
+//!
+//! Labels are `i64`, which candle's `gather` and `cross_entropy` take.
+//!
+//! **A GPU.** Rows in host memory go to whatever device is named: to CUDA in one copy by the driver, fastest from rows that the
+//! loader [pinned](infeed::LoaderBuilder::pin_memory) (mind what is said there of several GPUs). Batches that lie on a GPU
+//! already are an error here: build the loader with `.device(infeed::Device::Cpu)`. The crate's README has the code that copies
+//! on the device; candle's CUDA takes NVIDIA's compiler to build.
+#![forbid(unsafe_code)]
+
+use std::ops::Index;
+
+use candle_core::{Device, Result, Tensor, WithDType, bail};
+use infeed::{Batch, DType, tensor::Element};
+
+/// `candle` of a tensor.
+///
+/// ```
+/// # use infeed::{Loader, dataset::MemoryDataset};
+/// use candle_core::{DType, Device};
+/// use infeed_candle::TensorExt;
+///
+/// # let dataset = MemoryDataset::builder().labels(vec![3, 1, 4, 1]).build()?;
+/// # let loader = Loader::builder(std::sync::Arc::new(dataset)).batch_size(4).build_blocking()?;
+/// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// let label = batch["label"].candle(&Device::Cpu)?;
+/// assert_eq!((label.dims(), label.dtype()), (&[4][..], DType::I64));
+/// assert_eq!(label.to_vec1::<i64>()?, [3, 1, 4, 1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait TensorExt {
+    /// The values in candle's memory, on `device`: one copy, types by the [table](crate).
+    ///
+    /// # Errors
+    /// The tensor lies on a GPU; a `u64` that is no `i64`; what candle says of the device.
+    fn candle(&self, device: &Device) -> Result<Tensor>;
+}
+
+impl TensorExt for infeed::Tensor {
+    fn candle(&self, device: &Device) -> Result<Tensor> {
+        copied(self, device, "the tensor")
+    }
+}
+
+/// `candle` of a batch.
+///
+/// ```
+/// # use futures::StreamExt;
+/// use candle_core::{D, Device};
+/// use infeed_candle::BatchExt;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+/// let loader = infeed::Loader::builder(dataset).batch_size(20).device(infeed::Device::Cpu).build().await?;
+/// let mut batches = loader.epoch(0);
+/// while let Some(batch) = batches.next().await {
+///     let batch = batch?;
+///     let tensors = batch.candle(&Device::Cpu)?;
+///     let brightness = tensors["image"].flatten_from(1)?.mean(D::Minus1)?;
+///     println!("{brightness} of classes {}", tensors["label"]);
+///     // Into the checkpoint, when this step is in it.
+///     let _ = batch.state();
+/// }
+/// # Ok(()) }
+/// ```
+pub trait BatchExt {
+    /// All tensors of the batch in candle's memory, on `device`: those of [`infeed::Batch::fields`] by their names (images,
+    /// masks, labels, arrays), and those of instances behind their field's: `instances.boxes`, `instances.labels`,
+    /// `instances.offsets` and what else [`infeed::BatchInstances::tensors`] names.
+    ///
+    /// One copy of each, types by the [table](crate). Fields of bytes (text) and outlines of instances are no tensors and stay
+    /// in the batch.
+    ///
+    /// # Errors
+    /// As [`TensorExt::candle`], with the field's name.
+    fn candle(&self, device: &Device) -> Result<Tensors>;
+}
+
+impl BatchExt for Batch {
+    fn candle(&self, device: &Device) -> Result<Tensors> {
+        let own = self.fields().map(|(name, tensor)| (name.to_owned(), tensor));
+        let marked = self.instance_fields().flat_map(|(field, instances)| {
+            instances.tensors().map(move |(name, tensor)| (format!("{field}.{name}"), tensor))
+        });
+        let copy = |(name, tensor): (String, _)| {
+            let tensor = copied(tensor, device, &format!("the field `{name}`"))?;
+            Ok((name, tensor))
+        };
+        Ok(Tensors(own.chain(marked).map(copy).collect::<Result<_>>()?))
+    }
+}
+
+/// The tensors of a batch by name, in the schema's order. Cheap to clone: candle's tensors are.
+///
+/// ```
+/// # use infeed::{Loader, dataset::MemoryDataset};
+/// # use infeed_candle::BatchExt;
+/// # let images = MemoryDataset::builder().images_u8(vec![7; 2 * 12], 2, 2, 2, 3, false).labels(vec![0, 1]);
+/// # let loader = Loader::builder(std::sync::Arc::new(images.build()?)).batch_size(2).build_blocking()?;
+/// # let batch = loader.epoch(0).blocking().next().expect("one batch")?;
+/// let tensors = batch.candle(&candle_core::Device::Cpu)?;
+/// assert_eq!(tensors["image"].dims(), [2, 3, 2, 2]);
+/// assert!(tensors.get("mask").is_none());
+/// for (name, tensor) in &tensors {
+///     println!("{name}: {:?} {:?}", tensor.dims(), tensor.dtype());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tensors(Vec<(String, Tensor)>);
+
+impl Tensors {
+    /// The tensor of a field, if there is one of that name.
+    #[must_use]
+    pub fn get(&self, field: &str) -> Option<&Tensor> {
+        self.iter().find(|(name, _)| *name == field).map(|(_, tensor)| tensor)
+    }
+
+    /// All of them with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.into_iter()
+    }
+}
+
+impl Index<&str> for Tensors {
+    type Output = Tensor;
+
+    /// The tensor of a field.
+    ///
+    /// # Panics
+    /// When there is no field of that name; [`get`](Tensors::get) returns an `Option`.
+    fn index(&self, field: &str) -> &Tensor {
+        self.get(field).unwrap_or_else(|| {
+            let names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
+            panic!("no field {field:?} in the batch; there are {names:?}")
+        })
+    }
+}
+
+impl<'a> IntoIterator for &'a Tensors {
+    type Item = (&'a str, &'a Tensor);
+    type IntoIter = std::iter::Map<std::slice::Iter<'a, (String, Tensor)>, fn(&'a (String, Tensor)) -> Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter().map(|(name, tensor)| (name.as_str(), tensor))
+    }
+}
+
+impl IntoIterator for Tensors {
+    type Item = (String, Tensor);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// `what` is who has the values, for errors.
+fn copied(tensor: &infeed::Tensor, device: &Device, what: &str) -> Result<Tensor> {
+    let Some(bytes) = tensor.bytes() else {
+        bail!(
+            "infeed: {what} lies on {}, which candle can't take over; build the loader with `.device(infeed::Device::Cpu)`, \
+             or copy it by `to_host` first",
+            tensor.device()
+        )
+    };
+    match tensor.dtype() {
+        DType::U8 | DType::Bool => Tensor::from_slice(bytes, tensor.shape(), device),
+        DType::I16 => same::<i16>(tensor, device),
+        DType::I32 => same::<i32>(tensor, device),
+        DType::U32 => same::<u32>(tensor, device),
+        DType::I64 => same::<i64>(tensor, device),
+        DType::F16 => same::<infeed::half::f16>(tensor, device),
+        DType::Bf16 => same::<infeed::half::bf16>(tensor, device),
+        DType::F32 => same::<f32>(tensor, device),
+        DType::F64 => same::<f64>(tensor, device),
+        DType::I8 => widened(tensor, device, |v: i8| Ok(i16::from(v))),
+        DType::U16 => widened(tensor, device, |v: u16| Ok(u32::from(v))),
+        DType::U64 => widened(tensor, device, |v: u64| match i64::try_from(v) {
+            Ok(v) => Ok(v),
+            Err(_) => bail!(
+                "infeed: {what} has the u64 {v}, which candle's largest integers, i64, don't hold; `take` it out of the \
+                 batch before, and read it by `as_slice`"
+            ),
+        }),
+    }
+}
+
+fn same<T: Element + WithDType>(tensor: &infeed::Tensor, device: &Device) -> Result<Tensor> {
+    Tensor::from_slice(values::<T>(tensor), tensor.shape(), device)
+}
+
+fn widened<T: Element, W: WithDType>(
+    tensor: &infeed::Tensor,
+    device: &Device,
+    widen: impl Fn(T) -> Result<W>,
+) -> Result<Tensor> {
+    let mut wide = Vec::with_capacity(tensor.len());
+    for value in values(tensor) {
+        wide.push(widen(*value)?);
+    }
+    Tensor::from_vec(wide, tensor.shape(), device)
+}
+
+fn values<T: Element>(tensor: &infeed::Tensor) -> &[T] {
+    tensor.as_slice().expect("of the type that was matched, in host memory")
+}
+
+/// The README's code.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
