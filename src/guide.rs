@@ -1,4 +1,5 @@
-#![doc = r"[augmentations]: crate::guide::augmentations
+#![doc = r"[async]: crate::guide::async
+[augmentations]: crate::guide::augmentations
 [auto]: crate::guide::auto
 [bottlenecks]: crate::guide::bottlenecks
 [buckets]: crate::guide::buckets
@@ -26,7 +27,7 @@
 
 macro_rules! pages {
     ($($name:ident, $file:literal, $items:literal $(, $pictures:expr)?;)*) => {$(
-        #[doc = "[augmentations]: crate::guide::augmentations\n[auto]: crate::guide::auto"]
+        #[doc = "[async]: crate::guide::async\n[augmentations]: crate::guide::augmentations\n[auto]: crate::guide::auto"]
         #[doc = "[buckets]: crate::guide::buckets\n[caches]: crate::guide::caches"]
         #[doc = "[configuration]: crate::guide::configuration\n[conformance]: crate::guide::conformance"]
         #[doc = "[bottlenecks]: crate::guide::bottlenecks\n[coming-from]: crate::guide::coming_from"]
@@ -76,6 +77,8 @@ pages! {
     promises, "promises.md", "[`LoaderState`](crate::LoaderState), [`Batch::state`](crate::Batch::state), \
         [`Loader::resume_epochs`](crate::Loader::resume_epochs), [`Loader::resume_epoch`](crate::Loader::resume_epoch).";
     conformance, "conformance.md", "[`LoaderState`](crate::LoaderState), [`Loader::resume_epochs`](crate::Loader::resume_epochs).";
+    r#async, "async.md", "[`BatchStream`](crate::BatchStream), [`Blocking`](crate::loader::Blocking), [`Monitor`](crate::loader::Monitor), \
+        [`IoRuntime`](crate::loader::IoRuntime), [`build_each`](crate::LoaderBuilder::build_each).";
     extending, "extending.md", "[`Dataset`](crate::Dataset), [`Format`](infeed_data::Format), [`ImageCodec`](infeed_pixels::codec::ImageCodec), \
         [`Decoder`](infeed_pixels::codec::Decoder), [`Sampler`](infeed_data::sampler::Sampler), [`MemoryDataset`](infeed_data::MemoryDataset).";
     coming_from, "coming-from.md", "[`Loader`](crate::Loader), [`LoaderBuilder`](crate::LoaderBuilder).";
