@@ -151,6 +151,26 @@ fn streams_work_in_spawned_tasks_and_without_any_runtime() {
     assert_eq!(runtime.block_on(task).unwrap(), 5);
 }
 
+/// As a function that is not async does, deep in a program that is.
+#[test]
+fn the_iterator_works_within_whatever_executor_runs_its_thread() {
+    let dataset = Records::resident(2000);
+    let loader = builder(dataset).batch_size(4).build_blocking().unwrap();
+    let train = move || loader.epoch(0).blocking().map(Result::unwrap).count();
+    let (within_tokio, within_futures) = (train.clone(), train);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runs: [(&str, Box<dyn FnOnce() -> usize + Send>); 2] = [
+        // Its tasks may do so many steps (128) without giving way; a batch is two.
+        ("tokio", Box::new(move || runtime.block_on(async { within_tokio() }))),
+        ("futures", Box::new(move || futures::executor::block_on(async { within_futures() }))),
+    ];
+    for (executor, run) in runs {
+        let (done, count) = mpsc::channel();
+        thread::spawn(move || done.send(run()));
+        assert_eq!(count.recv_timeout(PATIENCE), Ok(500), "within {executor}");
+    }
+}
+
 #[test]
 fn decode_threads_end_with_the_last_handle() {
     let decoder = Arc::new(Obedient::new(|_, _| Told::Done));

@@ -2,19 +2,24 @@
 
 use std::{
     fmt,
+    future::Future,
     iter::FusedIterator,
     mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        mpsc::{self, SyncSender},
+    },
+    task::{Context, Poll, Wake, Waker, ready},
     time::Instant,
 };
 
-use futures::{Stream, StreamExt, executor::block_on, stream::FusedStream};
+use futures::{Stream, StreamExt, stream::FusedStream};
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::MAX_UNREADABLE},
     report::{BadSample, FirstBatchPart, Report},
 };
+use tokio::task::unconstrained;
 use tracing::Span;
 
 use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Progress};
@@ -115,7 +120,8 @@ impl BatchStream {
         Monitor { progress: Arc::clone(&self.progress), watch: self.run.watch(), rank: self.run.rank() }
     }
 
-    /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits.
+    /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits; within
+    /// async code, whatever runs it, that is the thread's other tasks, too.
     pub fn blocking(self) -> Blocking {
         Blocking(self)
     }
@@ -342,7 +348,18 @@ impl Iterator for Blocking {
     type Item = Result<Batch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        block_on(self.0.next())
+        let (bell, rung) = mpsc::sync_channel(1);
+        let waker = Waker::from(Arc::new(Bell(bell)));
+        // Within a task of tokio, its channels are never ready from the 64th batch on: the task is to give way first, which it
+        // can't from here.
+        let mut next = pin!(unconstrained(self.0.next()));
+        loop {
+            if let Poll::Ready(batch) = next.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return batch;
+            }
+            // The waker lives here, so that there is a bell.
+            let _ = rung.recv();
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -351,3 +368,14 @@ impl Iterator for Blocking {
 }
 
 impl FusedIterator for Blocking {}
+
+/// Wakes the thread that waits for a batch. Not `block_on` of an executor: that of futures panics on a thread that is within
+/// one, tokio's within a runtime.
+struct Bell(SyncSender<()>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Full: it was rung, and not heard yet.
+        let _ = self.0.try_send(());
+    }
+}
