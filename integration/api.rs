@@ -6,7 +6,7 @@ use infeed::{
     Batch, BatchStream, Error, Loader, LoaderBuilder, Report, Tensor,
     codec::{Decoder, ImageCodec, Worker},
     dataset::{Dataset, Format},
-    loader::IoRuntime,
+    loader::{Blocking, IoRuntime, Monitor},
     sampler::{LoaderState, Sampler},
     source::Source,
     transform::Transform,
@@ -31,7 +31,9 @@ fn public_types_cross_threads_and_tasks() {
     shared::<LoaderState>();
     shared::<Report>();
     shared::<IoRuntime>();
+    shared::<Monitor>();
     movable::<BatchStream>();
+    movable::<Blocking>();
     movable::<LoaderBuilder>();
     debug::<BatchStream>();
     fused::<BatchStream>();
