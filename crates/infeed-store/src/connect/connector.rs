@@ -160,7 +160,7 @@ impl HttpConnector for Connector {
 /// is not polled.
 #[derive(Debug)]
 struct PerRuntime {
-    /// For whoever asks outside of one.
+    /// What is there where no other can be made.
     first: HttpClient,
     of: Connector,
     options: ClientOptions,
@@ -182,11 +182,26 @@ impl PerRuntime {
         others.push((runtime.id(), client.clone()));
         client
     }
+
+    /// All but those that tests give.
+    const fn needs_runtime(&self) -> bool {
+        #[cfg(test)]
+        if self.of.answers.is_some() {
+            return false;
+        }
+        true
+    }
 }
 
 #[async_trait]
 impl HttpService for PerRuntime {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // The client's sockets and timers are tokio's: it would panic.
+        if Handle::try_current().is_err() && self.needs_runtime() {
+            let error = Error::config("a store is asked inside a tokio runtime with I/O and time")
+                .hint("await it in tokio, or use a Loader; a dataset is opened without one by Open::blocking");
+            return Err(for_good(error));
+        }
         self.client().execute(request).await
     }
 }
