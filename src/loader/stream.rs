@@ -120,6 +120,33 @@ impl BatchStream {
         Monitor { progress: Arc::clone(&self.progress), watch: self.run.watch(), rank: self.run.rank() }
     }
 
+    /// The next batch, as `.next().await` gives it. Blocks the thread while it waits; within async code, whatever runs it, that is
+    /// the thread's other tasks, too. `None` at the end.
+    ///
+    /// ```
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").blocking()?;
+    /// # let loader = infeed::Loader::builder(dataset).batch_size(20).build_blocking()?;
+    /// let mut batches = loader.epoch(0);
+    /// while let Some(batch) = batches.next_blocking() {
+    ///     assert_eq!(batch?.len(), 20);
+    /// }
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    pub fn next_blocking(&mut self) -> Option<Result<Batch>> {
+        let (bell, rung) = mpsc::sync_channel(1);
+        let waker = Waker::from(Arc::new(Bell(bell)));
+        // Within a task of tokio, its channels are never ready from the 64th batch on: the task is to give way first, which it
+        // can't from here.
+        let mut next = pin!(unconstrained(self.next()));
+        loop {
+            if let Poll::Ready(batch) = next.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return batch;
+            }
+            // The waker lives here, so that there is a bell.
+            let _ = rung.recv();
+        }
+    }
+
     /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits; within
     /// async code, whatever runs it, that is the thread's other tasks, too.
     pub fn blocking(self) -> Blocking {
@@ -348,18 +375,7 @@ impl Iterator for Blocking {
     type Item = Result<Batch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (bell, rung) = mpsc::sync_channel(1);
-        let waker = Waker::from(Arc::new(Bell(bell)));
-        // Within a task of tokio, its channels are never ready from the 64th batch on: the task is to give way first, which it
-        // can't from here.
-        let mut next = pin!(unconstrained(self.0.next()));
-        loop {
-            if let Poll::Ready(batch) = next.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return batch;
-            }
-            // The waker lives here, so that there is a bell.
-            let _ = rung.recv();
-        }
+        self.0.next_blocking()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -14,7 +14,7 @@ use burn_core::{
     },
     tensor::Device,
 };
-use futures::{Stream, StreamExt, executor::block_on, stream::FusedStream};
+use futures::{Stream, StreamExt, stream::FusedStream};
 use infeed::{Batch, Error, Result};
 
 use crate::{
@@ -66,6 +66,26 @@ impl<O> Epoch<O> {
         Progress::new(self.samples as usize, self.of as usize, Some("items".to_owned()))
     }
 
+    /// What the stream gave, as this epoch's.
+    fn given(&mut self, next: Option<Result<Batch>>) -> Option<Result<O>> {
+        match next {
+            Some(Ok(batch)) if batch.epoch() > self.epoch => {
+                // No sample of the epoch's last batch was good.
+                self.end(Some(batch));
+                None
+            }
+            Some(Ok(batch)) => Some(self.hand_over(&batch)),
+            Some(Err(error)) => {
+                self.ahead = None;
+                Some(Err(error))
+            }
+            None => {
+                self.end(None);
+                self.error.take().map(Err)
+            }
+        }
+    }
+
     fn hand_over(&mut self, batch: &Batch) -> Result<O> {
         self.shared.passed(batch);
         self.samples = self.of.min(self.samples + batch.valid() as u64);
@@ -94,28 +114,17 @@ impl<O> Stream for Epoch<O> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        let Some(ahead) = &mut this.ahead else { return Poll::Ready(this.error.take().map(Err)) };
-        let next = match ahead.batch.take() {
-            Some(batch) => Some(Ok(batch)),
-            None => ready!(ahead.stream.poll_next_unpin(cx)),
+        let next = match &mut this.ahead {
+            Some(Ahead { stream, batch: None }) => ready!(stream.poll_next_unpin(cx)),
+            ahead => first_of(ahead),
         };
-        Poll::Ready(match next {
-            Some(Ok(batch)) if batch.epoch() > this.epoch => {
-                // No sample of the epoch's last batch was good.
-                this.end(Some(batch));
-                None
-            }
-            Some(Ok(batch)) => Some(this.hand_over(&batch)),
-            Some(Err(error)) => {
-                this.ahead = None;
-                Some(Err(error))
-            }
-            None => {
-                this.end(None);
-                None
-            }
-        })
+        Poll::Ready(this.given(next))
     }
+}
+
+/// The batch that was taken before, if one was.
+fn first_of(ahead: &mut Option<Ahead>) -> Option<Result<Batch>> {
+    ahead.as_mut()?.batch.take().map(Ok)
 }
 
 impl<O> FusedStream for Epoch<O> {
@@ -137,8 +146,11 @@ impl<O> Iterator for BlockingEpoch<O> {
     type Item = std::result::Result<O, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = block_on(self.0.next())?;
-        Some(next.map_err(DatasetError::new))
+        let next = match &mut self.0.ahead {
+            Some(Ahead { stream, batch: None }) => stream.next_blocking(),
+            ahead => first_of(ahead),
+        };
+        Some(self.0.given(next)?.map_err(DatasetError::new))
     }
 }
 

@@ -55,7 +55,8 @@ fn burns_learner_trains_on_it_and_the_users_clone_tells_how_far_it_came() {
     let device = Device::flex().autodiff();
     let (train, valid) = (data(43, LastBatch::Drop).epochs(0..2), data(20, LastBatch::Partial));
     let training = SupervisedTraining::new(folder.path(), Arc::new(train.clone()), Arc::new(valid.clone()));
-    let training = training.num_epochs(2).with_training_strategy(burn::train::ExecutionStrategy::single(device.clone()).into());
+    let training =
+        training.num_epochs(2).with_training_strategy(burn::train::ExecutionStrategy::single(device.clone()).into());
     let net = Net { linear: LinearConfig::new(3 * 8 * 8, 10).init(&device) };
     training.launch(Learner::new(net, SgdConfig::new().init(), 0.01));
 

@@ -266,6 +266,17 @@ fn a_stream_gives_what_the_iterator_gives_and_its_futures_may_be_dropped() {
 }
 
 #[test]
+fn the_iterator_works_within_a_task_of_tokio() {
+    let (done, count) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        // More batches than a task may take without giving way.
+        runtime.block_on(async { done.send(all(&records(builder(2000))).len()).unwrap() });
+    });
+    assert_eq!(count.recv_timeout(std::time::Duration::from_secs(60)), Ok(200));
+}
+
+#[test]
 fn tensors_lie_in_the_batchs_memory() {
     let dataset = SyntheticDataset::new(8, 64, 64, 10).unwrap();
     let loader = Loader::builder(Arc::new(dataset)).batch_size(8).device(infeed::Device::Cpu).build_blocking().unwrap();
