@@ -105,7 +105,10 @@ mod tests {
             assert_eq!(steps.rows(step).valid(), steps.rows(step).len());
             steps.rows(step).collect()
         };
-        (0..steps.count()).map(|step| (rows(step), steps.place_after(7, step))).collect()
+        let walked: Vec<(Vec<u64>, _)> =
+            (0..steps.count()).map(|step| (rows(step), steps.place_after(7, step))).collect();
+        assert_eq!(steps.samples(), walked.iter().map(|(rows, _)| rows.len() as u64).sum());
+        walked
     }
 
     #[test]
