@@ -7,7 +7,9 @@
 //! place of the last by a rename, so that they are always of one step. Start the same command again, and it goes on behind that
 //! step, in the middle of an epoch, with the losses to the last bit that it would have had.
 //!
-//! MEASURED
+//! Measured with 10,000 of the 50,000 pictures and the command `cifar -- cifar-10-batches-bin checkpoints 2`, built for debugging
+//! (libtorch is not): 30.3 % of the test pictures after one epoch, 39.6 % after two, 156 steps. That took 152 seconds of processor
+//! time, and 273 seconds on 2 cores which others used, too. The loop waited 0.18 seconds for data.
 
 use std::{collections::HashMap, error::Error, f64::consts::PI, fs, path::Path, time::Instant};
 
