@@ -36,6 +36,8 @@ impl Batcher<ImageDatasetItem, ClassificationBatch> for Photographs {
             targets.push(label as i32);
             let (width, height) = (item.image_width as u32, item.image_height as u32);
             let pixels: Vec<u8> = item.image.try_into().expect("photographs are u8");
+            let gray = pixels.len() == (width * height) as usize;
+            let pixels = if gray { pixels.into_iter().flat_map(|value| [value; 3]).collect() } else { pixels };
             let image = RgbImage::from_raw(width, height, pixels).expect("as many pixels as it says");
             let image = imageops::resize(&image, SIDE, SIDE, imageops::FilterType::Triangle);
             for (channel, plane) in planes.chunks_exact_mut((SIDE * SIDE) as usize).enumerate() {
@@ -54,7 +56,9 @@ impl Batcher<ImageDatasetItem, ClassificationBatch> for Photographs {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [who, folder, threads, batch, step] = &args[..] else { return Err("burn|infeed FOLDER THREADS BATCH STEP_MS".into()) };
+    let [who, folder, threads, batch, step] = &args[..] else {
+        return Err("burn|infeed FOLDER THREADS BATCH STEP_MS".into());
+    };
     let (threads, batch, step): (usize, usize, u64) = (threads.parse()?, batch.parse()?, step.parse()?);
     let device = Device::flex();
     let began = Instant::now();
@@ -85,9 +89,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let seconds = began.elapsed().as_secs_f64();
     let status = fs::read_to_string("/proc/self/status")?;
-    let kilobytes = |name| status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    let kilobytes =
+        |name| status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
     let stat = fs::read_to_string("/proc/self/stat")?;
-    let ticks: Vec<f64> = stat.rsplit(')').next().unwrap_or("").split(' ').filter_map(|field| field.parse().ok()).collect();
+    let ticks: Vec<f64> =
+        stat.rsplit(')').next().unwrap_or("").split(' ').filter_map(|field| field.parse().ok()).collect();
     println!(
         "{}",
         serde_json::json!({
