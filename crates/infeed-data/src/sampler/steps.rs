@@ -107,7 +107,7 @@ mod tests {
         };
         let walked: Vec<(Vec<u64>, _)> =
             (0..steps.count()).map(|step| (rows(step), steps.place_after(7, step))).collect();
-        assert_eq!(steps.samples(), walked.iter().map(|(rows, _)| rows.len() as u64).sum());
+        assert_eq!(steps.samples(), walked.iter().map(|(rows, _)| rows.len() as u64).sum::<u64>());
         walked
     }
 
