@@ -159,7 +159,8 @@ fn the_iterator_works_within_whatever_executor_runs_its_thread() {
     let train = move || loader.epoch(0).blocking().map(Result::unwrap).count();
     let (within_tokio, within_futures) = (train.clone(), train);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let runs: [(&str, Box<dyn FnOnce() -> usize + Send>); 2] = [
+    type Run = Box<dyn FnOnce() -> usize + Send>;
+    let runs: [(&str, Run); 2] = [
         // Its tasks may do so many steps (128) without giving way; a batch is two.
         ("tokio", Box::new(move || runtime.block_on(async { within_tokio() }))),
         ("futures", Box::new(move || futures::executor::block_on(async { within_futures() }))),
