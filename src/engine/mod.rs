@@ -77,6 +77,7 @@ mod admit;
 mod assembly;
 mod batch;
 mod batch_rows;
+mod block_on;
 mod buffers;
 #[cfg(test)]
 mod by_hand;
@@ -117,6 +118,7 @@ mod workers;
 mod write_fields;
 
 pub use batch::Batch;
+pub(crate) use block_on::block_on;
 #[cfg(test)]
 pub(crate) use by_hand::Hands;
 pub(crate) use chunk::{ChunkSize, READ_BYTES};

@@ -2,15 +2,11 @@
 
 use std::{
     fmt,
-    future::Future,
     iter::FusedIterator,
     mem,
-    pin::{Pin, pin},
-    sync::{
-        Arc,
-        mpsc::{self, SyncSender},
-    },
-    task::{Context, Poll, Wake, Waker, ready},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
     time::Instant,
 };
 
@@ -19,11 +15,10 @@ use infeed_core::{
     error::{Error, ErrorKind, Result, setting::MAX_UNREADABLE},
     report::{BadSample, FirstBatchPart, Report},
 };
-use tokio::task::unconstrained;
 use tracing::Span;
 
 use super::monitor::{BAD_SAMPLES_KEPT, Monitor, Progress};
-use crate::engine::{Batch, Run, Timeline};
+use crate::engine::{Batch, Run, Timeline, block_on};
 
 /// Batches in plan order, made by [`Loader::epoch`](crate::Loader::epoch) and its kin.
 ///
@@ -133,18 +128,7 @@ impl BatchStream {
     /// # Ok::<(), infeed::Error>(())
     /// ```
     pub fn next_blocking(&mut self) -> Option<Result<Batch>> {
-        let (bell, rung) = mpsc::sync_channel(1);
-        let waker = Waker::from(Arc::new(Bell(bell)));
-        // Within a task of tokio, its channels are never ready from the 64th batch on: the task is to give way first, which it
-        // can't from here.
-        let mut next = pin!(unconstrained(self.next()));
-        loop {
-            if let Poll::Ready(batch) = next.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return batch;
-            }
-            // The waker lives here, so that there is a bell.
-            let _ = rung.recv();
-        }
+        block_on(self.next())
     }
 
     /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits; within
@@ -384,14 +368,3 @@ impl Iterator for Blocking {
 }
 
 impl FusedIterator for Blocking {}
-
-/// Wakes the thread that waits for a batch. Not `block_on` of an executor: that of futures panics on a thread that is within
-/// one, tokio's within a runtime.
-struct Bell(SyncSender<()>);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        // Full: it was rung, and not heard yet.
-        let _ = self.0.try_send(());
-    }
-}

@@ -83,7 +83,7 @@ impl<I> InfeedDataset<I> {
                 let batch = batch?;
                 if batch.records() != records {
                     return Err(Error::config(format!("of the records {records:?} came {:?}", batch.records()))
-                        .hint("leave on_bad_sample out: a dataset of burn's has an item for each index"));
+                        .hint("let bad samples stop the loader: a dataset of burn's has an item for each index"));
                 }
                 for row in 0..batch.len() {
                     items.push((self.make)(Row { batch: &batch, row })?);

@@ -17,12 +17,9 @@ use burn_core::{
 use futures::{Stream, StreamExt, stream::FusedStream};
 use infeed::{Batch, Error, Result};
 
-use crate::{
-    InfeedLoader,
-    loader::{Ahead, Make, Shared},
-};
+use crate::place::{Ahead, Make, Shared};
 
-/// The batches of one epoch; made by [`InfeedLoader::stream`].
+/// The batches of one epoch; made by [`InfeedLoader::stream`](crate::InfeedLoader::stream).
 ///
 /// An error is yielded once, then it ends. **Cancel safe**, as [`infeed::BatchStream`] is. Dropped before its last batch, the
 /// rest of the epoch is left out, and the next iterator is the next epoch.
@@ -41,8 +38,7 @@ pub struct Epoch<O> {
 }
 
 impl<O> Epoch<O> {
-    pub(crate) fn begin(loader: &InfeedLoader<O>) -> Self {
-        let InfeedLoader { shared, make, device } = loader;
+    pub(crate) fn begin(shared: &Arc<Shared>, make: &Make<O>, device: &Device) -> Self {
         let of = shared.loader.samples_per_epoch();
         let (epoch, samples, ahead, error) = match shared.begin() {
             Ok((epoch, done, ahead)) => (epoch, done.min(of), Some(ahead), None),

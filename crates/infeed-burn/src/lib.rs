@@ -6,6 +6,7 @@ mod dataset;
 mod devices;
 mod epoch;
 mod loader;
+mod place;
 mod slice;
 mod tensor;
 

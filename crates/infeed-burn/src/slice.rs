@@ -14,8 +14,6 @@ use infeed::{
     sampler::{Fingerprint, Sampler},
 };
 
-use crate::{InfeedLoader, loader::Shared};
-
 /// The records from `start` to `end`.
 pub(crate) fn slice_of(loader: &Loader, start: u64, end: u64) -> Result<Loader> {
     let (records, items) = (loader.dataset().len(), loader.samples_per_epoch());
@@ -86,19 +84,7 @@ impl Sampler for Slice {
     }
 }
 
-/// A loader of the same batches as `like`'s, or one whose iterators say what is wrong: burn's calls that give loaders have
-/// no place for an error.
-pub(crate) fn loader_or_error<O: Send + 'static>(
-    loader: Result<Loader>,
-    like: &InfeedLoader<O>,
-) -> Arc<dyn DataLoader<O>> {
-    match loader {
-        Ok(loader) => Arc::new(InfeedLoader { shared: Arc::new(Shared::like(loader, &like.shared)), ..like.clone() }),
-        Err(error) => Arc::new(Refused(error)),
-    }
-}
-
-/// Gives an error in place of batches.
+/// Gives an error in place of batches: burn's calls that give loaders have no place for one.
 #[derive(Clone)]
 pub(crate) struct Refused(pub(crate) Error);
 

@@ -7,9 +7,8 @@
 
 use std::{ffi::c_void, ptr};
 
-use tch::TchError;
-
-use crate::Type;
+use infeed::DType;
+use tch::{Kind, TchError};
 
 unsafe extern "C" {
     /// 0, and a new `at::Tensor` at `tensor`; else what failed was printed, or is an exception that was caught.
@@ -36,6 +35,46 @@ unsafe extern "C" {
 pub(crate) enum Place {
     Host,
     Cuda(i32),
+}
+
+/// A type that both have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Type(pub(crate) Kind);
+
+impl Type {
+    pub(crate) const fn of(dtype: DType) -> Option<Self> {
+        Some(Self(match dtype {
+            DType::U8 => Kind::Uint8,
+            DType::I8 => Kind::Int8,
+            DType::I16 => Kind::Int16,
+            DType::I32 => Kind::Int,
+            DType::I64 => Kind::Int64,
+            DType::F16 => Kind::Half,
+            DType::Bf16 => Kind::BFloat16,
+            DType::F32 => Kind::Float,
+            DType::F64 => Kind::Double,
+            DType::Bool => Kind::Bool,
+            // libtorch has them, tch no names for them.
+            DType::U16 | DType::U32 | DType::U64 => return None,
+        }))
+    }
+
+    /// Its number in libtorch's `ScalarType`, which tch knows and does not tell.
+    const fn scalar_type(self) -> i32 {
+        match self.0 {
+            Kind::Uint8 => 0,
+            Kind::Int8 => 1,
+            Kind::Int16 => 2,
+            Kind::Int => 3,
+            Kind::Int64 => 4,
+            Kind::Half => 5,
+            Kind::Float => 6,
+            Kind::Double => 7,
+            Kind::Bool => 11,
+            Kind::BFloat16 => 15,
+            _ => panic!("no type of infeed's"),
+        }
+    }
 }
 
 /// A tensor over row-major values at `data`. `owner` is dropped, on whatever thread, when libtorch has no use for them any more.
@@ -106,8 +145,6 @@ mod tests {
         },
         thread,
     };
-
-    use tch::Kind;
 
     use super::*;
 

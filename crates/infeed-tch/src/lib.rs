@@ -34,9 +34,9 @@ mod lent;
 use std::ops::Index;
 
 use infeed::{Batch, DType, Device, device::CudaStream, tensor::Element};
-use tch::{Kind, TchError, Tensor};
+use tch::{TchError, Tensor};
 
-use crate::lent::Place;
+use crate::lent::{Place, Type};
 
 /// `tch` of a tensor.
 ///
@@ -180,46 +180,6 @@ impl IntoIterator for Tensors {
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
-    }
-}
-
-/// A type that both have.
-#[derive(Clone, Copy, Debug)]
-struct Type(Kind);
-
-impl Type {
-    const fn of(dtype: DType) -> Option<Self> {
-        Some(Self(match dtype {
-            DType::U8 => Kind::Uint8,
-            DType::I8 => Kind::Int8,
-            DType::I16 => Kind::Int16,
-            DType::I32 => Kind::Int,
-            DType::I64 => Kind::Int64,
-            DType::F16 => Kind::Half,
-            DType::Bf16 => Kind::BFloat16,
-            DType::F32 => Kind::Float,
-            DType::F64 => Kind::Double,
-            DType::Bool => Kind::Bool,
-            // libtorch has them, tch no names for them.
-            DType::U16 | DType::U32 | DType::U64 => return None,
-        }))
-    }
-
-    /// Its number in libtorch's `ScalarType`, which tch knows and does not tell.
-    const fn scalar_type(self) -> i32 {
-        match self.0 {
-            Kind::Uint8 => 0,
-            Kind::Int8 => 1,
-            Kind::Int16 => 2,
-            Kind::Int => 3,
-            Kind::Int64 => 4,
-            Kind::Half => 5,
-            Kind::Float => 6,
-            Kind::Double => 7,
-            Kind::Bool => 11,
-            Kind::BFloat16 => 15,
-            _ => panic!("no type of infeed's"),
-        }
     }
 }
 
