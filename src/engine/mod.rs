@@ -65,7 +65,8 @@
 //!                     └ dataset_reads ──────────────────── encoded ────────┤         ├ shared_parts ──┤ queue, io_runtime, mix,
 //!                                                          read_here ──────┤         ├ decoded ───────┤ read_slots, run_ahead,
 //!                                                          cached ─────────┘         └ local_reads ───┘ precedence, pieces,
-//!                                                                                                       kept_files, under_way
+//!                                                                                                       kept_files, under_way,
+//!                                                                                                       block_on
 //! ```
 //!
 //! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the

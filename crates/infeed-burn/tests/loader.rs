@@ -96,14 +96,14 @@ fn each_iterator_is_the_next_epoch_in_the_loaders_order_with_any_threads() {
 
 #[test]
 fn an_iterator_that_is_dropped_early_leaves_the_rest_of_its_epoch_out() {
-    let data = records(builder(95)).epochs(3..6);
+    let data = records(builder(95)).epochs(3..7);
     assert_eq!(data.iter().nth(1).unwrap().unwrap(), expected(builder(95), 3)[1]);
     assert_eq!(all(&data), expected(builder(95), 4));
     // Two at a time are two epochs, whichever ends first.
-    let (first, second) = (data.iter(), all(&records(builder(95)).epochs(6..7)));
+    let first = data.iter();
+    assert_eq!(all(&data), expected(builder(95), 6));
     assert_eq!(first.map(Result::unwrap).collect::<Vec<_>>(), expected(builder(95), 5));
-    assert_eq!(second, expected(builder(95), 6));
-    assert!(error(&data).contains("the epochs end before 6"));
+    assert!(error(&data).contains("the epochs end before 7"));
 }
 
 #[test]
@@ -344,34 +344,24 @@ fn ready_made_batches_hold_what_the_batch_does() {
     };
     let masks: Vec<u8> = (0..32).map(|n| n % 5).collect();
     let masked = images().images_u8(masks.clone(), 2, 4, 4, 1, false).named("mask").mask().build().unwrap();
-    let batch = all_of::<SegmentationBatch>(&InfeedLoader::new(loader(masked), &device)).remove(0);
+    let batch = all(&InfeedLoader::<SegmentationBatch>::new(loader(masked), &device)).remove(0);
     assert_eq!((batch.images.dims(), batch.masks.dims()), ([2, 3, 4, 4], [2, 4, 4]));
     let want: Vec<i32> = masks.into_iter().map(i32::from).collect();
     assert_eq!(batch.masks.into_data().convert::<i32>().as_slice::<i32>().unwrap(), want);
 
     let labelled = images().labels(vec![3, 9]).build().unwrap();
-    let batch = all_of::<ClassificationBatch>(&InfeedLoader::new(loader(labelled), &device)).remove(0);
+    let batch = all(&InfeedLoader::<ClassificationBatch>::new(loader(labelled), &device)).remove(0);
     assert_eq!(batch.targets.into_data().convert::<i32>().as_slice::<i32>().unwrap(), [3, 9]);
     let missing = InfeedLoader::<SegmentationBatch>::new(loader(images().named("photo").build().unwrap()), &device);
-    assert!(
-        error(&missing).contains("no field \"image\", but [\"photo\"]")
-            || error(&missing).contains("no field \"mask\"")
-    );
+    assert!(error(&missing).contains("no field \"mask\", but [\"photo\"]"));
 
     let mut marked = Instances::new([4, 4]);
     marked.push([1.0, 0.0, 3.0, 2.0], 7);
     let detection = images().instances(vec![Instances::new([4, 4]), marked]).build().unwrap();
-    let batch = all_of::<DetectionBatch>(&InfeedLoader::new(loader(detection), &device)).remove(0);
+    let batch = all(&InfeedLoader::<DetectionBatch>::new(loader(detection), &device)).remove(0);
     assert_eq!((batch.offsets.clone(), batch.rows().collect::<Vec<_>>()), (vec![0, 0, 1], vec![0..0, 0..1]));
     assert_eq!(batch.boxes.into_data().as_slice::<f32>().unwrap(), [1.0, 0.0, 3.0, 2.0]);
     assert_eq!(batch.labels.into_scalar::<i64>(), 7);
-}
-
-fn all_of<O>(data: &InfeedLoader<O>) -> Vec<O>
-where
-    O: Send + 'static,
-{
-    all(data)
 }
 
 #[test]

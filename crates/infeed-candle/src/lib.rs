@@ -1,7 +1,7 @@
 //! Batches of [`infeed`] as tensors of [`candle_core`].
 //!
 //! ```text
-//!  Loader ──▶ Batch ──▶ batch.candle(&device)? ──▶ Tensors ──▶ net.forward(&tensors["image"])
+//!  Loader ──▶ Batch ──▶ batch.candle(&device)? ──▶ by name ──▶ net.forward(&tensors["image"])
 //!               │        one copy, in candle's memory
 //!               └─▶ batch.state(), batch.records(), batch.bytes("text"): stay with the batch
 //! ```
@@ -24,11 +24,11 @@
 //!
 //! **A GPU.** Rows in host memory go to whatever device is named: to CUDA in one copy by the driver, fastest from rows that the
 //! loader [pinned](infeed::LoaderBuilder::pin_memory) (mind what is said there of several GPUs). Batches that lie on a GPU
-//! already are an error here: build the loader with `.device(infeed::Device::Cpu)`. The crate's README has the code that copies
-//! on the device; candle's CUDA takes NVIDIA's compiler to build.
+//! already are an error here: build the loader with `.device(infeed::Device::Cpu)`. `docs/frameworks.md` of infeed's repository has the
+//! code that copies on the device; candle's CUDA takes NVIDIA's compiler to build.
 #![forbid(unsafe_code)]
 
-use std::ops::Index;
+use std::collections::HashMap;
 
 use candle_core::{Device, Result, Tensor, WithDType, bail};
 use infeed::{Batch, DType, tensor::Element};
@@ -93,11 +93,11 @@ pub trait BatchExt {
     ///
     /// # Errors
     /// As [`TensorExt::candle`], with the field's name.
-    fn candle(&self, device: &Device) -> Result<Tensors>;
+    fn candle(&self, device: &Device) -> Result<HashMap<String, Tensor>>;
 }
 
 impl BatchExt for Batch {
-    fn candle(&self, device: &Device) -> Result<Tensors> {
+    fn candle(&self, device: &Device) -> Result<HashMap<String, Tensor>> {
         let own = self.fields().map(|(name, tensor)| (name.to_owned(), tensor));
         let marked = self.instance_fields().flat_map(|(field, instances)| {
             instances.tensors().map(move |(name, tensor)| (format!("{field}.{name}"), tensor))
@@ -106,72 +106,7 @@ impl BatchExt for Batch {
             let tensor = copied(tensor, device, &format!("the field `{name}`"))?;
             Ok((name, tensor))
         };
-        Ok(Tensors(own.chain(marked).map(copy).collect::<Result<_>>()?))
-    }
-}
-
-/// The tensors of a batch by name, in the schema's order. Cheap to clone: candle's tensors are.
-///
-/// ```
-/// # use infeed::{Loader, dataset::MemoryDataset};
-/// # use infeed_candle::BatchExt;
-/// # let images = MemoryDataset::builder().images_u8(vec![7; 2 * 12], 2, 2, 2, 3, false).labels(vec![0, 1]);
-/// # let loader = Loader::builder(std::sync::Arc::new(images.build()?)).batch_size(2).build_blocking()?;
-/// # let batch = loader.epoch(0).blocking().next().expect("one batch")?;
-/// let tensors = batch.candle(&candle_core::Device::Cpu)?;
-/// assert_eq!(tensors["image"].dims(), [2, 3, 2, 2]);
-/// assert!(tensors.get("mask").is_none());
-/// for (name, tensor) in &tensors {
-///     println!("{name}: {:?} {:?}", tensor.dims(), tensor.dtype());
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Tensors(Vec<(String, Tensor)>);
-
-impl Tensors {
-    /// The tensor of a field, if there is one of that name.
-    #[must_use]
-    pub fn get(&self, field: &str) -> Option<&Tensor> {
-        self.iter().find(|(name, _)| *name == field).map(|(_, tensor)| tensor)
-    }
-
-    /// All of them with their names.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.into_iter()
-    }
-}
-
-impl Index<&str> for Tensors {
-    type Output = Tensor;
-
-    /// The tensor of a field.
-    ///
-    /// # Panics
-    /// When there is no field of that name; [`get`](Tensors::get) returns an `Option`.
-    fn index(&self, field: &str) -> &Tensor {
-        self.get(field).unwrap_or_else(|| {
-            let names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
-            panic!("no field {field:?} in the batch; there are {names:?}")
-        })
-    }
-}
-
-impl<'a> IntoIterator for &'a Tensors {
-    type Item = (&'a str, &'a Tensor);
-    type IntoIter = std::iter::Map<std::slice::Iter<'a, (String, Tensor)>, fn(&'a (String, Tensor)) -> Self::Item>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter().map(|(name, tensor)| (name.as_str(), tensor))
-    }
-}
-
-impl IntoIterator for Tensors {
-    type Item = (String, Tensor);
-    type IntoIter = std::vec::IntoIter<Self::Item>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        own.chain(marked).map(copy).collect()
     }
 }
 

@@ -93,10 +93,6 @@ fn images_masks_labels_and_boxes_are_there_by_name() {
     let batch = only_batch(loader(dataset, 2).transform(Transform::new().to_float()));
     let tensors = batch.candle(&Device::Cpu).unwrap();
 
-    let names: Vec<&str> = tensors.iter().map(|(name, _)| name).collect();
-    let instances = ["offsets", "boxes", "labels", "ids", "crowd", "sizes"].map(|name| format!("instances.{name}"));
-    assert_eq!(names[..3], ["image", "label", "mask"]);
-    assert_eq!(names[3..], instances);
     let image = &tensors["image"];
     assert_eq!((image.dims(), image.dtype()), (&[2, 3, 4, 4][..], CandleDType::F32));
     assert_eq!(image.flatten_all().unwrap().to_vec1::<f32>().unwrap(), batch["image"].as_slice::<f32>().unwrap());
@@ -110,7 +106,8 @@ fn images_masks_labels_and_boxes_are_there_by_name() {
     assert_eq!(tensors["instances.offsets"].to_vec1::<i64>().unwrap(), [0, 1, 3]);
     assert_eq!(tensors["instances.crowd"].to_vec1::<u8>().unwrap(), [0, 0, 0]);
     assert_eq!(tensors["instances.sizes"].to_vec2::<i64>().unwrap(), [[4, 4], [4, 4]]);
-    assert_eq!(tensors.into_iter().count(), 9);
+    // The text is no tensor.
+    assert_eq!(tensors.len(), 9);
 }
 
 #[test]
@@ -119,14 +116,6 @@ fn rows_without_anything_marked_have_tensors_of_no_values() {
     let tensors = only_batch(loader(dataset.instances(vec![Instances::new([4, 4])]), 1)).candle(&Device::Cpu).unwrap();
     assert_eq!(tensors["instances.boxes"].dims(), [0, 4]);
     assert_eq!(tensors["instances.offsets"].to_vec1::<i64>().unwrap(), [0, 0]);
-}
-
-#[test]
-#[should_panic(expected = r#"no field "lable" in the batch; there are ["label"]"#)]
-fn a_missing_field_is_told_with_those_that_are_there() {
-    let tensors = only_batch(loader(MemoryDataset::builder().labels(vec![1]), 1)).candle(&Device::Cpu).unwrap();
-    assert!(tensors.get("lable").is_none());
-    let _ = &tensors["lable"];
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Batches of [`infeed`] as tensors of [`tch`], in the memory where they were made.
 //!
 //! ```text
-//!  Loader ──▶ Batch ──▶ batch.tch()? ──▶ Tensors ──▶ net.forward(&tensors["image"])
+//!  Loader ──▶ Batch ──▶ batch.tch()? ──▶ by name ──▶ net.forward(&tensors["image"])
 //!               │        no copy: moved                    │
 //!               │                                          └─▶ the last view, clone or graph of gradients is dropped:
 //!               └─▶ batch.state(), batch.records()             the memory goes back to the loader
@@ -31,7 +31,7 @@
 
 mod lent;
 
-use std::ops::Index;
+use std::collections::HashMap;
 
 use infeed::{Batch, DType, Device, device::CudaStream, tensor::Element};
 use tch::{TchError, Tensor};
@@ -96,90 +96,26 @@ pub trait BatchExt {
     ///
     /// # Errors
     /// As [`TensorExt::tch`], with the field's name. Tensors that were moved before are lost then, with the rest of the batch.
-    fn tch(&mut self) -> Result<Tensors, TchError>;
+    fn tch(&mut self) -> Result<HashMap<String, Tensor>, TchError>;
 }
 
 impl BatchExt for Batch {
-    fn tch(&mut self) -> Result<Tensors, TchError> {
+    fn tch(&mut self) -> Result<HashMap<String, Tensor>, TchError> {
         let names: Vec<String> = self.fields().map(|(name, _)| name.to_owned()).collect();
-        let mut tensors = Vec::with_capacity(names.len());
+        let mut tensors = HashMap::with_capacity(names.len());
         for name in names {
             let tensor = self.take(&name).expect("one of the batch's own names");
             let tensor = handed_over(tensor, &format!("the field `{name}`"))?;
-            tensors.push((name, tensor));
+            tensors.insert(name, tensor);
         }
         for (field, instances) in self.instance_fields() {
             for (name, tensor) in instances.tensors() {
                 let name = format!("{field}.{name}");
-                tensors.push((name.clone(), copied(tensor, &format!("the field `{name}`"))?));
+                let tensor = copied(tensor, &format!("the field `{name}`"))?;
+                tensors.insert(name, tensor);
             }
         }
-        Ok(Tensors(tensors))
-    }
-}
-
-/// The tensors of a batch by name, in the schema's order.
-///
-/// ```
-/// # use infeed::{Loader, dataset::MemoryDataset};
-/// # use infeed_tch::BatchExt;
-/// # let images = MemoryDataset::builder().images_u8(vec![7; 2 * 12], 2, 2, 2, 3, false).labels(vec![0, 1]);
-/// # let loader = Loader::builder(std::sync::Arc::new(images.build()?)).batch_size(2).build_blocking()?;
-/// # let mut batch = loader.epoch(0).blocking().next().expect("one batch")?;
-/// let tensors = batch.tch()?;
-/// assert_eq!(tensors["image"].size(), [2, 3, 2, 2]);
-/// assert!(tensors.get("mask").is_none());
-/// for (name, tensor) in &tensors {
-///     println!("{name}: {:?} {:?}", tensor.size(), tensor.kind());
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct Tensors(Vec<(String, Tensor)>);
-
-impl Tensors {
-    /// The tensor of a field, if there is one of that name.
-    #[must_use]
-    pub fn get(&self, field: &str) -> Option<&Tensor> {
-        self.iter().find(|(name, _)| *name == field).map(|(_, tensor)| tensor)
-    }
-
-    /// All of them with their names.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.into_iter()
-    }
-}
-
-impl Index<&str> for Tensors {
-    type Output = Tensor;
-
-    /// The tensor of a field.
-    ///
-    /// # Panics
-    /// When there is no field of that name; [`get`](Tensors::get) returns an `Option`.
-    fn index(&self, field: &str) -> &Tensor {
-        self.get(field).unwrap_or_else(|| {
-            let names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
-            panic!("no field {field:?} in the batch; there are {names:?}")
-        })
-    }
-}
-
-impl<'a> IntoIterator for &'a Tensors {
-    type Item = (&'a str, &'a Tensor);
-    type IntoIter = std::iter::Map<std::slice::Iter<'a, (String, Tensor)>, fn(&'a (String, Tensor)) -> Self::Item>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter().map(|(name, tensor)| (name.as_str(), tensor))
-    }
-}
-
-impl IntoIterator for Tensors {
-    type Item = (String, Tensor);
-    type IntoIter = std::vec::IntoIter<Self::Item>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        Ok(tensors)
     }
 }
 
