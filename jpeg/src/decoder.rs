@@ -6,12 +6,14 @@ use std::ops::Range;
 
 use crate::{
     error::{Error, Result},
+    grid::Grid,
     header::{Colour, Header},
     index::Index,
     orientation::Orientation,
     planes::{Planes, Window},
-    scan::{self, Memory, Options},
-    simd::{Interleaver, Level, PlaneRows},
+    progressive,
+    scan::{self, Options},
+    simd::{Interleaver, Level, PlaneRows, multiply},
 };
 
 /// Decodes files, or windows of them. Cheap to clone, and shared by threads; each of them has a [`Scratch`].
@@ -68,10 +70,15 @@ pub struct Scratch {
     memory: Memory,
     planes: Vec<u8>,
     interleaver: Interleaver,
-    #[cfg(feature = "zune")]
-    file: Vec<u8>,
-    #[cfg(feature = "zune")]
-    whole: Vec<u8>,
+    /// A row of ink.
+    black: Vec<u8>,
+}
+
+/// What decoding to planes keeps.
+#[derive(Debug, Default)]
+struct Memory {
+    sequential: scan::Memory,
+    progressive: progressive::Memory,
 }
 
 /// Interleaved pixels of a whole image.
@@ -230,15 +237,26 @@ impl Decoder {
         scratch: &mut Scratch,
         out: &mut [u8],
     ) -> Result<()> {
-        if !header.has_planes() {
-            return self.other(file, header, rows, scratch, out);
-        }
-        let Scratch { memory, planes: data, interleaver, .. } = scratch;
+        let Scratch { memory, planes: data, interleaver, black } = scratch;
         let window = Window::new(header, rows.clone(), cols);
-        let planes = scan::decode(file, header, &window, self.options(), memory, data)?;
+        let planes = self.decode_planes(file, header, &window, memory, data)?.into_planes();
         let size = [header.height(), header.width()];
-        let src = PlaneRows { size, planes: &planes, ycbcr: header.colour() == Colour::YCbCr, data };
-        interleaver.run(self.level, &src, rows, out);
+        let (colours, ink) = planes.split_at(planes.len().min(3));
+        let ycbcr = matches!(header.colour(), Colour::YCbCr | Colour::Ycck);
+        interleaver.run(self.level, &PlaneRows { size, planes: colours, ycbcr, data }, rows.clone(), out);
+        if ink.is_empty() {
+            return Ok(());
+        }
+        // Ink is stored inverted, so that its product with black is light; but the three that were YCbCr come out as they were
+        // before that.
+        let inverted = header.colour() == Colour::Ycck;
+        let row = header.len_bytes(&(0..1)) as usize;
+        grow(black, header.width() as usize, 0)?;
+        let black = &mut black[..header.width() as usize];
+        for (y, out) in rows.zip(out.chunks_exact_mut(row.max(1))) {
+            interleaver.run(self.level, &PlaneRows { size, planes: ink, ycbcr: false, data }, y..y + 1, black);
+            multiply(self.level, black, inverted, out);
+        }
         Ok(())
     }
 
@@ -258,8 +276,35 @@ impl Decoder {
         scratch: &mut Scratch,
         data: &mut Vec<u8>,
     ) -> Result<Planes> {
-        let list = scan::decode(file, header, window, self.options(), &mut scratch.memory, data)?;
+        if !header.has_planes() {
+            return Err(Error::unsupported("JPEG in ink has no planes"));
+        }
+        let list = self.decode_planes(file, header, window, &mut scratch.memory, data)?.into_planes();
         Ok(Planes { list, ycbcr: header.colour() == Colour::YCbCr })
+    }
+
+    /// The planes of a window, those of ink too.
+    fn decode_planes(
+        &self,
+        file: &[u8],
+        header: &Header,
+        window: &Window,
+        memory: &mut Memory,
+        data: &mut Vec<u8>,
+    ) -> Result<Grid> {
+        header.check(file)?;
+        if !matches!(window.scale, 1 | 2 | 4 | 8) {
+            return Err(Error::misuse(format!("a scale of {}: 1, 2, 4 and 8 are possible", window.scale)));
+        }
+        let grid = Grid::new(header, window);
+        grow(data, grid.bytes(), 0)?;
+        let data = &mut data[..grid.bytes()];
+        if header.is_progressive() {
+            progressive::decode(file, header, &grid, self.options(), &mut memory.progressive, data)?;
+        } else {
+            scan::decode(file, header, &grid, self.options(), &mut memory.sequential, data)?;
+        }
+        Ok(grid)
     }
 
     /// Looks at all of a file's data and decodes none of it, so that the [index](Self::index) knows every row. Of a file that
@@ -271,43 +316,26 @@ impl Decoder {
     /// Those of [`Header::parse`] and [`planes`](Self::planes).
     pub fn learn(&self, file: &[u8], scratch: &mut Scratch) -> Result<()> {
         let header = Header::parse(file)?;
-        if self.index.is_none() || !header.has_planes() {
+        if self.index.is_none() || !header.has_planes() || header.is_progressive() {
             return Ok(());
         }
         // Its last unit: whatever is before it is skipped, and noted.
         let last = Window::new(&header, header.height() - 1..header.height(), header.width() - 1..header.width());
         let Scratch { memory, planes, .. } = scratch;
-        scan::decode(file, &header, &last, self.options(), memory, planes).map(|_| ())
+        self.decode_planes(file, &header, &last, memory, planes).map(|_| ())
     }
 
     const fn options(&self) -> Options<'_> {
         let strict = self.strict && !self.fill;
         Options { index: self.index.as_ref(), fill: self.fill, strict, level: self.level }
     }
+}
 
-    /// What this decoder does not read itself.
-    #[cfg(feature = "zune")]
-    fn other(
-        &self,
-        file: &[u8],
-        header: &Header,
-        rows: Range<u32>,
-        scratch: &mut Scratch,
-        out: &mut [u8],
-    ) -> Result<()> {
-        let all = 0..header.height();
-        if rows == all {
-            return crate::zune::decode(file, header, self.fill, &mut scratch.file, out);
-        }
-        let len = |rows: &Range<u32>| header.len_bytes(rows) as usize;
-        crate::scan::grow(&mut scratch.whole, len(&all))?;
-        crate::zune::decode(file, header, self.fill, &mut scratch.file, &mut scratch.whole[..len(&all)])?;
-        out.copy_from_slice(&scratch.whole[len(&(0..rows.start))..][..len(&rows)]);
-        Ok(())
+/// Makes a buffer at least so long. It is never shrunk: growing back would clear it for nothing.
+pub(crate) fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, with: T) -> Result<()> {
+    if buffer.len() < len {
+        buffer.try_reserve(len - buffer.len()).map_err(|_| Error::out_of_memory(len * size_of::<T>()))?;
+        buffer.resize(len, with);
     }
-
-    #[cfg(not(feature = "zune"))]
-    fn other(&self, _: &[u8], header: &Header, _: Range<u32>, _: &mut Scratch, _: &mut [u8]) -> Result<()> {
-        Err(header.scan_place().unsupported("JPEG of a kind that the feature `zune` reads"))
-    }
+    Ok(())
 }

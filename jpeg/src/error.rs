@@ -84,11 +84,6 @@ impl Error {
         Self { offset: Some(offset), ..self }
     }
 
-    #[cfg(feature = "zune")]
-    pub(crate) fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        Self { source: Some(Arc::new(source)), ..self }
-    }
-
     /// How to react.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {

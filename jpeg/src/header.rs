@@ -11,6 +11,10 @@ use crate::{
     orientation::Orientation,
 };
 
+/// What a block of a progressive file takes until its last scan: 64 coefficients, the first one again, and what is known of the
+/// others.
+const PROGRESSIVE_BLOCK_BYTES: u64 = 128 + 2 + 32;
+
 pub(crate) const SOI: u8 = 0xd8;
 pub(crate) const EOI: u8 = 0xd9;
 pub(crate) const SOS: u8 = 0xda;
@@ -79,6 +83,12 @@ impl Frame {
     /// Whether no component has more values than the first, in either direction.
     pub(crate) fn is_finest_first(&self) -> bool {
         self.components.first().is_some_and(|c| [c.down, c.across] == self.most())
+    }
+
+    /// Whether a component's values are no whole part of the finest's.
+    fn has_fractions(&self) -> bool {
+        let [down, across] = self.most();
+        !self.components.iter().all(|c| down.is_multiple_of(c.down) && across.is_multiple_of(c.across))
     }
 
     /// Whether a sampling factor is 3, which `cjpeg -sample 3x1` writes.
@@ -181,6 +191,12 @@ impl Header {
             match marker {
                 SOS => {
                     let frame = frame.ok_or_else(|| place.damaged("JPEG has a scan before its frame header"))?;
+                    if frame.has_fractions() {
+                        // libjpeg has none either.
+                        return Err(
+                            place.unsupported("JPEG of a rare kind: a sampling factor of 3 beside one of 2 or 4")
+                        );
+                    }
                     // A frame of Motion JPEG.
                     let standard_codes = !frame.progressive && tables.iter().all(|table| table.marker != DHT);
                     let header = Self {
@@ -194,24 +210,6 @@ impl Header {
                         scan_header: at - segment.len()..at,
                         orientation: orientation.unwrap_or_default(),
                     };
-                    if !header.frame.progressive
-                        && header.steps().is_none()
-                        && body.first().copied() != Some(header.frame.components.len() as u8)
-                    {
-                        // zune decodes most of them to other pixels without a word, all of those in 4:2:0.
-                        return Err(place.unsupported("sequential JPEG of a rare kind with several scans"));
-                    }
-                    if header.steps().is_none() && header.frame.has_thirds() {
-                        // zune reads powers of two alone, and libjpeg no fractions.
-                        return Err(place.unsupported(
-                            "JPEG of a rare kind: a sampling factor of 3 in a progressive file, in ink or beside one of 2",
-                        ));
-                    }
-                    if header.steps().is_none() && !header.frame.is_finest_first() {
-                        // zune decodes those whose factors across differ to other pixels, without a word; ink, too. Those that differ
-                        // down alone it gets right, as far as was tried: too rare to be told apart.
-                        return Err(place.unsupported("JPEG of a rare kind whose first component is not its finest"));
-                    }
                     return Ok(header);
                 }
                 DQT | DHT | DRI => {
@@ -305,11 +303,10 @@ impl Header {
         self.orientation
     }
 
-    /// Whether this decoder reads it by itself: windows, scales and planes. Others (progressive files, ink, components
-    /// that are no whole part of the finest) come as pixels of the whole image, from zune-jpeg.
+    /// Whether windows of it come as planes, at any scale: all files but those in ink, which come as pixels.
     #[must_use]
     pub fn has_planes(&self) -> bool {
-        self.steps().is_some()
+        self.frame.components.len() < 4
     }
 
     /// Whether a value stands for three pixels in some direction (`cjpeg -sample 3x1`). Of all other files with planes it
@@ -325,19 +322,10 @@ impl Header {
         self.frame.is_finest_first()
     }
 
-    /// Pixels that a value of each component stands for, down and across; `None` for files that are left to zune:
-    /// progressive ones, ink, and components that are no whole part of the finest.
-    pub(crate) fn steps(&self) -> Option<SmallVec<[[u32; 2]; 3]>> {
-        let components = &self.frame.components;
-        if self.frame.progressive || !matches!(components.len(), 1 | 3) {
-            return None;
-        }
-        let [most_down, most_across] = self.frame.most();
-        let step = |most: u8, own: u8| {
-            let whole = most.is_multiple_of(own) && matches!(most / own, 1..=4);
-            whole.then_some(u32::from(most / own))
-        };
-        components.iter().map(|c| Some([step(most_down, c.down)?, step(most_across, c.across)?])).collect()
+    /// Pixels that a value of each component stands for, down and across.
+    pub(crate) fn steps(&self) -> SmallVec<[[u32; 2]; 4]> {
+        let [down, across] = self.frame.most();
+        self.frame.components.iter().map(|c| [u32::from(down / c.down), u32::from(across / c.across)]).collect()
     }
 
     /// Most bytes that decoding the whole file to pixels holds at a time, the pixels included.
@@ -348,11 +336,14 @@ impl Header {
         let [down, across] = self.frame.most().map(|most| 8 * u64::from(most));
         let units = width.div_ceil(across) * height.div_ceil(down);
         let values: u64 = components.iter().map(|c| 64 * u64::from(c.across) * u64::from(c.down)).sum();
-        // Values of all components beside the pixels; zune keeps 16-bit coefficients until the last scan. Then the scan
-        // without stuffing and where its intervals begin, or for zune a copy of the file.
-        let (size, copies) = if *progressive { (2, 1) } else { (1, 3) };
-        let values = units * values * size;
-        (height * width * self.channels() as u64).saturating_add(values).saturating_add(copies * self.len as u64)
+        // Values of all components beside the pixels; of a progressive file the coefficients as well, and what is known of each
+        // block. Then a scan without stuffing, and where something was left out.
+        let values = units * values;
+        let coefficients = if *progressive { values / 64 * PROGRESSIVE_BLOCK_BYTES } else { 0 };
+        (height * width * self.channels() as u64)
+            .saturating_add(values)
+            .saturating_add(coefficients)
+            .saturating_add(3 * self.len as u64)
     }
 
     /// For decoders that read whole images: the least height of a cut image whose first `rows` rows equal the whole image's.
@@ -511,7 +502,7 @@ fn cut_short(bytes: &[u8], at: usize) -> Error {
 }
 
 /// Where the first marker after `start` is that is no restart: there the data of a scan ends. `None`: it has no end.
-pub(crate) fn end_of_scan(bytes: &[u8], start: usize) -> Option<usize> {
+fn end_of_scan(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
         let (found, marker) = next_marker(bytes, at)?;
@@ -550,31 +541,55 @@ pub(crate) fn find_ff(bytes: &[u8]) -> Option<usize> {
 
 /// Looks at the scans of a progressive file, from the first to the end marker: that each adds what the ones before it left
 /// out.
-pub(crate) fn check_scans(bytes: &[u8], header: &Header) -> Result<()> {
+fn check_scans(bytes: &[u8], header: &Header) -> Result<()> {
     let mut progress = Progress::default();
+    let end = segments_from_scan(bytes, header, |segment| match segment.marker {
+        SOS => progress.add(&header.frame, segment).map(|_| ()),
+        _ => Ok(()),
+    })?;
+    progress.check_end(&header.frame, end)
+}
+
+/// Calls `see` with each segment from the first scan header on; gives the place of the end marker.
+pub(crate) fn segments_from_scan<'a>(
+    bytes: &'a [u8],
+    header: &Header,
+    mut see: impl FnMut(&Segment<'a>) -> Result<()>,
+) -> Result<Place> {
+    let Place { marker, at } = header.scan_place();
+    see(&Segment { marker, at, bytes: header.scan_header(bytes) })?;
     let mut at = header.scan();
-    progress.add(&header.frame, header.scan_header(bytes), at)?;
     loop {
-        let Some((found, marker)) = next_marker(bytes, at) else { return Err(no_last_scan(bytes)) };
+        let (found, marker) = next_marker(bytes, at).ok_or_else(|| no_last_scan(bytes))?;
         at = found + 2;
         match marker {
-            EOI => return progress.check_end(&header.frame, Place { marker, at: found }),
+            EOI => return Ok(Place { marker, at: found }),
             0x01 | 0xd0..=0xd8 => {}
             _ => {
                 let segment = segment(bytes, at)?;
                 at += segment.len();
-                if marker == SOS {
-                    progress.add(&header.frame, segment, at)?;
-                }
+                see(&Segment { marker, at: found, bytes: segment })?;
             }
         }
     }
 }
 
 /// A file without its end looks complete, only blurred, when its last scans are missing.
-pub(crate) fn no_last_scan(bytes: &[u8]) -> Error {
+fn no_last_scan(bytes: &[u8]) -> Error {
     let length = bytes.len();
     Error::damaged(format!("JPEG ends after {length} bytes, before its last scan is complete")).at(length)
+}
+
+/// What the header of a progressive file's scan says.
+#[derive(Clone, Debug)]
+pub(crate) struct ScanHeader {
+    pub(crate) components: ScanComponents,
+    /// The first and the last coefficient of the band, in the file's order.
+    pub(crate) band: [u8; 2],
+    /// Bits below what was known before; 0 where nothing was. T.81 calls them Ah.
+    pub(crate) high: u8,
+    /// Bits below what is known now: Al.
+    pub(crate) low: u8,
 }
 
 /// How exactly each coefficient is known after some scans of a progressive file.
@@ -591,14 +606,15 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A scan, whose data begins at byte `at`. T.81, G.1.1.1: coefficients of one band, either first ones or of a single
+    /// A scan by its header. T.81, G.1.1.1: coefficients of one band, either first ones or of a single
     /// component whose first ones are there; each with all bits but some, or one bit more than it has.
     ///
     /// libjpeg refuses what no band is, and decodes the others with a warning, to an image that nobody made.
-    pub(crate) fn add(&mut self, frame: &Frame, segment: &[u8], at: usize) -> Result<()> {
-        let place = Place { marker: SOS, at: at - segment.len() - 2 };
-        let parts = scan_components(frame, segment, at)?;
-        let Some(&[first, last, bits]) = segment.get(3 + 2 * parts.len()..).and_then(<[u8]>::first_chunk) else {
+    pub(crate) fn add(&mut self, frame: &Frame, segment: &Segment<'_>) -> Result<ScanHeader> {
+        let Segment { marker, at, bytes } = *segment;
+        let place = Place { marker, at };
+        let parts = scan_components(frame, bytes, at + 2 + bytes.len())?;
+        let Some(&[first, last, bits]) = bytes.get(3 + 2 * parts.len()..).and_then(<[u8]>::first_chunk) else {
             return Err(place.damaged("JPEG scan header contradicts itself"));
         };
         let (high, low) = (bits >> 4, bits & 15);
@@ -625,7 +641,7 @@ impl Progress {
                 *known = Some(low);
             }
         }
-        Ok(())
+        Ok(ScanHeader { components: parts, band: [first, last], high, low })
     }
 
     /// The file ends here.

@@ -11,7 +11,7 @@ use crate::simd::{Block, END, ENDS, LOOK, Level, SKIP, extend, pairs, skips};
 const FIRST_LOOK: u32 = 9;
 
 /// Natural order of coefficients by their place in the file; places behind the last one go where nobody looks.
-static NATURAL: [u8; 256] = {
+pub(crate) static NATURAL: [u8; 256] = {
     let mut order = [64; 256];
     let (mut at, mut diagonal) = (0, 0);
     while diagonal < 15 {
@@ -77,21 +77,19 @@ fn entry(symbol: u8, code: u32, first: bool) -> u32 {
 
 /// The codes themselves.
 #[derive(Debug, Default)]
-struct Codes {
+pub(crate) struct Codes {
     /// The definition: 16 counts and the symbols. Empty when the table is none.
     text: Vec<u8>,
     /// For each length, the end of its codes, moved up to 16 bits.
     ends: [u32; 17],
     /// For each length, what to add to a code for its symbol's index.
     offsets: [i32; 17],
-    first: bool,
 }
 
 impl Codes {
-    /// Reads a definition; calls `put` with each symbol's code, its length and entry.
-    fn read(&mut self, text: &[u8], first: bool, mut put: impl FnMut(u32, u32, u32)) -> Option<()> {
+    /// Reads a definition; calls `put` with each symbol, its code and that one's length. `None`: it contradicts itself.
+    pub(crate) fn read(&mut self, text: &[u8], mut put: impl FnMut(u8, u32, u32)) -> Option<()> {
         self.text.clear();
-        self.first = first;
         let (counts, symbols) = text.split_first_chunk::<16>()?;
         let (mut code, mut at) = (0u32, 0usize);
         for length in 1..=16u32 {
@@ -101,7 +99,7 @@ impl Codes {
                 return None;
             }
             for code in code..end {
-                put(code, length, entry(*symbols.get(at)?, length, first));
+                put(*symbols.get(at)?, code, length);
                 at += 1;
             }
             self.ends[length as usize] = end << (16 - length);
@@ -111,16 +109,22 @@ impl Codes {
         Some(())
     }
 
-    /// The entry of the code that these bits begin with.
+    /// The symbol of the code that these 16 bits begin with, and its length.
     #[cold]
     #[inline(never)]
-    fn find(&self, bits: u64) -> Option<u32> {
-        let top = (bits >> 48) as u32;
+    pub(crate) fn find(&self, top: u16) -> Option<(u8, u32)> {
+        let top = u32::from(top);
         let length = (1..=16).find(|&length| top < self.ends[length])?;
         let index = self.offsets[length] + (top >> (16 - length)) as i32;
         let symbol = self.text[16..].get(usize::try_from(index).ok()?)?;
-        Some(entry(*symbol, length as u32, self.first)).filter(|&entry| entry != 0)
+        Some((*symbol, length as u32))
     }
+}
+
+/// The entry of the code that these bits begin with.
+fn long(codes: &Codes, bits: u64, first: bool) -> Option<u32> {
+    let (symbol, length) = codes.find((bits >> 48) as u16)?;
+    Some(entry(symbol, length, first)).filter(|&entry| entry != 0)
 }
 
 /// A table of first coefficients.
@@ -144,15 +148,15 @@ impl First {
         }
         self.look = [0; 1 << FIRST_LOOK];
         let Self { codes, look } = self;
-        codes.read(text, true, |code, length, entry| fill(look, FIRST_LOOK, code, length, entry))
+        codes.read(text, |symbol, code, length| fill(look, FIRST_LOOK, code, length, entry(symbol, length, true)))
     }
 
     /// The difference to the block before.
     #[inline(always)]
-    fn read(&self, bits: &mut Bits<'_>) -> Option<i32> {
+    pub(crate) fn read(&self, bits: &mut Bits<'_>) -> Option<i32> {
         let mut entry = self.look[(bits.held >> (64 - FIRST_LOOK)) as usize];
         if entry == 0 {
-            entry = self.codes.find(bits.held)?;
+            entry = long(&self.codes, bits.held, true)?;
         }
         let value = extend(bits.held, entry >> 8 & 255, entry >> 24);
         bits.eat(entry & 255);
@@ -196,7 +200,7 @@ impl Rest {
         }
         let Self { codes, one, two, skips, .. } = self;
         (*one, *skips) = ([0; 1 << LOOK], false);
-        codes.read(text, false, |code, length, entry| fill(one, LOOK, code, length, entry))?;
+        codes.read(text, |symbol, code, length| fill(one, LOOK, code, length, entry(symbol, length, false)))?;
         // Nearly all files have tables of their own, so this pass counts.
         pairs(level, one, two);
         Some(())
@@ -215,7 +219,7 @@ impl Rest {
     #[inline(always)]
     fn entry(&self, bits: &Bits<'_>) -> Option<u32> {
         let entry = self.one[(bits.held >> (64 - LOOK)) as usize];
-        if entry == 0 { self.codes.find(bits.held) } else { Some(entry) }
+        if entry == 0 { long(&self.codes, bits.held, false) } else { Some(entry) }
     }
 }
 
@@ -244,7 +248,7 @@ impl<'a> Bits<'a> {
 
     /// Holds 56 bits or more.
     #[inline(always)]
-    fn refill(&mut self) {
+    pub(crate) fn refill(&mut self) {
         // A clamp instead of an error: whoever asks sees that the position lies behind the end.
         let at = self.at.min(self.bytes.len() - 8);
         let next: &[u8; 8] = self.bytes[at..].first_chunk().expect("eight bytes are left");

@@ -23,17 +23,19 @@ mod decoder;
 #[cfg(test)]
 mod draws;
 mod error;
+mod grid;
 mod header;
 mod huffman;
 mod index;
 mod orientation;
 mod planes;
+mod progressive;
 mod scan;
 mod simd;
+mod stuffing;
+mod tables;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "zune")]
-mod zune;
 
 pub use self::{
     decoder::{Decoder, Image, Scratch},

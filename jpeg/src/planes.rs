@@ -120,7 +120,7 @@ impl Plane {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planes {
-    pub(crate) list: SmallVec<[Plane; 3]>,
+    pub(crate) list: SmallVec<[Plane; 4]>,
     pub(crate) ycbcr: bool,
 }
 

@@ -24,14 +24,16 @@ use smallvec::SmallVec;
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    grid::Grid,
     header::{
-        DHT, DQT, DRI, EOI, Frame, Header, Place, SOS, ScanComponent, ScanComponents, Segment, find_ff, next_marker,
+        DHT, DQT, DRI, EOI, Frame, Header, Place, SOS, ScanComponent, ScanComponents, Segment, next_marker,
         scan_components, segment,
     },
-    huffman::{Bits, First, PADDING, Rest, STANDARD, natural},
+    huffman::{Bits, First, PADDING, Rest, STANDARD},
     index::{Index, Lengths, Point, Points, Spacing},
-    planes::{Plane, Window},
     simd::{Block, Idct, Level},
+    stuffing::{End, Trouble, offset, unstuff},
+    tables,
 };
 
 /// Skipped units for which it pays to prepare.
@@ -56,7 +58,7 @@ pub(crate) struct Memory {
 /// Quantisation and Huffman tables, and the restart interval.
 #[derive(Debug, Default)]
 struct Tables {
-    quant: [Option<[i16; 64]>; 4],
+    quant: tables::Quantisation,
     /// Kept when another image begins: encoders that do not optimise write the same ones into each file.
     first: [Option<Box<First>>; 4],
     rest: [Option<Box<Rest>>; 4],
@@ -77,45 +79,25 @@ impl Tables {
     fn read(&mut self, segment: &Segment<'_>) -> Result<()> {
         let Segment { marker, at, bytes } = *segment;
         let read = match marker {
-            DQT => self.read_quant(&bytes[2..]),
+            DQT => tables::quantisation(&bytes[2..], &mut self.quant),
             DHT => self.read_huffman(&bytes[2..]),
-            _ => bytes[2..].first_chunk().map(|n| self.interval = u16::from_be_bytes(*n).into()),
+            _ => tables::interval(&bytes[2..]).map(|units| self.interval = units),
         };
-        read.ok_or_else(|| Place { marker, at }.damaged("JPEG has damaged tables"))
+        read.ok_or_else(|| tables::damaged(Place { marker, at }))
     }
 
-    fn read_quant(&mut self, mut body: &[u8]) -> Option<()> {
-        while let Some((&head, rest)) = body.split_first() {
-            let (wide, slot) = (head >> 4, self.quant.get_mut(usize::from(head & 15))?);
-            let size = if wide == 0 { 1 } else { 2 };
-            let (values, rest) = rest.split_at_checked(64 * size)?;
-            let mut table = [0; 64];
-            for (at, value) in values.chunks_exact(size).enumerate() {
-                let value = value.iter().fold(0, |sum, byte| sum << 8 | u16::from(*byte));
-                table[natural(at)] = value as i16;
-            }
-            *slot = Some(table);
-            body = rest;
-        }
-        Some(())
-    }
-
-    fn read_huffman(&mut self, mut body: &[u8]) -> Option<()> {
-        while let Some((&head, rest)) = body.split_first() {
-            let (class, slot) = (usize::from(head >> 4), usize::from(head & 15));
-            let named = self.named.get_mut(class)?.get_mut(slot)?;
-            let count: usize = rest.first_chunk::<16>()?.iter().map(|&n| usize::from(n)).sum();
-            let (text, rest) = rest.split_at_checked(16 + count)?;
+    fn read_huffman(&mut self, body: &[u8]) -> Option<()> {
+        let Self { first, rest, named, level, .. } = self;
+        tables::definitions(body, |class, slot, text| {
             // Taken for good once it is: a damaged one has no meaning.
-            *named = false;
+            named[class][slot] = false;
             match class {
-                0 => self.first[slot].get_or_insert_default().read_table(text)?,
-                _ => self.rest[slot].get_or_insert_default().read_table(text, self.level)?,
+                0 => first[slot].get_or_insert_default().read_table(text)?,
+                _ => rest[slot].get_or_insert_default().read_table(text, *level)?,
             }
-            *named = true;
-            body = rest;
-        }
-        Some(())
+            named[class][slot] = true;
+            Some(())
+        })
     }
 
     fn first(&self, slot: u8) -> Option<&First> {
@@ -137,99 +119,6 @@ impl Tables {
     }
 }
 
-/// What of one component the window needs.
-#[derive(Clone, Debug)]
-struct Needed {
-    /// Blocks of a unit.
-    down: usize,
-    across: usize,
-    /// Pixels that a value of the file stands for.
-    step: [u32; 2],
-    /// Values of a block that are kept, in each direction.
-    side: usize,
-    plane: Plane,
-}
-
-/// The whole image in units of the frame (T.81 calls them MCUs), and the ones that the window needs.
-#[derive(Debug)]
-struct Grid {
-    components: SmallVec<[Needed; 3]>,
-    y: Range<usize>,
-    x: Range<usize>,
-    size: [u32; 2],
-}
-
-impl Grid {
-    fn new(header: &Header, steps: &[[u32; 2]], window: &Window) -> Self {
-        let frame = &header.frame;
-        let size = [u32::from(frame.height), u32::from(frame.width)];
-        let mut components = SmallVec::<[Needed; 3]>::new();
-        let mut needs = [[usize::MAX, 0]; 2];
-        for (component, &step) in frame.components.iter().zip(steps) {
-            // Colour comes in fewer values: they are kept until there are as few of them as of brightness.
-            let shrink = (window.scale / step[1]).max(1);
-            let side = 8 / shrink as usize;
-            let plane = Plane { step: [step[0] * shrink, step[1] * shrink], ..Plane::default() };
-            let (down, across) = (usize::from(component.down), usize::from(component.across));
-            let needed = |want: &Range<u32>, within: &Range<u32>, step: u32, units: usize| {
-                // What is between two values of a coarser plane is made of both.
-                let more = if step > 1 { step } else { 0 };
-                let start = want.start.saturating_sub(more).max(within.start) / step;
-                let end = want.end.saturating_add(more).min(within.end).div_ceil(step);
-                start as usize / (units * side)..(end as usize).div_ceil(units * side)
-            };
-            let rows = needed(&window.rows, &window.within[0], plane.step[0], down);
-            let cols = needed(&window.cols, &window.within[1], plane.step[1], across);
-            for ([start, end], units) in needs.iter_mut().zip([rows, cols]) {
-                *start = units.start.min(*start);
-                *end = units.end.max(*end);
-            }
-            components.push(Needed { down, across, step, side, plane });
-        }
-        let [y, x] = needs.map(|[start, end]| start..end);
-        let mut grid = Self { components, y, x, size };
-        let units = grid.units();
-        // A unit at least: what is asked for may be empty, lie outside, or end before it starts.
-        let within = |range: &Range<usize>, units: usize| {
-            let start = range.start.min(units - 1);
-            start..range.end.clamp(start + 1, units)
-        };
-        (grid.y, grid.x) = (within(&grid.y, units[0]), within(&grid.x, units[1]));
-        let mut at = 0;
-        for needed in &mut grid.components {
-            let (rows, cols) = (needed.down * needed.side, needed.across * needed.side);
-            let held = |units: &Range<usize>, each: usize, size: u32, step: u32| {
-                (units.start * each) as u32..((units.end * each) as u32).min(size.div_ceil(step))
-            };
-            let plane = &mut needed.plane;
-            plane.at = at;
-            plane.pitch = grid.x.len() * cols;
-            plane.rows = held(&grid.y, rows, size[0], plane.step[0]);
-            plane.cols = held(&grid.x, cols, size[1], plane.step[1]);
-            at += plane.pitch * grid.y.len() * rows;
-        }
-        grid
-    }
-
-    /// Units of the image, down and across.
-    fn units(&self) -> [usize; 2] {
-        let most = |of: fn(&Needed) -> usize| self.components.iter().map(of).max().unwrap_or(1);
-        [
-            (self.size[0] as usize).div_ceil(8 * most(|needed| needed.down)),
-            (self.size[1] as usize).div_ceil(8 * most(|needed| needed.across)),
-        ]
-    }
-
-    fn bytes(&self) -> usize {
-        let bytes = |needed: &Needed| needed.plane.pitch * self.y.len() * needed.down * needed.side;
-        self.components.iter().map(bytes).sum()
-    }
-
-    fn into_planes(self) -> SmallVec<[Plane; 3]> {
-        self.components.into_iter().map(|needed| needed.plane).collect()
-    }
-}
-
 /// How to decode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options<'a> {
@@ -242,33 +131,17 @@ pub(crate) struct Options<'a> {
     pub(crate) level: Level,
 }
 
-/// Makes a buffer at least so long. It is never shrunk: growing back would clear it for nothing.
-pub(crate) fn grow(buffer: &mut Vec<u8>, len: usize) -> Result<()> {
-    if buffer.len() < len {
-        buffer.try_reserve(len - buffer.len()).map_err(|_| Error::out_of_memory(len))?;
-        buffer.resize(len, 0);
-    }
-    Ok(())
-}
-
-/// Decodes the planes of a window into `data`; they are described by what is returned.
+/// Decodes what the grid needs of a sequential file into `data`, which holds it.
 pub(crate) fn decode(
     bytes: &[u8],
     header: &Header,
-    window: &Window,
+    grid: &Grid,
     options: Options<'_>,
     memory: &mut Memory,
-    data: &mut Vec<u8>,
-) -> Result<SmallVec<[Plane; 3]>> {
-    header.check(bytes)?;
-    if !matches!(window.scale, 1 | 2 | 4 | 8) {
-        return Err(Error::misuse(format!("a scale of {}: 1, 2, 4 and 8 are possible", window.scale)));
-    }
-    let steps = header.steps().ok_or_else(|| Error::unsupported("JPEG is of a kind that has no planes"))?;
-    let grid = Grid::new(header, &steps, window);
-    grow(data, grid.bytes())?;
+    data: &mut [u8],
+) -> Result<()> {
     if options.fill {
-        data[..grid.bytes()].fill(128);
+        data.fill(128);
     }
     memory.idct = Idct::with_level(options.level);
     memory.tables.begin(options.level);
@@ -285,12 +158,12 @@ pub(crate) fn decode(
         let components = scan_components(&header.frame, scan_header, start)?;
         missing &= !components.iter().fold(0, |set, one| set | 1 << one.component);
         let place = Place { marker: SOS, at: start - scan_header.len() - 2 };
-        let scan = Scan { bytes, place, start, frame: &header.frame, grid: &grid, components: &components };
+        let scan = Scan { bytes, place, start, frame: &header.frame, grid, components: &components };
         // What an index leaves out nobody looks at.
         let index = options.index.filter(|_| !options.strict);
         let end = match scan.decode(index, options.strict, memory, data) {
             // What was not reached is gray.
-            Err(error) if options.fill && error.kind() == ErrorKind::Damaged => return Ok(grid.into_planes()),
+            Err(error) if options.fill && error.kind() == ErrorKind::Damaged => return Ok(()),
             end => end?,
         };
         if missing == 0 {
@@ -298,7 +171,7 @@ pub(crate) fn decode(
                 let place = Place { marker: bytes.get(end + 1).copied().unwrap_or_default(), at: end.min(bytes.len()) };
                 return Err(place.damaged("JPEG is damaged behind its image: its end marker is not there"));
             }
-            return Ok(grid.into_planes());
+            return Ok(());
         }
         (scan_header, start) = next_scan(bytes, end, &mut memory.tables)?;
     }
@@ -353,25 +226,6 @@ struct UnitBlock<'a> {
     at: usize,
 }
 
-/// Why a scan can't be decoded.
-#[derive(Clone, Copy, Debug)]
-enum Trouble {
-    /// No code begins with these bits, or a block has more than 64 coefficients.
-    Code,
-    /// The data of an interval is used up.
-    End,
-    /// So many bytes of an interval are left behind its last unit.
-    Left(usize),
-}
-
-/// How the data of a scan ends.
-struct End {
-    /// Where in the file.
-    at: usize,
-    /// Whether a marker is there.
-    marked: bool,
-}
-
 impl Scan<'_> {
     /// Decodes the blocks that the grid needs; gives the end of the scan's data.
     fn decode(&self, index: Option<&Index>, strict: bool, memory: &mut Memory, data: &mut [u8]) -> Result<usize> {
@@ -381,7 +235,7 @@ impl Scan<'_> {
         // Blocks of a single component follow each other line by line, and those outside the image are left out.
         let (units, y, x) = if alone {
             let needed = &grid.components[self.components[0].component];
-            let blocks = [0, 1].map(|i| grid.size[i].div_ceil(needed.step[i]).div_ceil(8) as usize);
+            let blocks = needed.blocks(grid.size);
             let range =
                 |range: &Range<usize>, each: usize, most: usize| range.start * each..(range.end * each).min(most);
             (blocks, range(&grid.y, needed.down, blocks[0]), range(&grid.x, needed.across, blocks[1]))
@@ -389,7 +243,8 @@ impl Scan<'_> {
             (grid.units(), grid.y.clone(), grid.x.clone())
         };
         // Points tell of all components.
-        let index = index.filter(|_| tables.interval == 0 && self.components.len() == grid.components.len());
+        let index = index.filter(|_| tables.interval == 0 && Point::is_for(grid.components.len()));
+        let index = index.filter(|_| self.components.len() == grid.components.len());
         let index = index.map(|index| (index, Index::key(self.bytes)));
         // Of each block few values are wanted, of some so few that lengths are worth their bytes.
         let sides = || self.components.iter().map(|one| grid.components[one.component].side);
@@ -976,63 +831,4 @@ fn note(length: &AtomicU8, start: usize, end: usize) -> usize {
         length.store(bits, Ordering::Relaxed);
     }
     end
-}
-
-/// Copies a scan's data without stuffing, up to the first marker that is no restart in its turn; at most `most`
-/// restarts are its turn. `removed` tells before which bytes something was left out.
-fn unstuff(
-    bytes: &[u8],
-    mut at: usize,
-    most: usize,
-    out: &mut Vec<u8>,
-    restarts: &mut Vec<u32>,
-    removed: &mut Vec<u32>,
-) -> End {
-    out.clear();
-    restarts.clear();
-    removed.clear();
-    out.reserve(bytes.len().saturating_sub(at) + PADDING);
-    let end = loop {
-        let Some(plain) = find_ff(&bytes[at..]) else {
-            out.extend_from_slice(&bytes[at..]);
-            break End { at: bytes.len(), marked: false };
-        };
-        out.extend_from_slice(&bytes[at..at + plain]);
-        at += plain;
-        match bytes.get(at + 1).copied() {
-            Some(0) => {
-                out.push(0xff);
-                removed.push(out.len() as u32);
-                at += 2;
-            }
-            // A fill byte.
-            Some(0xff) => {
-                removed.push(out.len() as u32);
-                at += 1;
-            }
-            Some(marker @ 0xd0..=0xd7) if restarts.len() < most && usize::from(marker & 7) == restarts.len() % 8 => {
-                restarts.push(out.len() as u32);
-                at += 2;
-            }
-            Some(_) => break End { at, marked: true },
-            None => break End { at: bytes.len(), marked: false },
-        }
-    };
-    out.extend_from_slice(&[0; PADDING]);
-    end
-}
-
-/// Where in the file a byte of the scan is that is number `wanted` without stuffing and restart markers.
-fn offset(bytes: &[u8], mut at: usize, wanted: usize) -> usize {
-    let mut seen = 0;
-    while at < bytes.len() && seen < wanted {
-        let marker = if bytes[at] == 0xff { bytes.get(at + 1).copied() } else { None };
-        match marker {
-            Some(0) => (seen, at) = (seen + 1, at + 2),
-            Some(0xd0..=0xd7) => at += 2,
-            Some(_) => at += 1,
-            None => (seen, at) = (seen + 1, at + 1),
-        }
-    }
-    at
 }

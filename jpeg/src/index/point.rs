@@ -7,6 +7,11 @@
 pub(crate) struct Point(u64);
 
 impl Point {
+    /// Whether it has room for the values of so many components: not for ink.
+    pub(crate) fn is_for(components: usize) -> bool {
+        components <= 3
+    }
+
     /// `None` when a number is out of range: in files of more than 32 MiB and in damaged ones.
     pub(crate) fn new(byte: usize, bit: usize, sums: &[i32; 4]) -> Option<Self> {
         let place = u64::try_from(byte).ok().filter(|byte| *byte < 1 << 25)? << 3 | (bit & 7) as u64;

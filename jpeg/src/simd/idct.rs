@@ -6,7 +6,8 @@
 //!
 //! The reduced ones are transforms of as many points as there are samples, of the lowest coefficients.
 
-use super::level::Level;
+use super::{level::Level, record::Record};
+use crate::huffman::natural;
 
 /// A block of coefficients in natural order, followed by room for those that damaged data puts behind the last one.
 pub(crate) type Block = [i16; 128];
@@ -16,10 +17,15 @@ pub(crate) type Block = [i16; 128];
 pub(crate) struct Idct {
     whole: Transform,
     half: Transform,
+    parts: TransformParts,
 }
 
 /// Coefficients, what they are multiples of, where the samples go, and how far their rows are apart.
 type Transform = fn(&[i16; 64], &[i16; 64], &mut [u8], usize);
+
+/// The same of a progressive file's coefficients: the first one, what first scans told of the others, and what was added.
+type TransformParts = fn(Parts<'_>, &[i16; 64], &mut [u8], usize);
+type Parts<'a> = (i16, &'a [i16; 64], &'a Record);
 
 impl Default for Idct {
     fn default() -> Self {
@@ -33,14 +39,18 @@ impl Idct {
     pub(crate) fn with_level(level: Level) -> Self {
         #[cfg(target_arch = "x86_64")]
         if level.avx2() {
-            return Self { whole: avx2::whole, half: avx2::half };
+            return Self { whole: avx2::whole, half: avx2::half, parts: avx2::parts };
         }
         #[cfg(target_arch = "aarch64")]
         if level != Level::Portable && std::arch::is_aarch64_feature_detected!("neon") {
-            return Self { whole: neon::whole, half };
+            return Self {
+                whole: neon::whole,
+                half,
+                parts: |parts, quant, out, pitch| neon::whole(&merge(parts), quant, out, pitch),
+            };
         }
         let _ = level;
-        Self { whole: portable, half }
+        Self { whole: portable, half, parts: |parts, quant, out, pitch| portable(&merge(parts), quant, out, pitch) }
     }
 
     /// Writes `side` x `side` samples (1, 2, 4 or 8) of the block, in rows `pitch` apart.
@@ -58,6 +68,17 @@ impl Idct {
         }
     }
 
+    /// Likewise of a progressive file's block.
+    #[inline(always)]
+    pub(crate) fn run_parts(&self, side: usize, parts: Parts<'_>, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        match side {
+            8 => (self.parts)(parts, quant, out, pitch),
+            4 => (self.half)(&merge(parts), quant, out, pitch),
+            2 => quarter(&merge(parts), quant, out, pitch),
+            _ => out[0] = mean(parts.0, quant[0]),
+        }
+    }
+
     /// The samples of a block whose only coefficient is the first: `side` x `side` times its mean.
     #[inline(always)]
     pub(crate) fn flat(side: usize, first: i16, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
@@ -66,6 +87,23 @@ impl Idct {
             row[..side].fill(value);
         }
     }
+}
+
+/// A block's coefficients of their parts.
+fn merge((first, values, record): Parts<'_>) -> [i16; 64] {
+    let mut block = *values;
+    let mut left = record.added[0] | record.added[1];
+    while left != 0 {
+        let place = left.trailing_zeros();
+        let bit = |word: u64| (word >> place & 1) as i16;
+        let value = &mut block[natural(place as usize)];
+        let size = bit(record.added[0]) + 2 * bit(record.added[1]);
+        let negative = *value < 0 || bit(record.negative) != 0;
+        *value = value.wrapping_add(if negative { -size } else { size });
+        left &= left - 1;
+    }
+    block[0] = first;
+    block
 }
 
 /// Fraction bits of the constants.
@@ -177,7 +215,8 @@ fn quarter(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{EVEN, FIRST, HALF_ODD, ODD, ONE, SECOND};
+    use super::{EVEN, FIRST, HALF_ODD, ODD, ONE, Parts, SECOND};
+    use crate::huffman::NATURAL;
 
     pub(super) fn whole(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         // SAFETY: `Idct::with_level` gives this function out only where the processor has AVX2.
@@ -187,6 +226,69 @@ mod avx2 {
     pub(super) fn half(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         // SAFETY: likewise.
         unsafe { transform_half(coefs, quant, out, pitch) }
+    }
+
+    pub(super) fn parts(parts: Parts<'_>, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        // SAFETY: likewise.
+        unsafe { transform_parts(parts, quant, out, pitch) }
+    }
+
+    /// For each coefficient in natural order, the byte of a word of 64 bits that has its bit, and that bit in it.
+    static BYTES: [u8; 64] = bits()[0];
+    static BITS: [u8; 64] = bits()[1];
+
+    const fn bits() -> [[u8; 64]; 2] {
+        let mut out = [[0; 64]; 2];
+        let mut place = 0;
+        while place < 64 {
+            let at = NATURAL[place] as usize;
+            (out[0][at], out[1][at]) = (place as u8 / 8, 1 << (place % 8));
+            place += 1;
+        }
+        out
+    }
+
+    /// A word's bits in natural order, as bytes of all ones or none: those of 32 coefficients.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn spread(word: u64, bytes: __m256i, bits: __m256i) -> __m256i {
+        let word = _mm256_shuffle_epi8(_mm256_set1_epi64x(word as i64), bytes);
+        _mm256_cmpeq_epi8(_mm256_and_si256(word, bits), bits)
+    }
+
+    /// What was added goes to the values where they are loaded for the transform.
+    #[target_feature(enable = "avx2")]
+    fn transform_parts((first, values, record): Parts<'_>, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+        let (values, quant) = (values.as_chunks::<16>().0, quant.as_chunks::<16>().0);
+        let (bytes, bits) = (BYTES.as_chunks::<32>().0, BITS.as_chunks::<32>().0);
+        let rows = || {
+            let mut rows = [_mm_setzero_si128(); 8];
+            for half in 0..2 {
+                let (bytes, bits) = (bytemuck::cast(bytes[half]), bytemuck::cast(bits[half]));
+                let one = _mm256_and_si256(spread(record.added[0], bytes, bits), _mm256_set1_epi8(1));
+                let two = _mm256_and_si256(spread(record.added[1], bytes, bits), _mm256_set1_epi8(2));
+                let sizes = _mm256_or_si256(one, two);
+                let signs = _mm256_or_si256(spread(record.negative, bytes, bits), _mm256_set1_epi8(1));
+                let sizes = [_mm256_castsi256_si128(sizes), _mm256_extracti128_si256::<1>(sizes)];
+                let signs = [_mm256_castsi256_si128(signs), _mm256_extracti128_si256::<1>(signs)];
+                for quarter in 0..2 {
+                    let n = 2 * half + quarter;
+                    let value: __m256i = bytemuck::cast(values[n]);
+                    // Away from zero, or as the sign says where there is no value yet.
+                    let sign = _mm256_or_si256(value, _mm256_cvtepi8_epi16(signs[quarter]));
+                    let added = _mm256_sign_epi16(_mm256_cvtepu8_epi16(sizes[quarter]), sign);
+                    let mut value = _mm256_add_epi16(value, added);
+                    if n == 0 {
+                        value = _mm256_insert_epi16::<0>(value, first);
+                    }
+                    let value = _mm256_mullo_epi16(value, bytemuck::cast(quant[n]));
+                    (rows[2 * n], rows[2 * n + 1]) =
+                        (_mm256_castsi256_si128(value), _mm256_extracti128_si256::<1>(value));
+                }
+            }
+            rows
+        };
+        transform_rows(rows, out, pitch);
     }
 
     #[target_feature(enable = "avx2")]
@@ -233,12 +335,22 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     fn transform(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         let (coefs, quant) = (coefs.as_chunks::<8>().0, quant.as_chunks::<8>().0);
-        let mut rows = [_mm_setzero_si128(); 8];
-        for (row, (coefs, quant)) in rows.iter_mut().zip(coefs.iter().zip(quant)) {
-            *row = _mm_mullo_epi16(bytemuck::cast(*coefs), bytemuck::cast(*quant));
-        }
+        let rows = || {
+            let mut rows = [_mm_setzero_si128(); 8];
+            for (row, (coefs, quant)) in rows.iter_mut().zip(coefs.iter().zip(quant)) {
+                *row = _mm_mullo_epi16(bytemuck::cast(*coefs), bytemuck::cast(*quant));
+            }
+            rows
+        };
+        transform_rows(rows, out, pitch);
+    }
+
+    /// Of rows that have their size. They come of a function, which is compiled into this one.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn transform_rows(rows: impl FnOnce() -> [__m128i; 8], out: &mut [u8], pitch: usize) {
         // Each lane of 128 bits holds columns 0 to 3 or 4 to 7 of two rows.
-        let [a, b, c, d] = pass(rows, FIRST);
+        let [a, b, c, d] = pass(rows(), FIRST);
         let [a, b, c, d] = [a, b, c, d].map(|two| zip_rows(two));
         let (lo, hi) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
         let (lo2, hi2) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));

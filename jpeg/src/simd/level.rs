@@ -27,6 +27,33 @@ impl Level {
     pub(super) fn avx2(self) -> bool {
         self == Self::Best && is_x86_feature_detected!("avx2")
     }
+
+    /// Whether AVX2 and the instructions for bits may be used, and are there.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) fn bits(self) -> bool {
+        self.avx2()
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt")
+    }
+
+    /// Whether PDEP may be used, and is fast: AMD had it in microcode before Zen 3, some 20 to 300 cycles each.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) fn deposits(self) -> bool {
+        static FAST: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+            use std::arch::x86_64::__cpuid;
+            // SAFETY: every processor of this architecture has it. (Newer compilers know.)
+            #[allow(unused_unsafe)]
+            let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1).eax) };
+            let is_amd = [vendor.ebx, vendor.edx, vendor.ecx] == [*b"Auth", *b"enti", *b"cAMD"].map(u32::from_le_bytes);
+            // The family, with its extension.
+            !is_amd || (version >> 8 & 15) + (version >> 20 & 255) >= 0x19
+        });
+        self.bits() && *FAST
+    }
 }
 
 /// Compiles a loop for each level under the loop's own name.

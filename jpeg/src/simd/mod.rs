@@ -12,12 +12,14 @@
 
 mod idct;
 mod level;
+mod record;
 mod rgb;
 mod tables;
 
 pub use self::level::Level;
 pub(crate) use self::{
     idct::{Block, Idct},
-    rgb::{Interleaver, PlaneRows},
-    tables::{END, ENDS, LOOK, SKIP, extend, pairs, skips},
+    record::{Deposit, Record, Work, with_best},
+    rgb::{Interleaver, PlaneRows, multiply},
+    tables::{END, ENDS, LOOK, SKIP, extend, mirror, pairs, skips},
 };

@@ -112,6 +112,8 @@ at_each_level! {
     fn double(row: &[u8], out: &mut [u8]) = double_loop;
     /// Both.
     fn double_between(near: &[u8], far: &[u8], out: &mut [u8]) = double_between_loop;
+    /// Pixels of ink times what black leaves of them; `inverted` ones are first turned over.
+    pub(crate) fn multiply(black: &[u8], inverted: bool, out: &mut [u8]) = multiply_loop;
     /// Colours as they are.
     fn weave(a: &[u8], b: &[u8], c: &[u8], out: &mut [u8]) = weave_loop;
 }
@@ -150,6 +152,18 @@ fn double_between_loop(near: &[u8], far: &[u8], out: &mut [u8]) {
         *out = [((at + sum(near[0], far[0]) + 8) >> 4) as u8, ((at + sum(near[2], far[2]) + 7) >> 4) as u8];
     }
     (out[2 * last], out[2 * last + 1]) = (value(last, last - 1, 8), value(last, last, 7));
+}
+
+#[inline(always)]
+fn multiply_loop(black: &[u8], inverted: bool, out: &mut [u8]) {
+    let turn = if inverted { 0xff } else { 0 };
+    for (pixel, &black) in out.as_chunks_mut::<3>().0.iter_mut().zip(black) {
+        for value in pixel {
+            // A product of two parts of 255, rounded.
+            let product = u32::from(*value ^ turn) * u32::from(black) + 128;
+            *value = ((product + (product >> 8)) >> 8) as u8;
+        }
+    }
 }
 
 #[inline(always)]

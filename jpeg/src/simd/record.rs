@@ -1,0 +1,80 @@
+//! What is known of a block of a progressive file, and the instructions that its loops need.
+
+use super::level::Level;
+
+/// Which of a block's coefficients are not zero, and what refinements added to them: bit `n` of each word is of coefficient `n`
+/// in the file's order. The values that first scans gave lie elsewhere and are not touched until the block is transformed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+pub(crate) struct Record {
+    /// Coefficients that first scans gave.
+    pub(crate) nonzero: u64,
+    /// Bits 0 and 1 that refinements added to the magnitudes.
+    pub(crate) added: [u64; 2],
+    /// Which of the coefficients that refinements brought are negative.
+    pub(crate) negative: u64,
+}
+
+impl Record {
+    /// Whether the first coefficient is the only one.
+    #[inline(always)]
+    pub(crate) fn is_flat(&self) -> bool {
+        self.nonzero | self.added[0] | self.added[1] == 0
+    }
+
+    /// What was not zero before a scan that adds a bit. All that the refinement of bit 1 brought has that bit.
+    #[inline(always)]
+    pub(crate) fn history(&self) -> u64 {
+        self.nonzero | self.added[1]
+    }
+}
+
+/// Puts the low bits of a word where those of a mask are, from the lowest on (x86's PDEP).
+pub(crate) trait Deposit: Fn(u64, u64) -> u64 + Copy {}
+
+impl<F: Fn(u64, u64) -> u64 + Copy> Deposit for F {}
+
+/// A loop that is compiled twice: for any machine, and for those that have the instructions.
+pub(crate) trait Work {
+    type Output;
+
+    /// To be `#[inline(always)]`, as all that it calls in its loops.
+    fn run(self, deposit: impl Deposit) -> Self::Output;
+}
+
+/// Runs the loop with at most the instructions of `level`. Processors whose PDEP is slow get the plain loop (see [`deposit`]) with
+/// the other instructions.
+pub(crate) fn with_best<W: Work>(level: Level, work: W) -> W::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        /// # Safety
+        /// The processor has these instructions.
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+        fn fast<W: Work>(work: W) -> W::Output {
+            work.run(|bits, mask| std::arch::x86_64::_pdep_u64(bits, mask))
+        }
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+        fn plain<W: Work>(work: W) -> W::Output {
+            work.run(deposit)
+        }
+        if level.bits() {
+            // SAFETY: the processor has the instructions.
+            return unsafe { if level.deposits() { fast(work) } else { plain(work) } };
+        }
+    }
+    let _ = level;
+    work.run(deposit)
+}
+
+/// The same a bit at a time, for aarch64, and for AMD's processors before Zen 3, whose instruction takes as long.
+#[inline(always)]
+fn deposit(bits: u64, mask: u64) -> u64 {
+    let (mut bits, mut mask, mut out) = (bits, mask, 0);
+    while bits != 0 && mask != 0 {
+        let lowest = mask & mask.wrapping_neg();
+        out |= lowest & (bits & 1).wrapping_neg();
+        bits >>= 1;
+        mask ^= lowest;
+    }
+    out
+}

@@ -1,0 +1,83 @@
+//! The data of a scan without what only keeps it apart from markers: a zero byte behind each FF, and restart markers.
+
+#![forbid(unsafe_code)]
+
+use crate::{header::find_ff, huffman::PADDING};
+
+/// Why a scan can't be decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    /// No code begins with these bits, or a block has more than 64 coefficients.
+    Code,
+    /// The data of an interval is used up.
+    End,
+    /// So many bytes of an interval are left behind its last unit.
+    Left(usize),
+}
+
+/// How the data of a scan ends.
+pub(crate) struct End {
+    /// Where in the file.
+    pub(crate) at: usize,
+    /// Whether a marker is there.
+    pub(crate) marked: bool,
+}
+
+/// Copies a scan's data without stuffing, up to the first marker that is no restart in its turn; at most `most`
+/// restarts are its turn. `removed` tells before which bytes something was left out.
+pub(crate) fn unstuff(
+    bytes: &[u8],
+    mut at: usize,
+    most: usize,
+    out: &mut Vec<u8>,
+    restarts: &mut Vec<u32>,
+    removed: &mut Vec<u32>,
+) -> End {
+    out.clear();
+    restarts.clear();
+    removed.clear();
+    out.reserve(bytes.len().saturating_sub(at) + PADDING);
+    let end = loop {
+        let Some(plain) = find_ff(&bytes[at..]) else {
+            out.extend_from_slice(&bytes[at..]);
+            break End { at: bytes.len(), marked: false };
+        };
+        out.extend_from_slice(&bytes[at..at + plain]);
+        at += plain;
+        match bytes.get(at + 1).copied() {
+            Some(0) => {
+                out.push(0xff);
+                removed.push(out.len() as u32);
+                at += 2;
+            }
+            // A fill byte.
+            Some(0xff) => {
+                removed.push(out.len() as u32);
+                at += 1;
+            }
+            Some(marker @ 0xd0..=0xd7) if restarts.len() < most && usize::from(marker & 7) == restarts.len() % 8 => {
+                restarts.push(out.len() as u32);
+                at += 2;
+            }
+            Some(_) => break End { at, marked: true },
+            None => break End { at: bytes.len(), marked: false },
+        }
+    };
+    out.extend_from_slice(&[0; PADDING]);
+    end
+}
+
+/// Where in the file a byte of the scan is that is number `wanted` without stuffing and restart markers.
+pub(crate) fn offset(bytes: &[u8], mut at: usize, wanted: usize) -> usize {
+    let mut seen = 0;
+    while at < bytes.len() && seen < wanted {
+        let marker = if bytes[at] == 0xff { bytes.get(at + 1).copied() } else { None };
+        match marker {
+            Some(0) => (seen, at) = (seen + 1, at + 2),
+            Some(0xd0..=0xd7) => at += 2,
+            Some(_) => at += 1,
+            None => (seen, at) = (seen + 1, at + 1),
+        }
+    }
+    at
+}
