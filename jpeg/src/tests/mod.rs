@@ -1,3 +1,6 @@
+mod progressive;
+mod writer;
+
 use std::{ops::Range, sync::atomic::Ordering};
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
