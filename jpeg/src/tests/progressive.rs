@@ -1,7 +1,16 @@
-//! Progressive files of any script give the pixels of baseline files of the same coefficients.
+//! Progressive files of any script give the pixels of baseline files with the same coefficients; damage is an error.
 
-use super::writer::{Picture, any_script, photo_like, usual_script};
-use crate::{Decoder, Level, draws::Draws};
+use std::ops::Range;
+
+use super::{
+    windows,
+    writer::{Picture, Scan, any_script, photo_like, usual_script},
+};
+use crate::{
+    Decoder, Error, ErrorKind, Header, Index, Level, Result, Scratch, Window,
+    draws::Draws,
+    header::{DHT, EOI, SOS, next_marker, segment},
+};
 
 /// Sampling factors, across and down: the usual ones, and odd ones.
 const FACTORS: [&[u8]; 12] = [
@@ -19,42 +28,393 @@ const FACTORS: [&[u8]; 12] = [
     &[0x11, 0x22, 0x21],
 ];
 
-/// Coefficients of an image of any size, and a number for other choices.
-fn draw(key: u64) -> (Draws, &'static [u8], Picture) {
-    let mut draws = Draws::new([key, 7, 7]);
-    let factors = FACTORS[draws.below(FACTORS.len() as u64) as usize];
-    let [height, width] = [0; 2].map(|_| 1 + draws.below(70) as usize);
-    let picture = photo_like(&mut draws, height, width, factors);
-    (draws, factors, picture)
+/// An image of any size, and the scans of a file.
+struct Drawn {
+    draws: Draws,
+    factors: &'static [u8],
+    picture: Picture,
+    script: Vec<Scan>,
+}
+
+impl Drawn {
+    fn new(key: u64) -> Self {
+        let mut draws = Draws::new([key, 7, 7]);
+        let factors = FACTORS[draws.below(FACTORS.len() as u64) as usize];
+        let [height, width] = [0; 2].map(|_| 1 + draws.below(70) as usize);
+        let picture = photo_like(&mut draws, height, width, factors);
+        let script = if key.is_multiple_of(4) { usual_script(factors) } else { any_script(&mut draws, factors) };
+        Self { draws, factors, picture, script }
+    }
+
+    fn baseline(&mut self) -> Vec<u8> {
+        self.picture.baseline(self.draws.below(5) as u16, None)
+    }
+
+    /// With usual tables, or odd ones.
+    fn progressive(&mut self) -> Vec<u8> {
+        let odd = self.draws.below(2) == 0;
+        self.picture.progressive(&self.script, odd.then_some(&mut self.draws))
+    }
+
+    /// How many of the scans an image needs: first coefficients of all components.
+    fn least(&self) -> usize {
+        let first = |n| self.script.iter().position(|scan| scan.components.contains(&n)).unwrap();
+        (0..self.factors.len()).map(first).max().unwrap() + 1
+    }
+}
+
+/// A small image in colour, with few scans.
+fn small() -> Picture {
+    let mut picture = photo_like(&mut Draws::new([8, 8, 8]), 21, 35, &[0x22, 0x11, 0x11]);
+    // Something in all of the bands.
+    picture.components.iter_mut().flat_map(|c| &mut c.blocks).for_each(|block| block[8..].fill(-5));
+    picture
+}
+
+/// Of each scan, where its marker is and where its data.
+fn scans(file: &[u8]) -> Vec<(usize, Range<usize>)> {
+    let (mut found, mut at) = (Vec::<(usize, Range<usize>)>::new(), 2);
+    loop {
+        let (place, marker) = next_marker(file, at).unwrap();
+        at = place + 2;
+        if matches!(marker, 0xd0..=0xd7) {
+            continue;
+        }
+        if let Some((_, data)) = found.last_mut().filter(|(_, data)| data.end == 0) {
+            data.end = place;
+        }
+        if marker == EOI {
+            return found;
+        }
+        at += segment(file, at).unwrap().len();
+        if marker == SOS {
+            found.push((place, at..0));
+        }
+    }
+}
+
+/// Damage, with a byte that the file has, or its length.
+fn assert_damaged(error: &Error, file: &[u8]) {
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert!(error.offset().is_some_and(|at| at <= file.len()), "{error}: {:?} of {}", error.offset(), file.len());
 }
 
 #[test]
 fn files_of_any_script_give_the_pixels_of_a_baseline_file() {
-    for key in 0..150 {
-        let (mut draws, factors, picture) = draw(key);
-        let script = if key % 5 == 0 { usual_script(factors) } else { any_script(&mut draws, factors) };
-        let baseline = picture.baseline(draws.below(5) as u16, None);
-        let mut other = draws.clone();
-        let file = picture.progressive(&script, (draws.below(2) == 0).then_some(&mut other));
+    for key in 0..160 {
+        let mut drawn = Drawn::new(key);
+        let (baseline, file) = (drawn.baseline(), drawn.progressive());
         let expected = Decoder::new().decode(&baseline).unwrap();
         for level in [Level::Best, Level::Portable] {
             let found = Decoder::new().level(level).decode(&file).unwrap();
-            assert!(found == expected, "{key}: {factors:x?} {level:?} {script:?}");
+            assert!(found == expected, "{key}: {:x?} {level:?} {:?}", drawn.factors, drawn.script);
+        }
+    }
+}
+
+/// The pixels of a window.
+fn pixels(decoder: &Decoder, file: &[u8], window: &Window, scratch: &mut Scratch) -> Result<Vec<u8>> {
+    let header = Header::parse(file)?;
+    let Window { rows, cols, .. } = window;
+    let mut out = vec![7; header.len_bytes(rows) as usize];
+    decoder.pixels_of_columns(file, &header, [rows.clone(), cols.clone()], scratch, &mut out)?;
+    let each = header.channels();
+    let within = each * cols.start as usize..each * cols.end as usize;
+    Ok(out.chunks(each * header.width() as usize).flat_map(|row| &row[within.clone()]).copied().collect())
+}
+
+/// Of a plane: its step, the rows and columns that are held, and the values of those that the image has.
+type Held = ([u32; 2], [Range<u32>; 2], Vec<u8>);
+
+fn planes(decoder: &Decoder, file: &[u8], window: &Window, scratch: &mut Scratch) -> Result<Vec<Held>> {
+    let header = Header::parse(file)?;
+    let mut data = Vec::new();
+    let planes = decoder.planes(file, &header, window, scratch, &mut data)?;
+    let held = |plane: &crate::Plane| {
+        let [height, width] = [header.height().div_ceil(plane.step[0]), header.width().div_ceil(plane.step[1])];
+        let cols = width.saturating_sub(plane.cols.start).min(plane.cols.len() as u32) as usize;
+        let rows = plane.rows.start..plane.rows.end.min(height);
+        let values = rows.flat_map(|y| &plane.row(&data, y)[..cols]).copied().collect();
+        (plane.step, [plane.rows.clone(), plane.cols.clone()], values)
+    };
+    Ok(planes.as_slice().iter().map(held).collect())
+}
+
+#[test]
+fn windows_are_those_of_a_baseline_file_whatever_was_decoded_before() {
+    let (mut scratch, mut other) = (Scratch::default(), Scratch::default());
+    let index = Index::new(1 << 20);
+    let decoders = [Decoder::new(), Decoder::new().index(index), Decoder::new().strict(true)];
+    for key in 200..280 {
+        let mut drawn = Drawn::new(key);
+        let (baseline, file) = (drawn.baseline(), drawn.progressive());
+        let header = Header::parse(&file).unwrap();
+        assert!(header.is_progressive() && header.has_planes(), "{:x?}", drawn.factors);
+        for (n, window) in windows(&header, key).take(4).enumerate() {
+            let decoder = &decoders[n % 3];
+            // An error leaves nothing behind.
+            let mut bad = file.clone();
+            let data = scans(&file).pop().unwrap().1;
+            bad.truncate(data.start + drawn.draws.below(data.len() as u64 + 1) as usize);
+            assert!(planes(decoder, &bad, &window, &mut scratch).is_err());
+            let words = || format!("{key}: {:x?} {window:?} {:?}", drawn.factors, drawn.script);
+            let expected = planes(&Decoder::new(), &baseline, &window, &mut other).unwrap();
+            assert!(planes(decoder, &file, &window, &mut scratch).unwrap() == expected, "planes of {}", words());
+            assert!(pixels(decoder, &bad, &window, &mut scratch).is_err());
+            let expected = pixels(&Decoder::new(), &baseline, &window, &mut other).unwrap();
+            assert!(pixels(decoder, &file, &window, &mut scratch).unwrap() == expected, "pixels of {}", words());
         }
     }
 }
 
 #[test]
 fn what_the_scans_leave_out_is_zero() {
-    for key in 200..300 {
-        let (mut draws, factors, picture) = draw(key);
-        let script = if key % 5 == 0 { usual_script(factors) } else { any_script(&mut draws, factors) };
-        // First coefficients are all that must be there.
-        let first = |n| script.iter().position(|scan| scan.components.contains(&n)).unwrap();
-        let least = (0..factors.len()).map(first).max().unwrap() + 1;
-        let some = &script[..least + draws.below((script.len() - least) as u64 + 1) as usize];
-        let expected = Decoder::new().decode(&picture.known(some).baseline(0, None)).unwrap();
-        let found = Decoder::new().decode(&picture.progressive(some, Some(&mut draws))).unwrap();
-        assert!(found == expected, "{key}: {factors:x?} {some:?}");
+    for key in 300..400 {
+        let mut drawn = Drawn::new(key);
+        let more = (drawn.script.len() - drawn.least()) as u64;
+        let count = drawn.least() + drawn.draws.below(more + 1) as usize;
+        drawn.script.truncate(count);
+        let expected = Decoder::new().decode(&drawn.picture.known(&drawn.script).baseline(0, None)).unwrap();
+        let found = Decoder::new().decode(&drawn.progressive()).unwrap();
+        assert!(found == expected, "{key}: {:x?} {:?}", drawn.factors, drawn.script);
+    }
+}
+
+#[test]
+fn runs_are_as_long_as_they_may_be() {
+    // More blocks without coefficients than one code can stand for.
+    let mut picture = photo_like(&mut Draws::new([6, 6, 6]), 1456, 1456, &[0x11]);
+    let blocks = &mut picture.components[0].blocks;
+    assert!(blocks.len() > 0x7fff + 300);
+    blocks.iter_mut().for_each(|block| block[1..].fill(0));
+    for at in [3, 0x7fff + 200] {
+        blocks[at][1..].fill(-3);
+        blocks[at][8] = 200;
+    }
+    let file = picture.progressive(&usual_script(&[0x11]), None);
+    let expected = Decoder::new().decode(&picture.baseline(0, None)).unwrap();
+    assert!(Decoder::new().decode(&file).unwrap() == expected);
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_is_damaged() {
+    let picture = small();
+    let mut scratch = Scratch::default();
+    for mut script in [usual_script(&[0x22, 0x11, 0x11]), any_script(&mut Draws::new([4, 4, 4]), &[0x22, 0x11, 0x11])] {
+        script[0].restart = 2;
+        let file = picture.progressive(&script, None);
+        let header = Header::parse(&file).unwrap();
+        assert!(header.is_whole(&file));
+        let expected = Decoder::new().decode(&file).unwrap();
+        for len in 0..file.len() {
+            let cut = &file[..len];
+            assert_damaged(&Decoder::new().decode(cut).unwrap_err(), cut);
+            let Ok(header) = Header::parse(cut) else { continue };
+            assert!(!header.is_whole(cut));
+            // Whatever the window.
+            let window = Window::new(&header, 0..1, 0..1).at_scale(8);
+            assert_damaged(&planes(&Decoder::new(), cut, &window, &mut scratch).unwrap_err(), cut);
+        }
+        // Whatever comes behind its end.
+        assert_eq!(Decoder::new().decode(&[&file[..], b"\xff\xd8\xff"].concat()).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_shows_the_scans_before_the_cut_if_asked() {
+    for key in 400..430 {
+        let mut drawn = Drawn::new(key);
+        let file = drawn.progressive();
+        let filling = Decoder::new().fill(true);
+        let found = scans(&file);
+        for _ in 0..5 {
+            let start = found[0].1.start as u64;
+            let len = start + drawn.draws.below(file.len() as u64 - start);
+            let image = filling.decode(&file[..len as usize]);
+            assert!(image.is_ok(), "{key}, {len} of {} bytes: {image:?}", file.len());
+        }
+        let count = drawn.least() + drawn.draws.below((found.len() - drawn.least()) as u64 + 1) as usize;
+        let known = drawn.picture.known(&drawn.script[..count]);
+        let expected = Decoder::new().decode(&known.baseline(0, None)).unwrap();
+        let image = filling.decode(&file[..found[count - 1].1.end]).unwrap();
+        assert!(image == expected, "{key}: {:x?} {count} of {:?}", drawn.factors, drawn.script);
+    }
+}
+
+#[test]
+fn scans_that_do_not_add_to_each_other_are_damage() {
+    let picture = small();
+    let usual = usual_script(&[0x22, 0x11, 0x11]);
+    // The change of a script, which of the scans is wrong then, and why.
+    type Change = fn(&mut Vec<Scan>);
+    let (none, other) = ("its component has no first coefficients yet", "the scans before it leave other bits out");
+    let (no_scan, bits) = ("these make no scan of a progressive file", "a scan tells all bits or one more");
+    let changes: [(Change, usize, &str); 15] = [
+        (|s| _ = s.remove(0), 0, none),
+        (|s| s[0].components = vec![1, 2], 1, none),
+        (|s| _ = s.remove(4), 4, other),
+        (|s| s.swap(0, 1), 0, none),
+        (|s| s.swap(1, 5), 1, other),
+        (|s| s.insert(1, s[0].clone()), 1, other),
+        (|s| s.push(s[9].clone()), 10, other),
+        (|s| s[5].bits = [1, 0], 5, other),
+        (|s| s[3].band = [0, 5], 3, no_scan),
+        (|s| s[3].band = [5, 3], 3, no_scan),
+        (|s| s[3].band = [1, 64], 3, no_scan),
+        (|s| s[3].components = vec![1, 2], 3, no_scan),
+        (|s| s[0].bits = [0, 14], 0, bits),
+        (|s| s[5].bits = [3, 1], 5, bits),
+        (|s| s[5].bits = [1, 1], 5, bits),
+    ];
+    let mut scratch = Scratch::default();
+    for (n, (change, wrong, why)) in changes.into_iter().enumerate() {
+        let mut script = usual.clone();
+        change(&mut script);
+        let file = picture.progressive(&script, None);
+        let place = scans(&file)[wrong].0;
+        let window = Window::new(&Header::parse(&file).unwrap(), 0..1, 0..1);
+        for error in [
+            Decoder::new().decode(&file).unwrap_err(),
+            planes(&Decoder::new().strict(true), &file, &window, &mut scratch).unwrap_err(),
+        ] {
+            assert_eq!((error.kind(), error.offset()), (ErrorKind::Damaged, Some(place)), "{n}: {error}");
+            let (text, marker) = (error.to_string(), format!("{why} (FF DA at byte {place})"));
+            assert!(text.ends_with(&marker), "{n}: {text}");
+        }
+    }
+    // Colour that never comes is noticed at the end.
+    let mut script = usual;
+    script.retain(|scan| !scan.components.contains(&2));
+    script.insert(0, Scan { components: vec![0, 1], band: [0, 0], bits: [0, 0], restart: 0 });
+    let file = picture.progressive(&script, None);
+    let error = Decoder::new().decode(&file).unwrap_err();
+    assert_eq!(error.to_string(), format!("JPEG lacks a scan (FF D9 at byte {})", file.len() - 2));
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Damaged, Some(file.len() - 2)));
+}
+
+#[test]
+fn a_table_of_the_last_image_is_none_of_a_progressive_one() {
+    let good = small().progressive(&usual_script(&[0x22, 0x11, 0x11]), None);
+    let mut bad = good.clone();
+    let table = good.windows(2).position(|pair| pair == [0xff, DHT]).unwrap();
+    bad[table + 1] = 0xfe;
+    let mut scratch = Scratch::default();
+    let all = Window::of_rows(&Header::parse(&good).unwrap(), 0..21);
+    let expected = pixels(&Decoder::new(), &good, &all, &mut scratch).unwrap();
+    let error = pixels(&Decoder::new(), &bad, &all, &mut scratch).unwrap_err();
+    assert!(error.to_string().contains("JPEG lacks Huffman table "), "{error}");
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Damaged, Some(scans(&bad)[0].0)));
+    assert!(pixels(&Decoder::new(), &good, &all, &mut scratch).unwrap() == expected);
+}
+
+#[test]
+fn kinds_that_are_not_read_are_named() {
+    // A scan for each coefficient, and one more for each: what only an attack has.
+    let picture = photo_like(&mut Draws::new([5, 5, 5]), 20, 20, &[0x11]);
+    let scan = |at, bits| Scan { components: vec![0], band: [at; 2], bits, restart: 0 };
+    let mut script: Vec<Scan> = (0..64).map(|at| scan(at, [0, 1])).collect();
+    script.extend((0..37).map(|at| scan(at, [1, 0])));
+    let file = picture.progressive(&script, None);
+    let error = Decoder::new().decode(&file).unwrap_err();
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Unsupported, Some(scans(&file)[100].0)), "{error}");
+    script.truncate(100);
+    let expected = Decoder::new().decode(&picture.known(&script).baseline(0, None)).unwrap();
+    let mut file = picture.progressive(&script, None);
+    assert!(Decoder::new().decode(&file).unwrap() == expected);
+
+    let frame = file.windows(2).position(|pair| pair == [0xff, 0xc2]).unwrap();
+    file[frame + 4] = 12;
+    let error = Decoder::new().decode(&file).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("12 bits"), "{error}");
+}
+
+#[test]
+fn damaged_data_gives_pixels_or_an_error_that_names_a_byte() {
+    let mut scratch = Scratch::default();
+    let mut refused = 0;
+    for key in 500..530 {
+        let mut drawn = Drawn::new(key);
+        let file = drawn.progressive();
+        let places: Vec<usize> = scans(&file).into_iter().flat_map(|(_, data)| data).collect();
+        let window = windows(&Header::parse(&file).unwrap(), key).next().unwrap();
+        for n in 0..100 {
+            let mut bad = file.clone();
+            let mut has_markers = false;
+            for _ in 0..=n % 3 {
+                let at = places[drawn.draws.below(places.len() as u64) as usize];
+                bad[at] = if n % 4 == 0 { 0xff } else { drawn.draws.below(256) as u8 };
+                // A marker in the data may mean anything.
+                has_markers |= bad[at] == 0xff || bad[at - 1] == 0xff;
+            }
+            for found in [
+                pixels(&Decoder::new(), &bad, &window, &mut scratch).map(|_| ()),
+                planes(&Decoder::new().strict(n % 2 == 0), &bad, &window, &mut scratch).map(|_| ()),
+            ] {
+                let Err(error) = found else { continue };
+                refused += 1;
+                if has_markers {
+                    assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported), "{error}");
+                    assert!(error.offset().is_some_and(|at| at <= bad.len()), "{error}");
+                } else {
+                    assert_damaged(&error, &bad);
+                }
+            }
+            let filled = pixels(&Decoder::new().fill(true), &bad, &window, &mut scratch);
+            assert!(has_markers || filled.is_ok(), "{key}, {n}: {filled:?}");
+        }
+        // None of it is left.
+        let baseline = drawn.baseline();
+        let found = planes(&Decoder::new(), &file, &window, &mut scratch).unwrap();
+        assert!(found == planes(&Decoder::new(), &baseline, &window, &mut Scratch::default()).unwrap(), "{key}");
+    }
+    assert!((500..5900).contains(&refused), "{refused} of 6000");
+}
+
+/// The data between markers, restarts among them.
+fn intervals(file: &[u8]) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (_, Range { mut start, end }) in scans(file) {
+        while start <= end {
+            let (marker, _) = next_marker(file, start).unwrap();
+            found.push(start..marker);
+            start = marker + 2;
+        }
+    }
+    found
+}
+
+#[test]
+fn a_scan_that_ends_early_is_damage() {
+    for key in 600..660 {
+        let mut drawn = Drawn::new(key);
+        let file = drawn.progressive();
+        let found = intervals(&file);
+        let Range { start, end } = found[drawn.draws.below(found.len() as u64) as usize];
+        let from = start + drawn.draws.below((end - start) as u64) as usize;
+        let shorter = [&file[..from], &file[end..]].concat();
+        assert_damaged(&Decoder::new().decode(&shorter).unwrap_err(), &shorter);
+        let filled = Decoder::new().fill(true).decode(&shorter);
+        assert!(filled.is_ok(), "{key}: {filled:?}");
+    }
+}
+
+#[test]
+fn bytes_behind_the_last_block_of_a_scan_are_damage_if_asked() {
+    let strict = Decoder::new().strict(true);
+    for key in 700..760 {
+        let mut drawn = Drawn::new(key);
+        let file = drawn.progressive();
+        let expected = Decoder::new().decode(&file).unwrap();
+        assert!(strict.decode(&file).unwrap() == expected, "{key}");
+        let found = intervals(&file);
+        let end = found[drawn.draws.below(found.len() as u64) as usize].end;
+        let longer = [&file[..end], &[0x12, 0x34], &file[end..]].concat();
+        assert!(Decoder::new().decode(&longer).unwrap() == expected, "{key}");
+        assert_damaged(&strict.decode(&longer).unwrap_err(), &longer);
+        // Only a window is decoded, and all is looked at.
+        let window = windows(&Header::parse(&longer).unwrap(), key).next().unwrap();
+        let error = planes(&strict, &longer, &window, &mut Scratch::default()).unwrap_err();
+        assert_damaged(&error, &longer);
     }
 }

@@ -516,8 +516,8 @@ fn together(factors: &[u8], components: Vec<usize>) -> Vec<Vec<usize>> {
     vec![components]
 }
 
-/// Coefficients as photographs have them: first ones that change slowly, others the fewer the higher, and blocks without any
-/// in a row. `factors`: sampling factors across and down, a digit each.
+/// Coefficients as photographs have them: first ones change slowly, others are the fewer the higher, and rows of blocks
+/// have none. `factors`: sampling factors across and down, a digit each.
 pub(super) fn photo_like(draws: &mut Draws, height: usize, width: usize, factors: &[u8]) -> Picture {
     let coarse = [1, 2, 6, 20, 60][draws.below(5) as usize];
     let mut quant = Vec::new();
@@ -544,7 +544,7 @@ pub(super) fn photo_like(draws: &mut Draws, height: usize, width: usize, factors
             if draws.below(6) == 0 {
                 flat = !flat;
             }
-            let step = if draws.below(8) == 0 { 400 } else { 1 + 40 / coarse as i64 };
+            let step = if draws.below(12) == 0 { 1500 } else { 1 + 40 / coarse as i64 };
             first = (first + draws.below(2 * step as u64 + 1) as i64 - step).clamp(-1023, 1023);
             block[0] = clamp(first.clamp(-1023 / (1 + coarse as i64 / 2), 1023 / (1 + coarse as i64 / 2)), 0);
             let dense = draws.below(12) == 0;
