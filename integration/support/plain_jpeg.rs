@@ -20,7 +20,7 @@ pub struct Plain {
 /// Why there are no pixels.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Progressive, ink, colour that is no whole part of brightness, …: not for this decoder.
+    /// Lossless, components that are no whole part of the finest, more than 100 scans, …: not for this decoder.
     Kind,
     /// Damaged or cut off.
     Damage,
@@ -40,11 +40,41 @@ struct Component {
     id: u8,
     across: usize,
     down: usize,
-    quant: usize,
-    /// Values in rows of `pitch`.
-    plane: Vec<u8>,
+    /// Where its quantisation table is found.
+    slot: usize,
+    /// The table, from its first scan on.
+    quant: Option<[u16; 64]>,
+    /// Coefficients in the file's order, in rows of `pitch` blocks.
+    blocks: Vec<[i16; 64]>,
     pitch: usize,
-    seen: bool,
+    /// Of a progressive file: the bits that the scans so far leave out of each coefficient; `None` before its first scan.
+    missing: [Option<u8>; 64],
+}
+
+/// Which coefficients a scan of a progressive file tells, down to which bit.
+#[derive(Clone, Copy)]
+struct Band {
+    first: usize,
+    last: usize,
+    /// Whether it adds a bit to what is known.
+    refines: bool,
+    /// The bits that it leaves out.
+    low: u8,
+}
+
+/// What goes from block to block of a scan.
+struct State {
+    sums: [i32; 4],
+    /// Blocks left without a code of their own.
+    run: u32,
+    tame: bool,
+}
+
+impl State {
+    fn keep(&mut self, value: i32) -> i16 {
+        self.tame &= i16::try_from(value).is_ok();
+        value as i16
+    }
 }
 
 struct Reader<'a> {
@@ -115,11 +145,12 @@ impl Reader<'_> {
         Err(Damage)
     }
 
+    fn bits(&mut self, count: u32) -> Result<u32> {
+        (0..count).try_fold(0, |bits, _| Ok(bits << 1 | self.bit()?))
+    }
+
     fn value(&mut self, size: u32) -> Result<i32> {
-        let mut value = 0;
-        for _ in 0..size {
-            value = value << 1 | self.bit()? as i32;
-        }
+        let value = self.bits(size)? as i32;
         Ok(if size > 0 && value < 1 << (size - 1) { value - (1 << size) + 1 } else { value })
     }
 }
@@ -236,13 +267,17 @@ pub fn decode(bytes: &[u8]) -> Result<Plain> {
     let mut tables = Tables::default();
     let (mut jfif, mut adobe) = (false, None);
     let mut frame: Option<(usize, usize, Vec<Component>)> = None;
-    let (mut tame, mut scans, mut has_codes) = (true, 0, false);
+    let (mut tame, mut scans, mut has_codes, mut progressive) = (true, 0, false, false);
     loop {
         let marker = reader.marker()?;
         if matches!(marker, 0x01 | 0xd0..=0xd8) {
             continue;
         }
         if marker == 0xd9 {
+            let known = |c: &Component| c.missing[0].is_some();
+            if progressive && frame.as_ref().is_some_and(|frame| frame.2.iter().all(known)) {
+                break;
+            }
             return Err(Damage);
         }
         let body = reader.segment()?;
@@ -256,17 +291,20 @@ pub fn decode(bytes: &[u8]) -> Result<Plain> {
             0xcc if scans == 0 => return Err(Kind),
             0xc0..=0xcf if scans > 0 => {}
             0xc0..=0xcf if frame.is_some() => return Err(Damage),
-            0xc0 | 0xc1 => frame = Some(read_frame(&body)?),
-            0xc2..=0xcf => return Err(Kind),
+            0xc0..=0xc2 => {
+                frame = Some(read_frame(&body)?);
+                progressive = marker == 0xc2;
+            }
+            0xc3..=0xcf => return Err(Kind),
             0xda => {
                 let (height, width, components) = frame.as_mut().ok_or(Damage)?;
+                scans += 1;
                 // Motion JPEG does without tables of its own.
-                if components.len() == 4 || !has_codes {
+                if !progressive && !has_codes || progressive && scans > 100 {
                     return Err(Kind);
                 }
-                scans += 1;
-                tame &= read_scan(&mut reader, &body, &tables, [*height, *width], components)?;
-                if components.iter().all(|c| c.seen) {
+                tame &= read_scan(&mut reader, &body, &tables, [*height, *width], components, progressive)?;
+                if !progressive && components.iter().all(|c| c.quant.is_some()) {
                     break;
                 }
             }
@@ -276,8 +314,16 @@ pub fn decode(bytes: &[u8]) -> Result<Plain> {
     let (height, width, components) = frame.ok_or(Damage)?;
     let ids: Vec<u8> = components.iter().map(|c| c.id).collect();
     let rgb = !jfif && (adobe == Some(0) || adobe.is_none() && ids == b"RGB");
-    let pixels = colours(height, width, &components, rgb);
-    Ok(Plain { height, width, channels: components.len(), pixels, tame, scans })
+    let is_converted = if components.len() == 4 { adobe == Some(2) } else { !rgb };
+    let most = most_of(&components);
+    let mut planes = Vec::new();
+    for c in &components {
+        let plane = plane(c, &mut tame);
+        planes.push(widened(&plane, c, [height, width], most));
+    }
+    let channels = if planes.len() == 1 { 1 } else { 3 };
+    let pixels = colours(&planes, is_converted);
+    Ok(Plain { height, width, channels, pixels, tame, scans })
 }
 
 fn read_frame(body: &[u8]) -> Result<(usize, usize, Vec<Component>)> {
@@ -296,8 +342,9 @@ fn read_frame(body: &[u8]) -> Result<(usize, usize, Vec<Component>)> {
             return Err(Damage);
         }
         let (across, down) = if count == 1 { (1, 1) } else { (across, down) };
-        let quant = part[2].into();
-        components.push(Component { id: part[0], across, down, quant, plane: Vec::new(), pitch: 0, seen: false });
+        let (id, slot) = (part[0], part[2].into());
+        let missing = [None; 64];
+        components.push(Component { id, across, down, slot, quant: None, blocks: Vec::new(), pitch: 0, missing });
     }
     let whole = |most: usize, own: usize| most.is_multiple_of(own) && matches!(most / own, 1..=4);
     let most = most_of(&components);
@@ -306,8 +353,8 @@ fn read_frame(body: &[u8]) -> Result<(usize, usize, Vec<Component>)> {
     }
     let units = [height.div_ceil(8 * most.1), width.div_ceil(8 * most.0)];
     for c in &mut components {
-        c.pitch = units[1] * c.across * 8;
-        c.plane = vec![0; c.pitch * units[0] * c.down * 8];
+        c.pitch = units[1] * c.across;
+        c.blocks = vec![[0; 64]; c.pitch * units[0] * c.down];
     }
     Ok((height, width, components))
 }
@@ -318,30 +365,37 @@ fn most_of(components: &[Component]) -> (usize, usize) {
     (most(|c| c.across), most(|c| c.down))
 }
 
-/// Reads the data of a scan; gives whether all blocks are tame.
+/// Reads the data of a scan; gives whether 16 bits hold all of its coefficients.
 fn read_scan(
     reader: &mut Reader<'_>,
     body: &[u8],
     tables: &Tables,
     [height, width]: [usize; 2],
     components: &mut [Component],
+    progressive: bool,
 ) -> Result<bool> {
     let (&count, rest) = body.split_first().ok_or(Damage)?;
     let count = usize::from(count);
     if !(1..=components.len()).contains(&count) || rest.len() < 2 * count {
         return Err(Damage);
     }
-    let mut parts: Vec<(usize, &Codes, &Codes, [u16; 64])> = Vec::new();
+    // A table that is not there has no codes.
+    let none = Codes::default();
+    let mut parts: Vec<(usize, &Codes, &Codes)> = Vec::new();
     for pair in rest[..2 * count].chunks(2) {
         let n = components.iter().position(|c| c.id == pair[0]).ok_or(Damage)?;
         if parts.iter().any(|part| part.0 == n) {
             return Err(Damage);
         }
-        let codes = |class: usize, slot: u8| tables.codes[class].get(usize::from(slot))?.as_ref();
-        let first = codes(0, pair[1] >> 4).ok_or(Damage)?;
-        let others = codes(1, pair[1] & 15).ok_or(Damage)?;
-        parts.push((n, first, others, tables.quant[components[n].quant].ok_or(Damage)?));
+        let codes = |class: usize, slot: u8| tables.codes[class].get(usize::from(slot)).ok_or(Damage);
+        let (first, others) = (codes(0, pair[1] >> 4)?, codes(1, pair[1] & 15)?);
+        parts.push((n, first.as_ref().unwrap_or(&none), others.as_ref().unwrap_or(&none)));
+        let c = &mut components[n];
+        if !progressive || c.quant.is_none() {
+            c.quant = Some(tables.quant[c.slot].ok_or(Damage)?);
+        }
     }
+    let band = if progressive { Some(band_of(&rest[2 * count..], &parts, components)?) } else { None };
     let most = most_of(components);
     let units = match &parts[..] {
         [(n, ..)] => {
@@ -350,7 +404,7 @@ fn read_scan(
         }
         _ => [height.div_ceil(8 * most.1), width.div_ceil(8 * most.0)],
     };
-    let (mut sums, mut tame) = ([0i32; 4], true);
+    let mut state = State { sums: [0; 4], run: 0, tame: true };
     reader.left = 0;
     for unit in 0..units[0] * units[1] {
         if tables.interval > 0 && unit > 0 && unit % tables.interval == 0 {
@@ -359,67 +413,217 @@ fn read_scan(
             if reader.marker()? != wanted {
                 return Err(Damage);
             }
-            sums = [0; 4];
+            (state.sums, state.run) = ([0; 4], 0);
         }
         let (row, column) = (unit / units[1], unit % units[1]);
-        for (n, first, others, quant) in &parts {
+        for (n, first, others) in &parts {
             let c = &mut components[*n];
             let (down, across) = if parts.len() == 1 { (1, 1) } else { (c.down, c.across) };
             for (dy, dx) in (0..down).flat_map(|y| (0..across).map(move |x| (y, x))) {
-                let block = read_block(reader, first, others, quant, &mut sums[*n])?;
-                tame &= (0..8).all(|x| (0..8).map(|y| block[8 * y + x].abs()).sum::<i64>() < 5000);
-                let at = (row * down + dy) * 8 * c.pitch + (column * across + dx) * 8;
-                for (y, line) in samples(&block).chunks(8).enumerate() {
-                    c.plane[at + y * c.pitch..][..8].copy_from_slice(line);
+                let block = &mut c.blocks[(row * down + dy) * c.pitch + column * across + dx];
+                match band {
+                    None => {
+                        *block = [0; 64];
+                        read_dc(reader, first, &mut state, *n, 0, block)?;
+                        read_ac(reader, others, block)?;
+                    }
+                    Some(Band { first: 0, refines: false, low, .. }) => {
+                        read_dc(reader, first, &mut state, *n, low, block)?;
+                    }
+                    Some(Band { first: 0, low, .. }) => block[0] |= (reader.bit()? as i16) << low,
+                    Some(band) if band.refines => read_ac_refine(reader, others, &mut state, band, block)?,
+                    Some(band) => read_ac_first(reader, others, &mut state, band, block)?,
                 }
             }
         }
     }
     reader.left = 0;
-    parts.iter().for_each(|part| components[part.0].seen = true);
-    Ok(tame)
+    Ok(state.tame)
 }
 
-fn read_block(
+/// What a scan of a progressive file tells, if that adds to the scans before it (T.81, G.1.1.1).
+fn band_of(rest: &[u8], parts: &[(usize, &Codes, &Codes)], components: &mut [Component]) -> Result<Band> {
+    let &[first, last, bits, ..] = rest else { return Err(Damage) };
+    let (high, low) = (bits >> 4, bits & 15);
+    let is_dc = first == 0 && last == 0;
+    let is_ac = 0 < first && first <= last && last < 64 && parts.len() == 1;
+    if !is_dc && !is_ac || low > 13 || high > 0 && high != low + 1 {
+        return Err(Damage);
+    }
+    let (first, last) = (usize::from(first), usize::from(last));
+    for (n, ..) in parts {
+        let c = &mut components[*n];
+        if is_ac && c.missing[0].is_none() {
+            return Err(Damage);
+        }
+        for missing in &mut c.missing[first..=last] {
+            // Nothing known, or all of it, and it is told from the start; or the next bit.
+            if missing.unwrap_or(0) != high {
+                return Err(Damage);
+            }
+            *missing = Some(low);
+        }
+    }
+    Ok(Band { first, last, refines: high > 0, low })
+}
+
+fn read_dc(
     reader: &mut Reader<'_>,
     first: &Codes,
-    others: &Codes,
-    quant: &[u16; 64],
-    sum: &mut i32,
-) -> Result<[i64; 64]> {
-    let mut block = [0; 64];
+    state: &mut State,
+    component: usize,
+    low: u8,
+    block: &mut [i16; 64],
+) -> Result<()> {
     let size = reader.symbol(first)?;
     if size > 11 {
         return Err(Damage);
     }
-    *sum = sum.wrapping_add(reader.value(size.into())?);
-    block[0] = i64::from(*sum) * i64::from(quant[0]);
+    let sum = state.sums[component].wrapping_add(reader.value(size.into())?);
+    state.sums[component] = sum;
+    // A sum that 32 bits do not hold has left 16 before.
+    block[0] = state.keep(sum.wrapping_shl(low.into()));
+    Ok(())
+}
+
+/// AC coefficients of a sequential file.
+fn read_ac(reader: &mut Reader<'_>, others: &Codes, block: &mut [i16; 64]) -> Result<()> {
     let mut at = 1;
     while at < 64 {
         let symbol = reader.symbol(others)?;
-        let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
-        match (run, size) {
+        let (zeros, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+        match (zeros, size) {
             (15, 0) => at += 16,
-            (_, 0) => return Ok(block),
+            (_, 0) => return Ok(()),
             (_, 11..) => return Err(Damage),
             _ => {
-                at += run;
-                let value = reader.value(size)?;
-                let place = *ZIGZAG.get(at).ok_or(Damage)?;
-                block[place] = i64::from(value) * i64::from(quant[at]);
+                at += zeros;
+                *block.get_mut(at).ok_or(Damage)? = reader.value(size)? as i16;
                 at += 1;
             }
         }
     }
-    if at == 64 { Ok(block) } else { Err(Damage) }
+    if at == 64 { Ok(()) } else { Err(Damage) }
+}
+
+/// jdphuff.c, `decode_mcu_AC_first`.
+fn read_ac_first(
+    reader: &mut Reader<'_>,
+    others: &Codes,
+    state: &mut State,
+    band: Band,
+    block: &mut [i16; 64],
+) -> Result<()> {
+    if state.run > 0 {
+        state.run -= 1;
+        return Ok(());
+    }
+    let mut at = band.first;
+    while at <= band.last {
+        let symbol = reader.symbol(others)?;
+        let (zeros, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+        match (zeros, size) {
+            (15, 0) => at += 16,
+            (_, 0) => {
+                // This block is the first of them.
+                state.run = (1 << zeros) + reader.bits(zeros as u32)? - 1;
+                return Ok(());
+            }
+            (_, 11..) => return Err(Damage),
+            _ => {
+                at += zeros;
+                let value = reader.value(size)?;
+                if at > band.last {
+                    return Err(Damage);
+                }
+                block[at] = state.keep(value << band.low);
+                at += 1;
+            }
+        }
+    }
+    if at == band.last + 1 { Ok(()) } else { Err(Damage) }
+}
+
+/// jdphuff.c, `decode_mcu_AC_refine`.
+fn read_ac_refine(
+    reader: &mut Reader<'_>,
+    others: &Codes,
+    state: &mut State,
+    band: Band,
+    block: &mut [i16; 64],
+) -> Result<()> {
+    let mut at = band.first;
+    while at <= band.last && state.run == 0 {
+        let symbol = reader.symbol(others)?;
+        let (mut zeros, size) = (symbol >> 4, symbol & 15);
+        let new = match (zeros, size) {
+            (15, 0) => 0,
+            (_, 0) => {
+                state.run = (1 << zeros) + reader.bits(zeros.into())?;
+                break;
+            }
+            (_, 1) if reader.bit()? == 1 => 1,
+            (_, 1) => -1,
+            _ => return Err(Damage),
+        };
+        // Past so many coefficients that are zero so far, to the next such; each that is not has a bit.
+        loop {
+            if at > band.last {
+                return Err(Damage);
+            }
+            if block[at] != 0 {
+                refine(reader, state, band.low, &mut block[at])?;
+            } else if zeros == 0 {
+                break;
+            } else {
+                zeros -= 1;
+            }
+            at += 1;
+        }
+        block[at] = new << band.low;
+        at += 1;
+    }
+    if state.run > 0 {
+        state.run -= 1;
+        for known in block[at..=band.last].iter_mut().filter(|known| **known != 0) {
+            refine(reader, state, band.low, known)?;
+        }
+    }
+    Ok(())
+}
+
+fn refine(reader: &mut Reader<'_>, state: &mut State, low: u8, known: &mut i16) -> Result<()> {
+    // A bit that is there already is not added again.
+    if reader.bit()? == 1 && *known & 1 << low == 0 {
+        *known = state.keep(i32::from(*known) + (i32::from(known.signum()) << low));
+    }
+    Ok(())
+}
+
+/// The values of a component, in rows of 8 times its `pitch`.
+fn plane(c: &Component, tame: &mut bool) -> Vec<u8> {
+    let mut plane = vec![0; 64 * c.blocks.len()];
+    let quant = c.quant.unwrap_or([0; 64]);
+    for (n, coefficients) in c.blocks.iter().enumerate() {
+        let mut block = [0; 64];
+        for at in 0..64 {
+            block[ZIGZAG[at]] = i64::from(coefficients[at]) * i64::from(quant[at]);
+        }
+        *tame &= (0..8).all(|x| (0..8).map(|y| block[8 * y + x].abs()).sum::<i64>() < 5000);
+        let at = n / c.pitch * 64 * c.pitch + n % c.pitch * 8;
+        for (y, line) in samples(&block).chunks(8).enumerate() {
+            plane[at + y * 8 * c.pitch..][..8].copy_from_slice(line);
+        }
+    }
+    plane
 }
 
 /// All of a component at full size, as libjpeg does it (jdsample.c): between two values there are three quarters of the
 /// nearer one and a quarter of the other where one value stands for two pixels; otherwise values are repeated.
-fn widened(c: &Component, [height, width]: [usize; 2], most: (usize, usize)) -> Vec<u8> {
+fn widened(plane: &[u8], c: &Component, [height, width]: [usize; 2], most: (usize, usize)) -> Vec<u8> {
     let (across, down) = (most.0 / c.across, most.1 / c.down);
     let (rows, columns) = (height.div_ceil(down), width.div_ceil(across));
-    let at = |y: usize, x: usize| i32::from(c.plane[y * c.pitch + x]);
+    let at = |y: usize, x: usize| i32::from(plane[y * 8 * c.pitch + x]);
     let fancy = (across, down) == (1, 2) || across == 2 && down <= 2 && columns > 2;
     let mut out = Vec::with_capacity(height * width);
     for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
@@ -442,23 +646,30 @@ fn widened(c: &Component, [height, width]: [usize; 2], most: (usize, usize)) -> 
     out
 }
 
-fn colours(height: usize, width: usize, components: &[Component], rgb: bool) -> Vec<u8> {
-    let most = most_of(components);
-    let planes: Vec<Vec<u8>> = components.iter().map(|c| widened(c, [height, width], most)).collect();
-    let [y, b, r] = &planes[..] else { return planes.into_iter().next().unwrap_or_default() };
-    let mut out = Vec::with_capacity(3 * height * width);
-    for ((&y, &b), &r) in y.iter().zip(b).zip(r) {
-        if rgb {
-            out.extend([y, b, r]);
-            continue;
+/// `is_converted`: whether the first three are YCbCr.
+fn colours(planes: &[Vec<u8>], is_converted: bool) -> Vec<u8> {
+    let [y, b, r, ink @ ..] = planes else { return planes[0].clone() };
+    let mut out = Vec::with_capacity(3 * y.len());
+    for (n, ((&y, &b), &r)) in y.iter().zip(b).zip(r).enumerate() {
+        let mut pixel = [y, b, r];
+        if is_converted {
+            // jdcolor.c, with 16 bits of fraction.
+            let [y, b, r] = [i32::from(y), i32::from(b) - 128, i32::from(r) - 128];
+            let fix = |x: f64| (x * 65536.0).round() as i32;
+            let red = (fix(1.402) * r + 32768) >> 16;
+            let green = (-fix(0.34414) * b - fix(0.71414) * r + 32768) >> 16;
+            let blue = (fix(1.772) * b + 32768) >> 16;
+            pixel = [red, green, blue].map(|v| (y + v).clamp(0, 255) as u8);
         }
-        // jdcolor.c, with 16 bits of fraction.
-        let [y, b, r] = [i32::from(y), i32::from(b) - 128, i32::from(r) - 128];
-        let fix = |x: f64| (x * 65536.0).round() as i32;
-        let red = (fix(1.402) * r + 32768) >> 16;
-        let green = (-fix(0.34414) * b - fix(0.71414) * r + 32768) >> 16;
-        let blue = (fix(1.772) * b + 32768) >> 16;
-        out.extend([red, green, blue].map(|v| (y + v).clamp(0, 255) as u8));
+        if let [black] = ink {
+            // Ink is stored inverted, and YCCK holds 255 less what is stored of CMYK (jdcolor.c, `ycck_cmyk_convert`).
+            for v in &mut pixel {
+                let stored = if is_converted { 255 - *v } else { *v };
+                let t = u32::from(stored) * u32::from(black[n]) + 128;
+                *v = ((t + (t >> 8)) >> 8) as u8;
+            }
+        }
+        out.extend(pixel);
     }
     out
 }
