@@ -635,7 +635,8 @@ impl Progress {
                 return wrong("its component has no first coefficients yet");
             }
             for known in &mut missing[usize::from(first)..=usize::from(last)] {
-                if known.unwrap_or(0) != high {
+                let fits = known.map_or(high == 0, |missing| high > 0 && high == missing);
+                if !fits {
                     return wrong("the scans before it leave other bits out");
                 }
                 *known = Some(low);

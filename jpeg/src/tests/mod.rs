@@ -55,30 +55,6 @@ fn ours(file: &[u8]) -> Vec<u8> {
 const SAMPLINGS: [SamplingFactor; 4] =
     [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2];
 
-#[cfg(feature = "zune")]
-#[test]
-fn pixels_are_those_of_zune() {
-    let (mut theirs, mut memory) = (Vec::new(), Vec::new());
-    let mut sizes: Vec<(u32, u32)> = (1..=40).map(|n| (n, 41 - n)).collect();
-    sizes.extend((1..=40).step_by(3).map(|n| (n, n)));
-    for ((n, (height, width)), sampling) in sizes.into_iter().enumerate().flat_map(|s| SAMPLINGS.map(|f| (s, f))) {
-        let quality = [15, 50, 75, 98][n % 4];
-        let plain = file(height, width, quality, sampling, |encoder| {
-            if n % 5 < 2 {
-                encoder.set_restart_interval(1 + n as u16 % 7);
-            }
-        });
-        let ours = ours(&plain);
-        theirs.resize(ours.len(), 0);
-        crate::zune::decode(&plain, &Header::parse(&plain).unwrap(), false, &mut memory, &mut theirs).unwrap();
-        let apart: Vec<u8> = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).collect();
-        let mean = apart.iter().map(|&d| f64::from(d)).sum::<f64>() / apart.len() as f64;
-        // Other roundings; zune interpolates colour a little differently at edges, which are all of a small image.
-        let most = if width.min(height) < 8 { 8.0 } else { 1.0 };
-        assert!(mean < most, "{height}x{width} {sampling:?} {quality}: {mean:.2}, {:?}", apart.iter().max());
-    }
-}
-
 #[test]
 fn separate_scans_and_tables_of_ones_own_change_nothing() {
     for (n, sampling) in (1..=40).flat_map(|n| SAMPLINGS.map(|f| (n, f))) {
@@ -374,20 +350,6 @@ fn what_is_missing_is_gray_only_if_asked() {
     assert!(filled[3 * 64 * 56..3 * 64 * 64].iter().all(|&value| value == 128), "rows behind it");
     // Headers are not made up.
     assert!(Decoder::new().fill(true).decode(&whole[..100]).is_err());
-}
-
-#[cfg(feature = "zune")]
-#[test]
-fn rows_of_a_progressive_file_are_those_of_the_whole() {
-    let file = file(40, 30, 80, SamplingFactor::F_2_2, |encoder| encoder.set_progressive(true));
-    let header = Header::parse(&file).unwrap();
-    assert!(header.is_progressive() && !header.has_planes());
-    let mut scratch = Scratch::default();
-    let some = rows(&Decoder::new(), &file, 7..20, &mut scratch).unwrap();
-    assert!(some == ours(&file)[3 * 30 * 7..3 * 30 * 20]);
-    let window = Window::of_rows(&header, 0..8);
-    let error = Decoder::new().planes(&file, &header, &window, &mut scratch, &mut Vec::new()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
 #[test]
