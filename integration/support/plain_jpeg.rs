@@ -458,7 +458,7 @@ fn band_of(rest: &[u8], parts: &[(usize, &Codes, &Codes)], components: &mut [Com
         }
         for missing in &mut c.missing[first..=last] {
             // Nothing known, or all of it, and it is told from the start; or the next bit.
-            if missing.unwrap_or(0) != high {
+            if !missing.map_or(high == 0, |missing| high > 0 && high == missing) {
                 return Err(Damage);
             }
             *missing = Some(low);
