@@ -525,18 +525,9 @@ pub(crate) fn next_marker(bytes: &[u8], mut at: usize) -> Option<(usize, u8)> {
     }
 }
 
-/// Offset of the first FF byte. Blocks of 32 compile to vector compares: 13 µs for the scan of a photograph of 105 KB,
-/// where a search byte by byte takes 45.
+/// Offset of the first FF byte.
 pub(crate) fn find_ff(bytes: &[u8]) -> Option<usize> {
-    let mut blocks = bytes.chunks_exact(32);
-    let mut at = 0;
-    for block in &mut blocks {
-        if block.iter().fold(0, |any, b| any | u8::from(*b == 0xff)) != 0 {
-            break;
-        }
-        at += 32;
-    }
-    bytes[at..].iter().position(|b| *b == 0xff).map(|n| at + n)
+    memchr::memchr(0xff, bytes)
 }
 
 /// Looks at the scans of a progressive file, from the first to the end marker: that each adds what the ones before it left

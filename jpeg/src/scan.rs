@@ -158,7 +158,8 @@ pub(crate) fn decode(
         let components = scan_components(&header.frame, scan_header, start)?;
         missing &= !components.iter().fold(0, |set, one| set | 1 << one.component);
         let place = Place { marker: SOS, at: start - scan_header.len() - 2 };
-        let scan = Scan { bytes, place, start, frame: &header.frame, grid, components: &components };
+        let scan =
+            Scan { bytes, place, start, frame: &header.frame, grid, components: &components, level: options.level };
         // What an index leaves out nobody looks at.
         let index = options.index.filter(|_| !options.strict);
         let end = match scan.decode(index, options.strict, memory, data) {
@@ -209,6 +210,7 @@ struct Scan<'a> {
     frame: &'a Frame,
     grid: &'a Grid,
     components: &'a ScanComponents,
+    level: Level,
 }
 
 /// One block of a unit.
@@ -285,7 +287,7 @@ impl Scan<'_> {
             );
         }
         let intervals = (units[0] * units[1]).div_ceil(tables.interval);
-        let end = unstuff(self.bytes, self.start, intervals - 1, bytes, restarts, removed);
+        let end = unstuff(self.level, self.bytes, self.start, intervals - 1, bytes, restarts, removed);
         let mut walk = Walk { restarts, interval: tables.interval, ..Walk::new(bytes, None, &blocks, *idct) };
         walk.left = walk.interval;
         walk.strict = strict;
@@ -319,7 +321,7 @@ impl Scan<'_> {
             let (Some(from), Some(to)) = (known.get(start), known.get(end)) else { break };
             // One byte more: stuffing ends with it.
             let file = &self.bytes[..self.bytes.len().min(self.start + to.byte() + 2)];
-            unstuff(file, (self.start + from.byte()).min(file.len()), 0, bytes, &mut Vec::new(), removed);
+            unstuff(self.level, file, (self.start + from.byte()).min(file.len()), 0, bytes, &mut Vec::new(), removed);
             let mut walk = Walk::new(bytes, Some(from), blocks, idct);
             let column = extent.x.start - extent.x.start % extent.spacing.every();
             walk.lengths = lengths.as_deref().map(|lengths| (lengths, (row * extent.units[1] + column) * blocks.len()));
@@ -352,7 +354,7 @@ impl Scan<'_> {
         let point = known.get(from);
         let skipped = point.map_or(0, Point::byte);
         let begin = (self.start + skipped).min(self.bytes.len());
-        let end = unstuff(self.bytes, begin, 0, bytes, &mut Vec::new(), removed);
+        let end = unstuff(self.level, self.bytes, begin, 0, bytes, &mut Vec::new(), removed);
         points.clear();
         let mut walk = Walk::new(bytes, point, blocks, idct);
         // What a file without an end is told to be does not depend on what is known of it.

@@ -2,7 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::{header::find_ff, huffman::PADDING};
+use crate::{
+    huffman::PADDING,
+    simd::{Level, copy_to_ff},
+};
 
 /// Why a scan can't be decoded.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +27,9 @@ pub(crate) struct End {
 }
 
 /// Copies a scan's data without stuffing, up to the first marker that is no restart in its turn; at most `most`
-/// restarts are its turn. `removed` tells before which bytes something was left out.
+/// restarts are its turn. `removed` tells before which bytes something was left out. [`PADDING`] zeros follow.
 pub(crate) fn unstuff(
+    level: Level,
     bytes: &[u8],
     mut at: usize,
     most: usize,
@@ -33,37 +37,35 @@ pub(crate) fn unstuff(
     restarts: &mut Vec<u32>,
     removed: &mut Vec<u32>,
 ) -> End {
-    out.clear();
     restarts.clear();
     removed.clear();
-    out.reserve(bytes.len().saturating_sub(at) + PADDING);
+    // What is written beyond the data is written over.
+    out.resize(bytes.len().saturating_sub(at) + PADDING, 0);
+    let mut len = 0;
     let end = loop {
-        let Some(plain) = find_ff(&bytes[at..]) else {
-            out.extend_from_slice(&bytes[at..]);
-            break End { at: bytes.len(), marked: false };
-        };
-        out.extend_from_slice(&bytes[at..at + plain]);
-        at += plain;
+        let plain = copy_to_ff(level, &bytes[at..], &mut out[len..]);
+        (at, len) = (at + plain, len + plain);
         match bytes.get(at + 1).copied() {
             Some(0) => {
-                out.push(0xff);
-                removed.push(out.len() as u32);
-                at += 2;
+                out[len] = 0xff;
+                (at, len) = (at + 2, len + 1);
+                removed.push(len as u32);
             }
             // A fill byte.
             Some(0xff) => {
-                removed.push(out.len() as u32);
+                removed.push(len as u32);
                 at += 1;
             }
             Some(marker @ 0xd0..=0xd7) if restarts.len() < most && usize::from(marker & 7) == restarts.len() % 8 => {
-                restarts.push(out.len() as u32);
+                restarts.push(len as u32);
                 at += 2;
             }
             Some(_) => break End { at, marked: true },
             None => break End { at: bytes.len(), marked: false },
         }
     };
-    out.extend_from_slice(&[0; PADDING]);
+    out.truncate(len + PADDING);
+    out[len..].fill(0);
     end
 }
 

@@ -2,8 +2,8 @@
 
 use super::bits::{MirroredBits, fill_mirrored};
 use crate::{
-    huffman::{Codes, NATURAL},
-    simd::{Deposit, Record, Work, extend},
+    huffman::{Codes, natural},
+    simd::{Deposit, Record, Work, extend, prefetch},
     stuffing::Trouble,
 };
 
@@ -12,17 +12,8 @@ const LOOK: u32 = 11;
 /// What "the block ends" adds to the place in the block: more than any run of zeros.
 const END: u64 = 128;
 
-/// Where the value of a coefficient goes, by its place in the file; places behind the last one are those of no value, for which the
-/// first coefficient's is free.
-static PLACES: [u8; 256] = {
-    let mut places = [0; 256];
-    let mut at = 0;
-    while at < 64 {
-        places[at] = NATURAL[at];
-        at += 1;
-    }
-    places
-};
+/// In a table of places: no coefficient of the band.
+const BEYOND: u8 = 0x80;
 
 /// Codes of a band with their values, so that a look gives the value as it is kept.
 #[derive(Debug)]
@@ -33,11 +24,13 @@ pub(super) struct AcFirstCodes {
     /// From the lowest bit on: bits of code and value (8), step (8), further blocks that end here (16), value (16), whether it is
     /// one (16). 0 where there is no code, or a longer one.
     look: [u64; 1 << LOOK],
+    /// Where the value of a coefficient goes, by its place in the file. Behind a block's end, the first coefficient's place is free.
+    places: [u8; 256],
 }
 
 impl Default for AcFirstCodes {
     fn default() -> Self {
-        Self { codes: Codes::default(), low: 0, look: [0; 1 << LOOK] }
+        Self { codes: Codes::default(), low: 0, look: [0; 1 << LOOK], places: [0; 256] }
     }
 }
 
@@ -64,11 +57,16 @@ fn entry(symbol: u8, length: u32, behind: u32, bits: u32, low: u32) -> u64 {
 }
 
 impl AcFirstCodes {
-    /// Becomes the table of this definition, for values with `low` bits below them; `None` when it contradicts itself.
-    pub(super) fn read_table(&mut self, text: &[u8], low: u8) -> Option<()> {
+    /// Becomes the table of this definition, for a band of coefficients with `low` bits below them; `None` when it contradicts
+    /// itself.
+    pub(super) fn read_table(&mut self, text: &[u8], band: [u8; 2], low: u8) -> Option<()> {
         let low = u32::from(low);
-        let Self { codes, look, .. } = self;
+        let Self { codes, look, places, .. } = self;
         self.low = low;
+        places[..END as usize].fill(BEYOND);
+        for place in band[0]..=band[1] {
+            places[usize::from(place)] = natural(place.into()) as u8;
+        }
         look.fill(0);
         codes.read(text, |symbol, code, length| {
             let Some(behind) = bits_behind(symbol).filter(|behind| length + behind <= LOOK) else { return };
@@ -76,15 +74,6 @@ impl AcFirstCodes {
                 fill_mirrored(look, code << behind | bits, length + behind, entry(symbol, length, behind, bits, low));
             }
         })
-    }
-
-    /// The entry of the code that is held.
-    #[cold]
-    #[inline(never)]
-    fn long(&self, bits: MirroredBits<'_>) -> Option<u64> {
-        let (symbol, length) = self.codes.find(bits.code())?;
-        let behind = bits_behind(symbol)?;
-        Some(entry(symbol, length, behind, bits.number(length, behind), self.low))
     }
 }
 
@@ -100,47 +89,92 @@ pub(super) struct AcFirst<'a, 'd, const KEEP: bool> {
     pub(super) ended: usize,
 }
 
+/// Where a run is: its reader, the block, and the place behind the last value.
+#[derive(Clone, Copy)]
+struct State<'d> {
+    bits: MirroredBits<'d>,
+    block: usize,
+    at: u32,
+    /// Whether a run of zeros left the band.
+    beyond: u8,
+}
+
 impl<'d, const KEEP: bool> Work for AcFirst<'_, 'd, KEEP> {
     /// Where the reader is, and how many further blocks have ended.
     type Output = (MirroredBits<'d>, Result<usize, Trouble>);
 
     #[inline(always)]
     fn run(self, _: impl Deposit) -> Self::Output {
-        let Self { mut bits, codes, band, records, values, ended } = self;
-        let [first, last] = band.map(u32::from);
+        let Self { bits, codes, band, records, values, ended } = self;
         let count = records.len();
         let values = if KEEP { &mut values[..count] } else { values };
-        let (mut block, mut at, mut beyond) = (ended, first, 0);
-        while block < count && beyond >= 0 {
-            if bits.refill().is_none() {
-                return (bits, Err(Trouble::End));
+        let mut state = State { bits, block: ended, at: band[0].into(), beyond: 0 };
+        'refills: while state.block < count && state.beyond & BEYOND == 0 {
+            if state.bits.refill().is_none() {
+                return (state.bits, Err(Trouble::End));
+            }
+            if KEEP {
+                // Values lie far apart: without this, stores wait for the next block's.
+                prefetch(values, state.block + 2);
             }
             for _ in 0..5 {
-                let mut entry = codes.look[bits.held as usize & ((1 << LOOK) - 1)];
-                let long = entry == 0;
-                if long {
-                    let refilled = bits.refill();
-                    let Some(found) = refilled.and_then(|()| codes.long(bits)) else {
-                        return (bits, Err(Trouble::Code));
-                    };
-                    entry = found;
+                let entry = codes.look[state.bits.held as usize & ((1 << LOOK) - 1)];
+                if entry == 0 {
+                    match codes.long::<KEEP>(state, band, records, values) {
+                        Ok(after) => state = after,
+                        Err(trouble) => return (state.bits, Err(trouble)),
+                    }
+                    continue 'refills;
                 }
-                let place = at + (entry >> 8 & 255) as u32;
-                if KEEP {
-                    values[block][usize::from(PLACES[(place & 255) as usize] & 63)] = (entry >> 32) as i16;
-                }
-                records[block].nonzero |= (entry >> 48) << (place & 63);
-                // Negative for a run of zeros that leaves the band.
-                beyond |= (last as i32 - place as i32) & (place as i32 - END as i32);
-                let done = (entry >> 16 & 0xffff) as usize + usize::from(place >= last);
-                block += done;
-                at = if done > 0 { first } else { place + 1 };
-                bits.eat(entry as u32 & 255);
-                if block >= count || long {
-                    break;
+                state = codes.step::<KEEP>(state, entry, band, records, values);
+                if state.block >= count {
+                    break 'refills;
                 }
             }
         }
-        (bits, if beyond < 0 { Err(Trouble::Code) } else { Ok(block - count) })
+        let outcome = if state.beyond & BEYOND != 0 { Err(Trouble::Code) } else { Ok(state.block - count) };
+        (state.bits, outcome)
+    }
+}
+
+impl AcFirstCodes {
+    /// Takes a symbol.
+    #[inline(always)]
+    fn step<'d, const KEEP: bool>(
+        &self,
+        state: State<'d>,
+        entry: u64,
+        [first, last]: [u8; 2],
+        records: &mut [Record],
+        values: &mut [[i16; 64]],
+    ) -> State<'d> {
+        let State { mut bits, block, at, beyond } = state;
+        let place = at + (entry >> 8 & 255) as u32;
+        let to = self.places[usize::from(place as u8)];
+        if KEEP {
+            values[block][usize::from(to & 63)] = (entry >> 32) as i16;
+        }
+        records[block].nonzero |= (entry >> 48) << (place & 63);
+        let done = (entry >> 16 & 0xffff) as usize + usize::from(place >= last.into());
+        bits.eat(entry as u32 & 255);
+        let at = if done > 0 { first.into() } else { place + 1 };
+        State { bits, block: block + done, at, beyond: beyond | to }
+    }
+
+    /// The same of a code that the table does not have.
+    #[cold]
+    #[inline(never)]
+    fn long<'d, const KEEP: bool>(
+        &self,
+        mut state: State<'d>,
+        band: [u8; 2],
+        records: &mut [Record],
+        values: &mut [[i16; 64]],
+    ) -> Result<State<'d>, Trouble> {
+        state.bits.refill().ok_or(Trouble::End)?;
+        let (symbol, length) = self.codes.find(state.bits.code()).ok_or(Trouble::Code)?;
+        let behind = bits_behind(symbol).ok_or(Trouble::Code)?;
+        let entry = entry(symbol, length, behind, state.bits.number(length, behind), self.low);
+        Ok(self.step::<KEEP>(state, entry, band, records, values))
     }
 }

@@ -88,6 +88,8 @@ pub(super) struct AcRefine<'a, 'd, const PLANE: usize> {
     pub(super) band: u64,
     /// Of the blocks, and one more.
     pub(super) records: &'a mut [Record],
+    /// Blocks at hand that ended before: only what was not zero has a bit.
+    pub(super) ended: usize,
 }
 
 /// Where a run is.
@@ -98,18 +100,22 @@ struct State<'a> {
     /// What is left of the block's band: coefficients that were not zero, and those that were.
     set: u64,
     zero: u64,
+    /// Blocks behind the last one that have ended.
+    ended: usize,
 }
 
 impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
-    /// Where the reader is, and why it can't go on.
-    type Output = (MirroredBits<'d>, Result<(), Trouble>);
+    /// Where the reader is, and how many further blocks have ended.
+    type Output = (MirroredBits<'d>, Result<usize, Trouble>);
 
     #[inline(always)]
     fn run(self, deposit: impl Deposit) -> Self::Output {
-        let Self { bits, codes, band, records } = self;
+        let Self { bits, codes, band, records, ended } = self;
         let count = records.len() - 1;
-        let before = records[0].history();
-        let mut state = State { bits, block: 0, set: before & band, zero: !before & band };
+        let mut state = State { bits, block: 0, set: 0, zero: 0, ended: 0 };
+        if let Err(trouble) = end_blocks::<PLANE, _>(&mut state, ended, band, records, deposit) {
+            return (state.bits, Err(trouble));
+        }
         let mut nowhere = 0i64;
         while state.block < count && nowhere >= 0 {
             if state.bits.refill().is_none() {
@@ -117,7 +123,7 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
             }
             // What is held is enough for two steps as a rule, and the second does not wait for more.
             for is_full in [true, false] {
-                let State { mut bits, block, set, zero } = state;
+                let State { mut bits, block, set, zero, ended } = state;
                 let key = bits.held as usize & ((1 << LOOK) - 1);
                 let (entry, zeros) = (codes.look[key], u64::from(codes.zeros[key]));
                 // The coefficient behind the zeros, and the bits of all that is passed before it. Without one, all that is left.
@@ -150,13 +156,13 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
                 let done = set | zero == 0;
                 let begun = if done { band } else { 0 };
                 let block = block + usize::from(done);
-                state = State { bits, block, set: set | next & begun, zero: zero | !next & begun };
+                state = State { bits, block, set: set | next & begun, zero: zero | !next & begun, ended };
                 if block >= count {
                     break;
                 }
             }
         }
-        (state.bits, if nowhere < 0 { Err(Trouble::Code) } else { Ok(()) })
+        (state.bits, if nowhere < 0 { Err(Trouble::Code) } else { Ok(state.ended) })
     }
 }
 
@@ -184,16 +190,29 @@ fn rare<'d, const PLANE: usize, D: Deposit>(
     correct::<PLANE, D>(&mut state.bits, record, state.set & passed, deposit)?;
     (state.set, state.zero) = (state.set & !passed, state.zero & !passed);
     if state.set | state.zero == 0 {
-        let more = (entry >> 32 & 0xffff) as usize;
-        let last = (state.block + 1 + more).min(records.len() - 1);
-        for record in &mut records[state.block + 1..last] {
-            let set = record.history() & band;
-            correct::<PLANE, D>(&mut state.bits, record, set, deposit)?;
-        }
-        let before = records[last].history();
-        (state.block, state.set, state.zero) = (last, before & band, !before & band);
+        state.block += 1;
+        end_blocks::<PLANE, D>(&mut state, (entry >> 32 & 0xffff) as usize, band, records, deposit)?;
     }
     Ok(state)
+}
+
+/// The blocks at hand end without a symbol, and the one behind them begins.
+fn end_blocks<const PLANE: usize, D: Deposit>(
+    state: &mut State<'_>,
+    more: usize,
+    band: u64,
+    records: &mut [Record],
+    deposit: D,
+) -> Result<(), Trouble> {
+    let end = state.block + more;
+    let last = end.min(records.len() - 1);
+    for record in &mut records[state.block..last] {
+        let set = record.history() & band;
+        correct::<PLANE, D>(&mut state.bits, record, set, deposit)?;
+    }
+    let before = records[last].history();
+    (state.block, state.ended, state.set, state.zero) = (last, end - last, before & band, !before & band);
+    Ok(())
 }
 
 /// Reads a bit for each of these coefficients.

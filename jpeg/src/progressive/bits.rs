@@ -16,9 +16,13 @@ impl<'a> MirroredBits<'a> {
     /// tell that there is no more.
     pub(super) const PADDING: usize = 16;
 
-    /// Reads bytes that end with so many zeros.
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { held: 0, count: 0, rest: bytes }
+    /// Reads from bit `at` of bytes that end with so many zeros.
+    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
+        let mut bits = Self { held: 0, count: 0, rest: bytes.get(at / 8..).unwrap_or_default() };
+        if bits.refill().is_some() {
+            bits.eat((at % 8) as u32);
+        }
+        bits
     }
 
     /// Bits that are not read yet, those of the padding included.

@@ -1,4 +1,4 @@
-//! What is known of the blocks until the last scan, and how samples are made of it.
+//! What is known of some rows of blocks, and how samples are made of it.
 
 use std::ops::Range;
 
@@ -13,101 +13,103 @@ use crate::{
     tables::Quantisation,
 };
 
-/// What is known of the blocks, component after component.
+/// What is known of a band's blocks, component after component.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// Of all blocks from the image's first row to the last one that is read, and one more for each component.
     pub(super) records: Vec<Record>,
-    /// First coefficients of the window's units, those that only fill up units too.
-    pub(super) dc: Vec<i16>,
-    /// What first scans told of the others, in natural order, of the window's rows. They are zero between images, and have no
-    /// meaning at place 0.
+    /// What first scans told, in natural order, of the same blocks. They are zero between bands, and have no meaning at place 0.
     pub(super) values: Vec<[i16; 64]>,
-    /// Whether an image was begun and not finished.
+    /// First coefficients, those of blocks that only fill up units too.
+    pub(super) dc: Vec<i16>,
+    /// Whether a band was begun and not finished.
     dirty: bool,
 }
 
-/// The blocks of a component.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Area {
-    /// Blocks of a row.
-    pub(super) width: usize,
-    /// Rows that are read, and those of the window with its columns.
-    pub(super) read: usize,
+/// Rows of units that all scans are read of before the next ones.
+#[derive(Debug)]
+pub(super) struct Band {
     pub(super) rows: Range<usize>,
-    columns: Range<usize>,
-    /// Where its records begin, its values and its first coefficients, and how many of these a row has.
-    pub(super) record: usize,
-    pub(super) value: usize,
+    /// Whether they are the window's.
+    pub(super) keeps: bool,
+    pub(super) areas: SmallVec<[Area; 4]>,
+}
+
+/// The blocks of a component in a band.
+#[derive(Debug)]
+pub(super) struct Area {
+    /// Blocks of a row, and rows of the component.
+    pub(super) width: usize,
+    pub(super) rows: Range<usize>,
+    /// Where its records and values begin, and its first coefficients, of which a row has `pitch`.
+    pub(super) start: usize,
     pub(super) dc: usize,
     pub(super) pitch: usize,
 }
 
 impl Area {
-    /// Blocks of the window's rows, counted from the component's first one.
-    pub(super) fn kept(&self) -> Range<usize> {
+    /// Its blocks, counted from the component's first one.
+    pub(super) fn blocks(&self) -> Range<usize> {
         self.width * self.rows.start..self.width * self.rows.end
+    }
+
+    /// How many records it has: one more, because a run looks at the one behind its last.
+    fn records(&self) -> usize {
+        self.blocks().len() + 1
     }
 }
 
-/// The blocks of each component; with `all`, those below the window are read as well.
-pub(super) fn areas(grid: &Grid, all: bool) -> SmallVec<[Area; 4]> {
-    let (mut record, mut value, mut dc) = (0, 0, 0);
-    let [_, across] = grid.units();
-    let area = |needed: &Needed| {
-        let [height, width] = needed.blocks(grid.size);
-        let blocks = |units: &Range<usize>, each: usize, most: usize| units.start * each..(units.end * each).min(most);
-        let (rows, columns) = (blocks(&grid.y, needed.down, height), blocks(&grid.x, needed.across, width));
-        let (read, pitch) = (if all { height } else { rows.end }, across * needed.across);
-        let area = Area { width, read, rows, columns, record, value, dc, pitch };
-        // A run looks at the record behind its last one.
-        record += width * read + 1;
-        value += area.kept().len();
-        dc += pitch * grid.y.len() * needed.down;
-        area
-    };
-    grid.components.iter().map(area).collect()
+impl Band {
+    pub(super) fn new(grid: &Grid, rows: Range<usize>) -> Self {
+        let (mut start, mut dc) = (0, 0);
+        let [_, across] = grid.units();
+        let area = |needed: &Needed| {
+            let [height, width] = needed.blocks(grid.size);
+            let within = |unit: usize| (unit * needed.down).min(height);
+            let pitch = across * needed.across;
+            let area = Area { width, rows: within(rows.start)..within(rows.end), start, dc, pitch };
+            start += area.records();
+            dc += pitch * rows.len() * needed.down;
+            area
+        };
+        let areas = grid.components.iter().map(area).collect();
+        Self { keeps: grid.y.contains(&rows.start), areas, rows }
+    }
 }
 
 impl Blocks {
-    /// Nothing is known of these areas.
-    pub(super) fn begin(&mut self, areas: &[Area]) -> Result<()> {
-        let records = areas.iter().map(|area| area.width * area.read + 1).sum();
-        let values = areas.iter().map(|area| area.kept().len()).sum();
-        // Rows of units hold some more.
-        let dc = areas.last().map_or(0, |last| last.dc + last.pitch * (last.rows.len() + 4));
+    /// Nothing is known of this band.
+    pub(super) fn begin(&mut self, band: &Band) -> Result<()> {
+        let records = band.areas.iter().map(Area::records).sum();
         grow(&mut self.records, records, Record::default())?;
-        grow(&mut self.dc, dc, 0)?;
-        grow(&mut self.values, values, [0; 64])?;
         self.records[..records].fill(Record::default());
-        self.dc[..dc].fill(0);
-        if std::mem::replace(&mut self.dirty, true) {
-            self.values.fill([0; 64]);
+        if band.keeps {
+            // No component has more than four rows of blocks in a unit.
+            let dc = band.areas.last().map_or(0, |last| last.dc + 4 * last.pitch * band.rows.len());
+            grow(&mut self.dc, dc, 0)?;
+            grow(&mut self.values, records, [0; 64])?;
+            self.dc[..dc].fill(0);
+            if std::mem::replace(&mut self.dirty, true) {
+                self.values.fill([0; 64]);
+            }
         }
         Ok(())
     }
 
-    /// Makes the samples of the window; the values are zero then.
-    pub(super) fn transform(
-        &mut self,
-        areas: &[Area],
-        grid: &Grid,
-        quant: &Quantisation,
-        level: Level,
-        out: &mut [u8],
-    ) {
+    /// Makes the samples of a band of the window; the values are zero then.
+    pub(super) fn transform(&mut self, band: &Band, grid: &Grid, quant: &Quantisation, level: Level, out: &mut [u8]) {
         let idct = Idct::with_level(level);
-        for ((area, needed), quant) in areas.iter().zip(&grid.components).zip(quant) {
+        for ((area, needed), quant) in band.areas.iter().zip(&grid.components).zip(quant) {
             // No scan had it: what is asked for is filled.
             let quant = quant.as_ref().unwrap_or(&[1; 64]);
             let (side, pitch) = (needed.side, needed.plane.pitch);
+            let columns = grid.x.start * needed.across..(grid.x.end * needed.across).min(area.width);
             for (n, row) in area.rows.clone().enumerate() {
-                let records = &self.records[area.record + row * area.width..][..area.width];
-                let values = &mut self.values[area.value + n * area.width..][..area.width];
+                let blocks = area.start + n * area.width..area.start + (n + 1) * area.width;
+                let (records, values) = (&self.records[blocks.clone()], &mut self.values[blocks]);
                 let dc = &self.dc[area.dc + n * area.pitch..][..area.width];
-                let mut at = needed.plane.at + n * side * pitch;
+                let mut at = needed.plane.at + (row - grid.y.start * needed.down) * side * pitch;
                 for (column, ((record, dc), values)) in records.iter().zip(dc).zip(values).enumerate() {
-                    if area.columns.contains(&column) {
+                    if columns.contains(&column) {
                         if record.is_flat() {
                             Idct::flat(side, *dc, quant, &mut out[at..], pitch);
                         } else {
@@ -123,29 +125,24 @@ impl Blocks {
         }
         self.dirty = false;
     }
-}
 
-impl Blocks {
     /// Bits above the second, which records have no room for, go from the records into the values. Few files have them.
-    pub(super) fn take_over(&mut self, area: &Area, band: u64, low: u32) {
-        let kept = area.kept();
-        let records = &mut self.records[area.record..][..area.width * area.read];
-        for (block, record) in records.iter_mut().enumerate() {
-            let added = record.added[1] & band;
-            if kept.contains(&block) {
-                let values = &mut self.values[area.value + block - kept.start];
-                let mut left = added;
-                while left != 0 {
-                    let place = left.trailing_zeros();
-                    let value = &mut values[natural(place as usize)];
-                    let negative = *value < 0 || record.negative >> place & 1 != 0;
-                    let bit = 1i16.wrapping_shl(low);
-                    *value = value.wrapping_add(if negative { bit.wrapping_neg() } else { bit });
-                    left &= left - 1;
-                }
+    pub(super) fn take_over(&mut self, area: &Area, keeps: bool, added: u64, low: u32) {
+        let blocks = area.start..area.start + area.blocks().len();
+        for block in blocks {
+            let record = &mut self.records[block];
+            let added = record.added[1] & added;
+            let mut left = if keeps { added } else { 0 };
+            while left != 0 {
+                let place = left.trailing_zeros();
+                let value = &mut self.values[block][natural(place as usize)];
+                let negative = *value < 0 || record.negative >> place & 1 != 0;
+                let bit = 1i16.wrapping_shl(low);
+                *value = value.wrapping_add(if negative { bit.wrapping_neg() } else { bit });
+                left &= left - 1;
             }
             record.nonzero |= added;
-            record.added[1] &= !band;
+            record.added[1] &= !added;
             record.negative &= !added;
         }
     }

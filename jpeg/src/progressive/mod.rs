@@ -26,15 +26,17 @@ mod ac_first;
 mod ac_refine;
 mod bits;
 mod blocks;
+mod cursor;
 mod dc;
-mod reading;
 mod scans;
+
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use self::{
-    blocks::{Blocks, areas},
-    reading::{Reading, Tables},
+    blocks::{Band, Blocks},
+    cursor::Source,
     scans::{Scan, scans},
 };
 use crate::{
@@ -48,9 +50,13 @@ use crate::{
 /// Tables and memory that serve image after image.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    tables: Tables,
+    /// For each scan of a file.
+    sources: Vec<Source>,
     blocks: Blocks,
 }
+
+/// Blocks of a band, about: so many that changing from scan to scan costs little, and so few that they stay in the cache.
+const BAND_BLOCKS: usize = 2000;
 
 /// Decodes what the grid needs into `out`, which holds it.
 pub(crate) fn decode(
@@ -61,7 +67,7 @@ pub(crate) fn decode(
     memory: &mut Memory,
     out: &mut [u8],
 ) -> Result<()> {
-    let Memory { tables, blocks } = memory;
+    let Memory { sources, blocks } = memory;
     let (scans, listed) = scans(bytes, header);
     let is_filled = |error: &Error| options.fill && error.kind() == ErrorKind::Damaged;
     if let Err(error) = listed
@@ -69,24 +75,42 @@ pub(crate) fn decode(
     {
         return Err(error);
     }
-    let areas = areas(grid, options.strict);
-    blocks.begin(&areas)?;
     let wanted = wanted(&scans.list, grid, options.strict);
+    sources.resize_with(sources.len().max(scans.list.len()), Source::default);
+    let count = scans.list.len();
+    let opened = scans.list.iter().zip(sources).enumerate().filter(|(n, _)| wanted[*n]);
+    let opened = opened.map(|(n, (scan, source))| source.open((bytes, grid, options), scan, [n + 1, count]));
+    let mut cursors = opened.collect::<Result<Vec<_>>>()?;
     // Components of which a scan was damaged: what later ones add has no meaning.
     let mut broken = 0;
-    for (n, scan) in scans.list.iter().enumerate().filter(|(n, _)| wanted[*n]) {
-        let parts = scan.header.components.iter().fold(0, |set, part| set | 1 << part.component);
-        if parts & broken != 0 {
-            continue;
+    for rows in bands(grid, options.strict) {
+        let band = Band::new(grid, rows);
+        blocks.begin(&band)?;
+        for cursor in &mut cursors {
+            if cursor.parts() & broken != 0 {
+                continue;
+            }
+            match cursor.read(&band, blocks) {
+                Err(error) if is_filled(&error) => broken |= cursor.parts(),
+                read => read?,
+            }
         }
-        let reading = Reading { bytes, scan, number: [n + 1, scans.list.len()], grid, areas: &areas, options };
-        match reading.read(tables, blocks) {
-            Err(error) if is_filled(&error) => broken |= parts,
-            read => read?,
+        if band.keeps {
+            blocks.transform(&band, grid, &scans.quant, options.level, out);
         }
     }
-    blocks.transform(&areas, grid, &scans.quant, options.level, out);
     Ok(())
+}
+
+/// Rows of units that are read together: those above the window, the window's, and with `all` those below it.
+fn bands(grid: &Grid, all: bool) -> impl Iterator<Item = Range<usize>> {
+    let [rows, columns] = grid.units();
+    let a_unit: usize = grid.components.iter().map(|needed| needed.down * needed.across).sum();
+    let each = (BAND_BLOCKS / (columns * a_unit)).max(1);
+    let parts = [0..grid.y.start, grid.y.clone(), grid.y.end..if all { rows } else { grid.y.end }];
+    parts
+        .into_iter()
+        .flat_map(move |Range { start, end }| (start..end).step_by(each).map(move |from| from..(from + each).min(end)))
 }
 
 /// Which scans are needed, if not `all`.

@@ -17,10 +17,11 @@ type Definitions<'a> = [Option<&'a [u8]>; 4];
 pub(super) struct Scan<'a> {
     pub(super) header: ScanHeader,
     pub(super) place: Place,
-    /// Where its data begins.
+    /// Where its data begins, and behind the marker that ends it at the latest.
     pub(super) start: usize,
-    /// Units between restarts, or 0.
-    pub(super) interval: usize,
+    pub(super) end: usize,
+    /// Units between restarts.
+    pub(super) interval: Option<usize>,
     /// Of first coefficients, and of the others.
     definitions: [Definitions<'a>; 2],
 }
@@ -88,8 +89,10 @@ fn list<'a>(bytes: &'a [u8], header: &Header, scans: &mut Scans<'a>) -> Result<(
     }
     let frame = &header.frame;
     let mut progress = Progress::default();
+    let file = bytes;
     let end = segments_from_scan(bytes, header, |segment| {
         let Segment { marker, at, bytes } = *segment;
+        end_last(&mut scans.list, at);
         if marker != SOS {
             return tables.read(segment);
         }
@@ -110,8 +113,18 @@ fn list<'a>(bytes: &'a [u8], header: &Header, scans: &mut Scans<'a>) -> Result<(
             }
         }
         let Tables { definitions, interval, .. } = tables;
-        scans.list.push(Scan { header, place, start: at + 2 + bytes.len(), interval, definitions });
+        let start = at + 2 + bytes.len();
+        let interval = Some(interval).filter(|units| *units > 0);
+        scans.list.push(Scan { header, place, start, end: file.len(), interval, definitions });
         Ok(())
     })?;
+    end_last(&mut scans.list, end.at);
     progress.check_end(frame, end)
+}
+
+/// The last scan's data does not go beyond the marker at this byte.
+fn end_last(list: &mut [Scan<'_>], marker: usize) {
+    if let Some(last) = list.last_mut() {
+        last.end = last.end.min(marker + 2);
+    }
 }

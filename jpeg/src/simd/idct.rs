@@ -215,7 +215,7 @@ fn quarter(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{EVEN, FIRST, HALF_ODD, ODD, ONE, Parts, SECOND};
+    use super::{EVEN, FIRST, HALF_ODD, ODD, ONE, Parts, Record, SECOND};
     use crate::huffman::NATURAL;
 
     pub(super) fn whole(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
@@ -256,39 +256,101 @@ mod avx2 {
         _mm256_cmpeq_epi8(_mm256_and_si256(word, bits), bits)
     }
 
-    /// What was added goes to the values where they are loaded for the transform.
+    /// Coefficients outside the first four rows and columns, in the file's order.
+    const OUTER: u64 = {
+        let (mut outer, mut place) = (0, 0);
+        while place < 64 {
+            if NATURAL[place] / 8 > 3 || NATURAL[place] % 8 > 3 {
+                outer |= 1 << place;
+            }
+            place += 1;
+        }
+        outer
+    };
+
+    /// What was added goes to the values where they are loaded for the transform. Four of ten blocks of photographs have nothing
+    /// outside the first four rows and columns: half of the loads, and a smaller transform.
     #[target_feature(enable = "avx2")]
     fn transform_parts((first, values, record): Parts<'_>, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
-        let (values, quant) = (values.as_chunks::<16>().0, quant.as_chunks::<16>().0);
-        let (bytes, bits) = (BYTES.as_chunks::<32>().0, BITS.as_chunks::<32>().0);
-        let rows = || {
-            let mut rows = [_mm_setzero_si128(); 8];
-            for half in 0..2 {
-                let (bytes, bits) = (bytemuck::cast(bytes[half]), bytemuck::cast(bits[half]));
-                let one = _mm256_and_si256(spread(record.added[0], bytes, bits), _mm256_set1_epi8(1));
-                let two = _mm256_and_si256(spread(record.added[1], bytes, bits), _mm256_set1_epi8(2));
-                let sizes = _mm256_or_si256(one, two);
-                let signs = _mm256_or_si256(spread(record.negative, bytes, bits), _mm256_set1_epi8(1));
-                let sizes = [_mm256_castsi256_si128(sizes), _mm256_extracti128_si256::<1>(sizes)];
-                let signs = [_mm256_castsi256_si128(signs), _mm256_extracti128_si256::<1>(signs)];
-                for quarter in 0..2 {
-                    let n = 2 * half + quarter;
-                    let value: __m256i = bytemuck::cast(values[n]);
-                    // Away from zero, or as the sign says where there is no value yet.
-                    let sign = _mm256_or_si256(value, _mm256_cvtepi8_epi16(signs[quarter]));
-                    let added = _mm256_sign_epi16(_mm256_cvtepu8_epi16(sizes[quarter]), sign);
-                    let mut value = _mm256_add_epi16(value, added);
-                    if n == 0 {
-                        value = _mm256_insert_epi16::<0>(value, first);
-                    }
-                    let value = _mm256_mullo_epi16(value, bytemuck::cast(quant[n]));
-                    (rows[2 * n], rows[2 * n + 1]) =
-                        (_mm256_castsi256_si128(value), _mm256_extracti128_si256::<1>(value));
-                }
+        let [upper, lower] = [0, 1].map(|n| (values.as_chunks::<32>().0[n], quant.as_chunks::<32>().0[n]));
+        let rows = || merge_half(0, upper, record, Some(first));
+        if (record.nonzero | record.added[0] | record.added[1]) & OUTER == 0 {
+            store(transform_corner(rows()), out, pitch);
+        } else {
+            let [[a, b, c, d], [e, f, g, h]] = [rows(), merge_half(1, lower, record, None)];
+            store(transform_rows([a, b, c, d, e, f, g, h]), out, pitch);
+        }
+    }
+
+    /// Four rows of coefficients: values with what was added to them, times what they are multiples of.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn merge_half(
+        half: usize,
+        (values, quant): ([i16; 32], [i16; 32]),
+        record: &Record,
+        first: Option<i16>,
+    ) -> [__m128i; 4] {
+        let [bytes, bits] = [&BYTES, &BITS].map(|table| bytemuck::cast(table.as_chunks::<32>().0[half]));
+        let one = _mm256_and_si256(spread(record.added[0], bytes, bits), _mm256_set1_epi8(1));
+        let two = _mm256_and_si256(spread(record.added[1], bytes, bits), _mm256_set1_epi8(2));
+        let sizes = _mm256_or_si256(one, two);
+        let signs = _mm256_or_si256(spread(record.negative, bytes, bits), _mm256_set1_epi8(1));
+        let two_rows = |values: __m256i, quant: __m256i, sizes: __m128i, signs: __m128i, first: Option<i16>| {
+            // Away from zero, or as the sign says where there is no value yet.
+            let sign = _mm256_or_si256(values, _mm256_cvtepi8_epi16(signs));
+            let mut sum = _mm256_add_epi16(values, _mm256_sign_epi16(_mm256_cvtepu8_epi16(sizes), sign));
+            if let Some(first) = first {
+                sum = _mm256_insert_epi16::<0>(sum, first);
             }
-            rows
+            let rows = _mm256_mullo_epi16(sum, quant);
+            [_mm256_castsi256_si128(rows), _mm256_extracti128_si256::<1>(rows)]
         };
-        transform_rows(rows, out, pitch);
+        let ([v, w], [p, q]): ([__m256i; 2], [__m256i; 2]) = (bytemuck::cast(values), bytemuck::cast(quant));
+        let [a, b] = two_rows(v, p, _mm256_castsi256_si128(sizes), _mm256_castsi256_si128(signs), first);
+        let upper = [_mm256_extracti128_si256::<1>(sizes), _mm256_extracti128_si256::<1>(signs)];
+        let [c, d] = two_rows(w, q, upper[0], upper[1], None);
+        [a, b, c, d]
+    }
+
+    /// Of four rows of four: two sums at a time in the first pass.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn transform_corner(rows: [__m128i; 4]) -> [__m256i; 4] {
+        const EVENS: [[i16; 2]; 4] = [[ONE, EVEN[0][0]], [ONE, EVEN[1][0]], [ONE, -EVEN[1][0]], [ONE, -EVEN[0][0]]];
+        let word = |[a, b]: [i16; 2]| i32::from(b) << 16 | i32::from(a as u16);
+        let lanes = |a, b| _mm256_set_m128i(_mm_set1_epi32(word(b)), _mm_set1_epi32(word(a)));
+        // Outputs `n` and 7 - `n` in one lane, `m` and 7 - `m` in the other.
+        let outputs = |even, odd, n: usize, m: usize, (round, shift): (i32, u32)| {
+            let shift = _mm_cvtsi32_si128(shift as i32);
+            let even = _mm256_add_epi32(_mm256_madd_epi16(even, lanes(EVENS[n], EVENS[m])), _mm256_set1_epi32(round));
+            let odds = |n: usize| [ODD[n][0], ODD[n][1]];
+            let odd = _mm256_madd_epi16(odd, lanes(odds(n), odds(m)));
+            let (sum, difference) = (_mm256_add_epi32(even, odd), _mm256_sub_epi32(even, odd));
+            [_mm256_sra_epi32(sum, shift), _mm256_sra_epi32(difference, shift)]
+        };
+        // Columns 0 to 3 of rows 0 and 2, and of rows 1 and 3.
+        let even = _mm256_broadcastsi128_si256(_mm_unpacklo_epi16(rows[0], rows[2]));
+        let odd = _mm256_broadcastsi128_si256(_mm_unpacklo_epi16(rows[1], rows[3]));
+        let [rows_01, rows_76] = outputs(even, odd, 0, 1, FIRST);
+        let [rows_23, rows_54] = outputs(even, odd, 2, 3, FIRST);
+        // Rows 0, 2 | 1, 3 and 5, 7 | 4, 6, each with columns 0 and 2 side by side, and 1 and 3.
+        let order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+        let upper = _mm256_shuffle_epi8(_mm256_packs_epi32(rows_01, rows_23), _mm256_broadcastsi128_si256(order));
+        let lower = _mm256_shuffle_epi8(_mm256_packs_epi32(rows_54, rows_76), _mm256_broadcastsi128_si256(order));
+        // Rows 0, 1 | 2, 3 and 4, 5 | 6, 7; then 0, 1 | 4, 5 and 2, 3 | 6, 7.
+        let upper = _mm256_permute4x64_epi64::<0b11_01_10_00>(upper);
+        let lower = _mm256_permute4x64_epi64::<0b01_11_00_10>(lower);
+        let left = _mm256_castsi256_ps(_mm256_permute2x128_si256::<0x20>(upper, lower));
+        let right = _mm256_castsi256_ps(_mm256_permute2x128_si256::<0x31>(upper, lower));
+        let even = _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(left, right));
+        let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0xdd>(left, right));
+        let mut out = [_mm256_setzero_si256(); 8];
+        for n in 0..4 {
+            [out[n], out[7 - n]] = outputs(even, odd, n, n, SECOND);
+        }
+        let pack = |n: usize| _mm256_packs_epi32(out[n], out[n + 1]);
+        [pack(0), pack(2), pack(4), pack(6)]
     }
 
     #[target_feature(enable = "avx2")]
@@ -335,22 +397,19 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     fn transform(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         let (coefs, quant) = (coefs.as_chunks::<8>().0, quant.as_chunks::<8>().0);
-        let rows = || {
-            let mut rows = [_mm_setzero_si128(); 8];
-            for (row, (coefs, quant)) in rows.iter_mut().zip(coefs.iter().zip(quant)) {
-                *row = _mm_mullo_epi16(bytemuck::cast(*coefs), bytemuck::cast(*quant));
-            }
-            rows
-        };
-        transform_rows(rows, out, pitch);
+        let mut rows = [_mm_setzero_si128(); 8];
+        for (row, (coefs, quant)) in rows.iter_mut().zip(coefs.iter().zip(quant)) {
+            *row = _mm_mullo_epi16(bytemuck::cast(*coefs), bytemuck::cast(*quant));
+        }
+        store(transform_rows(rows), out, pitch);
     }
 
-    /// Of rows that have their size. They come of a function, which is compiled into this one.
+    /// Columns 0 and 1, 2 and 3, … of the samples, four rows of each in a lane.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn transform_rows(rows: impl FnOnce() -> [__m128i; 8], out: &mut [u8], pitch: usize) {
+    fn transform_rows(rows: [__m128i; 8]) -> [__m256i; 4] {
         // Each lane of 128 bits holds columns 0 to 3 or 4 to 7 of two rows.
-        let [a, b, c, d] = pass(rows(), FIRST);
+        let [a, b, c, d] = pass(rows, FIRST);
         let [a, b, c, d] = [a, b, c, d].map(|two| zip_rows(two));
         let (lo, hi) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
         let (lo2, hi2) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
@@ -363,7 +422,13 @@ mod avx2 {
         ];
         let low = columns.map(|c| _mm256_castsi256_si128(c));
         let high = columns.map(|c| _mm256_extracti128_si256::<1>(c));
-        let [a, b, c, d] = pass([low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]], SECOND);
+        pass([low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]], SECOND)
+    }
+
+    /// Writes such columns as rows of bytes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn store([a, b, c, d]: [__m256i; 4], out: &mut [u8], pitch: usize) {
         // Columns 0 to 3 and 4 to 7 as bytes, four rows in each lane.
         let (left, right) = (transpose_4(_mm256_packus_epi16(a, b)), transpose_4(_mm256_packus_epi16(c, d)));
         let (upper, lower) = (_mm256_unpacklo_epi32(left, right), _mm256_unpackhi_epi32(left, right));

@@ -10,6 +10,7 @@
 
 #![allow(unsafe_code)]
 
+mod bytes;
 mod idct;
 mod level;
 mod record;
@@ -18,8 +19,9 @@ mod tables;
 
 pub use self::level::Level;
 pub(crate) use self::{
+    bytes::{copy_to_ff, mirror},
     idct::{Block, Idct},
-    record::{Deposit, Record, Work, with_best},
+    record::{Deposit, Record, Work, prefetch, with_best},
     rgb::{Interleaver, PlaneRows, multiply},
-    tables::{END, ENDS, LOOK, SKIP, extend, mirror, pairs, skips},
+    tables::{END, ENDS, LOOK, SKIP, extend, pairs, skips},
 };

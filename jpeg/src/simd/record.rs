@@ -78,3 +78,19 @@ fn deposit(bits: u64, mask: u64) -> u64 {
     }
     out
 }
+
+/// Fetches an element into the cache, if there is one: it is needed soon.
+#[inline(always)]
+pub(crate) fn prefetch<T>(slice: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(element) = slice.get(at) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let first = std::ptr::from_ref(element).cast::<i8>();
+        for line in 0..size_of::<T>().div_ceil(64) {
+            // SAFETY: nothing is read, and what is pointed to is the element's.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(64 * line)) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, at);
+}

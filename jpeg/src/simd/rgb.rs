@@ -59,23 +59,26 @@ impl Interleaver {
         let width = held.len();
         for (y, out) in rows.zip(out.chunks_exact_mut(row.max(1))) {
             let out = &mut out[held.start * channels..held.end * channels];
-            let [first, colours @ ..] = src.planes else { return };
-            if colours.is_empty() {
+            if channels == 1 {
                 out.copy_from_slice(&src.row(0, y)[..width]);
                 continue;
             }
-            // Nearly always the first plane is as wide as the image, and read where it is.
-            let skipped = usize::from(first.step == [1, 1]);
-            for ((n, plane), wide) in src.planes.iter().enumerate().zip(&mut self.wide).skip(skipped) {
-                wide.resize(width + 8, 0);
-                widen(level, src, n, plane, y, wide);
+            for ((n, plane), wide) in src.planes.iter().enumerate().zip(&mut self.wide) {
+                // A plane that is as wide as the image is read where it is: the first one nearly always.
+                if plane.step != [1, 1] {
+                    wide.resize(width + 8, 0);
+                    widen(level, src, n, plane, y, wide);
+                }
             }
-            let [wide, b, r] = &self.wide;
-            let first = if skipped == 1 { src.row(0, y) } else { wide };
+            let row = |n: usize| match &src.planes[n] {
+                plane if plane.step == [1, 1] => &src.row(n, y)[..width],
+                _ => &self.wide[n][..width],
+            };
+            let [first, b, r] = [row(0), row(1), row(2)];
             if src.ycbcr {
-                to_rgb(level, &first[..width], &b[..width], &r[..width], out);
+                to_rgb(level, first, b, r, out);
             } else {
-                weave(level, &first[..width], &b[..width], &r[..width], out);
+                weave(level, first, b, r, out);
             }
         }
     }
@@ -91,7 +94,6 @@ fn widen(level: Level, src: &PlaneRows<'_>, n: usize, plane: &Plane, y: u32, out
     let row = |y: u32| &src.row(n, y)[..held];
     // libjpeg's conditions.
     match (down, across) {
-        (1, 1) => out[..held].copy_from_slice(row(near)),
         (2, 1) => between(level, row(near), row(far), 1 + (y % 2) as u16, out),
         (1, 2) if width > 2 => double(level, row(near), out),
         (2, 2) if width > 2 => double_between(level, row(near), row(far), out),

@@ -16,17 +16,8 @@ pub(crate) const ENDS: u16 = 1 << 10;
 at_each_level! {
     /// Up to two symbols with their values, for any `LOOK` bits.
     pub(crate) fn pairs(one: &[u32; 1 << LOOK], two: &mut [u64; 1 << LOOK]) = pairs_loop;
-    /// The first bit of each byte becomes its last.
-    pub(crate) fn mirror(bytes: &mut [u8]) = mirror_loop;
     /// As many symbols as `SKIP` bits hold, four at most, without their values.
     pub(crate) fn skips(one: &[u32; 1 << LOOK], many: &mut [u16; 1 << SKIP]) = skips_loop;
-}
-
-#[inline(always)]
-fn mirror_loop(bytes: &mut [u8]) {
-    for byte in bytes {
-        *byte = byte.reverse_bits();
-    }
 }
 
 #[inline(always)]

@@ -1,0 +1,267 @@
+//! A scan that is read a band at a time: where it is, its intervals, and what is said of damage.
+
+use std::ops::Range;
+
+use super::{
+    ac_first::{AcFirst, AcFirstCodes},
+    ac_refine::{AcRefine, AcRefineCodes},
+    bits::MirroredBits,
+    blocks::{Band, Blocks},
+    scans::Scan,
+};
+use crate::{
+    error::{Error, Result},
+    grid::Grid,
+    huffman::{First, PADDING},
+    scan::Options,
+    simd::{mirror, with_best},
+    stuffing::{End, Trouble, offset, unstuff},
+    tables,
+};
+
+/// A scan's data, and the tables of its kind.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    data: Data,
+    tables: Tables,
+}
+
+/// A scan's data.
+#[derive(Debug, Default)]
+pub(super) struct Data {
+    /// Without stuffing.
+    pub(super) bytes: Vec<u8>,
+    /// Where in `bytes` the intervals after the first one begin.
+    restarts: Vec<u32>,
+    /// Where in `bytes` something was left out.
+    removed: Vec<u32>,
+}
+
+/// What the codes of a scan mean.
+#[derive(Debug, Default)]
+enum Tables {
+    /// Of first coefficients, for each component of the scan; a bit more of them has no codes.
+    #[default]
+    None,
+    Dc(Vec<Box<First>>),
+    AcFirst(Box<AcFirstCodes>),
+    AcRefine(Box<AcRefineCodes>),
+}
+
+/// A scan, and where it is.
+pub(super) struct Cursor<'a> {
+    /// The file.
+    bytes: &'a [u8],
+    pub(super) scan: &'a Scan<'a>,
+    /// Which one it is, from 1 on, and of how many.
+    number: [usize; 2],
+    pub(super) grid: &'a Grid,
+    options: Options<'a>,
+    pub(super) data: &'a Data,
+    tables: &'a Tables,
+    /// How its data ends.
+    end: End,
+    /// Units: how many there are, and how many were read.
+    units: usize,
+    read: usize,
+    /// The bit of the data that comes next.
+    pub(super) position: usize,
+    /// First coefficients of the last blocks.
+    pub(super) sums: [i32; 4],
+    /// Blocks at hand that ended before.
+    ended: usize,
+}
+
+impl Source {
+    /// Reads a scan's data and tables, so that it can be read on from its first unit.
+    pub(super) fn open<'a>(
+        &'a mut self,
+        (bytes, grid, options): (&'a [u8], &'a Grid, Options<'a>),
+        scan: &'a Scan<'a>,
+        number: [usize; 2],
+    ) -> Result<Cursor<'a>> {
+        let Self { data, tables } = self;
+        let [rows, columns] = match &scan.header.components[..] {
+            // Without the blocks that only fill up units.
+            [part] => grid.components[part.component].blocks(grid.size),
+            _ => grid.units(),
+        };
+        let units = rows * columns;
+        let restarts = units.div_ceil(scan.interval.unwrap_or(units)) - 1;
+        let Data { bytes: unstuffed, restarts: found, removed } = data;
+        let end = unstuff(options.level, &bytes[..scan.end], scan.start, restarts, unstuffed, found, removed);
+        let end = End { marked: end.marked || scan.end < bytes.len(), ..end };
+        tables.read(scan)?;
+        if matches!(tables, Tables::AcFirst(_) | Tables::AcRefine(_)) {
+            mirror(options.level, unstuffed);
+        }
+        let (read, position, sums, ended) = (0, 0, [0; 4], 0);
+        Ok(Cursor { bytes, scan, number, grid, options, data, tables, end, units, read, position, sums, ended })
+    }
+}
+
+impl Tables {
+    fn read(&mut self, scan: &Scan<'_>) -> Result<()> {
+        // Definitions were looked at when they were listed.
+        let none = || tables::damaged(scan.place);
+        match (scan.header.band[0] == 0, scan.header.high > 0) {
+            (true, true) => *self = Self::None,
+            (true, false) => {
+                if !matches!(self, Self::Dc(_)) {
+                    *self = Self::Dc(Vec::new());
+                }
+                let Self::Dc(list) = self else { return Ok(()) };
+                list.resize_with(scan.header.components.len(), Box::default);
+                for (n, table) in list.iter_mut().enumerate() {
+                    table.read_table(scan.definition(n)?).ok_or_else(none)?;
+                }
+            }
+            (false, false) => {
+                if !matches!(self, Self::AcFirst(_)) {
+                    *self = Self::AcFirst(Box::default());
+                }
+                let Self::AcFirst(codes) = self else { return Ok(()) };
+                codes.read_table(scan.definition(0)?, scan.header.band, scan.header.low).ok_or_else(none)?;
+            }
+            (false, true) => {
+                if !matches!(self, Self::AcRefine(_)) {
+                    *self = Self::AcRefine(Box::default());
+                }
+                let Self::AcRefine(codes) = self else { return Ok(()) };
+                codes.read_table(scan.definition(0)?).ok_or_else(none)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Cursor<'a> {
+    /// The components of the scan: a bit for each.
+    pub(super) fn parts(&self) -> u8 {
+        self.scan.header.components.iter().fold(0, |set, part| set | 1 << part.component)
+    }
+
+    /// Reads a band, which is the one behind the last.
+    pub(super) fn read(&mut self, band: &Band, blocks: &mut Blocks) -> Result<()> {
+        match self.tables {
+            Tables::None => self.dc_refine(band, blocks),
+            Tables::Dc(tables) => self.dc_first(tables, band, blocks),
+            Tables::AcFirst(codes) => self.ac_first(codes, band, blocks),
+            Tables::AcRefine(codes) => self.ac_refine(codes, band, blocks),
+        }
+    }
+
+    /// Coefficients of a band of them, for the first time.
+    fn ac_first(&mut self, codes: &AcFirstCodes, band: &Band, blocks: &mut Blocks) -> Result<()> {
+        let area = &band.areas[self.scan.header.components[0].component];
+        let first = area.blocks().start;
+        self.advance(area.blocks().end, |cursor, range, end| {
+            let (level, coefficients, ended) = (cursor.options.level, cursor.scan.header.band, cursor.ended);
+            let blocks_at = area.start + range.start - first..area.start + range.end - first;
+            let records = &mut blocks.records[blocks_at.clone()];
+            let bits = cursor.mirrored(end);
+            let (bits, outcome) = if band.keeps {
+                let values = &mut blocks.values[blocks_at];
+                with_best(level, AcFirst::<true> { bits, codes, band: coefficients, records, values, ended })
+            } else {
+                with_best(level, AcFirst::<false> { bits, codes, band: coefficients, records, values: &mut [], ended })
+            };
+            cursor.position = 8 * (end + MirroredBits::PADDING) - bits.left();
+            cursor.ended = outcome?;
+            Ok(())
+        })
+    }
+
+    /// A bit more of the coefficients of a band of them.
+    fn ac_refine(&mut self, codes: &AcRefineCodes, band: &Band, blocks: &mut Blocks) -> Result<()> {
+        let area = &band.areas[self.scan.header.components[0].component];
+        let (coefficients, low) = (self.scan.band(), self.scan.header.low);
+        let first = area.blocks().start;
+        let read = self.advance(area.blocks().end, |cursor, range, end| {
+            let (level, ended) = (cursor.options.level, cursor.ended);
+            let records = &mut blocks.records[area.start + range.start - first..=area.start + range.end - first];
+            let bits = cursor.mirrored(end);
+            // Bits above the second are taken over into the values.
+            let (bits, outcome) = if low == 0 {
+                with_best(level, AcRefine::<0> { bits, codes, band: coefficients, records, ended })
+            } else {
+                with_best(level, AcRefine::<1> { bits, codes, band: coefficients, records, ended })
+            };
+            cursor.position = 8 * (end + MirroredBits::PADDING) - bits.left();
+            cursor.ended = outcome?;
+            Ok(())
+        });
+        if low > 1 {
+            blocks.take_over(area, band.keeps, coefficients, low.into());
+        }
+        read
+    }
+
+    /// A reader of the interval's data, which ends at this byte.
+    fn mirrored(&self, end: usize) -> MirroredBits<'a> {
+        let bytes = &self.data.bytes[..end + MirroredBits::PADDING];
+        MirroredBits::new(bytes, self.position)
+    }
+
+    /// Reads on to the unit `to`: calls `run` for the units that are left of each interval, with them and the byte where the
+    /// interval's data ends. `run` moves the position.
+    pub(super) fn advance(
+        &mut self,
+        to: usize,
+        mut run: impl FnMut(&mut Self, Range<usize>, usize) -> Result<(), Trouble>,
+    ) -> Result<()> {
+        let data = self.data;
+        let length = data.bytes.len() - PADDING;
+        let each = self.scan.interval.unwrap_or(self.units);
+        while self.read < to {
+            let n = self.read / each;
+            if self.read > 0 && self.read == n * each {
+                // Without the marker that is due, its data is missing.
+                let Some(&start) = data.restarts.get(n - 1) else { return Err(self.damaged(Trouble::End)) };
+                self.position = 8 * start as usize;
+                (self.sums, self.ended) = ([0; 4], 0);
+            }
+            let end = data.restarts.get(n).map_or(length, |&at| at as usize);
+            let stop = ((n + 1) * each).min(self.units);
+            let range = self.read..stop.min(to);
+            self.read = range.end;
+            run(self, range, end).map_err(|trouble| self.damaged(trouble))?;
+            let left = (8 * end).checked_sub(self.position).ok_or_else(|| self.damaged(Trouble::End))?;
+            if self.options.strict && self.read == stop && left >= 8 {
+                return Err(self.damaged(Trouble::Left(left / 8)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong at the position.
+    fn damaged(&self, trouble: Trouble) -> Error {
+        let Self { bytes, scan, number: [number, count], data, end, position, .. } = self;
+        let length = bytes.len();
+        let is_over = *position > 8 * (data.bytes.len() - PADDING);
+        if !end.marked && (matches!(trouble, Trouble::End) || is_over) {
+            return Error::damaged(format!("JPEG ends after {length} bytes, in scan {number} of {count}")).at(length);
+        }
+        let place = scan.place;
+        let damaged = |why: String, at| {
+            Error::damaged(format!("JPEG is damaged in scan {number} of {count}: {why}{place}")).at(at)
+        };
+        let at = |byte: usize| offset(bytes, scan.start, byte).min(end.at);
+        match trouble {
+            Trouble::Code if !is_over => {
+                let at = at(position / 8);
+                damaged(format!("no Huffman code at byte {at}"), at)
+            }
+            Trouble::Left(bytes) => {
+                let at = at(position.div_ceil(8));
+                damaged(format!("{bytes} bytes are left at byte {at}, before a marker"), at)
+            }
+            Trouble::Code | Trouble::End => {
+                // The marker behind the interval: a restart, or the end of the scan.
+                let n = (self.read.saturating_sub(1)) / self.scan.interval.unwrap_or(self.units);
+                let at = data.restarts.get(n).map_or(end.at, |&seen| at(seen as usize)).min(end.at);
+                damaged(format!("a marker too early at byte {at}"), at)
+            }
+        }
+    }
+}
