@@ -59,10 +59,6 @@ impl Interleaver {
         let width = held.len();
         for (y, out) in rows.zip(out.chunks_exact_mut(row.max(1))) {
             let out = &mut out[held.start * channels..held.end * channels];
-            if channels == 1 {
-                out.copy_from_slice(&src.row(0, y)[..width]);
-                continue;
-            }
             for ((n, plane), wide) in src.planes.iter().enumerate().zip(&mut self.wide) {
                 // A plane that is as wide as the image is read where it is: the first one nearly always.
                 if plane.step != [1, 1] {
@@ -74,11 +70,12 @@ impl Interleaver {
                 plane if plane.step == [1, 1] => &src.row(n, y)[..width],
                 _ => &self.wide[n][..width],
             };
-            let [first, b, r] = [row(0), row(1), row(2)];
-            if src.ycbcr {
-                to_rgb(level, first, b, r, out);
+            if channels == 1 {
+                out.copy_from_slice(row(0));
+            } else if src.ycbcr {
+                to_rgb(level, row(0), row(1), row(2), out);
             } else {
-                weave(level, first, b, r, out);
+                weave(level, row(0), row(1), row(2), out);
             }
         }
     }
@@ -320,12 +317,15 @@ mod tests {
     fn planes_of_any_width_make_the_same_rows_at_each_level() {
         for n in 0..400u64 {
             let mut draws = Draws::new([8, 0, n]);
+            let channels = if n % 4 == 0 { 1 } else { 3 };
             let [height, width] = [1 + draws.below(9) as u32, 1 + draws.below(90) as u32];
             let step = [[1, 1], [1, 2], [2, 1], [2, 2], [1, 4], [4, 2]][n as usize % 6];
             let (mut planes, mut at) = (Vec::new(), 0);
             // The first plane is not always the finest.
             let first = if n % 7 == 0 { [step[1].min(2), 1] } else { [1, 1] };
-            for step in [first, step, step] {
+            // So is one alone: black in ink.
+            let steps = if channels == 1 { &[step][..] } else { &[first, step, step] };
+            for &step in steps {
                 let (rows, cols) = (0..height.div_ceil(step[0]), 0..width.div_ceil(step[1]));
                 planes.push(Plane { at, pitch: cols.len() + 3, step, rows: rows.clone(), cols: cols.clone() });
                 at += (cols.len() + 3) * rows.len();
@@ -333,11 +333,17 @@ mod tests {
             let data: Vec<u8> = (0..at).map(|_| draws.bits() as u8).collect();
             let src = PlaneRows { size: [height, width], planes: &planes, ycbcr: n % 5 > 0, data: &data };
             let rows = [Level::Best, Level::Portable].map(|level| {
-                let mut out = vec![0; (3 * height * width) as usize];
+                let mut out = vec![0; (channels * height * width) as usize];
                 Interleaver::default().run(level, &src, 0..height, &mut out);
                 out
             });
             assert!(rows[0] == rows[1], "{planes:?}");
+            if channels == 1 && step == [4, 2] {
+                let row = |y: u32| &rows[0][(y * width) as usize..][..width as usize];
+                let last = height - 1;
+                assert_eq!(row(last)[0], src.row(0, last / 4)[0]);
+                assert_eq!(row(last)[width as usize - 1], src.row(0, last / 4)[planes[0].cols.len() - 1]);
+            }
         }
     }
 }
