@@ -146,10 +146,11 @@ fn jpegs_keep_the_contract() {
         files.push((format!("{name} progressive"), Made { progressive: true, ..Made::new(45, 61, sampling) }.noisy()));
     }
     for (name, colour) in [("gray", ColorType::Luma), ("cmyk", ColorType::Cmyk), ("ycck", ColorType::CmykAsYcck)] {
-        files.push((name.into(), Made { colour, ..Made::new(77, 53, SamplingFactor::F_1_1) }.noisy()));
-        // Ink whose black alone is fine is refused (`jpegs::rare_kinds_that_would_come_out_wrong_are_refused`).
-        if !matches!(colour, ColorType::Cmyk) {
-            files.push((format!("{name} 2x2"), Made { colour, ..Made::new(77, 53, SamplingFactor::F_2_2) }.noisy()));
+        for progressive in [false, true] {
+            let kind = if progressive { " progressive" } else { "" };
+            let made = |sampling| Made { colour, progressive, ..Made::new(77, 53, sampling) };
+            files.push((format!("{name}{kind}"), made(SamplingFactor::F_1_1).noisy()));
+            files.push((format!("{name} 2x2{kind}"), made(SamplingFactor::F_2_2).noisy()));
         }
     }
     files.push(("1x1".into(), Made::new(1, 1, SamplingFactor::F_2_2).noisy()));
@@ -474,7 +475,7 @@ fn bad_jpegs_are_told_apart() {
     let progressive = Made { progressive: true, ..Made::new(64, 96, SamplingFactor::F_1_1) }.noisy();
     let scans = Made::new(64, 96, SamplingFactor::F_4_1).noisy();
     let second = 2 + scans.windows(2).rposition(|pair| pair == [0xff, 0xda]).unwrap();
-    let cases: [(&str, &[u8], ErrorKind, &str); 19] = [
+    let cases: [(&str, &[u8], ErrorKind, &str); 20] = [
         (
             "a scan missing",
             &[&scans[..second - 2], &[0xff, 0xd9]].concat(),
@@ -506,6 +507,12 @@ fn bad_jpegs_are_told_apart() {
             ErrorKind::Corrupt,
             "before its last scan is complete",
         ),
+        (
+            "truncated progressive, end marker put back",
+            &[&progressive[..progressive.len() - 20], &[0xff, 0xd9]].concat(),
+            ErrorKind::Corrupt,
+            "JPEG is damaged in scan ",
+        ),
         ("no image", &[0xff, 0xd8, 0xff, 0xd9], ErrorKind::Corrupt, "JPEG has no image"),
         ("empty", &[], ErrorKind::Corrupt, "no JPEG"),
         ("12 bits", &at(0xc0, 4, &[12]), ErrorKind::Unsupported, "JPEG with 12 bits per value"),
@@ -517,7 +524,7 @@ fn bad_jpegs_are_told_apart() {
     ];
     for (name, file, kind, message) in cases {
         // Damage below the rows that are needed goes unseen: it costs a whole decode to find.
-        let windows = if message.contains("damaged after") { &[None][..] } else { &[None, Some(1)] };
+        let windows = if message.contains("is damaged") { &[None][..] } else { &[None, Some(1)] };
         for rows in windows.iter().copied() {
             let error = decode(&Jpeg::new(), file, rows).map(drop).expect_err(name);
             assert!(error.to_string().contains(message), "{name}: {error:#}");

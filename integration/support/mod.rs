@@ -6,6 +6,11 @@ pub(crate) mod clock;
 pub(crate) mod detection;
 pub(crate) mod host_kernels;
 pub(crate) mod hub;
+// Of the decoder's own tests: they write what no encoder does.
+#[path = "../../jpeg/src/draws.rs"]
+pub(crate) mod jpeg_draws;
+#[path = "../../jpeg/src/tests/writer.rs"]
+pub(crate) mod jpeg_writer;
 // Shared with the fuzz targets, another crate.
 #[allow(unreachable_pub, reason = "public for the fuzz targets")]
 pub(crate) mod jpeg_check;
@@ -27,6 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use self::jpeg_draws::Draws;
 use infeed::{Batch, BatchStream, Dataset, Device, Loader, LoaderBuilder, Result};
 
 /// The root of the repository: packages with tests lie right below it.

@@ -286,7 +286,7 @@ pub fn decode(bytes: &[u8]) -> Result<Plain> {
                 has_codes |= marker == 0xc4;
                 tables.read(marker, &body)?;
             }
-            0xe0 => jfif |= body.starts_with(b"JFIF\0"),
+            0xe0 if scans == 0 => jfif |= body.starts_with(b"JFIF\0"),
             0xee if body.starts_with(b"Adobe") && scans == 0 => adobe = body.get(11).copied(),
             0xcc if scans == 0 => return Err(Kind),
             0xc0..=0xcf if scans > 0 => {}

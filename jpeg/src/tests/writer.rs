@@ -1,50 +1,71 @@
 //! Writes files from quantised coefficients: what encoders don't write, but may.
 //!
 //! A scan first becomes codes and bits; Huffman tables are made when it is known which codes there are.
+//!
+//! `integration/support` includes this file, too: it shares nothing with the decoder but its random numbers.
 
-use crate::{
-    draws::Draws,
-    header::{APP14, DHT, DQT, DRI, EOI, SOI, SOS},
-    huffman::natural,
-};
+use std::sync::LazyLock;
+
+use super::Draws;
+
+const SOI: u8 = 0xd8;
+const EOI: u8 = 0xd9;
+const SOS: u8 = 0xda;
+const DQT: u8 = 0xdb;
+const DHT: u8 = 0xc4;
+const DRI: u8 = 0xdd;
+const APP14: u8 = 0xee;
+
+/// The place in natural order of coefficient `at` of the file.
+fn natural(at: usize) -> usize {
+    static PLACES: LazyLock<Vec<usize>> = LazyLock::new(|| {
+        let mut places: Vec<usize> = (0..64).collect();
+        places.sort_by_key(|at| {
+            let (row, column) = (at / 8, at % 8);
+            (row + column, if (row + column) % 2 == 1 { row } else { column })
+        });
+        places
+    });
+    PLACES[at]
+}
 
 /// Coefficients of a block in natural order.
-pub(super) type Block = [i16; 64];
+pub(crate) type Block = [i16; 64];
 
 /// What a file holds.
 #[derive(Clone, Debug)]
-pub(super) struct Picture {
-    pub(super) height: usize,
-    pub(super) width: usize,
-    pub(super) components: Vec<Component>,
+pub(crate) struct Picture {
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    pub(crate) components: Vec<Component>,
     /// Quantisation tables in natural order.
-    pub(super) quant: Vec<[u16; 64]>,
+    pub(crate) quant: Vec<[u16; 64]>,
     /// The colour transform that a marker of Adobe's tells, if there is one.
-    pub(super) adobe: Option<u8>,
+    pub(crate) adobe: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Component {
+pub(crate) struct Component {
     /// Sampling factors.
-    pub(super) down: usize,
-    pub(super) across: usize,
+    pub(crate) down: usize,
+    pub(crate) across: usize,
     /// Quantisation table.
-    pub(super) table: usize,
+    pub(crate) table: usize,
     /// Blocks of a row. There are whole units: those beyond the image's edges belong to interleaved scans alone.
-    pub(super) pitch: usize,
-    pub(super) blocks: Vec<Block>,
+    pub(crate) pitch: usize,
+    pub(crate) blocks: Vec<Block>,
 }
 
 /// A scan of a progressive file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Scan {
-    pub(super) components: Vec<usize>,
+pub(crate) struct Scan {
+    pub(crate) components: Vec<usize>,
     /// First and last coefficient.
-    pub(super) band: [u8; 2],
+    pub(crate) band: [u8; 2],
     /// Bits that were left out before, and that are left out still (Ah and Al of T.81).
-    pub(super) bits: [u8; 2],
+    pub(crate) bits: [u8; 2],
     /// Units between restarts, or 0.
-    pub(super) restart: u16,
+    pub(crate) restart: u16,
 }
 
 impl Picture {
@@ -78,7 +99,7 @@ impl Picture {
     }
 
     /// The coefficients as they are known after some scans of a progressive file: what was left out is 0.
-    pub(super) fn known(&self, scans: &[Scan]) -> Self {
+    pub(crate) fn known(&self, scans: &[Scan]) -> Self {
         let mut known = self.clone();
         known.components.iter_mut().for_each(|c| c.blocks.fill([0; 64]));
         for scan in scans {
@@ -95,7 +116,7 @@ impl Picture {
 
     /// A sequential file: one scan, or one for each component where a unit had too many blocks. `odd`: see
     /// [`progressive`](Self::progressive).
-    pub(super) fn baseline(&self, restart: u16, odd: Option<&mut Draws>) -> Vec<u8> {
+    pub(crate) fn baseline(&self, restart: u16, odd: Option<&mut Draws>) -> Vec<u8> {
         let factors: Vec<u8> = self.components.iter().map(Component::factors).collect();
         let scan = |components| Scan { components, band: [0, 63], bits: [0, 0], restart };
         let all: Vec<usize> = (0..factors.len()).collect();
@@ -104,7 +125,7 @@ impl Picture {
     }
 
     /// A progressive file. `odd`: with Huffman tables, their slots, and lengths of runs as no encoder chooses them.
-    pub(super) fn progressive(&self, scans: &[Scan], odd: Option<&mut Draws>) -> Vec<u8> {
+    pub(crate) fn progressive(&self, scans: &[Scan], odd: Option<&mut Draws>) -> Vec<u8> {
         self.write(0xc2, scans, odd)
     }
 
@@ -518,7 +539,7 @@ fn together(factors: &[u8], components: Vec<usize>) -> Vec<Vec<usize>> {
 
 /// Coefficients as photographs have them: first ones change slowly, others are the fewer the higher, and rows of blocks
 /// have none. `factors`: sampling factors across and down, a digit each.
-pub(super) fn photo_like(draws: &mut Draws, height: usize, width: usize, factors: &[u8]) -> Picture {
+pub(crate) fn photo_like(draws: &mut Draws, height: usize, width: usize, factors: &[u8]) -> Picture {
     let coarse = [1, 2, 6, 20, 60][draws.below(5) as usize];
     let mut quant = Vec::new();
     for _ in 0..1 + draws.below(factors.len() as u64) {
@@ -570,7 +591,7 @@ pub(super) fn photo_like(draws: &mut Draws, height: usize, width: usize, factors
 }
 
 /// The scans that libjpeg writes (`jpeg_simple_progression`).
-pub(super) fn usual_script(factors: &[u8]) -> Vec<Scan> {
+pub(crate) fn usual_script(factors: &[u8]) -> Vec<Scan> {
     let all: Vec<usize> = (0..factors.len()).collect();
     let scan = |components, band, bits| Scan { components, band, bits, restart: 0 };
     let firsts =
@@ -590,7 +611,7 @@ pub(super) fn usual_script(factors: &[u8]) -> Vec<Scan> {
 }
 
 /// Scans that tell all of an image, of any bands, in any order that T.81 allows.
-pub(super) fn any_script(draws: &mut Draws, factors: &[u8]) -> Vec<Scan> {
+pub(crate) fn any_script(draws: &mut Draws, factors: &[u8]) -> Vec<Scan> {
     loop {
         let script = draw_script(draws, factors);
         // More are refused.

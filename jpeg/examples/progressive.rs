@@ -1,0 +1,40 @@
+//! Writes small progressive files as no encoder writes them, seeds for fuzzing: `cargo run --example progressive -- FOLDER`.
+
+use std::{env, fs, io, path::PathBuf};
+
+use draws::Draws;
+use writer::{any_script, photo_like, usual_script};
+
+#[allow(dead_code, reason = "the tests' own")]
+#[path = "../src/draws.rs"]
+mod draws;
+#[allow(dead_code, reason = "the tests' own")]
+#[path = "../src/tests/writer.rs"]
+mod writer;
+
+/// Sampling factors of the components, across and down.
+const FACTORS: [&[u8]; 8] = [
+    &[0x11],
+    &[0x11, 0x11, 0x11],
+    &[0x21, 0x11, 0x11],
+    &[0x22, 0x11, 0x11],
+    &[0x41, 0x12, 0x11],
+    &[0x31, 0x11, 0x11],
+    &[0x11, 0x11, 0x11, 0x11],
+    &[0x22, 0x11, 0x11, 0x22],
+];
+
+fn main() -> io::Result<()> {
+    let folder: PathBuf = env::args_os().nth(1).unwrap_or_else(|| "progressive".into()).into();
+    fs::create_dir_all(&folder)?;
+    for n in 0..160 {
+        let mut draws = Draws::new([n, 2, 0]);
+        let factors = FACTORS[n as usize % FACTORS.len()];
+        let [height, width] = [0; 2].map(|_| 1 + draws.below(40) as usize);
+        let picture = photo_like(&mut draws, height, width, factors);
+        let script = if n < 40 { usual_script(factors) } else { any_script(&mut draws, factors) };
+        let odd = n >= 80;
+        fs::write(folder.join(format!("{n}.jpg")), picture.progressive(&script, odd.then_some(&mut draws)))?;
+    }
+    Ok(())
+}
