@@ -78,8 +78,9 @@ def seeds(args):
         infeed = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/infeed"
     folder = args.folder / "seeds"
     shutil.rmtree(folder, ignore_errors=True)
-    command = [sys.executable, HERE / "seeds.py", folder, "--infeed", infeed]
-    subprocess.run(command + (["--jpegs", *args.jpegs] if args.jpegs else []), check=True)
+    progressive = args.folder / "progressive"
+    subprocess.run(["cargo", "run", "--locked", "-p", "infeed-jpeg", "--example", "progressive", "--", progressive], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, HERE / "seeds.py", folder, "--infeed", infeed, "--jpegs", progressive, *args.jpegs], check=True)
 
 
 def fuzz(args, targets, binaries, counts, least, state):

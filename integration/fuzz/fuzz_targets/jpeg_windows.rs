@@ -2,7 +2,7 @@
 //! windows of the file filled. The first bytes say what is asked for, the others are the file.
 #![no_main]
 
-use infeed_jpeg::{Decoder, ErrorKind, Header, Index, Result, Scratch, Window};
+use infeed_jpeg::{Decoder, ErrorKind, Header, Index, Level, Result, Scratch, Window};
 
 /// Larger images only cost time.
 const MOST_BYTES: u64 = 400 << 10;
@@ -42,7 +42,8 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         let mut part = vec![0; header.len_bytes(&rows) as usize];
         let asked = [rows.clone(), cols.clone()];
         let decoded = plain.pixels_of_columns(file, &header, asked, &mut scratch, &mut part);
-        if rows.end <= height && cols.end <= width && whole.is_ok() && rows.start <= rows.end && cols.start <= cols.end {
+        if rows.end <= height && cols.end <= width && whole.is_ok() && rows.start <= rows.end && cols.start <= cols.end
+        {
             decoded.expect("the whole file is good");
             let [row, pixel] = [header.len_bytes(&(0..1)) as usize, header.channels()];
             let within = pixel * cols.start as usize..pixel * cols.end as usize;
@@ -55,14 +56,17 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         if ask[7] % 2 == 1 {
             window.within = within;
         }
+        // Ink.
         if !header.has_planes() {
             assert!(planes(&plain, file, &header, &window, &mut scratch).is_err());
             continue;
         }
         let one = planes(&plain, file, &header, &window, &mut scratch);
-        let other = planes(&indexed, file, &header, &window, &mut scratch);
-        if whole.is_ok() {
-            assert_eq!(one.expect("the whole file is good"), other.expect("so it is with an index"), "{window:?}");
+        for other in [&indexed, &Decoder::new().level(Level::Portable)] {
+            let other = planes(other, file, &header, &window, &mut scratch);
+            if whole.is_ok() {
+                assert_eq!(one.as_ref().expect("the whole file is good"), &other.expect("so it is"), "{window:?}");
+            }
         }
         let _ = planes(&Decoder::new().fill(true), file, &header, &window, &mut scratch);
     }
