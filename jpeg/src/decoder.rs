@@ -147,9 +147,8 @@ impl Decoder {
     /// are passed over; libjpeg only warns of those. They are what a flipped bit leaves behind as a rule: the image then is
     /// shifted or ends in gray.
     ///
-    /// Costs Huffman decoding of the whole file; an [index](Self::index) is not used. Files without planes (progressive
-    /// ones, ink) are decoded whole anyway, by zune, which does not tell what is left. Where [`fill`](Self::fill) is set,
-    /// nothing is refused, and this has no meaning.
+    /// Costs Huffman decoding of the whole file; an [index](Self::index) is not used. Where [`fill`](Self::fill) is set, nothing
+    /// is refused, and this has no meaning.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
@@ -178,13 +177,12 @@ impl Decoder {
     /// Decodes rows of a file to interleaved gray or RGB, all columns: libjpeg's pixels, bit for bit. `out` has
     /// [`Header::len_bytes`] bytes.
     ///
-    /// Costs what [`planes`](Self::planes) costs, and a conversion. Files [without planes](Header::has_planes) are decoded
-    /// whole, whatever the rows.
+    /// Costs what [`planes`](Self::planes) costs, and a conversion.
     ///
     /// # Errors
     /// `Damaged` where the data of these rows ends early or is none; a file without its end is always an error, whatever
-    /// the rows (but see [`fill`](Self::fill)). `Unsupported` for a file without planes when the feature `zune` is off.
-    /// `Misuse` for rows that the image does not have, and an `out` of another length. `out` then holds anything.
+    /// the rows (but see [`fill`](Self::fill)). `Misuse` for rows that the image does not have, and an `out` of another
+    /// length. `out` then holds anything.
     pub fn pixels(
         &self,
         file: &[u8],

@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! ```text
-//! file ─ Header ─┬─ sequential, gray or colour ─ scan (huffman, simd::Idct) ─▶ planes ─ simd::Interleaver ─▶ pixels
-//!                └─ progressive, ink, odd sampling ─ zune ─▶ pixels
+//! file ─ Header ─┬─ sequential ── scan (huffman) ───┬─ simd::Idct ─▶ planes ─ simd::Interleaver ─▶ pixels
+//!                └─ progressive ─ progressive::* ───┘
 //! ```
 //!
 //! Two thirds of a decode is Huffman decoding, whose symbols can't be jumped over; but it ends with the last block that

@@ -2,8 +2,8 @@
 //! errors, and how pixels come into a [`PixelBuffer`].
 //!
 //! ```text
-//! Header ─┬─ sequential, gray or colour ─ window ─▶ planes ─▶ kernels::Resampler
-//!         └─ progressive, ink, odd sampling; masks; turned images ─ decode ─▶ pixels
+//! Header ─┬─ gray or colour ─ window ─▶ planes ─▶ kernels::Resampler
+//!         └─ ink, odd sampling; masks; turned images ─ decode ─▶ pixels
 //! ```
 
 mod index;
@@ -121,8 +121,7 @@ impl Jpeg {
 
     /// Takes a file only if all of its data is good, whatever the crop, and ends where its image does: see
     /// [`infeed_jpeg::Decoder::strict`]. Costs Huffman decoding of the whole file, and makes an index useless: a third more time
-    /// than with one. Progressive
-    /// files and ink are decoded whole anyway, and what is left behind their data is not seen.
+    /// than with one.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.decoder = self.decoder.strict(strict);
@@ -136,7 +135,7 @@ impl Jpeg {
     /// there after the resampling, not before it: at edges of strong colours some values differ by tens of levels.
     ///
     /// Costs about 6 % of a training epoch's processor time; figures of both stand in the README, under what it promises. Of
-    /// no meaning to files that others decode ([turned](Self::orientation) ones, progressive ones, a GPU's): those are RGB
+    /// no meaning to files that others decode ([turned](Self::orientation) ones, ink, a GPU's): those are RGB
     /// first anyway.
     #[must_use]
     pub const fn exact(mut self, exact: bool) -> Self {
@@ -155,14 +154,13 @@ impl Jpeg {
         self
     }
 
-    /// Rows of the image as it lies in the file, interleaved; all of them where it can't be had in parts.
+    /// Rows of the image as it lies in the file, interleaved.
     fn rows(&self, bytes: &[u8], header: &Header, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         self.part(bytes, header, [rows, 0..header.width()], out)
     }
 
     /// The same with some columns alone; what stands in the others has no meaning.
     fn part(&self, bytes: &[u8], header: &Header, [rows, cols]: [Range<u32>; 2], out: &mut PixelBuffer) -> Result<()> {
-        let rows = if header.has_planes() { rows } else { 0..header.height() };
         let mut memory = out.take_state::<Memory>();
         let pixels = out.hold(rows.clone(), header.len_bytes(&rows) as usize)?;
         let decoded = self.decoder.pixels_of_columns(bytes, header, [rows, cols], &mut memory.scratch, pixels);
