@@ -89,11 +89,12 @@ fn widen(level: Level, src: &PlaneRows<'_>, n: usize, plane: &Plane, y: u32, out
     let near = y / down;
     let far = if y.is_multiple_of(2) { near.saturating_sub(1) } else { (near + 1).min(height - 1) };
     let row = |y: u32| &src.row(n, y)[..held];
-    // libjpeg's conditions.
+    // libjpeg's condition; and a value has nothing beside it where no column was asked for, at the image's right edge.
+    let blends = width > 2 && held > 1;
     match (down, across) {
         (2, 1) => between(level, row(near), row(far), 1 + (y % 2) as u16, out),
-        (1, 2) if width > 2 => double(level, row(near), out),
-        (2, 2) if width > 2 => double_between(level, row(near), row(far), out),
+        (1, 2) if blends => double(level, row(near), out),
+        (2, 2) if blends => double_between(level, row(near), row(far), out),
         _ => repeat(row(near), across as usize, out),
     }
 }

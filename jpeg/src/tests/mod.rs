@@ -389,6 +389,20 @@ fn pixels_of_some_columns_are_those_of_the_whole_image() {
 }
 
 #[test]
+fn no_columns_are_no_error_wherever_they_are() {
+    // Found by fuzzing: of the last unit a single value of colour is held, which has none beside it.
+    let mut scratch = Scratch::default();
+    for (width, sampling) in (16..=20).flat_map(|width| SAMPLINGS.map(|sampling| (width, sampling))) {
+        let file = file(5, width, 80, sampling, |_| {});
+        let header = Header::parse(&file).unwrap();
+        for col in 0..=width {
+            let mut out = vec![0; header.len_bytes(&(1..4)) as usize];
+            Decoder::new().pixels_of_columns(&file, &header, [1..4, col..col], &mut scratch, &mut out).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_window_that_ends_before_it_starts_is_not_damage_with_an_index() {
     // Found by fuzzing: units were skipped twice, beyond the end of the data.
     let file = file(20, 33, 90, SamplingFactor::F_1_1, |_| {});
