@@ -9,6 +9,7 @@ use crate::{
     grid::Grid,
     header::{Colour, Header},
     index::Index,
+    memory::grow,
     orientation::Orientation,
     planes::{Planes, Window},
     progressive,
@@ -327,13 +328,4 @@ impl Decoder {
         let strict = self.strict && !self.fill;
         Options { index: self.index.as_ref(), fill: self.fill, strict, level: self.level }
     }
-}
-
-/// Makes a buffer at least so long. It is never shrunk: growing back would clear it for nothing.
-pub(crate) fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, with: T) -> Result<()> {
-    if buffer.len() < len {
-        buffer.try_reserve(len - buffer.len()).map_err(|_| Error::out_of_memory(len * size_of::<T>()))?;
-        buffer.resize(len, with);
-    }
-    Ok(())
 }

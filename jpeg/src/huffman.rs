@@ -5,30 +5,13 @@
 
 #![forbid(unsafe_code)]
 
-use crate::simd::{Block, END, ENDS, LOOK, Level, SKIP, extend, pairs, skips};
+use crate::{
+    order::NATURAL,
+    simd::{Block, END, ENDS, LOOK, Level, SKIP, extend, pairs, skips},
+};
 
 /// Bits that the table of first coefficients looks at: its codes are short.
 const FIRST_LOOK: u32 = 9;
-
-/// Natural order of coefficients by their place in the file; places behind the last one go where nobody looks.
-pub(crate) static NATURAL: [u8; 256] = {
-    let mut order = [64; 256];
-    let (mut at, mut diagonal) = (0, 0);
-    while diagonal < 15 {
-        let mut n = 0;
-        while n <= diagonal {
-            // Odd diagonals run down, even ones up.
-            let (row, column) = if diagonal % 2 == 1 { (n, diagonal - n) } else { (diagonal - n, n) };
-            if row < 8 && column < 8 {
-                order[at] = (8 * row + column) as u8;
-                at += 1;
-            }
-            n += 1;
-        }
-        diagonal += 1;
-    }
-    order
-};
 
 /// A segment of the tables that T.81 gives as examples (K.3), which frames of Motion JPEG do without: its length, then
 /// those of first and of other coefficients of brightness, and the same of colour.
@@ -58,11 +41,6 @@ pub(crate) static STANDARD: [u8; 418] = [
     0xb8, 0xb9, 0xba, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7, 0xc8, 0xc9, 0xca, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7, 0xd8, 0xd9,
     0xda, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6, 0xe7, 0xe8, 0xe9, 0xea, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa,
 ];
-
-/// The place in natural order of coefficient `at` of the file.
-pub(crate) fn natural(at: usize) -> usize {
-    NATURAL[at & 63].into()
-}
 
 /// One symbol: bits of code and value together, bits of the code, step, bits of the value. 0 when there is no code.
 fn entry(symbol: u8, code: u32, first: bool) -> u32 {

@@ -27,6 +27,8 @@ mod grid;
 mod header;
 mod huffman;
 mod index;
+mod memory;
+mod order;
 mod orientation;
 mod planes;
 mod progressive;

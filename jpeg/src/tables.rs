@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::{error::Error, header::Place, huffman::natural};
+use crate::{error::Error, header::Place, order::natural};
 
 /// Quantisation tables in natural order, by their slot.
 pub(crate) type Quantisation = [Option<[i16; 64]>; 4];

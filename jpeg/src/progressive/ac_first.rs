@@ -2,7 +2,8 @@
 
 use super::bits::{MirroredBits, fill_mirrored};
 use crate::{
-    huffman::{Codes, natural},
+    huffman::Codes,
+    order::natural,
     simd::{Deposit, Record, Work, extend, prefetch},
     stuffing::Trouble,
 };

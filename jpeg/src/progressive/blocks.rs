@@ -5,10 +5,10 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::{
-    decoder::grow,
     error::Result,
     grid::{Grid, Needed},
-    huffman::natural,
+    memory::grow,
+    order::natural,
     simd::{Idct, Level, Record},
     tables::Quantisation,
 };

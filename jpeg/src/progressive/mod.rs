@@ -43,7 +43,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     grid::Grid,
     header::Header,
-    huffman::natural,
+    order::natural,
     scan::Options,
 };
 

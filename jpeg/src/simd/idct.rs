@@ -7,7 +7,7 @@
 //! The reduced ones are transforms of as many points as there are samples, of the lowest coefficients.
 
 use super::{level::Level, record::Record};
-use crate::huffman::natural;
+use crate::order::natural;
 
 /// A block of coefficients in natural order, followed by room for those that damaged data puts behind the last one.
 pub(crate) type Block = [i16; 128];
@@ -216,7 +216,7 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{EVEN, FIRST, HALF_ODD, ODD, ONE, Parts, Record, SECOND};
-    use crate::huffman::NATURAL;
+    use crate::order::NATURAL;
 
     pub(super) fn whole(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         // SAFETY: `Idct::with_level` gives this function out only where the processor has AVX2.

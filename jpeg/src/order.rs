@@ -1,0 +1,28 @@
+//! The order of a block's coefficients in a file.
+
+#![forbid(unsafe_code)]
+
+/// Natural order of coefficients by their place in the file; places behind the last one go where nobody looks.
+pub(crate) static NATURAL: [u8; 256] = {
+    let mut order = [64; 256];
+    let (mut at, mut diagonal) = (0, 0);
+    while diagonal < 15 {
+        let mut n = 0;
+        while n <= diagonal {
+            // Odd diagonals run down, even ones up.
+            let (row, column) = if diagonal % 2 == 1 { (n, diagonal - n) } else { (diagonal - n, n) };
+            if row < 8 && column < 8 {
+                order[at] = (8 * row + column) as u8;
+                at += 1;
+            }
+            n += 1;
+        }
+        diagonal += 1;
+    }
+    order
+};
+
+/// The place in natural order of coefficient `at` of the file.
+pub(crate) fn natural(at: usize) -> usize {
+    NATURAL[at & 63].into()
+}
