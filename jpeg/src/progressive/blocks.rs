@@ -9,7 +9,8 @@ use crate::{
     grid::{Grid, Needed},
     memory::grow,
     order::natural,
-    simd::{Idct, Level, Record},
+    scan::Options,
+    simd::{Idct, Record},
     tables::Quantisation,
 };
 
@@ -96,8 +97,15 @@ impl Blocks {
     }
 
     /// Makes the samples of a band of the window; the values are zero then.
-    pub(super) fn transform(&mut self, band: &Band, grid: &Grid, quant: &Quantisation, level: Level, out: &mut [u8]) {
-        let idct = Idct::with_level(level);
+    pub(super) fn transform(
+        &mut self,
+        band: &Band,
+        grid: &Grid,
+        quant: &Quantisation,
+        options: Options<'_>,
+        out: &mut [u8],
+    ) {
+        let idct = Idct::with_level(options.level);
         for ((area, needed), quant) in band.areas.iter().zip(&grid.components).zip(quant) {
             // No scan had it: what is asked for is filled.
             let quant = quant.as_ref().unwrap_or(&[1; 64]);
@@ -108,6 +116,13 @@ impl Blocks {
                 let (records, values) = (&self.records[blocks.clone()], &mut self.values[blocks]);
                 let dc = &self.dc[area.dc + n * area.pitch..][..area.width];
                 let mut at = needed.plane.at + (row - grid.y.start * needed.down) * side * pitch;
+                if side == 1 && !options.strict {
+                    // Nothing else was read of it.
+                    for (dc, out) in dc[columns.clone()].iter().zip(&mut out[at..]) {
+                        *out = Idct::mean(*dc, quant);
+                    }
+                    continue;
+                }
                 for (column, ((record, dc), values)) in records.iter().zip(dc).zip(values).enumerate() {
                     if columns.contains(&column) {
                         if record.is_flat() {

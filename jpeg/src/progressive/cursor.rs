@@ -7,12 +7,13 @@ use super::{
     ac_refine::{AcRefine, AcRefineCodes},
     bits::MirroredBits,
     blocks::{Band, Blocks},
+    dc::DcCodes,
     scans::Scan,
 };
 use crate::{
     error::{Error, Result},
     grid::Grid,
-    huffman::{First, PADDING},
+    huffman::PADDING,
     scan::Options,
     simd::{mirror, with_best},
     stuffing::{End, Trouble, offset, unstuff},
@@ -29,7 +30,7 @@ pub(super) struct Source {
 /// A scan's data.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    /// Without stuffing.
+    /// Without stuffing, each mirrored.
     pub(super) bytes: Vec<u8>,
     /// Where in `bytes` the intervals after the first one begin.
     restarts: Vec<u32>,
@@ -43,7 +44,7 @@ enum Tables {
     /// Of first coefficients, for each component of the scan; a bit more of them has no codes.
     #[default]
     None,
-    Dc(Vec<Box<First>>),
+    Dc(Vec<Box<DcCodes>>),
     AcFirst(Box<AcFirstCodes>),
     AcRefine(Box<AcRefineCodes>),
 }
@@ -56,7 +57,7 @@ pub(super) struct Cursor<'a> {
     /// Which one it is, from 1 on, and of how many.
     number: [usize; 2],
     pub(super) grid: &'a Grid,
-    options: Options<'a>,
+    pub(super) options: Options<'a>,
     pub(super) data: &'a Data,
     tables: &'a Tables,
     /// How its data ends.
@@ -92,9 +93,7 @@ impl Source {
         let end = unstuff(options.level, &bytes[..scan.end], scan.start, restarts, unstuffed, found, removed);
         let end = End { marked: end.marked || scan.end < bytes.len(), ..end };
         tables.read(scan)?;
-        if matches!(tables, Tables::AcFirst(_) | Tables::AcRefine(_)) {
-            mirror(options.level, unstuffed);
-        }
+        mirror(options.level, unstuffed);
         let (read, position, sums, ended) = (0, 0, [0; 4], 0);
         Ok(Cursor { bytes, scan, number, grid, options, data, tables, end, units, read, position, sums, ended })
     }
@@ -159,14 +158,14 @@ impl<'a> Cursor<'a> {
             let (level, coefficients, ended) = (cursor.options.level, cursor.scan.header.band, cursor.ended);
             let blocks_at = area.start + range.start - first..area.start + range.end - first;
             let records = &mut blocks.records[blocks_at.clone()];
-            let bits = cursor.mirrored(end);
+            let bits = cursor.bits(end);
             let (bits, outcome) = if band.keeps {
                 let values = &mut blocks.values[blocks_at];
                 with_best(level, AcFirst::<true> { bits, codes, band: coefficients, records, values, ended })
             } else {
                 with_best(level, AcFirst::<false> { bits, codes, band: coefficients, records, values: &mut [], ended })
             };
-            cursor.position = 8 * (end + MirroredBits::PADDING) - bits.left();
+            cursor.came_to(bits, end);
             cursor.ended = outcome?;
             Ok(())
         })
@@ -180,14 +179,14 @@ impl<'a> Cursor<'a> {
         let read = self.advance(area.blocks().end, |cursor, range, end| {
             let (level, ended) = (cursor.options.level, cursor.ended);
             let records = &mut blocks.records[area.start + range.start - first..=area.start + range.end - first];
-            let bits = cursor.mirrored(end);
+            let bits = cursor.bits(end);
             // Bits above the second are taken over into the values.
             let (bits, outcome) = if low == 0 {
                 with_best(level, AcRefine::<0> { bits, codes, band: coefficients, records, ended })
             } else {
                 with_best(level, AcRefine::<1> { bits, codes, band: coefficients, records, ended })
             };
-            cursor.position = 8 * (end + MirroredBits::PADDING) - bits.left();
+            cursor.came_to(bits, end);
             cursor.ended = outcome?;
             Ok(())
         });
@@ -198,9 +197,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// A reader of the interval's data, which ends at this byte.
-    fn mirrored(&self, end: usize) -> MirroredBits<'a> {
-        let bytes = &self.data.bytes[..end + MirroredBits::PADDING];
-        MirroredBits::new(bytes, self.position)
+    pub(super) fn bits(&self, end: usize) -> MirroredBits<'a> {
+        MirroredBits::new(&self.data.bytes[..end + MirroredBits::PADDING], self.position)
+    }
+
+    /// It is where this reader of it is.
+    pub(super) fn came_to(&mut self, bits: MirroredBits<'_>, end: usize) {
+        self.position = 8 * (end + MirroredBits::PADDING) - bits.left();
     }
 
     /// Reads on to the unit `to`: calls `run` for the units that are left of each interval, with them and the byte where the

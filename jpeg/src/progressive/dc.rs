@@ -5,14 +5,119 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{
+    bits::{MirroredBits, fill_mirrored},
     blocks::{Band, Blocks},
     cursor::Cursor,
 };
 use crate::{
     error::Result,
-    huffman::{Bits, First},
+    huffman::Codes,
+    simd::{Deposit, Work, extend, with_best},
     stuffing::Trouble,
 };
+
+/// Bits that the table looks at.
+const LOOK: u32 = 11;
+
+/// Codes of a component with their values.
+#[derive(Debug)]
+pub(super) struct DcCodes {
+    codes: Codes,
+    /// From the lowest bit on: bits of code and value (16), value (16). 0 where there is no code, or a longer one.
+    look: [u32; 1 << LOOK],
+}
+
+impl Default for DcCodes {
+    fn default() -> Self {
+        Self { codes: Codes::default(), look: [0; 1 << LOOK] }
+    }
+}
+
+/// An entry of the table, for the bits behind a code.
+fn entry(length: u32, size: u32, bits: u32) -> u32 {
+    let value = extend(u64::from(bits) << (64 - size.max(1)), 0, size);
+    (length + size) | u32::from(value as u16) << 16
+}
+
+impl DcCodes {
+    /// Values of 8-bit samples are no longer.
+    const MOST: u8 = 11;
+
+    /// Becomes the table of this definition; `None` when it contradicts itself.
+    pub(super) fn read_table(&mut self, text: &[u8]) -> Option<()> {
+        let Self { codes, look } = self;
+        look.fill(0);
+        codes.read(text, |size, code, length| {
+            let behind = u32::from(size);
+            if size > Self::MOST || length + behind > LOOK {
+                return;
+            }
+            for bits in 0..1 << behind {
+                fill_mirrored(look, code << behind | bits, length + behind, entry(length, behind, bits));
+            }
+        })
+    }
+
+    /// The difference to the block before. 27 bits are held.
+    #[inline(always)]
+    fn read(&self, bits: &mut MirroredBits<'_>) -> Option<i32> {
+        let mut entry = self.look[bits.held as usize & ((1 << LOOK) - 1)];
+        if entry == 0 {
+            entry = self.long(*bits)?;
+        }
+        bits.eat(entry & 0xffff);
+        Some(entry as i32 >> 16)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn long(&self, bits: MirroredBits<'_>) -> Option<u32> {
+        let (size, length) = self.codes.find(bits.code())?;
+        let behind = u32::from(size);
+        (size <= Self::MOST).then(|| entry(length, behind, bits.number(length, behind)))
+    }
+}
+
+/// Reads the differences of some units.
+struct DcFirst<'a, 'd> {
+    bits: MirroredBits<'d>,
+    codes: &'a [Box<DcCodes>],
+    places: &'a Places,
+    range: Range<usize>,
+    low: u8,
+    sums: [i32; 4],
+    /// Empty where nothing is kept.
+    out: &'a mut [i16],
+}
+
+impl<'d> Work for DcFirst<'_, 'd> {
+    /// Where the reader is, and the last coefficients.
+    type Output = (MirroredBits<'d>, Result<[i32; 4], Trouble>);
+
+    #[inline(always)]
+    fn run(self, _: impl Deposit) -> Self::Output {
+        let Self { mut bits, codes, places, range, low, mut sums, out } = self;
+        for (row, columns) in places.rows(range) {
+            let start = |place: &Place| place.at(row, columns.start);
+            let mut starts: SmallVec<[usize; 10]> = places.blocks.iter().map(start).collect();
+            for _ in columns {
+                for (place, at) in places.blocks.iter().zip(&mut starts) {
+                    if bits.refill().is_none() {
+                        return (bits, Err(Trouble::End));
+                    }
+                    let Some(difference) = codes[place.part].read(&mut bits) else { return (bits, Err(Trouble::Code)) };
+                    let sum = &mut sums[place.part];
+                    *sum = sum.wrapping_add(difference);
+                    if !out.is_empty() {
+                        out[*at] = (*sum << low) as i16;
+                    }
+                    *at += place.step[1];
+                }
+            }
+        }
+        (bits, Ok(sums))
+    }
+}
 
 /// Where the first coefficients of a scan's units go.
 struct Places {
@@ -76,31 +181,16 @@ impl Cursor<'_> {
     }
 
     /// For the first time: differences to the block before.
-    pub(super) fn dc_first(&mut self, tables: &[Box<First>], band: &Band, blocks: &mut Blocks) -> Result<()> {
-        let low = self.scan.header.low;
+    pub(super) fn dc_first(&mut self, codes: &[Box<DcCodes>], band: &Band, blocks: &mut Blocks) -> Result<()> {
         let places = self.places(band);
-        self.advance(places.end(), |cursor, range, _| {
-            let mut bits = Bits::new(&cursor.data.bytes, cursor.position);
-            let sums = &mut cursor.sums;
-            let mut row = |row: usize, columns: Range<usize>| {
-                let mut starts: SmallVec<[usize; 10]> =
-                    places.blocks.iter().map(|place| place.at(row, columns.start)).collect();
-                for _ in columns {
-                    for (place, start) in places.blocks.iter().zip(&mut starts) {
-                        bits.refill();
-                        let sum = &mut sums[place.part];
-                        *sum = sum.wrapping_add(tables[place.part].read(&mut bits)?);
-                        if band.keeps {
-                            blocks.dc[*start] = (*sum << low) as i16;
-                        }
-                        *start += place.step[1];
-                    }
-                }
-                Some(())
-            };
-            let read = places.rows(range).try_for_each(|(n, columns)| row(n, columns));
-            cursor.position = bits.position();
-            read.ok_or(Trouble::Code)
+        self.advance(places.end(), |cursor, range, end| {
+            let (bits, low, sums) = (cursor.bits(end), cursor.scan.header.low, cursor.sums);
+            let out = if band.keeps { &mut blocks.dc[..] } else { &mut [] };
+            let run = DcFirst { bits, codes, places: &places, range, low, sums, out };
+            let (bits, outcome) = with_best(cursor.options.level, run);
+            cursor.came_to(bits, end);
+            cursor.sums = outcome?;
+            Ok(())
         })
     }
 
@@ -119,7 +209,7 @@ impl Cursor<'_> {
                 for (n, place) in places.blocks.iter().enumerate() {
                     let mut bit = first + n;
                     for column in columns.clone() {
-                        let added = cursor.data.bytes[bit / 8] >> (7 - bit % 8) & 1;
+                        let added = cursor.data.bytes[bit / 8] >> (bit % 8) & 1;
                         blocks.dc[place.at(row, column)] |= i16::from(added) << low;
                         bit += each;
                     }

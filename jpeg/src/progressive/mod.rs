@@ -96,7 +96,7 @@ pub(crate) fn decode(
             }
         }
         if band.keeps {
-            blocks.transform(&band, grid, &scans.quant, options.level, out);
+            blocks.transform(&band, grid, &scans.quant, options, out);
         }
     }
     Ok(())

@@ -79,6 +79,12 @@ impl Idct {
         }
     }
 
+    /// The one sample of a block at an eighth of its size.
+    #[inline(always)]
+    pub(crate) fn mean(first: i16, quant: &[i16; 64]) -> u8 {
+        mean(first, quant[0])
+    }
+
     /// The samples of a block whose only coefficient is the first: `side` x `side` times its mean.
     #[inline(always)]
     pub(crate) fn flat(side: usize, first: i16, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
