@@ -315,7 +315,7 @@ impl Decoder {
     /// Those of [`Header::parse`] and [`planes`](Self::planes).
     pub fn learn(&self, file: &[u8], scratch: &mut Scratch) -> Result<()> {
         let header = Header::parse(file)?;
-        if self.index.is_none() || !header.has_planes() || header.is_progressive() {
+        if self.index.is_none() || !header.has_planes() {
             return Ok(());
         }
         // Its last unit: whatever is before it is skipped, and noted.

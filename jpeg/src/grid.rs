@@ -93,6 +93,12 @@ impl Grid {
         grid
     }
 
+    /// Rows of units that have about so many blocks; one at least.
+    pub(crate) fn rows_of(&self, blocks: usize) -> usize {
+        let a_unit: usize = self.components.iter().map(|needed| needed.down * needed.across).sum();
+        (blocks / (self.units()[1] * a_unit)).max(1)
+    }
+
     /// Units of the image, down and across.
     pub(crate) fn units(&self) -> [usize; 2] {
         let most = |of: fn(&Needed) -> usize| self.components.iter().map(of).max().unwrap_or(1);

@@ -259,13 +259,13 @@ impl Index {
     pub(crate) fn lie(
         &self,
         file: &[u8],
-        (count, units): (usize, usize),
+        (count, spacing): (usize, Spacing),
         blocks: usize,
         mut number: impl FnMut() -> u64,
     ) {
         let key = Self::key(file);
         let mut points: Vec<_> = (0..count).map(|_| Point::any(number())).collect();
-        self.put(key, &mut points, Spacing::new(FINEST, units));
+        self.put(key, &mut points, spacing);
         if let Some(lengths) = self.lengths(key, blocks) {
             lengths.fill(&(0..blocks).map(|_| number() as u8).collect::<Vec<_>>());
         }

@@ -76,6 +76,16 @@ impl Spacing {
         Self { log2, a_row: units.div_ceil(1 << log2) as u32 }
     }
 
+    /// Points of so many scans in each row: one a scan, and never fewer.
+    pub(crate) fn of_scans(scans: usize) -> Self {
+        Self::new(COARSEST, scans << COARSEST)
+    }
+
+    /// Units of a row that has them.
+    pub(crate) fn units(self) -> usize {
+        (self.a_row as usize) << self.log2
+    }
+
     /// Rows of units that so many points reach from the first one on, and how many they are: what is more is better.
     pub(super) fn reach(self, points: usize) -> (usize, usize) {
         (points / self.a_row.max(1) as usize, points)

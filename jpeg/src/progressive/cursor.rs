@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{
+    File,
     ac_first::{AcFirst, AcFirstCodes},
     ac_refine::{AcRefine, AcRefineCodes},
     bits::MirroredBits,
@@ -14,6 +15,7 @@ use crate::{
     error::{Error, Result},
     grid::Grid,
     huffman::PADDING,
+    index::Point,
     scan::Options,
     simd::{mirror, with_best},
     stuffing::{End, Trouble, offset, unstuff},
@@ -60,7 +62,8 @@ pub(super) struct Cursor<'a> {
     pub(super) options: Options<'a>,
     pub(super) data: &'a Data,
     tables: &'a Tables,
-    /// How its data ends.
+    /// Where the data begins that it has, and how it ends.
+    start: usize,
     end: End,
     /// Units: how many there are, and how many were read.
     units: usize,
@@ -74,30 +77,45 @@ pub(super) struct Cursor<'a> {
 }
 
 impl Source {
-    /// Reads a scan's data and tables, so that it can be read on from its first unit.
+    /// Reads a scan's data and tables, so that it can be read on from a row of units: the first one, or one whose point is known.
+    /// What lies behind another point is not looked at.
     pub(super) fn open<'a>(
         &'a mut self,
-        (bytes, grid, options): (&'a [u8], &'a Grid, Options<'a>),
+        File { bytes, first, grid, options, .. }: File<'a>,
         scan: &'a Scan<'a>,
         number: [usize; 2],
+        (row, from, to): (usize, Option<Point>, Option<Point>),
     ) -> Result<Cursor<'a>> {
         let Self { data, tables } = self;
-        let [rows, columns] = match &scan.header.components[..] {
+        let ([rows, columns], read) = match &scan.header.components[..] {
             // Without the blocks that only fill up units.
-            [part] => grid.components[part.component].blocks(grid.size),
-            _ => grid.units(),
+            [part] => {
+                let needed = &grid.components[part.component];
+                let [height, width] = needed.blocks(grid.size);
+                ([height, width], (row * needed.down).min(height) * width)
+            }
+            _ => (grid.units(), row * grid.units()[1]),
         };
         let units = rows * columns;
         let restarts = units.div_ceil(scan.interval.unwrap_or(units)) - 1;
+        // Some bytes more: the last code may end in them.
+        let limit = to.map_or(scan.end, |to| (first + to.byte() + 16).min(scan.end));
+        let start = from.map_or(scan.start, |from| first + from.byte()).min(limit);
         let Data { bytes: unstuffed, restarts: found, removed } = data;
-        let end = unstuff(options.level, &bytes[..scan.end], scan.start, restarts, unstuffed, found, removed);
-        let end = End { marked: end.marked || scan.end < bytes.len(), ..end };
+        let end = unstuff(options.level, &bytes[..limit], start, restarts, unstuffed, found, removed);
+        let end = End { marked: end.marked || limit < bytes.len(), ..end };
         tables.read(scan)?;
         mirror(options.level, unstuffed);
-        let (read, position, sums, ended) = (0, 0, [0; 4], 0);
-        Ok(Cursor { bytes, scan, number, grid, options, data, tables, end, units, read, position, sums, ended })
+        let position = from.map_or(0, Point::bit);
+        let sums = from.map_or([0; 4], Point::sums);
+        // A point of other coefficients tells how many blocks have ended.
+        let ended = if scan.header.band[0] > 0 { (sums[0] + (sums[1] << ENDED_BITS)).max(0) as usize } else { 0 };
+        Ok(Cursor { bytes, scan, number, grid, options, data, tables, start, end, units, read, position, sums, ended })
     }
 }
+
+/// Bits of a point's first value that tell how many blocks have ended.
+const ENDED_BITS: u32 = 11;
 
 impl Tables {
     fn read(&mut self, scan: &Scan<'_>) -> Result<()> {
@@ -196,6 +214,18 @@ impl<'a> Cursor<'a> {
         read
     }
 
+    /// Where it is, for an index whose points count from byte `first` on.
+    pub(super) fn point(&self, first: usize) -> Option<Point> {
+        let byte = self.position / 8;
+        let gone = self.data.removed.partition_point(|&at| at as usize <= byte);
+        let at = (self.start + byte + gone).checked_sub(first)?;
+        let sums = match self.tables {
+            Tables::Dc(_) | Tables::None => self.sums,
+            _ => [(self.ended & ((1 << ENDED_BITS) - 1)) as i32, (self.ended >> ENDED_BITS) as i32, 0, 0],
+        };
+        Point::new(at, self.position % 8, &sums)
+    }
+
     /// A reader of the interval's data, which ends at this byte.
     pub(super) fn bits(&self, end: usize) -> MirroredBits<'a> {
         MirroredBits::new(&self.data.bytes[..end + MirroredBits::PADDING], self.position)
@@ -249,7 +279,7 @@ impl<'a> Cursor<'a> {
         let damaged = |why: String, at| {
             Error::damaged(format!("JPEG is damaged in scan {number} of {count}: {why}{place}")).at(at)
         };
-        let at = |byte: usize| offset(bytes, scan.start, byte).min(end.at);
+        let at = |byte: usize| offset(bytes, self.start, byte).min(end.at);
         match trouble {
             Trouble::Code if !is_over => {
                 let at = at(position / 8);

@@ -29,6 +29,7 @@ mod blocks;
 mod cursor;
 mod dc;
 mod scans;
+mod trail;
 
 use std::ops::Range;
 
@@ -37,12 +38,14 @@ use smallvec::SmallVec;
 use self::{
     blocks::{Band, Blocks},
     cursor::Source,
-    scans::{Scan, scans},
+    scans::{Scan, Scans, scans},
+    trail::Trail,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     grid::Grid,
     header::Header,
+    index::{Index, Point, Points},
     order::natural,
     scan::Options,
 };
@@ -53,6 +56,8 @@ pub(crate) struct Memory {
     /// For each scan of a file.
     sources: Vec<Source>,
     blocks: Blocks,
+    /// What the index knows.
+    known: Points,
 }
 
 /// Blocks of a band, about: so many that changing from scan to scan costs little, and so few that they stay in the cache.
@@ -67,7 +72,6 @@ pub(crate) fn decode(
     memory: &mut Memory,
     out: &mut [u8],
 ) -> Result<()> {
-    let Memory { sources, blocks } = memory;
     let (scans, listed) = scans(bytes, header);
     let is_filled = |error: &Error| options.fill && error.kind() == ErrorKind::Damaged;
     if let Err(error) = listed
@@ -75,42 +79,89 @@ pub(crate) fn decode(
     {
         return Err(error);
     }
-    let wanted = wanted(&scans.list, grid, options.strict);
-    sources.resize_with(sources.len().max(scans.list.len()), Source::default);
-    let count = scans.list.len();
-    let opened = scans.list.iter().zip(sources).enumerate().filter(|(n, _)| wanted[*n]);
-    let opened = opened.map(|(n, (scan, source))| source.open((bytes, grid, options), scan, [n + 1, count]));
-    let mut cursors = opened.collect::<Result<Vec<_>>>()?;
-    // Components of which a scan was damaged: what later ones add has no meaning.
-    let mut broken = 0;
-    for rows in bands(grid, options.strict) {
-        let band = Band::new(grid, rows);
-        blocks.begin(&band)?;
-        for cursor in &mut cursors {
-            if cursor.parts() & broken != 0 {
-                continue;
-            }
-            match cursor.read(&band, blocks) {
-                Err(error) if is_filled(&error) => broken |= cursor.parts(),
-                read => read?,
-            }
-        }
-        if band.keeps {
-            blocks.transform(&band, grid, &scans.quant, options, out);
-        }
+    let file = File { bytes, first: header.scan(), grid, options, scans: &scans };
+    // Intervals are entered without it.
+    let has_intervals = scans.list.iter().any(|scan| scan.interval.is_some());
+    let index = options.index.filter(|_| Point::is_for(grid.components.len()) && !has_intervals);
+    let index = index.filter(|_| !options.fill && !options.strict);
+    match file.decode(index, memory, out) {
+        // If the index is wrong, as none of ours is, it is decoded as if there were none.
+        Err(_) if index.is_some() && memory.known.len() > 0 => file.decode(None, memory, out),
+        decoded => decoded,
     }
-    Ok(())
 }
 
-/// Rows of units that are read together: those above the window, the window's, and with `all` those below it.
-fn bands(grid: &Grid, all: bool) -> impl Iterator<Item = Range<usize>> {
-    let [rows, columns] = grid.units();
-    let a_unit: usize = grid.components.iter().map(|needed| needed.down * needed.across).sum();
-    let each = (BAND_BLOCKS / (columns * a_unit)).max(1);
-    let parts = [0..grid.y.start, grid.y.clone(), grid.y.end..if all { rows } else { grid.y.end }];
-    parts
-        .into_iter()
-        .flat_map(move |Range { start, end }| (start..end).step_by(each).map(move |from| from..(from + each).min(end)))
+/// A file, and what is wanted of it.
+#[derive(Clone, Copy)]
+struct File<'a> {
+    bytes: &'a [u8],
+    /// Where the first scan's data begins.
+    first: usize,
+    grid: &'a Grid,
+    options: Options<'a>,
+    scans: &'a Scans<'a>,
+}
+
+impl File<'_> {
+    fn decode(self, index: Option<&Index>, memory: &mut Memory, out: &mut [u8]) -> Result<()> {
+        let Self { bytes, grid, options, scans, .. } = self;
+        let Memory { sources, blocks, known } = memory;
+        let wanted = wanted(&scans.list, grid, options.strict);
+        let count = scans.list.len();
+        let all = wanted.iter().all(|wanted| *wanted);
+        let mut trail = index.map(|index| Trail::new(index, bytes, grid, count, all, known));
+        let begin = trail.as_ref().map_or(0, |trail| trail.begin(grid.y.start));
+        sources.resize_with(sources.len().max(count), Source::default);
+        let opened = scans.list.iter().zip(sources).enumerate().filter(|(n, _)| wanted[*n]);
+        let opened = opened.map(|(n, (scan, source))| {
+            let point = |row: usize| trail.as_ref().and_then(|trail| trail.point(row, n));
+            let to = trail.as_ref().and_then(|trail| point(grid.y.end.next_multiple_of(trail.every)));
+            source.open(self, scan, [n + 1, count], (begin, point(begin), to))
+        });
+        let mut cursors = opened.collect::<Result<Vec<_>>>()?;
+        // Components of which a scan was damaged: what later ones add has no meaning.
+        let mut broken = 0;
+        let end = if options.strict { grid.units()[0] } else { grid.y.end };
+        let mut row = begin;
+        while row < end {
+            let every = trail.as_ref().filter(|trail| trail.is_new(end)).map(|trail| trail.every);
+            let rows = self.band(row, end, every);
+            row = rows.end;
+            let band = Band::new(grid, rows);
+            if let Some(trail) = &mut trail
+                && trail.wants(band.rows.start)
+            {
+                trail.note(cursors.iter().map(|cursor| cursor.point(self.first)));
+            }
+            blocks.begin(&band)?;
+            for cursor in &mut cursors {
+                if cursor.parts() & broken != 0 {
+                    continue;
+                }
+                match cursor.read(&band, blocks) {
+                    Err(error) if options.fill && error.kind() == ErrorKind::Damaged => broken |= cursor.parts(),
+                    read => read?,
+                }
+            }
+            if band.keeps {
+                blocks.transform(&band, grid, &scans.quant, options, out);
+            }
+        }
+        if let Some(trail) = &mut trail {
+            if trail.wants(end) {
+                trail.note(cursors.iter().map(|cursor| cursor.point(self.first)));
+            }
+            trail.save();
+        }
+        Ok(())
+    }
+
+    /// Rows of units that are read together, from `row` on: of the window, or outside it. They end where a point is noted, if any is.
+    fn band(self, row: usize, end: usize, every: Option<usize>) -> Range<usize> {
+        let each = every.unwrap_or_else(|| self.grid.rows_of(BAND_BLOCKS));
+        let next = [self.grid.y.start, self.grid.y.end, end].into_iter().find(|&next| next > row).unwrap_or(end);
+        row..((row / each + 1) * each).min(next)
+    }
 }
 
 /// Which scans are needed, if not `all`.

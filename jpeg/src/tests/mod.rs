@@ -5,7 +5,7 @@ use std::{ops::Range, sync::atomic::Ordering};
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-use crate::{Decoder, ErrorKind, Header, Index, Result, Scratch, Window, draws::Draws, header::SOS};
+use crate::{Decoder, ErrorKind, Header, Index, Result, Scratch, Window, draws::Draws, header::SOS, index::Spacing};
 
 /// Waves with a little noise.
 fn picture(height: u32, width: u32) -> Vec<u8> {
@@ -283,7 +283,8 @@ fn an_index_that_lies_is_not_believed() {
     for n in 0..400 {
         let window = Window { cols: 20..40, scale: [1, 4, 8][n % 3], ..all.clone() };
         let index = Index::new(1 << 20);
-        index.lie(&file, (7, [6, 6, 7][n % 3]), 216 - n % 2, || draws.bits() >> (n % 8));
+        let spacing = Spacing::new(3, [6, 6, 7][n % 3]);
+        index.lie(&file, (7, spacing), 216 - n % 2, || draws.bits() >> (n % 8));
         // Any pixels or an error: what is promised is that it ends, within bounds.
         let _ = planes(&Decoder::new().index(index), &file, &window, &mut out);
     }

@@ -10,6 +10,7 @@ use crate::{
     Decoder, Error, ErrorKind, Header, Index, Level, Result, Scratch, Window,
     draws::Draws,
     header::{DHT, EOI, SOS, next_marker, segment},
+    index::{Points, Spacing},
 };
 
 /// Sampling factors, across and down: the usual ones, and odd ones.
@@ -416,5 +417,89 @@ fn bytes_behind_the_last_block_of_a_scan_are_damage_if_asked() {
         let window = windows(&Header::parse(&longer).unwrap(), key).next().unwrap();
         let error = planes(&strict, &longer, &window, &mut Scratch::default()).unwrap_err();
         assert_damaged(&error, &longer);
+    }
+}
+
+/// A tall image, so that rows of units have points of their own.
+fn tall(key: u64, factors: &'static [u8]) -> (Picture, Vec<u8>) {
+    let mut draws = Draws::new([key, 3, 1]);
+    let picture = photo_like(&mut draws, 400, 900, factors);
+    let script = if key.is_multiple_of(2) { usual_script(factors) } else { any_script(&mut draws, factors) };
+    let script: Vec<_> = script.into_iter().map(|scan| Scan { restart: 0, ..scan }).collect();
+    let file = picture.progressive(&script, None);
+    (picture, file)
+}
+
+#[test]
+fn what_is_known_of_a_progressive_file_changes_no_pixel() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    for (key, factors) in (0..).zip([&[0x11][..], &[0x11, 0x11, 0x11], &[0x22, 0x11, 0x11], &[0x12, 0x21, 0x11]]) {
+        let (_, file) = tall(key, factors);
+        let header = Header::parse(&file).unwrap();
+        let index = Index::new(1 << 20);
+        let indexed = Decoder::new().index(index.clone());
+        let (mut with, mut without) = (Scratch::default(), Scratch::default());
+        let mut compare = |decoder: &Decoder, seed: u64| {
+            for window in windows(&header, seed).take(12) {
+                let expected = planes(&Decoder::new(), &file, &window, &mut without).unwrap();
+                assert!(planes(decoder, &file, &window, &mut with).unwrap() == expected, "{factors:x?} {window:?}");
+            }
+        };
+        compare(&indexed, key);
+        assert_eq!(index.len(), 1, "{factors:x?}");
+        index.save(&path).unwrap();
+        // As it is stored, and what is learned beside that.
+        compare(&Decoder::new().index(Index::open(&path, 1 << 20).unwrap()), key + 9);
+        std::fs::remove_file(&path).unwrap();
+        // A budget that holds few rows, and then none.
+        compare(&Decoder::new().index(Index::new(index.bytes() / 2)), key);
+    }
+}
+
+#[test]
+fn all_rows_of_a_progressive_file_are_known_once_it_was_learned() {
+    let (_, file) = tall(0, &[0x22, 0x11, 0x11]);
+    let points = |index: &Index, scans: usize| {
+        let mut points = Points::default();
+        index.find(Index::key(&file), Spacing::of_scans(scans).units(), false, &mut points);
+        points.len()
+    };
+    let count = scans(&file).len();
+    let (index, seen) = (Index::new(1 << 20), Index::new(1 << 20));
+    Decoder::new().index(index.clone()).learn(&file, &mut Scratch::default()).unwrap();
+    // 25 rows of 57 units of six blocks: a point for each row, and one behind the last.
+    assert_eq!(points(&index, count), 26 * count);
+    // A window shows the rows above it, one at an eighth too few of the scans.
+    let header = Header::parse(&file).unwrap();
+    let window = Window::new(&header, 100..200, 300..400);
+    let mut scratch = Scratch::default();
+    planes(&Decoder::new().index(seen.clone()), &file, &window.clone().at_scale(8), &mut scratch).unwrap();
+    assert_eq!(points(&seen, count), 0);
+    planes(&Decoder::new().index(seen.clone()), &file, &window, &mut scratch).unwrap();
+    assert_eq!(points(&seen, count), 14 * count);
+    // Files with restart markers do without.
+    let (picture, _) = tall(0, &[0x22, 0x11, 0x11]);
+    let script: Vec<_> =
+        usual_script(&[0x22, 0x11, 0x11]).into_iter().map(|scan| Scan { restart: 50, ..scan }).collect();
+    let restarts = Index::new(1 << 20);
+    Decoder::new().index(restarts.clone()).learn(&picture.progressive(&script, None), &mut Scratch::default()).unwrap();
+    assert!(restarts.is_empty());
+}
+
+#[test]
+fn an_index_that_lies_about_a_progressive_file_is_not_believed() {
+    let (_, file) = tall(0, &[0x22, 0x11, 0x11]);
+    let header = Header::parse(&file).unwrap();
+    let spacing = Spacing::of_scans(scans(&file).len());
+    let mut draws = Draws::new([1, 0, 0]);
+    let mut out = Scratch::default();
+    for n in 0..100 {
+        let index = Index::new(1 << 20);
+        index.lie(&file, (26 * spacing.a_row as usize, spacing), 0, || draws.bits() >> (n % 40));
+        for window in windows(&header, n).take(2) {
+            // Any pixels or an error: what is promised is that it ends, within bounds.
+            let _ = planes(&Decoder::new().index(index.clone()), &file, &window, &mut out);
+        }
     }
 }
