@@ -47,7 +47,7 @@ pub(crate) fn definitions<'a>(
 fn has_room(text: &[u8]) -> bool {
     let mut free = 1u32;
     text[..16].iter().all(|&codes| {
-        free = 2 * free;
+        free *= 2;
         let fits = free >= u32::from(codes);
         free = free.saturating_sub(codes.into());
         fits

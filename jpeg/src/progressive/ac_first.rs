@@ -105,7 +105,7 @@ impl<'d, const KEEP: bool> Work for AcFirst<'_, 'd, KEEP> {
     type Output = (MirroredBits<'d>, Result<usize, Trouble>);
 
     #[inline(always)]
-    fn run(self, _: impl Deposit) -> Self::Output {
+    fn run(self, _: impl Deposit, _: impl Deposit) -> Self::Output {
         let Self { bits, codes, band, records, values, ended } = self;
         let count = records.len();
         let values = if KEEP { &mut values[..count] } else { values };

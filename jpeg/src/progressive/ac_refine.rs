@@ -109,7 +109,7 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
     type Output = (MirroredBits<'d>, Result<usize, Trouble>);
 
     #[inline(always)]
-    fn run(self, deposit: impl Deposit) -> Self::Output {
+    fn run(self, deposit: impl Deposit, nth: impl Deposit) -> Self::Output {
         let Self { bits, codes, band, records, ended } = self;
         let count = records.len() - 1;
         let mut state = State { bits, block: 0, set: 0, zero: 0, ended: 0 };
@@ -127,7 +127,7 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
                 let key = bits.held as usize & ((1 << LOOK) - 1);
                 let (entry, zeros) = (codes.look[key], u64::from(codes.zeros[key]));
                 // The coefficient behind the zeros, and the bits of all that is passed before it. Without one, all that is left.
-                let place = deposit(zeros, zero);
+                let place = nth(zeros, zero);
                 let below = place.wrapping_sub(1);
                 let corrected = set & below;
                 let corrections = corrected.count_ones();

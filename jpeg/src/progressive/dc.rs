@@ -95,7 +95,7 @@ impl<'d> Work for DcFirst<'_, 'd> {
     type Output = (MirroredBits<'d>, Result<[i32; 4], Trouble>);
 
     #[inline(always)]
-    fn run(self, _: impl Deposit) -> Self::Output {
+    fn run(self, _: impl Deposit, _: impl Deposit) -> Self::Output {
         let Self { mut bits, codes, places, range, low, mut sums, out } = self;
         for (row, columns) in places.rows(range) {
             let start = |place: &Place| place.at(row, columns.start);

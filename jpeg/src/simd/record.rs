@@ -29,7 +29,8 @@ impl Record {
     }
 }
 
-/// Puts the low bits of a word where those of a mask are, from the lowest on (x86's PDEP).
+/// Puts the low bits of a word where those of a mask are, from the lowest on: x86's PDEP. Of a single bit, it gives the mask's bit of
+/// that number.
 pub(crate) trait Deposit: Fn(u64, u64) -> u64 + Copy {}
 
 impl<F: Fn(u64, u64) -> u64 + Copy> Deposit for F {}
@@ -38,8 +39,8 @@ impl<F: Fn(u64, u64) -> u64 + Copy> Deposit for F {}
 pub(crate) trait Work {
     type Output;
 
-    /// To be `#[inline(always)]`, as all that it calls in its loops.
-    fn run(self, deposit: impl Deposit) -> Self::Output;
+    /// To be `#[inline(always)]`, as all that it calls in its loops. `nth` is for single bits, or none.
+    fn run(self, deposit: impl Deposit, nth: impl Deposit) -> Self::Output;
 }
 
 /// Runs the loop with at most the instructions of `level`. Processors whose PDEP is slow get the plain loop (see [`deposit`]) with
@@ -51,19 +52,24 @@ pub(crate) fn with_best<W: Work>(level: Level, work: W) -> W::Output {
         /// The processor has these instructions.
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
         fn fast<W: Work>(work: W) -> W::Output {
-            work.run(|bits, mask| std::arch::x86_64::_pdep_u64(bits, mask))
+            let deposit = |bits, mask| std::arch::x86_64::_pdep_u64(bits, mask);
+            work.run(deposit, deposit)
         }
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
         fn plain<W: Work>(work: W) -> W::Output {
-            work.run(deposit)
+            work.run(deposit, nth)
+        }
+        if level.deposits() {
+            // SAFETY: the processor has the instructions.
+            return unsafe { fast(work) };
         }
         if level.bits() {
-            // SAFETY: the processor has the instructions.
-            return unsafe { if level.deposits() { fast(work) } else { plain(work) } };
+            // SAFETY: likewise.
+            return unsafe { plain(work) };
         }
     }
     let _ = level;
-    work.run(deposit)
+    work.run(deposit, nth)
 }
 
 /// The same a bit at a time, for aarch64, and for AMD's processors before Zen 3, whose instruction takes as long.
@@ -77,6 +83,18 @@ fn deposit(bits: u64, mask: u64) -> u64 {
         mask ^= lowest;
     }
     out
+}
+
+/// The bit of a mask whose number this bit has.
+#[inline(always)]
+fn nth(bit: u64, mut mask: u64) -> u64 {
+    if bit == 0 {
+        return 0;
+    }
+    for _ in 0..bit.trailing_zeros() {
+        mask &= mask.wrapping_sub(1);
+    }
+    mask & mask.wrapping_neg()
 }
 
 /// Fetches an element into the cache, if there is one: it is needed soon.
