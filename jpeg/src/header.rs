@@ -11,9 +11,11 @@ use crate::{
     orientation::Orientation,
 };
 
-/// What a block of a progressive file takes until its last scan: 64 coefficients, the first one again, and what is known of the
-/// others.
-const PROGRESSIVE_BLOCK_BYTES: u64 = 128 + 2 + 32;
+/// Blocks of a progressive file that all scans are read of before the next ones, about; at least a row of units. So many that
+/// changing from scan to scan costs little, and so few that they stay in the cache.
+pub(crate) const BAND_BLOCKS: usize = 2000;
+/// What each of them takes: 64 coefficients, the first one again, and what is known of the others.
+const BAND_BLOCK_BYTES: u64 = 128 + 2 + 32;
 
 pub(crate) const SOI: u8 = 0xd8;
 pub(crate) const EOI: u8 = 0xd9;
@@ -336,10 +338,12 @@ impl Header {
         let [down, across] = self.frame.most().map(|most| 8 * u64::from(most));
         let units = width.div_ceil(across) * height.div_ceil(down);
         let values: u64 = components.iter().map(|c| 64 * u64::from(c.across) * u64::from(c.down)).sum();
-        // Values of all components beside the pixels; of a progressive file the coefficients as well, and what is known of each
-        // block. Then a scan without stuffing, and where something was left out.
+        // Values of all components beside the pixels; of a progressive file a band of coefficients as well. Then the scans without
+        // stuffing, and where something was left out.
+        let row = width.div_ceil(across) * values / 64;
         let values = units * values;
-        let coefficients = if *progressive { values / 64 * PROGRESSIVE_BLOCK_BYTES } else { 0 };
+        let band = row.max(BAND_BLOCKS as u64).min(values / 64) * BAND_BLOCK_BYTES;
+        let coefficients = if *progressive { band } else { 0 };
         (height * width * self.channels() as u64)
             .saturating_add(values)
             .saturating_add(coefficients)

@@ -33,8 +33,8 @@ use super::{
 };
 use crate::engine::{self, BadRows, Limits, Range, Scope};
 
-/// The largest decoded image that `auto` allows: 111 megapixels of RGB, or a progressive JPEG of 7680x4320 pixels whose
-/// colour is not subsampled: 95 MiB of pixels, 190 of coefficients, and the file.
+/// The largest decoded image that `auto` allows: 111 megapixels of RGB, or a JPEG of half as many whose colour is not
+/// subsampled: its planes, and its pixels.
 const MAX_IMAGE: u64 = 320 << 20;
 /// Images get so much before more batches do: 16 megapixels of RGB.
 const USUAL_IMAGE: u64 = 48 << 20;

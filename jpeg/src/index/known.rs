@@ -44,8 +44,9 @@ const SHARDS: usize = 256;
 /// coefficients are read then, whatever follows them.
 ///
 /// Pixels are the same, bit for bit, with or without it. A file is known by a hash of 128 bits of all its bytes, whatever
-/// its name; one index may serve any number of threads. Files with restart markers do not need it, progressive ones
-/// can't use it. What somebody falsified may give other pixels, never a panic: read your own.
+/// its name; one index may serve any number of threads. Files with restart markers do not need it; of progressive ones it notes
+/// where rows begin in each of their scans (8 bytes for each 400 blocks of a scan). What somebody falsified may give other
+/// pixels, never a panic: read your own.
 ///
 /// Memory: at most the budget. When it is used up, points become half as many, of a part of the files at a time, until there
 /// is one a row (150 to 300 bytes for such a photograph, and 100 for the entry); after that nothing is added.

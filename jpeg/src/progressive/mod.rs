@@ -15,8 +15,9 @@
 //!    Values are not touched: a [`Record`] keeps the added bits, and the transform adds them.
 //! 2. The loops have no branch that depends on what the data says (end of block, of band, zero or not): a mispredicted one
 //!    takes as long as two symbols.
-//! 3. Blocks above the window have no values, but a `Record`: whether a coefficient is zero decides what a later bit means.
-//!    Nothing below the window is read.
+//! 3. All scans are read side by side, a band of rows after the other, so that what is known of the blocks stays in the cache
+//!    and memory does not grow with the image. Nothing below a window is read; what lies above it leaves no trace but where each
+//!    scan is, so that an index of those places (`trail`) leads to the window at once.
 //! 4. Where an image is wanted at 1/2, 1/4 or 1/8, scans of coefficients that the smaller transforms do not look at are left
 //!    out, unless a later scan that is wanted depends on them.
 
@@ -44,7 +45,7 @@ use self::{
 use crate::{
     error::{Error, ErrorKind, Result},
     grid::Grid,
-    header::Header,
+    header::{BAND_BLOCKS, Header},
     index::{Index, Point, Points},
     order::natural,
     scan::Options,
@@ -59,9 +60,6 @@ pub(crate) struct Memory {
     /// What the index knows.
     known: Points,
 }
-
-/// Blocks of a band, about: so many that changing from scan to scan costs little, and so few that they stay in the cache.
-const BAND_BLOCKS: usize = 2000;
 
 /// Decodes what the grid needs into `out`, which holds it.
 pub(crate) fn decode(
