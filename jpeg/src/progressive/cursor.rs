@@ -118,36 +118,32 @@ impl Source {
 const ENDED_BITS: u32 = 11;
 
 impl Tables {
+    /// Reads those of a scan, into the memory of those that were of its kind.
     fn read(&mut self, scan: &Scan<'_>) -> Result<()> {
         // Definitions were looked at when they were listed.
         let none = || tables::damaged(scan.place);
-        match (scan.header.band[0] == 0, scan.header.high > 0) {
-            (true, true) => *self = Self::None,
-            (true, false) => {
-                if !matches!(self, Self::Dc(_)) {
-                    *self = Self::Dc(Vec::new());
+        let header = &scan.header;
+        *self = match (header.band[0] == 0, header.high > 0, std::mem::take(self)) {
+            (true, true, _) => Self::None,
+            (true, false, before) => {
+                let mut list = if let Self::Dc(list) = before { list } else { Vec::new() };
+                list.resize_with(header.components.len(), Box::default);
+                for (n, codes) in list.iter_mut().enumerate() {
+                    codes.read_table(scan.definition(n)?).ok_or_else(none)?;
                 }
-                let Self::Dc(list) = self else { return Ok(()) };
-                list.resize_with(scan.header.components.len(), Box::default);
-                for (n, table) in list.iter_mut().enumerate() {
-                    table.read_table(scan.definition(n)?).ok_or_else(none)?;
-                }
+                Self::Dc(list)
             }
-            (false, false) => {
-                if !matches!(self, Self::AcFirst(_)) {
-                    *self = Self::AcFirst(Box::default());
-                }
-                let Self::AcFirst(codes) = self else { return Ok(()) };
-                codes.read_table(scan.definition(0)?, scan.header.band, scan.header.low).ok_or_else(none)?;
+            (false, false, before) => {
+                let mut codes = if let Self::AcFirst(codes) = before { codes } else { Box::default() };
+                codes.read_table(scan.definition(0)?, header.band, header.low).ok_or_else(none)?;
+                Self::AcFirst(codes)
             }
-            (false, true) => {
-                if !matches!(self, Self::AcRefine(_)) {
-                    *self = Self::AcRefine(Box::default());
-                }
-                let Self::AcRefine(codes) = self else { return Ok(()) };
+            (false, true, before) => {
+                let mut codes = if let Self::AcRefine(codes) = before { codes } else { Box::default() };
                 codes.read_table(scan.definition(0)?).ok_or_else(none)?;
+                Self::AcRefine(codes)
             }
-        }
+        };
         Ok(())
     }
 }
@@ -168,7 +164,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Coefficients of a band of them, for the first time.
+    /// Some coefficients, for the first time.
     fn ac_first(&mut self, codes: &AcFirstCodes, band: &Band, blocks: &mut Blocks) -> Result<()> {
         let area = &band.areas[self.scan.header.components[0].component];
         let first = area.blocks().start;
@@ -189,7 +185,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A bit more of the coefficients of a band of them.
+    /// A bit more of some coefficients.
     fn ac_refine(&mut self, codes: &AcRefineCodes, band: &Band, blocks: &mut Blocks) -> Result<()> {
         let area = &band.areas[self.scan.header.components[0].component];
         let (coefficients, low) = (self.scan.band(), self.scan.header.low);

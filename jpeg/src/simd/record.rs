@@ -112,3 +112,37 @@ pub(crate) fn prefetch<T>(slice: &[T], at: usize) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (slice, at);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draws::Draws;
+
+    struct Both(u64, u64);
+
+    impl Work for Both {
+        type Output = [u64; 2];
+
+        #[inline(always)]
+        fn run(self, deposit: impl Deposit, nth: impl Deposit) -> [u64; 2] {
+            let one = if self.0.is_multiple_of(5) { 0 } else { 1 << (self.0 >> 8 & 15) };
+            [deposit(self.0, self.1), nth(one, self.1)]
+        }
+    }
+
+    #[test]
+    fn bits_are_deposited_alike_at_each_level() {
+        let mut draws = Draws::new([6, 0, 0]);
+        for n in 0..5000 {
+            // Masks of few bits, of many, of none.
+            let mut mask = draws.bits();
+            for _ in 0..n % 6 {
+                mask &= draws.bits();
+            }
+            let bits = draws.bits();
+            let best = with_best(Level::Best, Both(bits, mask));
+            assert_eq!(best, with_best(Level::Portable, Both(bits, mask)), "{bits:x} {mask:x}");
+            assert_eq!(best[0] & !mask, 0);
+        }
+    }
+}
