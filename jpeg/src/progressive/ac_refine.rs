@@ -121,8 +121,9 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
             if state.bits.refill().is_none() {
                 return (state.bits, Err(Trouble::End));
             }
-            // What is held is enough for two steps as a rule, and the second does not wait for more.
-            for is_full in [true, false] {
+            // What is held is enough for some steps as a rule, of which only the first waits for more: two, three, four and five steps
+            // took 1, 0.97, 0.95 and 0.97 of the time.
+            for is_full in [true, false, false, false] {
                 let State { mut bits, block, set, zero, ended } = state;
                 let key = bits.held as usize & ((1 << LOOK) - 1);
                 let (entry, zeros) = (codes.look[key], u64::from(codes.zeros[key]));
