@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use super::{
-    File,
     ac_first::{AcFirst, AcFirstCodes},
     ac_refine::{AcRefine, AcRefineCodes},
     bits::MirroredBits,
     blocks::{Band, Blocks},
-    dc::DcCodes,
-    scans::Scan,
+    dc_codes::DcCodes,
+    scans::{File, Scan},
 };
 use crate::{
     error::{Error, Result},

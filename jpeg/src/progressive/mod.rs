@@ -29,6 +29,7 @@ mod bits;
 mod blocks;
 mod cursor;
 mod dc;
+mod dc_codes;
 mod scans;
 mod trail;
 
@@ -39,7 +40,7 @@ use smallvec::SmallVec;
 use self::{
     blocks::{Band, Blocks},
     cursor::Source,
-    scans::{Scan, Scans, scans},
+    scans::{File, Scan, scans},
     trail::Trail,
 };
 use crate::{
@@ -87,17 +88,6 @@ pub(crate) fn decode(
         Err(_) if index.is_some() && memory.known.len() > 0 => file.decode(None, memory, out),
         decoded => decoded,
     }
-}
-
-/// A file, and what is wanted of it.
-#[derive(Clone, Copy)]
-struct File<'a> {
-    bytes: &'a [u8],
-    /// Where the first scan's data begins.
-    first: usize,
-    grid: &'a Grid,
-    options: Options<'a>,
-    scans: &'a Scans<'a>,
 }
 
 impl File<'_> {

@@ -2,7 +2,9 @@
 
 use crate::{
     error::Result,
+    grid::Grid,
     header::{DHT, DQT, DRI, Header, Place, Progress, SOS, ScanHeader, Segment, segments_from_scan},
+    scan::Options,
     tables::{self, Quantisation},
 };
 
@@ -72,6 +74,17 @@ impl<'a> Tables<'a> {
 pub(super) struct Scans<'a> {
     pub(super) list: Vec<Scan<'a>>,
     pub(super) quant: [Option<[i16; 64]>; 4],
+}
+
+/// A file, and what is wanted of it.
+#[derive(Clone, Copy)]
+pub(super) struct File<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Where the first scan's data begins.
+    pub(super) first: usize,
+    pub(super) grid: &'a Grid,
+    pub(super) options: Options<'a>,
+    pub(super) scans: &'a Scans<'a>,
 }
 
 /// Lists the scans of a file, up to the first one that does not add to those before it; the error says why there are no more.
