@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::{borrow::Cow, error::Error as StdError, fmt, sync::Arc};
+use std::{borrow::Cow, error::Error as StdError, fmt};
 
 /// A `Result` with this crate's [`Error`].
 ///
@@ -29,7 +29,6 @@ pub struct Error {
     kind: ErrorKind,
     what: Cow<'static, str>,
     offset: Option<usize>,
-    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// One kind for each way a caller may want to react.
@@ -64,7 +63,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: ErrorKind::Damaged, what: what.into(), offset: None, source: None }
+        Self { kind: ErrorKind::Damaged, what: what.into(), offset: None }
     }
 
     pub(crate) fn out_of_memory(len: usize) -> Self {
@@ -103,8 +102,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_ref().map(|source| &**source as _)
-    }
-}
+impl StdError for Error {}

@@ -2,19 +2,15 @@
 
 use infeed_core::error::{Error, ErrorKind};
 
-use super::super::{cause, corrupt, unsupported};
+use super::super::{corrupt, unsupported};
 
 /// The decoder's error as ours: the same words, and what to do about it.
 pub(super) fn in_our_words(error: infeed_jpeg::Error) -> Error {
     let what = error.to_string();
-    let ours = match error.kind() {
+    match error.kind() {
         infeed_jpeg::ErrorKind::Damaged => corrupt(what),
         infeed_jpeg::ErrorKind::Unsupported => unsupported(what),
         infeed_jpeg::ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, what).of_machine(),
         _ => Error::new(ErrorKind::Internal, what),
-    };
-    match std::error::Error::source(&error) {
-        Some(words) => ours.with_source(cause(words.to_string())),
-        None => ours,
     }
 }
