@@ -15,7 +15,7 @@ pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
 }
 
 /// The words of a library about a file.
-#[cfg(any(feature = "gif", feature = "jpeg", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
+#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
 pub(super) fn cause(words: impl AsRef<str>) -> std::io::Error {
     std::io::Error::other(words.as_ref().trim().to_owned())
 }

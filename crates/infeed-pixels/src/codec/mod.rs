@@ -53,14 +53,7 @@ mod webp;
 use std::sync::Arc;
 
 pub use self::decoder::KeepPixels;
-#[cfg(any(
-    feature = "gif",
-    feature = "jpeg",
-    feature = "jxl",
-    feature = "png",
-    feature = "tiff",
-    feature = "webp"
-))]
+#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
 use self::errors::cause;
 use self::errors::{corrupt, unsupported};
 #[cfg(feature = "jpeg")]
