@@ -47,7 +47,7 @@ pub struct Decoder {
 }
 
 /// What a thread keeps from image to image: tables and memory. A few hundred KB, and about what the largest image's planes
-/// take.
+/// take. Of progressive files also 17 KB for each scan (there are ten as a rule, 100 at most), and the scans' data.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -135,8 +135,8 @@ impl Decoder {
         self
     }
 
-    /// Takes a file whose data is cut off or damaged, as libjpeg does: blocks from there on are gray. Headers and tables
-    /// must be whole still.
+    /// Takes a file whose data is cut off or damaged, as libjpeg does: blocks from there on are gray; those of a progressive file
+    /// show what the scans before tell. Headers and tables must be whole still.
     #[must_use]
     pub const fn fill(mut self, fill: bool) -> Self {
         self.fill = fill;

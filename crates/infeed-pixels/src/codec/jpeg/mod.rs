@@ -110,8 +110,8 @@ impl Jpeg {
         self
     }
 
-    /// Takes a file whose data is cut off or damaged, as libjpeg does: blocks from there on are gray. Headers and tables
-    /// must be whole still.
+    /// Takes a file whose data is cut off or damaged, as libjpeg does: blocks from there on are gray; those of a progressive file
+    /// show what the scans before tell. Headers and tables must be whole still.
     #[must_use]
     pub fn fill(mut self, fill: bool) -> Self {
         self.decoder = self.decoder.fill(fill);
