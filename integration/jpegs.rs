@@ -13,7 +13,7 @@ use crate::{
     support::{
         Draws, cases,
         jpeg_check::{Checked, check},
-        jpeg_writer::{Scan, any_script, photo_like, usual_script},
+        jpeg_writer::{FACTORS, Scan, any_script, photo_like, usual_script},
         plain_jpeg::{self, Refused},
     },
 };
@@ -682,22 +682,6 @@ fn has_restart(scan: &[u8]) -> Option<usize> {
 
 #[test]
 fn thousands_of_damaged_progressive_files_are_those_of_the_plain_decoder() {
-    const FACTORS: [&[u8]; 14] = [
-        &[0x11],
-        &[0x22],
-        &[0x11, 0x11, 0x11],
-        &[0x21, 0x11, 0x11],
-        &[0x12, 0x11, 0x11],
-        &[0x22, 0x11, 0x11],
-        &[0x41, 0x11, 0x11],
-        &[0x12, 0x21, 0x11],
-        &[0x31, 0x11, 0x11],
-        &[0x11, 0x22, 0x21],
-        &[0x11, 0x11, 0x11, 0x11],
-        &[0x22, 0x11, 0x11, 0x22],
-        &[0x21, 0x11, 0x12, 0x11],
-        &[0x11, 0x13, 0x11, 0x11],
-    ];
     let files = cases(200, 2500);
     let (mut equal, mut wild, mut bad, mut untouched) = (0, 0, 0, 0);
     for key in 0..files {

@@ -3,7 +3,7 @@
 use std::{env, fs, io, path::PathBuf};
 
 use draws::Draws;
-use writer::{any_script, photo_like, usual_script};
+use writer::{FACTORS, any_script, photo_like, usual_script};
 
 #[allow(dead_code, reason = "the tests' own")]
 #[path = "../src/draws.rs"]
@@ -11,18 +11,6 @@ mod draws;
 #[allow(dead_code, reason = "the tests' own")]
 #[path = "../src/tests/writer.rs"]
 mod writer;
-
-/// Sampling factors of the components, across and down.
-const FACTORS: [&[u8]; 8] = [
-    &[0x11],
-    &[0x11, 0x11, 0x11],
-    &[0x21, 0x11, 0x11],
-    &[0x22, 0x11, 0x11],
-    &[0x41, 0x12, 0x11],
-    &[0x31, 0x11, 0x11],
-    &[0x11, 0x11, 0x11, 0x11],
-    &[0x22, 0x11, 0x11, 0x22],
-];
 
 fn main() -> io::Result<()> {
     let folder: PathBuf = env::args_os().nth(1).unwrap_or_else(|| "progressive".into()).into();

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     windows,
-    writer::{Picture, Scan, any_script, photo_like, usual_script},
+    writer::{FACTORS, Picture, Scan, any_script, photo_like, usual_script},
 };
 use crate::{
     Decoder, Error, ErrorKind, Header, Index, Level, Result, Scratch, Window,
@@ -13,21 +13,8 @@ use crate::{
     index::{Points, Spacing},
 };
 
-/// Sampling factors, across and down: the usual ones, and odd ones.
-const FACTORS: [&[u8]; 12] = [
-    &[0x11],
-    &[0x22],
-    &[0x11, 0x11, 0x11],
-    &[0x21, 0x11, 0x11],
-    &[0x12, 0x11, 0x11],
-    &[0x22, 0x11, 0x11],
-    &[0x41, 0x11, 0x11],
-    &[0x12, 0x21, 0x11],
-    &[0x31, 0x11, 0x11],
-    &[0x22, 0x21, 0x12],
-    &[0x44, 0x22, 0x11],
-    &[0x11, 0x22, 0x21],
-];
+/// Those of files that have planes.
+const PLANES: usize = 12;
 
 /// An image of any size, and the scans of a file.
 struct Drawn {
@@ -40,7 +27,7 @@ struct Drawn {
 impl Drawn {
     fn new(key: u64) -> Self {
         let mut draws = Draws::new([key, 7, 7]);
-        let factors = FACTORS[draws.below(FACTORS.len() as u64) as usize];
+        let factors = FACTORS[draws.below(PLANES as u64) as usize];
         let [height, width] = [0; 2].map(|_| 1 + draws.below(70) as usize);
         let picture = photo_like(&mut draws, height, width, factors);
         let script = if key.is_multiple_of(4) { usual_script(factors) } else { any_script(&mut draws, factors) };
