@@ -125,7 +125,7 @@ fn shards_stay_open_while_a_stream_reads_from_them_and_no_longer() {
     let open = || {
         let links = fs::read_dir("/proc/self/fd").unwrap();
         let files = links.filter_map(|link| fs::read_link(link.unwrap().path()).ok());
-        files.filter(|file| file.starts_with(&root)).count()
+        files.filter(|file| file.starts_with(&root) && file.extension().is_some_and(|end| end == "tar")).count()
     };
     let dataset = sound(at(&dir));
     let loader = builder(dataset).batch_size(5).transform(Transform::new().resize_exact(2, 2)).prefetch(6).shuffle(1);
@@ -432,6 +432,82 @@ fn a_remote_shard_is_indexed_in_few_requests_and_resumed_without_what_came_befor
     assert!(log.iter().all(|r| r.name == "3.tar" && r.range.as_ref().is_some_and(|r| r.start > 50_000)), "{log:?}");
     let resumed: u64 = log.iter().map(|r| r.range.clone().map_or(0, |r| r.end - r.start)).sum();
     assert!(resumed <= read * 30 / 400 * 2, "{resumed} of {read} bytes");
+}
+
+/// As the ranks of a machine do.
+#[tokio::test]
+async fn several_that_open_a_bucket_at_once_read_it_once() {
+    let tracker = Tracker::holding((0..4).map(|n| (format!("{n}.tar"), pack(&samples(n * 100, 100)))));
+    let (alone, together) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = |kept: &tempfile::TempDir| open_source(tracker.source()).manifests(kept.path()).into_future();
+    let first = open(&alone).await.unwrap();
+    let once = tracker.requests();
+    tracker.reset();
+    let ranks = futures::future::try_join_all((0..8).map(|_| open(&together))).await.unwrap();
+    assert!(ranks.iter().all(|rank| rank.fingerprint() == first.fingerprint()));
+    assert_eq!(tracker.requests(), once, "{:?}", tracker.log_of_requests());
+}
+
+#[test]
+fn labels_are_known_from_the_index_and_no_record_is_read_for_them() {
+    let tracker = Tracker::holding((0..2).map(|n| (format!("{n}.tar"), pack(&samples(n * 100, 50)))));
+    let cache = tempfile::tempdir().unwrap();
+    let open = || open_source(tracker.source()).manifests(cache.path());
+    let dataset = opened(open()).unwrap();
+    let read: Vec<i64> = (0..dataset.len())
+        .map(|record| match values(&*dataset, record).unwrap()[1] {
+            Value::Label(label) => label,
+            _ => panic!("the second field is the label"),
+        })
+        .collect();
+    tracker.reset();
+    let labels = || futures::executor::block_on(infeed::dataset::labels(&*opened(open()).unwrap())).unwrap();
+    assert_eq!(labels(), read);
+    let some = opened(open().filter(format!("label={}", read[7]).parse().unwrap())).unwrap();
+    assert_eq!(some.len(), read.iter().filter(|label| **label == read[7]).count() as u64);
+    assert_eq!(tracker.requests(), 0, "{:?}", tracker.log_of_requests());
+}
+
+#[test]
+fn a_damaged_index_is_an_error_that_names_it_or_is_made_anew_and_never_other_records() {
+    let dir = folder();
+    let index = dir.path().join("shards.infeed");
+    let all = |dataset: &dyn Dataset| -> Result<Vec<String>> {
+        (0..dataset.len()).map(|record| values(dataset, record).map(|values| format!("{values:?}"))).collect()
+    };
+    let dataset = opened(at(&dir)).unwrap();
+    let want = all(&*dataset).unwrap();
+    let whole = fs::read(&index).unwrap();
+    let mut found = [0; 2];
+    for at_byte in (0..whole.len()).step_by(7) {
+        let mut damaged = whole.clone();
+        damaged[at_byte] ^= 0x40;
+        fs::write(&index, if at_byte % 2 == 0 { &damaged } else { &whole[..at_byte] }).unwrap();
+        match opened(at(&dir)).and_then(|dataset| all(&*dataset)) {
+            Ok(records) => {
+                assert_eq!(records, want, "byte {at_byte}");
+                found[0] += 1;
+            }
+            Err(error) => {
+                let words = error.to_string();
+                assert!(words.contains("shards.infeed") && words.contains("remove the index"), "{words}");
+                found[1] += 1;
+            }
+        }
+    }
+    assert!(found.iter().all(|count| *count > 5), "{found:?}");
+    // One that another program cuts short while it is open is an error, and nothing dies of it.
+    fs::write(&index, &whole).unwrap();
+    let dataset = opened(at(&dir)).unwrap();
+    fs::File::options().write(true).open(&index).unwrap().set_len(40).unwrap();
+    let error = all(&*dataset).unwrap_err().to_string();
+    assert!(error.contains("it is shorter than it says"), "{error}");
+    // One that is replaced changes nothing.
+    fs::write(&index, &whole).unwrap();
+    let dataset = opened(at(&dir)).unwrap();
+    fs::remove_file(&index).unwrap();
+    fs::write(&index, b"another").unwrap();
+    assert_eq!(all(&*dataset).unwrap(), want);
 }
 
 proptest! {

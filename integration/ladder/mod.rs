@@ -13,9 +13,11 @@ use crate::support::repository;
 /// Where threads, tasks and channels stand.
 const ENGINE: &str = "src/engine/";
 
-/// The one file below the engine with threads of its own, and what it may have. A folder is listed before there is an engine,
-/// by calls that block; its threads live as long as the listing, and the engine, which is above, can't lend any.
-const LISTER: (&str, [&[&str]; 2]) = ("crates/infeed-store/src/walk/pool.rs", [&["thread", "Builder"], &["mpsc"]]);
+/// The files below the engine with threads of their own, and what they may have. A folder is listed, and shards are indexed,
+/// before there is an engine, by calls that block; the threads live as long as that, and the engine, which is above, can't
+/// lend any.
+const LISTERS: [&str; 2] = ["crates/infeed-store/src/walk/pool.rs", "crates/infeed-store/src/aside.rs"];
+const OF_LISTERS: [&[&str]; 2] = [&["thread", "Builder"], &["mpsc"]];
 
 /// The command line. A program has a runtime, and may have tasks and scoped threads (to generate data) of its own, but leaves
 /// threads that live on and channels to the engine.
@@ -95,7 +97,7 @@ static PACKAGES: LazyLock<Vec<Package>> = LazyLock::new(|| {
 
 /// Whether this file may have this, outside the engine.
 fn is_allowed(file: &str, path: &Named, pattern: &[&str]) -> bool {
-    file == LISTER.0 && LISTER.1.contains(&pattern)
+    LISTERS.contains(&file) && OF_LISTERS.contains(&pattern)
         || WATCHERS.contains(&file) && matches!(path.parts[0], "std" | "mpsc" | "thread")
         || file.starts_with(PROGRAM)
             && (matches!(pattern[0], "tokio" | "task" | "runtime" | "Runtime") || pattern == ["thread", "scope"])

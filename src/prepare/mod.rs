@@ -654,7 +654,7 @@ impl<'a> Prepare<'a> {
         all.iter_mut().for_each(|shard| shard.etag = None);
         let classes = self.dataset.schema().classes.as_deref().unwrap_or_default().to_vec();
         // Several ranks may find that they were the last: they write the same.
-        out.put(INDEX, Index { classes, shards: all }.encode().into()).await?;
+        out.put(INDEX, Index { classes, shards: all }.encode()?.into()).await?;
         Ok(true)
     }
 }
@@ -741,7 +741,9 @@ impl Tar {
             let content = at + BLOCK;
             let crc = crc32c::crc32c(&piece[content as usize..(content + size) as usize]);
             let added = self.shard.add(&name, self.size + content, size, Some(crc));
-            added.map_err(|e| e.at_stage(Stage::Write).at_object(self.shard.name.to_string()))?;
+            if added.map_err(|e| e.at_stage(Stage::Write).at_object(self.shard.name.to_string()))? {
+                self.shard.set_label(&piece[content as usize..(content + size) as usize]);
+            }
             at = content + tar::padded(size);
         }
         self.size += piece.len() as u64;
@@ -762,7 +764,7 @@ impl Tar {
         let classes = told.classes.clone();
         // One hidden name for each, so that what a kill leaves is written over.
         let mut writer = out.writer(&sidecar)?;
-        writer.write(Index { classes, shards: vec![shard] }.encode()).await?;
+        writer.write(Index { classes, shards: vec![shard] }.encode()?).await?;
         let (first, second) = if self.todo.again { (self.writer, writer) } else { (writer, self.writer) };
         first.finish().await?;
         second.finish().await?;

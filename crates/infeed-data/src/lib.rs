@@ -11,7 +11,7 @@
 //!
 //! - **Formats are recognised by names alone**: a million objects are listed, none is opened. What kind of image a file
 //!   is, its first bytes tell when it is read.
-//! - **All I/O happens in opening.** `plan` and `parse` are pure and must not panic, whatever the bytes are. Records that lie in
+//! - **All I/O happens in opening**, but for looks into the index of tars, a file of this machine. `plan` and `parse` are pure and must not panic, whatever the bytes are. Records that lie in
 //!   no file and no store are read by [`Dataset::read`], which may block.
 //! - **Records are ordered by name bytes**, on every machine and store, because a saved state counts positions.
 //!

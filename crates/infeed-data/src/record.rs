@@ -20,7 +20,8 @@ use super::{
 
 /// Records that can be read in any order.
 ///
-/// All I/O happens in opening; afterwards each method is pure, quick and callable from any thread. One may block:
+/// All I/O happens in opening, but for looks into an index that is a file of this machine; afterwards each method is pure,
+/// quick and callable from any thread. One may block:
 /// [`read`](Self::read), for records that lie in no file and no store.
 ///
 /// ```

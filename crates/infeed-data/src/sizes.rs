@@ -16,15 +16,41 @@ pub struct Sizes {
 /// what lacks, see `loader::resolve`).
 const FAR_LOG2: usize = 6;
 
-impl Sizes {
-    /// One pass, no list: a count and the largest for each power of two.
-    pub fn of(sizes: impl IntoIterator<Item = u64>) -> Self {
-        let (mut counts, mut most) = ([0u64; 65], [0u64; 65]);
-        for size in sizes {
-            let bucket = (u64::BITS - size.leading_zeros()) as usize;
-            counts[bucket] += 1;
-            most[bucket] = most[bucket].max(size);
-        }
+/// Sizes by their powers of two: a count of each, and the largest. What many shards know is put together so.
+#[derive(Clone, Debug)]
+pub(crate) struct Histogram {
+    counts: [u64; 65],
+    most: [u64; 65],
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: [0; 65], most: [0; 65] }
+    }
+}
+
+impl Histogram {
+    pub(crate) fn add(&mut self, size: u64) {
+        let power = (u64::BITS - size.leading_zeros()) as usize;
+        self.counts[power] += 1;
+        self.most[power] = self.most[power].max(size);
+    }
+
+    /// Adds sizes of one power of two, of which there are 65. `None`: they are of another.
+    pub(crate) fn add_all(&mut self, power: usize, count: u64, most: u64) -> Option<()> {
+        let counted = self.counts.get_mut(power)?;
+        *counted = counted.checked_add(count)?;
+        self.most[power] = self.most[power].max(most);
+        (power == (u64::BITS - most.leading_zeros()) as usize).then_some(())
+    }
+
+    /// Power, count and the largest of those that there are.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, u64, u64)> {
+        (0..65).filter(|power| self.counts[*power] > 0).map(|power| (power, self.counts[power], self.most[power]))
+    }
+
+    pub(crate) fn sizes(&self) -> Sizes {
+        let Self { counts, most } = self;
         let all: u64 = counts.iter().sum();
         let mut below = 0;
         let middle = counts.iter().position(|count| {
@@ -34,7 +60,16 @@ impl Sizes {
         });
         let far = (middle.unwrap_or(0) + FAR_LOG2).min(64);
         let largest = |buckets: &[u64]| buckets.iter().copied().max().unwrap_or(0);
-        Self { largest: largest(&most), usual: largest(&most[..=far]) }
+        Sizes { largest: largest(most), usual: largest(&most[..=far]) }
+    }
+}
+
+impl Sizes {
+    /// One pass, no list.
+    pub fn of(sizes: impl IntoIterator<Item = u64>) -> Self {
+        let mut histogram = Histogram::default();
+        sizes.into_iter().for_each(|size| histogram.add(size));
+        histogram.sizes()
     }
 }
 

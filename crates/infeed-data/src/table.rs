@@ -248,7 +248,7 @@ mod tests {
         };
         let index = tar::Index { classes: vec![], shards: vec![shard("d/a.tar", 2), shard("d/b.tar", 3)] };
         let tars = ["d/a.tar", "d/b.tar"].map(|name| (name, vec![0; 10 << 10]));
-        let (tar, dataset) = identity(&[&tars[..], &[(tar::INDEX, index.encode())]].concat());
+        let (tar, dataset) = identity(&[&tars[..], &[(tar::INDEX, index.encode().unwrap())]].concat());
         let want = Fingerprint::of("tar").number(2).text("a.tar").number(10 << 10).number(2);
         let want = want.text("b.tar").number(10 << 10).number(3).text("image").text("label").text("key");
         assert_eq!((tar, dataset.len(), &dataset.groups().unwrap()[..]), (want.finish(), 5, &[0, 2][..]));

@@ -318,10 +318,9 @@ impl Source {
             return None;
         }
         #[cfg(feature = "s3")]
-        let own = self.0.remote.as_ref().map(|remote| remote.vars().clone());
+        let vars = self.0.remote.as_ref().map_or_else(connect::Vars::process, |remote| remote.vars().clone());
         #[cfg(not(feature = "s3"))]
-        let own = None;
-        let vars = own.unwrap_or_else(connect::Vars::process);
+        let vars = connect::Vars::process();
         Manifest::folder(&vars, chosen).map(|dir| Manifest::new(&dir, self.place(), kind))
     }
 

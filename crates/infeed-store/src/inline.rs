@@ -16,6 +16,7 @@ use super::{
     Extent, Source,
     errors::{check_range, grown, make_room, open_error, read_error, short_answer, shrunk, store_error, too_large},
     handle::is_plain,
+    read_at::read_at,
 };
 
 impl Extent {
@@ -172,19 +173,6 @@ impl Body {
         }
         Ok(())
     }
-}
-
-/// Reads some bytes at a place of a file, whatever was read before.
-#[cfg(unix)]
-pub(super) fn read_at(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
-    std::os::unix::fs::FileExt::read_at(file, to, at)
-}
-
-/// In two calls, so not by two threads at a time.
-#[cfg(not(unix))]
-pub(super) fn read_at(mut file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
-    file.seek(SeekFrom::Start(at))?;
-    file.read(to)
 }
 
 /// Reads a range of a local file.

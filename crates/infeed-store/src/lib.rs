@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod aside;
 mod beside;
 mod cache;
 #[cfg(feature = "s3")]
@@ -43,9 +44,12 @@ mod manifest;
 #[cfg(feature = "tls")]
 mod md5_each;
 mod object;
+mod one_at_a_time;
 mod open_file;
 mod parse;
+mod parts;
 mod read;
+mod read_at;
 mod requests;
 mod shared_list;
 #[cfg(feature = "tls")]
@@ -59,6 +63,7 @@ mod whole;
 mod write;
 
 pub use answer::Refusal;
+pub use aside::aside;
 pub use beside::Beside;
 pub use cache::CacheSpec;
 pub use cache::{BlobRead, Blobs, Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
@@ -74,7 +79,9 @@ pub use handle::Source;
 pub use inline::InlineRead;
 pub use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
 pub use object::Object;
+pub use one_at_a_time::Turn;
 pub use open_file::OpenFile;
+pub use parts::Parts;
 pub use requests::Reader;
 use requests::Requests;
 pub use shared_list::SharedList;

@@ -18,7 +18,8 @@
 //! know, and memory ends with its process: of these nothing is kept but in a folder that was named for it.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Write},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -26,7 +27,7 @@ use std::{
 use infeed_core::fingerprint::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Beside, connect::Vars};
+use super::{Beside, Parts, connect::Vars};
 
 /// The file that keeps something about a place.
 #[derive(Clone, Debug)]
@@ -58,7 +59,9 @@ impl Manifest {
         Self { file: dir.join(format!("{place}.{kind}")) }
     }
 
-    pub(super) fn file(&self) -> &Path {
+    /// Where it is kept.
+    #[must_use]
+    pub fn file(&self) -> &Path {
         &self.file
     }
 
@@ -77,7 +80,7 @@ impl Manifest {
     }
 
     /// Removes one that was found wrong, and says so.
-    pub(crate) fn forget(&self, wrong: &str) {
+    pub fn forget(&self, wrong: &str) {
         let file = self.file.display();
         tracing::warn!(%file, "what was kept is not used and made anew: {wrong}");
         if let Err(error) = fs::remove_file(&self.file)
@@ -90,16 +93,53 @@ impl Manifest {
     /// Keeps these bytes in place of those before, or says why they cannot be kept.
     pub fn store(&self, bytes: &[u8]) {
         if let Err(error) = self.write(bytes) {
-            let file = self.file.display();
-            tracing::warn!(%file, %error, "what was found cannot be kept; set INFEED_MANIFEST_DIR to a folder that can be written, or to off");
+            self.is_not_kept(&error);
         }
     }
 
+    /// One of which parts are read, open; `None` when there is none, or it cannot be opened.
+    #[must_use]
+    pub fn open(&self) -> Option<Parts> {
+        match File::open(&self.file).and_then(Parts::of_file) {
+            Ok(parts) => Some(parts),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => {
+                self.forget(&format!("it cannot be read: {e}"));
+                None
+            }
+        }
+    }
+
+    /// Keeps all of these bytes in place of those before, and opens what is kept; or says why it cannot be kept.
+    #[must_use]
+    pub fn store_parts(&self, parts: &Parts) -> Option<Parts> {
+        let write = |aside: &Path| {
+            let mut file = File::create(aside)?;
+            parts.pieces().try_for_each(|piece| file.write_all(&piece?))
+        };
+        match self.write_by(write) {
+            Ok(()) => self.open(),
+            Err(error) => {
+                self.is_not_kept(&error);
+                None
+            }
+        }
+    }
+
+    fn is_not_kept(&self, error: &io::Error) {
+        let file = self.file.display();
+        tracing::warn!(%file, %error, "what was found cannot be kept; set INFEED_MANIFEST_DIR to a folder that can be written, or to off");
+    }
+
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write_by(|aside| fs::write(aside, bytes))
+    }
+
+    fn write_by(&self, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         fs::create_dir_all(self.file.parent().unwrap_or(Path::new(".")))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
         let aside = self.file.with_extension(format!("{}-{now}.tmp", std::process::id()));
-        let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, &self.file));
+        let written = write(&aside).and_then(|()| fs::rename(&aside, &self.file));
         if written.is_err() {
             let _ = fs::remove_file(&aside);
         }
@@ -183,6 +223,7 @@ impl<'a> Rest<'a> {
     }
 
     #[doc(hidden)]
+    #[inline]
     pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, more) = self.0.split_at_checked(count)?;
         self.0 = more;
@@ -190,7 +231,19 @@ impl<'a> Rest<'a> {
     }
 
     #[doc(hidden)]
+    #[inline]
     pub fn number(&mut self) -> Option<u64> {
+        match self.0 {
+            // Most are small.
+            [byte @ ..0x80, rest @ ..] => {
+                self.0 = rest;
+                Some((*byte).into())
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    fn long_number(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.take(1)?[0];
@@ -203,6 +256,7 @@ impl<'a> Rest<'a> {
     }
 
     #[doc(hidden)]
+    #[inline]
     pub fn text(&mut self) -> Option<&'a str> {
         let length = usize::try_from(self.number()?).ok()?;
         str::from_utf8(self.take(length)?).ok()
@@ -238,7 +292,7 @@ mod tests {
     fn one_that_is_huge_is_made_anew() {
         let dir = tempfile::tempdir().unwrap();
         let manifest = Manifest::new(dir.path(), Fingerprint(1), "folder");
-        fs::File::create(manifest.file()).unwrap().set_len(6 << 40).unwrap();
+        File::create(manifest.file()).unwrap().set_len(6 << 40).unwrap();
         assert_eq!(manifest.load(|_| -> Result<(), String> { unreachable!("it is not read") }), None);
         assert!(!manifest.file().exists());
     }

@@ -12,7 +12,8 @@ use infeed_core::error::Result;
 use super::{
     Extent, Source,
     errors::{check_range, open_error},
-    inline::{read_at, read_local},
+    inline::read_local,
+    read_at::read_at,
     walk::Stamp,
 };
 

@@ -17,7 +17,7 @@ use infeed_core::{
 use object_store::{MultipartUpload, ObjectStoreExt};
 
 use super::{
-    Object, Source,
+    Object, Parts, Source,
     answer::with_answer,
     errors::{io_kind, store_error},
 };
@@ -72,10 +72,18 @@ impl Source {
     /// Writes a small object, which others may be writing too.
     #[doc(hidden)]
     pub async fn put(&self, name: &str, bytes: Bytes) -> Result<Object> {
-        static TRY: AtomicU64 = AtomicU64::new(0);
-        let own = format!(".{}-{}", std::process::id(), TRY.fetch_add(1, Ordering::Relaxed));
-        let mut writer = self.write_aside(name, &own)?;
+        let mut writer = self.write_aside(name, &own_name())?;
         writer.write(bytes).await?;
+        writer.finish().await
+    }
+
+    /// [`put`](Self::put) for what may be larger than memory.
+    #[doc(hidden)]
+    pub async fn put_parts(&self, name: &str, parts: &Parts) -> Result<Object> {
+        let mut writer = self.write_aside(name, &own_name())?;
+        for piece in parts.pieces() {
+            writer.write(piece.map_err(|e| unwritable(e, "cannot be copied"))?).await?;
+        }
         writer.finish().await
     }
 
@@ -100,7 +108,13 @@ impl Source {
     }
 }
 
-type Parts = FuturesUnordered<BoxFuture<'static, object_store::Result<()>>>;
+/// What no other try to write the same object is called.
+fn own_name() -> String {
+    static TRY: AtomicU64 = AtomicU64::new(0);
+    format!(".{}-{}", std::process::id(), TRY.fetch_add(1, Ordering::Relaxed))
+}
+
+type InFlight = FuturesUnordered<BoxFuture<'static, object_store::Result<()>>>;
 
 /// An object on its way.
 pub struct Writer {
@@ -137,7 +151,7 @@ enum Body {
     /// Nothing is uploaded before the first part is full: small objects are one request.
     Parts {
         upload: Option<Box<dyn MultipartUpload>>,
-        in_flight: Parts,
+        in_flight: InFlight,
     },
 }
 
@@ -232,7 +246,7 @@ impl Writer {
 }
 
 /// The next part that is there.
-async fn arrived(in_flight: &mut Parts) -> Option<Result<()>> {
+async fn arrived(in_flight: &mut InFlight) -> Option<Result<()>> {
     Some(in_flight.next().await?.map_err(|e| store_error(e, "cannot be written")))
 }
 

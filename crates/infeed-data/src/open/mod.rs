@@ -399,6 +399,9 @@ impl Open {
                     (_, Some(_)) => Err(at(Error::config(no("manifests")).hint("leave it out: nothing is listed"))),
                     (None, None) => {
                         let dataset: Arc<dyn Dataset> = Arc::new(SyntheticDataset::parse(&url)?);
+                        if filters.is_empty() {
+                            return Ok(dataset);
+                        }
                         let passing = filter::passing(&*dataset, &filters).await?;
                         filter::only(dataset, passing)
                     }

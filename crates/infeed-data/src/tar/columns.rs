@@ -8,7 +8,9 @@ use infeed_core::{
 };
 use infeed_store::{Object, Source};
 
-use super::{header::BLOCK, shard::Shard};
+use smallvec::SmallVec;
+
+use super::{header::BLOCK, index::Entry, samples::Member};
 use crate::arrays;
 use crate::{
     format::OpenOptions,
@@ -51,7 +53,7 @@ pub(super) struct Column {
     /// Of numbers.
     pub(super) array: Option<(DType, Vec<usize>)>,
     /// The longest member.
-    most: u32,
+    pub(super) most: u32,
 }
 
 impl Column {
@@ -68,22 +70,21 @@ impl Column {
 }
 
 /// The fields: those that every sample has, or those that were asked for.
-pub(super) fn columns_of(source: &Source, shards: &[Shard], options: &OpenOptions) -> Result<Vec<Column>> {
+pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOptions) -> Result<Vec<Column>> {
     let mut found: BTreeMap<String, (Kind, u64, u32)> = BTreeMap::new();
     for shard in shards {
-        let kinds: Vec<_> = shard.extensions.iter().map(|extension| field_of(extension)).collect();
-        let mut counts = vec![(0u64, 0u32); kinds.len()];
-        for member in shard.all_members() {
-            let (count, most) = &mut counts[usize::from(member.extension)];
-            (*count, *most) = (*count + 1, (*most).max(member.size));
+        let mut counts = vec![0u64; shard.shape.extensions.len()];
+        for (layout, samples) in shard.shape.layouts.iter().zip(&shard.layouts) {
+            layout.iter().for_each(|extension| counts[usize::from(*extension)] += u64::from(*samples));
         }
-        for ((name, kind), (count, most)) in kinds.into_iter().zip(counts) {
+        let kinds = shard.shape.extensions.iter().map(|extension| field_of(extension));
+        for (((name, kind), count), most) in kinds.zip(counts).zip(&shard.most) {
             let entry = found.entry(name.clone()).or_insert((kind.clone(), 0, 0));
             if entry.0 != kind {
                 let what = format!("`{name}` is an image file in some samples and numbers in others");
                 return Err(Error::new(ErrorKind::Unsupported, what).at_object(source.display_name(&shard.name)));
             }
-            (entry.1, entry.2) = (entry.1 + count, entry.2.max(most));
+            (entry.1, entry.2) = (entry.1 + count, entry.2.max(*most));
         }
     }
     let names = found.keys().map(String::as_str).chain(["key"]).collect::<Vec<_>>().join(", ");
@@ -104,22 +105,34 @@ pub(super) fn columns_of(source: &Source, shards: &[Shard], options: &OpenOption
             found.retain(|_, (kind, ..)| *kind != Kind::Unknown);
         }
     }
-    let count: u64 = shards.iter().map(|shard| shard.len() as u64).sum();
+    let count: u64 = shards.iter().map(|shard| u64::from(shard.len())).sum();
     if let Some((name, (_, have, _))) = found.iter().find(|(_, (_, have, _))| *have < count) {
-        let lacks = |shard: &&Shard| {
-            let of = |i: &usize| {
-                let mut members = shard.members(*i).iter();
-                members.all(|member| field_of(&shard.extensions[usize::from(member.extension)]).0 != *name)
-            };
-            (0..shard.len()).find(of)
+        let lacks = |shard: &Entry| -> Result<Option<String>> {
+            let has =
+                |layout: &[u16]| layout.iter().any(|at| field_of(&shard.shape.extensions[usize::from(*at)]).0 == *name);
+            if shard.shape.layouts.iter().zip(&shard.layouts).all(|(layout, count)| *count == 0 || has(layout)) {
+                return Ok(None);
+            }
+            for block in shard.blob.blocks(&shard.shape) {
+                let block = block?;
+                let lacking = block.iter().find(|(_, members)| {
+                    !has(&members.iter().map(|member| member.extension).collect::<SmallVec<[u16; 4]>>())
+                });
+                if let Some((key, _)) = lacking {
+                    return Ok(Some(key.to_owned()));
+                }
+            }
+            Ok(None)
         };
-        let first = shards.iter().find_map(|shard| Some((shard, lacks(&shard)?)));
         let what = format!("{} of {count} samples have no `{name}`", count - have);
-        let error = match first {
-            Some((shard, i)) => Error::corrupt(format!("{what}, the first is key `{}`", shard.key(i)))
-                .at_object(source.display_name(&shard.name)),
-            None => Error::corrupt(what).at_object(source.url()),
-        };
+        let mut error = Error::corrupt(what.clone()).at_object(source.url());
+        for shard in shards {
+            if let Some(key) = lacks(shard)? {
+                error = Error::corrupt(format!("{what}, the first is key `{key}`"))
+                    .at_object(source.display_name(&shard.name));
+                break;
+            }
+        }
         return Err(error.hint(format!("name the fields that all have with {COLUMNS}, among {names}")));
     }
     let column = |(name, (kind, _, most))| Column { name, kind, array: None, most };
@@ -141,10 +154,12 @@ pub(super) fn columns_of(source: &Source, shards: &[Shard], options: &OpenOption
 }
 
 /// Type and shape of the first sample's numbers, which are to be those of all.
-pub(super) async fn array_of(source: &Source, shards: &[Shard], column: &Column) -> Result<(DType, Vec<usize>)> {
+pub(super) async fn array_of(source: &Source, shards: &[Entry], column: &Column) -> Result<(DType, Vec<usize>)> {
     let shard = &shards[0];
-    let mut members = shard.members(0).iter();
-    let Some(member) = members.find(|m| field_of(&shard.extensions[usize::from(m.extension)]).0 == column.name) else {
+    let block = shard.blob.block(0, &shard.shape)?;
+    let mut members = block.members(0).iter();
+    let extension = |member: &Member| &shard.shape.extensions[usize::from(member.extension)];
+    let Some(member) = members.find(|member| field_of(extension(member)).0 == column.name) else {
         return Err(Error::corrupt(format!("the first sample has no `{}`", column.name)));
     };
     let mut object = Object::new(&*shard.name, shard.size);

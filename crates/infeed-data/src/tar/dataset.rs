@@ -1,6 +1,9 @@
 //! Samples of tar shards as records: which members are read, and what they become.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 use infeed_core::{
@@ -9,7 +12,7 @@ use infeed_core::{
         setting::{COLUMNS, SKIP},
     },
     fingerprint::Fingerprint,
-    random::SampleRng,
+    random::{SampleRng, mix},
     report::Stage,
     types::{DType, ImageInfo},
 };
@@ -19,7 +22,9 @@ use smallvec::SmallVec;
 use super::{
     columns::{Column, Kind, array_of, columns_of, field_of},
     header::{self, BLOCK},
-    shard::{Member, Shard},
+    index::{Blob, Entry, SAMPLES, Shape},
+    samples::{Member, Samples},
+    shard::LABEL,
 };
 use crate::arrays;
 use crate::{
@@ -27,23 +32,38 @@ use crate::{
     names::base,
     record::{Dataset, ReadPlan, Sample, Value},
     schema::{Field, Schema},
-    sizes::Sizes,
+    sizes::{Histogram, Sizes},
     table::{ShardTable, Stored},
 };
 
 /// Members of a record that lie nearer than this are read in one go.
 const NEAR: u64 = 64 << 10;
 
+/// Blocks of the index that stay in memory: those of the records that are on their way, for a record is looked up when it
+/// is planned and when it is parsed. Some 2 KB each.
+const BLOCKS: usize = 1024;
+/// About what one takes.
+const BLOCK_BYTES: u64 = 2 << 10;
+
 /// What is known of a shard, and for each of its extensions the column.
 struct Indexed {
-    shard: Shard,
-    columns: Vec<Option<u8>>,
+    blob: Blob,
+    shape: Arc<Shape>,
+    columns: Columns,
 }
+
+/// For each extension of a shape the column.
+type Columns = Arc<[Option<u8>]>;
+
+/// A block by the shard's place and its own.
+type Slot = Mutex<Option<((usize, usize), Arc<Samples>)>>;
 
 /// See [`Tar`](super::Tar).
 #[derive(Debug)]
 pub(super) struct TarDataset {
     shards: ShardTable<Indexed>,
+    /// Each block has one place, where another may lie.
+    blocks: Box<[Slot]>,
     columns: Vec<Column>,
     with_keys: bool,
     schema: Schema,
@@ -55,7 +75,8 @@ pub(super) struct TarDataset {
 /// Where the wanted members of a record lie: in the order of the tar, and which reads cover them.
 struct Places<'a> {
     stored: &'a Stored<Indexed>,
-    /// Sample within the shard.
+    block: Arc<Samples>,
+    /// Sample within the block.
     sample: usize,
     members: SmallVec<[(u8, Member); 4]>,
     reads: SmallVec<[Range<u64>; 1]>,
@@ -64,13 +85,12 @@ struct Places<'a> {
 impl TarDataset {
     pub(super) async fn new(
         source: &Source,
-        shards: Vec<Shard>,
+        shards: Vec<Entry>,
         classes: Vec<String>,
         options: &OpenOptions,
     ) -> Result<Self> {
-        let shards: Vec<Shard> = shards.into_iter().filter(|shard| shard.len() > 0).collect();
-        let count: u64 = shards.iter().map(|shard| shard.len() as u64).sum();
-        if count == 0 {
+        let shards: Vec<Entry> = shards.into_iter().filter(|shard| shard.len() > 0).collect();
+        if shards.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, "the shards hold no samples")
                 .at_object(source.url())
                 .hint("members are called KEY.EXTENSION, such as 000017.jpg"));
@@ -97,42 +117,88 @@ impl TarDataset {
         let with_keys = with_keys && wanted("key");
         let mut fields: Vec<Field> = columns.iter().map(Column::field).collect();
         if with_keys {
-            let keys = shards.iter().flat_map(|shard| (0..shard.len()).map(|i| shard.key(i).len()));
-            fields.push(Field::bytes("key", keys.max().unwrap_or(0)));
+            let longest = shards.iter().map(|shard| shard.longest_key).max().unwrap_or(0);
+            fields.push(Field::bytes("key", longest as usize));
         }
-        let index = |shard: Shard| {
+        let sizes = sizes_of(&shards, &columns);
+        let columns_of = |shape: &Shape| -> Columns {
             let column = |extension: &String| {
                 let (name, _) = field_of(extension);
                 columns.iter().position(|column| column.name == name).map(|at| at as u8)
             };
+            shape.extensions.iter().map(column).collect()
+        };
+        let mut known: Option<(Arc<Shape>, Columns)> = None;
+        // Shards with a sample that may lack a field, or have it twice.
+        let mut doubtful = Vec::new();
+        let mut index = |(at, shard): (usize, Entry)| {
+            let (shape, of) = match &known {
+                Some((shape, of)) if Arc::ptr_eq(shape, &shard.shape) || *shape == shard.shape => (shape, of),
+                _ => {
+                    let of = columns_of(&shard.shape);
+                    let (shape, of) = known.insert((Arc::clone(&shard.shape), of));
+                    (&*shape, &*of)
+                }
+            };
+            let each_once = |layout: &[u16]| {
+                let here = |column: u8| layout.iter().filter(|at| of[usize::from(**at)] == Some(column)).count();
+                (0..columns.len() as u8).all(|column| here(column) == 1)
+            };
+            if shape.layouts.iter().zip(&shard.layouts).any(|(layout, count)| *count > 0 && !each_once(layout)) {
+                doubtful.push(at);
+            }
             let mut object = Object::new(&*shard.name, shard.size);
             object.etag = shard.etag.as_deref().map(Into::into);
-            let columns = shard.extensions.iter().map(column).collect();
-            Stored::new(&object, shard.len() as u64, Indexed { columns, shard })
+            let of = Indexed { columns: Arc::clone(of), shape: Arc::clone(shape), blob: shard.blob };
+            Stored::new(&object, of.blob.samples().into(), of)
         };
-        let shards = ShardTable::new(source, shards.into_iter().map(index));
+        let shards: Vec<Stored<Indexed>> = shards.into_iter().enumerate().map(&mut index).collect();
+        let shards = ShardTable::new(source, shards);
         let print =
             shards.print("tar", |print, shard| print.text(base(&shard.name)).number(shard.size).number(shard.count()));
         let print = fields.iter().fold(print, |print, field| print.text(&field.name));
-        let resident = shards.shards().iter().map(|stored| stored.of.shard.resident_bytes() as u64).sum();
+        let blocks: usize = shards.shards().iter().map(|stored| stored.of.blob.count()).sum();
+        let slots = blocks.clamp(1, BLOCKS);
+        let of_shards: u64 = shards.shards().iter().map(|stored| stored.of.blob.resident_bytes()).sum();
+        let resident = of_shards + slots as u64 * BLOCK_BYTES;
         let schema = Schema::new(fields).with_classes(classes);
+        let blocks = std::iter::repeat_with(Slot::default).take(slots).collect();
         let fingerprint = print.finish();
-        let mut dataset = Self { shards, columns, with_keys, schema, sizes: Sizes::default(), resident, fingerprint };
-        let bytes = |record| Ok(dataset.places(record)?.reads.iter().map(|read| read.end - read.start).sum());
-        dataset.sizes = (0..count).map(bytes).collect::<Result<Sizes>>()?;
+        let dataset = Self { shards, blocks, columns, with_keys, schema, sizes, resident, fingerprint };
+        for at in doubtful {
+            let records = dataset.shards.shards()[at].records.clone();
+            records.into_iter().try_for_each(|record| dataset.places(record).map(drop))?;
+        }
         Ok(dataset)
     }
 
+    /// The samples among which one lies. Blocks until the disk has them.
+    fn block(&self, at: usize, of: &Indexed, block: usize) -> Result<Arc<Samples>> {
+        let key = (at, block);
+        let slot = &self.blocks[mix((at as u64) << 32 ^ block as u64) as usize % self.blocks.len()];
+        let held = || slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, samples)) = &*held()
+            && *of == key
+        {
+            return Ok(Arc::clone(samples));
+        }
+        let samples = Arc::new(of.blob.block(block, &of.shape)?);
+        *held() = Some((key, Arc::clone(&samples)));
+        Ok(samples)
+    }
+
     fn places(&self, record: u64) -> Result<Places<'_>> {
-        let (stored, sample) = self.shards.find(record)?;
-        let Indexed { shard, columns } = &stored.of;
-        let wanted = shard.members(sample).iter();
+        let (at, stored) = self.shards.find_at(record)?;
+        let sample = (record - stored.records.start) as usize;
+        let block = self.block(at, &stored.of, sample / SAMPLES).map_err(|e| e.at_record(record))?;
+        let (sample, columns) = (sample % SAMPLES, &stored.of.columns);
+        let wanted = block.members(sample).iter();
         let wanted = wanted.filter_map(|member| Some((columns[usize::from(member.extension)]?, *member)));
         let mut members: SmallVec<[(u8, Member); 4]> = wanted.collect();
         members.sort_unstable_by_key(|(_, member)| member.block);
         let named = |column: usize| &self.columns[column].name;
         let wrong = |what: String| {
-            let key = shard.key(sample);
+            let key = block.key(sample);
             let object = self.shards.name_of(stored);
             Error::corrupt(format!("{what} for key `{key}`")).at_object(object).at_record(record)
         };
@@ -155,7 +221,11 @@ impl TarDataset {
                 _ => reads.push(range),
             }
         }
-        Ok(Places { stored, sample, members, reads })
+        let bytes: u64 = reads.iter().map(|read| read.end - read.start).sum();
+        if bytes > self.sizes.largest {
+            return Err(wrong(format!("{bytes} bytes, the index says {} at most,", self.sizes.largest)));
+        }
+        Ok(Places { stored, block, sample, members, reads })
     }
 
     fn value(&self, column: &Column, content: Bytes) -> Result<Value> {
@@ -200,13 +270,17 @@ impl TarDataset {
         })
     }
 
+    fn is_class(&self, label: i64) -> bool {
+        let classes = self.schema.classes.as_deref();
+        classes.is_none_or(|classes| usize::try_from(label).is_ok_and(|label| label < classes.len()))
+    }
+
     fn label(&self, content: &[u8]) -> Result<i64> {
         let text = str::from_utf8(content).unwrap_or_default().trim();
         let classes = self.schema.classes.as_deref();
         if let Ok(label) = text.parse::<i64>() {
-            let known = classes.is_none_or(|classes| usize::try_from(label).is_ok_and(|label| label < classes.len()));
             let count = classes.map_or(0, <[_]>::len);
-            return match known {
+            return match self.is_class(label) {
                 true => Ok(label),
                 false => Err(Error::corrupt(format!("label {label}, there are {count} classes"))),
             };
@@ -239,8 +313,8 @@ impl Dataset for TarDataset {
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let Places { stored, sample, members, reads } = self.places(record)?;
-        let shard = &stored.of.shard;
+        let Places { stored, block, sample, members, reads } = self.places(record)?;
+        let key = block.key(sample);
         let mut values: SmallVec<[Option<Value>; 4]> = SmallVec::from_elem(None, self.columns.len());
         for (column, member) in members {
             let at = |e: Error| {
@@ -255,15 +329,27 @@ impl Dataset for TarDataset {
                 (end <= bytes.len()).then(|| (&bytes[start - BLOCK as usize..start], bytes.slice(start..end)))
             });
             let (head, content) = cut.ok_or_else(|| at(Error::corrupt("the record is cut")))?;
-            check(shard, sample, &member, head, &content).map_err(at)?;
+            check(&stored.of.shape, key, &member, head, &content).map_err(at)?;
             let column = usize::from(column);
             values[column] = Some(self.value(&self.columns[column], content).map_err(at)?);
         }
         let mut values: SmallVec<[Value; 2]> = values.into_iter().flatten().collect();
         if self.with_keys {
-            values.push(Value::Bytes(Bytes::copy_from_slice(shard.key(sample).as_bytes())));
+            values.push(Value::Bytes(Bytes::copy_from_slice(key.as_bytes())));
         }
         Ok(Sample { values })
+    }
+
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        let column = self.columns.iter().position(|column| column.name == field && column.kind == Kind::Label)?;
+        let (_, stored) = self.shards.find_at(record).ok()?;
+        let Indexed { blob, shape, columns } = &stored.of;
+        // Other extensions may be the field, too.
+        let of = |extension: &str| shape.extensions.iter().position(|known| known == extension);
+        of(LABEL).filter(|at| columns[*at] == Some(column as u8))?;
+        // Damage is found again, and told, by whoever reads the record.
+        let label = blob.label_of((record - stored.records.start) as usize).ok()??;
+        self.is_class(label).then_some(Value::Label(label))
     }
 
     fn object(&self, record: u64) -> String {
@@ -295,8 +381,21 @@ impl Dataset for TarDataset {
     }
 }
 
+/// Bytes of records: as those of their samples where all members are read, and no more where some are.
+fn sizes_of(shards: &[Entry], columns: &[Column]) -> Sizes {
+    let mut all = Histogram::default();
+    for (power, count, most) in shards.iter().flat_map(|shard| &shard.spans) {
+        // The powers were looked at where the index was read.
+        let _ = all.add_all((*power).into(), (*count).into(), *most);
+    }
+    let all = all.sizes();
+    let members: u64 = columns.iter().map(|column| u64::from(column.most) + BLOCK + NEAR).sum();
+    let members = members.saturating_sub(NEAR);
+    Sizes { largest: all.largest.min(members), usual: all.usual.min(members) }
+}
+
 /// Whether the tar has the member where the index says, and whole.
-fn check(shard: &Shard, sample: usize, member: &Member, head: &[u8], content: &[u8]) -> Result<()> {
+fn check(shape: &Shape, key: &str, member: &Member, head: &[u8], content: &[u8]) -> Result<()> {
     let stale = |what: String| {
         Error::corrupt(format!("the index does not fit the tar: {what}"))
             .hint("remove the index (.infeed, .idx), or pack the tar anew")
@@ -304,19 +403,19 @@ fn check(shard: &Shard, sample: usize, member: &Member, head: &[u8], content: &[
     let found = header::parse_header(head).map_err(|_| stale("there is no header".into()))?;
     let found =
         found.filter(|found| found.kind == header::Kind::File).ok_or_else(|| stale("there is no file".into()))?;
-    let (key, extension) = (shard.key(sample), &shard.extensions[usize::from(member.extension)]);
+    let extension = &shape.extensions[usize::from(member.extension)];
     if found.size != u64::from(member.size) {
         return Err(stale(format!("`{key}.{extension}` has {} bytes, not {}", found.size, member.size)));
     }
     // Long names are cut in their header, and those of other alphabets may be spelt otherwise.
     if key.len() + extension.len() < 99 && found.name.len() < 100 && found.name.is_ascii() && key.is_ascii() {
         let name = String::from_utf8_lossy(&found.name);
-        let fits = header::split_name(&name).is_some_and(|(k, e)| k == key && e == *extension);
+        let fits = header::split_name(&name).is_some_and(|(k, e)| k == key && e.eq_ignore_ascii_case(extension));
         if !fits {
             return Err(stale(format!("`{name}` is where `{key}.{extension}` belongs")));
         }
     }
-    if shard.has_crc && crc32c::crc32c(content) != member.crc {
+    if shape.has_crc && crc32c::crc32c(content) != member.crc {
         return Err(Error::corrupt(format!("`{key}.{extension}` is damaged: its crc32c is wrong"))
             .hint(format!("fetch the tar again or set {SKIP}")));
     }

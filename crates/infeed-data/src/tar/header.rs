@@ -47,13 +47,14 @@ pub(super) fn parse_header(block: &[u8]) -> Result<Option<Header>> {
         return Ok(None);
     }
     let stated = number(&block[148..156]);
-    let sum = |value: fn(u8) -> i64| -> i64 {
-        let spaces = block[..148].iter().chain([b' '; 8].iter()).chain(&block[156..]);
-        spaces.map(|byte| value(*byte)).sum()
-    };
+    let of = |bytes: &[u8]| -> u64 { bytes.iter().map(|byte| u64::from(*byte)).sum() };
+    // Its own bytes count as spaces.
+    let sum = of(block) - of(&block[148..156]) + 8 * u64::from(b' ');
+    let high = || block[..148].iter().chain(&block[156..]).filter(|byte| !byte.is_ascii()).count() as u64;
     // Some old writers summed signed bytes.
-    let fits =
-        |stated: u64| i64::try_from(stated).is_ok_and(|s| s == sum(i64::from) || s == sum(|b| i64::from(b as i8)));
+    let fits = |stated: u64| {
+        stated == sum || (high() > 0 && i64::try_from(stated).is_ok_and(|s| s == sum as i64 - 256 * high() as i64))
+    };
     if !stated.is_some_and(fits) {
         return Err(bad(match block {
             [0x1f, 0x8b, ..] => "this is gzip, not a plain tar",
@@ -163,15 +164,15 @@ pub const fn padded(size: u64) -> u64 {
     size.saturating_add(BLOCK - 1) / BLOCK * BLOCK
 }
 
-/// Key and extension of a member, as WebDataset cuts them: at the first dot of the last part of the name; the extension in
-/// lower case. `None` for names without an extension, hidden files and `__meta__` ones.
-pub(super) fn split_name(name: &str) -> Option<(&str, String)> {
+/// Key and extension of a member, as WebDataset cuts them: at the first dot of the last part of the name; the extension as it is written.
+/// `None` for names without an extension, hidden files and `__meta__` ones.
+pub(super) fn split_name(name: &str) -> Option<(&str, &str)> {
     let name = name.trim_start_matches("./");
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + name[base..].find('.')?;
     let meta = name.starts_with("__") && name.ends_with("__");
     let found = dot > base && dot + 1 < name.len() && !meta;
-    found.then(|| (&name[..dot], name[dot + 1..].to_ascii_lowercase()))
+    found.then(|| (&name[..dot], &name[dot + 1..]))
 }
 
 #[cfg(test)]
@@ -248,7 +249,7 @@ mod tests {
         let cut = |name| split_name(name).map(|(key, extension)| format!("{key}|{extension}"));
         for (name, want) in [
             ("a/b.seg.png", Some("a/b|seg.png")),
-            ("./000.JPG", Some("000|jpg")),
+            ("./000.JPG", Some("000|JPG")),
             ("a.b/c.txt", Some("a.b/c|txt")),
             ("a.b/c", None),
             ("x/.hidden.jpg", None),

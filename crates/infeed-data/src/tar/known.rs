@@ -1,70 +1,66 @@
 //! Where the samples of shards lie: as it is known from before, or else found out and kept.
+//!
+//! ```text
+//! Known::load: shards.infeed, NAME.infeed, what is kept elsewhere ─▶ entries by name
+//!       └ entries: those of the tars that are there; others ─ one process at a time ─ walk ─▶ spool ─▶ kept, and opened
+//! ```
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, TryStreamExt, executor::block_on, stream};
 use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
-use infeed_store::{Beside, Manifest, Object, Source};
+use infeed_store::{Beside, Manifest, Object, Parts, Source, aside};
+use tempfile::{SpooledData, SpooledTempFile};
 
 use super::{
-    index::{self, INDEX, Index},
+    index::{ENDING, Entry, INDEX, IndexFile, IndexWriter, Shape, Table, unwritten},
     shard::Shard,
-    walk,
+    walk, wds2idx,
 };
 use crate::{
     format::OpenOptions,
     names::{base, parent},
 };
 
-/// Shards of a remote store that are indexed at a time.
+/// Shards that are indexed at a time. Of local ones each has a thread, which waits for its disk: of a network's more are
+/// worth having than there are cores.
 const AT_A_TIME: usize = 16;
+
+/// Bytes of an index that is being made which stay in memory.
+const SPOOLED: usize = 32 << 20;
 
 /// What indexes tell, of a folder and of single shards.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    shards: HashMap<Arc<str>, Shard>,
+    entries: HashMap<Arc<str>, Entry>,
     classes: Vec<String>,
     /// DALI's indices, by the name without ending.
     foreign: HashMap<String, Object>,
-    /// What is kept beside local shards, and so goes on being kept.
-    beside: Vec<Arc<str>>,
     /// What an earlier opening of this place kept elsewhere.
     elsewhere: Option<Manifest>,
+    /// What is kept is of an earlier version.
+    old: bool,
 }
 
 impl Known {
     pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<Self> {
         let mut known = Self::default();
-        // The index of the whole folder last, as what is told twice is taken from it.
-        let mut files: Vec<&Object> = objects.iter().filter(|o| o.name.ends_with(index::ENDING)).collect();
-        files.sort_by_key(|o| base(&o.name) == INDEX);
-        let whole: HashSet<&str> = files.iter().filter(|o| base(&o.name) == INDEX).map(|o| parent(&o.name)).collect();
         // Those of single shards are read only in folders without one of all.
+        let mut files: Vec<&Object> = objects.iter().filter(|o| o.name.ends_with(ENDING)).collect();
+        let whole: HashSet<&str> = files.iter().filter(|o| base(&o.name) == INDEX).map(|o| parent(&o.name)).collect();
         files.retain(|o| base(&o.name) == INDEX || !whole.contains(parent(&o.name)));
-        let reads: Vec<_> =
-            files
-                .into_iter()
-                .map(|object| async move {
-                    Beside::Table.read(source, object).await.map(|bytes| (object.name.clone(), bytes))
-                })
-                .collect();
+        files.sort_by_key(|o| base(&o.name) == INDEX);
+        let reads: Vec<_> = files.into_iter().map(|object| open_index(source, object)).collect();
         let mut reads = stream::iter(reads).buffered(AT_A_TIME);
-        while let Some((name, bytes)) = reads.try_next().await? {
-            match Index::parse(&bytes) {
-                Ok(index) => known.add(index, parent(&name), name == INDEX),
-                Err(wrong) => {
-                    let file = source.display_name(&name);
-                    tracing::warn!(file, "the index of shards is not used: {wrong}");
-                }
-            }
+        while let Some((name, parts)) = reads.try_next().await? {
+            known.add_file(source, &name, parts);
         }
         known.elsewhere = source.manifest("shards", options.manifests.as_deref());
-        if let Some(index) = known.elsewhere.as_ref().and_then(|manifest| manifest.load(Index::parse)) {
-            known.add(index, "", false);
-        }
+        known.add_elsewhere(source);
         for object in objects.iter().filter(|o| o.name.ends_with(".idx")) {
             let stem = object.name.trim_end_matches(".idx");
             known.foreign.insert(stem.trim_end_matches(".tar").to_owned(), object.clone());
@@ -72,19 +68,41 @@ impl Known {
         Ok(known)
     }
 
-    fn add(&mut self, index: Index, folder: &str, beside: bool) {
-        if !index.classes.is_empty() {
-            self.classes = index.classes;
-        }
-        for mut shard in index.shards {
-            if !folder.is_empty() {
-                shard.name = format!("{folder}/{}", shard.name).into();
+    /// Adds an index that lies beside shards.
+    fn add_file(&mut self, source: &Source, name: &str, parts: Parts) {
+        let file = source.display_name(name);
+        match Table::open(parts, file.clone(), None) {
+            Ok(table) => {
+                self.old |= table.old && name == INDEX && source.folder().is_some();
+                self.add(table, parent(name));
             }
-            if beside {
-                self.beside.push(Arc::clone(&shard.name));
+            Err(wrong) => tracing::warn!(file, "the index of shards is not used: {wrong}"),
+        }
+    }
+
+    fn add_elsewhere(&mut self, source: &Source) {
+        let Some(kept) = &self.elsewhere else { return };
+        let Some(parts) = kept.open() else { return };
+        match Table::open(parts, kept.file().display().to_string(), Some(kept.clone())) {
+            Ok(table) => {
+                // Of a folder that was written to since, what lies beside the shards counts.
+                self.old |= table.old && source.folder().is_none();
+                self.add(table, "");
+            }
+            Err(wrong) => kept.forget(&wrong),
+        }
+    }
+
+    fn add(&mut self, table: Table, folder: &str) {
+        if !table.classes.is_empty() {
+            self.classes = table.classes;
+        }
+        for mut entry in table.shards {
+            if !folder.is_empty() {
+                entry.name = format!("{folder}/{}", entry.name).into();
             }
             // What lies beside the shards was read first, and is right.
-            self.shards.entry(Arc::clone(&shard.name)).or_insert(shard);
+            self.entries.entry(Arc::clone(&entry.name)).or_insert(entry);
         }
     }
 
@@ -97,10 +115,10 @@ impl Known {
         let mut jobs = BTreeMap::new();
         for tar in tars {
             // What is told of other tars may be of times long gone.
-            if let Some(shard) = self.shards.get(tar.name.as_str()).filter(|shard| shard.job != 0 && shard.is_of(tar))
-                && let Some((name, _)) = shard.name.rsplit_once('-')
+            if let Some(entry) = self.entries.get(tar.name.as_str()).filter(|entry| entry.job != 0 && entry.is_of(tar))
+                && let Some((name, _)) = entry.name.rsplit_once('-')
             {
-                jobs.insert((name, shard.job), shard.job_shards);
+                jobs.insert((name, entry.job), entry.job_shards);
             }
         }
         let here: HashSet<&str> = objects.iter().map(|object| object.name.as_str()).collect();
@@ -119,79 +137,193 @@ impl Known {
         Ok(())
     }
 
-    /// All samples of `tars`: as they are known, or else found out and kept.
-    pub(super) async fn shards(mut self, source: &Source, tars: &[&Object]) -> Result<(Vec<Shard>, Vec<String>)> {
-        let mut shards: Vec<Option<Shard>> = Vec::with_capacity(tars.len());
+    /// All of `tars` with their samples: as they are known, or else found out and kept.
+    pub(super) async fn shards(mut self, source: &Source, tars: &[&Object]) -> Result<(Vec<Entry>, Vec<String>)> {
+        let (mut entries, mut unknown) = self.split(source, tars);
+        // One shard of a folder says nothing about the others, and is indexed at once.
+        let keeps = source.folder().is_none() || source.only().is_none();
+        if keeps && (self.old || !unknown.is_empty()) {
+            let turn = source.turn(self.elsewhere.as_ref()).await;
+            if turn.as_ref().is_some_and(|turn| turn.waited) {
+                self.load_again(source);
+                (entries, unknown) = self.split(source, tars);
+            }
+            if self.old || !unknown.is_empty() {
+                self.find(source, tars, &mut entries, &unknown, true).await?;
+            }
+        } else if !unknown.is_empty() {
+            self.find(source, tars, &mut entries, &unknown, false).await?;
+        }
+        let all: Option<Vec<Entry>> = entries.into_iter().collect();
+        let all = all.ok_or_else(|| Error::new(ErrorKind::Internal, "a shard was not indexed"))?;
+        Ok((all, self.classes))
+    }
+
+    /// What another process has found out since.
+    fn load_again(&mut self, source: &Source) {
+        let before = std::mem::take(&mut self.entries);
+        self.old = false;
+        if let Some(Ok(file)) = source.open_file(INDEX)
+            && let Ok(parts) = Parts::of_file(file)
+        {
+            self.add_file(source, INDEX, parts);
+        }
+        self.add_elsewhere(source);
+        for (name, entry) in before {
+            self.entries.entry(name).or_insert(entry);
+        }
+    }
+
+    /// What is known of each tar, and which of them are not known.
+    fn split(&self, source: &Source, tars: &[&Object]) -> (Vec<Option<Entry>>, Vec<usize>) {
         let mut unknown = Vec::new();
-        for (i, tar) in tars.iter().enumerate() {
-            let known = self.shards.get(tar.name.as_str());
+        let mut entry = |(i, tar): (usize, &&Object)| {
+            let known = self.entries.get(tar.name.as_str());
             if let Some(known) = known.filter(|known| !known.is_of(tar)) {
                 let file = source.display_name(&tar.name);
-                let told = known.size;
-                tracing::warn!(
-                    file,
-                    size = tar.size,
-                    told,
-                    "the tar has changed since it was indexed; indexing it again"
-                );
+                let (size, told) = (tar.size, known.size);
+                tracing::warn!(file, size, told, "the tar has changed since it was indexed; indexing it again");
             }
-            let known = known.filter(|known| known.is_of(tar)).cloned();
+            let known = known.filter(|known| known.is_of(tar));
             if known.is_none() {
                 unknown.push(i);
             }
             // The version that is there now, so that a later one is told apart.
-            shards.push(known.map(|mut shard| {
-                shard.etag = tar.etag.as_deref().map(Into::into);
-                shard
-            }));
-        }
-        if unknown.is_empty() {
-            return Ok((shards.into_iter().flatten().collect(), self.classes));
-        }
-        tracing::info!(shards = unknown.len(), url = source.url(), "indexing tar shards");
-        let foreign = std::mem::take(&mut self.foreign);
-        let index = |i: usize| index(source, tars[i], &foreign).map(move |shard| shard.map(|shard| (i, shard)));
-        let futures: Vec<_> = unknown.iter().map(|i| index(*i).boxed()).collect();
-        let mut indexed = stream::iter(futures).buffer_unordered(AT_A_TIME);
-        while let Some((i, shard)) = indexed.try_next().await? {
-            shards[i] = Some(shard);
-        }
-        drop(indexed);
-        let shards: Vec<Shard> = shards.into_iter().flatten().collect();
-        let classes = self.classes.clone();
-        self.keep(source, &shards).await;
-        Ok((shards, classes))
+            known.map(|known| known.clone().with_etag(tar.etag.as_deref()))
+        };
+        let entries = tars.iter().enumerate().map(&mut entry).collect();
+        (entries, unknown)
     }
 
-    /// Writes what was found out where the next opening finds it.
-    async fn keep(self, source: &Source, shards: &[Shard]) {
-        // One shard of a folder says nothing about the others, and is indexed at once.
-        if source.folder().is_some() && source.only().is_some() {
-            return;
+    /// Indexes shards, and keeps what was found where the next opening finds it, with all that was known before.
+    async fn find(
+        &self,
+        source: &Source,
+        tars: &[&Object],
+        entries: &mut [Option<Entry>],
+        unknown: &[usize],
+        keeps: bool,
+    ) -> Result<()> {
+        if !unknown.is_empty() {
+            tracing::info!(shards = unknown.len(), url = source.url(), "indexing tar shards");
         }
-        let here: HashSet<&str> = shards.iter().map(|shard| &*shard.name).collect();
-        // Of shards that were not asked for this time, too.
-        let mut all: Vec<Shard> = self.shards.into_values().filter(|known| !here.contains(&*known.name)).collect();
-        all.extend(shards.iter().cloned());
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        let bytes = Index { classes: self.classes, shards: all }.encode();
-        if source.folder().is_some() {
-            match source.put(INDEX, bytes.clone().into()).await {
-                Ok(_) => return,
-                Err(error) => tracing::debug!(%error, "the index of shards is kept elsewhere"),
+        let unwritten = |e| unwritten(e).hint("set TMPDIR to a folder with room for it");
+        let mut writer = IndexWriter::new(SpooledTempFile::new(SPOOLED)).map_err(unwritten)?;
+        let mut places = vec![None; tars.len()];
+        let mut shapes: HashSet<Arc<Shape>> = HashSet::new();
+        let mut found = find_each(source, tars, unknown, &self.foreign);
+        while let Some(one) = found.next().await {
+            let (i, mut entry, samples) = one?;
+            match shapes.get(&entry.shape) {
+                Some(shape) => entry.shape = Arc::clone(shape),
+                None => _ = shapes.insert(Arc::clone(&entry.shape)),
+            }
+            places[i] = Some(writer.add(&entry, &samples).map_err(unwritten)?);
+            entries[i] = Some(entry);
+        }
+        drop(found);
+        if keeps {
+            for (place, entry) in places.iter_mut().zip(&*entries).filter(|(place, _)| place.is_none()) {
+                let Some(entry) = entry else { continue };
+                *place = Some(writer.add(entry, &entry.blob.bytes()?).map_err(unwritten)?);
+            }
+            // Of shards that were not asked for this time, too.
+            let here: HashSet<&str> = tars.iter().map(|tar| tar.name.as_str()).collect();
+            for other in self.entries.values().filter(|known| !here.contains(&*known.name)) {
+                writer.add(other, &other.blob.bytes()?).map_err(unwritten)?;
             }
         }
-        if let Some(manifest) = self.elsewhere {
-            manifest.store(&bytes);
+        let spool = match writer.finish(&self.classes).map_err(unwritten)?.into_inner() {
+            SpooledData::InMemory(bytes) => Parts::Held(bytes.into_inner().into()),
+            SpooledData::OnDisk(file) => Parts::of_file(file).map_err(unwritten)?,
+        };
+        // What is only to be written in a later version stays as it is where that can't be written.
+        let elsewhere = self.elsewhere.as_ref().filter(|_| !unknown.is_empty());
+        let file = if keeps { keep(source, spool, elsewhere).await } else { in_memory(spool) };
+        let file = Arc::new(file);
+        for (entry, place) in entries.iter_mut().zip(places) {
+            if let (Some(known), Some(at)) = (entry.take(), place) {
+                *entry = Some(known.moved(&file, at));
+            }
         }
+        Ok(())
     }
 }
 
-async fn index(source: &Source, tar: &Object, foreign: &HashMap<String, Object>) -> Result<Shard> {
-    let stem = &tar.name[..tar.name.len() - ".tar".len()];
-    if let Some(object) = foreign.get(stem) {
-        let bytes = Beside::Table.read(source, object).await?;
-        match index::parse_wds2idx(&bytes, tar) {
+/// Puts an index beside the shards of a folder, else where such things are kept. What can be kept nowhere is used as it is,
+/// this once.
+async fn keep(source: &Source, spool: Parts, elsewhere: Option<&Manifest>) -> IndexFile {
+    let whole = |parts: &Parts| parts.len() == spool.len();
+    if source.folder().is_some() {
+        match source.put_parts(INDEX, &spool).await {
+            Ok(_) => {
+                let parts = source.open_file(INDEX).and_then(|file| Parts::of_file(file.ok()?).ok());
+                let parts = parts.filter(whole).unwrap_or(spool);
+                return IndexFile { parts, name: source.display_name(INDEX), kept: None };
+            }
+            Err(error) => tracing::debug!(%error, "the index of shards is kept elsewhere"),
+        }
+    }
+    match elsewhere.and_then(|kept| Some((kept.clone(), kept.store_parts(&spool).filter(whole)?))) {
+        Some((kept, parts)) => IndexFile { parts, name: kept.file().display().to_string(), kept: Some(kept) },
+        None => in_memory(spool),
+    }
+}
+
+fn in_memory(parts: Parts) -> IndexFile {
+    IndexFile { parts, ..IndexFile::default() }
+}
+
+/// An index: open, where it is a file of all shards; else in memory, as there may be thousands of single ones.
+async fn open_index(source: &Source, object: &Object) -> Result<(String, Parts)> {
+    let file = if base(&object.name) == INDEX { source.open_file(&object.name) } else { None };
+    let parts = match file.and_then(|file| Parts::of_file(file.ok()?).ok()) {
+        Some(parts) => parts,
+        None => Parts::Held(Beside::Table.read(source, object).await?),
+    };
+    Ok((object.name.clone(), parts))
+}
+
+/// A tar's place among all, what is known of it, and the bytes of its samples.
+type Found = Result<(usize, Entry, Vec<u8>)>;
+
+/// Indexes shards as fast as their disk or store gives headers, in any order.
+fn find_each<'a>(
+    source: &'a Source,
+    tars: &'a [&Object],
+    unknown: &'a [usize],
+    foreign: &'a HashMap<String, Object>,
+) -> stream::BoxStream<'a, Found> {
+    if source.folder().is_none() {
+        let one = |i: usize| find_one(source, i, tars[i], foreign.get(stem(tars[i])));
+        let futures: Vec<_> = unknown.iter().map(|i| one(*i).boxed()).collect();
+        return stream::iter(futures).buffer_unordered(AT_A_TIME).boxed();
+    }
+    let todo: Vec<(usize, Object, Option<Object>)> =
+        unknown.iter().map(|i| (*i, tars[*i].clone(), foreign.get(stem(tars[*i])).cloned())).collect();
+    let (source, count) = (source.clone(), todo.len());
+    let one = move |at: usize| {
+        let (i, tar, foreign) = &todo[at];
+        block_on(find_one(&source, *i, tar, foreign.as_ref()))
+    };
+    aside("infeed-index", AT_A_TIME, count, one).unwrap_or_else(|error| stream::once(async { Err(error) }).boxed())
+}
+
+/// The name of a tar without its ending, which may be in capitals.
+fn stem(tar: &Object) -> &str {
+    &tar.name[..tar.name.len() - ".tar".len()]
+}
+
+async fn find_one(source: &Source, i: usize, tar: &Object, foreign: Option<&Object>) -> Found {
+    let shard = index(source, tar, foreign).await?;
+    let (entry, samples) = Entry::of(&shard, &Arc::default())?;
+    Ok((i, entry, samples))
+}
+
+async fn index(source: &Source, tar: &Object, foreign: Option<&Object>) -> Result<Shard> {
+    if let Some(object) = foreign {
+        let bytes: Bytes = Beside::Table.read(source, object).await?;
+        match wds2idx::parse(&bytes, tar) {
             Ok(shard) => return Ok(shard),
             Err(wrong) => {
                 let file = source.display_name(&object.name);
@@ -200,4 +332,120 @@ async fn index(source: &Source, tar: &Object, foreign: &HashMap<String, Object>)
         }
     }
     walk::walk(source, tar).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{
+        Dataset, Open,
+        tar::{BLOCK, Index, header, padded},
+    };
+
+    /// A tar of samples with a text and a label each.
+    fn tar(first: usize, count: usize) -> Vec<u8> {
+        let mut tar = Vec::new();
+        for i in first..first + count {
+            for (name, content) in
+                [(format!("{i:05}.txt"), "x".repeat(i % 700)), (format!("{i:05}.cls"), i.to_string())]
+            {
+                tar.extend_from_slice(&header(&name, content.len() as u64).unwrap());
+                tar.extend_from_slice(content.as_bytes());
+                tar.resize(padded(tar.len() as u64) as usize, 0);
+            }
+        }
+        tar.resize(tar.len() + 2 * BLOCK as usize, 0);
+        tar
+    }
+
+    fn folder() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..3 {
+            fs::write(dir.path().join(format!("{n}.tar")), tar(n * 100, 100)).unwrap();
+        }
+        dir
+    }
+
+    fn open(dir: &tempfile::TempDir, url: &str) -> Arc<dyn Dataset> {
+        let url = dir.path().join(url).display().to_string();
+        block_on(Open::of_url(url, &crate::HERE).into_future()).unwrap()
+    }
+
+    fn index(dir: &tempfile::TempDir) -> Index {
+        Index::parse(&fs::read(dir.path().join(INDEX)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_index_of_an_earlier_version_is_written_again_once() {
+        let dir = folder();
+        let dataset = open(&dir, "");
+        let mut known = index(&dir);
+        let of_now = fs::read(dir.path().join(INDEX)).unwrap();
+        known.shards.iter_mut().for_each(|shard| shard.labels.clear());
+        fs::write(dir.path().join(INDEX), super::super::index::as_version_3(&known)).unwrap();
+        let of_before = open(&dir, "");
+        assert_eq!((of_before.fingerprint(), of_before.len()), (dataset.fingerprint(), 300));
+        assert_eq!(of_before.largest_read(), dataset.largest_read());
+        // Without what version 3 did not tell.
+        assert_eq!(index(&dir), known);
+        let written = fs::read(dir.path().join(INDEX)).unwrap();
+        assert!(written.starts_with(&of_now[..16]) && written.len() < of_now.len());
+        let modified = || fs::metadata(dir.path().join(INDEX)).unwrap().modified().unwrap();
+        let once = modified();
+        open(&dir, "");
+        assert_eq!(modified(), once);
+    }
+
+    #[test]
+    fn shards_that_changed_are_indexed_again_and_the_others_are_kept() {
+        let dir = folder();
+        open(&dir, "");
+        let before = index(&dir);
+        fs::write(dir.path().join("1.tar"), tar(100, 50)).unwrap();
+        fs::write(dir.path().join("3.tar"), tar(300, 7)).unwrap();
+        assert_eq!(open(&dir, "").len(), 257);
+        let after = index(&dir);
+        let (before, after) = (before.shards, after.shards);
+        assert_eq!([&after[0], &after[2]], [&before[0], &before[2]]);
+        assert_eq!((after[1].len(), after[3].len(), after[3].labels[6]), (50, 7, 306));
+        // One shard alone is known from the index of all, and leaves it as it is.
+        assert_eq!(open(&dir, "{1..2}.tar").len(), 150);
+        assert_eq!(index(&dir).shards, after);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_lie_beside_the_shards_is_kept_elsewhere_and_what_is_damaged_there_is_forgotten() {
+        use std::os::unix::fs::PermissionsExt;
+        let (dir, kept) = (folder(), tempfile::tempdir().unwrap());
+        let mode = |mode| fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o555);
+        // Root may write everywhere.
+        if fs::write(dir.path().join("probe"), b"").is_ok() {
+            fs::remove_file(dir.path().join("probe")).unwrap();
+            fs::create_dir(dir.path().join(INDEX)).unwrap();
+        }
+        let open = || {
+            let url = dir.path().display().to_string();
+            block_on(Open::of_url(url, &crate::HERE).manifests(kept.path()).into_future()).unwrap()
+        };
+        open();
+        let files = || fs::read_dir(kept.path()).unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>();
+        let [file] = &files()[..] else { panic!("{:?}", files()) };
+        let mut bytes = fs::read(file).unwrap();
+        bytes[200] ^= 1;
+        fs::write(file, bytes).unwrap();
+        let dataset = open();
+        let plan = |record| dataset.plan(record, infeed_core::random::SampleRng::new(0, 0, record));
+        assert!(
+            (0..300)
+                .any(|record| plan(record).is_err_and(|e| e.to_string().contains("the index of shards is damaged")))
+        );
+        assert!(files().is_empty(), "the next opening makes it anew");
+        open();
+        assert_eq!(files().len(), 1);
+        mode(0o755);
+    }
 }

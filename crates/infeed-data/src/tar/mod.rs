@@ -17,8 +17,10 @@ mod dataset;
 mod header;
 mod index;
 mod known;
+mod samples;
 mod shard;
 mod walk;
+mod wds2idx;
 
 use std::sync::Arc;
 

@@ -5,30 +5,19 @@ use std::sync::Arc;
 use infeed_core::error::{Error, Result};
 use infeed_store::Object;
 
-use super::header::{BLOCK, split_name};
+use super::{
+    header::{BLOCK, split_name},
+    samples::{Member, Samples},
+};
 
-/// One file of a sample: 16 bytes, as there may be millions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Which of the shard's extensions.
-    pub(crate) extension: u16,
-    /// Where its content begins, in blocks.
-    pub(crate) block: u32,
-    pub(crate) size: u32,
-    /// Of its content, when the shard has them.
-    pub crc: u32,
-}
+/// The extension of class indices.
+pub(super) const LABEL: &str = "cls";
+/// Bytes of a file with one: 19 digits, a sign, and ends of lines.
+const LONGEST_LABEL: u32 = 24;
 
-impl Member {
-    #[doc(hidden)]
-    pub const fn start(&self) -> u64 {
-        self.block as u64 * BLOCK
-    }
-
-    #[doc(hidden)]
-    pub const fn end(&self) -> u64 {
-        self.start() + self.size as u64
-    }
+/// The class index that a text holds.
+pub(super) fn label(content: &[u8]) -> Option<i64> {
+    str::from_utf8(content).ok()?.trim().parse().ok()
 }
 
 /// A tar and its samples.
@@ -52,17 +41,10 @@ pub struct Shard {
     pub job_shards: u32,
     #[doc(hidden)]
     pub has_crc: bool,
-    pub(crate) extensions: Vec<String>,
-    pub(super) keys: String,
-    /// Where each key ends in `keys`.
-    pub(super) key_ends: Vec<u32>,
-    pub(super) members: Vec<Member>,
-    /// Where each sample's members end in `members`.
-    pub(super) member_ends: Vec<u32>,
-}
-
-fn bounds(ends: &[u32], i: usize) -> std::ops::Range<usize> {
-    i.checked_sub(1).map_or(0, |before| ends[before] as usize)..ends[i] as usize
+    pub(super) extensions: Vec<String>,
+    pub(super) samples: Samples,
+    /// Class indices of the samples, as long as each one has a `.cls` with a number in it.
+    pub(super) labels: Vec<i64>,
 }
 
 impl Shard {
@@ -75,78 +57,62 @@ impl Shard {
     /// Samples.
     #[doc(hidden)]
     pub fn len(&self) -> usize {
-        self.key_ends.len()
-    }
-
-    /// `i` is below `len`.
-    pub(crate) fn key(&self, i: usize) -> &str {
-        &self.keys[bounds(&self.key_ends, i)]
-    }
-
-    /// `i` is below `len`.
-    pub(crate) fn members(&self, i: usize) -> &[Member] {
-        &self.members[bounds(&self.member_ends, i)]
+        self.samples.len()
     }
 
     #[doc(hidden)]
     pub fn all_members(&self) -> &[Member] {
-        &self.members
-    }
-
-    pub(super) fn resident_bytes(&self) -> usize {
-        self.keys.capacity()
-            + (self.key_ends.capacity() + self.member_ends.capacity()) * 4
-            + self.members.capacity() * 16
-    }
-
-    /// Whether this tells of the tar that is there now.
-    pub(super) fn is_of(&self, object: &Object) -> bool {
-        let same_etag = match (&self.etag, &object.etag) {
-            (Some(known), Some(found)) => **known == **found,
-            // A copy elsewhere has none, or another.
-            _ => true,
-        };
-        self.size == object.size && same_etag
+        self.samples.all_members()
     }
 
     /// Adds a file behind those before, to the last sample when it has the same key. Names without an extension are
-    /// passed over, as WebDataset does.
+    /// passed over, as WebDataset does. `true`: [`set_label`](Self::set_label) is to be told its content.
     ///
     /// # Errors
     /// A file that is there twice, a file of 4 GiB and more, content that begins within a block.
     #[doc(hidden)]
-    pub fn add(&mut self, name: &str, start: u64, size: u64, crc: Option<u32>) -> Result<()> {
-        let Some((key, extension)) = split_name(name) else { return Ok(()) };
-        let refuse =
-            |what: String, hint: &'static str| Err(Error::corrupt(what).at_range(start..start + size).hint(hint));
-        let (Ok(block), Ok(size), 0) = (u32::try_from(start / BLOCK), u32::try_from(size), start % BLOCK) else {
-            let what = format!("`{name}` has {size} bytes at {start}");
-            return refuse(
-                what,
-                "a member begins at a multiple of 512 and has less than 4 GiB; cut it into smaller ones",
-            );
+    pub fn add(&mut self, name: &str, start: u64, size: u64, crc: Option<u32>) -> Result<bool> {
+        let Some((key, extension)) = split_name(name) else { return Ok(false) };
+        let refuse = |what: String, hint: &'static str| {
+            Err(Error::corrupt(what).at_range(start..start.saturating_add(size)).hint(hint))
+        };
+        let Ok(size) = u32::try_from(size) else {
+            let what = format!("`{name}` has {size} bytes, and a member has less than 4 GiB");
+            return refuse(what, "cut it into smaller ones");
+        };
+        if start == 0 || start % BLOCK != 0 {
+            return refuse(format!("`{name}` begins at {start}, which is no multiple of 512"), "make the index anew");
+        }
+        let Ok(block) = u32::try_from(start / BLOCK) else {
+            let what = format!("`{name}` begins beyond 2 TiB, where an index of tars ends");
+            return refuse(what, "pack the samples into several tars");
         };
         let extension = self.extension(extension)?;
-        let last = self.len().checked_sub(1).filter(|last| self.key(*last) == key);
+        let last = self.len().checked_sub(1).filter(|last| self.samples.key(*last) == key);
         match last {
-            Some(last) if self.members(last).iter().any(|member| member.extension == extension) => {
+            Some(last) if self.samples.members(last).iter().any(|member| member.extension == extension) => {
                 return refuse(format!("`{name}` is there twice"), "pack the tar anew; neither of the two is taken");
             }
-            Some(_) => *self.member_ends.last_mut().expect("each sample has an end") += 1,
-            None => {
-                self.keys.push_str(key);
-                let too_many = |_| Error::corrupt("a shard with 4 GiB of names");
-                self.key_ends.push(u32::try_from(self.keys.len()).map_err(too_many)?);
-                self.member_ends.push(u32::try_from(self.members.len() + 1).map_err(too_many)?);
-            }
+            Some(_) => Some(()),
+            None => self.samples.begin(0, key),
         }
+        .and_then(|()| self.samples.add(Member { extension, block, size, crc: crc.unwrap_or(0) }))
+        .ok_or_else(|| Error::corrupt("a shard with 4 GiB of names"))?;
         self.has_crc = crc.is_some();
-        self.members.push(Member { extension, block, size, crc: crc.unwrap_or(0) });
-        Ok(())
+        Ok(size <= LONGEST_LABEL && self.extensions[usize::from(extension)] == LABEL)
     }
 
-    fn extension(&mut self, name: String) -> Result<u16> {
-        if let Some(at) = self.extensions.iter().position(|known| *known == name) {
+    /// Takes the content of the file that was added last, a class index. Any other text leaves the shard without labels.
+    #[doc(hidden)]
+    pub fn set_label(&mut self, content: &[u8]) {
+        // None is taken when one before had none.
+        if self.labels.len() + 1 == self.len() {
+            self.labels.extend(label(content));
+        }
+    }
+
+    fn extension(&mut self, name: &str) -> Result<u16> {
+        if let Some(at) = self.extensions.iter().position(|known| known.eq_ignore_ascii_case(name)) {
             return Ok(at as u16);
         }
         // Names like `2024.01.31-17.jpg` would make an extension of each file.
@@ -154,19 +120,24 @@ impl Shard {
             return Err(Error::corrupt(format!("more than 1000 extensions, such as `.{name}`"))
                 .hint("the key ends at the first dot of the file's name; name files without dots in the key"));
         }
-        self.extensions.push(name);
+        self.extensions.push(name.to_ascii_lowercase());
         Ok(self.extensions.len() as u16 - 1)
     }
 
     /// Finds a key whose members do not lie together.
     pub(super) fn check_keys(&self) -> Result<()> {
+        let keys = || self.samples.iter().map(|(key, _)| key);
+        // As most tars are packed: nothing can come again.
+        if keys().is_sorted_by(|a, b| a < b) {
+            return Ok(());
+        }
         let mut seen = std::collections::HashSet::with_capacity(self.len());
-        match (0..self.len()).find(|i| !seen.insert(self.key(*i))) {
+        match keys().position(|key| !seen.insert(key)) {
             None => Ok(()),
             Some(i) => {
-                let range =
-                    self.members(i).first().map_or(0, Member::start)..self.members(i).last().map_or(0, Member::end);
-                let what = format!("key `{}` comes again after other keys", self.key(i));
+                let members = self.samples.members(i);
+                let range = members.first().map_or(0, Member::start)..members.last().map_or(0, Member::end);
+                let what = format!("key `{}` comes again after other keys", self.samples.key(i));
                 Err(Error::corrupt(what)
                     .at_range(range)
                     .hint("pack the members of a sample together, and each sample once"))
@@ -177,10 +148,8 @@ impl Shard {
     /// Cut to size, once it is whole.
     #[doc(hidden)]
     pub fn tighten(&mut self) {
-        self.keys.shrink_to_fit();
-        self.key_ends.shrink_to_fit();
-        self.members.shrink_to_fit();
-        self.member_ends.shrink_to_fit();
+        self.samples.tighten();
+        self.labels.shrink_to_fit();
     }
 }
 
@@ -199,7 +168,14 @@ mod tests {
         one.add("a.cls", 2560, 1, None).unwrap();
         let error = one.check_keys().unwrap_err().to_string();
         assert!(error.contains("key `a` comes again"), "{error}");
-        assert!(one.add("big.bin", 4096, 1 << 32, None).is_err());
-        assert!(one.add("odd.bin", 4097, 1, None).is_err());
+        for (start, size, says) in [
+            (4096, 1 << 32, "less than 4 GiB"),
+            (4097, 1, "no multiple of 512"),
+            (0, 1, "no multiple"),
+            (2 << 40, 1, "beyond 2 TiB"),
+        ] {
+            let error = one.add("some.bin", start, size, None).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
     }
 }

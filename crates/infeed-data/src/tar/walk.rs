@@ -1,16 +1,13 @@
 //! Indexing a tar by its headers, in one pass.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-};
+use std::io;
 
 use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };
-use infeed_store::{Object, Source};
+use infeed_store::{Object, Parts, Source, io_kind};
 
 use super::{
     header::{BLOCK, Header, Kind, LONGEST_EXTRA, padded, parse_header, parse_pax},
@@ -19,59 +16,96 @@ use super::{
 
 /// The least that is asked of a remote store at a time: a few headers of small members.
 const WINDOW: u64 = 256 << 10;
-/// With smaller members than `WINDOW`, everything is read in ranges of this size: cheaper than a request for each.
-const SEQUENTIAL: u64 = 8 << 20;
+/// With smaller members than `WINDOW`, everything is read in ranges of this size: cheaper than a request for each. Sixteen
+/// shards at a time hold 32 MiB.
+const SEQUENTIAL: u64 = 2 << 20;
+
+/// What is read of a local file at a time: a header, and in it or behind it a class index and the next header.
+const PAGE: u64 = 4 << 10;
+/// With members nearer to each other than this, a local file is read from beginning to end: a disk gives so much in the
+/// time of a read elsewhere, and a file server in less.
+const NEAR: u64 = 64 << 10;
+/// So much of it at a time.
+const STRIDE: u64 = 1 << 20;
 
 /// What may follow the end of a tar without a word.
 const TRAILING: u64 = 1 << 20;
 
-/// Where headers are read from.
-enum Reads<'a> {
-    /// A local file: headers alone, a few microseconds each.
-    File(File),
-    /// A store: ranges of many headers.
-    Store { source: &'a Source, object: &'a Object, start: u64, window: Bytes, members: u64 },
+/// Where headers are read from: a window, which moves on.
+struct Reads<'a> {
+    from: From<'a>,
+    /// Bytes of the tar.
+    size: u64,
+    start: u64,
+    window: Bytes,
+    /// So far.
+    members: u64,
+}
+
+enum From<'a> {
+    File(Parts),
+    Store { source: &'a Source, object: &'a Object },
 }
 
 impl Reads<'_> {
     /// Some bytes, which lie within the object.
     async fn get(&mut self, at: u64, len: u64) -> Result<Bytes> {
-        match self {
-            Self::File(file) => {
-                let mut bytes = vec![0; len as usize];
-                let read = file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut bytes));
-                let failed = |e: io::Error| match e.kind() {
-                    io::ErrorKind::UnexpectedEof => Error::corrupt("it shrank while it was indexed"),
-                    _ => Error::new(ErrorKind::Io, "reading broke off").with_source(e),
-                };
-                read.map_err(failed)?;
-                Ok(bytes.into())
-            }
-            Self::Store { source, object, start, window, members } => {
-                let held = |start: u64, window: &Bytes| at >= start && at + len <= start + window.len() as u64;
-                if !held(*start, window) {
-                    let stride = at / (*members).max(1);
-                    let ask = if stride < WINDOW { SEQUENTIAL } else { WINDOW };
-                    // The first request tells how large members are.
-                    let ask = if *members < 4 { WINDOW } else { ask };
-                    let mut extent = object.extent(source);
-                    extent.range = at..(at + ask.max(len)).min(object.size);
-                    (*start, *window) = (at, extent.read().await?);
+        let held = at >= self.start && at + len <= self.start + self.window.len() as u64;
+        if !held {
+            // Not while the next is on its way.
+            self.window = Bytes::new();
+            let stride = at / self.members.max(1);
+            // The first ones tell how large members are.
+            let sequential = |near: u64| self.members >= 4 && stride < near;
+            let ask = match &self.from {
+                From::File(_) => {
+                    if sequential(NEAR) {
+                        STRIDE
+                    } else {
+                        PAGE
+                    }
                 }
-                let from = (at - *start) as usize;
-                Ok(window.slice(from..from + len as usize))
-            }
+                From::Store { .. } => {
+                    if sequential(WINDOW) {
+                        SEQUENTIAL
+                    } else {
+                        WINDOW
+                    }
+                }
+            };
+            let range = at..(at + ask.max(len)).min(self.size);
+            self.window = match &self.from {
+                From::File(file) => {
+                    let failed = |e: io::Error| match e.kind() {
+                        io::ErrorKind::UnexpectedEof => Error::corrupt("it shrank while it was indexed"),
+                        _ => Error::new(ErrorKind::Io, "reading broke off").with_source(e),
+                    };
+                    file.read(range).map_err(failed)?.into_owned().into()
+                }
+                From::Store { source, object } => {
+                    let mut extent = object.extent(source);
+                    extent.range = range;
+                    extent.read().await?
+                }
+            };
+            self.start = at;
         }
+        let from = (at - self.start) as usize;
+        Ok(self.window.slice(from..from + len as usize))
     }
 }
 
 /// Finds all samples of a tar.
 pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     let placed = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&object.name));
-    let mut reads = match source.open_file(&object.name) {
-        Some(file) => Reads::File(file.map_err(placed)?),
-        None => Reads::Store { source, object, start: 0, window: Bytes::new(), members: 0 },
+    let from = match source.open_file(&object.name) {
+        Some(file) => {
+            let parts = Parts::of_file(file.map_err(placed)?);
+            From::File(parts.map_err(|e| placed(Error::new(io_kind(&e), "cannot be read").with_source(e)))?)
+        }
+        None => From::Store { source, object },
     };
+    let mut reads = Reads { from, size: object.size, start: 0, window: Bytes::new(), members: 0 };
     let mut shard = Shard::of(object);
     walk_headers(&mut reads, object.size, &mut shard).await.map_err(placed)?;
     shard.check_keys().map_err(placed)?;
@@ -82,7 +116,6 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
 async fn walk_headers(reads: &mut Reads<'_>, size: u64, shard: &mut Shard) -> Result<()> {
     let cut = |what: String| Error::corrupt(what).hint("the tar is cut; fetch it again");
     let mut at = 0u64;
-    let mut count = 0u64;
     // What a header before said of the next member.
     let mut long_name: Option<Vec<u8>> = None;
     let mut long_size: Option<u64> = None;
@@ -134,11 +167,10 @@ async fn walk_headers(reads: &mut Reads<'_>, size: u64, shard: &mut Shard) -> Re
                     let name = String::from_utf8_lossy(e.as_bytes()).into_owned();
                     Error::new(ErrorKind::Unsupported, format!("the name `{name}` is not Unicode")).at_range(at..end)
                 })?;
-                shard.add(&name, content, length, None)?;
-                count += 1;
-                if let Reads::Store { members, .. } = reads {
-                    *members = count;
+                if shard.add(&name, content, length, None)? {
+                    shard.set_label(&reads.get(content, length).await?);
                 }
+                reads.members += 1;
             }
             Kind::Other => (long_name, long_size) = (None, None),
         }

@@ -1,0 +1,128 @@
+//! Bytes of which parts are read when they are needed: an index of which a process looks at a few blocks.
+//!
+//! A file is read by place (`pread`) and not mapped. Its pages are the system's own, so all processes of a machine share
+//! them, and none has a copy; a file that another program cuts short is an error of one read, where a map of it would be
+//! a `SIGBUS`; and it works on file systems that map nothing. A read of a block that lies in memory takes 0.3 µs.
+
+use std::{borrow::Cow, fs::File, io, ops::Range};
+
+use bytes::Bytes;
+
+use super::read_at::read_at;
+
+/// Where the bytes are.
+#[derive(Debug)]
+pub enum Parts {
+    /// In memory.
+    Held(Bytes),
+    /// In a file of this machine.
+    File {
+        /// It stays open: whoever puts another in its place does not change this one.
+        file: File,
+        /// Its length when it was opened.
+        len: u64,
+    },
+}
+
+impl Parts {
+    /// The bytes of an open file.
+    ///
+    /// # Errors
+    /// Of the system, which is asked for the length.
+    pub fn of_file(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        Ok(Self::File { file, len })
+    }
+
+    /// Bytes of all.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        match self {
+            Self::Held(bytes) => bytes.len() as u64,
+            Self::File { len, .. } => *len,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Some of the bytes. Blocks until the disk has them.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` beyond the end, also of a file that has become shorter; others of the system.
+    pub fn read(&self, range: Range<u64>) -> io::Result<Cow<'_, [u8]>> {
+        let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "it is shorter than it says");
+        if range.start > range.end || range.end > self.len() {
+            return Err(cut());
+        }
+        let length = (range.end - range.start) as usize;
+        match self {
+            Self::Held(bytes) => Ok(Cow::Borrowed(&bytes[range.start as usize..][..length])),
+            Self::File { file, .. } => {
+                let mut bytes = Vec::new();
+                bytes.try_reserve_exact(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
+                bytes.resize(length, 0);
+                let mut filled = 0;
+                while filled < length {
+                    match read_at(file, &mut bytes[filled..], range.start + filled as u64) {
+                        Ok(0) => return Err(cut()),
+                        Ok(n) => filled += n,
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+                Ok(Cow::Owned(bytes))
+            }
+        }
+    }
+
+    /// Has the system read as much of the file as is likely to stay in memory, ahead of who will ask for it.
+    pub fn want(&self) {
+        /// An index of 25 million samples.
+        const MOST: u64 = 256 << 20;
+        if let Self::File { file, len } = self {
+            infeed_core::disk::want(file, (*len).min(MOST));
+        }
+    }
+
+    /// All of the bytes in turn, a mebibyte at a time.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = io::Result<Cow<'_, [u8]>>> {
+        const PIECE: u64 = 1 << 20;
+        (0..self.len().div_ceil(PIECE)).map(|i| self.read(i * PIECE..((i + 1) * PIECE).min(self.len())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_read_wherever_the_bytes_are_and_a_file_cut_short_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let content: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let file = Parts::of_file(File::open(&path).unwrap()).unwrap();
+        let held = Parts::Held(content.clone().into());
+        for parts in [&file, &held] {
+            assert_eq!(parts.len(), 3_000_000);
+            for range in [0..0, 5..9, 2_999_999..3_000_000, 0..3_000_000] {
+                let want = &content[range.start as usize..range.end as usize];
+                assert_eq!(&parts.read(range).unwrap()[..], want);
+            }
+            assert_eq!(parts.pieces().map(|piece| piece.unwrap().into_owned()).collect::<Vec<_>>().concat(), content);
+            for beyond in [3_000_000..3_000_001, u64::MAX - 1..u64::MAX, Range { start: 2, end: 1 }] {
+                assert_eq!(parts.read(beyond).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+            }
+        }
+        // Another file in its place changes nothing; the same file cut short does.
+        std::fs::rename(dir.path().join("x"), dir.path().join("y")).unwrap();
+        std::fs::write(&path, b"other").unwrap();
+        assert_eq!(file.read(100..104).unwrap()[..], content[100..104]);
+        File::options().write(true).open(dir.path().join("y")).unwrap().set_len(102).unwrap();
+        assert_eq!(file.read(100..104).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
