@@ -70,6 +70,8 @@ mod open;
 pub mod packed;
 mod pairs;
 #[doc(hidden)]
+pub mod passes;
+#[doc(hidden)]
 pub mod pattern;
 #[doc(hidden)]
 pub mod read_one;

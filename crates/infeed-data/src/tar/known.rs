@@ -11,9 +11,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, TryStreamExt, executor::block_on, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
-use infeed_store::{Beside, Manifest, Object, Parts, Source, aside};
+use infeed_store::{Beside, Manifest, Object, Parts, Source};
 use tempfile::{SpooledData, SpooledTempFile};
 
 use super::{
@@ -24,11 +24,8 @@ use super::{
 use crate::{
     format::OpenOptions,
     names::{base, parent},
+    passes::{AT_A_TIME, pass_each},
 };
-
-/// Shards that are indexed at a time. Of local ones each has a thread, which waits for its disk: of a network's more are
-/// worth having than there are cores.
-const AT_A_TIME: usize = 16;
 
 /// Bytes of an index that is being made which stay in memory.
 const SPOOLED: usize = 32 << 20;
@@ -287,37 +284,32 @@ async fn open_index(source: &Source, object: &Object) -> Result<(String, Parts)>
 /// A tar's place among all, what is known of it, and the bytes of its samples.
 type Found = Result<(usize, Entry, Vec<u8>)>;
 
-/// Indexes shards as fast as their disk or store gives headers, in any order.
-fn find_each<'a>(
-    source: &'a Source,
-    tars: &'a [&Object],
-    unknown: &'a [usize],
-    foreign: &'a HashMap<String, Object>,
-) -> stream::BoxStream<'a, Found> {
-    if source.folder().is_none() {
-        let one = |i: usize| find_one(source, i, tars[i], foreign.get(stem(tars[i])));
-        let futures: Vec<_> = unknown.iter().map(|i| one(*i).boxed()).collect();
-        return stream::iter(futures).buffer_unordered(AT_A_TIME).boxed();
-    }
-    let todo: Vec<(usize, Object, Option<Object>)> =
-        unknown.iter().map(|i| (*i, tars[*i].clone(), foreign.get(stem(tars[*i])).cloned())).collect();
-    let (source, count) = (source.clone(), todo.len());
+/// Indexes shards, in any order.
+fn find_each(
+    source: &Source,
+    tars: &[&Object],
+    unknown: &[usize],
+    foreign: &HashMap<String, Object>,
+) -> stream::BoxStream<'static, Found> {
+    let todo = unknown.iter().map(|i| (*i, tars[*i].clone(), foreign.get(stem(tars[*i])).cloned()));
+    let todo: Arc<[(usize, Object, Option<Object>)]> = todo.collect();
+    let (of, count) = (source.clone(), todo.len());
     let one = move |at: usize| {
-        let (i, tar, foreign) = &todo[at];
-        block_on(find_one(&source, *i, tar, foreign.as_ref()))
+        let (source, todo) = (of.clone(), Arc::clone(&todo));
+        async move {
+            let (i, tar, foreign) = &todo[at];
+            let shard = index(&source, tar, foreign.as_ref()).await?;
+            let (entry, samples) = Entry::of(&shard, &Arc::default())?;
+            Ok((*i, entry, samples))
+        }
+        .boxed()
     };
-    aside("infeed-index", AT_A_TIME, count, one).unwrap_or_else(|error| stream::once(async { Err(error) }).boxed())
+    pass_each(source, count, one)
 }
 
 /// The name of a tar without its ending, which may be in capitals.
 fn stem(tar: &Object) -> &str {
     &tar.name[..tar.name.len() - ".tar".len()]
-}
-
-async fn find_one(source: &Source, i: usize, tar: &Object, foreign: Option<&Object>) -> Found {
-    let shard = index(source, tar, foreign).await?;
-    let (entry, samples) = Entry::of(&shard, &Arc::default())?;
-    Ok((i, entry, samples))
 }
 
 async fn index(source: &Source, tar: &Object, foreign: Option<&Object>) -> Result<Shard> {
@@ -337,6 +329,8 @@ async fn index(source: &Source, tar: &Object, foreign: Option<&Object>) -> Resul
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use futures::executor::block_on;
 
     use super::*;
     use crate::{

@@ -80,7 +80,7 @@ impl Shard {
             let what = format!("`{name}` has {size} bytes, and a member has less than 4 GiB");
             return refuse(what, "cut it into smaller ones");
         };
-        if start == 0 || start % BLOCK != 0 {
+        if start == 0 || !start.is_multiple_of(BLOCK) {
             return refuse(format!("`{name}` begins at {start}, which is no multiple of 512"), "make the index anew");
         }
         let Ok(block) = u32::try_from(start / BLOCK) else {

@@ -1,111 +1,24 @@
 //! Indexing a tar by its headers, in one pass.
 
-use std::io;
-
-use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     report::Stage,
 };
-use infeed_store::{Object, Parts, Source, io_kind};
+use infeed_store::{Object, Source};
 
 use super::{
     header::{BLOCK, Header, Kind, LONGEST_EXTRA, padded, parse_header, parse_pax},
     shard::Shard,
 };
-
-/// The least that is asked of a remote store at a time: a few headers of small members.
-const WINDOW: u64 = 256 << 10;
-/// With smaller members than `WINDOW`, everything is read in ranges of this size: cheaper than a request for each. Sixteen
-/// shards at a time hold 32 MiB.
-const SEQUENTIAL: u64 = 2 << 20;
-
-/// What is read of a local file at a time: a header, and in it or behind it a class index and the next header.
-const PAGE: u64 = 4 << 10;
-/// With members nearer to each other than this, a local file is read from beginning to end: a disk gives so much in the
-/// time of a read elsewhere, and a file server in less.
-const NEAR: u64 = 64 << 10;
-/// So much of it at a time.
-const STRIDE: u64 = 1 << 20;
+use crate::passes::Window;
 
 /// What may follow the end of a tar without a word.
 const TRAILING: u64 = 1 << 20;
 
-/// Where headers are read from: a window, which moves on.
-struct Reads<'a> {
-    from: From<'a>,
-    /// Bytes of the tar.
-    size: u64,
-    start: u64,
-    window: Bytes,
-    /// So far.
-    members: u64,
-}
-
-enum From<'a> {
-    File(Parts),
-    Store { source: &'a Source, object: &'a Object },
-}
-
-impl Reads<'_> {
-    /// Some bytes, which lie within the object.
-    async fn get(&mut self, at: u64, len: u64) -> Result<Bytes> {
-        let held = at >= self.start && at + len <= self.start + self.window.len() as u64;
-        if !held {
-            // Not while the next is on its way.
-            self.window = Bytes::new();
-            let stride = at / self.members.max(1);
-            // The first ones tell how large members are.
-            let sequential = |near: u64| self.members >= 4 && stride < near;
-            let ask = match &self.from {
-                From::File(_) => {
-                    if sequential(NEAR) {
-                        STRIDE
-                    } else {
-                        PAGE
-                    }
-                }
-                From::Store { .. } => {
-                    if sequential(WINDOW) {
-                        SEQUENTIAL
-                    } else {
-                        WINDOW
-                    }
-                }
-            };
-            let range = at..(at + ask.max(len)).min(self.size);
-            self.window = match &self.from {
-                From::File(file) => {
-                    let failed = |e: io::Error| match e.kind() {
-                        io::ErrorKind::UnexpectedEof => Error::corrupt("it shrank while it was indexed"),
-                        _ => Error::new(ErrorKind::Io, "reading broke off").with_source(e),
-                    };
-                    file.read(range).map_err(failed)?.into_owned().into()
-                }
-                From::Store { source, object } => {
-                    let mut extent = object.extent(source);
-                    extent.range = range;
-                    extent.read().await?
-                }
-            };
-            self.start = at;
-        }
-        let from = (at - self.start) as usize;
-        Ok(self.window.slice(from..from + len as usize))
-    }
-}
-
 /// Finds all samples of a tar.
 pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     let placed = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&object.name));
-    let from = match source.open_file(&object.name) {
-        Some(file) => {
-            let parts = Parts::of_file(file.map_err(placed)?);
-            From::File(parts.map_err(|e| placed(Error::new(io_kind(&e), "cannot be read").with_source(e)))?)
-        }
-        None => From::Store { source, object },
-    };
-    let mut reads = Reads { from, size: object.size, start: 0, window: Bytes::new(), members: 0 };
+    let mut reads = Window::new(source, object).map_err(placed)?;
     let mut shard = Shard::of(object);
     walk_headers(&mut reads, object.size, &mut shard).await.map_err(placed)?;
     shard.check_keys().map_err(placed)?;
@@ -113,7 +26,7 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     Ok(shard)
 }
 
-async fn walk_headers(reads: &mut Reads<'_>, size: u64, shard: &mut Shard) -> Result<()> {
+async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> Result<()> {
     let cut = |what: String| Error::corrupt(what).hint("the tar is cut; fetch it again");
     let mut at = 0u64;
     // What a header before said of the next member.
@@ -170,7 +83,7 @@ async fn walk_headers(reads: &mut Reads<'_>, size: u64, shard: &mut Shard) -> Re
                 if shard.add(&name, content, length, None)? {
                     shard.set_label(&reads.get(content, length).await?);
                 }
-                reads.members += 1;
+                reads.passed += 1;
             }
             Kind::Other => (long_name, long_size) = (None, None),
         }

@@ -1,21 +1,22 @@
 //! How records lie in a file: `u64 length, u32 crc of it, content, u32 crc of it`, little-endian.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 
 use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::SKIP},
     report::Stage,
 };
-use infeed_data::packed::{Packing, reader, supported};
+use infeed_data::{
+    packed::{Packing, reader, supported},
+    passes::Window,
+};
 use infeed_store::{Object, Source};
 
 /// Bytes before a record's content: its length and the length's crc.
 const HEAD: u64 = 12;
 /// Bytes after it.
 const TAIL: u64 = 4;
-/// How much of a remote file is read at a time.
-const RANGE: u64 = 8 << 20;
 
 /// Records at the beginning of a file that opening looks into, and bytes of them at most, unless one alone has more: sets for
 /// detection tell within a few records that their lists vary, and a request of so many bytes takes no longer than a small one.
@@ -79,27 +80,13 @@ pub(super) fn parse_length(head: &[u8]) -> Result<u64> {
 /// read, unpacked and forgotten again.
 pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
     let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
-    let mut local = source.open_file(&object.name).transpose()?;
-    let mut window = Bytes::new();
-    let mut window_start = 0;
+    let mut window = Window::new(source, object)?;
     let mut position = 0;
     let mut starts = Vec::new();
     while position < object.size {
         let end = (position + HEAD).min(object.size);
-        let mut head = [0; HEAD as usize];
-        let head = &mut head[..(end - position) as usize];
-        if let Some(file) = &mut local {
-            let read = file.seek(SeekFrom::Start(position)).and_then(|_| file.read_exact(head));
-            read.map_err(|e| at(Error::new(ErrorKind::Io, "reading broke off").with_source(e), position..end))?;
-        } else {
-            if position < window_start || end > window_start + window.len() as u64 {
-                let mut extent = object.extent(source);
-                extent.range = position..(position + RANGE).min(object.size);
-                (window_start, window) = (position, extent.read().await?);
-            }
-            let from = (position - window_start) as usize;
-            head.copy_from_slice(&window[from..from + head.len()]);
-        }
+        let head = window.get(position, end - position).await.map_err(|e| at(e, position..end))?;
+        let head = &head[..];
         if position == 0
             && let Some(packing) = packing_of(head)
             && parse_length(head).is_err()
@@ -117,6 +104,7 @@ pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
         let length = parse_length(head).map_err(|e| at(e, position..end))?;
         let next = position.checked_add(HEAD + TAIL).and_then(|n| n.checked_add(length)).filter(|n| *n <= object.size);
         starts.push(position);
+        window.passed += 1;
         position = next.ok_or_else(|| {
             let what = format!("a record of {length} bytes ends after {}", object.size - position);
             at(cut(what), position..object.size)

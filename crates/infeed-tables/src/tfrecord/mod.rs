@@ -4,8 +4,8 @@
 //! ("masked"). Both are checked, the first when the file is indexed, the second when a record is read. The content is a
 //! protocol buffer: a map from names to lists of bytes, floats or integers.
 //!
-//! Files are indexed by one pass over the lengths: local ones by a small read for each record, remote ones in long ranges.
-//! Of a file that is compressed (gzip, zlib; feature `packed`) nothing can be read alone: it is read and unpacked once for
+//! Files are indexed by one pass over the lengths, which is kept (`places`): small records in long reads, others by a read of
+//! each length. Of a file that is compressed (gzip, zlib; feature `packed`) nothing can be read alone: it is read and unpacked once for
 //! the pass, and then once for all its records, as long as the loader's memory holds it.
 //!
 //! The first record says which features there are; more records (those at the beginning, and the first ones of other files) are
@@ -15,6 +15,7 @@
 
 mod example;
 mod framing;
+mod places;
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -25,7 +26,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -51,11 +52,9 @@ use infeed_store::{Extent, Object, Source};
 
 use self::{
     example::{Feature, parse_example},
-    framing::{Within, content_of, cut, index},
+    framing::{Within, content_of, cut},
+    places::places,
 };
-
-/// Files of a remote store that are indexed at a time.
-const AT_A_TIME: usize = 8;
 
 /// The format.
 #[derive(Clone, Copy, Debug)]
@@ -99,12 +98,8 @@ impl Format for TfRecord {
             if objects.is_empty() {
                 return Err(nothing_to_read(source, &[], "TFRecord files"));
             }
-            let file = async |object: &Object| {
-                let within = index(source, object).await?;
-                Ok::<_, Error>(Stored::new(object, within.starts.len() as u64 - 1, within))
-            };
-            let reads: Vec<_> = objects.iter().map(|object| file(object).boxed()).collect();
-            let mut files: Vec<File> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+            let kept = source.manifest("records", options.manifests.as_deref());
+            let mut files: Vec<File> = places(source, &objects, kept.as_ref()).await?;
             // Compressed ones may hold nothing.
             files.retain(|file| file.count() > 0);
             Ok(Arc::new(TfRecords::new(source, files, options).await?) as Arc<dyn Dataset>)

@@ -287,3 +287,28 @@ proptest! {
         }
     }
 }
+
+/// As `rank` after `rank` opens them, from a bucket; the places that do not fit are of a file that changed.
+#[test]
+fn places_are_kept_and_files_that_changed_are_indexed_again() {
+    let store = Arc::new(InMemory::new());
+    let put = |name: &str, bytes: Vec<u8>| block_on(store.put(&Path::from(name), bytes.into())).unwrap();
+    put("a.tfrecord", file(0..5));
+    put("b.tfrecord", file(5..9));
+    let source = Source::from_store(Arc::<InMemory>::clone(&store), Path::default(), "test://x");
+    let kept = tempfile::tempdir().unwrap();
+    let open = || block_on(open_source(source.clone()).manifests(kept.path()).into_future()).unwrap();
+    let first = open();
+    let files = || std::fs::read_dir(kept.path()).unwrap().map(|file| file.unwrap().path());
+    let records = || files().find(|path| path.extension().is_some_and(|end| end == "records")).unwrap();
+    let written = std::fs::read(records()).unwrap();
+    assert_eq!(open().fingerprint(), first.fingerprint());
+    assert_eq!(std::fs::read(records()).unwrap(), written);
+    put("a.tfrecord", file(0..7));
+    let changed = open();
+    assert_eq!((changed.len(), first.len()), (11, 9));
+    assert!((0..11).all(|record| read(&*changed, record).is_ok()));
+    assert_ne!(std::fs::read(records()).unwrap(), written);
+    std::fs::write(records(), b"infeed records 1\nother").unwrap();
+    assert_eq!(open().fingerprint(), changed.fingerprint());
+}

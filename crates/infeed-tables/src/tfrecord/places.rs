@@ -1,0 +1,151 @@
+//! Where the records of files lie, as an earlier opening found it.
+//!
+//! ```text
+//! "infeed records 1\n"
+//! u64 bytes of the body, u128 xxh3 of the body                                              little-endian
+//! body: varint files, each:
+//!         text name (varint length, UTF-8), varint size, text etag (empty: none)
+//!         varint records, each: varint bytes
+//! ```
+//!
+//! A file of another size, or with another ETag, is indexed again. A record's length and the crc of it are read with the
+//! record, so places that do not fit a file are an error and never other records. Compressed files are not kept: what they
+//! hold is found when they are unpacked.
+
+use std::collections::HashMap;
+
+use futures::{FutureExt, TryStreamExt};
+use infeed_core::error::{Error, ErrorKind, Result};
+use infeed_data::{passes::pass_each, table::Stored};
+use infeed_store::{Manifest, Object, Rest, Source, body, number, seal, text, unsealed};
+
+use super::framing::{Within, index};
+
+const MAGIC: &[u8] = b"infeed records 1\n";
+
+/// Records of a local folder from which on their places are kept.
+const KEPT: usize = 20_000;
+
+/// Size and tag of a file, and where its records begin.
+type Known = HashMap<String, (u64, Option<String>, Vec<u64>)>;
+
+fn parse(bytes: &[u8]) -> Result<Known, String> {
+    let file = |rest: &mut Rest<'_>| {
+        let (name, size) = (rest.text()?.to_owned(), rest.number()?);
+        let etag = Some(rest.text()?).filter(|etag| !etag.is_empty()).map(str::to_owned);
+        let mut starts = vec![0u64];
+        for length in rest.list(1, Rest::number)? {
+            starts.push(starts[starts.len() - 1].checked_add(length)?);
+        }
+        (starts.last() == Some(&size)).then_some((name, (size, etag, starts)))
+    };
+    let mut rest = Rest::of(body(MAGIC, bytes)?);
+    let files = rest.list(4, file).filter(|_| rest.is_empty());
+    Ok(files.ok_or("it makes no sense")?.into_iter().collect())
+}
+
+/// Name, size and tag of a file, and where its records begin.
+type Line<'a> = (&'a str, u64, Option<&'a str>, &'a [u64]);
+
+fn encode(files: &[Line<'_>]) -> Vec<u8> {
+    let mut out = unsealed(MAGIC, 0);
+    number(&mut out, files.len() as u64);
+    for (name, size, etag, starts) in files {
+        text(&mut out, name);
+        number(&mut out, *size);
+        text(&mut out, etag.unwrap_or_default());
+        number(&mut out, starts.len() as u64 - 1);
+        starts.windows(2).for_each(|pair| number(&mut out, pair[1] - pair[0]));
+    }
+    seal(MAGIC, out)
+}
+
+/// All files with the places of their records: as they are kept, or found out, many files at a time, and kept.
+pub(super) async fn places(
+    source: &Source,
+    objects: &[&Object],
+    kept: Option<&Manifest>,
+) -> Result<Vec<Stored<Within>>> {
+    let load = || kept.and_then(|kept| kept.load(parse)).unwrap_or_default();
+    let mut known = load();
+    let take = |known: &mut Known, object: &Object| {
+        let (size, etag, starts) = known.remove(&object.name)?;
+        let same_tag = match (&etag, &object.etag) {
+            (Some(kept), Some(found)) => kept == found,
+            _ => true,
+        };
+        (size == object.size && same_tag).then_some(Within { starts, packed: None })
+    };
+    let mut found: Vec<Option<Within>> = objects.iter().map(|object| take(&mut known, object)).collect();
+    let is_unknown = |found: &[Option<Within>]| found.iter().any(Option::is_none);
+    let turn = if is_unknown(&found) { source.turn(kept).await } else { None };
+    if turn.as_ref().is_some_and(|turn| turn.waited) {
+        known = load();
+        for (found, object) in found.iter_mut().zip(objects).filter(|(found, _)| found.is_none()) {
+            *found = take(&mut known, object);
+        }
+    }
+    let unknown: Vec<usize> = (0..objects.len()).filter(|i| found[*i].is_none()).collect();
+    let todo: Vec<(usize, Object)> = unknown.iter().map(|i| (*i, objects[*i].clone())).collect();
+    let (of, count) = (source.clone(), todo.len());
+    let one = move |at: usize| {
+        let (source, (i, object)) = (of.clone(), todo[at].clone());
+        async move { Ok((i, index(&source, &object).await?)) }.boxed()
+    };
+    let mut passes = pass_each(source, count, one);
+    while let Some((i, within)) = passes.try_next().await? {
+        found[i] = Some(within);
+    }
+    let found: Option<Vec<Within>> = found.into_iter().collect();
+    let found = found.ok_or_else(|| Error::new(ErrorKind::Internal, "a file was not indexed"))?;
+    let records: usize = found.iter().map(|within| within.starts.len() - 1).sum();
+    // A few of a local disk are found sooner than what is kept of them.
+    let is_worth = count > 0 && (source.folder().is_none() || records >= KEPT);
+    if let Some(kept) = kept.filter(|_| is_worth) {
+        let plain = objects.iter().zip(&found).filter(|(_, within)| within.packed.is_none());
+        let lines = plain.map(|(object, within)| -> Line<'_> {
+            (&object.name, object.size, object.etag.as_deref(), &within.starts)
+        });
+        // Of files that were not asked for this time, too.
+        let others =
+            known.iter().map(|(name, (size, etag, starts))| -> Line<'_> { (name, *size, etag.as_deref(), starts) });
+        let mut lines: Vec<_> = lines.chain(others).collect();
+        lines.sort_unstable_by_key(|line| line.0);
+        kept.store(&encode(&lines));
+    }
+    drop(turn);
+    let stored = |(object, within): (&&Object, Within)| Stored::new(object, within.starts.len() as u64 - 1, within);
+    Ok(objects.iter().zip(found).map(stored).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn some() -> Vec<u8> {
+        encode(&[("a/x.tfrecord", 300, Some("\"e\""), &[0, 100, 300]), ("b.tfrecord", 0, None, &[0])])
+    }
+
+    #[test]
+    fn what_is_kept_is_read() {
+        let known = parse(&some()).unwrap();
+        assert_eq!(known["a/x.tfrecord"], (300, Some("\"e\"".to_owned()), vec![0, 100, 300]));
+        assert_eq!(known["b.tfrecord"], (0, None, vec![0]));
+        let wrong = encode(&[("x", 300, None, &[0, 100, 200])]);
+        assert_eq!(parse(&wrong), Err("it makes no sense".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_gives_places_or_words(at in 0usize..60, flip in any::<u8>(), cut in 0usize..60) {
+            let mut file = some();
+            let start = MAGIC.len() + 24;
+            let at = start + at.min(file.len() - start - 1);
+            file[at] ^= flip;
+            file.truncate(file.len().saturating_sub(cut).max(start));
+            let _ = parse(&seal(MAGIC, file));
+        }
+    }
+}
