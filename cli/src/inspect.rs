@@ -7,7 +7,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use infeed::{
-    Dataset, Error, LoaderConfig,
+    Dataset, Error, ErrorKind, LoaderConfig,
     codec::{ImageCodec, codecs},
     dataset::{Field, FieldKind, ImageInfo, Instances, Open, Recognised, SampleRng, Value},
     device::Devices,
@@ -105,6 +105,9 @@ struct DatasetFindings {
     /// With --decode-index.
     #[serde(skip_serializing_if = "Option::is_none")]
     decode_index: Option<Learned>,
+    /// There is no memory for some record: told last, for the rest may be of use.
+    #[serde(skip)]
+    refused: Option<Error>,
 }
 
 /// One of the datasets that are mixed.
@@ -164,6 +167,9 @@ struct Record {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     instances: BTreeMap<String, Boxes>,
     error: Option<String>,
+    /// That error, where the machine is to blame for it and not the record.
+    #[serde(skip)]
+    refused: Option<Error>,
 }
 
 /// How many boxes an image has.
@@ -237,7 +243,8 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
             out.words(format_args!("\n{}: {count} samples after {name}", path.display()))?;
         }
     }
-    args.json.as_ref().map_or(Ok(()), |json| json.write(&findings))
+    args.json.as_ref().map_or(Ok(()), |json| json.write(&findings))?;
+    findings.dataset.and_then(|found| found.refused).map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Keeps the source in sight, which a dataset does not show.
@@ -291,6 +298,7 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
         fields: schema.fields.iter().map(FieldFindings::new).collect(),
         fingerprint: dataset.fingerprint().to_string(),
         sizes: Sizes::of(&sampled),
+        refused: first_records.iter().chain(&sampled).find_map(|record| record.refused.clone()),
         first_records,
         stats: Vec::new(),
         decode_index: None,
@@ -302,6 +310,8 @@ async fn look_at(dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn ImageCodec>], rec
     let mut found = Record { record, object: dataset.object(record), ..Record::default() };
     if let Err(error) = fill(&mut found, dataset, codecs).await {
         found.error = Some(format!("{error:#}"));
+        let error = error.at_record(record);
+        found.refused = (error.kind() == ErrorKind::OutOfMemory && !error.is_sample()).then_some(error);
     }
     found
 }

@@ -3,9 +3,12 @@
 use std::{error::Error as _, io, ops::Range};
 
 use bytes::{Bytes, BytesMut};
-use infeed_core::error::{
-    Error, ErrorKind, Result,
-    setting::{IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, WORKERS},
+use infeed_core::{
+    error::{
+        Error, ErrorKind, Result,
+        setting::{IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, WORKERS},
+    },
+    machine::memory,
 };
 use object_store::{ObjectMeta, path::Error as PathError};
 
@@ -99,6 +102,8 @@ pub(super) fn too_large(asked: u64) -> Error {
 
 /// From here on memory is asked for where a refusal is an answer.
 const LARGE: usize = 1 << 20;
+/// From here on it is compared with what the machine has, which takes a few reads of `/proc`.
+const HUGE: usize = 1 << 30;
 
 /// Makes room for so many bytes, which hold what lay in the buffer before or zeros: for who fills them all.
 ///
@@ -122,6 +127,12 @@ pub(super) fn make_room(buffer: &mut BytesMut, length: usize) -> Result<()> {
     Ok(())
 }
 
+/// An empty buffer for so many bytes of a store.
+pub(super) fn room(bytes: u64) -> Result<BytesMut> {
+    let length = usize::try_from(bytes).ok().filter(|bytes| *bytes <= isize::MAX as usize);
+    room_for(length.ok_or_else(|| too_large(bytes))?)
+}
+
 /// An empty buffer for so many bytes.
 pub(super) fn room_for(length: usize) -> Result<BytesMut> {
     if length < LARGE {
@@ -136,6 +147,14 @@ pub(super) fn room_for(length: usize) -> Result<BytesMut> {
 }
 
 fn reserved(length: usize) -> Result<Vec<u8>> {
+    // A system that promises memory which it does not have ends the process where it is used.
+    if length >= HUGE
+        && let Some(all) = memory().filter(|all| length as u64 > *all)
+    {
+        let what = format!("no memory to read {length} bytes: the machine has {all}");
+        let hint = "what is read at once must fit: write it in smaller records, or leave it out";
+        return Err(Error::new(ErrorKind::OutOfMemory, what).hint(hint).of_machine());
+    }
     let mut fresh = Vec::new();
     fresh.try_reserve_exact(length).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("no memory to read {length} bytes"))

@@ -14,7 +14,9 @@ use object_store::GetResultPayload;
 
 use super::{
     Extent, Source,
-    errors::{check_range, grown, make_room, open_error, read_error, short_answer, shrunk, store_error, too_large},
+    errors::{
+        check_range, grown, make_room, open_error, read_error, room, short_answer, shrunk, store_error, too_large,
+    },
     handle::is_plain,
     read_at::read_at,
 };
@@ -163,6 +165,9 @@ impl Body {
             }
             Self::Stream(stream) => {
                 buffer.clear();
+                if (buffer.capacity() as u64) < asked {
+                    *buffer = room(asked)?;
+                }
                 while let Some(frame) = block_on(stream.next()) {
                     buffer.extend_from_slice(&frame.map_err(|e| store_error(e, "reading broke off"))?);
                 }

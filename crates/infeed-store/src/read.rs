@@ -4,13 +4,20 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use infeed_core::error::Result;
-use object_store::{GetOptions, GetRange, GetResult};
+use object_store::{Attributes, GetOptions, GetRange, GetResult, GetResultPayload};
 
 use super::{
     Beside, Extent, Object, Reader, Source,
     answer::with_answer,
-    errors::{check_range, check_size, short_answer, store_error},
+    errors::{check_range, check_size, read_error, room, short_answer, store_error},
+    extent::cut,
 };
+
+/// From here on a range of a file comes in pieces. Shorter ones are read at once: 6 MB took 2.0 ms in pieces, 1.4 without.
+const LONG: u64 = 64 << 20;
+/// So long that a piece is still in the processor's cache when it is copied: 800 MB took 0.87 s, 1.31 at once, and 1.09 and
+/// 0.95 by 1 and by 16 MiB.
+const PIECE: u64 = 4 << 20;
 
 impl Source {
     /// Reads some bytes of an object.
@@ -51,14 +58,33 @@ impl Source {
             return self.fetch_remote(extent, reader).await;
         }
         let result = self.request(name, range, *size).await?;
-        let bytes = result.bytes().await;
-        let bytes = bytes.map_err(|e| self.at(store_error(e, "reading broke off"), name, range))?;
+        let bytes = whole(result).await.map_err(|e| self.at(e, name, range))?;
         let asked = range.end - range.start;
         if bytes.len() as u64 != asked {
             return Err(self.at(short_answer(bytes.len() as u64, asked), name, range));
         }
         Ok(bytes)
     }
+}
+
+/// All of an answer of a store of this machine.
+///
+/// For a long range of a file there is memory before it is read, or an error: `GetResult::bytes` would end the process.
+async fn whole(answer: GetResult) -> Result<Bytes> {
+    let broke_off = |error| store_error(error, "reading broke off");
+    let length = answer.range.end - answer.range.start;
+    let (LONG.., GetResultPayload::File(file, path)) = (length, &answer.payload) else {
+        return answer.bytes().await.map_err(broke_off);
+    };
+    let mut all = room(length)?;
+    for range in cut(answer.range.clone(), PIECE) {
+        // The file that was opened, whatever has its name by now.
+        let payload = GetResultPayload::File(file.try_clone().map_err(read_error)?, path.clone());
+        let (meta, attributes) = (answer.meta.clone(), Attributes::default());
+        let piece = GetResult { payload, meta, range, attributes, extensions: Default::default() };
+        all.extend_from_slice(&piece.bytes().await.map_err(broke_off)?);
+    }
+    Ok(all.freeze())
 }
 
 impl Extent {

@@ -211,6 +211,42 @@ fn a_bucket_opens_without_a_request() {
 }
 
 #[test]
+fn a_file_larger_than_memory_is_an_error_that_names_it() {
+    const BYTES: u64 = 8 << 40;
+    let dir = tempfile::tempdir().unwrap();
+    fs::File::create(dir.path().join("huge")).unwrap().set_len(BYTES).unwrap();
+    let source = open(dir.path());
+    let extent = Extent::whole(&source, "huge", BYTES);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut buffer = BytesMut::new();
+    for error in [
+        block_on(extent.read()).unwrap_err(),
+        runtime.block_on(extent.read()).unwrap_err(),
+        inline(&extent).unwrap_err(),
+        OpenFile::open(&extent).unwrap().unwrap().read(&extent, &mut buffer).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        let text = error.to_string();
+        assert!(text.contains("no memory to read 879609302220"), "{text}");
+        assert!(text.contains("/huge @ 0..8796093022208") && error.help().is_some(), "{text}");
+    }
+}
+
+#[test]
+fn a_long_range_of_a_file_comes_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..17 << 20).flat_map(|n: u32| n.to_le_bytes()).collect();
+    write(dir.path(), "long", &bytes);
+    let source = open(dir.path());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for range in [0..bytes.len(), 5..bytes.len() - 7, 3..(64 << 20) + 3, 7..4 << 20] {
+        let extent = Extent::part(&source, "long", range.start as u64..range.end as u64);
+        assert!(runtime.block_on(extent.read()).unwrap() == bytes[range.clone()], "{range:?}");
+        assert!(block_on(extent.read()).unwrap() == bytes[range.clone()], "{range:?}");
+    }
+}
+
+#[test]
 fn a_file_that_changed_since_it_was_listed_is_a_bad_sample() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "a", b"12345");

@@ -34,7 +34,7 @@ use crate::{
     Extent, Source,
     answer::{Answer, Remedy, our_error, with_answer_of},
     check::told,
-    errors::{CHANGED, because, check_size, room_for, short_answer, store_error, too_large, too_many_files},
+    errors::{CHANGED, because, check_size, room, short_answer, store_error, too_many_files},
     extent,
 };
 
@@ -173,11 +173,6 @@ pub(crate) async fn read(extent: &Extent, requests: &Arc<Requests>, reader: &Rea
         }
     }
     Ok(whole.freeze())
-}
-
-fn room(bytes: u64) -> Result<BytesMut> {
-    let length = usize::try_from(bytes).ok().filter(|bytes| *bytes <= isize::MAX as usize);
-    room_for(length.ok_or_else(|| too_large(bytes))?)
 }
 
 impl<'a> Piece<'a> {
