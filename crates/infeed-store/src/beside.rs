@@ -3,7 +3,7 @@
 //!
 //! | bound | of | bytes, unless `INFEED_SIDE_FILE_LIMIT` says how many |
 //! |---|---|---|
-//! | [`Beside::Table`] | what has a line or an entry for each record or shard | 1 GiB |
+//! | [`Beside::Table`] | what has a line or an entry for each record or shard; footers of Parquet | 1 GiB |
 //! | [`Beside::Note`] | what is of one record, one run or one user | 64 MiB |
 
 use std::{
@@ -52,8 +52,16 @@ impl Beside {
     /// # Errors
     /// `Unsupported` with the bound and what raises it.
     pub fn check(self, size: u64) -> Result<()> {
+        self.check_part("file", size)
+    }
+
+    /// Refuses what is too large of a file, such as its footer.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_part(self, part: &str, size: u64) -> Result<()> {
         let most = self.limit()?;
-        if size <= most { Ok(()) } else { Err(too_large(&format!("{size} bytes"), size, most)) }
+        if size <= most { Ok(()) } else { Err(too_large(part, &format!("{size} bytes"), size, most)) }
     }
 
     /// Reads a file of this machine.
@@ -83,21 +91,21 @@ impl Beside {
         // A pipe or a device has no length, so what comes is counted too.
         let size = file.metadata()?.len();
         if size > most {
-            return Err(refused(too_large(&format!("{size} bytes"), size, most)));
+            return Err(refused(too_large("file", &format!("{size} bytes"), size, most)));
         }
         // Grows as it can, so that too little memory is an error.
         let mut bytes = Vec::new();
         file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > most {
-            true => Err(refused(too_large(&format!("more than {most} bytes"), most + 1, most))),
+            true => Err(refused(too_large("file", &format!("more than {most} bytes"), most + 1, most))),
             false => Ok(bytes),
         }
     }
 }
 
-fn too_large(found: &str, size: u64, most: u64) -> Error {
+fn too_large(part: &str, found: &str, size: u64, most: u64) -> Error {
     let enough = size.div_ceil(1 << 30);
-    Error::new(ErrorKind::Unsupported, format!("the file has {found}, of its kind {most} are read at most")).hint(
+    Error::new(ErrorKind::Unsupported, format!("the {part} has {found}, of its kind {most} are read at most")).hint(
         format!("check that it is the file that is meant; {VARIABLE}={enough}GiB has it read, if memory is enough"),
     )
 }

@@ -6,17 +6,19 @@ use std::{
 };
 
 use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 
 use ::parquet::{
     basic::{Compression, ConvertedType, Encoding, LogicalType, Type},
-    file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader},
+    file::metadata::{
+        ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
+    },
     schema::types::ColumnDescriptor,
 };
 
 use super::{
     chunk::{Chunk, Physical},
-    thrift::check_schema,
+    thrift::check_counts,
     unpack::Codec,
     wire::damaged,
 };
@@ -24,8 +26,6 @@ use super::{
 const MAGIC: &[u8] = b"PAR1";
 /// What is read of a file's end at first.
 const TAIL: u64 = 64 << 10;
-/// The longest footer. One of a thousand row groups of ten columns has about 1 MB.
-const LONGEST: u64 = 16 << 20;
 /// Rows of a group: its tables are kept within 16 bytes a row beside the pages.
 const MOST_ROWS: i64 = 1 << 24;
 
@@ -84,11 +84,8 @@ pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
     let length = u64::from(u32::from_le_bytes(*length));
     let start = (size - 8).checked_sub(length).filter(|start| *start >= 4);
     let start = start.ok_or_else(|| damaged(format!("a footer of {length} bytes in a file of {size}")))?;
-    if length > LONGEST {
-        let what = format!("a footer of {length} bytes, {LONGEST} are read");
-        return Err(Error::new(ErrorKind::Unsupported, what)
-            .hint("write the file with fewer row groups or columns, or as several files"));
-    }
+    // As what lies beside the data: one of 1,000 row groups of ten columns has about 1 MB.
+    Beside::Table.check_part("footer", length)?;
     if start < from {
         tail = part(start..size).read().await?;
         from = start;
@@ -99,10 +96,13 @@ pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
 
 /// Cuts a footer. Column chunks lie before `end`.
 pub(super) fn parse(footer: &[u8], end: u64) -> Result<Footer> {
-    // Who builds the schema recurses as deep as it goes, which no guard stops.
-    check_schema(footer)?;
+    // Who builds the schema recurses as deep as it goes, which no guard stops, and takes memory for as many row groups as are told.
+    check_counts(footer)?;
+    // What is told of the values is not asked for, and may be most of the footer.
+    let none = || ParquetStatisticsPolicy::SkipAll;
+    let options = ParquetMetaDataOptions::new().with_column_stats_policy(none()).with_size_stats_policy(none());
     let read = || {
-        let metadata = ParquetMetaDataReader::decode_metadata(footer);
+        let metadata = ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options));
         metadata.map_err(|e| damaged("the footer is not sound").with_source(e)).and_then(|found| cut(&found, end))
     };
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged("the reader of footers panicked")))
@@ -219,4 +219,65 @@ fn place(column: &ColumnChunkMetaData, leaf: &Leaf, rows: u32, end: u64) -> Plac
         return Err(format!("it has {} values for {rows} rows; fetch the file again", column.num_values()));
     }
     Ok((Chunk { physical, codec, rows, defined: leaf.defined, unpacked }, range))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::{Seek, SeekFrom, Write},
+        sync::Arc,
+    };
+
+    use ::parquet::{data_type::Int32Type, file::writer::SerializedFileWriter, schema::parser::parse_message_type};
+    use futures::executor::block_on;
+    use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+
+    use super::*;
+
+    fn footer_of(bytes: Vec<u8>) -> Result<Footer> {
+        let object = Object::new("a.parquet", bytes.len() as u64);
+        let store = InMemory::new();
+        block_on(store.put(&Path::from("a.parquet"), bytes.into())).unwrap();
+        let source = Source::from_store(Arc::new(store), Path::default(), "test://x");
+        block_on(read(&source, &object))
+    }
+
+    /// Each group tells the name of its column again: fewer of them do.
+    #[test]
+    fn a_footer_of_many_row_groups_is_read_whole() {
+        const GROUPS: usize = 5000;
+        let name = "n".repeat(3500);
+        let schema = Arc::new(parse_message_type(&format!("message rows {{ required int32 {name}; }}")).unwrap());
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+        for number in 0..GROUPS {
+            let mut group = writer.next_row_group().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<Int32Type>().write_batch(&vec![7; 1 + number % 3], None, None).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+        }
+        let bytes = writer.into_inner().unwrap();
+        let length = u32::from_le_bytes(*bytes[bytes.len() - 8..].first_chunk().unwrap());
+        assert!(length > 16 << 20, "{length}");
+        let footer = footer_of(bytes).unwrap();
+        assert_eq!((footer.groups.len(), footer.leaves.len()), (GROUPS, 1));
+        assert!(footer.groups.iter().enumerate().all(|(n, group)| group.rows as usize == 1 + n % 3));
+    }
+
+    /// Of a file that is long enough, and has no blocks of the disk.
+    #[test]
+    fn a_footer_that_is_told_longer_than_any_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = 6u64 << 30;
+        let mut file = File::create(dir.path().join("a.parquet")).unwrap();
+        file.seek(SeekFrom::Start(size - 8)).unwrap();
+        file.write_all(&[&(3u32 << 30).to_le_bytes()[..], MAGIC].concat()).unwrap();
+        let source = Source::parse(dir.path().to_str().unwrap()).unwrap();
+        let error = block_on(read(&source, &Object::new("a.parquet", size))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let words = error.to_string();
+        assert!(words.contains("the footer has 3221225472 bytes"), "{words}");
+        assert!(words.contains("INFEED_SIDE_FILE_LIMIT=3GiB"), "{words}");
+    }
 }

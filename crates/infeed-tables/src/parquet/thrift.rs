@@ -10,6 +10,10 @@ const DEEPEST: u8 = 16;
 const SCHEMA_DEEPEST: usize = 32;
 /// Columns and groups of a schema.
 const SCHEMA_MOST: u64 = 100_000;
+/// Bytes that a row group takes at least, with all that it must have, and each of its column chunks. In memory they become
+/// 30 times as much at most.
+const LEAST_GROUP: u64 = 7;
+const LEAST_CHUNK: u64 = 17;
 
 const LIST: u8 = 9;
 const SET: u8 = 10;
@@ -216,12 +220,25 @@ pub(super) fn page_header(bytes: &[u8]) -> Option<(PageHeader, usize)> {
     Some((PageHeader { kind, packed: packed?, unpacked: unpacked?, values, encoding, levels }, thrift.at))
 }
 
-/// Refuses a footer whose schema is deeper or larger than any of a dataset, before it is built.
-pub(super) fn check_schema(footer: &[u8]) -> Result<()> {
+/// Refuses a footer whose schema is deeper or larger than any of a dataset, or which tells of more row groups than it has bytes
+/// for, before they are built.
+pub(super) fn check_counts(footer: &[u8]) -> Result<()> {
     let mut thrift = Thrift::new(footer);
     let mut too_deep = false;
+    let mut too_many = None;
     let mut found = false;
+    let mut columns = 0u64;
     let walked = thrift.fields(DEEPEST, |thrift, field, _| {
+        if field == 4 {
+            // Looked at only: it is passed over as all else is.
+            let (_, size) = thrift.clone().list()?;
+            let least = (columns * LEAST_CHUNK + LEAST_GROUP).saturating_mul(size);
+            if least > thrift.left() {
+                too_many = Some(size);
+                return None;
+            }
+            return Some(false);
+        }
         // The first counts.
         if field != 2 || found {
             return Some(false);
@@ -234,7 +251,7 @@ pub(super) fn check_schema(footer: &[u8]) -> Result<()> {
         }
         // Children that are still to come, of each group around the next.
         let mut open: Vec<u64> = Vec::new();
-        for _ in 0..size {
+        for number in 0..size {
             let mut children = 0;
             thrift.fields(DEEPEST, |thrift, field, wire| match (field, wire) {
                 (5, 5) => {
@@ -244,6 +261,8 @@ pub(super) fn check_schema(footer: &[u8]) -> Result<()> {
                 _ => Some(false),
             })?;
             (children <= size).then_some(())?;
+            // The first is the table.
+            columns += u64::from(children == 0 && number > 0);
             while open.pop_if(|left| *left == 0).is_some() {}
             if let Some(left) = open.last_mut() {
                 *left -= 1;
@@ -256,6 +275,10 @@ pub(super) fn check_schema(footer: &[u8]) -> Result<()> {
         }
         Some(true)
     });
+    if let Some(groups) = too_many {
+        let what = format!("the footer tells of {groups} row groups of {columns} columns, for which it has no bytes");
+        return Err(damaged(what));
+    }
     match (walked, too_deep) {
         (_, true) => {
             let what = format!("its schema has more than {SCHEMA_MOST} columns, or is deeper than {SCHEMA_DEEPEST}");
@@ -291,18 +314,32 @@ mod tests {
         // 40 groups, each the only child of the one before: name "a", one child.
         let group = [0x48, 1, b'a', 0x15, 2, 0];
         let deep = [&[0x15, 2, 0x19, 0xfc, 40][..], &group.repeat(40), &[0]].concat();
-        assert!(check_schema(&deep).unwrap_err().to_string().contains("deeper than 32"));
+        assert!(check_counts(&deep).unwrap_err().to_string().contains("deeper than 32"));
         let flat = [&[0x15, 2, 0x19, 0x2c][..], &group, &[0x48, 1, b'b', 0], &[0]].concat();
-        check_schema(&flat).unwrap();
+        check_counts(&flat).unwrap();
         let many = [&[0x15, 2, 0x19, 0xfc, 0xff, 0xff, 0xff, 0x7f][..], &[0; 100]].concat();
-        assert!(check_schema(&many).unwrap_err().to_string().contains("no Thrift"));
+        assert!(check_counts(&many).unwrap_err().to_string().contains("no Thrift"));
+    }
+
+    #[test]
+    fn row_groups_that_a_footer_has_no_bytes_for_are_refused_before_they_are_built() {
+        // A table of the columns "a" and "b"; then row groups, each of which ends at once.
+        let schema =
+            [&[0x15, 2, 0x19, 0x3c][..], &[0x48, 1, b't', 0x15, 4, 0], &[0x48, 1, b'a', 0], &[0x48, 1, b'b', 0]];
+        let footer = |groups: u8, bytes: usize| [&schema.concat()[..], &[0x29, 0xfc, groups], &vec![0; bytes]].concat();
+        // Of 41 bytes: the list's head is 2, the end of all 1.
+        check_counts(&footer(100, 4100)).unwrap();
+        for bytes in [4000, 101] {
+            let error = check_counts(&footer(100, bytes)).unwrap_err().to_string();
+            assert!(error.contains("tells of 100 row groups of 2 columns"), "{error}");
+        }
     }
 
     proptest! {
         #[test]
         fn any_bytes_give_a_header_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = page_header(&bytes);
-            let _ = check_schema(&bytes);
+            let _ = check_counts(&bytes);
         }
     }
 }
