@@ -76,6 +76,14 @@ PARTS = Group(
     "import aiohttp, datasets, google_crc32c, h5py, PIL, zarr, zstandard; import pyarrow.parquet",
 )
 
+# What scale.py opens beside infeed. An environment of its own: streaming asks for older versions of what others use.
+SCALE = (
+    Group("torch", "scale", ("torch", "torchvision"), "import torchvision"),
+    Group("litdata", "scale", ("litdata",), "import litdata"),
+    Group("streaming", "scale", ("mosaicml-streaming",), "import streaming"),
+    Group("grain", "scale", ("grain",), "import grain; from array_record.python import array_record_module"),
+)
+
 
 def find(folder, given, wanted, groups=GROUPS):
     """The interpreter of each group that works: name to path. `given` are interpreters by name of environment.
