@@ -11,6 +11,7 @@
 //! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a look at the store (`cached_list.rs`): one difference, and the bucket is listed again |
 //! | `folder` | names and sizes of a local folder, and by what its folders are known again (`walk/kept.rs`) | from 20,000 files on, where a place was named | folder by folder, after a look at each; until a file turns out to have another size |
 //! | `shards` | where samples lie in tars (`dataset::tar`) | when shards were indexed that cannot have it beside them | shard by shard: those that have the size and ETag that were listed |
+//! | `places` | where records lie in TFRecords | when files of a store were indexed, or 20,000 records of a folder | file by file: those that have the size and ETag that were listed |
 //!
 //! Each is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. One that is damaged, of
 //! another version or that cannot be read is removed and made anew, with a warning; so is one that was found wrong. One

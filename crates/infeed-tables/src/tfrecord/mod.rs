@@ -98,7 +98,7 @@ impl Format for TfRecord {
             if objects.is_empty() {
                 return Err(nothing_to_read(source, &[], "TFRecord files"));
             }
-            let kept = source.manifest("records", options.manifests.as_deref());
+            let kept = source.manifest("places", options.manifests.as_deref());
             let mut files: Vec<File> = places(source, &objects, kept.as_ref()).await?;
             // Compressed ones may hold nothing.
             files.retain(|file| file.count() > 0);

@@ -300,7 +300,7 @@ fn places_are_kept_and_files_that_changed_are_indexed_again() {
     let open = || block_on(open_source(source.clone()).manifests(kept.path()).into_future()).unwrap();
     let first = open();
     let files = || std::fs::read_dir(kept.path()).unwrap().map(|file| file.unwrap().path());
-    let records = || files().find(|path| path.extension().is_some_and(|end| end == "records")).unwrap();
+    let records = || files().find(|path| path.extension().is_some_and(|end| end == "places")).unwrap();
     let written = std::fs::read(records()).unwrap();
     assert_eq!(open().fingerprint(), first.fingerprint());
     assert_eq!(std::fs::read(records()).unwrap(), written);
