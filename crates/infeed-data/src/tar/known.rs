@@ -136,14 +136,14 @@ impl Known {
 
     /// All of `tars` with their samples: as they are known, or else found out and kept.
     pub(super) async fn shards(mut self, source: &Source, tars: &[&Object]) -> Result<(Vec<Entry>, Vec<String>)> {
-        let (mut entries, mut unknown) = self.split(source, tars);
+        let (mut entries, mut unknown) = self.take(source, tars);
         // One shard of a folder says nothing about the others, and is indexed at once.
         let keeps = source.folder().is_none() || source.only().is_none();
         if keeps && (self.old || !unknown.is_empty()) {
             let turn = source.turn(self.elsewhere.as_ref()).await;
             if turn.as_ref().is_some_and(|turn| turn.waited) {
-                self.load_again(source);
-                (entries, unknown) = self.split(source, tars);
+                self.load_again(source, entries);
+                (entries, unknown) = self.take(source, tars);
             }
             if self.old || !unknown.is_empty() {
                 self.find(source, tars, &mut entries, &unknown, true).await?;
@@ -156,9 +156,9 @@ impl Known {
         Ok((all, self.classes))
     }
 
-    /// What another process has found out since.
-    fn load_again(&mut self, source: &Source) {
-        let before = std::mem::take(&mut self.entries);
+    /// What another process has found out since, beside what was known before.
+    fn load_again(&mut self, source: &Source, taken: Vec<Option<Entry>>) {
+        let before = std::mem::take(&mut self.entries).into_values().chain(taken.into_iter().flatten());
         self.old = false;
         if let Some(Ok(file)) = source.open_file(INDEX)
             && let Ok(parts) = Parts::of_file(file)
@@ -166,17 +166,17 @@ impl Known {
             self.add_file(source, INDEX, parts);
         }
         self.add_elsewhere(source);
-        for (name, entry) in before {
-            self.entries.entry(name).or_insert(entry);
+        for entry in before {
+            self.entries.entry(Arc::clone(&entry.name)).or_insert(entry);
         }
     }
 
-    /// What is known of each tar, and which of them are not known.
-    fn split(&self, source: &Source, tars: &[&Object]) -> (Vec<Option<Entry>>, Vec<usize>) {
+    /// Takes what is known of each tar, and tells which of them are not known.
+    fn take(&mut self, source: &Source, tars: &[&Object]) -> (Vec<Option<Entry>>, Vec<usize>) {
         let mut unknown = Vec::new();
         let mut entry = |(i, tar): (usize, &&Object)| {
-            let known = self.entries.get(tar.name.as_str());
-            if let Some(known) = known.filter(|known| !known.is_of(tar)) {
+            let known = self.entries.remove(tar.name.as_str());
+            if let Some(known) = known.as_ref().filter(|known| !known.is_of(tar)) {
                 let file = source.display_name(&tar.name);
                 let (size, told) = (tar.size, known.size);
                 tracing::warn!(file, size, told, "the tar has changed since it was indexed; indexing it again");
@@ -186,7 +186,7 @@ impl Known {
                 unknown.push(i);
             }
             // The version that is there now, so that a later one is told apart.
-            known.map(|known| known.clone().with_etag(tar.etag.as_deref()))
+            known.map(|known| known.with_etag(tar.etag.as_deref()))
         };
         let entries = tars.iter().enumerate().map(&mut entry).collect();
         (entries, unknown)
@@ -225,8 +225,7 @@ impl Known {
                 *place = Some(writer.add(entry, &entry.blob.bytes()?).map_err(unwritten)?);
             }
             // Of shards that were not asked for this time, too.
-            let here: HashSet<&str> = tars.iter().map(|tar| tar.name.as_str()).collect();
-            for other in self.entries.values().filter(|known| !here.contains(&*known.name)) {
+            for other in self.entries.values() {
                 writer.add(other, &other.blob.bytes()?).map_err(unwritten)?;
             }
         }
