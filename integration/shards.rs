@@ -8,6 +8,7 @@ use infeed::{
     DType, Error, ErrorKind, LastBatch, Order, Result, Transform,
     dataset::{Dataset, Open, SampleRng, Value, dataset_contract, open, open_source},
 };
+use object_store::ObjectStoreExt;
 use proptest::prelude::*;
 
 use crate::{
@@ -446,6 +447,43 @@ async fn several_that_open_a_bucket_at_once_read_it_once() {
     let ranks = futures::future::try_join_all((0..8).map(|_| open(&together))).await.unwrap();
     assert!(ranks.iter().all(|rank| rank.fingerprint() == first.fingerprint()));
     assert_eq!(tracker.requests(), once, "{:?}", tracker.log_of_requests());
+}
+
+/// Of a large one a copy is kept for all processes of the machine, in the version that the bucket has.
+#[test]
+fn an_index_in_a_bucket_is_fetched_once() {
+    let (bucket, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let long = "long/".repeat(10);
+    let many = |count: usize| -> Files {
+        (0..count)
+            .map(|i| {
+                (format!("{}/{long}{:x}.cls", i % 7, (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)), b"1".to_vec())
+            })
+            .collect()
+    };
+    let tracker = Tracker::holding([] as [(String, Bytes); 0]);
+    let put = |count: usize| {
+        let _ = fs::remove_file(bucket.path().join("shards.infeed"));
+        write(bucket.path(), "a.tar", &pack(&many(count)));
+        opened(at(&bucket)).unwrap();
+        for name in ["a.tar", "shards.infeed"] {
+            let (path, bytes) = (name.into(), fs::read(bucket.path().join(name)).unwrap());
+            futures::executor::block_on(ObjectStoreExt::put(&*tracker, &path, bytes.into())).unwrap();
+        }
+    };
+    let open = || opened(open_source(tracker.source()).manifests(kept.path())).unwrap();
+    let copies = || fs::read_dir(kept.path()).unwrap().count();
+    for count in [30_000, 31_000] {
+        put(count);
+        assert!(fs::metadata(bucket.path().join("shards.infeed")).unwrap().len() > 1 << 20);
+        for (opening, requests) in [("first", 1), ("later", 0)] {
+            tracker.reset();
+            assert_eq!(open().len(), count as u64);
+            let asked = tracker.log_of_requests().iter().filter(|request| request.name == "shards.infeed").count();
+            assert_eq!(asked, requests, "{opening}");
+            assert_eq!((tracker.requests(), copies()), (requests, 1), "{opening}: {:?}", tracker.log_of_requests());
+        }
+    }
 }
 
 #[test]

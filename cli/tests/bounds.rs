@@ -47,6 +47,23 @@ fn refused(output: &Output, file: &Path, case: &str) {
 /// Folder, huge file in it and what it begins with, other files, and options; `@` is the folder.
 type Case = (&'static str, &'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
+/// It is read in parts, and made anew where it is none.
+#[test]
+fn a_huge_index_of_shards_takes_no_memory() {
+    for version in 1..=4 {
+        let dir = TempDir::new().unwrap();
+        small(&dir.path().join("x.tar"), [0; 4096]);
+        let index = dir.path().join("shards.infeed");
+        huge(&index, &format!("infeed shards {version}\n"));
+        let mut command = bounded();
+        let output = command.arg("run").arg(dir.path()).args(["--batch-size", "1", "--quiet"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains("the index of shards is not used") && said.contains("shards.infeed"), "{said}");
+        assert!(said.contains("the shards hold no samples"), "{said}");
+    }
+}
+
 #[test]
 fn a_huge_file_beside_the_data_is_refused_wherever_it_lies() {
     let cases: &[Case] = &[
@@ -75,7 +92,6 @@ fn a_huge_file_beside_the_data_is_refused_wherever_it_lies() {
         ("classes of YOLO", "data.yaml", "names: [cat]\n", &["images/a.jpg", "labels/a.txt"], &[]),
         ("a list of YOLO", "train.txt", "a.jpg\n", &["images/a.jpg", "labels/a.txt"], &["--split", "train"]),
         ("MDS", "index.json", "{\"version\":2,\"shards\":[", &["shard.00000.mds"], &[]),
-        ("an index of shards", "shards.infeed", "infeed shards 1\n", &["x.tar"], &[]),
         ("an index of a shard", "x.infeed", "infeed shards 1\n", &["x.tar"], &[]),
         ("DALI's index", "x.idx", "v1.2 1\n", &["x.tar"], &[]),
         ("Zarr", "x.zarr/zarr.json", "{\"zarr_format\":3", &["x.zarr/c/0"], &[]),

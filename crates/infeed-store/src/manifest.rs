@@ -11,6 +11,7 @@
 //! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a look at the store (`cached_list.rs`): one difference, and the bucket is listed again |
 //! | `folder` | names and sizes of a local folder, and by what its folders are known again (`walk/kept.rs`) | from 20,000 files on, where a place was named | folder by folder, after a look at each; until a file turns out to have another size |
 //! | `shards` | where samples lie in tars (`dataset::tar`) | when shards were indexed that cannot have it beside them | shard by shard: those that have the size and ETag that were listed |
+//! | `index-…` | a copy of the index of tars that a bucket has | when it has 1 MiB or more | as long as the bucket's has its ETag |
 //! | `places` | where records lie in TFRecords | when files of a store were indexed, or 20,000 records of a folder | file by file: those that have the size and ETag that were listed |
 //!
 //! Each is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. One that is damaged, of
@@ -123,6 +124,18 @@ impl Manifest {
             Err(error) => {
                 self.is_not_kept(&error);
                 None
+            }
+        }
+    }
+
+    /// Removes those whose names differ from this one's behind the last `-` alone: copies of other versions.
+    pub fn forget_versions(&self) {
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let Some(own) = name(&self.file).and_then(|name| Some(name.rsplit_once('-')?.0.to_owned())) else { return };
+        let files = self.file.parent().and_then(|dir| fs::read_dir(dir).ok()).into_iter().flatten().flatten();
+        for path in files.map(|file| file.path()).filter(|path| *path != self.file) {
+            if name(&path).is_some_and(|name| name.rsplit_once('-').is_some_and(|(other, _)| other == own)) {
+                let _ = fs::remove_file(path);
             }
         }
     }

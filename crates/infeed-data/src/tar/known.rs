@@ -15,9 +15,10 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
 use infeed_store::{Beside, Manifest, Object, Parts, Source};
 use tempfile::{SpooledData, SpooledTempFile};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    index::{ENDING, Entry, INDEX, IndexFile, IndexWriter, Shape, Table, unwritten},
+    index::{ENDING, Entry, INDEX, IndexFile, IndexWriter, Shape, Table, is_same, unwritten},
     shard::Shard,
     walk, wds2idx,
 };
@@ -26,6 +27,9 @@ use crate::{
     names::{base, parent},
     passes::{AT_A_TIME, pass_each},
 };
+
+/// Bytes of an index from which on a copy is kept: below, memory is cheaper than a file.
+const COPIED: u64 = 1 << 20;
 
 /// Bytes of an index that is being made which stay in memory.
 const SPOOLED: usize = 32 << 20;
@@ -51,10 +55,10 @@ impl Known {
         let whole: HashSet<&str> = files.iter().filter(|o| base(&o.name) == INDEX).map(|o| parent(&o.name)).collect();
         files.retain(|o| base(&o.name) == INDEX || !whole.contains(parent(&o.name)));
         files.sort_by_key(|o| base(&o.name) == INDEX);
-        let reads: Vec<_> = files.into_iter().map(|object| open_index(source, object)).collect();
+        let reads: Vec<_> = files.into_iter().map(|object| open_index(source, object, options)).collect();
         let mut reads = stream::iter(reads).buffered(AT_A_TIME);
-        while let Some((name, parts)) = reads.try_next().await? {
-            known.add_file(source, &name, parts);
+        while let Some((name, parts, copy)) = reads.try_next().await? {
+            known.add_file(source, &name, parts, copy);
         }
         known.elsewhere = source.manifest("shards", options.manifests.as_deref());
         known.add_elsewhere(source);
@@ -65,10 +69,10 @@ impl Known {
         Ok(known)
     }
 
-    /// Adds an index that lies beside shards.
-    fn add_file(&mut self, source: &Source, name: &str, parts: Parts) {
+    /// Adds an index that lies beside shards, or the copy of it that is kept here.
+    fn add_file(&mut self, source: &Source, name: &str, parts: Parts, copy: Option<Manifest>) {
         let file = source.display_name(name);
-        match Table::open(parts, file.clone(), None) {
+        match Table::open(parts, file.clone(), copy) {
             Ok(table) => {
                 self.old |= table.old && name == INDEX && source.folder().is_some();
                 self.add(table, parent(name));
@@ -163,7 +167,7 @@ impl Known {
         if let Some(Ok(file)) = source.open_file(INDEX)
             && let Ok(parts) = Parts::of_file(file)
         {
-            self.add_file(source, INDEX, parts);
+            self.add_file(source, INDEX, parts, None);
         }
         self.add_elsewhere(source);
         for entry in before {
@@ -238,8 +242,8 @@ impl Known {
         let file = if keeps { keep(source, spool, elsewhere).await } else { in_memory(spool) };
         let file = Arc::new(file);
         for (entry, place) in entries.iter_mut().zip(places) {
-            if let (Some(known), Some(at)) = (entry.take(), place) {
-                *entry = Some(known.moved(&file, at));
+            if let Some(at) = place {
+                *entry = entry.take().map(|known| known.moved(&file, at));
             }
         }
         Ok(())
@@ -249,18 +253,19 @@ impl Known {
 /// Puts an index beside the shards of a folder, else where such things are kept. What can be kept nowhere is used as it is,
 /// this once.
 async fn keep(source: &Source, spool: Parts, elsewhere: Option<&Manifest>) -> IndexFile {
-    let whole = |parts: &Parts| parts.len() == spool.len();
+    // Another process may have written one since, where nothing locks: other shards, or the same elsewhere in the file.
+    let same = |parts: &Parts| is_same(parts, &spool);
     if source.folder().is_some() {
         match source.put_parts(INDEX, &spool).await {
             Ok(_) => {
                 let parts = source.open_file(INDEX).and_then(|file| Parts::of_file(file.ok()?).ok());
-                let parts = parts.filter(whole).unwrap_or(spool);
+                let parts = parts.filter(same).unwrap_or(spool);
                 return IndexFile { parts, name: source.display_name(INDEX), kept: None };
             }
             Err(error) => tracing::debug!(%error, "the index of shards is kept elsewhere"),
         }
     }
-    match elsewhere.and_then(|kept| Some((kept.clone(), kept.store_parts(&spool).filter(whole)?))) {
+    match elsewhere.and_then(|kept| Some((kept.clone(), kept.store_parts(&spool).filter(same)?))) {
         Some((kept, parts)) => IndexFile { parts, name: kept.file().display().to_string(), kept: Some(kept) },
         None => in_memory(spool),
     }
@@ -270,14 +275,43 @@ fn in_memory(parts: Parts) -> IndexFile {
     IndexFile { parts, ..IndexFile::default() }
 }
 
-/// An index: open, where it is a file of all shards; else in memory, as there may be thousands of single ones.
-async fn open_index(source: &Source, object: &Object) -> Result<(String, Parts)> {
-    let file = if base(&object.name) == INDEX { source.open_file(&object.name) } else { None };
-    let parts = match file.and_then(|file| Parts::of_file(file.ok()?).ok()) {
-        Some(parts) => parts,
-        None => Parts::Held(Beside::Table.read(source, object).await?),
-    };
-    Ok((object.name.clone(), parts))
+/// An index, and what keeps a copy of it: open, where it is a file of all shards; else in memory, as there may be thousands
+/// of single ones.
+async fn open_index(
+    source: &Source,
+    object: &Object,
+    options: &OpenOptions,
+) -> Result<(String, Parts, Option<Manifest>)> {
+    let name = object.name.clone();
+    let file = if base(&name) == INDEX { source.open_file(&name) } else { None };
+    if let Some(parts) = file.and_then(|file| Parts::of_file(file.ok()?).ok()) {
+        return Ok((name, parts, None));
+    }
+    // Of a bucket's a copy is kept, which all processes of this machine read.
+    let copy = copy_of(source, object, options);
+    let whole = |parts: &Parts| parts.len() == object.size;
+    if let Some(copy) = &copy
+        && let Some(parts) = copy.open().filter(whole)
+    {
+        return Ok((name, parts, Some(copy.clone())));
+    }
+    let held = Parts::Held(Beside::Table.read(source, object).await?);
+    let kept = copy.and_then(|copy| {
+        copy.forget_versions();
+        Some((copy.store_parts(&held).filter(whole)?, copy))
+    });
+    Ok(match kept {
+        Some((parts, copy)) => (name, parts, Some(copy)),
+        None => (name, held, None),
+    })
+}
+
+/// Where a copy of an index of a store is kept: by its name and, behind the last `-`, its version.
+fn copy_of(source: &Source, object: &Object, options: &OpenOptions) -> Option<Manifest> {
+    let is_worth = source.folder().is_none() && base(&object.name) == INDEX && object.size >= COPIED;
+    let etag = object.etag.as_deref().filter(|_| is_worth)?;
+    let (name, version) = (xxh3_64(object.name.as_bytes()), xxh3_64(etag.as_bytes()));
+    source.manifest(&format!("index-{name:016x}-{version:016x}"), options.manifests.as_deref())
 }
 
 /// A tar's place among all, what is known of it, and the bytes of its samples.
