@@ -2,7 +2,7 @@
 //!
 //! A file is read by place (`pread`) and not mapped. Its pages are the system's own, so all processes of a machine share
 //! them, and none has a copy; a file that another program cuts short is an error of one read, where a map of it would be
-//! a `SIGBUS`; and it works on file systems that map nothing. A read of a block that lies in memory takes 0.3 µs.
+//! a `SIGBUS`; and it works on file systems that map nothing. A read of a block that lies in memory takes about a microsecond.
 
 use std::{borrow::Cow, fs::File, io, ops::Range};
 
