@@ -1,4 +1,4 @@
-//! How much space a file system has, and what it keeps in memory. Four lines of `unsafe` over `libc`, which is here for
+//! How much space a file system has, and what it keeps in memory. Three lines of `unsafe` over `libc`, which is here for
 //! the threads' scheduling anyway; `rustix` would write them and is a crate more for whoever builds the library alone.
 
 use std::path::Path;
@@ -44,28 +44,6 @@ pub fn free_space(path: &Path) -> Option<FreeSpace> {
     {
         let _ = path;
         None
-    }
-}
-
-/// Asks the system to have the first `bytes` of a file in memory soon, without waiting for it. `false`: it refused, or is not
-/// Linux.
-///
-/// ```
-/// # #[cfg(target_os = "linux")]
-/// assert!(infeed::internal::disk::want(&std::fs::File::open("/proc/self/exe").unwrap(), 4096));
-/// ```
-pub fn want(file: &std::fs::File, bytes: u64) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::AsRawFd;
-        let bytes = libc::off64_t::try_from(bytes).unwrap_or(libc::off64_t::MAX);
-        // SAFETY: a call about an open descriptor, which the borrow keeps open; it touches no memory of ours.
-        unsafe { libc::posix_fadvise64(file.as_raw_fd(), 0, bytes, libc::POSIX_FADV_WILLNEED) == 0 }
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = (file, bytes);
-        false
     }
 }
 

@@ -33,4 +33,13 @@ impl Object {
     pub fn new(name: impl Into<String>, size: u64) -> Self {
         Self { name: name.into(), size, etag: None }
     }
+
+    /// Whether it is what had this size and tag when something was found out about it. A copy elsewhere has no tag: then the
+    /// size decides.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_still(&self, size: u64, etag: Option<&str>) -> bool {
+        let other_tag = self.etag.as_deref().zip(etag).is_some_and(|(here, then)| here != then);
+        self.size == size && !other_tag
+    }
 }

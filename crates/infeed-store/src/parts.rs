@@ -79,15 +79,6 @@ impl Parts {
         }
     }
 
-    /// Has the system read as much of the file as is likely to stay in memory, ahead of who will ask for it.
-    pub fn want(&self) {
-        /// An index of 25 million samples.
-        const MOST: u64 = 256 << 20;
-        if let Self::File { file, len } = self {
-            infeed_core::disk::want(file, (*len).min(MOST));
-        }
-    }
-
     /// All of the bytes in turn, a mebibyte at a time.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = io::Result<Cow<'_, [u8]>>> {
         const PIECE: u64 = 1 << 20;

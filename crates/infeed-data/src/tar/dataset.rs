@@ -24,7 +24,7 @@ use super::{
     header::{self, BLOCK},
     index::{Blob, Entry, SAMPLES, Shape},
     samples::{Member, Samples},
-    shard::LABEL,
+    shard::{LABEL, class_index},
 };
 use crate::arrays;
 use crate::{
@@ -276,15 +276,15 @@ impl TarDataset {
     }
 
     fn label(&self, content: &[u8]) -> Result<i64> {
-        let text = str::from_utf8(content).unwrap_or_default().trim();
         let classes = self.schema.classes.as_deref();
-        if let Ok(label) = text.parse::<i64>() {
+        if let Some(label) = class_index(content) {
             let count = classes.map_or(0, <[_]>::len);
             return match self.is_class(label) {
                 true => Ok(label),
                 false => Err(Error::corrupt(format!("label {label}, there are {count} classes"))),
             };
         }
+        let text = str::from_utf8(content).unwrap_or_default().trim();
         let named = classes.and_then(|classes| classes.iter().position(|class| class == text));
         named.map(|label| label as i64).ok_or_else(|| {
             let shown: String = String::from_utf8_lossy(content).chars().take(40).collect();

@@ -10,7 +10,6 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use infeed_core::error::{Error, ErrorKind, Result, setting::ALLOW_INCOMPLETE};
 use infeed_store::{Beside, Manifest, Object, Parts, Source};
@@ -332,7 +331,7 @@ fn find_each(
         async move {
             let (i, tar, foreign) = &todo[at];
             let shard = index(&source, tar, foreign.as_ref()).await?;
-            let (entry, samples) = Entry::of(&shard, &Arc::default())?;
+            let (entry, samples) = Entry::of(&shard)?;
             Ok((*i, entry, samples))
         }
         .boxed()
@@ -347,7 +346,7 @@ fn stem(tar: &Object) -> &str {
 
 async fn index(source: &Source, tar: &Object, foreign: Option<&Object>) -> Result<Shard> {
     if let Some(object) = foreign {
-        let bytes: Bytes = Beside::Table.read(source, object).await?;
+        let bytes = Beside::Table.read(source, object).await?;
         match wds2idx::parse(&bytes, tar) {
             Ok(shard) => return Ok(shard),
             Err(wrong) => {

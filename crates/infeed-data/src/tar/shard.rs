@@ -16,7 +16,7 @@ pub(super) const LABEL: &str = "cls";
 const LONGEST_LABEL: u32 = 24;
 
 /// The class index that a text holds.
-pub(super) fn label(content: &[u8]) -> Option<i64> {
+pub(super) fn class_index(content: &[u8]) -> Option<i64> {
     str::from_utf8(content).ok()?.trim().parse().ok()
 }
 
@@ -107,7 +107,7 @@ impl Shard {
     pub fn set_label(&mut self, content: &[u8]) {
         // None is taken when one before had none.
         if self.labels.len() + 1 == self.len() {
-            self.labels.extend(label(content));
+            self.labels.extend(class_index(content));
         }
     }
 

@@ -66,27 +66,22 @@ pub(super) async fn places(
     objects: &[&Object],
     kept: Option<&Manifest>,
 ) -> Result<Vec<Stored<Within>>> {
-    let load = || kept.and_then(|kept| kept.load(parse)).unwrap_or_default();
-    let mut known = load();
     let take = |known: &mut Known, object: &Object| {
         let (size, etag, starts) = known.remove(&object.name)?;
-        let same_tag = match (&etag, &object.etag) {
-            (Some(kept), Some(found)) => kept == found,
-            _ => true,
-        };
-        (size == object.size && same_tag).then_some(Within { starts, packed: None })
+        object.is_still(size, etag.as_deref()).then_some(Within { starts, packed: None })
     };
-    let mut found: Vec<Option<Within>> = objects.iter().map(|object| take(&mut known, object)).collect();
-    let is_unknown = |found: &[Option<Within>]| found.iter().any(Option::is_none);
-    let turn = if is_unknown(&found) { source.turn(kept).await } else { None };
+    let look = || {
+        let mut known = kept.and_then(|kept| kept.load(parse)).unwrap_or_default();
+        let found: Vec<Option<Within>> = objects.iter().map(|object| take(&mut known, object)).collect();
+        (known, found)
+    };
+    let (mut known, mut found) = look();
+    let turn = if found.iter().any(Option::is_none) { source.turn(kept).await } else { None };
     if turn.as_ref().is_some_and(|turn| turn.waited) {
-        known = load();
-        for (found, object) in found.iter_mut().zip(objects).filter(|(found, _)| found.is_none()) {
-            *found = take(&mut known, object);
-        }
+        (known, found) = look();
     }
-    let unknown: Vec<usize> = (0..objects.len()).filter(|i| found[*i].is_none()).collect();
-    let todo: Vec<(usize, Object)> = unknown.iter().map(|i| (*i, objects[*i].clone())).collect();
+    let unknown = (0..objects.len()).filter(|i| found[*i].is_none());
+    let todo: Vec<(usize, Object)> = unknown.map(|i| (i, objects[i].clone())).collect();
     let (of, count) = (source.clone(), todo.len());
     let one = move |at: usize| {
         let (source, (i, object)) = (of.clone(), todo[at].clone());

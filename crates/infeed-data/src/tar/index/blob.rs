@@ -123,10 +123,7 @@ pub(super) fn encode(shard: &Shard, layouts: &[u32], out: &mut Vec<u8>) -> Resul
         seal(out, block, *size, ends.len() as u64);
         ends.push(u32::try_from(out.len() - start).map_err(|_| Error::corrupt("a shard with 4 GiB of names"))?);
     }
-    let blocks = ends.last().copied().unwrap_or(0);
-    if ends.is_empty() {
-        return Ok((0, 0));
-    }
+    let Some(blocks) = ends.last().copied() else { return Ok((0, 0)) };
     let start = out.len();
     ends.iter().for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
     seal(out, start, *size, ENDS);

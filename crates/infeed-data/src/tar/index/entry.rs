@@ -50,8 +50,8 @@ fn span(members: &[Member]) -> u64 {
 }
 
 impl Entry {
-    /// A shard, and the bytes of its samples, which are still to be put into `file`.
-    pub(in crate::tar) fn of(shard: &Shard, file: &Arc<IndexFile>) -> Result<(Self, Vec<u8>)> {
+    /// A shard, and the bytes of its samples, which are still to be put into a file.
+    pub(in crate::tar) fn of(shard: &Shard) -> Result<(Self, Vec<u8>)> {
         let (layouts, of) = shape::layouts(&shard.samples);
         let mut bytes = Vec::new();
         let (blocks, label) = blob::encode(shard, &of, &mut bytes)?;
@@ -80,7 +80,7 @@ impl Entry {
             // Counted by the `u32` of all samples.
             spans: spans.filled().map(|(power, count, most)| (power as u8, count as u32, most)).collect(),
             longest_key: longest as u32,
-            blob: Blob::new(Arc::clone(file), 0, samples, blocks, label, shard.size),
+            blob: Blob::new(Arc::default(), 0, samples, blocks, label, shard.size),
         };
         Ok((entry, bytes))
     }
@@ -124,12 +124,7 @@ impl Entry {
 
     /// Whether this tells of the tar that is there now.
     pub(in crate::tar) fn is_of(&self, object: &Object) -> bool {
-        let same_etag = match (&self.etag, &object.etag) {
-            (Some(known), Some(found)) => **known == **found,
-            // A copy elsewhere has none, or another.
-            _ => true,
-        };
-        self.size == object.size && same_etag
+        object.is_still(self.size, self.etag.as_deref())
     }
 
     /// `shape` is its number in the file, `at` where its samples are.

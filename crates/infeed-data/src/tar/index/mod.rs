@@ -157,7 +157,6 @@ impl Table {
             return Err("its checksum is wrong".into());
         }
         let table = table.into_owned();
-        parts.want();
         let file = Arc::new(IndexFile { parts, name, kept });
         Self::parse(&table, &file, begins).ok_or_else(|| "it makes no sense".into())
     }
@@ -197,10 +196,9 @@ impl Index {
     /// # Errors
     /// `Corrupt` for a shard with 4 GiB of names.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        let no_file = Arc::default();
         let mut writer = IndexWriter::new(Vec::new()).map_err(unwritten)?;
         for shard in &self.shards {
-            let (entry, samples) = Entry::of(shard, &no_file)?;
+            let (entry, samples) = Entry::of(shard)?;
             writer.add(&entry, &samples).map_err(unwritten)?;
         }
         writer.finish(&self.classes).map_err(unwritten)
@@ -371,7 +369,7 @@ mod tests {
 
         #[test]
         fn any_block_gives_samples_or_nothing(at in 0usize..300, flip in any::<u8>(), cut in 0usize..300) {
-            let (entry, mut samples) = Entry::of(&shard(32, true), &Arc::default()).unwrap();
+            let (entry, mut samples) = Entry::of(&shard(32, true)).unwrap();
             let at = at.min(samples.len() - 1);
             samples[at] ^= flip;
             samples.truncate(samples.len().saturating_sub(cut));

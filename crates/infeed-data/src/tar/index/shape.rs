@@ -7,13 +7,16 @@ use smallvec::SmallVec;
 
 use crate::tar::samples::Samples;
 
+/// The extensions of a sample's members, in the order of the tar.
+type Layout = SmallVec<[u16; 4]>;
+
 /// What shards have in common: most datasets have one or two of these.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in crate::tar) struct Shape {
     pub(in crate::tar) has_crc: bool,
     pub(in crate::tar) extensions: Vec<String>,
-    /// Of each kind of samples the extensions of its members, in the order of the tar.
-    pub(in crate::tar) layouts: Vec<SmallVec<[u16; 4]>>,
+    /// Of each kind of samples.
+    pub(in crate::tar) layouts: Vec<Layout>,
 }
 
 impl Shape {
@@ -43,15 +46,15 @@ impl Shape {
 }
 
 /// Which kinds of samples a shard has: the kinds, and of which each sample is.
-pub(super) fn layouts(samples: &Samples) -> (Vec<SmallVec<[u16; 4]>>, Vec<u32>) {
-    let mut kinds: Vec<SmallVec<[u16; 4]>> = Vec::new();
+pub(super) fn layouts(samples: &Samples) -> (Vec<Layout>, Vec<u32>) {
+    let mut kinds: Vec<Layout> = Vec::new();
     let mut known = HashMap::new();
     let mut of: Vec<u32> = Vec::with_capacity(samples.len());
     for (_, members) in samples.iter() {
         let extensions = || members.iter().map(|member| member.extension);
         let same = |kind: &u32| kinds[*kind as usize].iter().copied().eq(extensions());
         let kind = of.last().copied().filter(same).unwrap_or_else(|| {
-            let kind: SmallVec<[u16; 4]> = extensions().collect();
+            let kind: Layout = extensions().collect();
             *known.entry(kind).or_insert_with_key(|kind| {
                 kinds.push(kind.clone());
                 kinds.len() as u32 - 1
