@@ -22,7 +22,7 @@ _TORCH = (
 )
 _NONE = "has no setting for bad records"
 _NO_GENERATOR = "hands out no generator: records draw from the global ones"
-_OWN_FORMAT = "reads files of its own format alone"
+_OWN_FORMAT = "reads only its own file format"
 # What a loader cannot be asked: one that is torch's or like it, and one with shards of its own.
 _PLAIN = {"draws-own": _NO_GENERATOR, "damaged-own-0": _NONE, "damaged-own-2": _NONE, "jpeg-own": _NONE}
 _FORMATS = {"jpeg": _OWN_FORMAT, "jpeg-own": _OWN_FORMAT}
@@ -232,7 +232,7 @@ class InfeedSampler(InfeedTorch):
 
     name = "infeed.torch.DataLoader, DistributedSampler"
     unsupported = {"draws-own": InfeedTorch.unsupported["draws-own"]}
-    unpromised = {**InfeedTorch.unpromised, "uneven": "the sampler of torch fills up, and does not say with which"}
+    unpromised = {**InfeedTorch.unpromised, "uneven": "torch's sampler adds duplicates and does not mark them"}
 
     def order(self, source: Any, spec: Spec) -> dict[str, Any]:
         from torch.utils.data.distributed import DistributedSampler

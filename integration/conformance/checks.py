@@ -37,23 +37,23 @@ CHECKS: dict[str, str] = {
     "batch": "resumed with batches of 24 instead of 16",
     "world-1": "resumed on 1 rank instead of 2",
     "world-3": "resumed on 3 ranks instead of 2",
-    "end-0": "a state behind the last batch, 0 workers",
-    "end-2": "a state behind the last batch, 2 workers",
-    "uneven": "103 records on 4 ranks: lost, or twice without a word",
-    "uneven-steps": "103 records on 4 ranks: steps more on one than on another",
+    "end-0": "resumed from a state after the last batch, 0 workers",
+    "end-2": "resumed from a state after the last batch, 2 workers",
+    "uneven": "103 records on 4 ranks: lost, or duplicates not marked as padding",
+    "uneven-steps": "103 records on 4 ranks: difference in steps between ranks",
     "draws-same-0": "draws in `__getitem__`, second run, 0 workers",
     "draws-same-2": "draws in `__getitem__`, second run, 2 workers",
     "draws-workers": "draws in `__getitem__`, 2 workers against 0",
-    "draws-resume-0": "draws in `__getitem__` behind a resume, 0 workers",
-    "draws-resume-2": "draws in `__getitem__` behind a resume, 2 workers",
+    "draws-resume-0": "draws in `__getitem__` after a resume, 0 workers",
+    "draws-resume-2": "draws in `__getitem__` after a resume, 2 workers",
     "draws-distinct": "draws in `__getitem__` that came before, two epochs, 2 workers",
-    "draws-own": "draws of the loader's own generator: 2 workers against 0, behind a resume",
+    "draws-own": "draws of the loader's own generator: 2 workers against 0, after a resume",
     "damaged-0": "a damaged record, 0 workers",
     "damaged-2": "a damaged record, 2 workers",
-    "damaged-own-0": "a damaged record, by the loader's setting, 0 workers",
-    "damaged-own-2": "a damaged record, by the loader's setting, 2 workers",
+    "damaged-own-0": "a damaged record, with the loader's own setting, 0 workers",
+    "damaged-own-2": "a damaged record, with the loader's own setting, 2 workers",
     "jpeg": "a damaged JPEG file",
-    "jpeg-own": "a damaged JPEG file, by the loader's setting",
+    "jpeg-own": "a damaged JPEG file, with the loader's own setting",
 }
 
 
@@ -250,7 +250,7 @@ class Checks:
             steps.append(done)
             got += ids(saved)
         got += good(self.start(spec, resume=state).wait()).ids()
-        return Outcome(compare(whole, got), note=f"killed behind steps {', '.join(map(str, steps))}")
+        return Outcome(compare(whole, got), note=f"killed after steps {', '.join(map(str, steps))}")
 
     def kills(self) -> list[int]:
         """Steps of two epochs, half of them in each. Until a kill arrives a few more pass, and the last of an epoch is no
@@ -293,11 +293,11 @@ class Checks:
         runs = self.group(103, 5, 4, None)
         steps = [len(run.batches()) for run in runs]
         said = sum(batch["padding"] for run in runs for batch in run.batches())
-        note = f"steps {' '.join(map(str, steps))}; {said} rows are said to fill up"
+        note = f"steps {' '.join(map(str, steps))}; {said} rows marked as padding"
         if what:
             return Outcome({"step(s)": max(steps) - min(steps)}, note)
         wrong = compare(range(103), [record for run in runs for record in run.ids()])
-        return Outcome({"lost": wrong["lost"], "unsaid": wrong["again"]}, note)
+        return Outcome({"lost": wrong["lost"], "unmarked": wrong["again"]}, note)
 
     def check_draws(self, what: str) -> Outcome:
         kind, _, workers = what.partition("-")
@@ -361,7 +361,7 @@ class Checks:
         on = any(each["event"] == "batch" for each in run.events()[first + 1 :])
         notes = []
         if told:
-            notes.append("goes on behind an error" if on else "an error ends the epoch")
+            notes.append("goes on after an error" if on else "an error ends the epoch")
             if len(told) > 1:
                 notes.append("more errors follow")
             if spec.files:

@@ -108,7 +108,7 @@ class RepeatsOne(Sound):
 
 
 class Reorders(Sound):
-    name = "swaps two records behind a resume"
+    name = "swaps two records after a resume"
 
     def rest(self, order: list[int], start: int) -> list[int]:
         left = order[start:]
@@ -188,7 +188,7 @@ class PadsUnsaid(Sound):
 
 
 class Restarts(Sound):
-    name = "a state behind the last batch begins anew"
+    name = "a state after the last batch begins anew"
 
     def load(self, state: Any) -> None:
         super().load(0 if state == self.count() else state)

@@ -80,7 +80,7 @@ class Adapter:
         raise NotImplementedError
 
     def batches(self, epoch: int) -> Iterator[Any]:
-        """The batches of an epoch; behind `load`, those that are left. No generator: it goes on behind an error."""
+        """The batches of an epoch; behind `load`, those that are left. No generator: it goes on after an error."""
         raise NotImplementedError
 
     def read(self, batch: Any) -> Rows:
