@@ -6,3 +6,7 @@
 #![forbid(unsafe_code)]
 
 include!(concat!(env!("OUT_DIR"), "/files.rs"));
+
+/// The page for coding assistants: its Rust is run here, its Python by `python/tests`, its commands by `integration/first_hour`.
+#[doc = include_str!("../../../skills/infeed/SKILL.md")]
+pub mod skill {}
