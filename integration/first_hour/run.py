@@ -15,8 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import names
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "skills").rglob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 # Beside the commands of a page: what a user has typed before.
 PICTURES = 600
@@ -45,17 +47,14 @@ MAIN = """
 fn main() -> infeed::Result<()> {{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (last, mut steps) = (std::env::args().nth(1), 0);
-    runtime.block_on(train(
-        move |images, labels| {{
-            println!("step {{:?}} {{:?}}", images.shape(), labels.as_slice::<i64>().expect("labels on the host"));
-            steps += 1;
-            // In the middle of this one, until it is killed.
-            while last == Some(steps.to_string()) {{
-                std::thread::park();
-            }}
-        }},
-        |images, _| println!("test {{}}", images.shape()[0]),
-    ))
+    runtime.block_on(train(move |images, labels| {{
+        println!("step {{:?}} {{:?}}", images.shape(), labels.as_slice::<i64>().expect("labels on the host"));
+        steps += 1;
+        // In the middle of this one, until it is killed.
+        while last == Some(steps.to_string()) {{
+            std::thread::park();
+        }}
+    }}))
 }}
 
 {code}
@@ -67,7 +66,6 @@ def crate(args, work):
     data, batch, epochs = work / "pictures", 16, 3
     # Where the data lies, and how long it takes, is the reader's own.
     code = replaced(code, "/data/imagenet/train", str(data))
-    code = replaced(code, "/data/imagenet/val", str(data))
     code = replaced(code, "batch_size(256)", f"batch_size({batch})")
     code = replaced(code, "..90", f"..{epochs}")
     folder = work / "trainer"
@@ -209,6 +207,15 @@ def every_block(args, work):
     say("blocks: " + ", ".join(f"{count} {language}" for language, count in sorted(counts.items())) + " tried")
 
 
+def every_name(args, work):
+    """Each name in backticks is one of the code, the repository or the command line."""
+    others = [ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", ROOT / "SECURITY.md", ROOT / "llms.txt", ROOT / "python/README.md"]
+    count, wrong = names.check([*PAGES, *others], args.infeed)
+    if wrong:
+        raise Wrong("the docs name what does not exist:\n" + "\n".join(wrong))
+    say(f"names: {count} in backticks looked up")
+
+
 def try_commands(args, work, text, name):
     """Every command line of infeed's is one that infeed takes: its arguments are read, up to the help behind them."""
     tried = 0
@@ -263,7 +270,7 @@ def run(args, name, *words):
         raise Wrong(f"{name}: infeed {' '.join(map(str, words))}\n{done.stderr}")
 
 
-PARTS = {"crate": crate, "session": session, "blocks": every_block}
+PARTS = {"names": every_name, "blocks": every_block, "session": session, "crate": crate}
 
 
 def main():
