@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "benches/results/headline.json"
 README = ROOT / "README.md"
-BEGIN, END = "<!-- headline: written by benches/peers/compare.py -->", "<!-- /headline -->"
+WRITER = "written by benches/peers/compare.py"
 
 # Of a workload: its name here, in the table, and the unit.
 ROWS = (
@@ -65,16 +65,23 @@ def row(rows, unit):
     yield beside(rows, fastest(rows, TORCH))
 
 
+def sentence(kept):
+    rows = kept["workloads"]["photos"]["rows"]
+    times = [f"{median(rows, name, key):.1f}" for name in peers(rows) for key in ("infeed_is_times", "first_epoch_is_times")]
+    return (
+        f"On the same cores it loads ImageNet **{times[0]} times as fast as NVIDIA DALI's fastest CPU setting and {times[2]} times as fast as PyTorch's DataLoader**; in the\n"
+        f"first epoch, when it meets each file for the first time, {times[1]} and {times[3]} times."
+    )
+
+
+def peers(rows):
+    return fastest(rows, [name for name in rows if name.startswith("DALI")]), fastest(rows, TORCH)
+
+
 def table(kept):
     rows = kept["workloads"]["photos"]["rows"]
-    dali, torch = fastest(rows, [name for name in rows if name.startswith("DALI")]), fastest(rows, TORCH)
-    times = [f"{median(rows, name, key):.1f}" for name in (dali, torch) for key in ("infeed_is_times", "first_epoch_is_times")]
-    lines = [
-        f"On the same cores it loads ImageNet **{times[0]} times as fast as NVIDIA DALI's fastest CPU setting and {times[2]} times as fast as PyTorch's DataLoader**; in the",
-        f"very first epoch, before it knows the files, {times[1]} and {times[3]} times.",
-        "",
-    ]
-    lines += ["| on 2 cores, from a RAM disk | infeed | its first epoch | NVIDIA DALI (CPU) | torch |", "|---|---|---|---|---|"]
+    dali, torch = peers(rows)
+    lines = ["| on 2 cores, from a RAM disk | infeed | its first epoch | NVIDIA DALI (CPU) | torch |", "|---|---|---|---|---|"]
     for workload, title, unit in ROWS:
         if workload not in kept["workloads"]:
             continue
@@ -91,23 +98,27 @@ def table(kept):
     lines += [
         "",
         f"{machine['cpu']}, {machine['cores_used']} virtual cores, {kept['started'][:10]}, commit {commit}; medians of {kept['rounds']} rounds in turn of one run of "
-        "[`compare.py`](benches/peers/README.md), which wrote this table ([ranges](benches/results/headline.json)). DALI is at the fastest of three settings, without the",
-        f"antialiasing that infeed and torch have; on ImageNet train with it {antialiased}.",
+        "[`compare.py`](benches/peers/README.md), which wrote this table ([ranges](benches/results/headline.json)). DALI runs with the fastest of three settings,",
+        f"which does not antialias; infeed and torch do. With antialiasing, on ImageNet train: {antialiased}.",
     ]
     return "\n".join(lines)
 
 
-def placed(text, table):
-    begin, end = text.find(BEGIN), text.find(END)
-    if begin < 0 or end < begin:
-        sys.exit(f"{README}: the lines {BEGIN} and {END} are not there")
-    return f"{text[: begin + len(BEGIN)]}\n\n{table}\n\n{text[end:]}"
+def placed(text, kept):
+    """The README with the sentence and the table of these figures."""
+    for name, words in (("headline", sentence(kept)), ("figures", table(kept))):
+        opening, closing = f"<!-- {name}: {WRITER} -->", f"<!-- /{name} -->"
+        begin, end = text.find(opening), text.find(closing)
+        if begin < 0 or end < begin:
+            sys.exit(f"{README}: the lines {opening} and {closing} are not there")
+        text = f"{text[: begin + len(opening)]}\n\n{words}\n\n{text[end:]}"
+    return text
 
 
 def write(results):
     kept = reduce(results)
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    README.write_text(placed(README.read_text(), table(kept)))
+    README.write_text(placed(README.read_text(), kept))
 
 
 def main():
@@ -117,7 +128,7 @@ def main():
     args = parser.parse_args()
     if args.check:
         text = README.read_text()
-        if text != placed(text, table(json.loads(KEPT.read_text()))):
+        if text != placed(text, json.loads(KEPT.read_text())):
             sys.exit("README.md: its table is not that of benches/results/headline.json; `python3 benches/peers/headline.py RESULTS.json` writes both")
     elif args.results:
         write(json.loads(Path(args.results).read_text()))
