@@ -459,12 +459,15 @@ fn transforms_give_torchvisions_values() {
 #[test]
 fn a_resize_keeps_bytes_between_its_passes_until_to_float() {
     let resize = |from: Transform| from.resize_exact(8, 8).interpolation(Interpolation::Bicubic);
+    let kept = |from: Transform| from.resize_keep_ratio(8, 8, 0.0).interpolation(Interpolation::Bicubic).center_crop(8);
     for (transform, filter) in [
         (resize(Transform::new()), Filter::Cubic),
         (resize(Transform::new()).to_float(), Filter::Cubic),
         (resize(Transform::new().to_float()), Filter::CubicOfFloats),
         (resize(Transform::new().to_float()).antialias(false), Filter::CubicFourOfFloats),
         (Transform::new().to_float().resize_exact(8, 8), Filter::Triangle),
+        (kept(Transform::new()), Filter::Cubic),
+        (kept(Transform::new().to_float()), Filter::CubicOfFloats),
     ] {
         let lowered = transform.lower(&image(3), DType::F32, Layout::Nchw).unwrap();
         let drawn = lowered.draw(&ImageInfo::interleaved_u8(20, 30, 3), SampleRng::new(1, 2, 3)).unwrap();
@@ -570,10 +573,10 @@ fn what_cannot_be_folded_is_refused_by_name() {
         (t().resize_exact(8, 8).interpolation_among([]), "resize_exact has no interpolation", "name one"),
         (
             t().resize_exact(8, 8).horizontal_flip(0.5).interpolation(Interpolation::Bicubic),
-            "interpolation comes behind a step that does not resize",
-            "right behind resize_shorter",
+            "interpolation follows a step that does not resize",
+            "directly after resize_shorter",
         ),
-        (t().antialias(false).resize_exact(8, 8), "antialias comes behind a step", "right behind"),
+        (t().antialias(false).resize_exact(8, 8), "antialias follows a step", "directly after"),
         (t().center_crop(8).horizontal_flip(1.5), "horizontal_flip has probability 1.5", "0 to 1"),
         (
             t().center_crop(8).normalize([0.5; 2], [0.5; 2]),

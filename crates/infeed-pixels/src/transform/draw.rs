@@ -1,4 +1,4 @@
-//! From what was lowered to what one sample does: draws, rounding of sizes, bounds.
+//! Draws one sample: random numbers, rounding of sizes, bounds.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -18,9 +18,9 @@ use super::{
 };
 use crate::kernels::{Filter, PixelOp, ResampleParams, RowSpec, Sampling, channel_source};
 
-/// What one sample does in one epoch, with all numbers: known before its image is decoded.
+/// All numbers of one sample in one epoch: its windows, flips and steps.
 ///
-/// What a sample draws is known before its image is decoded, and the same wherever it is drawn.
+/// They are known before the image is decoded, and do not depend on where they are drawn.
 ///
 /// ```
 /// use infeed::{DType, Layout, dataset::FieldKind, transform::{ImageInfo, SampleRng, Transform}};
@@ -31,7 +31,7 @@ use crate::kernels::{Filter, PixelOp, ResampleParams, RowSpec, Sampling, channel
 /// let drawn = lowered.draw(&info, SampleRng::new(42, 0, 7))?; // Seed, epoch, record.
 /// assert_eq!(drawn, lowered.draw(&info, SampleRng::new(42, 0, 7))?);
 /// let rows = drawn.params.y.reads(drawn.spec.height, drawn.params.filter);
-/// assert!(rows.len() < 40); // Those that a decoder has to bring.
+/// assert!(rows.len() < 40); // The rows that a decoder must give.
 /// for step in drawn.pixel_ops() {
 ///     println!("{step:?}");
 /// }
@@ -40,24 +40,24 @@ use crate::kernels::{Filter, PixelOp, ResampleParams, RowSpec, Sampling, channel
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub struct Drawn {
-    /// The resample that reads the image. [`Axis::reads`](crate::kernels::Axis::reads) tells which rows it needs.
+    /// The resample that reads the image. [`Axis::reads`](crate::kernels::Axis::reads) gives the rows that it needs.
     pub params: ResampleParams,
-    /// What that makes: the row, or a picture for the steps that follow.
+    /// The result of the first resample: the row, or a picture for the steps that follow.
     pub spec: RowSpec,
     pub(super) steps: Vec<Step>,
-    /// Rectangles of the row, and whether their values are normalised.
+    /// Rectangles of the row to overwrite, and whether their values are already normalised.
     pub(super) erased: Vec<(Erased, bool)>,
     pub(super) rng: SampleRng,
 }
 
 impl Drawn {
-    /// One resample, and nothing else.
+    /// Only one resample.
     #[cfg(test)]
     pub(crate) const fn one(params: ResampleParams, spec: RowSpec) -> Self {
         Self { params, spec, steps: Vec::new(), erased: Vec::new(), rng: SampleRng::new(0, 0, 0) }
     }
 
-    /// The steps on pictures that were drawn, in order: of a policy, those that it chose.
+    /// The drawn steps on pictures, in order; for a policy, the steps that it chose.
     pub fn pixel_ops(&self) -> impl Iterator<Item = &PixelOp> {
         self.steps.iter().flat_map(|step| match step {
             Step::Pixels(ops) => &ops[..],
@@ -66,20 +66,20 @@ impl Drawn {
     }
 }
 
-/// What follows the first resample, where there is more.
+/// What follows the first resample, if anything.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// On the tile, in place.
+    /// Changes the tile, in place.
     Pixels(Vec<PixelOp>),
-    /// Keeps the first so many channels.
+    /// Keeps only the first channels; their number.
     Channels(u32),
-    /// The custom step of this index, on the tile.
+    /// Runs the custom step of this index on the tile.
     Custom(usize),
-    /// To the other tile; the last one to the row.
+    /// Resamples to the other tile, or the last time to the row.
     Resample { params: ResampleParams, spec: RowSpec },
 }
 
-/// The geometry of a sample on its way through the list: what is seen of the image, or of the tile.
+/// The geometry of a sample while its steps are drawn: the part of the image or tile that is visible.
 struct Way<'a> {
     shared: &'a Shared,
     /// Height and width of rows.
@@ -93,24 +93,25 @@ struct Way<'a> {
     steps: Vec<Step>,
     /// Whether frames show other pixels than those of the tile.
     moved: bool,
-    /// Channels of tiles, and whether they are of 0..1.
+    /// Channels of tiles, and whether tiles are in 0..1.
     channels: u32,
     unit: bool,
     normalized: bool,
-    /// Of a mask: whether a picture of the image lies behind the last tile.
+    /// For a mask: whether the image has a picture after the mask's last tile.
     boundary: bool,
     marked: &'a mut Option<Marked>,
 }
 
 impl Way<'_> {
     fn params(&self) -> ResampleParams {
-        // An empty rectangle that was mirrored is empty still.
+        // A mirrored empty rectangle stays empty.
         let cutout = if self.shared.mask { [0; 4] } else { self.cutout.map(|edge| edge as u32) };
         let filter = if self.shared.mask { Filter::NearestExact } else { self.filter };
         ResampleParams { y: self.y.axis(), x: self.x.axis(), cutout, filter }
     }
 
-    /// What is drawn, for the values that there are by now: behind `to_float` torchvision keeps no bytes between its passes.
+    /// The drawn filter for the current type of values: after `to_float`, torchvision does not round to bytes between
+    /// its passes.
     fn filter_of(&self, kinds: &Interpolations, antialias: bool, draws: &mut Draws) -> Filter {
         let filter = kinds.draw(antialias, draws);
         if self.unit { filter.of_floats() } else { filter }
@@ -130,7 +131,7 @@ impl Way<'_> {
         }
     }
 
-    /// Makes a tile of what is seen, unless it is one.
+    /// Makes a tile of the visible part, unless a tile already shows just that.
     fn tile(&mut self) -> Result<()> {
         if self.first.is_some() && !self.moved {
             return Ok(());
@@ -162,7 +163,7 @@ fn bad(what: impl Into<String>, hint: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unsupported, what.into()).hint(hint.into()).at_stage(Stage::Transform)
 }
 
-/// What a mask does of what was drawn: it moves, by whole pixels.
+/// The part of the drawn steps that a mask follows: moves, by whole pixels.
 fn for_mask(ops: Vec<PixelOp>) -> Vec<PixelOp> {
     let moved = |op| match op {
         PixelOp::Warp { map, .. } => Some(PixelOp::Warp { map, sampling: Sampling::Nearest, fill: None }),
@@ -172,40 +173,40 @@ fn for_mask(ops: Vec<PixelOp>) -> Vec<PixelOp> {
 }
 
 impl Lowered {
-    /// The resample of one sample: [`draw`](Self::draw) of a transform whose rows are one resample.
+    /// Like [`draw`](Self::draw), for a transform that is one resample.
     ///
     /// # Errors
-    /// As `draw`; `Config` when there are steps on pictures.
+    /// As [`draw`](Self::draw); `Config` if there are steps on pictures.
     pub fn params(&self, info: &ImageInfo, rng: SampleRng) -> Result<ResampleParams> {
         if self.shared.tiles.is_some() {
             return Err(Error::config(
-                "the transform has steps that work on pictures: one resample makes no row of it",
+                "the transform has steps that work on pictures: one resample can't make a row of it",
             )
             .hint("use Lowered::draw and RowMaker"));
         }
         Ok(self.draw(info, rng)?.params)
     }
 
-    /// What one sample does: depends on the image's shape only, so it is known before decoding.
+    /// Draws one sample. The result depends only on the image's shape and type, so it is known before decoding.
     ///
     /// # Errors
-    /// `Unsupported` for an image that the steps can't take: too small for a crop or a blur, other channels or another
-    /// size than the field's. Names neither record nor object; the caller does.
+    /// `Unsupported` for an image that the steps can't take: too small for a crop or a blur, or with other channels or
+    /// another size than the field has. The error names neither record nor object; the caller adds them.
     pub fn draw(&self, info: &ImageInfo, rng: SampleRng) -> Result<Drawn> {
         self.draw_marked(info, rng, &mut None)
     }
 
-    /// The same for an image with boxes, which [`looks_at_boxes`](Self::looks_at_boxes) asks for.
+    /// Like [`draw`](Self::draw), for an image with boxes. Needed if [`looks_at_boxes`](Self::looks_at_boxes) is true.
     ///
     /// # Errors
-    /// Also `Corrupt` for boxes that can't be.
+    /// As [`draw`](Self::draw); `Corrupt` for invalid boxes.
     pub fn draw_with(&self, info: &ImageInfo, rng: SampleRng, instances: Option<&Instances>) -> Result<Drawn> {
         let seen = instances.filter(|_| self.shared.looks_at_boxes);
         let mut marked = seen.map(|instances| self.marked(instances, info)).transpose()?;
         self.draw_marked(info, rng, &mut marked)
     }
 
-    /// The same, with what becomes of the boxes.
+    /// Like `draw_with`, and also moves the boxes.
     pub(super) fn draw_instances(
         &self,
         info: &ImageInfo,
@@ -242,12 +243,9 @@ impl Lowered {
         }
         if shared.mask && row.dtype == DType::U8 && info.dtype != DType::U8 {
             let what = format!("a mask of {} where rows hold u8", info.dtype);
-            return Err(bad(
-                what,
-                "in a folder whose masks all have 16 bits rows are f32; elsewhere labels are 0 to 255: convert the masks",
-            ));
+            return Err(bad(what, "convert the masks to u8; rows are f32 only if all masks of a folder have 16 bits"));
         }
-        // Labels keep their values: rows that hold the larger type hold the smaller ones.
+        // A mask keeps its values, so rows of the larger type can hold them too.
         if let Some(declared) = shared.declared.filter(|declared| *declared != info.dtype && !shared.mask) {
             let what = format!("pixels of {} where the dataset's are {declared}", info.dtype);
             return Err(bad(what, "convert the image, or put it into a dataset of its own"));
@@ -311,7 +309,7 @@ impl Lowered {
 }
 
 impl Way<'_> {
-    /// A step of a list that has steps on pictures.
+    /// Draws a step of a list that has steps on pictures.
     fn step_of(
         &mut self,
         tiles: &Tiles,
@@ -331,7 +329,7 @@ impl Way<'_> {
                         let value = std::array::from_fn(|c| if c < self.channels as usize { value.of(c) } else { 0.0 });
                         Some(PixelOp::Erase { area, value })
                     }
-                    // Refused in `lower`.
+                    // `lower` refuses noise here.
                     Erased::Noise { .. } => None,
                 };
                 let ops = rectangles.into_iter().filter_map(op).collect();
@@ -351,7 +349,7 @@ impl Way<'_> {
                 }
             }
             Op::Normalize { .. } => self.normalized = true,
-            // Steps on pictures that follow are of 0..1.
+            // Later steps on pictures get values in 0..1.
             Op::ToFloat if !self.shared.mask => {
                 self.moved |= !self.unit;
                 self.unit = true;
@@ -361,7 +359,7 @@ impl Way<'_> {
                 self.channels = 3;
             }
             _ => {
-                // Where the image has a picture that is resized later: the same pixels are resized here.
+                // The image has a picture here that is resized later. The mask must resize the same pixels.
                 if self.boundary && op.is_geometric() && self.shared.last_resize.is_some_and(|last| index <= last) {
                     if self.moved {
                         self.tile()?;
@@ -375,12 +373,12 @@ impl Way<'_> {
         Ok(())
     }
 
-    /// A step that folds into a resample.
+    /// Draws a step that folds into a resample.
     fn step(&mut self, op: &Op, index: usize, rng: SampleRng) -> Result<()> {
         let mut draws = rng.op(index as u32);
         let have = [self.y.len, self.x.len];
         match op {
-            // What is resized behind it are floats.
+            // Resizes after it get floats.
             Op::ToFloat => self.unit = true,
             Op::ResizeShorter { size, interpolation, antialias } => {
                 let (h, w) = geometry::shorter(have[0], have[1], i64::from(*size));
@@ -393,12 +391,12 @@ impl Way<'_> {
             }
             Op::ResizeKeepRatio { size, longest, interpolation, antialias } => {
                 self.resize(op.name(), geometry::keep_ratio(have, *size, *longest))?;
-                self.filter = interpolation.draw(*antialias, &mut draws);
+                self.filter = self.filter_of(interpolation, *antialias, &mut draws);
             }
             Op::RandomResizedCrop { size, scale, ratio, interpolation, antialias } => {
                 let [top, left, h, w] = geometry::random_part(have[0], have[1], *scale, *ratio, &mut draws);
                 self.crop_and_resize(op.name(), [top, left, h, w], size.map(i64::from))?;
-                // Last, so that the window does not depend on how many there are.
+                // Drawn last, so that the window does not depend on the number of interpolations.
                 self.filter = self.filter_of(interpolation, *antialias, &mut draws);
             }
             Op::RandomShortestSize(step) => {
@@ -481,13 +479,14 @@ impl Way<'_> {
                 let ((top, bottom), (left, right)) = (side(have[0]), side(have[1]));
                 self.cutout = [top, bottom, left, right];
             }
-            // Flips that were not drawn. What changes values does so in the tables; what is for volumes was refused in `lower`.
+            // Flips that did not happen. Steps that change values are in the tables; steps for volumes were refused in
+            // `lower`.
             _ => {}
         }
         Ok(())
     }
 
-    /// Goes on with a window, which may reach outside.
+    /// Crops the frame to a window, which may extend beyond it.
     fn crop(&mut self, [top, left]: [i64; 2], [height, width]: [i64; 2]) {
         self.y = self.y.crop(top, height);
         self.x = self.x.crop(left, width);
@@ -514,7 +513,7 @@ impl Way<'_> {
         self.crop_and_resize(name, [0, 0, self.y.len, self.x.len], size)
     }
 
-    /// Goes on with a window in this height and width.
+    /// Crops to a window and resizes it to this height and width.
     fn crop_and_resize(&mut self, name: &str, [top, left, h, w]: [i64; 4], size: [i64; 2]) -> Result<()> {
         let whole = [top, left, h, w] == [0, 0, self.y.len, self.x.len];
         if self.y.is_full() && self.x.is_full() && !(self.y.is_resized() || self.x.is_resized()) {
@@ -536,8 +535,8 @@ impl Way<'_> {
         Ok(())
     }
 
-    /// Resizes what has padding, or was resized: a tile holds what decides how the image comes out, and as much padding
-    /// as filters see around it. All of a canvas may be many times the image.
+    /// Resizes a frame that has padding or was resized before. The tile holds the pixels that affect the result, and as
+    /// much padding as filters reach. A whole canvas may be many times the image.
     fn resize_padded(&mut self, size: [i64; 2]) -> Result<()> {
         if self.y.is_empty() || self.x.is_empty() {
             (self.y, self.x) = (self.y.resize_blank(size[0]), self.x.resize_blank(size[1]));
