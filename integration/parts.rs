@@ -124,6 +124,14 @@ fn parts_are_asked_for_ahead_in_plan_order_and_once() {
     assert!(tracker.wait_for_requests(10, PATIENCE), "only {} parts were asked for", tracker.requests());
     tracker.open_gate();
     assert_eq!(parts_of(&drain(stream).unwrap()), (0..10).collect::<Vec<u64>>());
+    // The first requests to a store are spread over some milliseconds, and may overtake one another.
+    let mut names = tracker.names();
+    names.sort_unstable();
+    assert_eq!(names, (0..10).map(name).collect::<Vec<String>>());
+
+    let (dataset, tracker) = Sharing::dataset();
+    let stream = builder(dataset).batch_size(10).io_concurrency(1).build_blocking().unwrap().epoch(0);
+    assert_eq!(parts_of(&drain(stream).unwrap()), (0..10).collect::<Vec<u64>>());
     assert_eq!(tracker.names(), (0..10).map(name).collect::<Vec<String>>());
 }
 
