@@ -1,8 +1,9 @@
-//! Draws what `benches/peers/compare.py` measured: bars of images a second, one panel for each kind of work.
+//! Draws the results of `benches/peers/compare.py`: bars of images a second, one panel for each kind of work.
 //!
-//! `cargo run --release --example chart -- results.json chart.svg [WORK…]`: those works, from top to bottom, or all.
+//! `cargo run --release --example chart -- results.json chart.svg [WORK…]`: these kinds of work, from top to bottom, or
+//! all.
 //!
-//! Text is of a grey that is read on white and on black paper; nothing is behind it.
+//! The background is transparent; the text has a grey that is readable on white and on black.
 #![allow(clippy::print_stderr, reason = "an example talks to its reader")]
 
 use std::{collections::HashMap, env, error::Error, fs, process::ExitCode};
@@ -21,9 +22,9 @@ const OURS: RGBColor = RGBColor(58, 124, 201);
 const THEIRS: RGBColor = RGBColor(172, 172, 166);
 
 const WIDTH: u32 = 860;
-/// Where bars begin: names stand before them.
+/// Where bars begin, after the names.
 const LEFT: i32 = 255;
-/// Room behind the longest bar for its figures.
+/// Room after the longest bar for its numbers.
 const RIGHT: i32 = 170;
 const BAR: i32 = 24;
 const HEAD: i32 = 34;
@@ -37,7 +38,7 @@ struct Results {
 #[derive(Deserialize)]
 struct Workload {
     transform: String,
-    /// In no order: `rounds` has it.
+    /// Unordered; `rounds` has the order.
     summary: HashMap<String, Figures>,
 }
 
@@ -45,9 +46,9 @@ struct Workload {
 struct Figures {
     images_per_second: Spread,
     infeed_is_times: Spread,
-    /// Who is compared with it.
+    /// The other loader.
     rival: String,
-    /// It reads files that were converted before.
+    /// Whether it reads files that were converted before.
     #[serde(default)]
     prepared: bool,
 }
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
     match panels(from, wanted).and_then(|panels| draw(&panels)).and_then(|svg| Ok(fs::write(to, svg)?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{from} can't be drawn: {error}");
+            eprintln!("can't draw {from}: {error}");
             ExitCode::FAILURE
         }
     }
@@ -111,7 +112,7 @@ fn panels(from: &str, wanted: &[String]) -> Result<Vec<Panel>, Box<dyn Error>> {
         let mut rows: Vec<Row> = workload.summary.into_iter().map(|(name, figures)| Row { name, figures }).collect();
         rows.sort_by(|a, b| b.ours().cmp(&a.ours()).then(b.rate().median.total_cmp(&a.rate().median)));
         let title = workload.transform;
-        // Another work, and another scale.
+        // A separate panel, because it is another kind of work on another scale.
         let (prepared, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.figures.prepared);
         panels.push(Panel { title: format!("{title}: images/s"), rows });
         if !prepared.is_empty() {
@@ -170,7 +171,7 @@ fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel, top: i32
     Ok(())
 }
 
-/// 1857.3 as 1,857; what is below ten keeps a digit.
+/// 1857.3 as 1,857; numbers below ten keep one decimal.
 fn thousands(value: f64) -> String {
     if value < 10.0 {
         return format!("{value:.1}");

@@ -1,4 +1,4 @@
-//! A format of your own: records of fixed size in one file, a number and a small picture each.
+//! Your own format: records of fixed size in one file, each a number and a small picture.
 //!
 //! `cargo run --release --example custom_dataset`
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
@@ -16,7 +16,7 @@ use infeed::{
     transform::Transform,
 };
 
-/// Eight bytes of a number, then 16×16 gray pixels.
+/// A number of 8 bytes, then 16×16 gray pixels.
 #[derive(Debug)]
 struct Stamps {
     source: Source,
@@ -29,10 +29,10 @@ const SIDE: u32 = 16;
 const RECORD: u64 = 8 + (SIDE * SIDE) as u64;
 
 impl Stamps {
-    /// All I/O of a dataset is in its opening: here none but what told us the file's size.
+    /// All I/O of a dataset happens when it is opened; here the caller has already read the file's size.
     fn new(source: Source, name: &str, size: u64) -> Result<Self> {
         if !size.is_multiple_of(RECORD) {
-            let what = format!("{size} bytes are no whole number of records of {RECORD}");
+            let what = format!("{size} bytes are not a multiple of the {RECORD} bytes of a record");
             return Err(Error::corrupt(what).at_object(name));
         }
         let image = FieldKind::Image { channels: 1, size: Some((SIDE, SIDE)), dtype: Some(infeed::DType::U8) };
@@ -63,7 +63,7 @@ impl Dataset for Stamps {
         let bytes = bytes.first().filter(|bytes| bytes.len() as u64 == RECORD).ok_or_else(short)?;
         let (number, _) = bytes.split_first_chunk::<8>().ok_or_else(short)?;
         let info = ImageInfo::interleaved_u8(SIDE, SIDE, 1);
-        // A slice of what was read: no copy.
+        // A slice of the bytes that were read: no copy.
         Ok(Sample::new([Value::Pixels { info, data: bytes.slice(8..) }, Value::Label(i64::from_le_bytes(*number))]))
     }
     fn object(&self, _record: u64) -> String {
@@ -92,7 +92,7 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 
     let source = Source::parse(&folder.path().display().to_string())?;
     let stamps = Stamps::new(source, "all.stamps", file.len() as u64)?;
-    // Checks what the loader relies on; call it in your tests.
+    // Checks all rules that the loader relies on; call it in your tests.
     dataset_contract(&stamps).await?;
 
     let transform = Transform::new().random_crop(12, 2).horizontal_flip(0.5).to_float();

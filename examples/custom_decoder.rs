@@ -1,6 +1,6 @@
-//! A kind of image file of your own, binary PPM (`P6`), known by its first bytes: first as a codec, asked before the built-in
-//! ones, which is all that most need, then as a decoder with worker threads of its own, for hardware or libraries that take
-//! whole samples.
+//! Your own kind of image file, here binary PPM (`P6`), recognised by its first bytes. First as a codec, which is tried
+//! before the built-in ones and is enough for most uses; then as a decoder with its own worker threads, for hardware or
+//! libraries that take whole samples.
 //!
 //! `cargo run --release --example custom_decoder`
 
@@ -22,7 +22,7 @@ use infeed::{
 #[derive(Debug)]
 struct Ppm;
 
-/// `P6`, width, height and 255, apart by white space; pixels begin after the byte that follows.
+/// Parses `P6`, width, height and 255, separated by white space. One byte follows, then the pixels.
 fn parse(bytes: &[u8]) -> Result<(ImageInfo, usize)> {
     let damaged = |what: &'static str| Error::corrupt(what).hint("write it as P6 with a maximum of 255");
     let (mut at, mut numbers) = (bytes.len().min(2), [0u32; 3]);
@@ -52,14 +52,14 @@ impl ImageCodec for Ppm {
         head.starts_with(b"P6") && head.get(2).is_some_and(u8::is_ascii_whitespace)
     }
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
-        // Where the pixels begin, too: nobody reads the header again.
+        // Store where the pixels begin, so that the header is not parsed again.
         let (info, start) = parse(bytes)?;
         Ok(ImageHeader::from(info).with_own(start))
     }
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let start: usize = *header.own()?;
         let pitch = header.width as usize * 3;
-        // Only the rows that the crop needs: for raw pixels that is a matter of where to begin.
+        // Only the rows that the crop needs: with raw pixels, just start further on.
         let (from, to) = (start + rows.start as usize * pitch, start + rows.end as usize * pitch);
         let pixels = bytes.get(from..to).ok_or_else(|| ends_early(bytes))?;
         out.hold(rows, pixels.len())?.copy_from_slice(pixels);
@@ -67,15 +67,15 @@ impl ImageCodec for Ppm {
     }
 }
 
-/// A recipe for the threads below.
+/// The decoder: it makes the workers below.
 #[derive(Debug)]
 struct PpmDecoder {
     classes: [Class; 1],
 }
 
-/// What one thread has.
+/// The state of one thread.
 struct PpmWorker {
-    /// For each field of the schema how its rows are made; `None` for those that are no images.
+    /// For each field of the schema, how its rows are made; `None` for fields that are not images.
     programs: Arc<[Option<Lowered>]>,
     maker: RowMaker,
     finished: Vec<Finished>,
@@ -89,7 +89,7 @@ impl Decoder for PpmDecoder {
         &self.classes
     }
     fn scratch_bytes(&self, _class: usize) -> u64 {
-        // Pixels are read in place.
+        // None: pixels are read in place.
         64 << 10
     }
     fn worker(&self, _class: usize, _n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>> {
@@ -117,7 +117,7 @@ impl PpmWorker {
     /// Makes one row of each image field.
     fn write(&mut self, job: &mut Job, row: usize) -> Result<()> {
         let item = &job.items[row];
-        // What could not be read is passed through.
+        // Pass on the error of a sample that could not be read.
         let sample = item.sample.as_ref().map_err(Error::clone)?;
         for ((program, value), rows) in self.programs.iter().zip(&sample.values).zip(&mut job.rows) {
             let (Some(lowered), Value::Encoded(file)) = (program, value) else { continue };
@@ -142,7 +142,7 @@ fn picture(n: u32) -> Bytes {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // These check what the loader relies on; call them in your tests.
+    // These check all rules that the loader relies on; call them in your tests.
     check();
 
     let images = (0..300).map(picture).collect();
@@ -153,7 +153,7 @@ async fn main() -> Result<()> {
     let decoder = PpmDecoder { classes: [Class::new("ppm", Device::Cpu, threads)] };
     let with_codec = show(builder().codec(Arc::new(Ppm)).device(Device::Cpu)).await?;
     let with_decoder = show(builder().decoder(Arc::new(decoder))).await?;
-    assert_eq!(with_codec, with_decoder, "one meaning, whoever decodes");
+    assert_eq!(with_codec, with_decoder, "codec and decoder make the same rows");
     Ok(())
 }
 
@@ -161,7 +161,7 @@ fn transform() -> Transform {
     Transform::new().random_resized_crop(32).horizontal_flip(0.5).to_float()
 }
 
-/// Prints an epoch and gives its pixels.
+/// Prints an epoch and returns its pixels.
 async fn show(builder: LoaderBuilder) -> Result<Vec<f32>> {
     let loader = builder.batch_size(100).shuffle(1).transform(transform()).build().await?;
     let (mut batches, mut all) = (loader.epoch(0), Vec::new());

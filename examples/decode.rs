@@ -1,7 +1,7 @@
-//! The JPEG decoder by itself, without a loader: all files of a folder, in memory, to RGB, on this thread.
+//! Measures the JPEG decoder without a loader: decodes all files of a folder from memory to RGB, on this thread.
 //!
-//! `cargo run --release --example decode -- FOLDER [EPOCHS]` prints a line of JSON: images and pixels a second, and the sum of
-//! all pixels, by which other decoders can be compared. `benches/peers` runs it beside them.
+//! `cargo run --release --example decode -- FOLDER [EPOCHS]` prints a line of JSON: images and megabytes a second, and
+//! the sum of all pixels, to compare with other decoders. `benches/peers` runs it with others.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::{
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     collect(&folder, &mut files)?;
 
     let codec = Jpeg::new();
-    // Its memory, and the tables in it, serve all images.
+    // Its memory, and the tables in it, are reused for all images.
     let mut pixels = PixelBuffer::default();
     let mut decode = |file: &[u8]| -> Result<u64> {
         let header = codec.header(file)?;
@@ -89,7 +89,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     Error::config(format!("{} can't be read: {error}", path.display()))
 }
 
-/// The most memory this process had; on Linux.
+/// Peak memory of this process; only on Linux.
 fn peak_rss() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

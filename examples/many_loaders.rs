@@ -1,7 +1,8 @@
-//! One process that lives long: loaders with settings drawn from a seed come and go, and what the process holds is told.
+//! A long-lived process that builds and drops loaders with settings drawn from a seed, and prints the resources it
+//! holds.
 //!
-//! `cargo run --release --example many_loaders -- URL SECONDS SEED`: a line of JSON for each loader on stdout, with resident
-//! memory, threads and open handles, and a sum of the records that came. Ends with 1 when an epoch was not whole.
+//! `cargo run --release --example many_loaders -- URL SECONDS SEED` prints a line of JSON for each loader: resident
+//! memory, threads, open handles, and whether an epoch had the right records. Exits with 1 if an epoch was incomplete.
 //! `integration/soak/run.py` draws a chart of it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its reader")]
 
@@ -14,7 +15,7 @@ use std::{
 use futures::executor::block_on;
 use infeed::{Device, Loader, Result, Transform, internal::process, open, sampler::LastBatch};
 
-/// Numbers out of a seed: SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
+/// Random numbers from a seed: SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
 struct Draws(u64);
 
 impl Draws {
@@ -26,7 +27,7 @@ impl Draws {
     }
 }
 
-/// Whether every epoch was whole.
+/// Whether every epoch was complete.
 fn come_and_go(url: &str, time: Duration, seed: u64) -> Result<bool> {
     let dataset = block_on(async { open(url).await })?;
     let all = dataset.len();
@@ -42,12 +43,12 @@ fn come_and_go(url: &str, time: Duration, seed: u64) -> Result<bool> {
             .shuffle(draws.below(1000))
             .last_batch(LastBatch::Partial)
             .transform(Transform::preset("imagenet-train").expect("a preset"));
-        // Half of them on auto.
+        // Half of the loaders choose these themselves.
         if draws.below(2) == 0 {
             builder = builder.workers(1 + draws.below(6) as usize).prefetch(1 + draws.below(6) as usize);
         }
         let loader = builder.build_blocking()?;
-        // A third are dropped in the middle.
+        // A third of the streams are dropped in the middle.
         let most = if draws.below(3) == 0 { draws.below(5) as usize } else { usize::MAX };
         let (mut records, mut samples) = (0u64, 0);
         for result in loader.epoch(n).blocking().take(most) {

@@ -1,6 +1,7 @@
-//! The fifteen lines of the README: a folder of photographs, streamed into an async training loop.
+//! The example of the README: a folder of photographs, streamed into an async training loop.
 //!
-//! `cargo run --release --example quickstart -- PATH` (a folder of class folders). Without a path it makes pixels up.
+//! `cargo run --release --example quickstart -- PATH` (a folder of class folders). Without a path it uses made-up
+//! images.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use futures::StreamExt;

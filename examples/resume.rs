@@ -1,4 +1,4 @@
-//! Stop in the middle of an epoch, save the state, go on elsewhere: with other workers and another world size.
+//! Stops in the middle of an epoch, saves the state, and resumes with another number of workers and another world size.
 //!
 //! `cargo run --release --example resume`
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
@@ -29,20 +29,20 @@ async fn loader(rank: u32, world: u32, batch: usize, workers: usize) -> Result<L
 async fn main() -> Result<()> {
     let mut seen = BTreeSet::new();
 
-    // One process, batches of 64; it stops after five.
+    // One process with batches of 64. It stops after five.
     let mut batches = loader(0, 1, 64, 2).await?.epoch(0);
     let mut saved = None;
     for _ in 0..5 {
         let Some(batch) = batches.next().await.transpose()? else { break };
         seen.extend(batch.records().iter().copied());
-        // The state rides on the batch: what was read ahead does not count as seen.
+        // The state belongs to the batch: prefetched records do not count as seen.
         saved = Some(batch.state().to_json());
     }
     drop(batches);
     let saved = saved.expect("the epoch has more than five batches");
     println!("{} records seen, state saved: {saved}", seen.len());
 
-    // Three processes, batches of 50, one worker each, go on from the file.
+    // Three processes, each with batches of 50 and one worker, resume from the file.
     for rank in 0..3 {
         let state = LoaderState::from_json(&saved)?;
         let mut rest = loader(rank, 3, 50, 1).await?.resume_epoch(&state)?;

@@ -1,7 +1,8 @@
-//! Straight from a bucket: how it was reached, two epochs behind a trainer, and what the requests did.
+//! Trains two epochs directly from a bucket; prints the connection and the statistics of the requests.
 //!
-//! `cargo run --release --example s3 -- s3://bucket/prefix [CACHE]`, with the `AWS_*` variables or `~/.aws` as other
-//! programs use them; CACHE (`/scratch/cache:50GB` or `ram:4GiB`) keeps what was read for the second epoch.
+//! `cargo run --release --example s3 -- s3://bucket/prefix [CACHE]`, with credentials in the `AWS_*` variables or
+//! `~/.aws`, as for other programs. CACHE (`/scratch/cache:50GB` or `ram:4GiB`) keeps the bytes read for the second
+//! epoch.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::{process::ExitCode, time::Duration};
@@ -10,7 +11,7 @@ use futures::StreamExt;
 use infeed::{Loader, Result, Transform, dataset::open_source, source::Source};
 
 async fn train(url: &str, cache: Option<&str>) -> Result<()> {
-    // Credentials are looked for once, here; a wrong secret, region or bucket is told here, not in the first epoch.
+    // Credentials are looked up once, here. A wrong secret, region or bucket is an error here, not in the first epoch.
     let source = Source::parse(url)?;
     source.connect().await?;
     if let Some(connection) = source.connection() {
@@ -29,12 +30,12 @@ async fn train(url: &str, cache: Option<&str>) -> Result<()> {
         let mut batches = loader.epoch(epoch);
         while let Some(batch) = batches.next().await {
             let batch = batch?;
-            // The trainer's step: meanwhile the next batches are read and decoded.
+            // The training step. Meanwhile the next batches are read and decoded.
             tokio::time::sleep(Duration::from_millis(50)).await;
             drop(batch);
         }
         let report = batches.report();
-        println!("epoch {epoch}: waited {:?} of {:?}", report.data_wait.sum, report.step.sum);
+        println!("epoch {epoch}: waited for data {:?} of {:?}", report.data_wait.sum, report.step.sum);
         if let Some(requests) = &report.requests {
             println!(
                 "    {} requests, {} repeated, {} second copies, {} bytes, p50 {:?}, p99 {:?}",

@@ -1,7 +1,7 @@
 //! Patches of CT and PET with their mask, half of them centred on the lesion: data for a segmentation network.
 //!
 //! `cargo run --release --example segmentation [FOLDER]`, where `FOLDER/PATIENT/` holds `ct.nrrd`, `pet.nrrd` and
-//! `mask.nrrd` (or `.nii.gz`). Without a folder it makes four small patients of its own.
+//! `mask.nrrd` (or `.nii.gz`). Without a folder it makes up four small patients.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::{fs, path::Path, sync::Arc};
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
 
-    // Two channels of one field; six samples of each patient, each with a patch of its own.
+    // `image` has two channels. Six samples of each patient, each a different patch.
     let dataset = open(folder.to_string_lossy())
         .field("image", ["ct", "pet"])
         .field("mask", ["mask"])
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .flip_axis(Axis::Z, 0.5)
         .rot90([Axis::Y, Axis::X], 0.5)
         .window(-1000.0, 1000.0);
-    // A patient's samples come near each other, so that few volumes are in memory at a time.
+    // Keep a patient's samples close together in the order, so that few volumes are in memory at a time.
     let loader = Loader::builder(Arc::clone(&dataset))
         .batch_size(4)
         .order(Order::Blocks { seed: 42, window: 12, lanes: None })
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut batches = loader.epoch(0);
     while let Some(batch) = batches.next().await {
         let batch = batch?;
-        // [4, 2, Z, Y, X] f32 and [4, 1, Z, Y, X] u8, moved alike; on a machine with a GPU they lie there.
+        // [4, 2, Z, Y, X] f32 and [4, 1, Z, Y, X] u8, with the same patch and flips.
         let (image, mask) = (batch["image"].to_host()?, batch["mask"].to_host()?);
         let (image, mask) = (image.as_slice::<f32>().expect("f32"), mask.as_slice::<u8>().expect("masks are u8"));
         let who = batch["patient"].to_host()?;

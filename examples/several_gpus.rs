@@ -1,7 +1,7 @@
-//! Training on all GPUs of a machine from one process: a loader and a thread for each, one pool of decode threads for all.
+//! Training on all GPUs of a machine from one process: one loader and one thread for each GPU, decode threads shared.
 //!
-//! `cargo run --release --example several_gpus -- PATH` (a folder of class folders). Without a path it makes pixels up. On a
-//! machine without a GPU it says so and trains two ranks in host memory: the same code.
+//! `cargo run --release --example several_gpus -- PATH` (a folder of class folders). Without a path it uses made-up
+//! images. On a machine without a GPU it prints so and trains two ranks in host memory, with the same code.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::{
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     let dataset = block_on(open(url).into_future())?;
     let transform =
         Transform::new().random_resized_crop(32).horizontal_flip(0.5).normalize(IMAGENET_MEAN, IMAGENET_STD);
-    // Rank r of as many ranks as there are devices; with several such processes, add `.shard(Shard::from_env()?)`.
+    // Each device is a rank. If you run several such processes, add `.shard(Shard::from_env()?)`.
     let loaders = Loader::builder(dataset)
         .batch_size(64)
         .shuffle(42)
@@ -51,13 +51,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The error names the device. Loaders of the others go on, but their trainers would wait for its gradients for ever.
+/// Prints the error, which names the device, and ends the process: the other loaders continue, but their trainers would
+/// wait forever for the gradients of this one.
 fn give_up(error: &Error) -> ! {
     println!("{error:#}");
     std::process::exit(1)
 }
 
-/// One device's training. Every rank takes the same number of steps, so nobody waits for a gradient that never comes.
+/// Trains on one device. Every rank takes the same number of steps, so no rank waits for a gradient that never comes.
 fn train(loader: &Loader, together: &AllReduce) -> Result<usize> {
     let mut samples = 0;
     for epoch in 0..2 {
@@ -77,14 +78,14 @@ fn train(loader: &Loader, together: &AllReduce) -> Result<usize> {
     Ok(samples)
 }
 
-/// Stands for forward and backward, which would be queued on a stream of the batch's device.
+/// Placeholder for forward and backward, which would run on a stream of the batch's device.
 fn step(batch: &Batch) -> f64 {
     let labels = batch["label"].to_host().expect("a copy of 64 numbers");
     let labels: &[i64] = labels.as_slice().expect("labels are i64");
     labels.iter().sum::<i64>() as f64 / labels.len() as f64
 }
 
-/// Stands for NCCL: every rank gets the mean of all.
+/// Placeholder for NCCL: every rank gets the mean of all ranks.
 struct AllReduce {
     ranks: usize,
     sum: Mutex<f64>,
@@ -100,7 +101,7 @@ impl AllReduce {
         *self.sum.lock().expect("nobody panics with it") += value;
         self.all.wait();
         let mean = *self.sum.lock().expect("nobody panics with it") / self.ranks as f64;
-        // Once all have read it, one clears it for the next step.
+        // After all ranks have read it, one of them clears it for the next step.
         if self.all.wait().is_leader() {
             *self.sum.lock().expect("nobody panics with it") = 0.0;
         }

@@ -296,7 +296,7 @@ fn what_holds_no_rows_of_numbers_is_left_out() {
             assert_eq!((dataset.len(), dataset.schema().fields.len(), &*dataset.schema().fields[0].name), (3, 1, "x"));
         }
         let named = |column: &str, why: &str| {
-            fails(at(dir.path()).columns([column]), ErrorKind::Unsupported, &[&format!("`{column}` holds"), why]);
+            fails(at(dir.path()).columns([column]), ErrorKind::Unsupported, &[&format!("`{column}` can't be read"), why]);
         };
         named("names", "type `<U1`");
         named("objects", "type `|O`");
@@ -334,7 +334,7 @@ fn tensors_of_safetensors_are_fields() {
     assert_eq!(all["b"].to_vec::<f64>().unwrap(), [0.5, -1.5]);
     file.pop();
     let dir = folder(&[("m.safetensors", file.clone())]);
-    fails(at(dir.path()), ErrorKind::Corrupt, &["`b` lies at 2..18 of 17", "m.safetensors"]);
+    fails(at(dir.path()), ErrorKind::Corrupt, &["`b` is at 2..18 of 17", "m.safetensors"]);
     file[7] = 9;
     let dir = folder(&[("m.safetensors", file)]);
     fails(at(dir.path()), ErrorKind::Corrupt, &["a header of 648518346341351", "m.safetensors"]);

@@ -199,8 +199,8 @@ fn a_wrong_line_says_what_and_where() {
     refused("center_crop:size=2,size=3", &["size twice"]);
     refused("center_crop", &["missing field `size`"]);
     refused("center_crop:big", &["a number or [height, width]"]);
-    refused("random_apply:(center_crop:3,p=0.5", &["nothing closes"]);
-    refused("center_crop:3)", &["closes nothing"]);
+    refused("random_apply:(center_crop:3,p=0.5", &["unclosed"]);
+    refused("center_crop:3)", &["unmatched"]);
     refused("random_apply:(nothing:3),0.5", &["no step \"nothing\""]);
     refused("random_order:(random_invert),0.5", &["random_order has one setting too many", "takes transforms"]);
     refused("random_order", &["missing field `transforms`"]);
@@ -251,7 +251,7 @@ fn settings_without_sense_are_refused_by_name_and_place() {
     let two = Erasing::Constant(Value::Each(vec![0.0; 2]));
     rgb(erasing(RandomErasing { value: two, ..RandomErasing::default() }), &["2 numbers as value for 3 channels"]);
     rgb(t().random_apply(&Transform::new(), 0.5), &["random_apply has no transforms"]);
-    rgb(t().random_apply(&Transform::new().center_crop(3), 0.5), &["center_crop stands in random_apply"]);
+    rgb(t().random_apply(&Transform::new().center_crop(3), 0.5), &["center_crop is inside random_apply"]);
     rgb(t().random_order(&Transform::new().random_invert(2.0)), &["random_invert in random_order has probability 2"]);
     let choice = |p| RandomChoice { transforms: Transform::new().random_invert(0.5).ops().to_vec(), p: Some(p) };
     rgb(t().push(choice(vec![1.0, 2.0])), &["2 weights for 1 transforms"]);

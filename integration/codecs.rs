@@ -514,11 +514,11 @@ fn bad_jpegs_are_told_apart() {
             "JPEG is damaged in scan ",
         ),
         ("no image", &[0xff, 0xd8, 0xff, 0xd9], ErrorKind::Corrupt, "JPEG has no image"),
-        ("empty", &[], ErrorKind::Corrupt, "no JPEG"),
+        ("empty", &[], ErrorKind::Corrupt, "not a JPEG"),
         ("12 bits", &at(0xc0, 4, &[12]), ErrorKind::Unsupported, "JPEG with 12 bits per value"),
         ("arithmetic", &at(0xc0, 1, &[0xc9]), ErrorKind::Unsupported, "JPEG with arithmetic coding"),
         ("lossless", &at(0xc0, 1, &[0xc3]), ErrorKind::Unsupported, "lossless JPEG"),
-        ("height 0", &at(0xc0, 5, &[0, 0]), ErrorKind::Unsupported, "JPEG that tells its height after the image"),
+        ("height 0", &at(0xc0, 5, &[0, 0]), ErrorKind::Unsupported, "JPEG whose height follows the image"),
         ("width 0", &at(0xc0, 7, &[0, 0]), ErrorKind::Corrupt, "JPEG frame header contradicts itself"),
         ("two components", &at(0xc0, 9, &[2]), ErrorKind::Corrupt, "JPEG frame header contradicts itself"),
     ];

@@ -161,8 +161,8 @@ fn a_table_of_some_images_gives_those_alone_when_asked() {
     );
     assert_eq!(one.len(), 1);
     // A table beside the images; and none.
-    fails(at(&dir).labels_only(true), ErrorKind::Config, &["labels_only is about a file of labels, and there is none"]);
-    fails(at(&dir).label_column("dose"), ErrorKind::Config, &["label_column is about a file of labels"]);
+    fails(at(&dir).labels_only(true), ErrorKind::Config, &["labels_only needs a file with labels, but there is none"]);
+    fails(at(&dir).label_column("dose"), ErrorKind::Config, &["label_column needs a file with labels"]);
     write(dir.path(), "metadata.csv", b"file_name,label,text\nx/3.png,8,three\n");
     fails(at(&dir), ErrorKind::NotFound, &["3 of 4 images have no label", "labels_only(true)"]);
     let one = sound(at(&dir).labels_only(true));

@@ -401,14 +401,14 @@ fn what_it_cannot_keep_is_refused_by_name() {
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
-    refused(training(&dataset).codec(Arc::new(Foreign)).decoded_cache(in_folder()), "the codec `foreign` does not say");
+    refused(training(&dataset).codec(Arc::new(Foreign)).decoded_cache(in_folder()), "the codec `foreign` has no identity");
     training(&dataset).codec(Arc::new(Foreign)).decoded_cache(CacheSpec::ram(1 << 20)).build_blocking().unwrap();
 
     let marked = (0..4).map(|_| Instances::new([24, 30])).collect();
     let pixels = vec![7; 4 * 24 * 30 * 3];
     let boxes = MemoryDataset::builder().images_u8(pixels, 4, 24, 30, 3, false).instances(marked).build().unwrap();
     let boxes: Arc<dyn Dataset> = Arc::new(boxes);
-    refused(training(&boxes).decoded_cache(in_folder()), "writes no instances to files");
+    refused(training(&boxes).decoded_cache(in_folder()), "can't write instances to files");
 
     let decoder = infeed::codec::Cpu::new(std::num::NonZeroUsize::MIN, infeed::codec::codecs(), 1 << 20);
     refused(training(&dataset).decoder(Arc::new(decoder)).decoded_cache(in_folder()), "decoded elsewhere");

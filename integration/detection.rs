@@ -489,7 +489,7 @@ fn what_has_no_meaning_is_refused_by_name() {
         (resize().sanitize_bounding_boxes(f64::NAN), &plain, "min_size NaN"),
         (resize().aug_mix(), &plain, "no mask can follow"),
         (Transform::new().pad_to_largest(100, 100, 8), &plain, "multiples of 8"),
-        (Transform::new().random_iou_crop().pad_to_largest(96, 96, 1), &plain, "looks at boxes"),
+        (Transform::new().random_iou_crop().pad_to_largest(96, 96, 1), &plain, "depends on boxes"),
         (Transform::new().pad_to_largest(96, 96, 1).horizontal_flip(0.5), &plain, "comes after pad_to_largest"),
         (Transform::new().pad_to_largest(96, 96, 1).random_invert(0.5), &plain, "comes after pad_to_largest"),
         (resize(), &|loader: LoaderBuilder| loader.mix(Mix { mixup: 0.5, ..Mix::default() }), "can't be mixed"),

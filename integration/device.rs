@@ -662,10 +662,10 @@ fn times_on_the_gpu_and_host_to_device_are_reported() {
 fn a_machine_without_a_usable_gpu_falls_back_or_says_why() {
     let (devices, fail) = ("INFEED_MOCK_DEVICES", "INFEED_MOCK_FAIL");
     let cases = [
-        (devices, "0", "the driver sees no GPU", "look at nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        (devices, "0", "the driver sees no GPU", "check nvidia-smi and CUDA_VISIBLE_DEVICES"),
         (fail, "cuInit:1:803", "different versions", "or use device(Cpu)"),
-        (fail, "cuDevicePrimaryCtxRetain:0:46", "another process has the GPU", "end it, or take another GPU"),
-        (fail, "cuDevicePrimaryCtxRetain:0:2", "out of device memory", "nvidia-smi says who has it"),
+        (fail, "cuDevicePrimaryCtxRetain:0:46", "another process uses the GPU", "end that process, or use another GPU"),
+        (fail, "cuDevicePrimaryCtxRetain:0:2", "out of device memory", "nvidia-smi lists its users"),
         (fail, "cuModuleLoadDataEx:0:222", "too old for infeed's kernels", "update the driver to one for CUDA 12.0"),
     ];
     for (name, value, words, advice) in cases {
@@ -715,7 +715,7 @@ fn kernels_that_can_not_be_compiled_are_an_error_with_the_compilers_words() {
         ("222", "too old for infeed's kernels", "525 or newer"),
         ("218", "can't compile infeed's kernels", "525 or newer"),
         ("221", "libnvidia-ptxjitcompiler", "NVIDIA_DRIVER_CAPABILITIES"),
-        ("223", "told not to compile", "CUDA_DISABLE_PTX_JIT"),
+        ("223", "set not to compile", "CUDA_DISABLE_PTX_JIT"),
         ("209", "compute capability 7.0", "another GPU"),
         ("2", "out of device memory", "free memory of the GPU"),
     ];

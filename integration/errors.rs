@@ -189,7 +189,7 @@ fn a_batch_without_a_good_row_is_an_error_unless_it_may_be_padded() {
     let error = batches.next().unwrap().unwrap_err();
     assert_eq!(
         format!("{error:#}"),
-        "corrupt: all 10 samples of a batch are bad (record 0, 000000.bin); mend the data, take a larger batch_size, or \
+        "corrupt: all 10 samples of a batch are bad (record 0, 000000.bin); repair the data, use a larger batch_size, or \
          set on_bad_sample(SkipPadded), which hands over rows of zeros: decode: told to fail (record 0, 000000.bin)"
     );
     assert!(batches.next().is_none());

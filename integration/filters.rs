@@ -57,7 +57,7 @@ fn labels_and_names_of_files_are_known_without_reading_them() {
     }
     let (_, source) = folder();
     let (kind, text) = refused(open_source(source.clone()).filter("label=cow".parse().unwrap()));
-    assert!(kind == ErrorKind::Config && text.contains("names `cow`, which is no class"), "{text}");
+    assert!(kind == ErrorKind::Config && text.contains("names `cow`, which is not a class"), "{text}");
     let (kind, text) = refused(open_source(source).filter("object=x".parse().unwrap()));
     assert!(kind == ErrorKind::Empty && text.contains("no record passes `object=x`"), "{text}");
 }
@@ -153,7 +153,7 @@ fn a_list_names_records_and_objects() {
     assert_eq!(objects(&*dataset), ["cat/0.png", "dog/1.png", "eel/1.png"]);
     for (text, want) in [
         ("7\n", "line 1 lists record 7, the dataset has 7"),
-        ("cat/0.png\ncat/9.png\ncow\n", "2 of 3 names are of no object, the first is `cat/9.png` in line 2"),
+        ("cat/0.png\ncat/9.png\ncow\n", "2 of 3 names match no object, the first is `cat/9.png` in line 2"),
         ("# none\n", "no record passes the list"),
     ] {
         fs::write(&list, text).unwrap();
@@ -173,7 +173,7 @@ fn parts_are_filtered_before_they_are_put_together_and_take_the_first_ones_class
         block_on(open_together(parts))
     };
     let dataset = together("label!=cat").unwrap_err();
-    assert!(dataset.to_string().contains("names `cat`, which is no class"), "{dataset}");
+    assert!(dataset.to_string().contains("names `cat`, which is not a class"), "{dataset}");
     let dataset = together("object~=/[18]").unwrap();
     assert_eq!(objects(&*dataset), ["cat/1.png", "dog/1.png", "eel/1.png", "dog/8.png"]);
     assert_eq!(

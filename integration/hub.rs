@@ -198,7 +198,7 @@ async fn a_busy_hub_is_waited_for_as_long_as_it_says() {
     let hasty = server.source("").with_patience(std::time::Duration::from_secs(1));
     let error = error_of(listed(&hasty).await);
     assert!(
-        error.to_string().contains("too often") && error.help().unwrap().contains("200 s"),
+        error.to_string().contains("refuses further requests") && error.help().unwrap().contains("200 s"),
         "{error} {:?}",
         error.help()
     );
@@ -220,13 +220,13 @@ async fn refusals_say_what_to_do() {
     };
     is(open("lab/nothing", None).await, ErrorKind::NotFound, &["no dataset lab/nothing", "set HF_TOKEN"]);
     is(open("lab/nothing", Some(TOKEN)).await, ErrorKind::NotFound, &["no dataset lab/nothing", "HF_TOKEN"]);
-    is(open(REPO, Some("hf_wrongToken")).await, ErrorKind::Denied, &["does not take the token", "settings/tokens"]);
+    is(open(REPO, Some("hf_wrongToken")).await, ErrorKind::Denied, &["does not accept the token", "settings/tokens"]);
     server.configure(|config| config.private = true);
     is(open(REPO, None).await, ErrorKind::NotFound, &["or it is private", "set HF_TOKEN"]);
     assert_eq!(listed(&server.source("")).await.unwrap().len(), 1);
     server.configure(|config| (config.private, config.gated) = (false, true));
     is(open(REPO, None).await, ErrorKind::Denied, &["is gated", "accept its terms at", "HF_TOKEN"]);
-    is(open(REPO, Some(TOKEN)).await, ErrorKind::Denied, &["is gated", "has not been let in", "/datasets/lab/photos"]);
+    is(open(REPO, Some(TOKEN)).await, ErrorKind::Denied, &["is gated", "has no access yet", "/datasets/lab/photos"]);
     // Nobody there, and nobody who may write.
     let env = [("HF_ENDPOINT", "http://127.0.0.1:1"), ("HF_HOME", "/nowhere")];
     let gone = Source::parse_with(&url(""), env).unwrap().with_patience(std::time::Duration::from_millis(300));

@@ -178,7 +178,7 @@ async fn listings_that_cannot_be_are_errors() {
         ("no token", page!("<IsTruncated>true</IsTruncated>", object!("x/a")), "breaks off", 1),
         ("HTML", "<!DOCTYPE html><html><body>log in</body></html>", "begins with \"<!DOCTYPE html>", 1),
         ("nothing", "", "is empty", 1),
-        ("another prefix", page!(object!("y/a")), "does not begin so", 1),
+        ("another prefix", page!(object!("y/a")), "does not begin with it", 1),
     ] {
         let (error, requests) = listing(body, u64::MAX).await;
         let words = format!("{error:#}");

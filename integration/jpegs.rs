@@ -22,7 +22,7 @@ use crate::{
 const MOST_BYTES: u64 = 1 << 20;
 
 /// What is said of components that are no whole part of the finest.
-const FRACTIONS: &str = "a sampling factor of 3 beside one of 2 or 4";
+const FRACTIONS: &str = "a sampling factor of 3 with one of 2 or 4";
 
 /// Small files of each kind, so that the headers are a good part of them.
 fn files() -> Vec<(&'static str, Vec<u8>)> {
@@ -315,7 +315,7 @@ fn files_of_endless_scans_are_refused() {
     let few = picture.progressive(&all[..64], None);
     let file = [&few[..few.len() - 2], &tiny.repeat(1_000_000), &[0xff, 0xd9]].concat();
     let error = decode(&file, false).unwrap_err();
-    let words = format!("the scans before it leave other bits out (FF DA at byte {})", few.len() - 2);
+    let words = format!("the scans before it omit other bits (FF DA at byte {})", few.len() - 2);
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains(&words), "{error}");
     // Filled: what there was before.
     decode(&file, true).unwrap();
@@ -434,9 +434,9 @@ fn scans_that_do_not_add_to_each_other_are_refused() {
         file[places[scan] + place] = value;
         file
     };
-    let all_or_more = "a scan tells all bits or one more";
-    let no_scan = "these make no scan of a progressive file";
-    let other = "the scans before it leave other bits out";
+    let all_or_more = "a scan adds all bits or one bit";
+    let no_scan = "a progressive file can't have such a scan";
+    let other = "the scans before it omit other bits";
     // Without the scan of first coefficients: what follows has nothing to add to.
     let headless = [&file[..scans[0]], &file[scans[1]..]].concat();
     let headless_at = scans[others] - (scans[1] - scans[0]);

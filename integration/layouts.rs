@@ -147,16 +147,13 @@ fn trees_that_may_mean_several_things_are_refused_with_what_helps() {
             &["train/images/a.png", "train/masks/a.png", "val/images/b.png", "val/masks/b.png"],
             &["several splits: train, val", "split(\"train\")"],
         ),
-        (&["Depth/1.png", "RGB/1.png"], &["Depth, RGB are called like kinds of files", "format(\"folder\")"]),
-        (
-            &["images/a.png", "masks/b.png"],
-            &["images, masks are called like kinds", "mask_files(\"masks/{stem}.png\")"],
-        ),
+        (&["Depth/1.png", "RGB/1.png"], &["Depth, RGB are named like kinds of files", "format(\"folder\")"]),
+        (&["images/a.png", "masks/b.png"], &["images, masks are named like kinds", "mask_files(\"masks/{stem}.png\")"]),
         (&["images/a.png", "images/b.png", "masks/a.png"], &["`images/b.png` has no mask", "mask_files"]),
         (&["a.png", &coco, &xml], &["may be coco", "or voc", "format(\"voc\")"]),
         (&["a/1.png", "b/1.avif", "c/1.png"], &["class `b` has no image that is read", "b/1.avif", "classes"]),
         (&["a/1.png", "b/1.mp4: film", "c/1.png"], &["class `b` has no image that is read", "b/1.mp4"]),
-        (&["images/a.png", "labels/a.txt: a cat on a mat"], &["no text is one of YOLO", "format(\"folder\")"]),
+        (&["images/a.png", "labels/a.txt: a cat on a mat"], &["no text file has YOLO's format", "format(\"folder\")"]),
     ] {
         let dir = tree(files);
         let error = told(at(dir.path()));

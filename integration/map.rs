@@ -119,7 +119,7 @@ fn what_a_function_says_of_a_sample_is_followed() {
     }
     let wrong = loader(dataset(8), |b| b.map(|sample, _| sample.image_mut("label").map(|_| ())));
     let error = drain(wrong.epoch(0)).unwrap_err().to_string();
-    assert!(error.contains("field `label` is no image"), "{error}");
+    assert!(error.contains("field `label` is not an image"), "{error}");
 }
 
 #[test]

@@ -633,9 +633,9 @@ fn settings_that_leave_the_engines_nothing_are_errors_where_they_are_to_decode()
             (gpu().build_each_blocking(on_host).map(drop), "decodes on a GPU, and device is cpu"),
             (
                 gpu().codec(Arc::new(Inverting)).build_blocking().map(drop),
-                "the codec `negative` decodes JPEGs on the CPU",
+                "the codec `negative` decodes JPEGs only on the CPU",
             ),
-            (gpu().transform(own).build_blocking().map(drop), "without steps of your own"),
+            (gpu().transform(own).build_blocking().map(drop), "without custom steps"),
             (
                 gpu().decoder(decoder).build_blocking().map(drop),
                 "decode is for this crate's decoders, and watched is another",

@@ -255,7 +255,8 @@ fn memory_that_can_not_be_locked_ends_the_stream_with_what_to_do() {
         assert_eq!((error.kind(), error.context().stage), (ErrorKind::OutOfMemory, Some(Stage::Transfer)));
         assert!(error.to_string().contains("cannot page-lock"), "{error}");
         // No limit of locked memory: the driver locks for itself.
-        let advice = "leave pin_memory out, lower memory_budget, prefetch or workers, or raise the memory limit of the container";
+        let advice =
+            "omit pin_memory, lower memory_budget, prefetch or workers, or raise the memory limit of the container";
         assert!(error.to_string().ends_with(advice), "{error}");
     });
 }

@@ -151,7 +151,7 @@ fn a_file_that_is_written_to_meanwhile_is_an_error_and_leaves_nothing_half() {
         }
     });
     let error = wait(prepare.run()).unwrap_err();
-    assert!(error.to_string().contains("written to while it is prepared"), "{error}");
+    assert!(error.to_string().contains("changed while it was prepared"), "{error}");
     assert_eq!(files(&at("out")).keys().filter(|name| name.ends_with(".part")).count(), 0);
     let prepare = Prepare::new(opened(at("photos").to_str().unwrap()), at("out").display().to_string());
     let done = wait(prepare.parts(NonZeroU64::new(4).unwrap()).run()).unwrap();

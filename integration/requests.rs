@@ -165,7 +165,7 @@ fn a_store_that_gives_nothing_is_an_error_to_all_when_the_patience_ends() {
                 for error in errors {
                     let text = format!("{:#}", error.unwrap_err());
                     assert!(text.starts_with("fetch: the store ") && text.contains("for 60 s"), "{text}");
-                    assert!(text.contains("000") && text.contains("patience says"), "{text}");
+                    assert!(text.contains("000") && text.contains("patience sets"), "{text}");
                     told += usize::from(text.contains(says));
                 }
                 // Some never got their turn, and so have no failure of their own to tell.

@@ -539,7 +539,7 @@ fn a_damaged_index_is_an_error_that_names_it_or_is_made_anew_and_never_other_rec
     let dataset = opened(at(&dir)).unwrap();
     fs::File::options().write(true).open(&index).unwrap().set_len(40).unwrap();
     let error = all(&*dataset).unwrap_err().to_string();
-    assert!(error.contains("it is shorter than it says"), "{error}");
+    assert!(error.contains("it ends before the requested bytes"), "{error}");
     // One that is replaced changes nothing.
     fs::write(&index, &whole).unwrap();
     let dataset = opened(at(&dir)).unwrap();

@@ -361,7 +361,7 @@ fn hostile_headers_are_refused_in_words() {
     refused(&with_tag(&plain, 257, u32::MAX), Corrupt, "TIFF");
     refused(&with_tag(&plain, 273, u32::MAX), Corrupt, "beyond its end");
     refused(&with_tag(&plain, 279, u32::MAX), Corrupt, "beyond its end");
-    refused(&with_tag(&plain, 278, 0), Corrupt, "strips of no rows");
+    refused(&with_tag(&plain, 278, 0), Corrupt, "strips of 0 rows");
     refused(&with_tag(&plain, 278, 1), Corrupt, "1 of its 37 chunks");
     refused(&with_tag(&plain, 277, 256), Unsupported, "256 samples");
     refused(&with_tag(&plain, 259, 50_001), Unsupported, "compression 50001 (WebP)");
@@ -384,11 +384,11 @@ fn hostile_headers_are_refused_in_words() {
     refused(
         &with_tag(&with_tag(&tile, 322, u32::MAX), 323, u32::MAX),
         Corrupt,
-        "where 18446744073709551615 are needed",
+        "but 18446744073709551615 are needed",
     );
     // Unpacked data that end early, and damaged ones.
     let short = Kind { compression: 32773, ..PLAIN }.file();
-    refused(&with_tag(&short, 279, 20), Corrupt, "where 5365 are needed");
+    refused(&with_tag(&short, 279, 20), Corrupt, "but 5365 are needed");
 }
 
 #[test]

@@ -183,7 +183,7 @@ fn few_bits_are_gray_from_black_to_white() {
     let mut tiled = Raw::new([1, 20], 1, 1, 1, []).with(322, [16]).with(323, [1]);
     (tiled.tiled, tiled.chunks) = (true, vec![vec![0xf0, 0x0f], vec![0xa5, 0xff]]);
     tiled.is(1, &bit(&[1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 1, 0]));
-    Raw::new([2, 10], 1, 1, 1, &rows[..3]).refused(ErrorKind::Corrupt, "3 bytes in chunk 0, where 4 are needed");
+    Raw::new([2, 10], 1, 1, 1, &rows[..3]).refused(ErrorKind::Corrupt, "3 bytes in chunk 0, but 4 are needed");
     Raw::new([2, 10], 1, 1, 1, rows)
         .with(COMPRESSION, [5])
         .with(PREDICTOR, [2])
@@ -207,7 +207,7 @@ fn palettes_become_rgb() {
     }
     let without = Raw::new([1, 2], 1, 8, 3, [0, 1]);
     without.refused(ErrorKind::Corrupt, "without its palette");
-    without.clone().with(MAP, map(16, 8)).refused(ErrorKind::Corrupt, "a palette of 48 values, where 768 are needed");
+    without.clone().with(MAP, map(16, 8)).refused(ErrorKind::Corrupt, "a palette of 48 values, but 768 are needed");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn colours_are_divided_by_the_alpha_that_they_were_multiplied_by() {
     Raw::new([1, 2], 2, 32, 1, floats).with(EXTRA, [1]).with(FORMAT, [3; 2]).is_floats(&[0.5, 0.5, 0.0, 0.0]);
     // Which values it was multiplied by is not known.
     let odd = Raw::new([1, 2], 5, 8, 2, [0; 10]).with(EXTRA, [0, 1]);
-    odd.refused(ErrorKind::Unsupported, "a premultiplied alpha among 2 samples behind 3 of colour");
+    odd.refused(ErrorKind::Unsupported, "a premultiplied alpha among 2 samples after 3 of colour");
 }
 
 /// A JPEG's tables as a JPEG without an image, and the rest without them and without markers that tell colours.
@@ -312,7 +312,7 @@ fn chunks_of_jpeg_are_decoded_with_the_tables_of_their_file() {
         let mut without = raw.clone();
         without.tags.remove(&347);
         // What the standard codes make of others' bits is damage, as a rule; lacking quantisation tables always is.
-        without.refused(ErrorKind::Corrupt, "a chunk that is no JPEG of it");
+        without.refused(ErrorKind::Corrupt, "a chunk that is not the right JPEG");
         raw.clone()
             .with(WIDTH, [39])
             .refused(ErrorKind::Corrupt, "YCbCr of 40x16 pixels".get(5 * usize::from(!ycbcr)..).unwrap());
@@ -378,7 +378,7 @@ fn stacks_are_no_images_of_many_channels() {
         (1, "ImageJ=1.54f\nimages=12\nslices=12\n".into()),
         (12, r#"{"shape": [3, 4, 2, 3]}"#.into()),
     ] {
-        pages(count, text.as_bytes()).refused(ErrorKind::Unsupported, "a TIFF that says it holds ");
+        pages(count, text.as_bytes()).refused(ErrorKind::Unsupported, "a TIFF that describes itself as ");
     }
     // A description that lies outside the file describes nothing.
     let mut odd = pages(12, b"");

@@ -238,7 +238,7 @@ fn what_is_wrong_is_told_with_object_array_and_chunk() {
     let chunk = zstd().objects.into_iter().find(|(name, _)| name == "1.0.0").unwrap().1;
     let cut = &chunk[..chunk.len() / 2];
     fails(&zstd().with("1.0.0", cut), ErrorKind::Corrupt, &["1.0.0, chunk [1, 0, 0] of array array", "damaged zstd"]);
-    fails(&zstd().with(".zarray", "{"), ErrorKind::Corrupt, &[".zarray", "no JSON"]);
+    fails(&zstd().with(".zarray", "{"), ErrorKind::Corrupt, &[".zarray", "not JSON"]);
     let with = |key: &str, value: serde_json::Value| {
         let mut meta = zstd().metadata(".zarray");
         meta[key] = value;
@@ -248,11 +248,11 @@ fn what_is_wrong_is_told_with_object_array_and_chunk() {
     fails(&with("shape", json!([7, 5, 1u64 << 61])), ErrorKind::Corrupt, &["fits into memory"]);
     fails(&with("shape", json!([7, 0, 6])), ErrorKind::Config, &["records of `array` have no values"]);
     // Chunks of twice the length.
-    fails(&with("dtype", json!("<f8")), ErrorKind::Corrupt, &["only 360 bytes unpacked, 720 belong there"]);
+    fails(&with("dtype", json!("<f8")), ErrorKind::Corrupt, &["only 360 bytes unpacked, but 720 are expected"]);
     let blosc = named("v2 blosc lz4, shuffle 1, 2 bytes, blocks of 0");
     let mut meta = blosc.metadata(".zarray");
     meta["dtype"] = json!("<i4");
-    fails(&blosc.with(".zarray", meta.to_string()), ErrorKind::Corrupt, &["Blosc of 1680 bytes, 3360 belong there"]);
+    fails(&blosc.with(".zarray", meta.to_string()), ErrorKind::Corrupt, &["Blosc of 1680 bytes, but 3360 are"]);
     let summed = named("v3 crc32c");
     let mut chunk = summed.objects.iter().find(|(name, _)| name == "c/0/0/0").unwrap().1.clone();
     chunk[3] ^= 1;

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # Builds the wheel, installs it into a fresh environment, and runs its tests and type checks there.
-# `--quick`: no wheel, but the package with the module that shares all else with what `cargo test` has built, NumPy and mypy;
-# `--torch`: with torch and torchvision, a large download; `--frameworks`: with what the examples are for, and the
-# loaders killed and resumed by `integration/conformance`. Tests are left out, with a word, where what they need is not installed.
+#
+#   --quick       no wheel: the package folder with a module that reuses the build of `cargo test`; only NumPy and mypy
+#   --torch       also with torch and torchvision, a large download
+#   --frameworks  also with the frameworks of the examples, and `integration/conformance`, which kills and resumes loaders
+#
+# Tests whose requirements are not installed are skipped, with a message.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=${PYTHON:-python3}
 if ! "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then
-    echo "$python is no CPython 3.11 or newer with venv: nothing was checked"
+    echo "$python is not a CPython 3.11 or newer with venv: nothing was checked"
     exit 2
 fi
 extras=test,nightly
@@ -25,8 +28,8 @@ mkdir -p "$here"
 bin=$PWD/$here/venv/bin
 pip() { "$bin/pip" install --quiet --disable-pip-version-check "$@"; }
 if [[ $extras == test ]]; then
-    # Every package's library, and an example for the sake of what tests need: so the features are those of the tests. What makes
-    # a module for Python of a library is said as maturin says it.
+    # All libraries and one example, whose dev-dependencies turn on the features of the tests, so the build is shared. The
+    # variable makes the library a Python module, as maturin does.
     PYO3_BUILD_EXTENSION_MODULE=1 cargo build --locked --quiet --workspace --exclude infeed-candle --exclude infeed-burn --lib --example quickstart \
         --message-format json > "$here/messages"
     mkdir "$here/package"
@@ -37,7 +40,7 @@ if [[ $extras == test ]]; then
         | pip -r /dev/stdin
 else
     pip "maturin>=1.16,<2"
-    # The profile of the tests: what is checked is what it does, not how fast.
+    # The profile of the tests: this checks results, not speed.
     "$bin/maturin" build --quiet --locked --profile dev --manifest-path python/Cargo.toml --out "$here"
     wheel=$(ls "$here"/infeed-*.whl)
     pip "$wheel[$extras]"
@@ -45,10 +48,10 @@ fi
 
 "$bin/pytest" -q -p no:cacheprovider python/tests
 "$bin/mypy" --config-file python/pyproject.toml --cache-dir "$here/mypy" python/infeed python/tests python/benches
-# Half of the package would be unknown to the others without torch.
+# Without torch the other type checkers would not know the types of half the package.
 [[ $extras == *torch* ]] || exit 0
 "$bin/pyright" --project python/pyproject.toml --pythonpath "$bin/python"
-# Elsewhere: here `infeed` is the folder.
+# In another folder: here `infeed` would be the source folder.
 (cd "$here" && "$bin/stubtest" infeed)
 [[ $extras == *frameworks* ]] || exit 0
 "$bin/python" integration/conformance/conform.py --self-test

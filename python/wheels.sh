@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Builds the wheels of one platform, as they are published.
+# Builds the published wheels of one platform.
 #
 #   python/wheels.sh [FOLDER] [--target TRIPLE] [--profile NAME]
 #
-# FOLDER     where they go, default target/wheels; wheels of the same names are replaced
-# --target   another platform than this machine's, as aarch64-unknown-linux-gnu: for Rust compilers that have its
+# FOLDER     the folder for the wheels, default target/wheels; wheels of the same names are replaced
+# --target   another platform than this machine's, such as aarch64-unknown-linux-gnu, if the Rust compiler has its
 #            standard library (`rustup target add TRIPLE`, or RUSTC=…)
-# --profile  of cargo, default `kit`; `dev` is sooner built, and nothing to publish
+# --profile  the cargo profile, default `kit`; `dev` builds faster, but is not for publishing
 #
-# Needs Rust and a CPython 3.11 or newer with venv (python3, or PYTHON=…). What builds and checks wheels comes from PyPI into
-# target/wheel-tools. Interpreters that the wheels are for need not be here: maturin knows what they ask for.
+# Needs Rust and a CPython 3.11 or newer with venv (python3, or PYTHON=…). Installs its tools from PyPI into
+# target/wheel-tools. The wheels' own interpreters need not be installed: maturin has their settings.
 #
 #   infeed-…-cp311-abi3-….whl       every CPython from 3.11
 #   infeed-…-cp314-cp314t-….whl     free-threaded CPython 3.14, which has no stable ABI
 #
-# On Linux they ask for glibc 2.28, as PyTorch's do, whatever this machine has: zig links against it.
+# On Linux they need glibc 2.28, as PyTorch's wheels do, whatever this machine has: zig links against that version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +37,7 @@ done
 
 python=${PYTHON:-python3}
 if ! "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then
-    echo "$python is no CPython 3.11 or newer with venv" >&2
+    echo "$python is not a CPython 3.11 or newer with venv" >&2
     exit 2
 fi
 rustc=${RUSTC:-rustc}
@@ -53,15 +53,15 @@ step "tools"
 tools=$PWD/target/wheel-tools
 [[ -x $tools/bin/pip ]] || "$python" -m venv "$tools"
 "$tools/bin/pip" install --quiet --disable-pip-version-check "abi3audit>=0.0.26" "maturin[zig]>=1.16,<2" "twine>=7"
-# maturin looks for zig there.
+# maturin finds zig on the path.
 PATH=$tools/bin:$PATH
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# A library with the name, the symbols and their versions of GCC's unwinder, to link against. Left alone, zig links LLVM's
-# in, and two unwinders crash on one stack: CPython before 3.14 ends a thread that wants the GIL after the interpreter's end
-# by `pthread_exit`, which unwinds with GCC's.
+# A stub library to link against, with the name, symbols and symbol versions of GCC's unwinder. Otherwise zig links LLVM's
+# unwinder in, and two unwinders on one stack crash: CPython before 3.14 ends a thread that requests the GIL after the
+# interpreter's end with `pthread_exit`, which unwinds with GCC's.
 unwinder() {
     cat > "$work/gcc_s.map" << 'MAP'
 GCC_3.0 {
@@ -85,24 +85,24 @@ case $target in
         platform=(--zig --compatibility manylinux_2_28)
         link=(-- -C link-arg="$work/libgcc_s.so.1")
         ;;
-    # The oldest on which both kinds of processor run; Rust's own default is older for one of them.
+    # The oldest version for both kinds of processor; Rust's default is older for one of them.
     *-apple-darwin) export MACOSX_DEPLOYMENT_TARGET=${MACOSX_DEPLOYMENT_TARGET:-11.0} ;;
 esac
-# Nothing is repaired: a wheel that needs libraries which the platform does not promise is refused. (`${a[@]+…}`: for the
-# bash of macOS an empty array is an error.)
+# `--auditwheel check` repairs nothing: it fails if a wheel needs libraries that the platform does not guarantee.
+# (`${a[@]+…}`: in macOS's bash an empty array is an error.)
 maturin build --locked --compression-level 9 --profile "$profile" --target "$target" ${platform[@]+"${platform[@]}"} --auditwheel check \
     --interpreter python3.11 python3.14t --manifest-path python/Cargo.toml --out "$work/wheels" ${link[@]+"${link[@]}"}
 
 step "check"
 wheels=("$work"/wheels/infeed-*.whl)
-[[ ${#wheels[@]} -eq 2 ]] || { echo "two wheels were expected: ${wheels[*]##*/}" >&2; exit 1; }
+[[ ${#wheels[@]} -eq 2 ]] || { echo "expected two wheels, got: ${wheels[*]##*/}" >&2; exit 1; }
 twine check --strict "${wheels[@]}"
 abi3audit --strict --summary --assume-minimum-abi3 3.11 "$work"/wheels/infeed-*-abi3-*.whl
 for wheel in "${wheels[@]}"; do
     bytes=$(wc -c < "$wheel")
     printf '%s: %d bytes\n' "${wheel##*/}" "$bytes"
     if [[ $profile != dev && $bytes -gt 10000000 ]]; then
-        echo "a wheel has at most 10 MB" >&2
+        echo "a wheel must have at most 10 MB" >&2
         exit 1
     fi
 done

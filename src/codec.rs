@@ -6,15 +6,15 @@
 //!                                                  └ GPU: bitstream or pixels up, decode and resample on one stream
 //! ```
 //!
-//! Several devices in one process: a decoder for each, put together by `several`.
+//! With several devices in one process there is one decoder for each, combined by `several`.
 //!
-//! What a newcomer would get wrong:
+//! Easy to get wrong:
 //!
-//! 1. A file's kind is told by its first bytes, never by its name: photo collections hold PNGs called `.JPEG`.
-//! 2. A codec decodes what the transform will read, not the whole image: rows at least ([`ImageCodec::decode`]), or a
-//!    window with its columns, at a size, as planes of brightness and colour ([`ImageCodec::window`]).
-//! 3. Sizes come from headers, which may lie: nothing is allocated for pixels before [`ImageHeader::peak_bytes`] was
-//!    compared with `max_image_bytes`.
+//! 1. The first bytes of a file decide its kind, never its name: photo collections hold PNGs called `.JPEG`.
+//! 2. A codec decodes what the transform reads, not the whole image: only its rows ([`ImageCodec::decode`]), or a
+//!    window of rows and columns, at a reduced size, as planes of brightness and colour ([`ImageCodec::window`]).
+//! 3. Sizes come from headers, which may be wrong: no memory for pixels is allocated before
+//!    [`ImageHeader::peak_bytes`] was compared with `max_image_bytes`.
 
 #[doc(inline)]
 pub use infeed_core::{

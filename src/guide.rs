@@ -22,8 +22,8 @@
 [volumes]: crate::guide::volumes
 "]
 #![doc = include_str!("../docs/README.md")]
-// The pages are files of `docs`, so that they can be read beside the README, too. There their links lead to files; here the
-// definitions that come first win, which lead to the pages of this documentation.
+// The pages are files in `docs`, so that they can also be read in the repository, where their links lead to files. rustdoc takes
+// the first definition of a link: the ones below, which lead to pages of this documentation, override those at the end of a file.
 
 macro_rules! pages {
     ($($name:ident, $file:literal, $items:literal $(, $pictures:expr)?;)*) => {$(
@@ -38,7 +38,7 @@ macro_rules! pages {
         #[doc = "[metrics]: crate::guide::metrics\n[shards]: crate::guide::shards"]
         #[doc = "[torch]: crate::guide::torch"]
         #[doc = "[transforms]: crate::guide::transforms\n[volumes]: crate::guide::volumes\n"]
-        // Beside the page lies a picture that rustdoc would not copy; the build script made a text of it.
+        // rustdoc does not copy the page's picture, so the build script puts it into the text as a data URL.
         $(#[cfg_attr(doc, doc = $pictures)])?
         #[doc = include_str!(concat!("../docs/", $file))]
         #[doc = concat!("\n\n**In the reference**: ", $items)]

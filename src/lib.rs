@@ -1,4 +1,4 @@
-//! An async data loader for training: batches as a [`Stream`](futures::Stream), exact order, bounded memory.
+//! An async data loader for training: batches as a [`Stream`](futures::Stream), in an exact order, in bounded memory.
 //!
 //! ```text
 //! open(url) ─▶ Dataset ─▶ Loader::builder(…).build() ─▶ Loader ─ epoch(n) ─▶ BatchStream ─ .next().await ─▶ Batch
@@ -11,14 +11,14 @@
 //! use infeed::{Loader, Transform, open};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
-//! // A folder of class folders, CIFAR's binary files, …; here made-up pixels.
+//! // A folder of class folders, CIFAR's binary files, …; here made-up images.
 //! let dataset = open("synthetic://?count=256&height=40&width=60&classes=10").await?;
 //! let transform = Transform::new().random_resized_crop(32).horizontal_flip(0.5).to_float();
 //! let loader = Loader::builder(dataset).batch_size(64).shuffle(42).transform(transform).build().await?;
 //! let mut batches = loader.epoch(0);
 //! while let Some(batch) = batches.next().await {
 //!     let batch = batch?;
-//!     // On a machine with a GPU the batch lies there; see `Tensor::device_ptr` for how a trainer takes it.
+//!     // If the batch is on a GPU, this copies it to the host. `Tensor::device_ptr` reads it on the GPU.
 //!     let image = batch["image"].to_host()?;
 //!     let pixels: &[f32] = image.as_slice().expect("f32 is the default");
 //!     assert_eq!(batch["image"].shape(), [64, 3, 32, 32]);
@@ -28,100 +28,103 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Which item you want
+//! # Which item you need
 //!
-//! | you want to | item |
+//! | task | item |
 //! |---|---|
-//! | open a folder, shards, a bucket, a hub by its url | [`open`], with the settings of [`Open`](dataset::Open) |
-//! | know what a dataset holds | [`Dataset::schema`], [`Dataset::len`], [`dataset::labels`] |
-//! | take part of it, several as one, the records of a condition | [`dataset::subset`], [`split`](dataset::split); [`concat`](dataset::concat()), [`open_together`](dataset::open_together); [`Filter`](dataset::Filter) |
-//! | hold a dataset in memory, or have made-up images | [`MemoryDataset`](dataset::MemoryDataset), [`SyntheticDataset`](dataset::SyntheticDataset) |
+//! | open a folder, shards, a bucket or a hub by its url | [`open`], with the options of [`Open`](dataset::Open) |
+//! | see what a dataset holds | [`Dataset::schema`], [`Dataset::len`], [`dataset::labels`] |
+//! | use a part of a dataset, several as one, or the records that meet a condition | [`dataset::subset`], [`split`](dataset::split); [`concat`](dataset::concat()), [`open_together`](dataset::open_together); [`Filter`](dataset::Filter) |
+//! | hold a dataset in memory, or use made-up images | [`MemoryDataset`](dataset::MemoryDataset), [`SyntheticDataset`](dataset::SyntheticDataset) |
 //! | build a loader | [`Loader::builder`], [`LoaderBuilder::build`]; without a runtime [`build_blocking`](LoaderBuilder::build_blocking) |
 //! | write its settings into a file | [`LoaderConfig`] |
 //! | train over batches | [`Loader::epoch`], [`epochs`](Loader::epochs): a [`BatchStream`]; a plain iterator: [`BatchStream::blocking`] |
-//! | look into a batch | [`Batch`], [`Tensor`]; boxes and masks: [`BatchInstances`] |
+//! | read a batch | [`Batch`], [`Tensor`]; boxes and masks: [`BatchInstances`] |
 //! | validate: once, in order, every record | [`Order::Sequential`] and [`LastBatch::Partial`] |
 //! | resume after a batch | [`Batch::state`], [`LoaderState`], [`Loader::resume_epochs`] |
 //! | shard by rank | [`Shard`], [`Shard::from_env`]; several GPUs of one process: [`LoaderBuilder::build_each`] |
 //! | shuffle, weight, balance, mix datasets | [`LoaderBuilder::shuffle`], [`Order`], [`WeightedSampler`](sampler::WeightedSampler), [`Mixture`](sampler::Mixture) |
-//! | give the records yourself; know an order without a loader | [`ListSampler`](sampler::ListSampler), [`Sampler`](sampler::Sampler); [`Schedule`](sampler::Schedule) |
+//! | list the records yourself; compute an order without a loader | [`ListSampler`](sampler::ListSampler), [`Sampler`](sampler::Sampler); [`Schedule`](sampler::Schedule) |
 //! | crop, resize, augment, normalise | [`Transform`], with [`Transform::preset`]; steps as data: [`transform::Op`] |
-//! | have several views of an image; MixUp, CutMix | [`View`](transform::View); [`LoaderBuilder::mix`] |
-//! | run a function of yours on pixels, samples or batches | [`Transform::custom`]; [`LoaderBuilder::map`], [`map_batch`](LoaderBuilder::map_batch) |
+//! | make several views of an image; MixUp, CutMix | [`View`](transform::View); [`LoaderBuilder::mix`] |
+//! | run your own function on pixels, samples or batches | [`Transform::custom`]; [`LoaderBuilder::map`], [`map_batch`](LoaderBuilder::map_batch) |
 //! | choose shapes and types of batches | [`LoaderBuilder::batch_size`], [`DType`], [`Layout`] |
-//! | have batches on a GPU | [`LoaderBuilder::device`], [`device_auto`](LoaderBuilder::device_auto), [`device::devices`], [`Tensor::device_ptr`]; [`Tensor::to_dlpack`] |
-//! | go on where samples are bad; handle errors | [`OnBadSample`]; [`Error`], [`ErrorKind`] |
-//! | keep bytes, pixels or the insides of JPEGs from epoch to epoch | [`CacheSpec`](source::CacheSpec), for [`LoaderBuilder::cache`] and [`decoded_cache`](LoaderBuilder::decoded_cache); [`DecodeIndex`](codec::DecodeIndex) |
-//! | find out where the time goes, what requests cost | [`BatchStream::report`], [`Report::bottleneck`], [`report::diagnose`]; from another thread [`Monitor`](loader::Monitor) |
-//! | send figures to Prometheus or OpenTelemetry | `metrics`, with the features `prometheus` and `otel` |
-//! | set threads, reading ahead and memory, or leave them to the loader | [`LoaderBuilder::workers`], [`prefetch`](LoaderBuilder::prefetch), [`memory_budget`](LoaderBuilder::memory_budget); [`autotune`](LoaderBuilder::autotune) |
-//! | read a format of yours | [`Dataset`], [`dataset::Format`], [`Open::add_format`](dataset::Open::add_format); check it: [`dataset_contract`](dataset::dataset_contract) |
-//! | decode a kind of image file of yours; take decoding over | [`ImageCodec`](codec::ImageCodec), for [`LoaderBuilder::codec`]; [`Decoder`](codec::Decoder), for [`LoaderBuilder::decoder`] |
-//! | read from a store of yours | [`Source::from_store`](source::Source::from_store), [`dataset::open_source`] |
-//! | make shards ahead of time | `prepare`, with the feature `prepare` |
+//! | get batches on a GPU | [`LoaderBuilder::device`], [`device_auto`](LoaderBuilder::device_auto), [`device::devices`], [`Tensor::device_ptr`]; [`Tensor::to_dlpack`] |
+//! | continue after bad samples; handle errors | [`OnBadSample`]; [`Error`], [`ErrorKind`] |
+//! | keep bytes, pixels or an index of the JPEG files from epoch to epoch | [`CacheSpec`](source::CacheSpec), for [`LoaderBuilder::cache`] and [`decoded_cache`](LoaderBuilder::decoded_cache); [`DecodeIndex`](codec::DecodeIndex) |
+//! | find out where the time goes and what requests cost | [`BatchStream::report`], [`Report::bottleneck`], [`report::diagnose`]; from another thread [`Monitor`](loader::Monitor) |
+//! | send metrics to Prometheus or OpenTelemetry | `metrics`, with the features `prometheus` and `otel` |
+//! | set threads, prefetch and memory, or leave them to the loader | [`LoaderBuilder::workers`], [`prefetch`](LoaderBuilder::prefetch), [`memory_budget`](LoaderBuilder::memory_budget); [`autotune`](LoaderBuilder::autotune) |
+//! | read your own format | [`Dataset`], [`dataset::Format`], [`Open::add_format`](dataset::Open::add_format); check it: [`dataset_contract`](dataset::dataset_contract) |
+//! | decode your own kind of image file; replace the decoder | [`ImageCodec`](codec::ImageCodec), for [`LoaderBuilder::codec`]; [`Decoder`](codec::Decoder), for [`LoaderBuilder::decoder`] |
+//! | read from your own store | [`Source::from_store`](source::Source::from_store), [`dataset::open_source`] |
+//! | make shards in advance | `prepare`, with the feature `prepare` |
 //!
 //! # Guarantees
 //!
-//! - **Order.** Which record is in which row of which batch is a pure function of dataset, order, seed, epoch, rank, world
-//!   and batch size; the pixels of a row are one of record, transforms, seed and epoch, of which time
-//!   the record comes in the epoch where an order [repeats](Order::Repeated) it, and where batches are
-//!   [mixed](LoaderBuilder::mix) of its batch. Workers, prefetch, budget and store change nothing, not a byte. Between kinds of processors, lossy formats may differ in the last level of a pixel; so
-//!   they may on a GPU, unless [`Split::Fixed`](codec::Split::Fixed) is set.
-//! - **Shards.** Ranks share each epoch's records out without overlap or gap and take the same number of steps.
-//! - **Resume.** A batch's [`state`](Batch::state) resumes exactly after it, with any workers, batch size and world size.
-//! - **Memory.** Host memory stays within [`memory_budget`](LoaderBuilder::memory_budget), a GPU's within
-//!   [`device_budget`](LoaderBuilder::device_budget) (what counts is said there).
-//! - **Errors.** A bad sample follows [`OnBadSample`]; everything else ends the stream with one error, then `None`.
+//! - **Order.** The record in each row of each batch depends only on dataset, order, seed, epoch, rank, world size and
+//!   batch size. The pixels of a row depend only on record, transform, seed and epoch; on how often the epoch had the
+//!   record before, if the order [repeats](Order::Repeated) it; and on the batch, if batches are
+//!   [mixed](LoaderBuilder::mix). Workers, prefetch, budget and store do not change a byte. Pixels of lossy formats may
+//!   differ by one level between kinds of processors, and between CPU and GPU unless
+//!   [`Split::Fixed`](codec::Split::Fixed) is set.
+//! - **Shards.** Ranks divide the records of each epoch without overlap or gap and take the same number of steps.
+//! - **Resume.** A batch's [`state`](Batch::state) resumes exactly after it, with any workers, batch size and world
+//!   size.
+//! - **Memory.** Host memory stays within [`memory_budget`](LoaderBuilder::memory_budget), GPU memory within
+//!   [`device_budget`](LoaderBuilder::device_budget). Their documentation lists what counts.
+//! - **Errors.** A bad sample follows [`OnBadSample`]; any other error is yielded once and ends the stream.
 //!   Damaged data never panics.
-//! - **Cancel safety.** Dropping a `.next()` future loses nothing. Dropping a stream stops its reads before the drop returns.
+//! - **Cancel safety.** Dropping a `.next()` future loses nothing. Dropping a stream stops its reads before the drop
+//!   returns.
 //!
-//! # What runs where
+//! # Threads
 //!
-//! A loader owns one thread for planning and network reads, and one decoding thread for each core (two fewer beside a GPU's
-//! engines); local files are read by the decoding threads. Your runtime, if any, runs only the polls of the stream.
+//! A loader owns one thread for planning and network reads, and one decode thread for each core (two fewer with the
+//! JPEG engines of a GPU). The decode threads also read local files. Your runtime, if any, only polls the stream.
 //!
 //! On a GPU ([`LoaderBuilder::device`]) there is one more thread for its JPEG engines and one for each decoding stream
-//! ([`LoaderBuilder::streams`]); each decoding thread has a CUDA stream of its own. Batches are complete when yielded;
-//! [`Tensor::device_ptr`] says how a trainer takes them. For several GPUs in one process there is
+//! ([`LoaderBuilder::streams`]); each decode thread has its own CUDA stream. Batches are complete when yielded;
+//! [`Tensor::device_ptr`] is how a trainer reads them. For several GPUs in one process use
 //! [`LoaderBuilder::build_each`].
 //!
-//! # Where things are
+//! # Modules
 //!
-//! Here at the root is what a training needs. The rest is in rooms:
+//! The root has what most trainings need. The modules have the rest:
 //!
-//! | room | for |
+//! | module | for |
 //! |---|---|
-//! | [`loader`] | streams without a runtime ([`Blocking`](loader::Blocking)), from outside ([`Monitor`](loader::Monitor)), with shared threads ([`IoRuntime`](loader::IoRuntime)) |
-//! | [`report`] | the figures of a [`Report`], and the diagnosis made of them |
+//! | [`loader`] | streams without a runtime ([`Blocking`](loader::Blocking)), watched from other threads ([`Monitor`](loader::Monitor)), with shared threads ([`IoRuntime`](loader::IoRuntime)) |
+//! | [`report`] | the numbers of a [`Report`], and the diagnosis made of them |
 //! | [`device`] | GPUs, and a trainer's streams and events on them; tensors for other frameworks |
 //! | [`dataset`], [`source`] | formats, subsets, your own dataset; stores and caches |
 //! | [`sampler`], [`transform`] | your own order; your own step |
 //! | [`codec`] | your own kind of image file or decoder |
-//! | `prepare`, `metrics` | shards made ahead of time; figures for Prometheus and OpenTelemetry |
+//! | `prepare`, `metrics` | shards made in advance; metrics for Prometheus and OpenTelemetry |
 //!
 //! # Features
 //!
-//! `default = ["gif", "http", "jpeg", "png", "s3", "voc", "yolo"]`: what a folder of JPEGs and a bucket need. Nothing links a C library or needs one at
-//! build time.
+//! `default = ["gif", "http", "jpeg", "png", "s3", "voc", "yolo"]`: enough for a folder of JPEGs and a bucket. No
+//! feature links a C library or needs one at build time.
 //!
-//! | feature | brings |
+//! | feature | adds |
 //! |---|---|
-//! | `jpeg`, `png`, `gif`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files; Netpbm's is always there |
+//! | `jpeg`, `png`, `gif`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files; Netpbm's is always included |
 //! | `s3`, `http`, `gcs`, `azure` | `s3://`; `https://` and `hf://`; Google's and Microsoft's buckets |
 //! | `shards`, `parquet`, `packed` | MDS and TFRecord; Parquet; compressed `.npz` |
-//! | `voc` | the XMLs of Pascal VOC; without it images alone are read |
-//! | `yolo` | the texts of YOLO; without it images alone are read |
+//! | `voc` | the XMLs of Pascal VOC; without it only images are read |
+//! | `yolo` | the texts of YOLO; without it only images are read |
 //! | `volumes`, `dicom`, `hdf5`, `zarr` | NRRD and NIfTI; DICOM; HDF5; Zarr |
-//! | `cuda` | GPUs of NVIDIA on Linux, loaded at run time: no toolkit is needed. Without it batches stay in host memory |
-//! | `dlpack` | tensors handed to other frameworks, and taken from them, without a copy |
-//! | `prepare` | shards made ahead of time |
-//! | `prometheus`, `otel`, `nvtx` | figures for Prometheus and OpenTelemetry, ranges for NVIDIA's profilers |
+//! | `cuda` | NVIDIA GPUs on Linux. The driver's libraries are loaded at run time, no toolkit is needed. Without it batches are in host memory |
+//! | `dlpack` | tensors lent to other frameworks, and borrowed from them, without a copy |
+//! | `prepare` | shards made in advance |
+//! | `prometheus`, `otel`, `nvtx` | metrics for Prometheus and OpenTelemetry, ranges for NVIDIA's profilers |
 //! | `cloud` | all of `s3`, `http`, `gcs`, `azure` |
 //! | `tables` | all of `shards`, `parquet`, `packed` |
 //! | `science` | all of `volumes`, `dicom`, `hdf5`, `zarr`, `tiff` |
 //! | `full` | everything |
 //!
-//! The command line is a package of its own, `infeed-cli`; it and the Python package choose for themselves.
+//! The command line is a separate package, `infeed-cli`. It and the Python package choose their own features.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -161,11 +164,10 @@ pub use tensor::Tensor;
 #[doc(inline)]
 pub use transform::{CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, Transform};
 
-/// The crates whose types stand in signatures here, in the versions that fit: take them from here, or ask Cargo for the same.
+/// The crates whose types appear in signatures here. Use these, or depend on the same versions.
 pub use {bytes, futures, half, object_store};
 
-/// Not for others: what this project's own command line, benchmarks and tests use. Anything here may change or go with
-/// any version.
+/// Private to this project: used by its command line, benchmarks and tests. Any version may change or remove it.
 #[doc(hidden)]
 pub mod internal {
     #[cfg(feature = "dlpack")]

@@ -1,5 +1,5 @@
-//! Where the time goes: what a stream, its stages, its requests and its queues did, as
-//! [`BatchStream::report`](crate::BatchStream::report) tells it.
+//! Where the time goes: the numbers of a stream, its stages, its requests and its queues, as
+//! [`BatchStream::report`](crate::BatchStream::report) returns them.
 
 #[doc(inline)]
 pub use infeed_core::report::{

@@ -1,4 +1,4 @@
-//! A tensor: a shape over bytes. No arithmetic; it is what a batch hands to a framework.
+//! A tensor: a shape over bytes, without arithmetic. A batch hands tensors to a framework.
 
 use std::{fmt, marker::PhantomData};
 
@@ -17,14 +17,15 @@ pub use infeed_core::types::Element;
 
 /// Dense values of one field of a batch, row-major, in host memory or on a GPU.
 ///
-/// Cheap to clone: clones share the memory, which returns to the loader's pool with the last of them. Keep a tensor
-/// as long as you like: a batch that was handed over is yours and no longer counts in `memory_budget` or
+/// Cheap to clone: clones share the memory, which returns to the loader's pool when the last clone is dropped. Keep a
+/// tensor as long as you like: after its batch was handed over it no longer counts in `memory_budget` or
 /// `device_budget`.
 ///
-/// **On a GPU** the values are complete when the batch is yielded: no stream has to wait for anything. Ask for the
-/// address with the stream that will read it ([`device_ptr`](Self::device_ptr)); then the tensor may be dropped as
-/// soon as the work is queued, and its memory is reused only behind that work. Dropping never blocks.
-/// [Batches in other frameworks](crate::guide::frameworks) tells how burn, candle, tch, PyTorch and plain CUDA code take one.
+/// **On a GPU** the values are complete when the batch is yielded: no stream has to wait. Get the address with
+/// [`device_ptr`](Self::device_ptr) and the stream that reads it. Then the tensor may be dropped as soon as the work is
+/// queued: its memory is reused only after that work. Dropping never blocks.
+///
+/// [Batches in other frameworks](crate::guide::frameworks) has the code for burn, candle, tch, PyTorch and plain CUDA.
 #[derive(Clone)]
 pub struct Tensor {
     shape: Vec<usize>,
@@ -37,9 +38,9 @@ impl Tensor {
     /// A tensor over finished rows.
     ///
     /// # Panics
-    /// When the shape's size is not the rows' length.
+    /// If the size of the shape is not the length of the rows.
     pub(crate) fn new(shape: Vec<usize>, dtype: DType, data: Frozen) -> Self {
-        // Products of some of the axes are numbers too, then.
+        // So products of some of the axes do not overflow either.
         assert_eq!(dtype.len_bytes(&shape), Some(data.len()), "shape {shape:?} of {dtype} does not fit the data");
         Self { shape, dtype, device: data.device(), data }
     }
@@ -56,14 +57,14 @@ impl Tensor {
         self.dtype
     }
 
-    /// Where the memory lies.
+    /// Device of the memory.
     #[must_use]
     pub const fn device(&self) -> Device {
         self.device
     }
 
-    /// Whether it lies in page-locked host memory ([`pin_memory`](crate::LoaderBuilder::pin_memory)): a GPU copies from it
-    /// at full speed while the host goes on.
+    /// Whether the tensor is in page-locked host memory ([`pin_memory`](crate::LoaderBuilder::pin_memory)): a GPU
+    /// copies from it at full speed while the host continues.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.data.is_pinned()
@@ -81,31 +82,31 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// All values as bytes in the machine's order, the first aligned to 64 (but see `from_dlpack`); `None` on a GPU.
+    /// All values as bytes in native byte order; `None` on a GPU. The first value is aligned to 64 bytes, except in
+    /// tensors of `from_dlpack`.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         self.data.bytes()
     }
 
-    /// All values, or `None` when `T` is another type than [`dtype`](Self::dtype) or the tensor lies on a GPU. Costs
-    /// nothing.
+    /// All values, without a copy; `None` if `T` is not the type of [`dtype`](Self::dtype) or the tensor is on a GPU.
     #[must_use]
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
-        // Aligned: buffers start at 64 bytes, and memory of other libraries is refused unless it is.
+        // Aligned: our buffers start at multiples of 64 bytes, and `from_dlpack` rejects unaligned memory.
         self.bytes().filter(|_| T::DTYPE == self.dtype).map(bytemuck::cast_slice)
     }
 
-    /// All values in a vector of your own (one copy), or `None` when `T` is another type or the tensor lies on a GPU.
+    /// A copy of all values; `None` if `T` is not the type of [`dtype`](Self::dtype) or the tensor is on a GPU.
     #[must_use]
     pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
         self.as_slice().map(<[T]>::to_vec)
     }
 
-    /// The same values in host memory: this tensor again when it lies there, else a copy. Blocks the thread while the
-    /// GPU copies (about a millisecond for 25 MB).
+    /// The values in host memory: a clone of this tensor if it is there, otherwise a copy. Blocks the thread while the
+    /// GPU copies (about 1 ms for 25 MB).
     ///
     /// # Errors
-    /// `Device` when the GPU failed, `OutOfMemory` when the host has no memory for it.
+    /// `Device` if the GPU failed, `OutOfMemory` if the host has no memory for the copy.
     pub fn to_host(&self) -> Result<Self> {
         if self.device == Device::Cpu {
             return Ok(self.clone());
@@ -115,8 +116,8 @@ impl Tensor {
         Ok(Self::new(self.shape.clone(), self.dtype, rows.freeze()))
     }
 
-    /// The same memory to be changed, if nobody else has the tensor or another of its memory, and it is the host's and a
-    /// loader's; else the tensor again. Costs nothing.
+    /// A mutable tensor over the same memory, without a copy. Works if this is the only clone of the tensor, in host
+    /// memory that a loader allocated; otherwise the tensor is returned as the error.
     ///
     /// ```
     /// # use infeed::{Loader, Transform, dataset::MemoryDataset};
@@ -124,7 +125,7 @@ impl Tensor {
     /// # let loader = Loader::builder(std::sync::Arc::new(images.build()?)).batch_size(2).transform(Transform::new().to_float()).build_blocking()?;
     /// let mut batch = loader.epoch(0).blocking().next().expect("there is one")?;
     /// let image = batch.take("image").expect("a field of that name");
-    /// let mut image = image.try_into_mut().expect("nobody else has it");
+    /// let mut image = image.try_into_mut().expect("there is no other clone");
     /// image.as_mut_slice::<f32>().expect("it was made f32").fill(0.5);
     /// assert_eq!(image.freeze().as_slice::<f32>().expect("it still is")[3], 0.5);
     /// # Ok::<(), infeed::Error>(())
@@ -142,8 +143,8 @@ impl Tensor {
 
     /// Address of the first value on the GPU, for work on `stream`; `None` in host memory.
     ///
-    /// The values are there already. When the last clone of the tensor is dropped, its memory is reused only behind
-    /// what `stream` was given until then: keep the tensor until your work is queued, not until it is done.
+    /// The values are complete. After the last clone of the tensor is dropped, its memory is reused only when `stream`
+    /// has done all work that was queued until then: keep the tensor until your work is queued, not until it is done.
     ///
     /// ```no_run
     /// # fn launch(pixels: u64, stream: *mut std::ffi::c_void) {}
@@ -162,11 +163,11 @@ impl Tensor {
         Some(DevicePtr { address, tensor: PhantomData })
     }
 
-    /// Keeps the memory until `event` has passed, for readers whose stream can't be named. The event may be destroyed once
-    /// this returned. Does nothing in host memory.
+    /// Keeps the memory until `event` has passed, for readers that cannot name their stream. The event may be destroyed
+    /// after this call. No effect in host memory.
     ///
     /// # Errors
-    /// `Device` when the event is refused.
+    /// `Device` if the driver rejects the event.
     pub fn release_after(&self, event: CudaEvent) -> Result<()> {
         self.data.release_after(event)
     }
@@ -180,9 +181,9 @@ impl Tensor {
 
 #[cfg(feature = "dlpack")]
 impl Tensor {
-    /// Lends the values to another library, without a copy: numpy, PyTorch, JAX, CuPy, Rust crates.
+    /// Lends the values to another library without a copy: numpy, PyTorch, JAX, CuPy, Rust crates.
     ///
-    /// What is lent keeps the memory as a clone of the tensor does. It is read-only: clones may be read meanwhile.
+    /// The loan keeps the memory, as a clone of the tensor does. It is read-only, because clones may be read meanwhile.
     ///
     /// ```
     /// # fn consume(_managed: *mut std::ffi::c_void) {}
@@ -196,51 +197,55 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `Config` when the tensor lies on a GPU: name the stream, with [`to_dlpack_on`](Self::to_dlpack_on).
+    /// `Config` if the tensor is on a GPU: name the stream with [`to_dlpack_on`](Self::to_dlpack_on).
     pub fn to_dlpack(&self, abi: DlpackAbi) -> Result<Dlpack> {
         Dlpack::lend(abi, &self.shape, self.dtype, self.data.clone(), None)
     }
 
-    /// [`to_dlpack`](Self::to_dlpack) for work on `stream`, which means nothing in host memory.
+    /// [`to_dlpack`](Self::to_dlpack) for work on `stream`; in host memory the stream is ignored.
     ///
-    /// The values are there already. The memory is reused only behind what `stream` was given until the deleter is
-    /// called. In Python's `__dlpack__(stream=…)`, numbers above 0 are handles of streams and go to
-    /// [`CudaStream::from_raw`] as they are; none means [`CudaStream::DEFAULT`]; with -1 the consumer names no stream, and
-    /// should be asked to.
+    /// The values are complete. The memory is reused only when `stream` has done all work that was queued before the
+    /// call of the deleter. For Python's `__dlpack__(stream=…)`:
+    ///
+    /// | `stream` | use |
+    /// |---|---|
+    /// | above 0 | [`CudaStream::from_raw`] with this handle |
+    /// | `None` | [`CudaStream::DEFAULT`] |
+    /// | -1 | the consumer names no stream: require one |
     ///
     /// # Errors
-    /// `Internal` when the shape can't be said in DLPack.
+    /// `Internal` if DLPack cannot express the shape.
     pub fn to_dlpack_on(&self, abi: DlpackAbi, stream: CudaStream) -> Result<Dlpack> {
         Dlpack::lend(abi, &self.shape, self.dtype, self.data.clone(), Some(stream))
     }
 
-    /// A tensor over host memory of another library, without a copy. The library gets it back with the last clone, also
-    /// when this is an error. Its first value may be aligned to its type only.
+    /// A tensor over host memory of another library, without a copy. The library gets the memory back when the last
+    /// clone is dropped, or at once on an error. The first value may be aligned to its type only.
     ///
     /// # Errors
-    /// `Unsupported`: other types than ours, not row-major, not aligned, memory of other devices. `Config`: it lies on a
-    /// GPU, see [`from_dlpack_on`](Self::from_dlpack_on).
+    /// `Unsupported`: a type that infeed does not have, not row-major, not aligned, memory of other devices. `Config`:
+    /// the memory is on a GPU, see [`from_dlpack_on`](Self::from_dlpack_on).
     pub fn from_dlpack(dlpack: Dlpack) -> Result<Self> {
         let (shape, dtype, data) = dlpack.borrow(None)?;
         Ok(Self::new(shape, dtype, data))
     }
 
-    /// [`from_dlpack`](Self::from_dlpack) that also takes memory of a GPU, which the other library fills and reuses in
-    /// order of `stream`: the one that its `__dlpack__(stream=…)` was called with.
+    /// As [`from_dlpack`](Self::from_dlpack), also for memory of a GPU. The other library must fill and reuse the
+    /// memory in the order of `stream`: the stream that you passed to its `__dlpack__(stream=…)`.
     ///
-    /// Blocks the thread until `stream` has done what it was given so far. When the last clone is dropped, `stream`, which
-    /// lives as long as the tensor by the promise of who made it, waits for all readers
-    /// ([`device_ptr`](Self::device_ptr)) before the memory goes back.
+    /// Blocks the thread until `stream` has done all work that was queued so far. When the last clone is dropped,
+    /// `stream` waits for all readers ([`device_ptr`](Self::device_ptr)) before the memory goes back. So `stream` must
+    /// live as long as the tensor, as [`CudaStream::from_raw`] requires.
     ///
     /// # Errors
-    /// As `from_dlpack`; `Device` when the GPU is not there or failed.
+    /// As `from_dlpack`; `Device` if there is no such GPU or it failed.
     pub fn from_dlpack_on(dlpack: Dlpack, stream: CudaStream) -> Result<Self> {
         let (shape, dtype, data) = dlpack.borrow(Some(stream))?;
         Ok(Self::new(shape, dtype, data))
     }
 }
 
-/// Where a tensor's values begin in device memory; lives no longer than the tensor.
+/// Address of a tensor's first value in device memory; borrows the tensor.
 ///
 /// ```no_run
 /// # fn launch(pixels: u64, values: usize, stream: *mut std::ffi::c_void) {}
@@ -272,7 +277,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// A tensor in host memory that nobody else has: its values may be changed. See [`Tensor::try_into_mut`].
+/// The only tensor over its host memory, so its values may be changed. See [`Tensor::try_into_mut`].
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -281,7 +286,7 @@ impl fmt::Debug for Tensor {
 /// # let loader = loader.dtype(infeed::DType::U8).build_blocking()?;
 /// let mut batch = loader.epoch(0).blocking().next().expect("one batch")?;
 /// let image = batch.take("image").expect("a field of that name");
-/// let mut image = image.try_into_mut().expect("nobody else has it");
+/// let mut image = image.try_into_mut().expect("there is no other clone");
 /// for value in image.as_mut_slice::<u8>().expect("bytes") {
 ///     *value *= 10;
 /// }
@@ -307,21 +312,21 @@ impl TensorMut {
         self.dtype
     }
 
-    /// All values as bytes in the machine's order, the first aligned to 64 (but see [`Tensor::bytes`]).
+    /// All values as bytes in native byte order. The first value is aligned to 64 bytes (see [`Tensor::bytes`]).
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.rows.bytes_mut()
     }
 
-    /// All values, or `None` when `T` is another type than [`dtype`](Self::dtype).
+    /// All values; `None` if `T` is not the type of [`dtype`](Self::dtype).
     #[must_use]
     pub fn as_mut_slice<T: Element + NoUninit>(&mut self) -> Option<&mut [T]> {
-        // Aligned: buffers start at 64 bytes.
+        // Aligned: buffers start at multiples of 64 bytes.
         let fits = T::DTYPE == self.dtype;
         fits.then(|| bytemuck::cast_slice_mut(self.rows.bytes_mut()))
     }
 
-    /// A tensor again, to be shared. Costs nothing.
+    /// A tensor that can be shared again, without a copy.
     #[must_use]
     pub fn freeze(self) -> Tensor {
         Tensor::new(self.shape, self.dtype, self.rows.freeze())

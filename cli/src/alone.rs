@@ -1,6 +1,6 @@
-//! One stage at a time: a dataset that leaves out the others, for a loader to run at full speed.
+//! Measures one stage: a dataset that leaves out the other stages, which a loader runs at full speed.
 //!
-//! The loader itself is measured, with its threads, queue and rows; only what is asked of each record is less.
+//! The measurement includes the loader, with its threads, queue and rows. Only the work per record is less.
 
 use std::{fmt, sync::Arc};
 
@@ -12,20 +12,20 @@ use infeed::{
     dataset::{Field, FieldKind, Fingerprint, ImageInfo, ReadPlan, Sample, SampleRng, Schema, Value, subset},
 };
 
-/// Bytes and records that are held in memory, at most.
+/// Most bytes and records that are held in memory.
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_RECORDS: u64 = 2000;
 
-/// What is left to do of each record.
+/// The work left for each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Only {
-    /// Its bytes are read, and nothing is done with them.
+    /// Read its bytes, and do nothing with them.
     Fetch,
-    /// Its files, in memory, become pixels that nobody wants.
+    /// Decode its files, which are in memory, and drop the pixels.
     Decode,
-    /// Its pixels, in memory, become rows.
+    /// Make rows of its pixels, which are in memory.
     Transform,
-    /// Its bytes are in memory; everything else is done.
+    /// Do everything but reading: its bytes are in memory.
     Prepare,
 }
 
@@ -40,12 +40,12 @@ impl Only {
     }
 }
 
-/// A dataset of which one stage is left.
+/// A dataset with only one stage.
 pub(crate) struct Alone {
     inner: Arc<dyn Dataset>,
     only: Only,
     schema: Schema,
-    /// For each record: its plan and bytes, or why there are none.
+    /// For each record its plan and bytes, or the error of reading them.
     loaded: Arc<[Loaded]>,
     codecs: Vec<Arc<dyn ImageCodec>>,
 }
@@ -60,7 +60,7 @@ impl fmt::Debug for Alone {
 
 /// Some records of a dataset with their bytes, evenly spread over it.
 pub(crate) struct Held {
-    /// Those records, read as ever.
+    /// These records as a dataset, read in the usual way.
     pub dataset: Arc<dyn Dataset>,
     loaded: Arc<[Loaded]>,
 }
@@ -68,16 +68,16 @@ pub(crate) struct Held {
 /// Sizes of held records.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    /// Bytes that each reads.
+    /// Bytes read for each record.
     pub bytes: Vec<u64>,
     /// Pixels of each image.
     pub pixels: Vec<u64>,
-    /// Bytes of the pixels that each one's files decode to.
+    /// Bytes of decoded pixels of each record.
     pub decoded: Vec<u64>,
 }
 
 impl Sizes {
-    /// Bytes that the files of so many such records decode to; 0: there is nothing to decode.
+    /// Bytes of decoded pixels of this many such records; 0 if there is nothing to decode.
     pub(crate) fn decoded_of(&self, records: u64) -> u64 {
         let known = self.decoded.len().max(1) as f64;
         (self.decoded.iter().sum::<u64>() as f64 / known * records as f64) as u64
@@ -85,14 +85,15 @@ impl Sizes {
 }
 
 impl Held {
-    /// Reads them. `None`: records that share parts, such as decoded volumes, can't be taken apart.
+    /// Reads the records. `None` if records share parts, such as decoded volumes, because stages cannot be separated
+    /// then.
     pub(crate) async fn read(dataset: &Arc<dyn Dataset>, wanted: u64) -> Result<Option<Self>> {
         if dataset.shared_bytes().one > 0 {
             return Ok(None);
         }
         let len = dataset.len();
         let fits = (MOST_BYTES / dataset.largest_read().max(1)).max(1);
-        // Records that the dataset holds already take no memory.
+        // Records that the dataset holds take no additional memory.
         let fits = if dataset.largest_read() == 0 { len } else { fits };
         let count = wanted.min(len).min(MOST_RECORDS).min(fits).max(1);
         let spread = |n: u64| (u128::from(n) * u128::from(len) / u128::from(count)) as u64;
@@ -112,7 +113,7 @@ impl Held {
         Ok(Some(Self { dataset, loaded: loaded.into() }))
     }
 
-    /// What is known of the records' sizes.
+    /// The sizes of the records.
     pub(crate) fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
         let codecs = codecs();
@@ -127,7 +128,7 @@ impl Held {
                     Value::Encoded(file) => {
                         let codec = codecs.iter().find(|codec| codec.recognises(&file[..file.len().min(64)]));
                         let info = codec.and_then(|codec| codec.info(file).ok());
-                        // What lies in the file as it is need not be kept.
+                        // Pixels that are used directly from the file are not kept in a cache.
                         let as_it_is = codec.is_some_and(|codec| !matches!(codec.in_place(file), Ok(None)));
                         decoded +=
                             info.filter(|info| !as_it_is && info.dtype != DType::F32).map_or(0, |i| i.len_bytes());
@@ -142,7 +143,7 @@ impl Held {
         sizes
     }
 
-    /// The same records with one stage left.
+    /// The same records with only one stage.
     pub(crate) fn only(&self, only: Only) -> Arc<dyn Dataset> {
         let inner = Arc::clone(&self.dataset);
         let schema = match only {
@@ -160,7 +161,7 @@ impl Held {
 }
 
 impl Alone {
-    /// With pixels in the place of files, as far as the memory goes; then from the first again.
+    /// Replaces files by pixels, up to the memory limit. Further records repeat the first ones.
     fn decoded(self) -> Self {
         let mut samples = Vec::new();
         let mut held = 0;
@@ -230,7 +231,7 @@ impl Dataset for Pixels {
     }
 }
 
-/// The pixels of an image file; `None`: it is none.
+/// The pixels of an image file; `None` if the value is not a file.
 fn pixels(value: &Value, codecs: &[Arc<dyn ImageCodec>]) -> Result<Option<(ImageInfo, Bytes)>> {
     let Value::Encoded(file) = value else { return Ok(None) };
     let codec = codecs.iter().find(|codec| codec.recognises(&file[..file.len().min(64)]));

@@ -1,4 +1,4 @@
-//! Arguments as typed. Values are parsed here; whether they fit together is for the commands to say.
+//! Arguments as typed. This module parses values; the commands check whether they fit together.
 
 use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
@@ -14,13 +14,13 @@ use infeed::{
 
 use crate::{failure::Failure, help, out::JsonTarget, parts::Part, units};
 
-/// Loads training data: batches as fast as the machine can make them, in an exact order, within a memory bound.
+/// Load training data for machine learning: fast, in a reproducible order, within a memory limit.
 ///
-/// Without a command: runs the demo.
+/// Without a command, infeed runs the demo.
 #[derive(Debug, Parser)]
 #[command(name = "infeed", version, max_term_width = 100, after_help = help::INFEED)]
 pub(crate) struct Cli {
-    /// Write nothing to stderr but warnings and errors: no progress bars, and no lines while it runs
+    /// Show no progress bars and no lines during a run; write only warnings and errors to stderr
     #[arg(short, long, global = true)]
     pub quiet: bool,
     #[command(subcommand)]
@@ -29,61 +29,61 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a small dataset, load it for a simulated training, and show what happened
+    /// Generate a small dataset, load it into a simulated trainer, and show the figures
     #[command(after_help = help::DEMO)]
     Demo,
-    /// Load a dataset as a training would, and tell how fast: a line every 20 batches, then a summary
+    /// Load a dataset as a training run does, and measure the speed: a line every 20 batches, then a summary
     #[command(after_help = help::RUN)]
     Run(Box<WatchedArgs>),
-    /// Show where the time of a run goes: a table per stage, the first batch apart, each stage alone
+    /// Show where the time of a run goes: each stage, the first batch apart, and each stage measured alone
     #[command(after_help = help::PROFILE)]
     Profile(Box<ProfileArgs>),
-    /// Try each combination of workers, batch size and more, and find where more of them stop helping
+    /// Measure each combination of workers, batch size and more, and find where higher values stop helping
     #[command(after_help = help::SWEEP)]
     Sweep(Box<SweepArgs>),
-    /// Run two or more configurations in turn, and tell how much faster one is than the others
+    /// Run two or more configurations in turn, and report how much faster one is than the others
     #[command(after_help = help::COMPARE)]
     Compare(Box<CompareArgs>),
-    /// Find what holds a training up, and the one change that would help most
+    /// Find the bottleneck of a training run, and the one change that would help most
     #[command(after_help = help::DOCTOR)]
     Doctor(Box<DoctorArgs>),
-    /// Tell what a dataset holds: format, records, classes, sizes, fields, the first records
+    /// Show what a dataset holds: format, records, classes, sizes, fields, first records
     #[command(after_help = help::INSPECT)]
     Inspect(InspectArgs),
-    /// Copy a dataset to a local folder or RAM disk: verified, goes on after a stop, within a limit
+    /// Copy a dataset to a local folder or RAM disk: verified, resumable, within a size limit
     #[command(after_help = help::STAGE)]
     Stage(StageArgs),
-    /// Resize, encode and pack a dataset into tar shards ahead of training, on all cores; goes on after a stop
+    /// Resize, encode and pack a dataset into tar shards before training, on all cores; resumable
     #[command(after_help = help::PREPARE)]
     Prepare(PrepareArgs),
-    /// Calculate what training on many machines asks of a store, what it costs, and how best to read
+    /// Estimate the store requests, bytes and cost of training on many nodes, and the best way to read
     #[command(after_help = help::PLAN)]
     Plan(Box<PlanArgs>),
-    /// Generate data with the statistics of the real thing
+    /// Generate data with the statistics of real datasets
     #[command(after_help = help::SYNTH)]
     Synth(SynthArgs),
-    /// Write what a shell completes names and options with, to stdout
+    /// Write a shell completion script to stdout
     #[command(after_help = help::COMPLETIONS)]
     Completions {
-        /// The shell
+        /// Shell to write the script for
         shell: clap_complete::Shell,
     },
-    /// Write manual pages: the main one to stdout, or one for each command to a folder
+    /// Write manual pages: the main page to stdout, or a page for each command to a folder
     #[command(after_help = help::MAN)]
     Man {
-        /// Where to: a folder, made when it is not there [default: the main page to stdout]
+        /// Folder for the pages, created if missing [default: the main page to stdout]
         #[arg(value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
-    /// Remove the demo's folder when the demo is gone, however it ended
+    /// Remove the demo's folder after the demo has ended, in whatever way
     #[command(hide = true)]
     SweepUp { dir: PathBuf },
 }
 
-/// A run, and who looks on.
+/// A run, and what shows it to others.
 #[derive(Args, Debug)]
 pub(crate) struct WatchedArgs {
-    // First: headings of what follows would hold for it, too.
+    // First, because the help headings of later groups would also apply to it.
     #[command(flatten)]
     pub observers: ObserverArgs,
     #[command(flatten)]
@@ -92,14 +92,14 @@ pub(crate) struct WatchedArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ObserverArgs {
-    /// Show rates, waits, stages, queues and the machine on the whole terminal while it runs; ? shows its keys and words,
-    /// q ends the run
+    /// Show rates, waits, stages, queues and the machine full-screen during the run; ? shows the keys and terms, q ends
+    /// the run
     #[arg(long, conflicts_with = "quiet")]
     pub live: bool,
-    /// Serve figures to Prometheus at this address under /metrics, such as 127.0.0.1:9464; port 0 takes a free one
+    /// Serve Prometheus metrics at this address under /metrics, for example 127.0.0.1:9464; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
-    /// Keep serving them for so long after the run, so that its last figures are scraped
+    /// Keep serving metrics for this time after the run, so that the last figures are scraped
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::parse_time, requires = "metrics")]
     pub metrics_linger: Duration,
 }
@@ -108,48 +108,52 @@ pub(crate) struct ObserverArgs {
 pub(crate) struct RunArgs {
     #[arg(help = help::DATASET, long_help = help::DATASET_LONG, value_hint = ValueHint::AnyPath)]
     pub url: String,
-    /// Epochs of the whole run: a run that goes on with --resume does what is left of them
+    /// Epochs of the whole run; with --resume, the run loads what is left of them
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: u64,
-    /// Print a line each time this many batches are done
+    /// Print a line every N batches
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub log_every: u64,
     /// Stop after this many batches
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,
-    /// Stop after the batch in which this much time has passed since the first
+    /// Stop at the end of a batch once this much time has passed since the first batch
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub max_time: Option<Duration>,
-    /// Tell a second rate that leaves out this much time at the start: that of a loader that has warmed up
+    /// Report a second rate that leaves out this much time at the start, as the rate of a warm loader
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub warm_up: Option<Duration>,
-    /// Simulated trainer: sleep this long for each batch
+    /// Simulate a trainer: sleep this long for each batch
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
     pub step_time: Duration,
-    /// Sum a hash of every row: equal for equal data in equal order, whatever the workers, caches and store
+    /// Sum a hash of every row; the sum is equal for equal data in equal order, whatever the workers, caches and store
     #[arg(long)]
     pub checksum: bool,
-    /// Write the state to resume from after each logged batch and at the end
+    /// Write the state for --resume to FILE after each logged batch and at the end
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
-    /// Go on where FILE was written, with its checksum so far, to the end of --epochs; an error when nothing is left
+    /// Continue from the state and checksum in FILE to the end of --epochs; if nothing is left, that is an error
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
-    /// Keep in FILE where the rows of each JPEG begin, as far as this run learned it, and begin with what is there: later
-    /// epochs and runs decode only what a crop needs. Ranks may share one; inspect makes it ahead of time
+    /// Keep a decode index in FILE: where the rows of each JPEG begin
+    ///
+    /// The run uses the entries of FILE and adds those it finds. Later epochs and runs then decode only the rows that a
+    /// crop needs. Ranks may share one file. The same option of infeed inspect fills it ahead of time.
     #[arg(long, value_name = "FILE")]
     pub decode_index: Option<PathBuf>,
-    /// Turn JPEGs into 8-bit RGB before they are resized, as torchvision does: nearer to its values at edges of strong
-    /// colours, and slower. On the CPU
+    /// Convert JPEGs to 8-bit RGB before they are resized, as torchvision does; on the CPU
+    ///
+    /// At edges of strong colours the values are closer to torchvision's. Decoding is slower.
     #[arg(long)]
     pub jpeg_exact: bool,
-    /// Look at all data of each JPEG, whatever the crop, and refuse those with bytes left over, which other readers ignore
+    /// Check all data of each JPEG, whatever the crop, and reject files with bytes left over, which other readers
+    /// ignore
     #[arg(long)]
     pub jpeg_strict: bool,
-    /// Write all figures as JSON; with - to stdout, and the table to stderr
+    /// Write all figures as JSON; with -, JSON goes to stdout and the table to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
-    /// Write a report for a browser: one file that needs no network
+    /// Write an HTML report: one file that needs no network
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
     #[command(flatten)]
@@ -162,10 +166,10 @@ pub(crate) struct RunArgs {
 pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub run: RunArgs,
-    /// Write what each thread did, moment by moment, for ui.perfetto.dev or chrome://tracing
+    /// Write a timeline of what each thread did, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
-    /// Leave out the measurements of each stage alone
+    /// Skip the measurements of each stage alone
     #[arg(long)]
     pub no_stages: bool,
 }
@@ -180,35 +184,36 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct SweepArgs {
     #[arg(help = help::DATASET, long_help = help::DATASET_LONG, value_hint = ValueHint::AnyPath)]
     pub url: String,
-    /// Epochs of each combination [default: as many as begin in 3 s, without --max-batches and --max-time]
+    /// Epochs of each combination [default: those that begin in 3 s, if --max-batches and --max-time are not given]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub epochs: Option<u64>,
     /// Stop each combination after this many batches
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_batches: Option<u64>,
-    /// Stop each combination after the batch in which this much time has passed since its first
+    /// Stop each combination at the end of a batch once this much time has passed since its first batch
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub max_time: Option<Duration>,
-    /// Afterwards run workers and prefetch on auto and the best combination in turn, so many times each, and compare their
-    /// rates once auto has settled
+    /// Afterwards compare workers and prefetch on auto with the best combination, in this many rounds
+    ///
+    /// Each round runs both in turn. Only the rates after auto has settled count, see --settle.
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub auto: Option<u64>,
-    /// How long auto may take to settle
+    /// Time that auto has to settle; rates are measured after it
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::parse_time, requires = "auto")]
     pub settle: Duration,
-    /// Simulated trainer: sleep this long for each batch
+    /// Simulate a trainer: sleep this long for each batch
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = units::parse_time)]
     pub step_time: Duration,
-    /// Keep the figures in FILE after each combination, and go on where it ends
+    /// Save the figures to FILE after each combination; the same command continues from there
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Write the combinations as a table of comma-separated values
+    /// Write a table of the combinations as comma-separated values
     #[arg(long, value_name = "FILE.csv")]
     pub csv: Option<PathBuf>,
-    /// Write all figures as JSON; with - to stdout, and the table to stderr
+    /// Write all figures as JSON; with -, JSON goes to stdout and the table to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
-    /// Write a report for a browser: one file that needs no network
+    /// Write an HTML report: one file that needs no network
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
     #[command(flatten)]
@@ -224,41 +229,43 @@ pub(crate) struct CompareArgs {
     #[arg(help = help::CONFIGURATION, long_help = help::CONFIGURATION_LONG, value_name = "CONFIGURATION")]
     #[arg(required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub configurations: Vec<String>,
-    /// What a configuration is called; several times, in their order [default: as it was given]
+    /// Name of a configuration; repeat the option for the others, in their order [default: the configuration as typed]
     #[arg(long = "name", value_name = "NAME", allow_hyphen_values = true)]
     pub names: Vec<String>,
-    /// Rounds to measure; in each every configuration runs once, and every second round goes through them in reverse
+    /// Rounds to measure; each round runs every configuration once, every second round in reverse order
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: u64,
-    /// Rounds before them, whose figures are left out: they fill the caches
+    /// Rounds before the measured ones, to fill the caches; their figures are left out
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub warmup: u64,
-    /// Write the table for Markdown
+    /// Write the table as Markdown
     #[arg(long, value_name = "FILE.md")]
     pub export_markdown: Option<PathBuf>,
-    /// Write all figures of all rounds as JSON; with - to stdout, and the table to stderr
+    /// Write all figures of all rounds as JSON; with -, JSON goes to stdout and the table to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
-    /// What all configurations share: options of infeed run, and the dataset if it is one for all. Of what a configuration
-    /// says itself its own counts [default: runs of 3 s, without --epochs, --max-batches and --max-time]
+    /// Arguments for all configurations: options of infeed run, and the dataset if they share one
+    ///
+    /// Where a configuration sets the same option, its own value counts. [default: runs of 3 s, without --epochs,
+    /// --max-batches and --max-time]
     #[arg(last = true, value_name = "ARGUMENTS OF RUN")]
     pub shared: Vec<String>,
 }
 
-/// What a sweep goes through; each option takes a list.
+/// What a sweep varies; each option takes a list.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Lists to try")]
 pub(crate) struct ListArgs {
-    /// Samples in a batch, of each process [default: 256]
+    /// Samples per batch, on each process [default: 256]
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', value_parser = units::parse_rows)]
     pub batch_size: Vec<usize>,
     /// Element types of images [default: f32]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
     pub dtype: Vec<DTypeArg>,
-    /// Where batches are made: cpu, cuda:N, or auto [default: cpu]
+    /// Devices that batches are made on: cpu, cuda:N or auto [default: cpu]
     #[arg(long, value_name = "DEVICE,…", value_delimiter = ',')]
     pub device: Vec<Auto<Device>>,
-    /// Decoding threads [default: auto]
+    /// Decode threads [default: auto]
     #[arg(short, long, value_name = "N,…", value_delimiter = ',', value_parser = auto_whole)]
     pub workers: Vec<Auto<usize>>,
     /// Batches made ahead of the trainer [default: auto]
@@ -266,82 +273,93 @@ pub(crate) struct ListArgs {
     pub prefetch: Vec<Auto<usize>>,
 }
 
-/// What is said of a dataset beside its url.
+/// How to read a dataset, in addition to its url.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Dataset")]
 pub(crate) struct DatasetArgs {
-    /// Read it as this format, whatever its names say: folder, coco, voc, yolo, tar, mds, tfrecord, parquet, zarr, hdf5,
-    /// arrays, volumes, dicom, cifar10 or cifar100
+    /// Read the dataset as this format instead of recognising it: folder, coco, voc, yolo, tar, mds, tfrecord, parquet,
+    /// zarr, hdf5, arrays, volumes, dicom, cifar10 or cifar100
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
-    /// Images: take labels from this table of files and labels (CSV, TSV, text with blanks between them, JSON, JSON lines): a
-    /// file of the dataset, else a path or url. Labels are numbers or class names
+    /// Images: take labels from this table of files and labels
+    ///
+    /// The table is CSV, TSV, text with spaces between the columns, JSON or JSON lines. FILE is a file of the dataset,
+    /// else a path or url. Labels are numbers or class names.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub labels: Option<String>,
-    /// Take only the images that the table of labels lists [default: an image without a label is an error]
+    /// Images: load only those that the table of labels lists [default: an image without a label is an error]
     #[arg(long)]
     pub labels_only: bool,
-    /// The column of the labels, of a table that has several
+    /// Column of the labels, in a table that has several columns
     #[arg(long, value_name = "NAME")]
     pub label_column: Option<String>,
-    /// Take boxes of the images from COCO's JSON: a file of the dataset, else a path or url
+    /// Images: take boxes from this JSON of COCO: a file of the dataset, else a path or url
     #[arg(long, value_name = "FILE")]
     pub annotations: Option<String>,
-    /// COCO, YOLO: read outlines too. With a pattern it is --mask-files
+    /// COCO, YOLO: read outlines too. --masks PATTERN means --mask-files PATTERN
     #[arg(long)]
     pub masks: bool,
-    /// Images with masks that are files: how these are named, like masks/{stem}_mask.png [default: by the names that public
-    /// datasets use, such as images and masks, train and train_masks, a.jpg and a_mask.png]
+    /// Images: pattern of the names of mask files, for example masks/{stem}_mask.png
+    ///
+    /// [default: the names that public datasets use, such as images and masks, train and train_masks, a.jpg and
+    /// a_mask.png]
     #[arg(long, value_name = "PATTERN")]
     pub mask_files: Option<String>,
-    /// The part of a dataset that has several, like train, val or test
+    /// Part of the dataset to load, if it has several: train, val, test or another
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
-    /// Put the files of an image's channels together, by a pattern such as {name}_{channel}.tif or
+    /// Images: combine files that each hold one channel, by a pattern such as {name}_{channel}.tif or
     /// {name}_{channel:dapi,gfp}.tif
     #[arg(long, value_name = "PATTERN")]
     pub channels: Option<String>,
-    /// Volumes: which file is which field of which patient, like {patient}_{field}.nrrd
-    /// [default: {patient}/{field}; without folders {patient}_{field}]
+    /// Volumes: pattern of the file names, with patient and field, for example {patient}_{field}.nrrd [default:
+    /// {patient}/{field}; without folders {patient}_{field}]
     #[arg(long, value_name = "PATTERN")]
     pub pattern: Option<String>,
-    /// What a field is, like gt=mask: mask, mask16 (values up to 65535), image, label or bytes; of volumes the files that are
-    /// its channels, like image=ct+pet; several times [default: images and files called mask, label, seg, tumor_mask,
-    /// annotation and the like are masks]
+    /// Kind of a field, for example gt=mask; repeat the option for more fields
+    ///
+    /// Kinds are mask, mask16 (values up to 65535), image, label and bytes. For volumes, name the files that are the
+    /// channels of the field: image=ct+pet. [default: images and files called mask, label, seg, tumor_mask, annotation
+    /// and the like are masks]
     #[arg(long = "field", value_name = "NAME=WORD[+WORD]", value_parser = parse_field)]
     pub fields: Vec<(String, Vec<String>)>,
-    /// Shards (tar, MDS, TFRecord): read these fields alone, like image,label
+    /// Read only these fields, for example image,label (tar, MDS, TFRecord, Parquet, Zarr, HDF5)
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
     pub columns: Vec<String>,
-    /// Volumes: records of each patient [default: 1]
+    /// Volumes: records per patient [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples_per_patient: Option<u64>,
-    /// Keep one listing for a whole job in this file, which all ranks reach: rank 0 lists and writes it, the others read it
+    /// Share one listing of the dataset in this file, which all ranks must reach: rank 0 lists and writes it, the
+    /// others read it
     #[arg(long, value_name = "FILE|URL", conflicts_with = "part")]
     pub listing: Option<String>,
-    /// Read shards of `prepare` although others of it are missing [default: an error that names them]
+    /// Read shards of infeed prepare although some are missing [default: an error that names the missing ones]
     #[arg(long)]
     pub allow_incomplete: bool,
-    /// Another dataset to mix with URL, and its share of an epoch: URL,proportion=0.7 (a weight among the others),
-    /// URL,repeat=2 (each record so often) or URL,choose=10000 (so many samples), and ,name=NAME for the report; several
-    /// times. URL itself takes a share in the same way then [default: repeat=1]
+    /// Mix another dataset with URL, at a share of each epoch; repeat the option for more datasets
+    ///
+    /// URL,proportion=0.7 sets a weight relative to the others. URL,repeat=2 uses each record this often.
+    /// URL,choose=10000 takes this many samples. Append ,name=NAME to name the dataset in the report. The first
+    /// dataset, URL, then takes a share in the same way. [default: repeat=1]
     #[arg(long, value_name = "URL[,SHARE]")]
     pub part: Vec<Part>,
-    /// Leave out records that do not pass: label=cat,dog or label!=3, caption~=PATTERN, caption*=TEXT, width>=256; also of
-    /// object (its name) and of values in JSON (json.width>=256); several times, for all of them. Reads what is asked for,
-    /// of every record, where the dataset does not know it already
+    /// Load only the records that pass this condition; repeat the option to require several conditions
+    ///
+    /// Conditions are label=cat,dog or label!=3, caption~=PATTERN, caption*=TEXT, width>=256. FIELD may also be object
+    /// (the object's name) or a value in JSON (json.width). If the dataset does not know the field without reading,
+    /// opening reads that field of every record.
     #[arg(long = "filter", value_name = "FIELD=VALUE", conflicts_with = "record_list")]
     pub filters: Vec<Filter>,
-    /// Take the records that FILE lists, by number or by name of their object, one a line
+    /// Load only the records that FILE lists, one per line, by record number or object name
     #[arg(long, value_name = "FILE", conflicts_with = "part")]
     pub record_list: Option<String>,
-    /// How long a store may give nothing before the run ends with an error [default: 60s]
+    /// Time that a store may deliver nothing before the run ends with an error [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub patience: Option<Duration>,
 }
 
 impl DatasetArgs {
-    /// All parts, the first of which is `url`; none without --part.
+    /// All parts, with `url` as the first; empty without --part.
     pub(crate) fn parts(&self, url: &str) -> Result<Vec<Part>, Failure> {
         if self.part.is_empty() {
             return Ok(Vec::new());
@@ -350,7 +368,7 @@ impl DatasetArgs {
         Ok([first].into_iter().chain(self.part.iter().cloned()).collect())
     }
 
-    /// The dataset at `url`, or those of all parts together. `rank` is asked for when it matters who lists.
+    /// Opens the dataset at `url`, or those of all parts together. Calls `rank` only if there is a shared listing.
     pub(crate) async fn open(
         &self,
         url: &str,
@@ -366,7 +384,7 @@ impl DatasetArgs {
         })
     }
 
-    /// The same for the library. `rank` is asked for when it matters who lists.
+    /// Applies these options to an opening. Calls `rank` only if there is a shared listing.
     pub(crate) fn apply(
         &self,
         mut open: infeed::dataset::Open,
@@ -418,12 +436,12 @@ impl DatasetArgs {
 }
 
 impl DatasetArgs {
-    /// The part of the dataset that was asked for.
+    /// The part of the dataset to load.
     fn split(&self) -> Option<&str> {
         self.split.as_deref().filter(|_| self.gpu_split().is_none())
     }
 
-    /// `--split` meant the decoders of a GPU before it meant the dataset, and its two words still do.
+    /// The old meaning of `--split`: how the decoders of a GPU share images. Its two values are still accepted.
     pub(crate) fn gpu_split(&self) -> Option<SplitArg> {
         SplitArg::from_str(self.split.as_deref()?, false).ok()
     }
@@ -462,12 +480,12 @@ fn parse_field(text: &str) -> Result<(String, Vec<String>), String> {
     let (name, files) = text.split_once('=').unwrap_or((text, text));
     let files: Vec<String> = files.split('+').map(str::to_owned).collect();
     match name.is_empty() || files.iter().any(String::is_empty) {
-        true => Err("write it like gt=mask, or of volumes like image=ct+pet".into()),
+        true => Err("write it as gt=mask, or for volumes as image=ct+pet".into()),
         false => Ok((name.into(), files)),
     }
 }
 
-/// Options of the loader; each has an equivalent in the config file and overrides it.
+/// Options of the loader. Each overrides its equivalent in the config file.
 #[derive(Args, Debug)]
 pub(crate) struct LoaderArgs {
     #[command(flatten)]
@@ -476,20 +494,20 @@ pub(crate) struct LoaderArgs {
     pub fixed: FixedArgs,
 }
 
-/// Options of which a sweep takes lists.
+/// Options that a sweep takes lists of.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Loader")]
 pub(crate) struct SweptArgs {
-    /// Samples in a batch, of each process [default: 256]
+    /// Samples per batch, on each process [default: 256]
     #[arg(short, long, value_name = "N", value_parser = units::parse_rows)]
     pub batch_size: Option<usize>,
     /// Element type of images [default: f32]
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<DTypeArg>,
-    /// Where batches are made: cpu, cuda:N, or auto: on a GPU when there is one [default: cpu]
+    /// Device that batches are made on: cpu, cuda:N, or auto, which takes a GPU if there is one [default: cpu]
     #[arg(long, value_name = "auto|DEVICE")]
     pub device: Option<Auto<Device>>,
-    /// Decoding threads [default: auto, one for each core over the processes of the machine at first, then what the run
+    /// Decode threads [default: auto: at first one per core, shared by the processes of the machine, then what the run
     /// needs]
     #[arg(short, long, value_name = "auto|N", value_parser = auto_whole)]
     pub workers: Option<Auto<usize>>,
@@ -498,112 +516,120 @@ pub(crate) struct SweptArgs {
     pub prefetch: Option<Auto<usize>>,
 }
 
-/// The others.
+/// All other options of the loader.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Loader")]
 pub(crate) struct FixedArgs {
-    /// Settings from a TOML file; options given here override it
+    /// Read settings from this TOML file; options on the command line override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A JSON file, a name (imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, torchvision-v2-train,
-    /// torchvision-v2-val, deit-train, timm-a1, simclr, dino, dino-global-1, dino-global-2, dino-local, none), or steps:
-    /// 'random_resized_crop:176;horizontal_flip;trivial_augment_wide;normalize;random_erasing:0.1'
-    /// [default: imagenet-train; cifar-train where all records are 32x32; cells for other channels than 3]
+    /// Steps from decoded image to row: a preset, a JSON file, or steps in one line
+    ///
+    /// Presets: imagenet-train, imagenet-val, cifar-train, cifar-val, caltech, cells, torchvision-v2-train,
+    /// torchvision-v2-val, deit-train, timm-a1, simclr, dino, dino-global-1, dino-global-2, dino-local, none. Steps:
+    /// 'random_resized_crop:176;horizontal_flip;trivial_augment_wide;normalize;random_erasing:0.1' [default:
+    /// imagenet-train; cifar-train if all images are 32x32; cells if images have other than 3 channels]
     #[arg(short, long, value_name = "NAME|FILE.json|STEPS")]
     pub transform: Option<String>,
-    /// Several rows of each image, which is read and decoded once: NAME=STEPS or NAME*COUNT=STEPS for each, such as
-    /// --view 'global*2=random_resized_crop:224;normalize' --view 'local*8=random_resized_crop:96;normalize'; --transform
-    /// dino has those of DINO. The field image becomes image.global0 and so on [default: none]
+    /// Make several rows of each image, which is read and decoded once; one --view for each kind of row
+    ///
+    /// Write NAME=STEPS or NAME*COUNT=STEPS, for example --view 'global*2=random_resized_crop:224;normalize' and --view
+    /// 'local*8=random_resized_crop:96;normalize'. The field image becomes image.global0, image.global1 and so on. For
+    /// DINO's views use --transform dino. [default: none]
     #[arg(long = "view", value_name = "NAME=STEPS", conflicts_with = "transform")]
     pub views: Vec<View>,
-    /// MixUp, CutMix and label smoothing of whole batches, such as
-    /// 'mixup=0.2,cutmix=1,switch_prob=0.5,prob=1,per=batch,label_smoothing=0.1,classes=1000'; per=pair is timm's. On the
-    /// CPU [default: none]
+    /// Apply MixUp, CutMix and label smoothing to whole batches [default: none]
+    ///
+    /// For example 'mixup=0.2,cutmix=1,switch_prob=0.5,prob=1,per=batch,label_smoothing=0.1,classes=1000'. per=pair
+    /// does what timm does.
     #[arg(long, value_name = "SETTINGS")]
     pub mix: Option<Mix>,
-    /// Order of the axes [default: nchw]
+    /// Order of the axes of images [default: nchw]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<LayoutArg>,
-    /// Whether images are turned as their files say: EXIF of JPEG, WebP and PNG, the tag Orientation of TIFF
-    /// [default: ignore]
+    /// Turn images as their files record it: EXIF of JPEG, WebP and PNG, the tag Orientation of TIFF [default: ignore]
     #[arg(long, value_name = "HOW")]
     pub orientation: Option<OrientationArg>,
-    /// Whether workers and prefetch that are on auto follow the run [default: on]
+    /// Adjust workers and prefetch during the run, if they are on auto [default: on]
     #[arg(long, value_name = "HOW")]
     pub autotune: Option<OnOff>,
-    /// Whether the loader writes down where its time goes; off is there to measure what that costs [default: on]
+    /// Record where the loader's time goes; off is for measuring what the recording costs [default: on]
     #[arg(long, value_name = "HOW")]
     pub accounting: Option<OnOff>,
-    /// Largest record in encoded bytes: a larger one is a bad sample and not read [default: auto]
+    /// Largest record in encoded bytes; a larger one is not read and counts as a bad sample [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub max_record_bytes: Option<Auto<Bytes>>,
-    /// Host memory the loader may use [default: auto]
+    /// Host memory that the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub memory_budget: Option<Auto<Bytes>>,
-    /// The most memory that decoding one image may take; larger ones are bad samples
-    /// [default: what the budget allows, at most 320MiB]
+    /// Most memory for decoding one image; a larger image is a bad sample [default: what the budget allows, at most
+    /// 320MiB]
     #[arg(long, value_name = "SIZE")]
     pub max_image_bytes: Option<Bytes>,
-    /// Device memory the loader may use [default: auto]
+    /// Device memory that the loader may use [default: auto]
     #[arg(long, value_name = "auto|SIZE")]
     pub device_budget: Option<Auto<Bytes>>,
-    /// Who decodes JPEGs where batches are made on a GPU [default: auto]
+    /// What decodes JPEGs when batches are made on a GPU [default: auto]
     #[arg(long, value_name = "WHO")]
     pub decode: Option<DecodeArg>,
-    /// Whether JPEG engines get files that end with the crop's last row, so that they decode no more [default: on]
+    /// Give the JPEG engines files that end after the crop's last row, so that they decode no more [default: on]
     #[arg(long, value_name = "HOW")]
     pub decode_cut: Option<OnOff>,
-    /// CUDA streams that decode beside the hardware engines [default: auto, which is none]
+    /// CUDA streams that decode in addition to the hardware engines [default: auto, which is none]
     #[arg(long, value_name = "auto|N")]
     pub streams: Option<Auto<usize>>,
-    /// How the decoders of a GPU share the images among them [default: adaptive]
+    /// How the decoders of a GPU share the images [default: adaptive]
     #[arg(long, value_name = "HOW")]
     pub gpu_split: Option<SplitArg>,
-    /// Requests in flight to a remote store [default: auto]
+    /// Most requests in flight to a remote store [default: auto]
     #[arg(long, value_name = "auto|N")]
     pub io_concurrency: Option<Auto<usize>>,
-    /// Compare whole objects of a remote store with the checksums and MD5s that it tells of them [default: auto]
+    /// Compare whole objects of a remote store with the checksums and MD5s that the store reports [default: auto]
     #[arg(long, value_name = "HOW")]
     pub verify: Option<VerifyArg>,
-    /// Keep what is read from a remote store in a folder (shared by all processes) or in memory
+    /// Cache what is read from a remote store, in a folder (shared by all processes) or in memory
     #[arg(long, value_name = "DIR:SIZE|ram:SIZE")]
     pub cache: Option<CacheSpec>,
-    /// Keep decoded pixels from epoch to epoch, in a folder (shared by all processes) or in memory; doctor says what it brings
+    /// Cache decoded pixels for later epochs, in a folder (shared by all processes) or in memory; infeed doctor
+    /// estimates the gain
     #[arg(long, value_name = "DIR:SIZE|ram:SIZE")]
     pub decoded_cache: Option<CacheSpec>,
-    /// Random order with this seed; none reads in sequence [default: none]
+    /// Shuffle with this seed, in a new order each epoch; none reads in sequence [default: none]
     #[arg(long, value_name = "SEED|none")]
     pub shuffle: Option<Shuffle>,
-    /// Draw records by weight, with replacement: balanced gives each class as often as the others, FILE has a number a line,
-    /// one for each record. With --shuffle's seed [default: none]
+    /// Draw records by weight, with replacement, with the seed of --shuffle [default: none]
+    ///
+    /// balanced draws every class equally often. FILE has one number per line, one line for each record.
     #[arg(long, value_name = "balanced|FILE", conflicts_with_all = ["part", "aug_repeats"])]
     pub weights: Option<Weights>,
-    /// Samples of an epoch, of records drawn by weight or of parts with proportions [default: as many as there are records]
+    /// Samples per epoch, for --weights or parts with proportions [default: the number of records]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples: Option<u64>,
-    /// Records of a measurement, which lie in memory: in sequence, whatever was asked for.
+    /// Set for measurements on records in memory: reads in sequence, whatever the other options are.
     #[arg(skip)]
     pub in_sequence: bool,
-    /// Repeated augmentation: each record comes so often one after another, augmented anew, on as many ranks as there are;
-    /// an epoch is as long as ever, and holds one record in N. Goes with --shuffle [default: 1]
+    /// Repeated augmentation: use each record N times in a row, augmented anew; needs --shuffle [default: 1]
+    ///
+    /// The repeats go to as many ranks as there are. The length of an epoch stays, so it holds one record in N.
     #[arg(long, value_name = "N", requires = "shuffle")]
     pub aug_repeats: Option<u32>,
-    /// Seed of augmentation [default: the shuffle's]
+    /// Seed of augmentation [default: the seed of --shuffle]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// What becomes of the records that do not fill a batch [default: drop]
+    /// What to do with records that do not fill a batch [default: drop]
     #[arg(long, value_name = "HOW")]
     pub last_batch: Option<LastBatchArg>,
-    /// This process among --world-size [default: from the launcher's environment]
+    /// Rank of this process, below --world-size [default: from the launcher's environment]
     #[arg(long, value_name = "R", requires = "world_size")]
     pub rank: Option<u32>,
-    /// Processes of the run [default: from the launcher's environment]
+    /// Number of processes in the run [default: from the launcher's environment]
     #[arg(long, value_name = "W", requires = "rank")]
     pub world_size: Option<u32>,
-    /// What to do with a sample that can't be used [default: stop]
+    /// What to do with a sample that cannot be used [default: stop]
     #[arg(long, value_name = "HOW")]
     pub on_bad_sample: Option<OnBadSampleArg>,
-    /// Where bad samples do not end the run: unreadable files or objects that do if there are more [default: 16, or one in a hundred]
+    /// Most unreadable files or objects when bad samples do not end the run; one more ends it [default: 16, or one in a
+    /// hundred]
     #[arg(long, value_name = "N")]
     pub max_unreadable: Option<u64>,
 }
@@ -613,41 +639,42 @@ pub(crate) struct InspectArgs {
     #[arg(help = help::DATASET, long_help = help::DATASET_LONG, value_hint = ValueHint::AnyPath)]
     #[arg(required_unless_present = "devices")]
     pub url: Option<String>,
-    /// Tell what GPU there is, or why there is none
+    /// Show the GPU, or why none can be used
     #[arg(long)]
     pub devices: bool,
-    /// How many of the first records to show
+    /// Number of first records to show
     #[arg(long, value_name = "N", default_value_t = 5, requires = "url")]
     pub records: u64,
-    /// Mean and deviation of each channel, ready for a transform, over all records or --count of them
+    /// Compute mean and standard deviation of each channel, ready for a transform, over all records or --count of them
     #[arg(long, requires = "url")]
     pub stats: bool,
-    /// Records of --stats, evenly spread [default: all]
+    /// Records for --stats, evenly spread [default: all]
     #[arg(long, value_name = "N", requires = "stats", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Write a picture of transformed samples, each with its class and file name; .png or .jpg
+    /// Write a contact sheet of transformed samples, each with its class and file name; .png or .jpg
     #[arg(long, value_name = "FILE", requires = "url")]
     pub sheet: Option<PathBuf>,
-    /// On the sheet, a row for each augmentation of the transform, alone; of all there are, if it has none
+    /// Show each augmentation of the transform alone, in its own row of the sheet; if it has none, all augmentations
     #[arg(long, requires = "sheet")]
     pub ops: bool,
-    /// Transform of the sheet, as for run [default: as for run]
+    /// Transform of the sheet, as for infeed run [default: as for infeed run]
     #[arg(short, long, value_name = "NAME|FILE.json|STEPS", requires = "sheet")]
     pub transform: Option<String>,
-    /// Views of the sheet, as for run: a row for each record
+    /// Views of the sheet, as for infeed run; each record has a row
     #[arg(long = "view", value_name = "NAME=STEPS", requires = "sheet", conflicts_with = "transform")]
     pub views: Vec<View>,
-    /// The most memory that decoding one image of the sheet may take [default: 320MiB]
+    /// Most memory for decoding one image of the sheet [default: 320MiB]
     #[arg(long, value_name = "SIZE", requires = "sheet")]
     pub max_image_bytes: Option<Bytes>,
-    /// Shuffle and augment the sheet with this seed
+    /// Seed that shuffles and augments the samples of the sheet
     #[arg(long, value_name = "N", default_value_t = 0, requires = "sheet")]
     pub seed: u64,
-    /// Look at all of each JPEG once and leave in FILE where its rows begin, beside what FILE knows: run --decode-index FILE
-    /// decodes at the speed of later epochs from the first one on
+    /// Scan all of each JPEG once and add to FILE where its rows begin
+    ///
+    /// The first epoch of a run with this FILE as --decode-index then decodes as fast as later epochs.
     #[arg(long, value_name = "FILE", requires = "url")]
     pub decode_index: Option<PathBuf>,
-    /// Write all figures as JSON; with - to stdout, and the tables to stderr
+    /// Write all figures as JSON; with -, JSON goes to stdout and the tables to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
     #[command(flatten)]
@@ -656,19 +683,19 @@ pub(crate) struct InspectArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StageArgs {
-    /// What to copy: a dataset (a folder, or a url such as s3://bucket/train), or an archive (.tar, .tar.gz, .tgz,
-    /// .tar.zst) that is unpacked
+    /// Dataset to copy (a folder, or a url such as s3://bucket/train), or archive to unpack (.tar, .tar.gz, .tgz,
+    /// .tar.zst)
     #[arg(value_hint = ValueHint::AnyPath)]
     pub url: String,
-    /// Where to: a folder, made when it is not there; a copy that broke off goes on
+    /// Target folder, created if missing; an interrupted copy resumes
     pub dir: PathBuf,
-    /// The most that may lie in the folder; an archive lies there until it is unpacked
+    /// Most bytes in the folder; an archive counts until it is unpacked
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<Bytes>,
-    /// Files copied at a time
+    /// Files to copy at the same time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: u32,
-    /// Write all figures as JSON; with - to stdout, and the words to stderr
+    /// Write all figures as JSON; with -, JSON goes to stdout and the summary to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
 }
@@ -677,7 +704,7 @@ pub(crate) struct StageArgs {
 pub(crate) struct PrepareArgs {
     #[arg(help = help::DATASET, long_help = help::DATASET_LONG, value_hint = ValueHint::AnyPath)]
     pub url: String,
-    /// Where to: a new or empty folder, or a bucket and prefix; work that broke off there goes on
+    /// Where to write: a new or empty folder, or a bucket and prefix; interrupted work resumes
     #[arg(value_hint = ValueHint::DirPath)]
     pub out: String,
     /// Resize so that the shorter side has N pixels; smaller images stay as they are
@@ -686,84 +713,84 @@ pub(crate) struct PrepareArgs {
     /// Resize to exactly this size
     #[arg(long, value_name = "HxW")]
     pub resize: Option<Pair>,
-    /// Store JPEG of this quality, 1 to 100 [default: as they are; 90 where resized]
+    /// Store JPEGs of this quality, 1 to 100 [default: files as they are; 90 if resized]
     #[arg(long, value_name = "Q", conflicts_with = "raw")]
     pub quality: Option<u8>,
-    /// Whether images that are encoded anew are turned first, as their files say, which then say it no more
-    /// [default: ignore]
+    /// Turn images that are encoded again as their files record it; the new files record no orientation [default:
+    /// ignore]
     #[arg(long, value_name = "HOW")]
     pub orientation: Option<OrientationArg>,
-    /// Put a restart marker behind each row of blocks of the JPEGs that are encoded
+    /// Put a restart marker after each row of blocks in the JPEGs that are encoded
     #[arg(long, conflicts_with = "raw")]
     pub restart_markers: bool,
-    /// Store pixels: ten times the space, no decoding
+    /// Store pixels instead of encoded images: no decoding, but ten times the space
     #[arg(long)]
     pub raw: bool,
-    /// Pack in a random order with this seed
+    /// Pack records in a random order with this seed
     #[arg(long, value_name = "SEED")]
     pub shuffle: Option<u64>,
-    /// Bytes of the source in a shard
+    /// Source bytes per shard
     #[arg(long, value_name = "SIZE", default_value = "256MiB", conflicts_with = "parts")]
     pub shard_size: Bytes,
-    /// Make N shards of equal numbers of records
+    /// Make N shards with equal numbers of records
     #[arg(long, value_name = "N")]
     pub parts: Option<NonZeroU64>,
-    /// Begin the shards' names with this
+    /// Prefix of the shards' names
     #[arg(long, value_name = "NAME", default_value = "shard")]
     pub name: String,
-    /// This process among --world-size [default: from the launcher's environment]
+    /// Rank of this process, below --world-size [default: from the launcher's environment]
     #[arg(long, value_name = "R", requires = "world_size")]
     pub rank: Option<u32>,
-    /// Processes that share the work [default: from the launcher's environment]
+    /// Number of processes that share the work [default: from the launcher's environment]
     #[arg(long, value_name = "W", requires = "rank")]
     pub world_size: Option<u32>,
-    /// Threads that decode and encode [default: auto, one for each core]
+    /// Threads that decode and encode [default: auto, one per core]
     #[arg(short, long, value_name = "auto|N", value_parser = auto_whole)]
     pub workers: Option<Auto<usize>>,
-    /// What to do with an image that can't be decoded, or a file that can't be read [default: stop]
+    /// What to do with an image that cannot be decoded, or a file that cannot be read [default: stop]
     #[arg(long, value_name = "HOW", conflicts_with = "skip_bad")]
     pub on_bad_sample: Option<OnBadImage>,
-    /// Leave them out, but stop when there are more than this many
+    /// Leave such images out, but stop if there are more than N
     #[arg(long, value_name = "N")]
     pub skip_bad: Option<u64>,
-    /// Where they are left out: unreadable files or objects that end the work if there are more [default: 16, or one in a hundred]
+    /// Most unreadable files or objects that may be left out; one more ends the work [default: 16, or one in a hundred]
     #[arg(long, value_name = "N")]
     pub max_unreadable: Option<u64>,
-    /// Write all figures as JSON; with - to stdout, and the words to stderr
+    /// Write all figures as JSON; with -, JSON goes to stdout and the summary to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
     #[command(flatten)]
     pub dataset: DatasetArgs,
 }
 
-/// Nothing is read but the dataset's list of records; what is not said is assumed or was measured elsewhere, as the output
-/// tells.
+/// Only the dataset's list of records is read. Values that are not given are assumed or were measured elsewhere; the
+/// output names them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlanArgs {
-    /// Dataset (a folder, or a url such as s3://bucket/train), opened for its records, bytes and objects; or give --records
-    /// and --record-bytes
+    /// Dataset (a folder, or a url such as s3://bucket/train), opened to count records, bytes and objects; or give
+    /// --records and --record-bytes
     #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "records")]
     pub url: Option<String>,
-    /// Records of the dataset, such as 1.28e6
+    /// Number of records, for example 1.28e6
     #[arg(long, value_name = "N", value_parser = units::parse_count, conflicts_with = "url", requires = "record_bytes")]
     pub records: Option<u64>,
-    /// Bytes of a record, on average
+    /// Average bytes per record
     #[arg(long, value_name = "SIZE", conflicts_with = "url")]
     pub record_bytes: Option<Bytes>,
-    /// Objects that hold the records [default: one each]
+    /// Number of objects that hold the records [default: one per record]
     #[arg(long, value_name = "N", value_parser = units::parse_count, conflicts_with = "url")]
     pub objects: Option<u64>,
-    /// Numbers of nodes
+    /// Numbers of nodes to calculate
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1000",
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub nodes: Vec<u64>,
     /// Epochs of the run
     #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub epochs: u64,
-    /// Batches between two states to resume from
+    /// Batches between two saves of the state for --resume
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub state_every: u64,
-    /// Write all figures as JSON; with - to stdout, and the tables to stderr
+    /// Write all figures as JSON; with -, JSON goes to stdout and the tables to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,
     #[command(flatten)]
@@ -774,67 +801,68 @@ pub(crate) struct PlanArgs {
     pub dataset: DatasetArgs,
 }
 
-/// A node of `plan`.
+/// A node, for `plan`.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Node")]
 pub(crate) struct NodeArgs {
-    /// Processes on a node, one for each GPU
+    /// Processes per node, one for each GPU
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub ranks_per_node: u64,
-    /// Samples a second that the trainer of a rank takes [default: 1786, ResNet-50 on an H100 by MLPerf Storage]
+    /// Samples per second that the trainer of a rank takes [default: 1786, ResNet-50 on an H100 by MLPerf Storage]
     #[arg(long, value_name = "N", value_parser = units::parse_positive, conflicts_with = "step_time")]
     pub rate: Option<f64>,
-    /// Rows of a batch on each rank
+    /// Samples per batch, on each rank
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub batch_size: u64,
-    /// Time of the trainer for a batch, in place of --rate
+    /// Time of the trainer per batch, instead of --rate
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     pub step_time: Option<Duration>,
-    /// Cores of a node for loading
+    /// Cores per node for loading
     #[arg(long, value_name = "N", value_parser = units::parse_positive, default_value = "96")]
     pub cores: f64,
-    /// Milliseconds that one core takes for a sample whose bytes are there; 0 for decoding on a GPU
-    /// [default: 1.286, measured on photographs of 108 KB]
+    /// Milliseconds of one core per sample, after reading; 0 for decoding on a GPU [default: 1.286, measured on
+    /// photographs of 108 KB]
     #[arg(long, value_name = "MS", value_parser = units::parse_amount)]
     pub ms_per_image: Option<f64>,
-    /// Network of a node: bytes or bits a second
+    /// Network bandwidth of a node, in bytes or bits per second
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate, default_value = "100Gbit/s")]
     pub bandwidth: f64,
-    /// Cache near the trainers: in a folder of each node (SIZE), or in the memory of each process (ram:SIZE)
+    /// Cache near the trainers: SIZE for a folder on each node, ram:SIZE for memory of each process
     #[arg(long, value_name = "SIZE|ram:SIZE")]
     pub cache: Option<Room>,
-    /// Encoded bytes that each rank reads ahead; a --memory-budget of run makes them fewer
+    /// Encoded bytes that each rank reads ahead; the option --memory-budget of infeed run may lower it
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub read_ahead: Bytes,
 }
 
-/// The store of `plan`.
+/// The store, for `plan`.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
     /// Time from a request to its first byte
     #[arg(long, value_name = "TIME", value_parser = units::parse_time, default_value = "30ms")]
     pub latency: Duration,
-    /// What one connection carries
+    /// Bandwidth of one connection
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate, default_value = "85MB/s")]
     pub connection_bandwidth: f64,
-    /// What the store gives to all nodes together [default: as much as they ask for]
+    /// Bandwidth of the store for all nodes together [default: unlimited]
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub bandwidth_total: Option<f64>,
-    /// Prefixes over which the requests are spread, each good for 5,500 a second; 1000 are ImageNet's class folders
+    /// Prefixes that the requests are spread over, each good for 5,500 per second; ImageNet's class folders are 1000
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub prefixes: u64,
-    /// There is a file system that all nodes see, and this is what it gives to all of them together
+    /// Bandwidth of a file system that all nodes share, in total [default: no shared file system]
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub shared_bandwidth: Option<f64>,
-    /// US dollars for 1,000 reading requests [default: list price of S3 Standard, us-east-1, 2025-06]
+    /// US dollars per 1,000 read requests [default: list price of S3 Standard, us-east-1, 2025-06]
     #[arg(long, value_name = "USD", value_parser = units::parse_amount, default_value = "0.0004", hide_default_value = true)]
     pub usd_per_1000: f64,
-    /// US dollars for a GB that leaves the store. S3's list prices of 2025-06: nothing within its region, 0.02 to another
-    /// one in the US, 0.09 to the internet
+    /// US dollars per GB that leaves the store
+    ///
+    /// S3's list prices of 2025-06: nothing within its region, 0.02 to another region in the US, 0.09 to the internet.
     #[arg(long, value_name = "USD", value_parser = units::parse_amount, default_value = "0")]
     pub usd_per_gb: f64,
-    /// Bytes of a shard, where `infeed prepare` packs the dataset
+    /// Bytes per shard, if infeed prepare packs the dataset
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub shard_size: Bytes,
 }
@@ -873,34 +901,34 @@ impl FromStr for Pair {
 
 #[derive(Args, Debug)]
 pub(crate) struct SynthArgs {
-    /// What to make
+    /// Kind of data to generate
     pub kind: SynthKind,
-    /// Where: a new or empty folder
+    /// Target folder, new or empty
     pub dir: PathBuf,
-    /// Records or patients to make (CIFAR: to train with; a fifth as many to test with come on top)
+    /// Records or patients to generate (for CIFAR the training records; a fifth as many test records are added)
     #[arg(long, value_name = "N")]
     pub count: u64,
-    /// Classes [default: 1000 for imagenet, 257 for caltech, 10 for tiff, at most one a record]
+    /// Number of classes [default: 1000 for imagenet, 257 for caltech, 10 for tiff, at most one per record]
     #[arg(long, value_name = "K")]
     pub classes: Option<u64>,
     /// Volumes: voxels along each axis [default: 144]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub side: Option<u32>,
-    /// Volumes: leave them uncompressed
+    /// Volumes: store them uncompressed
     #[arg(long)]
     pub raw: bool,
-    /// Decides every byte: the same seed gives the same files
+    /// Seed that decides every byte: the same seed gives the same files
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     #[command(flatten)]
     pub tiff: TiffArgs,
 }
 
-/// What images of `synth tiff` are like.
+/// Images of `synth tiff`.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "TIFF")]
 pub(crate) struct TiffArgs {
-    /// Channels [default: 5]
+    /// Channels per image [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
     pub channels: Option<u32>,
     /// Height and width in pixels [default: 50x50]
@@ -909,7 +937,7 @@ pub(crate) struct TiffArgs {
     /// Type of the values [default: u8]
     #[arg(long, value_name = "TYPE")]
     pub pixels: Option<PixelsArg>,
-    /// Where channels are [default: interleaved]
+    /// How channels are stored [default: interleaved]
     #[arg(long, value_name = "HOW")]
     pub planes: Option<TiffLayout>,
 }
@@ -930,9 +958,9 @@ impl TiffArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TiffLayout {
-    /// Pixels one after another, each with all its channels
+    /// Pixel by pixel, each with all its channels
     Interleaved,
-    /// One plane after another, in one page
+    /// Plane by plane, in one page
     Planar,
     /// One page for each channel
     Pages,
@@ -967,17 +995,17 @@ pub(crate) enum SynthKind {
     Caltech,
     /// The photographs of imagenet, in tar shards
     Tar,
-    /// The official binary files, 10 classes
+    /// Binary files in CIFAR's own format, 10 classes
     Cifar10,
-    /// The official binary files, 100 classes in 20 groups
+    /// Binary files in CIFAR's own format, 100 classes in 20 groups
     Cifar100,
-    /// Class folders of small images of many channels
+    /// Class folders of small images with many channels
     Tiff,
     /// Patients with CT, PET and two masks, 144x144x144
     Nrrd,
 }
 
-/// A clap-parsed copy of a library enum: the library does not know clap.
+/// A copy of a library enum for clap, because the library does not depend on clap.
 macro_rules! value_enum {
     ($(#[$doc:meta])* $name:ident => $target:ty { $($(#[$variant_doc:meta])* $variant:ident => $value:expr),* $(,)? }) => {
         $(#[$doc])*
@@ -1011,9 +1039,9 @@ value_enum!(
 value_enum!(
     /// `--orientation`
     OrientationArg => Orientation {
-        /// Turned and mirrored, upright
+        /// Turn and mirror images upright
         Apply => Self::Apply,
-        /// As they are stored
+        /// Leave images as they are stored
         Ignore => Self::Ignore,
     }
 );
@@ -1022,27 +1050,27 @@ value_enum!(
     DecodeArg => Decode {
         /// CPU threads, and the GPU's JPEG engines and CUDA streams while the trainer waits
         Auto => Self::Auto,
-        /// The engines first, and an error where there are none
+        /// JPEG engines first; an error if the GPU has none
         Gpu => Self::Gpu,
-        /// CPU threads alone
+        /// CPU threads only
         Cpu => Self::Cpu,
     }
 );
 value_enum!(
     /// `--gpu-split`
     SplitArg => Split {
-        /// The decoder that is idle takes the next image
+        /// The next idle decoder takes the next image
         Adaptive => Self::Adaptive,
-        /// The image alone decides, so that runs on one machine repeat to the byte
+        /// The image decides, so that runs on one machine repeat to the byte
         Fixed => Self::Fixed,
     }
 );
 value_enum!(
     /// `--verify`
     VerifyArg => Verify {
-        /// With checksums, and with MD5s where no checksum is told: 0.1 ms for each 100 KB
+        /// Checksums; MD5s if the store reports no checksum: 0.1 ms per 100 KB
         Auto => Self::Auto,
-        /// With CRCs alone, which cost next to nothing
+        /// CRCs only, which cost almost nothing
         Checksums => Self::Checksums,
         /// Lengths and versions only
         Never => Self::Never,
@@ -1055,7 +1083,7 @@ value_enum!(
         Drop => Self::Drop,
         /// Make a shorter batch
         Partial => Self::Partial,
-        /// Fill up with records from the start of the epoch
+        /// Fill the batch with records from the start of the epoch
         Pad => Self::Pad,
     }
 );
@@ -1065,11 +1093,11 @@ value_enum!(
 pub(crate) enum OnBadSampleArg {
     /// End the run with the error
     Stop,
-    /// Leave the sample out, so that the batch is shorter
+    /// Leave the sample out; the batch gets shorter
     Skip,
-    /// Leave the sample out and keep the batch's shape, with zeros at its end
+    /// Leave the sample out; zeros at the end keep the batch's shape
     SkipPadded,
-    /// Put another sample of the batch in its place
+    /// Replace it by another sample of the batch
     Substitute,
 }
 
@@ -1093,7 +1121,7 @@ impl<T: FromStr<Err: fmt::Display>> FromStr for Auto<T> {
         if text == "auto" {
             return Ok(Self(None));
         }
-        text.parse().map(|value| Self(Some(value))).map_err(|error: T::Err| format!("{error}; or say auto"))
+        text.parse().map(|value| Self(Some(value))).map_err(|error: T::Err| format!("{error}; or use auto"))
     }
 }
 

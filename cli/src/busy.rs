@@ -1,5 +1,5 @@
-//! Whether other processes held the cores while something was measured: then its figures are the machine's neighbours', and
-//! advice that is drawn from them is wrong.
+//! Whether other processes held the cores during a measurement. If so, its figures depend on them, and advice based on
+//! the figures is wrong.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,22 @@ use infeed::internal::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A shorter look tells of single ticks of the clock, and what takes less is no measurement.
+/// A shorter measurement counts single clock ticks, and is too short to be useful.
 const SHORTEST: Duration = Duration::from_secs(2);
-/// Cores that others hold count from this share of the usable ones on, when the rest was used up,
+/// Cores held by others count from this share of the usable cores on, if no core was idle.
 const SOME: f64 = 0.1;
-/// and from this one on in any case: work comes in bursts.
+/// Cores held by others count from this share on in any case, because work comes in bursts.
 const MANY: f64 = 0.25;
-/// Less of the usable cores than this was idle: the rest was used up.
+/// No core counts as idle below this share of the usable cores.
 const USED_UP: f64 = 0.1;
-/// Clock ticks are no finer.
+/// The smallest number of cores that clock ticks can resolve.
 const LEAST: f64 = 0.1;
 
-/// What the processors and this process did until now.
+/// Times of the processors and of this process until now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cores {
     at: Instant,
-    /// `None` where the system does not say.
+    /// `None` if the system does not report them.
     seen: Option<Seen>,
 }
 
@@ -35,26 +35,26 @@ struct Seen {
     own: Duration,
 }
 
-/// Who used the cores that this process may run on, in cores on average. All zero where the system does not say.
+/// Use of the cores that this process may run on, in cores on average. All zero if the system does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Busy {
     /// Held by other processes.
     pub others: f64,
-    /// Had work, but no time from the host of this virtual machine.
+    /// Time that the host of this virtual machine did not give, although there was work.
     pub steal: f64,
     /// Used by this process and its children that have ended.
     pub own: f64,
     /// Processors that this process may run on.
     pub cores: usize,
-    /// Of them, what a quota of time allows.
+    /// The part of them that a CPU quota allows.
     pub usable: f64,
-    /// For how long they were looked at.
+    /// Length of the measurement.
     pub seconds: f64,
 }
 
 impl Cores {
-    /// Looks now. Three small reads in `/proc`.
+    /// Reads the times now. Costs three small reads in `/proc`.
     pub(crate) fn now() -> Self {
         let seen = || {
             let own = usage().cpu?.saturating_add(process::children_cpu().unwrap_or_default());
@@ -63,7 +63,7 @@ impl Cores {
         Self { at: Instant::now(), seen: seen() }
     }
 
-    /// Who used the cores since.
+    /// Use of the cores since then.
     pub(crate) fn since(&self) -> Busy {
         let now = Self::now();
         let (Some(before), Some(after)) = (self.seen, now.seen) else { return Busy::default() };
@@ -75,7 +75,7 @@ impl Busy {
     fn between(before: &Seen, after: &Seen, time: Duration, quota: Option<f64>) -> Self {
         let seconds = time.as_secs_f64();
         let cores = after.all.processors;
-        // Bound to others meanwhile: not the same processors.
+        // The process was bound to other processors meanwhile.
         if seconds <= 0.0 || cores != before.all.processors {
             return Self::default();
         }
@@ -92,25 +92,25 @@ impl Busy {
         }
     }
 
-    /// Cores that this process might have used and others held, or the host did.
+    /// Cores that this process could have used, but other processes or the host held.
     pub(crate) fn held(&self) -> f64 {
-        // What a quota keeps from this process is anybody's.
+        // Cores beyond the quota are free for others.
         (self.others + self.steal - (self.cores as f64 - self.usable)).clamp(0.0, self.usable)
     }
 
-    /// Whether others held so much that figures and advice can't be trusted.
+    /// Whether others held so many cores that figures and advice are not reliable.
     pub(crate) fn is_crowded(&self) -> bool {
         let (held, usable) = (self.held(), self.usable);
         let much = held >= MANY * usable || (held >= SOME * usable && self.idle() < USED_UP * usable);
         !self.is_short() && held >= LEAST && much
     }
 
-    /// Too short to tell.
+    /// Whether the measurement is too short to judge.
     pub(crate) fn is_short(&self) -> bool {
         self.seconds < SHORTEST.as_secs_f64()
     }
 
-    /// A sentence for people; `None` while the cores were this process' own.
+    /// A warning; `None` if others did not hold the cores.
     pub(crate) fn warning(&self) -> Option<String> {
         let of = match self.cores {
             1 => "1 core".to_owned(),
@@ -124,13 +124,13 @@ impl Busy {
                 "other processes held {others:.1} of {of}, and the host of this virtual machine kept {steal:.1}"
             ),
         };
-        // With a core idle now and then nobody knows what was lost.
+        // If cores were sometimes idle, it is unknown how much was lost.
         let are = if self.idle() < USED_UP * self.usable { "are" } else { "may be" };
         let words = || format!("{who} while this ran: figures {are} too low; run again on a quiet machine");
         self.is_crowded().then(words)
     }
 
-    /// The same as a sentence of its own, for a page.
+    /// The warning as a sentence, for a page.
     pub(crate) fn sentence(&self) -> Option<String> {
         let words = self.warning()?;
         let mut letters = words.chars();
@@ -138,12 +138,12 @@ impl Busy {
         Some(format!("{}{}.", first.to_uppercase(), letters.as_str()))
     }
 
-    /// Usable cores that nobody used.
+    /// Usable cores that were idle.
     fn idle(&self) -> f64 {
         (self.usable - self.held() - self.own).max(0.0)
     }
 
-    /// `None` where the system does not say.
+    /// `None` if the system does not report it.
     pub(crate) fn known(self) -> Option<Self> {
         (self.cores > 0).then_some(self)
     }

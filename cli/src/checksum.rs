@@ -1,7 +1,7 @@
-//! One number for everything a run delivered, whatever the way it was delivered.
+//! One checksum for all rows that a run delivered.
 //!
-//! Each row is hashed with its place, and hashes are added: the sum does not depend on who handed a row over or when,
-//! so it is equal for any number of workers, and the sums of ranks, or of the parts of a resumed run, add up.
+//! Each row is hashed with its place, and the hashes are added. The sum does not depend on which thread made a row or
+//! when, so it is equal for any number of workers. The sums of ranks, or of the parts of a resumed run, add up.
 
 use std::{fmt, str::FromStr};
 
@@ -16,8 +16,8 @@ pub(crate) enum ChecksumOf {
     /// Every byte of every row.
     #[default]
     Rows,
-    /// Which records are where; of images not the bytes. On a GPU with the adaptive split, which decoder was free
-    /// decides a level or a few of a pixel.
+    /// The records and their places, without pixels. On a GPU with the adaptive split, pixels differ by a few levels
+    /// between decoders, and the free decoder takes the image.
     Records,
 }
 
@@ -26,13 +26,13 @@ pub(crate) enum ChecksumOf {
 pub(crate) struct Checksum(pub u128);
 
 impl Checksum {
-    /// Adds all real rows of a batch; padding is left out.
+    /// Adds all rows of a batch without padding.
     pub(crate) fn add_batch(&mut self, hasher: &mut Xxh3, batch: &Batch, of: ChecksumOf) -> infeed::Result<()> {
         for (name, tensor) in batch.fields() {
             let on_host;
             let len = tensor.row_bytes();
             let (bytes, len) = match of {
-                // Labels and arrays are what they are wherever they lie.
+                // Only tensors of i64, such as labels, are hashed: they do not depend on the decoder.
                 ChecksumOf::Records if tensor.dtype() != DType::I64 => (&[][..], 0),
                 _ => {
                     on_host = tensor.to_host()?;

@@ -1,5 +1,5 @@
-//! `infeed run` in processes of their own, for commands that measure several: peak memory, processor time and what is warm
-//! are that run's, and one that fails, or is killed for its memory, costs no other.
+//! Starts each `infeed run` in its own process, for commands that measure several runs. So peak memory, processor time
+//! and warm state belong to one run, and a run that fails, or is killed for its memory, does not affect others.
 
 use std::{
     ffi::OsString,
@@ -15,10 +15,11 @@ use crate::{
     signals::{Signal, Signals},
 };
 
-/// Options that say when a run ends.
+/// Options that set the end of a run.
 pub(crate) const ENDS: [&str; 3] = ["epochs", "max-batches", "max-time"];
 
-/// What says it where nobody did: an epoch may take a millisecond or a day, and neither tells which run is faster.
+/// The end of a run without such an option. An epoch may take a millisecond or a day, and neither is good for a
+/// comparison.
 pub(crate) const FOR_A_WHILE: [&str; 4] = ["--epochs", "1000000000", "--max-time", "3s"];
 
 /// Starts runs, one after another.
@@ -26,12 +27,12 @@ pub(crate) struct Runner {
     signals: Signals,
 }
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Its JSON, and what it warned of.
+    /// Its JSON, and its warnings.
     Done(Box<Value>, Vec<String>),
-    /// What it said at its end, and whether it was its arguments that can't be.
+    /// Its error, and whether its arguments were wrong.
     Failed { words: String, usage: bool },
     /// The signal that ended it, or this process.
     Stopped(Signal),
@@ -45,7 +46,7 @@ impl Runner {
     /// `infeed run` with these arguments.
     pub(crate) async fn run(&mut self, arguments: &[OsString]) -> Result<Outcome, Failure> {
         let mut child = Command::from(invocation::again()?);
-        // Nobody reads its lines. Labels are looked for below, as they are without colours.
+        // Its lines are not shown. The labels parsed below must have no colours.
         child.args(["run", "--quiet", "--json", "-"]).args(arguments).env_remove("CLICOLOR_FORCE");
         child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let ran = tokio::select! {
@@ -56,7 +57,7 @@ impl Runner {
         Ok(match ran.status.code() {
             Some(0) => {
                 let told = serde_json::from_slice(&ran.stdout)
-                    .map_err(|error| Failure::Failed(format!("a run's figures can't be read: {error}")))?;
+                    .map_err(|error| Failure::Failed(format!("the figures of a run cannot be read: {error}")))?;
                 let warnings = said.lines().filter_map(|line| line.strip_prefix("warning: ")).map(str::to_owned);
                 Outcome::Done(Box::new(told), warnings.collect())
             }
@@ -68,13 +69,13 @@ impl Runner {
     }
 }
 
-/// The end of what a failed run said.
+/// The error of a failed run.
 fn last_words(said: &str, status: ExitStatus) -> String {
     let line = said.lines().find_map(|line| line.strip_prefix("error: "));
     line.map_or_else(|| format!("the run ended with {status}"), str::to_owned)
 }
 
-/// How fast a run was. The first batch, which is the start of everything, is left out.
+/// The rates of a run, without its first batch, whose time includes the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
     pub iterations_per_second: f64,
@@ -86,14 +87,14 @@ impl Rates {
     pub(crate) fn of(told: &Value) -> Self {
         let float = |value: &Value| value.as_f64().unwrap_or(0.0);
         let batches = told["batches"].as_u64().unwrap_or(0);
-        // A run of one batch has nothing else to tell.
+        // A run of one batch has only its whole time.
         let step = float(&told["step"]["sum"]);
         let iterations_per_second = match batches {
             2.. if step > 0.0 => (batches - 1) as f64 / step,
             _ => batches as f64 / float(&told["seconds"]).max(f64::MIN_POSITIVE),
         };
         let rows = float(&told["samples"]) / batches.max(1) as f64;
-        // A run with a warm-up is about what comes after it.
+        // With a warm-up, the rate after it counts.
         let settled = &told["settled"];
         let iterations_per_second = match float(&settled["seconds"]) {
             seconds if seconds > 0.0 => float(&settled["batches"]) / seconds,

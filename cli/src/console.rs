@@ -1,5 +1,5 @@
-//! Lines for stdout and stderr. While a live view has the terminal they wait: some of them are shown in it, warnings are
-//! printed when it is gone.
+//! Lines for stdout and stderr. While a live view uses the terminal, lines are held: the view shows some of them, and
+//! warnings are printed after it.
 
 use std::{
     collections::VecDeque,
@@ -16,26 +16,26 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::width;
 
-/// Whether a view has the terminal.
+/// Whether a view uses the terminal.
 static VIEW: AtomicBool = AtomicBool::new(false);
-/// Whether `--quiet` was said.
+/// Whether `--quiet` is set.
 static QUIET: AtomicBool = AtomicBool::new(false);
-/// What was to be written meanwhile.
+/// Lines held during a view.
 static HELD: Mutex<HeldLines> = Mutex::new(HeldLines { lines: VecDeque::new(), warnings: Vec::new(), more: 0 });
 
-/// Lines that wait.
+/// Held lines.
 #[derive(Debug)]
 struct HeldLines {
-    /// The last ones, to be shown.
+    /// The last lines, which the view shows.
     lines: VecDeque<String>,
-    /// The first ones of stderr, to be printed afterwards.
+    /// The first lines for stderr, which are printed after the view.
     warnings: Vec<String>,
-    /// Further ones.
+    /// The number of further lines for stderr.
     more: u64,
 }
 
 impl HeldLines {
-    /// Lines that are shown, and warnings that are printed later, at most.
+    /// Limits of held lines and warnings.
     const MOST_SHOWN: usize = 100;
     const MOST_WARNINGS: usize = 1000;
 
@@ -63,7 +63,7 @@ fn held() -> MutexGuard<'static, HeldLines> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Text without colours and other orders to a terminal; names in it were escaped before.
+/// Removes colours and other control sequences. Names in the text were escaped before.
 fn plain(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars();
@@ -79,17 +79,18 @@ fn plain(line: &str) -> String {
     out
 }
 
-/// Writes one line to stderr, view or not, names in it escaped. Nobody may be listening there, which is no reason to stop.
+/// Writes one line to stderr, even during a view, with control characters in names escaped. Errors of writing are
+/// ignored.
 pub(crate) fn to_stderr(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", printable::lines(&line.to_string()));
 }
 
-/// What a line for people begins with.
+/// The label at the beginning of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Label {
     /// The run ends, or something is wrong with its data.
     Error,
-    /// The run goes on.
+    /// The run continues.
     Warning,
 }
 
@@ -101,13 +102,13 @@ impl Label {
         }
     }
 
-    /// `label: words`, names in it escaped, the label in its colour or without; on a terminal broken between words.
+    /// `label: words`, with names escaped, with or without colours, wrapped on a terminal.
     fn line(self, words: &str, colours: bool) -> String {
         let label = self.word();
         let words = width::wrap(&format!("{label} {}", printable::lines(words)), width::stderr_columns(), 0);
         let words = &words[label.len() + 1..];
         match (self, colours) {
-            // As clap has them.
+            // The colours of clap's messages.
             (Self::Error, true) => format!("\u{1b}[1;31merror:\u{1b}[0m {words}"),
             (Self::Warning, true) => format!("\u{1b}[1;33mwarning:\u{1b}[0m {words}"),
             (_, false) => format!("{} {words}", self.word()),
@@ -115,8 +116,8 @@ impl Label {
     }
 }
 
-/// Whether stderr takes colours: `NO_COLOR`, `CLICOLOR_FORCE` and `CLICOLOR` decide as they do for clap's messages, else
-/// whether it is a terminal that knows them.
+/// Whether to use colours on stderr. `NO_COLOR`, `CLICOLOR_FORCE` and `CLICOLOR` decide, as for clap's messages;
+/// otherwise whether it is a terminal with colours.
 pub(crate) fn colours() -> bool {
     static COLOURS: LazyLock<bool> =
         LazyLock::new(|| wants_colours(|name| env::var_os(name)?.into_string().ok(), io::stderr().is_terminal()));
@@ -133,66 +134,66 @@ fn wants_colours(var: impl Fn(&str) -> Option<String>, terminal: bool) -> bool {
     not_zero("CLICOLOR_FORCE") == Some(true) || (not_zero("CLICOLOR") != Some(false) && terminal && knows())
 }
 
-/// Writes an error or a warning to stderr, view or not.
+/// Writes an error or a warning to stderr, even during a view.
 pub(crate) fn labelled(label: Label, words: &dyn fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", label.line(&words.to_string(), colours()));
 }
 
-/// The same for what is told while it runs: it waits while there is a view.
+/// The same for lines during a run. They are held during a view.
 pub(crate) fn labelled_line(label: Label, words: &str) {
     let _ = LogLines.write_all(format!("{}\n", label.line(words, colours())).as_bytes());
 }
 
-/// Writes one line to stdout, names in it escaped.
+/// Writes one line to stdout, with control characters in names escaped.
 pub(crate) fn to_stdout(line: &dyn fmt::Display) -> io::Result<()> {
     writeln!(io::stdout(), "{}", printable::lines(&line.to_string()))
 }
 
-/// `--quiet`, for good.
+/// Sets `--quiet` for the rest of the process.
 pub(crate) fn be_quiet() {
     QUIET.store(true, Ordering::Release);
 }
 
-/// Whether stderr is for warnings and errors alone.
+/// Whether `--quiet` is set.
 pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Acquire)
 }
 
-/// Whether a view has the terminal.
+/// Whether a view uses the terminal.
 pub(crate) fn has_view() -> bool {
     VIEW.load(Ordering::Acquire)
 }
 
-/// From here on lines wait.
+/// From here on, lines are held.
 pub(crate) fn begin_view() {
     VIEW.store(true, Ordering::Release);
 }
 
-/// From here on lines go where they always went; `false`: they did already.
+/// From here on, lines are written again. `false` if there was no view.
 pub(crate) fn end_view() -> bool {
     VIEW.swap(false, Ordering::AcqRel)
 }
 
-/// The last lines that wait.
+/// The last held lines.
 pub(crate) fn held_lines() -> Vec<String> {
     held().lines.iter().cloned().collect()
 }
 
-/// Prints the warnings that waited, and forgets the other lines.
+/// Prints held warnings, and drops the other lines.
 pub(crate) fn print_held() {
     let (warnings, more) = {
         let mut held = held();
         held.lines.clear();
         (std::mem::take(&mut held.warnings), std::mem::take(&mut held.more))
     };
-    // As they came: with the colours of the log.
+    // Unchanged, with the colours of the log.
     warnings.iter().for_each(|line| drop(writeln!(io::stderr(), "{line}")));
     if more > 0 {
         to_stderr(format_args!("… and {more} more such lines"));
     }
 }
 
-/// Takes a line for stdout, if there is a view.
+/// Holds a line for stdout if there is a view. Gives whether it did.
 pub(crate) fn hold_line(line: &dyn fmt::Display) -> bool {
     let view = has_view();
     if view {
@@ -201,7 +202,7 @@ pub(crate) fn hold_line(line: &dyn fmt::Display) -> bool {
     view
 }
 
-/// Takes a warning for stderr, if there is a view.
+/// Holds a warning for stderr if there is a view. Gives whether it did.
 pub(crate) fn hold_warning(words: &dyn fmt::Display) -> bool {
     let view = has_view();
     if view {
@@ -210,7 +211,7 @@ pub(crate) fn hold_warning(words: &dyn fmt::Display) -> bool {
     view
 }
 
-/// stderr for log lines; while there is a view they wait.
+/// Writes log lines to stderr, or holds them during a view.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogLines;
 

@@ -1,4 +1,4 @@
-//! `infeed demo`: makes data, streams it, shows what happened, and leaves nothing behind.
+//! `infeed demo`: generates data, streams it, shows the figures, and removes the data.
 
 use std::{
     fs,
@@ -20,18 +20,18 @@ use crate::{
     run, synth, units,
 };
 
-/// A build for tests is slow, and its figures are nobody's: it does a sixteenth.
+/// Debug builds are slow, and their figures do not matter: they do a sixteenth of the work.
 const PART: u64 = if cfg!(debug_assertions) { 16 } else { 1 };
-/// Enough for a steady rate, little enough (42 MB) for the 64 MB of RAM disk that containers get.
+/// Enough for a steady rate, and little enough (42 MB) for the 64 MB of RAM disk in containers.
 const PHOTOS: u64 = 384 / PART;
 const PHOTO_BATCH: u64 = 64 / PART;
-/// 18 MB, training and test records.
+/// Training records; with test records, 18 MB.
 const CIFAR: u64 = 5_000 / PART;
 const CIFAR_EPOCHS: u64 = 20;
-/// The trainer takes this much longer than the loader needs: then all waiting would be the loader's fault.
+/// The trainer's time as a multiple of the loader's. So the loader is fast enough, and the trainer should not wait.
 const SLOWER: f64 = 1.4;
 
-/// The name that [`sweep_up`] insists on.
+/// The beginning of the folder's name, which [`sweep_up`] requires.
 const PREFIX: &str = "infeed-demo-";
 
 /// `infeed demo`.
@@ -47,7 +47,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
         &mut out,
     )?;
     out.words(format_args!(
-        "Made {} photographs of ImageNet's kind ({}) and {} CIFAR-10 records in {}, in {}.",
+        "Made {} photographs like ImageNet's ({}) and {} CIFAR-10 records in {}, in {}.",
         units::count(photos.files),
         units::size(photos.bytes),
         units::count(CIFAR),
@@ -59,7 +59,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
     let batch = PHOTO_BATCH.to_string();
     let base = ["--transform", "imagenet-train", "--batch-size", &batch, "--shuffle", "42"];
 
-    out.words("\n1. As fast as it can: random crops to 224x224, flips, normalised f32, shuffled.")?;
+    out.words("\n1. The loader alone, at full speed: random crops to 224x224, flips, normalised f32, shuffled.")?;
     let alone = step(&photos, &[&base[..], &["--epochs", "2", "--checksum"]].concat(), Some(&out)).await?;
     out.words(format_args!(
         "   {} images/s, first batch after {}.",
@@ -69,18 +69,18 @@ pub(crate) async fn command() -> Result<(), Failure> {
 
     let each = PHOTO_BATCH as f64 / alone.samples_per_second * SLOWER;
     let trainer = format!("{}ms", (each * 1e3).ceil().max(1.0));
-    // About five seconds, also on a slow machine.
+    // About five seconds, even on a slow machine.
     let batches = (PHOTOS / PHOTO_BATCH) as f64;
     let epochs = (5.0 / PART as f64 / (each * batches)).clamp(1.0, 8.0).floor().to_string();
     out.words(format_args!(
-        "\n2. Into a simulated trainer that takes {trainer} for a batch: its waiting is what the loader costs it."
+        "\n2. With a simulated trainer that takes {trainer} per batch. Its waiting time is the cost of loading."
     ))?;
     let mut lines = Out::new(None);
     let options = [&base[..], &["--epochs", &epochs, "--log-every", "6", "--step-time", &trainer]].concat();
     let trained = run_step(&photos, &options, &mut lines, Some(&out)).await?;
     out.line(format_args!("\n{}", trained.table()))?;
 
-    out.words("\n3. The same rows in the same order, whatever the number of workers and batches ahead.")?;
+    out.words("\n3. The same rows in the same order, with any number of workers and batches ahead.")?;
     let mut same = true;
     for (workers, prefetch) in [("1", "1"), ("3", "8")] {
         let options = ["--epochs", "2", "--checksum", "--workers", workers, "--prefetch", prefetch];
@@ -104,8 +104,9 @@ pub(crate) async fn command() -> Result<(), Failure> {
 
     drop(folder);
     out.words(format_args!(
-        "\nDone in {}: the loader alone gives {} images/s; behind it the trainer was busy {:.1} % of its time, waiting {} a \
-         batch at the median.\nThe data is gone again. Next: infeed run YOUR_FOLDER, infeed synth imagenet DIR --count 10000",
+        "\nDone in {}: the loader alone gives {} images/s; the trainer was busy {:.1} % of its time, with a median \
+         wait of {} per batch.\nThe data is removed. Next: infeed run YOUR_FOLDER, \
+         infeed synth imagenet DIR --count 10000",
         units::time(start.elapsed().as_secs_f64()),
         units::count(alone.samples_per_second.round() as u64),
         trained.au.unwrap_or(0.0) * 100.0,
@@ -113,7 +114,7 @@ pub(crate) async fn command() -> Result<(), Failure> {
     ))
 }
 
-/// Shows a command and runs it without its lines.
+/// Shows a command and runs it without output.
 async fn step(url: &str, options: &[&str], show: Option<&Out>) -> Result<RunReport, Failure> {
     run_step(url, options, &mut Out::quiet(), show).await
 }
@@ -122,7 +123,7 @@ async fn run_step(url: &str, options: &[&str], lines: &mut Out, show: Option<&Ou
     if let Some(out) = show {
         out.line(format_args!("   $ infeed run {url} {}", options.join(" ")))?;
     }
-    // One process, whatever launcher started us.
+    // One process, whatever launcher started it.
     let alone = ["--rank", "0", "--world-size", "1"];
     run::run(&parse(url, &[options, &alone].concat())?, None, lines, &mut run::Observers::default()).await
 }
@@ -136,14 +137,14 @@ fn parse(url: &str, options: &[&str]) -> Result<RunArgs, Failure> {
     }
 }
 
-/// The demo's folder, removed when dropped; by a helper process when we are killed before that.
+/// The demo's folder. It is removed on drop, or by a helper process if this process is killed.
 struct Folder {
     dir: PathBuf,
     sweeper: Option<Child>,
 }
 
 impl Folder {
-    /// In the RAM disk where there is one with room, else in the temp folder; with the photographs in it.
+    /// Makes the folder and the photographs, on the RAM disk if it has space, else in the temp folder.
     fn with(out: &mut Out) -> Result<(Self, synth::Made), Failure> {
         let plan =
             synth::Plan { kind: SynthKind::Imagenet, count: PHOTOS, classes: 12, seed: 1, side: 144, raw: false };
@@ -169,7 +170,7 @@ impl Folder {
             }
             dir = parent.join(format!("{PREFIX}{}-{tries}", process::id()));
         }
-        // Without a helper a Ctrl-C leaves the folder, which is no reason not to start.
+        // Without a helper, Ctrl-C leaves the folder behind, which is acceptable.
         let sweeper = start_sweeper(&dir).ok();
         Ok(Self { dir, sweeper })
     }
@@ -189,10 +190,11 @@ impl Drop for Folder {
     }
 }
 
-/// Starts ourselves as a helper that outlives us: when its stdin closes, however we ended, it removes the folder.
+/// Starts this program as a helper that outlives it. When its stdin closes, however this process ended, it removes the
+/// folder.
 fn start_sweeper(dir: &Path) -> io::Result<Child> {
     let mut command = invocation::again()?;
-    // Our stdout may be a pipe whose reader waits for its end: the helper must not hold it.
+    // Our stdout may be a pipe whose reader waits for its end, so the helper must not hold it.
     command.arg("sweep-up").arg(dir).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     // A Ctrl-C goes to our whole process group; the helper must outlive it.
     #[cfg(unix)]
@@ -204,10 +206,10 @@ fn start_sweeper(dir: &Path) -> io::Result<Child> {
 pub(crate) fn sweep_up(dir: &Path) -> Result<(), Failure> {
     let ours = dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
     if !ours || !dir.is_dir() {
-        return Err(Failure::Usage(format!("{} is no folder of a demo", dir.display())));
+        return Err(Failure::Usage(format!("{} is not a folder of infeed demo", dir.display())));
     }
     let _ = io::stdin().read_to_end(&mut Vec::new());
-    // A writer that died a moment ago may have left a last file behind our walk: once more is enough.
+    // A writer that has just died may have added a file during the removal, so try again.
     for _ in 0..3 {
         if fs::remove_dir_all(dir).is_ok() || !dir.exists() {
             break;

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! How a command ends when it fails or is stopped.
 
 use std::{fmt::Display, io, path::Path};
 
@@ -12,29 +12,29 @@ use crate::{
 /// Why a command stopped, which decides the exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Options that can't be: exit 2.
+    /// Wrong options: exit 2.
     Usage(String),
-    /// The data or the machine refused: exit 1.
+    /// An error of the data or the machine: exit 1.
     Failed(String),
-    /// Whoever read our output has read enough: exit 0.
+    /// The reader of stdout closed the pipe: exit 0.
     Pipe,
-    /// A signal ended the run, after everything was written that was asked for: exit 130 or 143.
+    /// A signal ended the run, and all requested files were written: exit 130 or 143.
     Stopped {
         signal: Signal,
-        /// `after 3 of 8 runs`, where that says more than the command's own words.
+        /// Such as `after 3 of 8 runs`; `None` if the command prints this itself.
         after: Option<String>,
-        /// How to go on, or what is lost.
+        /// How to continue, or what is lost.
         hint: &'static str,
     },
 }
 
 impl Failure {
-    /// A file of the user's that could not be used; `what` is a verb phrase such as `cannot read`.
+    /// An error of one of the user's files; `what` is a verb phrase such as `cannot read`.
     pub(crate) fn file(what: &str, path: &Path, error: impl Display) -> Self {
         Self::Failed(format!("{what} {}: {error}", path.display()))
     }
 
-    /// Tells the user on stderr, and gives the exit code.
+    /// Prints the error to stderr and returns the exit code.
     pub(crate) fn report(&self) -> u8 {
         match self {
             Self::Usage(message) => {

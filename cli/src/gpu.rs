@@ -1,6 +1,7 @@
-//! What NVIDIA's management library (NVML) tells of a GPU. It is loaded by name; where it is missing, nothing is told.
+//! Figures of a GPU from NVIDIA's management library (NVML). The library is loaded at run time; without it, there are
+//! none.
 //!
-//! Its figures are of the whole GPU, other processes included.
+//! The figures cover the whole GPU, including other processes.
 
 use std::{
     sync::{
@@ -19,10 +20,10 @@ use nvml_wrapper::{
 };
 use serde::Serialize;
 
-/// NVML itself averages over a sixth of a second to a second, so more often tells nothing new.
+/// NVML averages over a sixth of a second to a second, so more samples would not help.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Eight places for JPEG engines; a GPU answers for those it has.
+/// Metrics of up to eight JPEG engines. A GPU reports those that it has.
 const JPEG_ENGINES: [GpmMetricId; 8] = [
     GpmMetricId::Nvjpg0Util,
     GpmMetricId::Nvjpg1Util,
@@ -34,7 +35,7 @@ const JPEG_ENGINES: [GpmMetricId; 8] = [
     GpmMetricId::Nvjpg7Util,
 ];
 
-/// Asks a GPU ten times a second, on a thread of its own, until [`finish`](Self::finish).
+/// Samples a GPU ten times a second on its own thread, until [`finish`](Self::finish).
 #[derive(Debug)]
 pub(crate) struct GpuSampler {
     latest: LatestGpu,
@@ -42,7 +43,7 @@ pub(crate) struct GpuSampler {
     thread: JoinHandle<Option<GpuUse>>,
 }
 
-/// The last moment of a run that goes on.
+/// A handle to the last sample of a run in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LatestGpu(Arc<Mutex<Option<GpuNow>>>);
 
@@ -59,32 +60,32 @@ impl LatestGpu {
 /// A GPU at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct GpuNow {
-    /// Of 1.
+    /// A fraction of 1.
     pub utilisation: f64,
     pub memory_used: u64,
     pub memory_total: u64,
 }
 
-/// What a GPU did during a run. Shares are of 1.
+/// Use of a GPU during a run. Shares are fractions of 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct GpuUse {
     pub name: String,
     pub pci_bus_id: String,
-    /// Of the time, in which some kernel ran.
+    /// Share of the time in which some kernel ran.
     pub utilisation_mean: f64,
     pub utilisation_max: f64,
-    /// Of the time, in which device memory was read or written.
+    /// Share of the time in which device memory was read or written.
     pub memory_utilisation_mean: f64,
-    /// Of the video decoder.
+    /// Utilisation of the video decoder.
     pub decoder_mean: Option<f64>,
-    /// Of each JPEG engine over the whole run. Hopper and newer tell it; empty elsewhere.
+    /// Utilisation of each JPEG engine over the whole run. Hopper and newer GPUs report it; empty otherwise.
     pub jpeg_engines: Vec<f64>,
     pub memory_peak_bytes: u64,
     pub memory_total_bytes: u64,
     pub samples: u64,
 }
 
-/// What is free on a GPU now.
+/// Free memory of a GPU.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct FreeMemory {
     pub index: u32,
@@ -93,7 +94,7 @@ pub(crate) struct FreeMemory {
 }
 
 impl GpuSampler {
-    /// Starts on `cuda:index`, as infeed numbers GPUs. Costs the caller one thread's start; all else happens there.
+    /// Starts sampling `cuda:index`, in infeed's numbering. The caller only starts a thread, which does the rest.
     pub(crate) fn start(index: u32) -> Option<Self> {
         let (stop, stopped) = mpsc::channel::<()>();
         let latest = LatestGpu::default();
@@ -107,7 +108,7 @@ impl GpuSampler {
             let mut samples = GpuSamples::default();
             loop {
                 shared.set(samples.add(&device));
-                // Also ends when the run failed and nobody will ask.
+                // Also ends if the sampler was dropped because the run failed.
                 if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
@@ -119,19 +120,19 @@ impl GpuSampler {
         Some(Self { latest, stop, thread })
     }
 
-    /// What was seen last, for those who look on.
+    /// A handle to the last sample, for the live view.
     pub(crate) fn latest(&self) -> LatestGpu {
         self.latest.clone()
     }
 
-    /// The figures up to now; `None` when NVML is missing or does not know the GPU.
+    /// The figures up to now; `None` if NVML is missing or does not find the GPU.
     pub(crate) fn finish(self) -> Option<GpuUse> {
         drop(self.stop);
         self.thread.join().ok()?
     }
 }
 
-/// Sums of what was seen.
+/// Sums of samples.
 #[derive(Debug, Default)]
 struct GpuSamples {
     samples: u64,
@@ -168,7 +169,7 @@ impl GpuSamples {
         }
     }
 
-    /// `None` when nothing was seen.
+    /// `None` without samples.
     fn mean(&self) -> Option<GpuUse> {
         if self.samples == 0 && self.memory_total == 0 {
             return None;
@@ -194,8 +195,8 @@ fn jpeg_engines<'nvml>(nvml: &'nvml Nvml, device: &Device<'nvml>, start: &GpmSam
     shares.filter(|share| share.is_finite()).collect()
 }
 
-/// NVML's name for a GPU of the driver. NVML knows nothing of `CUDA_VISIBLE_DEVICES`, so their indices may differ: the
-/// place on the PCI bus is what they have in common.
+/// NVML's device for a GPU of the driver. NVML ignores `CUDA_VISIBLE_DEVICES`, so their indices may differ. They are
+/// matched by PCI bus id.
 fn find<'nvml>(nvml: &'nvml Nvml, gpu: &Gpu) -> Option<Device<'nvml>> {
     match &gpu.pci_bus_id {
         Some(id) => nvml.device_by_pci_bus_id(id.as_str()).ok(),
@@ -204,7 +205,7 @@ fn find<'nvml>(nvml: &'nvml Nvml, gpu: &Gpu) -> Option<Device<'nvml>> {
     }
 }
 
-/// Free memory of those GPUs that NVML knows. Asks no GPU to start up, as the driver would.
+/// Free memory of the GPUs that NVML finds. This does not initialise GPUs, as the driver would.
 pub(crate) fn free_memory(gpus: &[Gpu]) -> Vec<FreeMemory> {
     if gpus.is_empty() {
         return Vec::new();

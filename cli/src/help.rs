@@ -1,6 +1,6 @@
-//! Longer texts of the help: what a dataset's url may be, and commands to begin with.
+//! Longer texts of the help: the urls of datasets, and example commands.
 
-/// Of the argument `URL`, for `-h`.
+/// The argument `URL`, for `-h`.
 pub(crate) const DATASET: &str =
     "Dataset: a folder, or a url (s3://, gs://, az://, hf://, https://, file://, synthetic://)";
 
@@ -8,33 +8,34 @@ pub(crate) const DATASET: &str =
 pub(crate) const DATASET_LONG: &str = "\
 Dataset: a folder, or a url:
   /data/train, file:///data/train     a local folder or file
-  s3://bucket/train                   S3, and stores like it
+  s3://bucket/train                   S3 and compatible stores
   gs://bucket/train                   Google Cloud (feature gcs)
   az://container/train                Azure (feature azure)
   hf://datasets/OWNER/NAME            Hugging Face's hub
-  https://host/train-{000..146}.tar   files of a web server
+  https://host/train-{000..146}.tar   files on a web server
   synthetic://?count=1000&classes=10  random pixels, no files
 
-What lies there tells the format: images in class folders, COCO, Pascal VOC, CIFAR, shards (tar as of WebDataset, MDS, \
-TFRecord), arrays (.npy), volumes (NRRD, NIfTI), and with the features parquet, zarr, hdf5, dicom and jxl Parquet, Zarr, \
-HDF5, DICOM and JPEG XL. Features are chosen where infeed is built: cargo install infeed-cli --features gcs,parquet.";
+infeed recognises the format by the files: images in class folders, COCO, YOLO, Pascal VOC, CIFAR, shards (tar as of \
+WebDataset, MDS, TFRecord), arrays (.npy), volumes (NRRD, NIfTI). The features parquet, zarr, hdf5, dicom and jxl add \
+Parquet, Zarr, HDF5, DICOM and JPEG XL. Choose features when you build infeed: cargo install infeed-cli --features \
+gcs,parquet.";
 
-/// Of `infeed`.
+/// Examples of `infeed`.
 pub(crate) const INFEED: &str = "\
 Examples:
   infeed                                                 # the demo, under 30 s
   infeed inspect /data/train --sheet sheet.png           # what is it, and what does it look like?
   infeed run /data/train -b 256 -t imagenet-train        # how fast can this machine load it?
-  infeed doctor /data/train --step-time 50ms             # what holds my training up?
+  infeed doctor /data/train --step-time 50ms             # what limits my training?
   infeed help run                                        # all options of a command";
 
-/// Of `infeed demo`.
+/// Examples of `infeed demo`.
 pub(crate) const DEMO: &str = "\
 Examples:
   infeed demo
-  infeed demo --quiet     # the figures alone, no progress bars";
+  infeed demo --quiet     # only the figures, no progress bars";
 
-/// Of `infeed run`.
+/// Examples of `infeed run`.
 pub(crate) const RUN: &str = "\
 Examples:
   infeed run /data/train -b 256 -t imagenet-train --shuffle 1
@@ -43,14 +44,14 @@ Examples:
   infeed run 'https://host/train-{000..146}.tar' -t 'random_resized_crop:176;normalize'
   infeed run /data/train -e 90 --state run.state         # later: the same with --resume run.state";
 
-/// Of `infeed profile`.
+/// Examples of `infeed profile`.
 pub(crate) const PROFILE: &str = "\
 Examples:
   infeed profile /data/train --max-batches 100
   infeed profile /data/train -b 256 -t imagenet-train --step-time 50ms --html profile.html
   infeed profile s3://bucket/train --max-time 30s --trace trace.json   # for ui.perfetto.dev";
 
-/// Of `infeed sweep`.
+/// Examples of `infeed sweep`.
 pub(crate) const SWEEP: &str = "\
 Examples:
   infeed sweep /data/train -w 1,2,4,8
@@ -58,21 +59,22 @@ Examples:
   infeed sweep /data/train -w 2,4 --device cpu,cuda:0 --max-batches 50 --out sweep.json
   infeed sweep /data/train -w 1,2,4,8 --auto 3           # does workers auto find the best number?";
 
-/// Of the argument `CONFIGURATION`, for `-h`.
+/// The argument `CONFIGURATION`, for `-h`.
 pub(crate) const CONFIGURATION: &str =
     "Configurations: a config file (x.toml), a dataset, or arguments of run in quotes ('-b 64 -w 2')";
 
 /// The same for `--help`.
 pub(crate) const CONFIGURATION_LONG: &str = "\
-Two or more configurations, each one of
+Two or more configurations, each of which is
   fast.toml                           a config file, as run takes it with --config
   /data/train, s3://bucket/train      a dataset: a folder, a file or a url
   '-b 64 -w 2', '/data/train -b 64'   arguments of infeed run in quotes; '' for none
 
-A word that ends in .toml is a config file; a word without spaces that is no option, and whatever exists under that name, is \
-a dataset; all else is split into arguments as a shell does. Each run is an infeed run in a process of its own.";
+A word that ends in .toml is a config file. Any other word without spaces that is not an option is a dataset, as is \
+any existing path. Everything else is split into arguments as a shell does. Each run is a separate process of infeed \
+run.";
 
-/// Of `infeed compare`.
+/// Examples of `infeed compare`.
 pub(crate) const COMPARE: &str = "\
 Examples:
   infeed compare '-w 2' '-w 4' -- /data/train -t imagenet-train
@@ -80,14 +82,14 @@ Examples:
   infeed compare /nvme/train s3://bucket/train --name near --name far -- -b 256 --max-time 10s
   infeed compare '' --jpeg-exact --export-markdown exact.md -- /data/train -e 3 --checksum";
 
-/// Of `infeed doctor`.
+/// Examples of `infeed doctor`.
 pub(crate) const DOCTOR: &str = "\
 Examples:
   infeed doctor /data/train --step-time 50ms             # a batch takes the model 50 ms
   infeed doctor s3://bucket/train -b 256 -t imagenet-train --step-time 120ms
   infeed doctor /data/train --step-time 50ms --html doctor.html";
 
-/// Of `infeed inspect`.
+/// Examples of `infeed inspect`.
 pub(crate) const INSPECT: &str = "\
 Examples:
   infeed inspect /data/train
@@ -96,14 +98,14 @@ Examples:
   infeed inspect /data/train --stats --count 2000                    # values for normalize
   infeed inspect --devices                                           # is there a GPU?";
 
-/// Of `infeed stage`.
+/// Examples of `infeed stage`.
 pub(crate) const STAGE: &str = "\
 Examples:
-  infeed stage s3://bucket/imagenet /dev/shm/imagenet    # into memory; again after a stop
+  infeed stage s3://bucket/imagenet /dev/shm/imagenet    # into memory; run again to resume
   infeed stage s3://bucket/imagenet /nvme/imagenet --limit 200GB --jobs 64
   infeed stage https://host/flowers.tar.gz /data/flowers # unpacks it";
 
-/// Of `infeed prepare`.
+/// Examples of `infeed prepare`.
 pub(crate) const PREPARE: &str = "\
 Examples:
   infeed prepare /data/train /data/train-shards --shuffle 1
@@ -112,14 +114,14 @@ Examples:
   infeed prepare /data/train /data/train-256 --shorter 256 --rank 0 --world-size 4  # one of four
   infeed prepare /data/train /data/train-256 --shorter 256 --on-bad-sample skip";
 
-/// Of `infeed plan`.
+/// Examples of `infeed plan`.
 pub(crate) const PLAN: &str = "\
 Examples:
   infeed plan /data/train --nodes 1,8,64
   infeed plan s3://bucket/train --nodes 8 --step-time 120ms --cache 1TB
   infeed plan --records 1.28e6 --record-bytes 110KB --nodes 16 --bandwidth 25Gbit/s";
 
-/// Of `infeed synth`.
+/// Examples of `infeed synth`.
 pub(crate) const SYNTH: &str = "\
 Examples:
   infeed synth imagenet /dev/shm/imagenet --count 2000
@@ -127,14 +129,14 @@ Examples:
   infeed synth tiff /tmp/cells --count 500 --channels 5 --size 64x64
   infeed synth nrrd /tmp/patients --count 4 --side 96";
 
-/// Of `infeed completions`.
+/// Examples of `infeed completions`.
 pub(crate) const COMPLETIONS: &str = "\
 Examples:
   infeed completions bash > ~/.local/share/bash-completion/completions/infeed
   infeed completions zsh > ~/.zfunc/_infeed              # a folder of fpath
   infeed completions fish > ~/.config/fish/completions/infeed.fish";
 
-/// Of `infeed man`.
+/// Examples of `infeed man`.
 pub(crate) const MAN: &str = "\
 Examples:
   infeed man > infeed.1; man ./infeed.1                  # the main page
@@ -146,7 +148,7 @@ mod tests {
 
     use crate::{args::Cli, typed::parse};
 
-    /// As a shell would, of words, '…' and `#`.
+    /// Splits a line as a shell does. It handles words, '…' and `#`.
     fn words(line: &str) -> Vec<String> {
         let mut words = Vec::new();
         for (n, part) in line.split('\'').enumerate() {
@@ -174,7 +176,7 @@ mod tests {
             assert!(text.starts_with("Examples:\n") && lines.len() + 1 == text.lines().count(), "{text}");
             assert!((2..=5).contains(&lines.len()), "{text}");
             for line in lines {
-                // So that help does not break it.
+                // A longer line would be wrapped in the help.
                 assert!(line.chars().count() <= 100, "{line}");
                 let words = words(line.split(';').next().filter(|_| !line.contains('\'')).unwrap_or(line));
                 let own = words.get(1).is_some_and(|word| word == command.get_name());

@@ -1,4 +1,4 @@
-//! `infeed inspect`: what a dataset holds, without training on it.
+//! `infeed inspect`: what a dataset holds.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use crate::{
     units,
 };
 
-/// Records looked at for sizes: enough for a median, read in a fraction of a second.
+/// Records sampled for sizes: enough for a median, and read in a fraction of a second.
 const SAMPLED: u64 = 200;
 /// Class names shown.
 const CLASSES: usize = 8;
@@ -40,19 +40,19 @@ struct Findings {
     version: u32,
     #[serde(flatten)]
     ranks: Option<Ranks>,
-    /// Why there are none: `run` would be refused.
+    /// The error, if there are no ranks: `run` would fail with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     launcher_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
-    /// Of each GPU, where NVML tells it.
+    /// Free memory of each GPU, if NVML reports it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     free_memory: Vec<FreeMemory>,
     #[serde(flatten)]
     dataset: Option<DatasetFindings>,
 }
 
-/// What `run` would take itself for, started in the same way.
+/// The ranks that `run` would have, started in the same way.
 #[derive(Debug, Serialize)]
 struct Ranks {
     rank: u32,
@@ -79,20 +79,20 @@ impl From<Launch> for Ranks {
 #[derive(Debug, Serialize)]
 struct DatasetFindings {
     url: String,
-    /// Of a bucket: how it was reached.
+    /// For a bucket: the connection used.
     #[serde(skip_serializing_if = "Option::is_none")]
     connection: Option<Connection>,
     format: String,
-    /// Why it is this format; of each place, where there are several.
+    /// Why it is this format, for each place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     recognised: Vec<String>,
-    /// What is there and is not read, by kind.
+    /// Files that are not read, by kind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
     records: u64,
     classes: Option<usize>,
     class_names: Vec<String>,
-    /// Of --part.
+    /// With --part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<PartFindings>,
     fields: Vec<FieldFindings>,
@@ -105,7 +105,7 @@ struct DatasetFindings {
     /// With --decode-index.
     #[serde(skip_serializing_if = "Option::is_none")]
     decode_index: Option<Learned>,
-    /// There is no memory for some record: told last, for the rest may be of use.
+    /// A lack of memory for some record. It is reported last, because the rest may be useful.
     #[serde(skip)]
     refused: Option<Error>,
 }
@@ -116,7 +116,7 @@ struct PartFindings {
     url: String,
     #[serde(flatten)]
     part: MixturePart,
-    /// In the first epoch; `None` where the shares can't be mixed.
+    /// Samples in the first epoch; `None` if the shares cannot be mixed.
     samples_per_epoch: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ struct FieldFindings {
     describe: String,
 }
 
-/// Of a sample of records, evenly spread.
+/// Sizes of a sample of records, evenly spread.
 #[derive(Debug, Serialize)]
 struct Sizes {
     sampled: usize,
@@ -136,7 +136,7 @@ struct Sizes {
     bytes: Spread,
     height: Spread,
     width: Spread,
-    /// How many of each kind: `jpeg`, `png`, `pixels`.
+    /// Numbers by kind: `jpeg`, `png`, `pixels`.
     kinds: BTreeMap<String, usize>,
 }
 
@@ -147,12 +147,12 @@ struct Spread {
     max: u64,
 }
 
-/// What one record holds, as far as its headers tell.
+/// The contents of one record, from its headers.
 #[derive(Debug, Default, Serialize)]
 struct Record {
     record: u64,
     object: String,
-    /// Read for it, or held in memory.
+    /// Bytes read for it, or held in memory.
     bytes: u64,
     kind: Option<String>,
     height: Option<u32>,
@@ -167,7 +167,7 @@ struct Record {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     instances: BTreeMap<String, Boxes>,
     error: Option<String>,
-    /// That error, where the machine is to blame for it and not the record.
+    /// The same error, if the machine caused it and not the record.
     #[serde(skip)]
     refused: Option<Error>,
 }
@@ -176,7 +176,7 @@ struct Record {
 #[derive(Debug, Serialize)]
 struct Boxes {
     boxes: usize,
-    /// Of each class.
+    /// Boxes by class.
     classes: BTreeMap<String, usize>,
 }
 
@@ -247,13 +247,13 @@ pub(crate) async fn command(args: InspectArgs) -> Result<(), Failure> {
     findings.dataset.and_then(|found| found.refused).map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Keeps the source in sight, which a dataset does not show.
+/// Opens the dataset, and keeps the connection, which a dataset does not expose.
 async fn open(
     url: &str,
     args: &DatasetArgs,
     recognised: &Arc<Mutex<Vec<Recognised>>>,
 ) -> Result<(Arc<dyn Dataset>, Option<Connection>), Failure> {
-    // Who only looks is no rank that others wait for, and makes what is missing.
+    // Rank 0, so that a missing listing is written instead of waited for.
     let rank = || Ok(0);
     let told = Arc::clone(recognised);
     let telling =
@@ -273,7 +273,7 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
     let schema = dataset.schema();
     let classes = schema.classes.as_deref();
     let codecs = codecs();
-    // A remote store answers slowly: ask for several at a time.
+    // A remote store answers slowly, so read several records at a time.
     let read = |records: Vec<u64>| {
         stream::iter(records).map(|record| look_at(dataset, &codecs, record)).buffered(16).collect::<Vec<_>>()
     };
@@ -305,7 +305,7 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
     }
 }
 
-/// Reads one record; what is wrong with it is part of the finding.
+/// Reads one record. An error becomes part of the result.
 async fn look_at(dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn ImageCodec>], record: u64) -> Record {
     let mut found = Record { record, object: dataset.object(record), ..Record::default() };
     if let Err(error) = fill(&mut found, dataset, codecs).await {
@@ -357,7 +357,7 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 found.kind = Some(codec.name().to_owned());
                 codec.info(bytes)?
             }
-            // The first stands for all.
+            // The first channel's file stands for all.
             Value::Channels(files) => {
                 let Some(codec) = files.first().and_then(|file| {
                     let head = &file[..file.len().min(64)];
@@ -388,10 +388,10 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
     Ok(())
 }
 
-/// As much of a text as a line of a table holds; bytes that are no text are escaped.
+/// The beginning of a text, short enough for a table. Bytes that are not text are escaped.
 fn beginning(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
-    // Bytes of a character that is cut here are shown as one that can't be read, behind what is shown.
+    // Longer than what is shown, so that a character cut here is not shown.
     let start = &bytes[..bytes.len().min(SHOWN * 4 + 4)];
     let text: String = start.utf8_chunks().flat_map(|chunk| chunk.valid().chars().chain(invalid(chunk))).collect();
     fn invalid(chunk: std::str::Utf8Chunk<'_>) -> Option<char> {
@@ -423,8 +423,8 @@ impl PartFindings {
     fn words(&self) -> String {
         let records = units::count(self.part.records.unwrap_or(0));
         let samples = match self.samples_per_epoch {
-            Some(samples) => format!("{} samples an epoch", units::count(samples)),
-            None => "not to be mixed with the others".into(),
+            Some(samples) => format!("{} samples per epoch", units::count(samples)),
+            None => "cannot be mixed with the others".into(),
         };
         let name = infeed::internal::printable::name(&self.part.name);
         format!("{name}, {}: {records} records, {samples}", self.part.share)
@@ -449,11 +449,11 @@ impl FieldFindings {
             FieldKind::Label => ("label", "class index, i64".into()),
             FieldKind::Array { dtype, shape } => ("array", format!("array {shape:?}, {dtype}")),
             FieldKind::Bytes { most } => {
-                ("bytes", format!("bytes of any length, {} at most", units::size(*most as u64)))
+                ("bytes", format!("bytes of any length, at most {}", units::size(*most as u64)))
             }
             FieldKind::Instances { most, masks } => {
                 let masks = if *masks { "with masks" } else { "without masks" };
-                ("instances", format!("boxes, {} in an image at most, {masks}", units::count(*most as u64)))
+                ("instances", format!("boxes, at most {} per image, {masks}", units::count(*most as u64)))
             }
             other => ("other", format!("{other:?}")),
         };
@@ -483,7 +483,7 @@ impl Boxes {
 }
 
 impl Sizes {
-    /// `None` without a readable image.
+    /// Sizes of the readable images; `None` without one.
     fn of(records: &[Record]) -> Option<Self> {
         let mut kinds = BTreeMap::new();
         for kind in records.iter().filter_map(|record| record.kind.clone()) {

@@ -1,8 +1,8 @@
-//! How this process was told to be `infeed`, and how to start another one: the program itself, or Python's module.
+//! How this process was started as `infeed`, and how to start another one: the program itself, or Python's module.
 
 use std::{ffi::OsString, process::Command, sync::OnceLock};
 
-/// What starts `infeed` and what it was given.
+/// The program and its arguments.
 #[derive(Debug)]
 struct Invocation {
     /// A program and its first arguments; empty for this program.
@@ -12,12 +12,13 @@ struct Invocation {
 
 static GIVEN: OnceLock<Invocation> = OnceLock::new();
 
-/// To be said before anybody asks. The first call counts.
+/// Sets the invocation. Call it before the other functions; only the first call counts.
 pub(crate) fn set(starter: Vec<OsString>, args: Vec<OsString>) {
     let _ = GIVEN.set(Invocation { starter, args: masks_of_files(args) });
 }
 
-/// `--masks` with a pattern is `--mask-files`: by itself it takes no value, so that a dataset may follow it.
+/// Replaces `--masks PATTERN` by `--mask-files PATTERN`. `--masks` itself takes no value, so that a dataset may follow
+/// it.
 fn masks_of_files(args: Vec<OsString>) -> Vec<OsString> {
     let mut told: Vec<OsString> = Vec::with_capacity(args.len());
     for arg in args {
@@ -39,12 +40,12 @@ fn given() -> &'static Invocation {
         .get_or_init(|| Invocation { starter: Vec::new(), args: masks_of_files(std::env::args_os().skip(1).collect()) })
 }
 
-/// The arguments behind the program's name.
+/// The arguments after the program's name.
 pub(crate) fn args() -> &'static [OsString] {
     &given().args
 }
 
-/// What a shell was given, as far as it is known.
+/// The command line, as far as it is known.
 fn line() -> impl Iterator<Item = OsString> {
     let program = match &given().starter[..] {
         [] => std::env::args_os().take(1).collect(),
@@ -53,12 +54,12 @@ fn line() -> impl Iterator<Item = OsString> {
     program.into_iter().chain(args().iter().cloned())
 }
 
-/// The command, for a shell to take again.
+/// The command line, quoted for a shell.
 pub(crate) fn shell_line() -> String {
     line().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
-/// A word that a shell reads as it is.
+/// A word, quoted for a shell if needed.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
@@ -67,7 +68,7 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Starts ourselves again; arguments are to be added.
+/// A command that starts this program again; the caller adds arguments.
 pub(crate) fn again() -> std::io::Result<Command> {
     match &given().starter[..] {
         [] => Ok(Command::new(std::env::current_exe()?)),

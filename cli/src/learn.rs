@@ -1,4 +1,4 @@
-//! `infeed inspect --decode-index`: what a decode index can know of a dataset, ahead of the first epoch.
+//! `infeed inspect --decode-index`: fills a decode index for a dataset before the first epoch.
 
 use std::{
     path::Path,
@@ -20,23 +20,23 @@ use crate::{
     stats, units,
 };
 
-/// Records that are read ahead for each core: files come at once, objects of a bucket after tens of milliseconds.
+/// Records read ahead per core. Objects of a bucket take tens of milliseconds.
 const READ_AHEAD: usize = 16;
-/// Records after which it is looked whether memory is half full: a few MB are learned of so many.
+/// Records between two checks of the memory: this many add a few MB to the index.
 const PART: u64 = 4096;
 
-/// What was learned.
+/// The results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Learned {
     path: String,
-    /// JPEGs that were looked at; those that were known before, and those that an index can't help, among them.
+    /// Scanned JPEGs, including known ones and those that an index does not help.
     jpegs: u64,
     /// Records and images that could not be read.
     unreadable: u64,
     first_error: Option<String>,
-    /// Files that it knows now.
+    /// Files in the index now.
     files: u64,
-    /// Of the file.
+    /// Size of the index file.
     bytes: u64,
     seconds: f64,
 }
@@ -46,15 +46,15 @@ impl Learned {
         let Self { path, jpegs, unreadable, first_error, files, bytes, seconds } = self;
         let (jpegs, files, size) = (units::count(*jpegs), units::count(*files), units::size(*bytes));
         let took = units::time(*seconds);
-        out.words(format_args!("{path}: {size}, knows {files} files; {jpegs} JPEGs were looked at in {took}"))?;
+        out.words(format_args!("{path}: {size}, with entries for {files} files; scanned {jpegs} JPEGs in {took}"))?;
         if let Some(error) = first_error {
-            out.warn(format_args!("{} could not be read, the first: {error}", units::count(*unreadable)));
+            out.warn(format_args!("{} could not be read; first: {error}", units::count(*unreadable)));
         }
         Ok(())
     }
 }
 
-/// Looks at all records. Takes at most `budget` bytes of memory: what is learned goes to the file in between.
+/// Scans all records. Takes at most `budget` bytes of memory, by saving entries to the file in between.
 pub(crate) async fn of(
     dataset: &Arc<dyn Dataset>,
     path: &Path,
@@ -69,7 +69,7 @@ pub(crate) async fn of(
     out.start_bar(dataset.len(), BarOf::Things("records"));
     let mut from = 0;
     while from < dataset.len() {
-        // The index changes hands only between parts.
+        // The index is replaced only between parts.
         let to = (from + PART).min(dataset.len());
         let records = stream::iter(from..to).map(|record| {
             let (index, rooms) = (index.clone(), Arc::clone(&rooms));
@@ -112,7 +112,7 @@ pub(crate) async fn of(
     Ok(Learned { path: path.display().to_string(), jpegs, unreadable, first_error, files, bytes, seconds })
 }
 
-/// Looks at the JPEGs of one record; how many there were.
+/// Scans the JPEGs of one record, and gives their number.
 fn learn(values: &[Value], index: &DecodeIndex, rooms: &Mutex<Vec<LearnRoom>>) -> Result<u64, Error> {
     let rooms = || rooms.lock().unwrap_or_else(PoisonError::into_inner);
     let mut room = rooms().pop().unwrap_or_default();

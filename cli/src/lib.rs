@@ -1,7 +1,7 @@
 //! The `infeed` command: a demo, measurements and tools on the library's public API.
 //!
-//! A library only so that it is compiled beside the last of `infeed` itself, which a program would wait for; its one function
-//! is the program.
+//! This is a library only because cargo can then compile it while it still generates code for `infeed`. Its function
+//! [`main`] is the program.
 #![forbid(unsafe_code)]
 
 mod alone;
@@ -70,9 +70,9 @@ pub fn main() -> ExitCode {
     ExitCode::from(perform(name))
 }
 
-/// The same inside another program: `starter` and these arguments start one like it (`python -m infeed`), where a
-/// command needs more processes. Gives the exit code. It takes over signals and the log for good, so a process does it
-/// once.
+/// The same inside another program, with these arguments. Gives the exit code. A command that needs more processes
+/// starts `starter` (`python -m infeed`). The function takes over signals and the log permanently, so call it once per
+/// process.
 #[must_use]
 pub fn main_of(starter: Vec<OsString>, args: Vec<OsString>) -> u8 {
     invocation::set(starter, args);
@@ -81,17 +81,17 @@ pub fn main_of(starter: Vec<OsString>, args: Vec<OsString>) -> u8 {
 
 /// The exit code.
 fn perform(name: Option<OsString>) -> u8 {
-    // Before anything can be refused, by the parsing of arguments too.
+    // First, because errors name settings, also errors of parsing arguments.
     speak_as(Front::Command);
     let name = name.unwrap_or_else(|| "infeed".into());
     let cli = match typed::parse(name, invocation::args()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Arguments may be names that a shell's pattern found.
+            // Arguments may be file names with control characters, from a shell's pattern.
             if invocation::args().iter().any(|arg| arg.to_string_lossy().contains(printable::is_order)) {
                 console::to_stderr(format_args!("{}", error.render()));
             } else {
-                // Help that nobody reads to the end is no failure either.
+                // A closed pipe while help is printed is not a failure.
                 let _ = error.print();
             }
             return u8::try_from(error.exit_code()).unwrap_or(2);
@@ -122,7 +122,7 @@ fn perform(name: Option<OsString>) -> u8 {
     #[cfg(feature = "otel")]
     otel.iter().for_each(|otel| otel.observe(&metrics));
     let registry = tracing_subscriber::registry().with(log::layer(asked)).with(spans);
-    // Epochs and batches; what is done for each of them is `profile --trace`'s.
+    // Spans of epochs and batches only. `profile --trace` has the spans of their parts.
     #[cfg(feature = "otel")]
     let registry = registry.with(
         otel.as_ref()
@@ -133,7 +133,7 @@ fn perform(name: Option<OsString>) -> u8 {
     let registry = registry.with(
         ranges::Ranges::start().map(|layer| layer.with_filter(Targets::new().with_target("infeed", Level::TRACE))),
     );
-    // Another program may have its own log already: then words go there.
+    // If another program has installed its own log, events go there.
     let _ = registry.try_init();
 
     let done = match command {
@@ -154,7 +154,7 @@ fn perform(name: Option<OsString>) -> u8 {
     };
     #[cfg(feature = "otel")]
     otel.into_iter().for_each(otel::Otel::finish);
-    // However the command ended: what was traced is kept whole.
+    // Finish the trace however the command ended.
     let traced = trace.map_or(Ok(()), |trace| trace.finish().map(drop));
     let done = done.and(traced);
     match done.and_then(|()| Ok(std::io::stdout().flush()?)) {
@@ -165,8 +165,8 @@ fn perform(name: Option<OsString>) -> u8 {
 
 /// Runs a command as a task of a multi-thread runtime, as a training program would.
 fn on_runtime(command: impl Future<Output = Result<(), Failure>> + Send + 'static) -> Result<(), Failure> {
-    // Two threads: one for the trainer's loop and one for its timers. The loader brings its own. Where the system gives
-    // none, tokio panics, or waits for ever.
+    // Two threads: one for the trainer's loop and one for its timers. The loader starts its own. Checked before,
+    // because tokio panics or hangs if the system refuses threads.
     can_start_threads(3).map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {

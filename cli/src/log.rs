@@ -1,5 +1,4 @@
-//! What the library tells while it runs, on stderr: warnings as sentences, or with `INFEED_LOG` the lines of its log, with
-//! time, level and target.
+//! Events of the library on stderr: warnings as sentences, or with `INFEED_LOG` log lines with time, level and target.
 
 use std::{
     env,
@@ -24,10 +23,10 @@ use crate::{
 };
 
 const NAME: &str = "INFEED_LOG";
-/// Bad samples are told by the commands themselves.
+/// Without warnings about bad samples, which the commands print themselves.
 const DEFAULT: &str = "warn,infeed::engine::assembly=error";
 
-/// Which lines `INFEED_LOG` asks for: `debug` shows decisions, `trace` each request. `None`: nothing was asked for.
+/// The lines selected by `INFEED_LOG`: `debug` shows decisions, `trace` each request. `None` if it is not set.
 pub(crate) fn from_env() -> Result<Option<Targets>, Failure> {
     match env::var(NAME) {
         Ok(text) => parse(&text).map(Some),
@@ -113,7 +112,7 @@ fn parse(text: &str) -> Result<Targets, Failure> {
         let level: LevelFilter = level.trim().parse().map_err(|_| refuse())?;
         targets = match target {
             None => targets.with_default(level),
-            // Spans and their fields can't be named: a target is a module.
+            // A target is a module. Spans and their fields are not supported.
             Some(target) if !target.is_empty() && !target.contains(['[', '{', '=']) => {
                 targets.with_target(target, level)
             }

@@ -1,4 +1,4 @@
-//! What notebooks show, made as the commands make their files: the page of a report, the contact sheet.
+//! Output for notebooks, in the form of the commands' files: the page of a report, and the contact sheet.
 
 use infeed::{Dataset, LoaderConfig, report::Report};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use crate::{
     rgb_png, sheet,
 };
 
-/// The page of what a stream of a loader did.
+/// The HTML page of a stream's report.
 #[must_use]
 pub fn report_page(title: &str, dataset: &dyn Dataset, config: &LoaderConfig, mut stream: Report) -> String {
     let settings = match serde_json::to_value(config) {
@@ -27,7 +27,7 @@ pub fn report_page(title: &str, dataset: &dyn Dataset, config: &LoaderConfig, mu
         build_seconds: 0.0,
         au: stream.au(),
         bottleneck: stream.bottleneck(),
-        // Those of a whole program, which this is a part of.
+        // The processor time is the whole program's, of which the stream is only a part.
         cpu_seconds: None,
         peak_rss_bytes: process::peak_rss_bytes(),
         checksum: None,
@@ -50,7 +50,8 @@ pub fn report_page(title: &str, dataset: &dyn Dataset, config: &LoaderConfig, mu
     html::run_page(&report)
 }
 
-/// A PNG of pictures of one size, each rows of RGB with its words below; `None` when it would be too large.
+/// A PNG of images of one size, each with lines of text below. Images are rows of RGB pixels. `None` if the PNG would
+/// be too large.
 #[must_use]
 pub fn contact_sheet([height, width]: [usize; 2], pictures: Vec<(Vec<u8>, Vec<String>)>) -> Option<Vec<u8>> {
     let sheet = sheet::of_pictures([height, width], pictures).ok()?;

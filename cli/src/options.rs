@@ -1,4 +1,4 @@
-//! From arguments as typed to a loader's settings: the config file first, then the options that override it.
+//! Turns arguments into a loader's settings: first the config file, then the options that override it.
 
 use std::{path::Path, sync::Arc};
 
@@ -16,12 +16,12 @@ use crate::{
     parts::Part,
 };
 
-/// `--max-unreadable` where nothing is counted.
+/// The warning for `--max-unreadable` without a policy that counts bad samples.
 pub(crate) const NO_MAX_UNREADABLE: &str =
     "--max-unreadable does nothing here: the first bad sample ends the run; add --on-bad-sample skip";
 
-/// Settings for a loader of `dataset`, with the transform's name and who told the rank for the report. `epochs` bounds what
-/// may be skipped.
+/// Settings for a loader of `dataset`, and for the report the name of the transform and the source of the rank.
+/// `epochs` limits how many samples may be skipped.
 pub(crate) fn loader_config(
     run: &RunArgs,
     dataset: &dyn Dataset,
@@ -93,8 +93,7 @@ pub(crate) fn loader_config(
     } else if let Some(mixture) = mixture(&parts, given, args)? {
         config.order = mixture.into();
     } else if let (Some(_), None) = (args.samples, &args.weights) {
-        let what =
-            "--samples counts those of --weights, or of a mixture whose parts have proportions: name parts with --part";
+        let what = "--samples needs --weights or parts with proportions: add --weights, or --part URL,proportion=SHARE";
         return Err(Failure::Usage(what.into()));
     }
     if args.seed.is_some() {
@@ -103,13 +102,13 @@ pub(crate) fn loader_config(
     let launch = launch(args)?;
     config.shard = launch.shard;
     let all = match config.order {
-        // Records may come often.
+        // A mixture may repeat records.
         Order::Mixture(_) => u64::MAX,
         _ => args.samples.unwrap_or(dataset.len()).saturating_mul(epochs),
     };
     match args.on_bad_sample {
         Some(OnBadSampleArg::Stop) => config.on_bad_sample = OnBadSample::Stop,
-        // Every record may be skipped every time: a bound of one's own takes a config file.
+        // Every record may be skipped in every epoch. A smaller limit can be set in a config file.
         Some(OnBadSampleArg::Skip) => {
             config.on_bad_sample = OnBadSample::Skip { at_most: all };
         }
@@ -125,7 +124,7 @@ pub(crate) fn loader_config(
     Ok((config, transform_name, launch))
 }
 
-/// Who this process is, before there is a dataset.
+/// Rank and world size of this process, known before the dataset is opened.
 pub(crate) fn launch(args: &FixedArgs) -> Result<Launch, Failure> {
     if let Some(launch) = given(args.rank, args.world_size)? {
         return Ok(launch);
@@ -139,7 +138,7 @@ pub(crate) fn launch(args: &FixedArgs) -> Result<Launch, Failure> {
     Ok(Launch::from_env()?)
 }
 
-/// This process's number.
+/// The rank of this process.
 pub(crate) fn rank(args: &FixedArgs) -> Result<u32, Failure> {
     launch(args).map(|launch| launch.shard.rank())
 }
@@ -150,19 +149,19 @@ pub(crate) fn given(rank: Option<u32>, world_size: Option<u32>) -> Result<Option
     Ok(Some(by_hand(Shard::new(rank, world)?, &["--rank", "--world-size"])))
 }
 
-/// No launcher told it, but the user.
+/// A rank that the user gave, not a launcher.
 fn by_hand(shard: Shard, from: &[&str]) -> Launch {
     let mut launch = Launch::default();
     (launch.shard, launch.variables) = (shard, from.iter().map(|&name| name.to_owned()).collect());
     launch
 }
 
-/// The mixture of the parts that were named, else the config file's, with what options say of it.
+/// The mixture of the parts on the command line, or else of the config file, with the options that change it.
 fn mixture(parts: &[Part], given: Option<Mixture>, args: &FixedArgs) -> Result<Option<Mixture>, Failure> {
     let typed = parts.iter().any(|part| part.share.is_some());
     let mut mixture = match given {
         None if parts.is_empty() => return Ok(None),
-        // Shares of the file for the datasets of the command.
+        // The shares of the config file apply to the datasets of the command line.
         Some(given) if !typed => given,
         given => {
             let mut mixture = Mixture::new(given.as_ref().map_or(0, |given| given.seed));
@@ -178,19 +177,19 @@ fn mixture(parts: &[Part], given: Option<Mixture>, args: &FixedArgs) -> Result<O
     match args.shuffle {
         Some(Shuffle::Seed(seed)) => mixture.seed = seed,
         Some(Shuffle::Off) => {
-            return Err(Failure::Usage(
-                "a mixture is drawn in random order: give --shuffle a seed, or leave it out".into(),
-            ));
+            return Err(Failure::Usage("a mixture is drawn in random order: give --shuffle a seed, or omit it".into()));
         }
         None => {}
     }
     if args.aug_repeats.is_some() {
         return Err(Failure::Usage(
-            "--aug-repeats goes with --shuffle alone: of a mixture repeat parts, by URL,repeat=N".into(),
+            "--aug-repeats does not work with a mixture: repeat parts with URL,repeat=N".into(),
         ));
     }
     if args.weights.is_some() {
-        return Err(Failure::Usage("--weights and the config file's mixture are two orders: leave one out".into()));
+        return Err(Failure::Usage(
+            "--weights and the mixture of the config file both set the order: omit one of them".into(),
+        ));
     }
     if args.samples.is_some() {
         mixture.samples = args.samples;
@@ -202,7 +201,7 @@ fn is_proportion(parts: &[Part]) -> bool {
     parts.iter().all(|part| matches!(part.share, Some(Share::Proportion(_))))
 }
 
-/// The order of `--weights`, for a dataset whose labels `labels` asks for.
+/// The order of `--weights`. `labels` reads the labels of the dataset; it is awaited only for `balanced`.
 pub(crate) async fn weighted(
     args: &FixedArgs,
     order: &Order,
@@ -211,7 +210,7 @@ pub(crate) async fn weighted(
 ) -> Result<Option<Arc<dyn Sampler>>, Failure> {
     let Some(weights) = args.weights.as_ref().filter(|_| !args.in_sequence) else { return Ok(None) };
     if args.shuffle == Some(Shuffle::Off) {
-        return Err(Failure::Usage("--weights draws in random order: give --shuffle a seed, or leave it out".into()));
+        return Err(Failure::Usage("--weights draws in random order: give --shuffle a seed, or omit it".into()));
     }
     let seed = order.seed().unwrap_or(0);
     let sampler = match weights {
@@ -223,14 +222,17 @@ pub(crate) async fn weighted(
             let weight = |(line, number): (&str, u64)| {
                 line.parse::<f64>().map_err(|_| {
                     let begin: String = line.chars().take(80).collect();
-                    Failure::Usage(format!("{}: line {number} is `{begin}`, and no weight", path.display()))
+                    Failure::Usage(format!(
+                        "{}: line {number} is `{begin}`, not a weight: write a number",
+                        path.display()
+                    ))
                 })
             };
             let weights = lines.map(weight).collect::<Result<Vec<_>, _>>()?;
             if weights.len() as u64 != records {
                 let (path, lines) = (path.display(), weights.len());
                 return Err(Failure::Usage(format!(
-                    "{path} has {lines} weights for {records} records: write one for each"
+                    "{path} has {lines} weights for {records} records: write one line for each record"
                 )));
             }
             WeightedSampler::new(&weights, seed)?
@@ -251,8 +253,8 @@ fn set_auto<T>(setting: &mut Option<T>, arg: Option<Auto<T>>) {
     }
 }
 
-/// Photographs of any size need a crop to fit a batch; CIFAR's little pictures have a recipe of their own, and images of
-/// other channels than three.
+/// Photographs of any size need a crop to fit into a batch. CIFAR's small images have their own preset, and so have
+/// images with other than three channels.
 pub(crate) fn default_transform(dataset: &dyn Dataset) -> &'static str {
     let images = dataset.schema().fields.iter().filter_map(|field| match &field.kind {
         FieldKind::Image { channels, size, .. } if !field.mask => Some((*channels, *size)),
@@ -261,14 +263,14 @@ pub(crate) fn default_transform(dataset: &dyn Dataset) -> &'static str {
     let images: Vec<_> = images.collect();
     match images[..] {
         [] => "none",
-        // Means of colours say nothing about other channels.
+        // ImageNet's means of colours do not apply to other channels.
         _ if images.iter().any(|(channels, _)| *channels != 3) => "cells",
         [(_, Some((32, 32)))] => "cifar-train",
         _ => "imagenet-train",
     }
 }
 
-/// What makes rows of an image: a transform, or those of views.
+/// What makes rows of an image: a transform, or several views.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Steps {
     pub(crate) transform: Transform,
@@ -288,7 +290,7 @@ impl From<Vec<View>> for Steps {
 }
 
 impl Steps {
-    /// As `--transform` or `--view` say, or what fits the dataset; and a name for it.
+    /// The steps of `--transform` or `--view`, or else those that fit the dataset; and a name for them.
     pub(crate) fn of(
         transform: Option<&str>,
         views: &[View],
@@ -302,7 +304,7 @@ impl Steps {
         Ok((Self::named(name)?, name.into()))
     }
 
-    /// Whether `--transform` can be read. Asked before a dataset is opened, which may take minutes.
+    /// Checks `--transform` before the dataset is opened, which may take minutes.
     pub(crate) fn check(transform: Option<&str>) -> Result<(), Failure> {
         transform.map_or(Ok(()), |name| Self::named(name).map(drop))
     }
@@ -316,7 +318,8 @@ impl Steps {
             let list: serde_json::Value = serde_json::from_str(&text).map_err(|error| refuse("not JSON", error))?;
             // Steps have an "op", views a "name".
             return if list.get(0).is_some_and(|first| first.get("name").is_some()) {
-                let views: Vec<View> = serde_json::from_value(list).map_err(|error| refuse("no views", error))?;
+                let views: Vec<View> =
+                    serde_json::from_value(list).map_err(|error| refuse("not a list of views", error))?;
                 Ok(views.into())
             } else {
                 let transform: Transform =
@@ -331,7 +334,7 @@ impl Steps {
     }
 }
 
-/// A `LoaderConfig` and which of its parts the file named: the rest may be filled in from elsewhere.
+/// A `LoaderConfig`, and which of two parts the file sets. Parts that it does not set get defaults elsewhere.
 #[derive(Default)]
 struct ConfigFile {
     config: LoaderConfig,

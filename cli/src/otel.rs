@@ -1,4 +1,4 @@
-//! Figures and spans for an OpenTelemetry collector, by OTLP over HTTP, as the standard variables say.
+//! Sends metrics and spans to an OpenTelemetry collector by OTLP over HTTP, configured by the standard variables.
 
 use std::env;
 
@@ -19,7 +19,7 @@ use crate::{
     failure::Failure,
 };
 
-/// What sends. Made before the runtime and shut down after it: its client blocks.
+/// The exporters. They are created before the runtime and shut down after it, because their client blocks.
 #[derive(Debug)]
 pub(crate) struct Otel {
     figures: Option<SdkMeterProvider>,
@@ -27,7 +27,7 @@ pub(crate) struct Otel {
 }
 
 impl Otel {
-    /// `None` unless the environment names an endpoint: nobody listens at the standard's default one by chance.
+    /// `None` unless the environment names an endpoint: the standard's default endpoint is not used.
     pub(crate) fn from_env() -> Result<Option<Self>, Failure> {
         let disabled = set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let all = set("OTEL_EXPORTER_OTLP_ENDPOINT").is_some();
@@ -38,9 +38,7 @@ impl Otel {
                 Some("none") => return Ok(false),
                 None | Some("otlp") => {}
                 Some(other) => {
-                    return Err(Failure::Usage(format!(
-                        "OTEL_{what}_EXPORTER is {other:?}; infeed knows otlp and none"
-                    )));
+                    return Err(Failure::Usage(format!("OTEL_{what}_EXPORTER is {other:?}; use otlp or none")));
                 }
             }
             let own = format!("OTEL_EXPORTER_OTLP_{what}_PROTOCOL");
@@ -49,9 +47,8 @@ impl Otel {
                     None => {}
                     Some("http/protobuf") => break,
                     Some(other) => {
-                        let what = format!(
-                            "{name} is {other:?}; infeed sends http/protobuf, which collectors take at port 4318"
-                        );
+                        let what =
+                            format!("{name} is {other:?}; use http/protobuf, which collectors accept on port 4318");
                         return Err(Failure::Usage(what));
                     }
                 }
@@ -62,12 +59,13 @@ impl Otel {
         if !figures && !spans {
             return Ok(None);
         }
-        // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
+        // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
         let named = set("OTEL_SERVICE_NAME").is_some()
             || set("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|attributes| attributes.contains("service.name="));
         let resource = Resource::builder();
         let resource = if named { resource.build() } else { resource.with_service_name("infeed").build() };
-        // The client of the exporters asks the process who does its cryptography. Refused if somebody was chosen before.
+        // The exporters' client uses the process's default crypto provider. This fails if one was installed before,
+        // which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let refused = |error: &dyn std::fmt::Display| {
             Failure::Usage(format!("OpenTelemetry: {error}; see OTEL_EXPORTER_OTLP_ENDPOINT"))
@@ -90,17 +88,17 @@ impl Otel {
         Ok(Some(Self { figures, spans }))
     }
 
-    /// Sends these from now on.
+    /// Sends these metrics from now on.
     pub(crate) fn observe(&self, metrics: &Metrics) {
         self.figures.iter().for_each(|provider| metrics.observe(&provider.meter("infeed")));
     }
 
-    /// Turns spans into OpenTelemetry's.
+    /// The layer that turns spans into OpenTelemetry's.
     pub(crate) fn layer<S>(&self) -> Option<OpenTelemetryLayer<S, Tracer>>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
-        // Names of source files are of no use to whoever looks at a job.
+        // Names of source files do not help in traces of a job.
         let layer = |spans: &SdkTracerProvider| {
             let tracer = spans.tracer("infeed");
             tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false)
@@ -108,7 +106,7 @@ impl Otel {
         self.spans.as_ref().map(layer)
     }
 
-    /// Sends what is left. A collector that is gone costs a warning, not the run.
+    /// Sends the rest. An unreachable collector causes a warning, not an error.
     pub(crate) fn finish(self) {
         let figures = self.figures.map(|provider| provider.shutdown().map_err(|error| ("figures", error)));
         let spans = self.spans.map(|provider| provider.shutdown().map_err(|error| ("spans", error)));
@@ -120,7 +118,7 @@ impl Otel {
     }
 }
 
-/// A variable that is set to something.
+/// A variable that is set and not empty.
 fn set(name: &str) -> Option<String> {
     env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }

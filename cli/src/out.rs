@@ -1,4 +1,4 @@
-//! Where words go: people's tables to stdout, unless JSON goes there; warnings and bars to stderr; files in one piece.
+//! Output: tables to stdout, unless JSON goes there; warnings and progress bars to stderr; files, replaced atomically.
 
 use std::{
     ffi::OsString,
@@ -17,12 +17,12 @@ use crate::{
     units, width,
 };
 
-/// What bars show: the work, how much of how much, how fast, and the time left.
+/// The kind of a progress bar. All show the work, the progress, the rate and the remaining time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BarOf {
-    /// Batches of a run, whose message says the epoch; so many samples in each.
+    /// Batches of a run, with this many samples each. The message shows the epoch.
     Batches(u64),
-    /// Whatever has a name in the plural.
+    /// Other things, with their name in the plural.
     Things(&'static str),
     /// Bytes.
     Bytes,
@@ -38,7 +38,7 @@ impl BarOf {
         let style = ProgressStyle::with_template(&template).expect("templates are literals");
         let style = style.with_key("per", |state: &ProgressState, text: &mut dyn fmt::Write| {
             let rate = state.per_sec();
-            // Things that take long come so many a minute.
+            // Slow work is shown per minute.
             let _ = match rate {
                 rate if rate > 0.0 && rate < 0.5 => write!(text, "{}/min", units::number(60.0 * rate)),
                 rate => write!(text, "{}/s", units::number(rate)),
@@ -51,7 +51,7 @@ impl BarOf {
     }
 }
 
-/// The words for people, with a progress bar below them on a terminal.
+/// The output for people, with a progress bar below it on a terminal.
 #[derive(Debug)]
 pub(crate) struct Out {
     to_stderr: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Out {
 }
 
 impl Out {
-    /// Words go to stderr where JSON takes stdout.
+    /// Output goes to stderr if JSON goes to stdout.
     pub(crate) fn new(json: Option<&JsonTarget>) -> Self {
         let to_stderr = matches!(json, Some(JsonTarget::Stdout));
         if to_stderr {
@@ -70,27 +70,27 @@ impl Out {
         Self { to_stderr, quiet: false, silent: false, bar: ProgressBar::hidden() }
     }
 
-    /// Keeps the lines to itself; warnings and bars are shown.
+    /// Shows warnings and bars, but no lines.
     pub(crate) fn quiet() -> Self {
         Self { quiet: true, ..Self::new(None) }
     }
 
-    /// Keeps warnings and bars to itself, too.
+    /// Shows nothing.
     pub(crate) fn silent() -> Self {
         Self { silent: true, ..Self::quiet() }
     }
 
-    /// Starts a bar of `len` steps; it draws on a terminal only.
+    /// Starts a bar of `len` steps. It is drawn only on a terminal.
     pub(crate) fn start_bar(&mut self, len: u64, of: BarOf) {
         self.bar.finish_and_clear();
-        // The view shows how far it is.
+        // The live view shows the progress.
         if self.silent || console::has_view() || console::is_quiet() {
             return;
         }
         self.bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::stderr()).with_style(of.style());
     }
 
-    /// The running bar (a hidden one when there is none).
+    /// The current bar (hidden if there is none).
     pub(crate) const fn bar(&self) -> &ProgressBar {
         &self.bar
     }
@@ -100,17 +100,17 @@ impl Out {
         self.bar.finish_and_clear();
     }
 
-    /// Writes a line of how far the work is, which `--quiet` leaves out.
+    /// Writes a line about progress, which `--quiet` leaves out.
     pub(crate) fn progress(&self, line: impl fmt::Display) -> Result<(), Failure> {
         if console::is_quiet() { Ok(()) } else { self.words(line) }
     }
 
-    /// Writes a sentence, which a terminal shows broken between words.
+    /// Writes a sentence, which is wrapped on a terminal.
     pub(crate) fn words(&self, words: impl fmt::Display) -> Result<(), Failure> {
         self.line(width::fit(&words.to_string(), 2))
     }
 
-    /// Writes one line, or several. Where JSON takes stdout, `--quiet` leaves them out.
+    /// Writes one or more lines. If JSON goes to stdout, `--quiet` leaves them out.
     pub(crate) fn line(&self, line: impl fmt::Display) -> Result<(), Failure> {
         if self.quiet || (self.to_stderr && console::is_quiet()) {
             return Ok(());
@@ -127,7 +127,7 @@ impl Out {
         })
     }
 
-    /// Writes a warning to stderr; it should tell the next thing to try.
+    /// Writes a warning to stderr. It should name the next thing to try.
     pub(crate) fn warn(&self, warning: impl fmt::Display) {
         if !self.silent && !console::hold_warning(&warning) {
             self.bar.suspend(|| console::labelled(Label::Warning, &warning));
@@ -153,7 +153,7 @@ impl FromStr for JsonTarget {
 }
 
 impl JsonTarget {
-    /// Fails now when it would fail after a long run.
+    /// Fails now if writing would fail after a long run.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self {
             Self::Stdout => Ok(()),
@@ -183,14 +183,14 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
         .open(&target)
         .map_err(|e| Failure::file("cannot write", path, e))?;
     if is_plain(path) {
-        // A leftover would be an odd sight, but does no harm.
+        // A leftover file does no harm.
         let _ = fs::remove_file(target);
     }
     Ok(())
 }
 
-/// Writes aside, has the disk take it, then renames, and has the disk take the new name: neither a reader nor a machine that
-/// loses its power meets half a file or none. A rename alone may reach the disk before the bytes do.
+/// Writes to a temporary file, syncs it, renames it, and syncs the folder. So neither a reader nor a power loss sees an
+/// incomplete or missing file. Without the syncs, the rename may reach the disk before the bytes.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let written = if is_plain(path) {
         let aside = aside(path);
@@ -205,11 +205,11 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     written.map_err(|error| Failure::file("cannot write", path, error))
 }
 
-/// Has the disk take the names in a file's folder.
+/// Syncs the names in a file's folder.
 fn sync_folder(path: &Path) -> io::Result<()> {
-    // A bare name lies here.
+    // A bare name is in the current folder.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Folders are files on Unix alone. Some network file systems refuse: the name is as safe as they make it.
+    // Only Unix can sync folders, and some network file systems refuse.
     if cfg!(unix) {
         let refused = |error: &io::Error| {
             matches!(

@@ -1,4 +1,4 @@
-//! `infeed completions` and `infeed man`: what the definition of the arguments says, for shells and for `man`.
+//! `infeed completions` and `infeed man`: the definition of the arguments, for shells and for `man`.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
 /// `infeed man`.
 pub(crate) fn manual(dir: Option<&Path>) -> Result<(), Failure> {
     let mut main = command().disable_help_subcommand(true);
-    // Pages of commands are called by both names: infeed-run.
+    // Building names the pages of commands with both names, such as infeed-run.
     main.build();
     let Some(dir) = dir else { return Ok(io::stdout().write_all(page(&Man::new(main))?.as_bytes())?) };
     fs::create_dir_all(dir).map_err(|error| Failure::file("cannot make folder", dir, error))?;
@@ -34,7 +34,7 @@ pub(crate) fn manual(dir: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A page, whose examples stay in lines of their own.
+/// A page, with each example on its own line.
 fn page(man: &Man) -> Result<String, Failure> {
     let mut page = Vec::new();
     man.render(&mut page)?;
@@ -46,7 +46,7 @@ fn page(man: &Man) -> Result<String, Failure> {
     Ok(format!("{before}.SH EXAMPLES\n.nf\n{examples}.fi\n{after}"))
 }
 
-/// The program without what is hidden, which shells would offer.
+/// The program without hidden commands, which shells would offer otherwise.
 fn command() -> Command {
     let all = Cli::command();
     let shown: Vec<Command> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();

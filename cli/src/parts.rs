@@ -1,16 +1,16 @@
-//! Datasets of a mixture, as they are typed: `URL,name=web,proportion=0.7`.
+//! Datasets of a mixture, as typed: `URL,name=web,proportion=0.7`.
 
 use std::str::FromStr;
 
 use infeed::sampler::Share;
 
-/// One dataset among those of `--part`.
+/// One dataset of a mixture.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part {
     pub(crate) url: String,
-    /// For reports.
+    /// Its name in reports.
     pub(crate) name: String,
-    /// `None`: the config file's, or each record once.
+    /// `None`: the share in the config file, or else each record once.
     pub(crate) share: Option<Share>,
 }
 
@@ -19,7 +19,7 @@ impl FromStr for Part {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (mut url, mut name, mut share) = (text, None, None);
-        // From the end: commas before it are the url's.
+        // From the end, because a url may contain commas.
         while let Some((before, last)) = url.rsplit_once(',') {
             match last.split_once('=') {
                 Some(("name", given)) if name.is_none() => name = Some(given.to_owned()),
@@ -34,13 +34,13 @@ impl FromStr for Part {
             url = before;
         }
         if url.is_empty() {
-            return Err("write it like URL,proportion=0.7, URL,repeat=2 or URL,choose=10000".into());
+            return Err("write it as URL,proportion=0.7, URL,repeat=2 or URL,choose=10000".into());
         }
         Ok(Self { url: url.into(), name: name.unwrap_or_else(|| last_of(url).into()), share })
     }
 }
 
-/// What a dataset is called by its url: the last of its folders.
+/// The name of a dataset by its url: the last part of its path.
 fn last_of(url: &str) -> &str {
     let path = url.split_once('?').map_or(url, |(path, _)| path).trim_end_matches('/');
     let last = path.rsplit('/').next().unwrap_or(path);
@@ -66,7 +66,7 @@ mod tests {
         for (text, want) in [
             ("a,proportion=x", "proportion=x"),
             ("a,proportion=1,repeat=2", "one of proportion, repeat and choose"),
-            (",repeat=2", "write it like"),
+            (",repeat=2", "write it as"),
         ] {
             assert!(text.parse::<Part>().unwrap_err().contains(want), "{text}");
         }

@@ -1,4 +1,4 @@
-//! `infeed prepare`: a dataset resized, encoded and packed into shards.
+//! `infeed prepare`: resizes, encodes and packs a dataset into shards.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -63,7 +63,7 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
         out.progress(format_args!("rank {} of {} by {by}", shard.rank(), shard.world()))?;
     }
     if args.dataset.parts(&args.url)?.iter().any(|part| part.share.is_some()) {
-        return Err(Failure::Usage("prepare packs each record once: leave out the shares of parts".into()));
+        return Err(Failure::Usage("prepare packs each record once: omit the shares of parts".into()));
     }
     let dataset = args.dataset.open(&args.url, || Ok(shard.rank())).await?;
     let records = dataset.len();
@@ -137,7 +137,8 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
     if done.bad_samples.len() > 10 {
         out.warn(format_args!("and {} others", done.bad_samples.len() - 10));
     }
-    let found = if done.found > 0 { format!(", {} were there", units::count(done.found)) } else { String::new() };
+    let found =
+        if done.found > 0 { format!(", {} were there before", units::count(done.found)) } else { String::new() };
     out.words(format_args!(
         "{}: {} records in {} shards{found}, {} read, {} written in {}, {} records/s",
         args.out,
@@ -178,7 +179,7 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
 }
 
-/// Tells what is done, and how to go on.
+/// Prints what is done and how to continue.
 fn stopped(signal: Signal, folder: &str, seen: Option<Progress>, out: &Out) -> Failure {
     let done = match seen {
         Some(Progress { records, of, shards, of_shards, .. }) => format!(
@@ -191,11 +192,11 @@ fn stopped(signal: Signal, folder: &str, seen: Option<Progress>, out: &Out) -> F
         None => "nothing was packed yet".into(),
     };
     let again = invocation::shell_line();
-    match out.line(format_args!("{folder}: {done}. To go on: {again}")) {
+    match out.line(format_args!("{folder}: {done}. To continue: {again}")) {
         Ok(()) => Failure::Stopped {
             signal,
             after: None,
-            hint: "the same command goes on with the first shard that is not finished",
+            hint: "the same command continues with the first shard that is not finished",
         },
         Err(failure) => failure,
     }

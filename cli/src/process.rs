@@ -1,4 +1,4 @@
-//! What the operating system knows about this process. `None` where it doesn't say.
+//! Figures of this process from the operating system. `None` if it does not report them.
 
 use infeed::internal::process::{self, usage};
 
@@ -13,12 +13,12 @@ pub(crate) fn cpu_seconds() -> Option<f64> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ThreadTime {
     pub id: u64,
-    /// Numbers at its end left out: `infeed-cpu` for all of them.
+    /// Without a number at its end, so that all decode threads are `infeed-cpu`.
     pub name: String,
     pub cpu_seconds: f64,
 }
 
-/// Processor time of each thread of this process. Empty where the system does not say.
+/// Processor time of each thread of this process. Empty if the system does not report it.
 pub(crate) fn threads() -> Vec<ThreadTime> {
     let of_all = |thread: process::Thread| ThreadTime {
         id: thread.id,

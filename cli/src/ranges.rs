@@ -1,4 +1,4 @@
-//! Spans as ranges of NVIDIA's profilers: `nsys profile -t nvtx,cuda infeed run …`.
+//! Spans as ranges in NVIDIA's profilers: `nsys profile -t nvtx,cuda infeed run …`.
 
 use std::ffi::CStr;
 
@@ -13,11 +13,11 @@ use crate::console::{Label, labelled};
 pub(crate) struct Ranges;
 
 impl Ranges {
-    /// `None` where no profiler runs this.
+    /// `None` without a profiler.
     pub(crate) fn start() -> Option<Self> {
         match nvtx::start() {
             Ok(()) => Some(Self),
-            // Without a profiler there is nothing to say.
+            // No profiler, so no warning.
             Err(_) if std::env::var_os("NVTX_INJECTION64_PATH").is_none() => None,
             Err(why) => {
                 labelled(Label::Warning, &format_args!("no NVTX ranges: {why}"));
@@ -27,7 +27,7 @@ impl Ranges {
     }
 }
 
-/// Names that end with a zero, which profilers want.
+/// Names as C strings, which profilers need.
 fn name(span: &str) -> &'static CStr {
     match span {
         "infeed.read" => c"infeed.read",

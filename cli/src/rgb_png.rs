@@ -2,7 +2,7 @@
 
 use png::{BitDepth, ColorType, Compression, Encoder, EncodingError, Filter};
 
-/// Encodes rows of RGB. The same picture gives the same bytes: `synth` promises it.
+/// Encodes rows of RGB pixels. The same image always gives the same bytes, as `synth` guarantees.
 pub(crate) fn encode(rgb: &[u8], width: u32, height: u32) -> Result<Vec<u8>, EncodingError> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, width, height);

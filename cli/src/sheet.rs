@@ -1,4 +1,4 @@
-//! The contact sheet of `inspect`: what a model would see, but for the normalisation; or what each augmentation does.
+//! The contact sheet of `inspect`: what a model would see, without normalisation; or what each augmentation does.
 
 use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use crate::{args::InspectArgs, failure::Failure, options::Steps, out, rgb_png};
 
-/// Files that a sheet can be.
+/// File types of a sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileType {
     Png,
@@ -22,7 +22,7 @@ pub(crate) enum FileType {
 }
 
 impl FileType {
-    /// As the file's name says.
+    /// By the extension of the file name.
     pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         match ending.as_deref() {
@@ -43,7 +43,7 @@ impl FileType {
             Self::Png => rgb_png::encode(rgb, *width, *height).map_err(|error| failed(&error)),
             Self::Jpeg => {
                 let (Ok(width), Ok(height)) = (u16::try_from(*width), u16::try_from(*height)) else {
-                    return Err(failed(&"a JPEG has 65,535 pixels at most in a row or column; write a .png"));
+                    return Err(failed(&"a JPEG has at most 65,535 pixels in a row or column; write a .png"));
                 };
                 let mut bytes = Vec::new();
                 let mut encoder = Encoder::new(&mut bytes, QUALITY);
@@ -56,32 +56,32 @@ impl FileType {
     }
 }
 
-/// Of sheets that are JPEGs.
+/// Quality of a JPEG sheet.
 const QUALITY: u8 = 92;
 
-/// Pictures in a row of the sheet; as many rows at most.
+/// Images in a row of the sheet, and most rows.
 const COLUMNS: usize = 6;
 /// Pixels between pictures.
 const GAP: usize = 4;
-/// Small pictures are shown this large at least, in whole multiples.
+/// Small images are enlarged by whole factors, as long as they fit into this many pixels.
 const SIDE: usize = 96;
-/// A letter's width and height.
+/// Width and height of a letter.
 const LETTER: usize = 8;
-/// A line of letters, with room above.
+/// Height of a line of letters, with space above.
 const LINE: usize = LETTER + 3;
-/// What a sheet of augmentations shows when the transform has none.
+/// The augmentations of a sheet for a transform without any.
 const GALLERY: &str = "color_jitter:0.4,0.4,0.4,0.1;random_grayscale;gaussian_blur:9,1/4;random_solarize:0.5;random_posterize:2;\
     random_equalize;random_autocontrast;random_invert;random_adjust_sharpness:4;random_channel_permutation;\
     random_photometric_distort;random_rotation:30;random_affine:10,0.1/0.1,0.8/1.2,20;random_perspective;random_erasing;\
     rand_augment;timm_rand_augment;trivial_augment_wide;auto_augment;aug_mix;three_augment";
 
-/// A picture with words below it.
+/// An image with lines of text below it.
 struct Cell {
     rgb: Vec<u8>,
     words: Vec<String>,
 }
 
-/// Pictures of one size.
+/// Images of one size.
 struct Cells {
     height: usize,
     width: usize,
@@ -89,7 +89,7 @@ struct Cells {
 }
 
 impl Cells {
-    /// One of each of `columns` after the other, smaller ones in a corner of their places.
+    /// Rows with one image of each of `columns`. Smaller images go into the corner of their cell.
     fn in_rows(columns: Vec<Self>) -> Self {
         let most = |side: fn(&Self) -> usize| columns.iter().map(side).max().unwrap_or(0);
         let (height, width) = (most(|cells| cells.height), most(|cells| cells.width));
@@ -107,8 +107,8 @@ impl Cells {
     }
 }
 
-/// Writes a picture of up to 36 transformed records (with views: six, a row for each), with class and name; gives their
-/// number, or that of the pictures of augmentations.
+/// Writes a sheet of up to 36 transformed records, with class and name; with views, of six records, one per row. Gives
+/// the number of records, or of images of augmentations.
 pub(crate) async fn write(
     dataset: &Arc<dyn Dataset>,
     steps: &Steps,
@@ -173,7 +173,7 @@ async fn samples(
     };
     let batch = batch?;
     let marked = batch.instance_fields().next().map(|(_, marked)| marked);
-    // Beside boxes, other numbers of a record are no class.
+    // In a dataset with boxes, other labels are not classes.
     let label = dataset.schema().fields.iter().find(|field| matches!(field.kind, FieldKind::Label));
     let label = label.filter(|_| marked.is_none());
     let labels = label.and_then(|label| batch[label.name.as_str()].to_vec::<i64>());
@@ -185,12 +185,12 @@ async fn samples(
         });
         let object = dataset.object(batch.records()[row]);
         let class = class.or_else(|| marked.map(|marked| counted(marked.row(row), classes)));
-        // The end of a name tells more than the folders before it.
+        // The end of a name is more specific than its folders.
         let file = object.rsplit('/').next().unwrap_or(&object).to_owned();
         class.into_iter().chain([file]).collect()
     };
     let [field] = fields else {
-        // A row for each record: below each view its name, below the first one the record's words besides.
+        // One row per record: each view with its name below, and the first view also with the record's lines.
         let mut views = Vec::new();
         for (n, field) in fields.iter().enumerate() {
             let name = field.rsplit('.').next().unwrap_or(field);
@@ -210,7 +210,7 @@ async fn samples(
     Ok(cells)
 }
 
-/// How many of which class: `2 dog, 1 cat`.
+/// Numbers by class: `2 dog, 1 cat`.
 fn counted(marks: RowInstances<'_>, classes: Option<&[String]>) -> String {
     let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
     marks.labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
@@ -222,10 +222,10 @@ fn counted(marks: RowInstances<'_>, classes: Option<&[String]>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Draws boxes and tints masks, a colour for each class.
+/// Draws boxes and tints masks, with one colour per class.
 fn mark(rgb: &mut [u8], [height, width]: [usize; 2], marks: RowInstances<'_>) {
     for (n, ([left, top, right, bottom], label)) in marks.boxes.iter().zip(marks.labels).enumerate() {
-        // Neighbours are far apart on the wheel of colours.
+        // The golden ratio puts consecutive labels far apart on the colour wheel.
         let turn = (*label as f32 * 0.618_034).rem_euclid(1.0) * 6.0;
         let colour = [0.0, 4.0, 2.0].map(|of| {
             let part = ((turn + of).rem_euclid(6.0) - 3.0).abs() - 1.0;
@@ -254,10 +254,10 @@ fn mark(rgb: &mut [u8], [height, width]: [usize; 2], marks: RowInstances<'_>) {
     }
 }
 
-/// Draws of an augmentation in a row of the sheet, beside the picture itself.
+/// Draws of an augmentation in a row of the sheet, in addition to the original.
 const DRAWS: usize = 7;
 
-/// A row for each augmentation: a record as it is, then what the step alone makes of it in several epochs, always done.
+/// One row per augmentation: the original record, then the results of the step in several epochs, with probability 1.
 async fn operations(
     dataset: &Arc<dyn Dataset>,
     (field, first): (&str, &str),
@@ -270,21 +270,20 @@ async fn operations(
         chosen.extend(new.cloned().collect::<Vec<_>>());
     }
     let ops = if chosen.is_empty() { GALLERY.parse::<Transform>()?.ops().to_vec() } else { chosen };
-    // Rows of the transform's size, of views of the first one's, of the middle of the picture, so that steps alone make a
-    // difference.
+    // Crop the centre to the transform's size (for views, the first view's), so that only the steps make a difference.
     let sizes = loader(dataset, in_colours(steps), args).batch_size(1).build().await?;
     let Some(shape) = sizes.epoch(0).next().await.transpose()?.map(|batch| batch[first].shape().to_vec()) else {
         return Err(Failure::Failed("--sheet: the dataset gave no batch".into()));
     };
     let [_, height, width, _] = shape[..] else {
-        return Err(Failure::Failed(format!("--sheet: {shape:?} are no pictures")));
+        return Err(Failure::Failed(format!("--sheet: {shape:?} are not images")));
     };
     let side = u32::try_from(height.max(width)).unwrap_or(u32::MAX);
     let crop = Op::CenterCrop { size: [height, width].map(|side| u32::try_from(side).unwrap_or(u32::MAX)) };
     let base = Transform::new().resize_shorter(side).push(crop);
     let mut all = Cells { height, width, cells: Vec::new() };
     for (row, op) in ops.iter().enumerate() {
-        // Other pictures, evenly spread, in an order that the seed decides.
+        // A different record for each row, evenly spread, starting at the seed.
         let record = (args.seed + row as u64 * (dataset.len() / ops.len() as u64).max(1)) % dataset.len().max(1);
         let one = subset(Arc::clone(dataset), vec![record])?;
         for transform in [base.clone(), base.clone().push(always(op))] {
@@ -300,7 +299,7 @@ async fn operations(
     Ok(all)
 }
 
-/// The step with probability 1, where it has one.
+/// The step with probability 1, if it has a probability.
 fn always(op: &Op) -> Op {
     let with_p = || {
         let mut value = serde_json::to_value(op).ok()?;
@@ -320,7 +319,7 @@ fn in_colours(steps: &Steps) -> Steps {
     Steps { transform: as_colours(&steps.transform), views: steps.views.iter().map(colours).collect() }
 }
 
-/// Without the steps that leave the range of colours, and noise that does; boxes stay in pixels, to be drawn.
+/// Removes steps, and noise, that leave the range of colours. Boxes stay in pixels, so that they can be drawn.
 fn as_colours(transform: &Transform) -> Transform {
     let ops = transform
         .ops()
@@ -339,18 +338,18 @@ fn as_colours(transform: &Transform) -> Transform {
 
 fn pictures(images: &Tensor, count: usize, mut words: impl FnMut(usize) -> Vec<String>) -> Result<Cells, Failure> {
     let (&[_, height, width, channels], Some(bytes)) = (images.shape(), images.as_slice::<u8>()) else {
-        return Err(Failure::Failed(format!("--sheet: {:?} {} are no pictures", images.shape(), images.dtype())));
+        return Err(Failure::Failed(format!("--sheet: {:?} {} are not images", images.shape(), images.dtype())));
     };
     let rows = bytes.chunks_exact((height * width * channels).max(1)).take(count).enumerate();
     let cells = rows.map(|(row, pixels)| {
         let pixel = |pixel: &[u8]| if channels < 3 { [pixel[0]; 3] } else { [pixel[0], pixel[1], pixel[2]] };
-        // One channel is gray; of many, the first three stand for colours.
+        // One channel is gray. Of several channels, the first three are shown as colours.
         Cell { rgb: pixels.chunks_exact(channels.max(1)).flat_map(pixel).collect(), words: words(row) }
     });
     Ok(Cells { height, width, cells: cells.collect() })
 }
 
-/// Pictures of one size, each with its words below.
+/// A sheet of images of one size, each with lines of text below.
 pub(crate) fn of_pictures(
     [height, width]: [usize; 2],
     pictures: Vec<(Vec<u8>, Vec<String>)>,
@@ -359,9 +358,9 @@ pub(crate) fn of_pictures(
     compose(&Cells { height, width, cells }, COLUMNS)
 }
 
-/// Stands for what was left out.
+/// Stands for omitted letters.
 const DOTS: char = '…';
-/// How it looks, as wide as any letter: on the line that full stops stand on.
+/// Its glyph, as wide as other letters, on the base line.
 const THREE_DOTS: [u8; LETTER] = [0, 0, 0, 0, 0, 0b1101_1011, 0b1101_1011, 0];
 
 /// Rows of pixels.
@@ -372,7 +371,7 @@ pub(crate) struct Sheet {
 }
 
 impl Sheet {
-    /// All white.
+    /// A white sheet.
     fn new(width: u32, height: u32) -> Self {
         Self { width, height, rgb: vec![255; width as usize * height as usize * 3] }
     }
@@ -382,13 +381,13 @@ impl Sheet {
         self.rgb[at..at + 3].copy_from_slice(&rgb);
     }
 
-    /// Words in black, cut in their middle where they are longer than so many letters.
+    /// Writes text in black. Text longer than `most` letters is shortened in its middle.
     fn write(&mut self, left: usize, top: usize, most: usize, words: &str) {
         let letters: Vec<char> = words.chars().collect();
         let shown: Vec<char> = if letters.len() <= most {
             letters
         } else {
-            // Beginnings and ends of names tell them apart, ends more so: n01…_10026.JPEG.
+            // Keep the beginning and more of the end, which distinguish names: n01…_10026.JPEG.
             let head = most.saturating_sub(1) / 3;
             let tail = most.saturating_sub(1) - head;
             let dots = [DOTS].into_iter().take(most);
@@ -415,9 +414,7 @@ fn compose(Cells { height, width, cells }: &Cells, columns: usize) -> Result<She
     let (cell_height, cell_width) = (shown_height + lines * LINE + GAP, shown_width + GAP);
     let side = |cells: usize, cell: usize| u32::try_from(cells * cell + GAP);
     let (Ok(sheet_width), Ok(sheet_height)) = (side(columns, cell_width), side(rows, cell_height)) else {
-        return Err(Failure::Failed(
-            "--sheet: the pictures are too large; choose a transform that resizes them".into(),
-        ));
+        return Err(Failure::Failed("--sheet: the images are too large; choose a transform that resizes them".into()));
     };
     let mut sheet = Sheet::new(sheet_width, sheet_height);
     for (at, cell) in cells.iter().enumerate() {
@@ -429,7 +426,7 @@ fn compose(Cells { height, width, cells }: &Cells, columns: usize) -> Result<She
             }
         }
         for (line, words) in cell.words.iter().enumerate() {
-            // They run on below neighbours that have none.
+            // Text may continue below neighbours without text.
             let row = &cells[at + 1..cells.len().min(at - at % columns + columns)];
             let free = row.iter().take_while(|cell| cell.words.get(line).is_none_or(String::is_empty)).count();
             let width = shown_width + free * cell_width;

@@ -1,5 +1,5 @@
-//! The signals that ask a run to end: a terminal's Ctrl-C, and what schedulers send before they take a machine away.
-//! While a live view holds the terminal its keys take their place.
+//! The signals that end a run: Ctrl-C of a terminal, and SIGTERM, which schedulers send before they take a machine
+//! away. In a live view, keys replace them.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Why a run was asked to end.
+/// What ended a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Ctrl-C.
@@ -28,7 +28,7 @@ impl Signal {
         }
     }
 
-    /// For people, who may not know signals.
+    /// The name for messages.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Interrupt => "Ctrl-C (SIGINT)",
@@ -36,7 +36,7 @@ impl Signal {
         }
     }
 
-    /// What shells report for a process that the signal ended; whoever presses a key is not told of a failure.
+    /// The exit code that shells report for the signal. The key `q` is not a failure.
     pub(crate) const fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
@@ -46,7 +46,7 @@ impl Signal {
     }
 }
 
-/// The last key that ends a run, until somebody takes it.
+/// The last pressed key that ends a run, until it is taken.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys(Arc<(Mutex<Option<Signal>>, Notify)>);
 
@@ -57,7 +57,7 @@ impl Keys {
         told.notify_one();
     }
 
-    /// Waits for one. Cancel safe: what was pressed stays.
+    /// Waits for a key. Cancel safe: a pressed key is kept.
     async fn next(&self) -> Signal {
         let (pressed, told) = &*self.0;
         loop {
@@ -69,7 +69,7 @@ impl Keys {
     }
 }
 
-/// Takes the signals over from the system, for good.
+/// Takes over the signals permanently.
 #[derive(Debug)]
 pub(crate) struct Signals {
     keys: Keys,
@@ -87,7 +87,7 @@ impl Signals {
         Ok(Self { keys: Keys::default(), interrupt, terminate })
     }
 
-    /// Waits for one. Cancel safe.
+    /// Waits for a signal or key. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::Interrupt,
@@ -103,10 +103,10 @@ impl Signals {
         Ok(Self { keys: Keys::default() })
     }
 
-    /// Waits for one. Cancel safe.
+    /// Waits for a signal or key. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         let console = async {
-            // Without a console there is no Ctrl-C to come.
+            // Without a console there is no Ctrl-C.
             if tokio::signal::ctrl_c().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -119,7 +119,7 @@ impl Signals {
 }
 
 impl Signals {
-    /// Where keys go.
+    /// The handle that receives keys.
     pub(crate) fn keys(&self) -> Keys {
         self.keys.clone()
     }

@@ -1,26 +1,26 @@
-//! How far values of one thing, measured several times, lie apart.
+//! The spread of repeated measurements.
 
 use serde::Serialize;
 
-/// Values further from the median than so many median deviations are outliers: ten standard deviations, if they scattered
-/// as a normal distribution (Iglewicz and Hoaglin; hyperfine's bound).
+/// Values further from the median than this many median deviations are outliers. For a normal distribution, this is ten
+/// standard deviations (Iglewicz and Hoaglin; hyperfine's bound).
 const FAR: f64 = 14.826;
-/// And only what is further than this share of the median: where all others are nearly equal, little is far.
+/// An outlier must also be further away than this share of the median, because the median deviation may be almost 0.
 const LEAST: f64 = 0.05;
 
-/// The middle, the ends and the scatter of some values.
+/// Median, range and deviation of some values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub median: f64,
     pub min: f64,
     pub max: f64,
     pub mean: f64,
-    /// Standard deviation of the values, as a sample; 0 of a single one.
+    /// Sample standard deviation; 0 for a single value.
     pub deviation: f64,
 }
 
 impl Spread {
-    /// `None`: there are no values.
+    /// `None` without values.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -36,7 +36,7 @@ impl Spread {
     }
 }
 
-/// Of sorted values; 0 of none.
+/// The median of sorted values; 0 without values.
 pub(crate) fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match sorted.len() % 2 {
@@ -45,7 +45,7 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Places of the values that are not like the others.
+/// Indices of the outliers.
 pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
     let middle = median(&sorted(values));
     let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();

@@ -1,4 +1,4 @@
-//! The file of `--state` and `--resume`: the loader's state, and the sum of what was delivered up to it.
+//! The file of `--state` and `--resume`: the loader's state, and the checksum of the rows delivered before it.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use crate::{
     out,
 };
 
-/// Written aside and renamed, so it is always whole.
+/// The contents. The file is replaced atomically, so it is always complete.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StateFile {
     pub version: u64,
     pub state: LoaderState,
-    /// Of all rows up to the state, on this rank; `None` when the run keeps none.
+    /// Checksum of all rows up to the state, on this rank; `None` without `--checksum`.
     pub checksum: Option<Checksum>,
-    /// What it is taken over.
+    /// What the checksum covers.
     #[serde(default)]
     pub checksum_of: ChecksumOf,
     /// Rows up to the state, on this rank.
@@ -30,10 +30,10 @@ pub(crate) struct StateFile {
 
 pub(crate) const VERSION: u64 = 1;
 
-/// The key of the sum over all others.
+/// The key of the file's own checksum, over all other keys.
 const CHECKSUM: &str = "file_checksum";
 
-/// Of the other keys, however they are ordered.
+/// The checksum of the other keys, in any order.
 fn sum(value: &Value) -> Value {
     Fingerprint::of("state file").text(&value.to_string()).finish().to_string().into()
 }
@@ -51,13 +51,13 @@ impl StateFile {
             }
             None => return Err(refuse("not written by --state: it has no version".into())),
         }
-        // First on its own: it says more about what is wrong with it.
+        // First the state by itself, because its errors are more specific.
         LoaderState::from_json(&value["state"].to_string()).map_err(|error| refuse(error.to_string()))?;
-        // What was written before there was one has none.
+        // Older files have no checksum.
         let told = value.as_object_mut().and_then(|parts| parts.remove(CHECKSUM));
         if told.is_some_and(|told| told != sum(&value)) {
             return Err(refuse(
-                "its checksum is wrong: it is damaged, or was changed by hand; take an older one".into(),
+                "its checksum is wrong: it is damaged, or was changed by hand; use an older file".into(),
             ));
         }
         serde_json::from_value(value).map_err(|error| refuse(format!("not written by --state: {error}")))
@@ -66,15 +66,15 @@ impl StateFile {
     pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
         let failed = |error| Failure::file("cannot write", path, error);
         let mut text = serde_json::to_string(self).map_err(failed)?;
-        // Behind the others, whose order stays.
+        // Append it, so that the order of the other keys stays.
         let sum = sum(&serde_json::to_value(self).map_err(failed)?);
         text.truncate(text.len() - 1);
         text += &format!(",\"{CHECKSUM}\":{sum}}}\n");
         out::replace(path, text.as_bytes())
     }
 
-    /// The sum that a run on `rank` goes on from. The file's sum belongs to the rank that wrote it: another rank that
-    /// resumes from the same file (the world has grown) starts from nothing, so that the ranks' sums still add up.
+    /// The checksum that a run on `rank` continues from. The file's checksum belongs to the rank that wrote it. Another
+    /// rank that resumes from the same file (with a larger world) starts from 0, so that the ranks' sums still add up.
     pub(crate) fn checksum_for(&self, rank: u32, of: ChecksumOf) -> Option<Checksum> {
         if rank != self.rank {
             return Some(Checksum::default());

@@ -1,4 +1,4 @@
-//! `infeed inspect --stats`: mean and deviation of each channel, as `normalize` takes them.
+//! `infeed inspect --stats`: mean and standard deviation of each channel, in the form that `normalize` takes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{failure::Failure, out::Out, report, units};
 #[derive(Debug, Serialize)]
 pub(crate) struct FieldStats {
     field: String,
-    /// Records that were looked at, and those of them that could not be read.
+    /// Sampled records, and those of them that could not be read.
     records: u64,
     unreadable: u64,
     first_error: Option<String>,
@@ -28,11 +28,11 @@ pub(crate) struct FieldStats {
 
 #[derive(Debug, Serialize)]
 struct ChannelStats {
-    /// Of values in 0..1: u8 / 255, u16 / 65535, f32 as they are.
+    /// Mean of values in 0..1: u8 / 255, u16 / 65535, f32 unchanged.
     mean: f64,
-    /// Of the population.
+    /// Standard deviation of the population.
     std: f64,
-    /// As they are stored.
+    /// Of stored values.
     min: f64,
     max: f64,
 }
@@ -44,9 +44,9 @@ struct Normalize {
     std: Vec<f32>,
 }
 
-/// Looks at `count` records, evenly spread, or all.
+/// Reads `count` records, evenly spread, or all.
 ///
-/// Whole numbers are summed as such, floats image by image in the order of records: the figures do not depend on which
+/// Integers are summed exactly, floats image by image in the order of records. So the figures do not depend on which
 /// image is read first.
 pub(crate) async fn of(dataset: &Arc<dyn Dataset>, count: Option<u64>) -> Result<Vec<FieldStats>, Failure> {
     let images: Vec<(usize, u32)> = dataset.schema().fields.iter().enumerate().filter_map(images).collect();
@@ -63,7 +63,7 @@ pub(crate) async fn of(dataset: &Arc<dyn Dataset>, count: Option<u64>) -> Result
     let mut records = stream::iter(0..count).map(|n| read(dataset, spread(n))).buffered(16);
     while let Some((record, read)) = records.next().await {
         let counted = read.and_then(|values| {
-            // All of a record or nothing.
+            // Count all fields of a record or none.
             let mut of = Vec::with_capacity(images.len());
             for (field, channels) in &images {
                 of.push(count_value(&values[*field], *channels, &codecs)?);
@@ -175,14 +175,14 @@ fn count_pixels(info: &ImageInfo, pixels: &[u8], channels: u32) -> Result<Vec<Su
     (0..channels).map(of).collect()
 }
 
-/// What is known of one channel so far.
+/// Sums of one channel.
 #[derive(Clone, Debug)]
 struct Sums {
-    /// Whole numbers of u16's range; u8 counts 257 times, which is exact: 255 * 257 = 65535.
+    /// Number of integer values. Their sums are in u16's range: u8 is multiplied by 257, since 255 * 257 = 65535.
     whole: u64,
     sum: u128,
     squares: u128,
-    /// Floats: how many, their mean, and the sum of squared distances from it.
+    /// Number of floats, their mean, and the sum of squared distances from it.
     floats: u64,
     mean: f64,
     distances: f64,
@@ -260,7 +260,7 @@ impl Sums {
             all.mean = self.sum as f64 / n as f64 / WHITE;
             all.distances = spread as f64 / n as f64 / (WHITE * WHITE);
         }
-        // A dataset of both kinds is rare, and this is right for it too.
+        // Also correct for a dataset with both integers and floats.
         all.merge(&Self { whole: 0, sum: 0, squares: 0, ..self.clone() });
         let n = all.floats.max(1) as f64;
         ChannelStats { mean: all.mean, std: (all.distances / n).sqrt(), min: self.min, max: self.max }

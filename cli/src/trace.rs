@@ -1,8 +1,8 @@
 //! `--trace`: the spans of a run as a file for Perfetto and Chrome, in the JSON trace event format.
 //!
-//! Spans that are worked on by one thread at a time become events of that thread; those that lie beside each other, such
-//! as batches and requests, become asynchronous events. Memory holds one block of text, whatever the length of the run,
-//! and after each block the file is a whole JSON document: an interrupted run leaves one that opens.
+//! Spans that run on one thread become events of that thread. Overlapping spans, such as batches and requests, become
+//! asynchronous events. Only one block of text is held in memory, whatever the length of the run. After each block, the
+//! file is a complete JSON document, so an interrupted run leaves a usable file.
 //!
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
@@ -29,9 +29,9 @@ use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
 use crate::failure::Failure;
 
-/// Text that is kept before it is written.
+/// Bytes of text that are buffered before a write.
 const BLOCK: usize = 64 << 10;
-/// Events in one file, about 200 MB: viewers take no more. What comes after them is counted.
+/// Most events in one file, about 200 MB: viewers accept no more. Further events are only counted.
 const MOST: u64 = 1_000_000;
 
 /// A trace file that is being written. Cloning gives another handle.
@@ -48,12 +48,12 @@ struct Shared {
 #[derive(Debug)]
 struct TraceFile {
     file: File,
-    /// Pipes can't go back over the end of the document; theirs is written once.
+    /// Whether the file can seek back over the end of the document. For pipes, the end is written once.
     seeks: bool,
     text: String,
     events: u64,
     left_out: u64,
-    /// Nothing is written any more.
+    /// Whether the document is finished.
     ended: bool,
     failed: Option<io::Error>,
 }
@@ -76,7 +76,7 @@ impl TraceFile {
         }
     }
 
-    /// Writes the block, and the end of the document behind it.
+    /// Writes the block, followed by the end of the document.
     fn flush(&mut self, end: bool) {
         const END: &str = "\n]\n";
         let mut write = || -> io::Result<()> {
@@ -97,12 +97,12 @@ impl TraceFile {
 }
 
 thread_local! {
-    /// Number of this thread in the file; 0: none yet.
+    /// Number of this thread in the file; 0 if it has none yet.
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Trace {
-    /// Starts a file; fails now when it would fail after a long run.
+    /// Creates the file, so that an error appears now and not after a long run.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let failed = |error| Failure::file("cannot write", path, error);
         let file = File::create(path).map_err(failed)?;
@@ -113,7 +113,7 @@ impl Trace {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Writes what is left, and ends the file. How many events there are, and how many found no place.
+    /// Writes the rest and ends the file. Gives the number of events in it, and of events left out.
     pub(crate) fn finish(&self) -> Result<(u64, u64), Failure> {
         let mut file = self.file();
         if !std::mem::replace(&mut file.ended, true) {
@@ -126,7 +126,7 @@ impl Trace {
     }
 
     fn file(&self) -> MutexGuard<'_, TraceFile> {
-        // Text that a panicking thread left is whole lines.
+        // A panicking thread leaves only complete events.
         self.0.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,7 +134,7 @@ impl Trace {
         at.saturating_duration_since(self.0.began).as_nanos() as f64 / 1e3
     }
 
-    /// This thread's number; its name is written when it is first seen.
+    /// This thread's number. Its name is written at the first call.
     fn thread(&self) -> u64 {
         THREAD.with(|known| {
             if known.get() == 0 {
@@ -150,11 +150,11 @@ impl Trace {
     }
 }
 
-/// What is kept of an open span.
+/// The data of an open span.
 struct Open {
     made: Instant,
     args: Map<String, Value>,
-    /// First entered, last left, and how often.
+    /// First entry, last exit, number of entries.
     entered: Option<Instant>,
     left: Option<Instant>,
     entries: u32,
@@ -178,7 +178,7 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// Spans that lie beside each other, and are shown as soon as they begin.
+/// Whether spans of this name overlap. They are written as soon as they begin.
 fn lies_beside(name: &str) -> bool {
     matches!(name, "infeed.epoch" | "infeed.batch")
 }
@@ -245,7 +245,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Trace {
                     r#"{{"ph":"e","cat":"infeed","id":{id},"pid":1,"tid":{thread},"ts":{at:.3},"name":"{name}","args":{args}}}"#
                 ));
             }
-            // Entered once: one thread did it in one go.
+            // Entered once: one thread did it without interruption.
             (false, Some(from), Some(to)) if open.entries == 1 => {
                 let (at, long) = (self.micros(from), self.micros(to) - self.micros(from));
                 self.file().event(format_args!(

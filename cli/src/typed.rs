@@ -1,4 +1,4 @@
-//! What was typed behind a command, told apart: options with their values, and other words.
+//! Splits the arguments of a command into options with their values, and other words.
 
 use std::ffi::OsString;
 
@@ -9,13 +9,13 @@ use crate::args::Cli;
 /// An option with its value, or another word.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Typed {
-    /// The option's long name; `None`: no option.
+    /// The option's long name; `None` if it is not an option.
     pub(crate) name: Option<String>,
     /// As typed: `--epochs 3`, `--epochs=3`, `-e 3`, `-e3`.
     pub(crate) words: Vec<OsString>,
 }
 
-/// The options of a command, and those of all commands.
+/// The options of a command, including those of all commands.
 #[derive(Debug)]
 pub(crate) struct Options(Vec<Arg>);
 
@@ -26,13 +26,13 @@ impl Options {
         Self(own.flat_map(|command| command.get_arguments()).filter(|arg| !arg.is_positional()).cloned().collect())
     }
 
-    /// Whether an option may stand several times.
+    /// Whether an option may be repeated.
     pub(crate) fn repeats(&self, name: &str) -> bool {
         let option = self.0.iter().find(|option| option.get_long() == Some(name));
         option.is_some_and(|option| matches!(option.get_action(), ArgAction::Append))
     }
 
-    /// Tells words apart. Each option that takes a value is taken to have one.
+    /// Splits words. Assumes that each option that takes a value has one.
     pub(crate) fn typed(&self, given: impl IntoIterator<Item = OsString>) -> Vec<Typed> {
         let mut given = given.into_iter();
         let mut all = Vec::new();
@@ -46,7 +46,7 @@ impl Options {
         all
     }
 
-    /// The option that a word names, and whether the word holds a value, too. Of `-qe3` it is the last one.
+    /// The option that a word names, and whether the word also holds a value. For `-qe3`, it is the last option.
     fn named(&self, word: &str) -> Option<(&Arg, bool)> {
         if let Some(long) = word.strip_prefix("--") {
             let (name, with) = long.split_once('=').map_or((long, false), |(name, _)| (name, true));
@@ -57,7 +57,7 @@ impl Options {
         while let Some(letter) = letters.next() {
             let option = self.0.iter().find(|option| option.get_short() == Some(letter))?;
             found = Some((option, !letters.as_str().is_empty()));
-            // Behind one that takes a value stands the value, behind a switch the next one.
+            // An option that takes a value is followed by it, a switch by the next option.
             if takes_value(option) {
                 break;
             }
@@ -70,18 +70,19 @@ fn takes_value(option: &Arg) -> bool {
     option.get_action().takes_values()
 }
 
-/// What was typed behind `command`. Clap has taken all of it, so each option that takes a value has one.
+/// Splits the arguments of `command`. Clap accepted them, so each option that takes a value has one.
 pub(crate) fn typed(command: &str, given: impl IntoIterator<Item = OsString>) -> Vec<Typed> {
     Options::of(command).typed(given)
 }
 
-/// Reads all arguments of the program, behind its name.
+/// Parses all arguments after the program's name.
 pub(crate) fn parse(name: OsString, args: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::try_parse_from([name].into_iter().chain(with_quoted(args)))
 }
 
-/// A configuration of `infeed compare` may be options of `infeed run` in quotes: `'-b 64 -w 2'`. Clap refuses words that
-/// begin like options and are none of the command's; behind a space, which means nothing in such a line, they are words.
+/// A configuration of `infeed compare` may be options of `infeed run` in quotes: `'-b 64 -w 2'`. Clap rejects words
+/// that begin like options but are not options of the command. With a space in front, which has no effect in such a
+/// line, clap takes them as words.
 fn with_quoted(args: &[OsString]) -> Vec<OsString> {
     let mut all = args.to_vec();
     let command = args.iter().position(|arg| !arg.to_string_lossy().starts_with('-'));
@@ -90,12 +91,12 @@ fn with_quoted(args: &[OsString]) -> Vec<OsString> {
     let mut at = at + 1;
     while let Some(word) = all.get(at).map(|word| word.to_string_lossy().into_owned()) {
         match own.named(&word) {
-            // What is behind it goes to the runs as it is.
+            // Arguments after `--` go to the runs unchanged.
             _ if word == "--" => break,
             Some((option, with)) => at += usize::from(takes_value(option) && !with),
             None if !word.starts_with('-') => {}
             None => {
-                // One that lacks its value has lost its quotes, and clap says so.
+                // An option without its value has lost its quotes. Clap reports this.
                 let whole = run.named(&word).is_some_and(|(option, with)| with || !takes_value(option));
                 if whole || word.contains(char::is_whitespace) {
                     all[at] = format!(" {word}").into();

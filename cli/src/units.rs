@@ -1,8 +1,8 @@
-//! Sizes, times and counts: as people type them and as people read them.
+//! Sizes, times and counts: parsing and formatting.
 
 use std::time::{Duration, SystemTime};
 
-/// Decimal and binary units. Bare `K` or `M` is refused: half of the world reads it as 1000, half as 1024.
+/// Decimal and binary units. `K` or `M` alone is rejected, because it may mean 1000 or 1024.
 const UNITS: [(&str, u64); 9] = [
     ("b", 1),
     ("kb", 1000),
@@ -39,7 +39,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("{number:?} is not a number of {}", text[digits..].trim()))
 }
 
-/// Reads bytes a second: `2GB`, `12.5GB/s`, `100Gbit/s`.
+/// Reads bytes per second: `2GB`, `12.5GB/s`, `100Gbit/s`.
 pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let text = text.strip_suffix("/s").unwrap_or(text);
@@ -54,7 +54,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
             .ok_or_else(|| format!("{number:?} is not a number"))?,
         None => parse_size(text)? as f64,
     };
-    if rate > 0.0 { Ok(rate) } else { Err("nothing comes at a rate of 0".into()) }
+    if rate > 0.0 { Ok(rate) } else { Err("a rate of 0 transfers nothing; use a rate above 0".into()) }
 }
 
 /// Reads a whole number, also as `1.28e6`.
@@ -68,7 +68,7 @@ pub(crate) fn parse_whole(text: &str) -> Result<usize, String> {
     text.trim().parse().map_err(|_| "use a whole number such as 8".into())
 }
 
-/// Reads a batch size: `256`. `64k` is refused, for half of the world reads it as 64000, half as 65536.
+/// Reads a batch size: `256`. `64k` is rejected, because it may mean 64000 or 65536.
 pub(crate) fn parse_rows(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -90,7 +90,7 @@ pub(crate) fn parse_amount(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "use a number of 0 or more".into())
 }
 
-/// Reads `50ms`, `1.5s`, `2min`; a bare number other than 0 is refused.
+/// Reads `50ms`, `1.5s`, `2min`. A number without a unit is rejected, except 0.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text.trim()).map_err(|error| error.to_string())
 }
@@ -105,7 +105,7 @@ pub(crate) fn size(bytes: u64) -> String {
     });
     match units.unwrap_or("TiB") {
         "B" => format!("{bytes} B"),
-        // What would be rounded to 1000.0.
+        // Would be rounded to 1000.0.
         unit if value >= 999.95 => format!("{} {unit}", count(value.round() as u64)),
         unit => format!("{value:.1} {unit}"),
     }
@@ -131,7 +131,7 @@ pub(crate) fn rate(samples_per_second: f64) -> String {
     format!("{} samples/s", number(samples_per_second))
 }
 
-/// A figure that was measured, in four digits: `0.485`, `12.5`, `1,857`, `123,500`.
+/// A measured figure with four digits: `0.485`, `12.5`, `1,857`, `123,500`.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "unknown".into();
@@ -153,7 +153,7 @@ pub(crate) fn number(value: f64) -> String {
     if value < 0.0 { format!("-{whole}") } else { whole }
 }
 
-/// Without zeros that say nothing.
+/// Removes trailing zeros.
 fn trimmed(digits: &str) -> &str {
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }

@@ -1,4 +1,4 @@
-//! What the system says of the process while a run lasts: processor, memory, disk, network, looked at a few times a second.
+//! Samples the use of processor, memory, disk and network a few times a second during a run.
 
 use std::{
     sync::{
@@ -12,13 +12,13 @@ use std::{
 use infeed::internal::process::{Usage, usage};
 use serde::Serialize;
 
-/// Often enough to see a disk stall, seldom enough to cost nothing: a look takes some 50 µs.
+/// Often enough to see a stalled disk, and rare enough to cost little: a sample takes about 50 µs.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Points that are kept for pictures; of a long run every n-th.
+/// Points kept for charts. In a long run, every n-th sample is kept.
 const MOST: usize = 1500;
 
-/// What was seen of one moment: rates since the moment before.
+/// One sample, with rates since the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Moment {
     /// Seconds since the start of the run.
@@ -26,7 +26,7 @@ pub(crate) struct Moment {
     /// Cores that were busy.
     pub cores: Option<f64>,
     pub resident: Option<u64>,
-    /// Bytes a second.
+    /// Bytes per second.
     pub disk_read: Option<f64>,
     pub disk_written: Option<f64>,
     pub received: Option<f64>,
@@ -34,8 +34,8 @@ pub(crate) struct Moment {
     pub loopback: Option<f64>,
 }
 
-/// Whose figures they are: `/proc/self/io` tells this process', `/proc/self/net/dev` those of the whole network namespace,
-/// other processes' included.
+/// What figures cover: `/proc/self/io` has those of this process, `/proc/self/net/dev` those of the whole network
+/// namespace, including other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Whose {
@@ -44,7 +44,7 @@ pub(crate) enum Whose {
     Machine,
 }
 
-/// Sums and extremes of a run. `None` where the system does not say.
+/// Sums and extremes of a run. `None` if the system does not report them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Sampled {
     pub every_seconds: f64,
@@ -52,25 +52,25 @@ pub(crate) struct Sampled {
     pub cores_mean: Option<f64>,
     pub cores_max: Option<f64>,
     pub resident_max_bytes: Option<u64>,
-    /// Whose the bytes of disks are.
+    /// What the bytes of disks cover.
     pub disk_of: Whose,
     pub disk_read_bytes: Option<u64>,
     pub disk_read_max_bytes_per_second: Option<f64>,
     pub disk_written_bytes: Option<u64>,
     pub disk_written_max_bytes_per_second: Option<f64>,
-    /// Whose the bytes of the network and of loopback are.
+    /// What the bytes of the network and of loopback cover.
     pub network_of: Whose,
     pub network_received_bytes: Option<u64>,
     pub network_received_max_bytes_per_second: Option<f64>,
     pub network_sent_bytes: Option<u64>,
     pub network_sent_max_bytes_per_second: Option<f64>,
     pub loopback_bytes: Option<u64>,
-    /// For pictures.
+    /// Samples for charts.
     #[serde(skip)]
     pub line: Vec<Moment>,
 }
 
-/// Looks until [`finish`](Self::finish), on a thread of its own.
+/// Takes samples on its own thread until [`finish`](Self::finish).
 #[derive(Debug)]
 pub(crate) struct UsageSampler {
     samples: Arc<Mutex<Samples>>,
@@ -84,19 +84,19 @@ impl UsageSampler {
         let (stop, stopped) = mpsc::channel::<()>();
         let shared = Arc::clone(&samples);
         let look = move || {
-            // Also ends when the run failed and nobody will ask.
+            // Also ends if the sampler was dropped because the run failed.
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 let now = Instant::now();
                 let usage = usage();
                 lock(&shared).add(now, usage);
             }
         };
-        // Without a thread there are the sums at the end.
+        // Without a thread, the sums at the end are still available.
         let thread = thread::Builder::new().name("infeed-sample".into()).spawn(look).ok();
         Self { samples, stop, thread }
     }
 
-    /// What was seen last, for those who look on.
+    /// A handle to the last sample, for the live view.
     pub(crate) fn latest(&self) -> LatestUsage {
         LatestUsage(Arc::clone(&self.samples))
     }
@@ -111,7 +111,7 @@ impl UsageSampler {
     }
 }
 
-/// The last moment of a run that goes on.
+/// A handle to the last sample of a run in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct LatestUsage(Arc<Mutex<Samples>>);
 
@@ -132,7 +132,7 @@ struct Samples {
     last: (Instant, Usage),
     samples: u64,
     line: Vec<Moment>,
-    /// Every n-th moment is kept.
+    /// Every n-th sample is kept.
     every: u64,
     max: Moment,
 }
@@ -145,7 +145,8 @@ impl Samples {
     fn add(&mut self, now: Instant, usage: Usage) {
         let (before, was) = self.last;
         let seconds = now.saturating_duration_since(before).as_secs_f64();
-        // The last look of a run may come at once after the one before: such a rate says nothing, unless it is the only one.
+        // The last sample of a run may follow the previous one at once. Its rate would be meaningless, unless it is the
+        // only one.
         if seconds <= 0.0 || (self.samples > 0 && seconds < EVERY.as_secs_f64() / 10.0) {
             return;
         }
@@ -184,7 +185,7 @@ impl Samples {
                 self.every *= 2;
             }
         } else if let Some(last) = self.line.last_mut() {
-            // What is shown live is the last one.
+            // The live view shows the last sample.
             *last = moment;
         }
         self.samples += 1;

@@ -1,7 +1,7 @@
-//! How wide the words for people may be: as the terminal they go to, or as they are where there is none.
+//! The width of text for people: the terminal's width, or unlimited without a terminal.
 //!
-//! Scripts get each row of a table and each sentence as one line. On a terminal lines are broken between words, and tables
-//! of many columns stand in parts below each other (see `report::table`).
+//! Scripts get each row of a table and each sentence as one line. On a terminal, lines are wrapped between words, and
+//! wide tables are broken into parts (see `report::table`).
 
 use std::{
     env,
@@ -11,19 +11,19 @@ use std::{
 
 use ratatui::{crossterm::terminal, text::Span};
 
-/// Whether words go to stderr, as JSON takes stdout.
+/// Whether text goes to stderr, because JSON goes to stdout.
 static TO_STDERR: AtomicBool = AtomicBool::new(false);
-/// No terminal is as narrow; what says so does not know.
+/// The least plausible width. A smaller value is ignored.
 const LEAST: usize = 20;
-/// Of a terminal that does not say.
+/// The width of a terminal that does not report one.
 const USUAL: usize = 80;
 
-/// From here on words go to stderr.
+/// From here on, text goes to stderr.
 pub(crate) fn words_go_to_stderr() {
     TO_STDERR.store(true, Ordering::Release);
 }
 
-/// Columns for words; `usize::MAX` where they go to a file or a pipe.
+/// Columns for text; `usize::MAX` for a file or a pipe.
 pub(crate) fn columns() -> usize {
     match TO_STDERR.load(Ordering::Acquire) {
         true => stderr_columns(),
@@ -31,13 +31,13 @@ pub(crate) fn columns() -> usize {
     }
 }
 
-/// The same for what goes to stderr in any case.
+/// Columns for text that always goes to stderr.
 pub(crate) fn stderr_columns() -> usize {
     columns_of(io::stderr().is_terminal())
 }
 
 fn columns_of(terminal: bool) -> usize {
-    // What tests compare must not depend on where they were started.
+    // Tests must not depend on the terminal that they run in.
     if !terminal || cfg!(test) {
         return usize::MAX;
     }
@@ -45,25 +45,24 @@ fn columns_of(terminal: bool) -> usize {
     chosen(size, env::var("COLUMNS").ok().as_deref())
 }
 
-/// The terminal's own number; where it has none, what the environment says.
+/// The width reported by the terminal, or else by the environment.
 fn chosen(size: Option<usize>, variable: Option<&str>) -> usize {
     let sane = |columns: &usize| *columns >= LEAST;
     let said = || variable.and_then(|text| text.trim().parse().ok()).filter(sane);
     size.filter(sane).or_else(said).unwrap_or(USUAL)
 }
 
-/// Columns that a text without line breaks takes.
+/// The width of a text without line breaks, in columns.
 pub(crate) fn of(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A text for the terminal: each line that is too long is broken between words, what follows stands `hang` columns in, below
-/// the line's own indent.
+/// Wraps text for the terminal. Further lines are indented by `hang` columns more than the first one.
 pub(crate) fn fit(text: &str, hang: usize) -> String {
     wrap(text, columns(), hang)
 }
 
-/// The same for a width. A word that is longer stays whole: it may be a name or a command to be copied.
+/// The same for a given width. A longer word stays whole, because it may be a name or a command to copy.
 pub(crate) fn wrap(text: &str, width: usize, hang: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.split('\n') {
@@ -73,7 +72,7 @@ pub(crate) fn wrap(text: &str, width: usize, hang: usize) -> String {
         }
         let own = line.len() - line.trim_start_matches(' ').len();
         let (indent, rest) = line.split_at(own);
-        // An indent may not take what there is for words.
+        // Leave at least half of the width for words.
         let further = " ".repeat((own + hang).min(width / 2));
         let mut now = indent.to_owned();
         let mut empty = true;
@@ -93,7 +92,7 @@ pub(crate) fn wrap(text: &str, width: usize, hang: usize) -> String {
     lines.join("\n")
 }
 
-/// Words of a line; a number and its unit are one.
+/// Words of a line. A number and its unit are one word.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line.trim_end();
     std::iter::from_fn(move || {

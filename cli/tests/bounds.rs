@@ -178,7 +178,7 @@ fn the_variable_says_how_much_and_a_wrong_one_is_told() {
     };
     assert_eq!(with("1KiB").0, Some(0));
     let (code, words) = with("10B");
-    assert!(code == Some(1) && words.contains("of its kind 10 are read at most"), "{words}");
+    assert!(code == Some(1) && words.contains("the limit is 10 bytes"), "{words}");
     let (code, words) = with("much");
     assert!(code == Some(2) && words.contains(&format!("{LIMIT} is \"much\"")), "{words}");
 }

@@ -248,7 +248,7 @@ fn a_flipped_bit_in_every_answer_is_an_error_with_both_hashes() {
         let output = run(&server.url("photos"), server.env(), &["--verify", "auto"]);
         let words = said(&output);
         assert_eq!(output.status.code(), Some(1), "{how}: {words}");
-        for says in ["the bytes that came are not those that were stored", how, "the store tells", "photos/"] {
+        for says in ["the received bytes differ from those stored", how, "the store reports", "photos/"] {
             assert!(words.contains(says), "{how}: {says:?} in {words}");
         }
         let skipped = run(&server.url("photos"), server.env(), &["--verify", "auto", "--on-bad-sample", "skip"]);
@@ -338,7 +338,7 @@ fn a_staged_archive_is_compared_as_a_whole() {
     server.rule(Rule::new(Fault::FlippedBit));
     let output = infeed(&["stage", &server.url("x/all.tar"), &failing], server.env());
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("not those that were stored"), "{}", said(&output));
+    assert!(said(&output).contains("differ from those stored"), "{}", said(&output));
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn what_flips_a_bit_of_every_answer_is_not_taken_for_a_store_of_other_tags() {
     let copy = dir.path().join("copy");
     let output = infeed(&["stage", &server.url("photos"), &copy.display().to_string()], server.env());
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("not those that were stored"), "{}", said(&output));
+    assert!(said(&output).contains("differ from those stored"), "{}", said(&output));
     assert!(files_below(&copy).is_empty(), "nothing that is damaged has a name");
     let output = run(&server.url("photos"), server.env(), &[]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

@@ -1077,7 +1077,7 @@ fn a_run_that_is_terminated_saves_its_state() {
     assert_eq!(status.code(), Some(143));
     let mut words = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut words).unwrap();
-    assert!(words.contains("stopped by SIGTERM after ") && words.contains(" of 400 batches; go on with"), "{words}");
+    assert!(words.contains("stopped by SIGTERM after ") && words.contains(" of 400 batches; continue with"), "{words}");
     let rest = report(&[&common[1..], &["--resume", &state]].concat());
     assert_eq!(rest["checksum"], whole["checksum"]);
     assert!(rest["samples"].as_u64().unwrap() < 4000);
@@ -1147,7 +1147,7 @@ fn options_of_tiff_are_for_tiff() {
     let dir = tempfile::tempdir().unwrap();
     let output = run(&["synth", "imagenet", dir.path().to_str().unwrap(), "--count", "1", "--channels", "3"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("--channels: for tiff alone"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--channels is only for tiff"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -1378,7 +1378,10 @@ fn a_sweep_measures_each_cell_keeps_it_and_goes_on() {
     let more = ["--workers", "1,2", "--batch-size", "10,20", "--csv", &csv, "--html", &html];
     let words = ok(&[&common[..], &more].concat());
     assert_eq!(words.matches("measured before").count(), 2, "{words}");
-    assert!(words.contains("knee, up to which more workers help: workers") && words.contains("no GPU"), "{words}");
+    assert!(
+        words.contains("knee, above which more workers hardly help: workers") && words.contains("no GPU"),
+        "{words}"
+    );
     let all: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
     let cells = all["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 4);
@@ -1478,7 +1481,8 @@ fn a_sweep_compares_auto_with_its_best_cell() {
     assert!(0.0 < least && least <= middle && middle <= most, "{told:#}");
     let words = told["auto"]["words"].as_str().unwrap();
     assert!(
-        words.contains("of the best cell (workers") && fs::read_to_string(&html).unwrap().contains("of the best cell"),
+        words.contains("of the best combination (workers")
+            && fs::read_to_string(&html).unwrap().contains("of the best combination"),
         "{words}"
     );
     // More rounds later: those that were run count.
@@ -1531,7 +1535,7 @@ fn what_a_run_learned_of_the_files_is_kept_and_changes_no_byte() {
     std::fs::write(&file, "something else").unwrap();
     let output = run(&[&["run"], &kept[..]].concat());
     let words = text(&output.stderr);
-    assert!(output.status.code() == Some(1) && words.contains("is no decode index"), "{words}");
+    assert!(output.status.code() == Some(1) && words.contains("is not a decode index"), "{words}");
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn config_files_are_compared_and_a_configurations_own_options_count() {
     let samples: Vec<&Value> = all.iter().map(|one| &one["runs"][0]["samples"]).collect();
     assert_eq!(samples, [128, 128, 256]);
     assert_eq!(told["ratios"].as_array().unwrap().len(), 2);
-    assert!(words.contains("in one round, which tells no spread"), "{words}");
+    assert!(words.contains("in one round, which shows no spread"), "{words}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn inspect_tells_the_parts() {
         (Some("code"), Some(55), Some(9))
     );
     let (_, out, _) = infeed(&["inspect", "synthetic://?count=4", "--part", "synthetic://?count=6,repeat=2"]);
-    assert!(out.contains("repeat=2: 6 records, 12 samples an epoch"), "{out}");
+    assert!(out.contains("repeat=2: 6 records, 12 samples per epoch"), "{out}");
 }
 
 #[test]
@@ -121,14 +121,14 @@ fn what_does_not_mix_is_told() {
     let (a, b) = ("synthetic://?count=40", "synthetic://?count=4");
     let half = format!("{b},proportion=0.5");
     for (args, want) in [
-        (&[a, "--part", &half][..], "give all parts proportions, or none"),
-        (&[a, "--part", b, "--samples", "9"], "leave samples out"),
+        (&[a, "--part", &half][..], "give all parts proportions, or give none"),
+        (&[a, "--part", b, "--samples", "9"], "omit samples"),
         (&[a, "--part", b, "--shuffle", "none"], "drawn in random order"),
         (&[a, "--part", b, "--shuffle", "1", "--aug-repeats", "3"], "--aug-repeats"),
         (&[a, "--part", b, "--weights", "balanced"], "--weights"),
         (&[a, "--part", "synthetic://?count=4,repeat=x"], "repeat=x"),
         (&[a, "--part", "synthetic://?count=4&height=9"], "does not fit dataset 0"),
-        (&[a, "--samples", "9"], "--samples counts"),
+        (&[a, "--samples", "9"], "--samples needs"),
     ] {
         let (code, _, errors) = infeed(&[&["run"], args].concat());
         assert_eq!(code, 2, "{args:?}: {errors}");
@@ -166,7 +166,7 @@ fn records_are_drawn_by_weight_or_by_class() {
     assert_eq!(sum(&run(&["--weights", &weights])), sum(&balanced));
     fs::write(&weights, format!("{}{}", "0\n".repeat(31), "1\n")).unwrap();
     assert_ne!(sum(&run(&["--weights", &weights])), sum(&balanced));
-    for (text, want) in [("1\n1\n", "2 weights for 32 records"), ("1\nheavy\n", "line 2 is `heavy`, and no weight")] {
+    for (text, want) in [("1\n1\n", "2 weights for 32 records"), ("1\nheavy\n", "line 2 is `heavy`, not a weight")] {
         fs::write(&weights, text).unwrap();
         let (code, _, errors) = infeed(&["run", &cifar, "--weights", &weights]);
         assert!(code == 2 && errors.contains(want), "{errors}");
@@ -193,7 +193,7 @@ fn filters_and_lists_choose_records() {
     }
     for (args, code, want) in [
         (&["--filter", "label=x"][..], 2, "names `x`"),
-        (&["--filter", "label"], 2, "asks nothing"),
+        (&["--filter", "label"], 2, "has no operator"),
         (&["--filter", "label>9"], 1, "no record passes `label>9`"),
         (&["--record-list", "/nowhere/list"], 1, "/nowhere/list"),
     ] {
@@ -218,18 +218,14 @@ fn inspect_tells_boxes_by_their_classes() {
     let file = path(dir.path(), "annotations/instances_train2017.json");
     let images = path(dir.path(), "train2017");
     let shown = ok(&["inspect", &images, "--annotations", &file]);
-    for part in [
-        "coco",
-        "boxes, 3 in an image at most, without masks",
-        "3 boxes: 2 dog, 1 person",
-        "0 boxes",
-        "1 box: 1 person",
-    ] {
+    for part in
+        ["coco", "boxes, at most 3 per image, without masks", "3 boxes: 2 dog, 1 person", "0 boxes", "1 box: 1 person"]
+    {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let found = ok(&["inspect", &images, "--annotations", &file, "--masks", "--json", "-"]);
     let found: Value = serde_json::from_str(&found).unwrap();
-    assert_eq!(found["fields"][1]["describe"], "boxes, 3 in an image at most, with masks");
+    assert_eq!(found["fields"][1]["describe"], "boxes, at most 3 per image, with masks");
     let first = &found["first_records"][0];
     assert_eq!(first["instances"]["instances"], json!({"boxes": 3, "classes": {"dog": 2, "person": 1}}));
     assert_eq!((&first["labels"]["image_id"], &first["width"]), (&json!(10), &json!(32)));

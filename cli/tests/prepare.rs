@@ -140,12 +140,12 @@ fn an_interrupted_run_says_what_is_done_and_how_to_go_on() {
     let ended = child.wait_with_output().unwrap();
     let (told, last) = (text(&ended.stdout), text(&ended.stderr));
     assert_eq!(ended.status.code(), Some(130), "{told}{last}");
-    assert!(last.contains("stopped by Ctrl-C (SIGINT); the same command goes on"), "{last}");
+    assert!(last.contains("stopped by Ctrl-C (SIGINT); the same command continues"), "{last}");
     assert!(
         told.contains(" of 96 records were packed; ") && told.contains(" of 12 shards are finished and stay"),
         "{told}"
     );
-    let line = told.lines().last().unwrap().split_once("To go on: ").unwrap().1;
+    let line = told.lines().last().unwrap().split_once("To continue: ").unwrap().1;
     // The line is the command, as a shell takes it.
     assert!(line.contains(&format!("'{stopped}'")), "{line}");
     server.heal();

@@ -263,5 +263,5 @@ fn a_run_that_ctrl_c_stopped_says_after_how_much() {
     let last = text(&ended.stderr);
     let last = last.lines().last().unwrap_or_default();
     let after = line.split_once("after ").and_then(|(_, after)| after.split_once(':')).unwrap().0;
-    assert_eq!(last, format!("stopped by Ctrl-C (SIGINT) after {after}; go on with --resume and the state file"));
+    assert_eq!(last, format!("stopped by Ctrl-C (SIGINT) after {after}; continue with --resume and the state file"));
 }

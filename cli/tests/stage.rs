@@ -342,9 +342,9 @@ fn hard_links_that_lead_out_or_to_nothing_are_refused() {
     let cases = [
         ("../../secret", "outside"),
         (secret.to_str().unwrap(), "outside"),
-        ("later.jpg", "no file before it"),
+        ("later.jpg", "not a file before it"),
         // It lies in the folder, but the archive did not bring it.
-        ("there.jpg", "no file before it"),
+        ("there.jpg", "not a file before it"),
         (".infeed-stage/manifest.jsonl", "outside"),
     ];
     for (i, (to, words)) in cases.into_iter().enumerate() {
@@ -394,7 +394,7 @@ fn damaged_archives_and_bombs_are_errors() {
         ("cut.tar", &tar[..tar.len() / 2 + 100], "1GiB", "cannot be unpacked"),
         ("noise.tgz", &b"not an archive at all"[..], "1GiB", "cannot be unpacked"),
         ("bomb.tar.gz", &zeros[..], "1MiB", "take more than --limit"),
-        ("empty.tar", &[0; 1024][..], "1GiB", "no files in it"),
+        ("empty.tar", &[0; 1024][..], "1GiB", "holds no files"),
     ] {
         let archive = dir.path().join(name);
         fs::write(&archive, bytes).unwrap();

@@ -27,7 +27,7 @@ fn plain(shown: &str) -> String {
     out
 }
 
-/// Each word of a command's figures for people is shown, and no line is wider than the terminal but for a word alone.
+/// Each word of a command's figures for people is shown, and no line is wider than the terminal, except a single word.
 fn fits(columns: usize, args: &str, names: &[&str]) {
     let Some(lines) = at_terminal(columns, args) else { return };
     for line in &lines {

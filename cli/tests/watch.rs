@@ -191,7 +191,7 @@ fn without_a_terminal_there_are_the_usual_lines() {
     let told = infeed().args(["run", DATA, "--batch-size", "64", "--live"]).output().unwrap();
     let (words, warnings) = (text(&told.stdout), text(&told.stderr));
     assert!(told.status.success() && words.contains("Epoch [0][10/10]") && words.contains("640 samples"), "{words}");
-    assert!(warnings.contains("--live: stdout is not a terminal, so the usual lines follow"), "{warnings}");
+    assert!(warnings.contains("--live: stdout is not a terminal, so lines are printed instead"), "{warnings}");
     assert!(!words.contains('\u{1b}') && !warnings.contains('\u{1b}'), "{words}{warnings}");
 }
 

@@ -1,8 +1,8 @@
 //! Lets `nvjpeg-sys` link without a CUDA toolkit.
 //!
-//! Its build script asks the linker for `-lnvjpeg` and nothing else. We only use its types and prototypes and load
-//! the real library at run time, so an empty archive of that name satisfies the linker and leaves no NEEDED entry.
-//! Set `INFEED_LINK_NVJPEG` when another crate of the same binary calls `nvjpeg_sys::*` directly.
+//! Its build script only passes `-lnvjpeg` to the linker. We only use its types and prototypes and load the real
+//! library at run time, so an empty archive of that name satisfies the linker and leaves no NEEDED entry. Set
+//! `INFEED_LINK_NVJPEG` when another crate of the same binary calls `nvjpeg_sys::*` directly.
 
 use std::{env, fs, path::PathBuf};
 
@@ -14,8 +14,8 @@ fn main() {
         return;
     }
     let dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
-    // The eight bytes of an `ar` archive with no members. Linkers tell by them what a file is; where a shared library is asked for,
-    // zig looks for no other name.
+    // The eight bytes of an `ar` archive without members, by which linkers recognise the file's type. The second name
+    // is for zig, which looks only for `.so` if a shared library is linked.
     for name in ["libnvjpeg.a", "libnvjpeg.so"] {
         fs::write(dir.join(name), b"!<arch>\n").expect("OUT_DIR is writable");
     }

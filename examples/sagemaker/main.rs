@@ -1,8 +1,9 @@
-//! The entry point of a SageMaker training job: Caltech-256 from a channel or straight from S3, checkpoints, spot instances.
+//! The entry point of a SageMaker training job: Caltech-256 from a channel or directly from S3, checkpoints, spot
+//! instances.
 //!
-//! In a job it is the container's `train` program (see README.md beside it). Elsewhere:
-//! `cargo run --release -p infeed-candle --example sagemaker -- DIR_OR_URL [EPOCHS]`, which trains on that; without arguments it makes
-//! pictures up.
+//! In a job it is the container's `train` program (see README.md in this folder). Elsewhere run
+//! `cargo run --release -p infeed-candle --example sagemaker -- DIR_OR_URL [EPOCHS]`. Without arguments it uses made-up
+//! images.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::{
@@ -27,24 +28,24 @@ use infeed_candle::BatchExt;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What a run needs to know, from the job or from the command line.
+/// The settings of a run, from the job or from the command line.
 struct Plan {
     url: String,
     shard: Shard,
     epochs: u64,
-    /// What survives the instance: the weights and the loader's state.
+    /// Folder that survives the instance, for the weights and the loader's state.
     checkpoints: Option<PathBuf>,
 }
 
 impl Plan {
     fn find() -> Result<Self> {
         let mut args = std::env::args().skip(1);
-        // SageMaker starts the container with the one word `train`.
+        // SageMaker starts the container with the argument `train`.
         let url = args.next().filter(|word| word != "train");
         let number = |text: Option<&str>, or: u64| text.map_or(Ok(or), str::parse);
         if let (None, Some(job)) = (&url, SageMaker::from_env()?) {
             let epochs = number(job.hyperparameter("epochs"), 3)?;
-            // Straight from the bucket when the job names one: no copy to wait and pay for before the first step.
+            // Directly from the bucket if the job names one: no copy before the first step.
             let (url, shard) = match job.hyperparameter("data") {
                 Some(url) => (url.to_owned(), Shard::from_env()?),
                 None => {
@@ -60,7 +61,7 @@ impl Plan {
     }
 }
 
-/// Strided convolutions, a mean over the picture, one linear layer: small enough for a CPU.
+/// Strided convolutions, a mean over the image, one linear layer: small enough for a CPU.
 struct Net {
     convolutions: Vec<Conv2d>,
     head: Linear,
@@ -86,8 +87,9 @@ impl Net {
     }
 }
 
-/// Weights and state change together: they are one file, which is written aside and renamed. candle's `AdamW` does not give its
-/// moments out, so they begin anew; `cifar.rs` of infeed-candle has an optimizer that goes on.
+/// Saves weights and state in one file, because they belong together; it is written under another name and renamed.
+/// candle's `AdamW` does not expose its moments, so they start again; `cifar.rs` of infeed-candle has an optimizer that
+/// can be resumed.
 fn save(file: &Path, vars: &VarMap, state: &LoaderState) -> Result<()> {
     let vars = vars.data().lock().expect("nobody panics with it");
     let mut all: HashMap<String, Tensor> =
@@ -123,14 +125,14 @@ async fn main() -> Result<()> {
     let mut batches = match &checkpoint {
         Some(file) if file.exists() => {
             let state = load(file, &vars)?;
-            println!("going on after position {} of epoch {}", state.position, state.epoch);
+            println!("resuming after position {} of epoch {}", state.position, state.epoch);
             loader.resume_epochs(&state, ..epochs)?
         }
         _ => loader.epochs(0..epochs),
     };
     let mut optimizer = AdamW::new(vars.all_vars(), ParamsAdamW { lr: 1e-3, ..Default::default() })?;
 
-    // SageMaker, and most schedulers, send SIGTERM two minutes before they take a spot instance away.
+    // SageMaker and most schedulers send SIGTERM two minutes before they stop a spot instance.
     let mut stop = Box::pin(tokio::signal::ctrl_c());
     #[cfg(unix)]
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -155,7 +157,7 @@ async fn main() -> Result<()> {
             let (epoch, time) = (batch.epoch(), asked.elapsed().as_secs_f64());
             println!("Epoch [{epoch}][{step}/{steps}] Time {time:.3} Data {:.6} Loss {value:.3}", waited.as_secs_f64());
         }
-        // A signal that came during the step.
+        // The signal may have arrived during the step.
         stopped = tokio::select! { biased; _ = &mut stop => true, _ = terminate.recv() => true, () = std::future::ready(()) => false };
         let due = stopped || step.is_multiple_of(20) || step == steps;
         if let (true, 0, Some(file)) = (due, shard.rank(), &checkpoint) {

@@ -1,4 +1,4 @@
-//! This decoder beside zune-jpeg, and whole images beside crops: all JPEGs of a folder, in memory, on one thread.
+//! Compares this decoder with zune-jpeg, and whole images with crops: all JPEGs of a folder, in memory, on one thread.
 //!
 //! `cargo run --release -p infeed-jpeg --example compare -- FOLDER [ROUNDS]`
 

@@ -1,10 +1,10 @@
-//! What an index of very many files costs, and what it brings: of copies of a folder's JPEGs, each with other bytes behind
-//! its end, so that each is a file of its own with the same pixels.
+//! Measures the cost and benefit of an index of very many files. The files are copies of a folder's JPEGs with
+//! different bytes after their end, so each counts as a separate file with the same pixels.
 //!
 //! `cargo run --release -p infeed-jpeg --example large_index -- FOLDER COPIES FILE [ROUNDS]`
 //!
-//! Learns the copies on all cores, saves what was learned to FILE, and decodes crops of 2,000 of them (8 to 100 % of the area, as
-//! RandomResizedCrop draws them) with every kind of index in turn: the least time of each crop counts.
+//! Indexes the copies on all cores, saves the index to FILE, and decodes crops of 2,000 copies (8 to 100 % of the area,
+//! as RandomResizedCrop draws them) with each kind of index in turn. The shortest time of each crop counts.
 
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -15,7 +15,7 @@ use std::{env, fs, path::Path, thread, time::Instant};
 use folder::files_below;
 use infeed_jpeg::{Decoder, Header, Index, Scratch, Window};
 
-/// Copies that are decoded.
+/// Number of copies that are decoded.
 const SAMPLE: usize = 2000;
 
 fn main() -> std::io::Result<()> {
@@ -37,7 +37,7 @@ fn main() -> std::io::Result<()> {
             scope.spawn(move || {
                 let (decoder, mut scratch) = (Decoder::new().index(index.clone()), Scratch::default());
                 for n in (part..copies).step_by(threads) {
-                    // One that can't be read is none that is measured.
+                    // A file that can't be decoded is not measured.
                     let _ = decoder.learn(&copy(files, n), &mut scratch);
                 }
             });
@@ -62,7 +62,7 @@ fn main() -> std::io::Result<()> {
     let stored = Index::open(&path, 0)?;
     println!("opened in {:.2} ms, {} KB of memory", start.elapsed().as_secs_f64() * 1e3, (resident() - before) >> 10);
 
-    // Spread over all of them.
+    // Spread over all copies.
     let step = (copies / SAMPLE).max(1);
     let sample: Vec<Vec<u8>> = (0..copies).step_by(step).take(SAMPLE).map(|n| copy(&files, n)).collect();
     let mut kinds = vec![
@@ -95,7 +95,8 @@ fn main() -> std::io::Result<()> {
             let window = crop(&header, n as u64);
             for turn in 0..decoders.len() {
                 let kind = (turn + round + n) % decoders.len();
-                // Whoever comes first finds neither the file nor its tables in the caches: each does, in some round, and not in others.
+                // The first kind of index finds neither the file nor its tables in the caches; the order changes from
+                // round to round.
                 let start = Instant::now();
                 let decoded = decoders[kind].planes(file, &header, &window, &mut scratch, &mut data);
                 if decoded.is_ok() {
@@ -111,7 +112,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The copy number `n`.
+/// Copy number `n`.
 fn copy(files: &[Vec<u8>], n: usize) -> Vec<u8> {
     [&files[n % files.len()][..], &n.to_le_bytes()].concat()
 }
@@ -132,7 +133,7 @@ fn crop(header: &Header, n: u64) -> Window {
     Window::new(header, range(header.height(), draw(1)), range(header.width(), draw(2)))
 }
 
-/// Bytes of memory of this process, where the system tells them.
+/// Bytes of memory of this process, if the system reports them.
 fn resident() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096

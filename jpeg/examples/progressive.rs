@@ -1,4 +1,5 @@
-//! Writes small progressive files as no encoder writes them, seeds for fuzzing: `cargo run --example progressive -- FOLDER`.
+//! Writes small progressive files that no encoder writes, as seeds for fuzzing:
+//! `cargo run --example progressive -- FOLDER`.
 
 use std::{env, fs, io, path::PathBuf};
 

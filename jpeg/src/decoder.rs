@@ -1,4 +1,4 @@
-//! The decoder: a recipe that threads share, and the memory that each keeps.
+//! The decoder: settings that threads share, and the memory that each thread keeps.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use crate::{
     simd::{Interleaver, Level, PlaneRows, multiply},
 };
 
-/// Decodes files, or windows of them. Cheap to clone, and shared by threads; each of them has a [`Scratch`].
+/// Decodes files, or windows of them. Cheap to clone and shared by threads; each thread has its own [`Scratch`].
 ///
 /// ```
 /// use infeed_jpeg::{Decoder, Header, Scratch, Window};
@@ -46,8 +46,8 @@ pub struct Decoder {
     level: Level,
 }
 
-/// What a thread keeps from image to image: tables and memory. A few hundred KB, and about what the largest image's planes
-/// take. Of progressive files also 17 KB for each scan (there are ten as a rule, 100 at most), and the scans' data.
+/// Memory and tables that a thread keeps from image to image: a few hundred KB, plus about the planes of the largest
+/// image. For progressive files also 17 KB per scan (usually ten scans, at most 100) and the scans' data.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -55,7 +55,7 @@ pub struct Decoder {
 /// # let files = [file.clone(), file];
 /// use infeed_jpeg::{Decoder, Header, Scratch};
 ///
-/// // One for each thread, for file after file.
+/// // One for each thread, reused from file to file.
 /// let mut scratch = Scratch::default();
 /// for file in &files {
 ///     let header = Header::parse(file)?;
@@ -71,11 +71,11 @@ pub struct Scratch {
     memory: Memory,
     planes: Vec<u8>,
     interleaver: Interleaver,
-    /// A row of ink.
+    /// A row of the black channel.
     black: Vec<u8>,
 }
 
-/// What decoding to planes keeps.
+/// Memory for decoding to planes.
 #[derive(Debug, Default)]
 struct Memory {
     sequential: scan::Memory,
@@ -96,18 +96,18 @@ struct Memory {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
-    /// Columns.
+    /// Number of columns.
     pub width: u32,
-    /// Values of a pixel: 1 for gray, 3 for RGB.
+    /// Values per pixel: 1 for gray, 3 for RGB.
     pub channels: usize,
     /// Row after row, without gaps.
     pub data: Vec<u8>,
 }
 
 impl Image {
-    /// Turned and mirrored as [`Header::orientation`] says.
+    /// Turned and mirrored by [`Header::orientation`].
     #[must_use]
     pub fn upright(self, orientation: Orientation) -> Self {
         if orientation.is_upright() {
@@ -128,45 +128,48 @@ impl Decoder {
         Self { index: None, fill: false, strict: false, level: Level::Best }
     }
 
-    /// Learns where rows begin, and uses what is known.
+    /// Uses this index, and adds to it where rows begin.
     #[must_use]
     pub fn index(mut self, index: Index) -> Self {
         self.index = Some(index);
         self
     }
 
-    /// Takes a file whose data is cut off or damaged, as libjpeg does: blocks from there on are gray; those of a progressive file
-    /// show what the scans before tell. Headers and tables must be whole still.
+    /// Accepts a file whose data is truncated or damaged, as libjpeg does: blocks from there on are gray, or in
+    /// progressive files show what earlier scans hold. Headers and tables must still be whole.
     #[must_use]
     pub const fn fill(mut self, fill: bool) -> Self {
         self.fill = fill;
         self
     }
 
-    /// Takes a file only if all of its data is good, whatever the window: every code of every block is looked at, and data ends
-    /// where its image does. Without this, damage outside the window is not seen, and bytes that are left before a marker
-    /// are passed over; libjpeg only warns of those. They are what a flipped bit leaves behind as a rule: the image then is
-    /// shifted or ends in gray.
+    /// Accepts a file only if all of its data is good, whatever the window: every code of every block is checked, and
+    /// the data must end with the image.
     ///
-    /// Costs Huffman decoding of the whole file; an [index](Self::index) is not used. Where [`fill`](Self::fill) is set, nothing
-    /// is refused, and this has no meaning.
+    /// Without this, damage outside of the window is not detected, and bytes that are left before a marker are ignored;
+    /// libjpeg only warns about them. Such bytes are usually the result of a flipped bit: the image is then shifted or
+    /// ends in gray.
+    ///
+    /// Costs Huffman decoding of the whole file; an [index](Self::index) is not used. Has no effect if
+    /// [`fill`](Self::fill) is set, which refuses nothing.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// Uses at most the instructions of `level`, for tests and comparisons: all give the same bits.
+    /// Uses at most the instructions of `level`, for tests and comparisons. All levels give the same bits.
     #[must_use]
     pub const fn level(mut self, level: Level) -> Self {
         self.level = level;
         self
     }
 
-    /// Decodes a whole file to gray or RGB, with memory of its own: for a file now and then.
+    /// Decodes a whole file to gray or RGB and allocates the memory that it needs. For single files; for many, use
+    /// [`pixels`](Self::pixels).
     ///
     /// # Errors
-    /// Those of [`Header::parse`] and [`pixels`](Self::pixels).
+    /// As for [`Header::parse`] and [`pixels`](Self::pixels).
     pub fn decode(&self, file: &[u8]) -> Result<Image> {
         let header = Header::parse(file)?;
         let (height, width) = (header.height(), header.width());
@@ -175,15 +178,15 @@ impl Decoder {
         Ok(Image { height, width, channels: header.channels(), data })
     }
 
-    /// Decodes rows of a file to interleaved gray or RGB, all columns: libjpeg's pixels, bit for bit. `out` has
+    /// Decodes rows of a file to interleaved gray or RGB, all columns: libjpeg's pixels, bit for bit. `out` must have
     /// [`Header::len_bytes`] bytes.
     ///
-    /// Costs what [`planes`](Self::planes) costs, and a conversion.
+    /// Costs as much as [`planes`](Self::planes), plus a conversion.
     ///
     /// # Errors
-    /// `Damaged` where the data of these rows ends early or is none; a file without its end is always an error, whatever
-    /// the rows (but see [`fill`](Self::fill)). `Misuse` for rows that the image does not have, and an `out` of another
-    /// length. `out` then holds anything.
+    /// `Damaged` if the data of these rows ends early or is invalid. A file without an end marker is always an error,
+    /// whatever the rows (unless [`fill`](Self::fill) is set). `Misuse` for rows that the image does not have, and for
+    /// an `out` of another length. After an error, the content of `out` is undefined.
     pub fn pixels(
         &self,
         file: &[u8],
@@ -201,11 +204,11 @@ impl Decoder {
         self.pixels_checked(file, header, rows, 0..header.width(), scratch, out)
     }
 
-    /// The same with the pixels of some columns alone: `out` has room for whole rows, and holds anything elsewhere. Blocks
-    /// beside the columns are skipped as those of [`planes`](Self::planes) are.
+    /// Like [`pixels`](Self::pixels), but decodes only some columns. `out` has room for whole rows; its content outside
+    /// of the columns is undefined. Blocks beside the columns are skipped as in [`planes`](Self::planes).
     ///
     /// # Errors
-    /// As [`pixels`](Self::pixels), and `Misuse` for columns that the image does not have.
+    /// As for [`pixels`](Self::pixels); `Misuse` also for columns that the image does not have.
     pub fn pixels_of_columns(
         &self,
         file: &[u8],
@@ -246,8 +249,8 @@ impl Decoder {
         if ink.is_empty() {
             return Ok(());
         }
-        // Ink is stored inverted, so that its product with black is light; but the three that were YCbCr come out as they were
-        // before that.
+        // CMYK is stored inverted, so the product with black gives light. The three channels of YCCK that were YCbCr
+        // come out not inverted, so they are inverted first.
         let inverted = header.colour() == Colour::Ycck;
         let row = header.len_bytes(&(0..1)) as usize;
         grow(black, header.width() as usize, 0)?;
@@ -259,14 +262,14 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a window of a file to planes in `data`, which grows as it must and is never cleared.
+    /// Decodes a window of a file to planes in `data`, which grows as needed and is never cleared.
     ///
-    /// Costs Huffman decoding up to the window's last block, cheaper where blocks are skipped (with an [`Index`] or
-    /// restart markers they are not looked at), and the transform of the window's blocks alone. At a scale of 8 only the
-    /// mean of each block is made.
+    /// Costs Huffman decoding up to the window's last block and the transform of the window's blocks. Skipped blocks
+    /// cost less, and nothing with an [`Index`] or restart markers. At a scale of 8, only the mean of each block is
+    /// computed.
     ///
     /// # Errors
-    /// As [`pixels`](Self::pixels); `Unsupported` for all files [without planes](Header::has_planes).
+    /// As for [`pixels`](Self::pixels); `Unsupported` for files [without planes](Header::has_planes).
     pub fn planes(
         &self,
         file: &[u8],
@@ -276,13 +279,13 @@ impl Decoder {
         data: &mut Vec<u8>,
     ) -> Result<Planes> {
         if !header.has_planes() {
-            return Err(Error::unsupported("JPEG in ink has no planes"));
+            return Err(Error::unsupported("a JPEG in CMYK or YCCK has no planes"));
         }
         let list = self.decode_planes(file, header, window, &mut scratch.memory, data)?.into_planes();
         Ok(Planes { list, ycbcr: header.colour() == Colour::YCbCr })
     }
 
-    /// The planes of a window, those of ink too.
+    /// The planes of a window, also for CMYK and YCCK.
     fn decode_planes(
         &self,
         file: &[u8],
@@ -293,7 +296,7 @@ impl Decoder {
     ) -> Result<Grid> {
         header.check(file)?;
         if !matches!(window.scale, 1 | 2 | 4 | 8) {
-            return Err(Error::misuse(format!("a scale of {}: 1, 2, 4 and 8 are possible", window.scale)));
+            return Err(Error::misuse(format!("a scale of {}: use 1, 2, 4 or 8", window.scale)));
         }
         let grid = Grid::new(header, window);
         grow(data, grid.bytes(), 0)?;
@@ -306,19 +309,19 @@ impl Decoder {
         Ok(grid)
     }
 
-    /// Looks at all of a file's data and decodes none of it, so that the [index](Self::index) knows every row. Of a file that
-    /// is known, or that an index can't help, nothing is looked at; without an index there is nothing to do.
+    /// Reads all of a file's data without decoding it, so that the [index](Self::index) gets every row. Does nothing
+    /// for a file that is in the index already, for a file that an index can't help, and without an index.
     ///
-    /// Costs half of decoding it, once.
+    /// Costs half of decoding the file, once.
     ///
     /// # Errors
-    /// Those of [`Header::parse`] and [`planes`](Self::planes).
+    /// As for [`Header::parse`] and [`planes`](Self::planes).
     pub fn learn(&self, file: &[u8], scratch: &mut Scratch) -> Result<()> {
         let header = Header::parse(file)?;
         if self.index.is_none() || !header.has_planes() {
             return Ok(());
         }
-        // Its last unit: whatever is before it is skipped, and noted.
+        // The last unit: everything before it is skipped, and noted.
         let last = Window::new(&header, header.height() - 1..header.height(), header.width() - 1..header.width());
         let Scratch { memory, planes, .. } = scratch;
         self.decode_planes(file, &header, &last, memory, planes).map(|_| ())

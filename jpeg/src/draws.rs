@@ -1,6 +1,6 @@
-//! Random numbers for tests: the same in each run.
+//! Random numbers for tests, the same in each run.
 
-/// A sequence that follows from its key.
+/// A sequence that depends only on its key.
 #[derive(Clone, Debug)]
 pub(crate) struct Draws(u64);
 

@@ -1,4 +1,4 @@
-//! What is wrong with a file, and at which byte.
+//! Errors: what is wrong with a file, and at which byte.
 
 #![forbid(unsafe_code)]
 
@@ -31,14 +31,14 @@ pub struct Error {
     offset: Option<usize>,
 }
 
-/// One kind for each way a caller may want to react.
+/// The kind of an error: one for each way in which a caller may react.
 ///
 /// ```
 /// # let mut file = Vec::new();
 /// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&[120; 3 * 32 * 16], 32, 16, jpeg_encoder::ColorType::Rgb)?;
 /// use infeed_jpeg::{Decoder, ErrorKind};
 ///
-/// // A download that broke off.
+/// // A download that was interrupted.
 /// let error = Decoder::new().decode(&file[..file.len() - 9]).unwrap_err();
 /// match error.kind() {
 ///     ErrorKind::Damaged => println!("to be fetched again: {error}"),
@@ -51,11 +51,11 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The file is cut off or contradicts itself.
+    /// The file is truncated or contradicts itself.
     Damaged,
-    /// A whole file, of a kind that is not read here.
+    /// The file is whole, but of a kind that this decoder does not support.
     Unsupported,
-    /// What was asked for can't be: the header of another file, a scale of 3, a slice of another length.
+    /// The arguments are invalid: the header of another file, a scale of 3, a slice of another length.
     Misuse,
     /// The system has no memory for the pixels.
     OutOfMemory,
@@ -78,18 +78,19 @@ impl Error {
         Self { kind: ErrorKind::Misuse, ..Self::damaged(what) }
     }
 
-    /// Names the byte.
+    /// Adds the byte.
     pub(crate) fn at(self, offset: usize) -> Self {
         Self { offset: Some(offset), ..self }
     }
 
-    /// How to react.
+    /// The kind of the error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The byte of the file that it was noticed at: that of a marker, or the file's length where it ends too early.
+    /// The byte of the file at which the problem was found: the byte of a marker, or the file's length if it ends too
+    /// early.
     #[must_use]
     pub const fn offset(&self) -> Option<usize> {
         self.offset

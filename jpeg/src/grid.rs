@@ -1,4 +1,4 @@
-//! What of an image a window needs, in units and blocks.
+//! The units and blocks of an image that a window needs.
 
 #![forbid(unsafe_code)]
 
@@ -11,13 +11,13 @@ use crate::{
     planes::{Plane, Window},
 };
 
-/// What of one component the window needs.
+/// The part of one component that the window needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Needed {
-    /// Blocks of a unit.
+    /// Blocks per unit.
     pub(crate) down: usize,
     pub(crate) across: usize,
-    /// Pixels that a value of the file stands for.
+    /// Pixels per value of the file.
     pub(crate) step: [u32; 2],
     /// Values of a block that are kept, in each direction.
     pub(crate) side: usize,
@@ -25,13 +25,13 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    /// Blocks of the component in an image of this size, down and across, without those that only fill up units.
+    /// Blocks of the component in an image of this size, vertical and horizontal, without blocks that only pad units.
     pub(crate) fn blocks(&self, size: [u32; 2]) -> [usize; 2] {
         [0, 1].map(|i| size[i].div_ceil(self.step[i]).div_ceil(8) as usize)
     }
 }
 
-/// The whole image in units of the frame (T.81 calls them MCUs), and the ones that the window needs.
+/// The whole image in units of the frame (T.81 calls them MCUs), and the units that the window needs.
 #[derive(Debug)]
 pub(crate) struct Grid {
     pub(crate) components: SmallVec<[Needed; 4]>,
@@ -48,13 +48,13 @@ impl Grid {
         let mut components = SmallVec::<[Needed; 4]>::new();
         let mut needs = [[usize::MAX, 0]; 2];
         for (component, step) in frame.components.iter().zip(steps) {
-            // Colour comes in fewer values: they are kept until there are as few of them as of brightness.
+            // Colour has fewer values. They are kept until there are as few of them as of brightness.
             let shrink = (window.scale / step[1]).max(1);
             let side = 8 / shrink as usize;
             let plane = Plane { step: [step[0] * shrink, step[1] * shrink], ..Plane::default() };
             let (down, across) = (usize::from(component.down), usize::from(component.across));
             let needed = |want: &Range<u32>, within: &Range<u32>, step: u32, units: usize| {
-                // What is between two values of a coarser plane is made of both.
+                // A pixel between two values of a coarser plane is made of both.
                 let more = if step > 1 { step } else { 0 };
                 let start = want.start.saturating_sub(more).max(within.start) / step;
                 let end = want.end.saturating_add(more).min(within.end).div_ceil(step);
@@ -71,7 +71,7 @@ impl Grid {
         let [y, x] = needs.map(|[start, end]| start..end);
         let mut grid = Self { components, y, x, size };
         let units = grid.units();
-        // A unit at least: what is asked for may be empty, lie outside, or end before it starts.
+        // At least one unit: the window may be empty, be outside of the image, or have an end before its start.
         let within = |range: &Range<usize>, units: usize| {
             let start = range.start.min(units - 1);
             start..range.end.clamp(start + 1, units)
@@ -93,13 +93,13 @@ impl Grid {
         grid
     }
 
-    /// Rows of units that have about so many blocks; one at least.
+    /// Rows of units that have about this many blocks; at least one.
     pub(crate) fn rows_of(&self, blocks: usize) -> usize {
         let a_unit: usize = self.components.iter().map(|needed| needed.down * needed.across).sum();
         (blocks / (self.units()[1] * a_unit)).max(1)
     }
 
-    /// Units of the image, down and across.
+    /// Units of the image, vertical and horizontal.
     pub(crate) fn units(&self) -> [usize; 2] {
         let most = |of: fn(&Needed) -> usize| self.components.iter().map(of).max().unwrap_or(1);
         [

@@ -1,4 +1,4 @@
-//! What stands before and between the scans: sizes, colour, tables, and where the data begins.
+//! The part of a file before and between its scans: sizes, colour, tables, and where the data begins.
 
 #![forbid(unsafe_code)]
 
@@ -11,10 +11,11 @@ use crate::{
     orientation::Orientation,
 };
 
-/// Blocks of a progressive file that all scans are read of before the next ones, about; at least a row of units. So many that
-/// changing from scan to scan costs little, and so few that they stay in the cache.
+/// In a progressive file, about this many blocks are read from all scans before the next blocks; at least one row of
+/// units. It is large enough that switching between scans costs little, and small enough that the blocks stay in the
+/// cache.
 pub(crate) const BAND_BLOCKS: usize = 2000;
-/// What each of them takes: 64 coefficients, the first one again, and what is known of the others.
+/// Bytes for each block: 64 coefficients, the first one again, and a record of the others.
 const BAND_BLOCK_BYTES: u64 = 128 + 2 + 32;
 
 pub(crate) const SOI: u8 = 0xd8;
@@ -28,7 +29,7 @@ const APP0: u8 = 0xe0;
 const APP1: u8 = 0xe1;
 pub(crate) const APP14: u8 = 0xee;
 
-/// How the components of a frame make a colour: libjpeg's rule, for markers that contradict each other.
+/// The colour space of a frame's components, by libjpeg's rule for markers that contradict each other.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -37,7 +38,7 @@ pub(crate) const APP14: u8 = 0xee;
 ///
 /// let header = Header::parse(&file)?;
 /// assert_eq!(header.colour(), Colour::YCbCr);
-/// // However they are stored, colours become RGB.
+/// // Whatever the stored colour space, pixels are RGB.
 /// assert_eq!(header.channels(), 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -46,13 +47,13 @@ pub(crate) const APP14: u8 = 0xee;
 pub enum Colour {
     /// One component.
     Gray,
-    /// JFIF's, as nearly all files.
+    /// JFIF's colour space, used by nearly all files.
     YCbCr,
-    /// Stored as it is shown.
+    /// Red, green, blue as they are.
     Rgb,
-    /// Ink. Inverted, as Adobe's programs write it; nearly nobody writes the other kind.
+    /// CMYK, stored inverted, as Adobe's programs write it; the other kind is very rare.
     Cmyk,
-    /// Ink, of which three components are YCbCr.
+    /// CMYK whose first three components are stored as YCbCr.
     Ycck,
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct Component {
     pub(crate) table: u8,
 }
 
-/// What the frame header says.
+/// The content of the frame header.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) progressive: bool,
@@ -87,7 +88,7 @@ impl Frame {
         self.components.first().is_some_and(|c| [c.down, c.across] == self.most())
     }
 
-    /// Whether a component's values are no whole part of the finest's.
+    /// Whether the number of a component's values does not divide that of the finest component.
     fn has_fractions(&self) -> bool {
         let [down, across] = self.most();
         !self.components.iter().all(|c| down.is_multiple_of(c.down) && across.is_multiple_of(c.across))
@@ -99,52 +100,53 @@ impl Frame {
     }
 }
 
-/// Tables or a restart interval.
+/// A segment with tables or a restart interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'a> {
     pub(crate) marker: u8,
-    /// Where the marker is in the file.
+    /// Byte of the marker.
     pub(crate) at: usize,
-    /// With the two bytes of its length.
+    /// Includes the two bytes of its length.
     pub(crate) bytes: &'a [u8],
 }
 
-/// Where a segment stands in the file.
+/// The place of a segment in the file.
 #[derive(Clone, Copy, Debug)]
 struct SegmentAt {
     marker: u8,
-    /// Of the marker.
+    /// Byte of the marker.
     at: usize,
-    /// With the two bytes of its length.
+    /// Includes the two bytes of its length.
     len: u16,
 }
 
-/// Which components a scan holds, and their Huffman tables.
+/// The components of a scan, with their Huffman tables.
 pub(crate) type ScanComponents = SmallVec<[ScanComponent; 4]>;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScanComponent {
     /// Index in the frame.
     pub(crate) component: usize,
-    /// Table of first coefficients, and of the others.
+    /// Tables of the first coefficients and of the others.
     pub(crate) tables: [u8; 2],
 }
 
-/// What stands before the first scan's data, read once: sizes, colour, and where tables and data lie.
+/// Everything before the first scan's data, parsed once: sizes, colour, and where tables and data are.
 ///
-/// It borrows nothing, so it can travel with the file to whoever decodes it, on any thread. Costs a microsecond or two.
+/// It borrows nothing, so it can be sent to another thread together with the file. Parsing takes one or two
+/// microseconds.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// Length of the file.
     len: usize,
     pub(crate) frame: Frame,
     colour: Colour,
-    /// Tables and restart interval, in the file's order.
+    /// Tables and restart intervals, in the file's order.
     tables: SmallVec<[SegmentAt; 8]>,
-    /// Whether the file has no Huffman codes, and the standard ones are meant.
+    /// Whether the file has no Huffman tables, so that the standard ones apply.
     pub(crate) standard_codes: bool,
     restarts: bool,
-    /// Offset of the two bytes that tell the height.
+    /// Byte at which the two bytes of the height begin.
     height_at: usize,
     /// The scan header, with its length field.
     scan_header: Range<usize>,
@@ -152,7 +154,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of a file.
+    /// Parses the header of a file.
     ///
     /// ```
     /// # fn f(file: &[u8]) -> infeed_jpeg::Result<()> {
@@ -162,11 +164,11 @@ impl Header {
     /// ```
     ///
     /// # Errors
-    /// `Damaged` when it is no JPEG, ends before its first scan, or contradicts itself; `Unsupported` for lossless and
-    /// hierarchical files, arithmetic coding, more than 8 bits a value, and rare kinds that decoders disagree about.
+    /// `Damaged` if it is not a JPEG, ends before its first scan, or contradicts itself; `Unsupported` for lossless and
+    /// hierarchical files, arithmetic coding, more than 8 bits per value, and rare kinds on which decoders disagree.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         if !bytes.starts_with(&[0xff, SOI]) {
-            return Err(Error::damaged("no JPEG: the first two bytes are not FF D8").at(0));
+            return Err(Error::damaged("not a JPEG: the first two bytes are not FF D8").at(0));
         }
         let mut frame: Option<Frame> = None;
         let mut jfif = false;
@@ -177,7 +179,7 @@ impl Header {
         let mut height_at = 0;
         let mut at = 2;
         loop {
-            // Bytes between segments are forbidden and exist; libjpeg skips them too.
+            // Bytes between segments are forbidden but do occur; libjpeg also skips them.
             let (found, marker) = next_marker(bytes, at).ok_or_else(|| cut_short(bytes, at))?;
             at = found + 2;
             let place = Place { marker, at: found };
@@ -194,10 +196,8 @@ impl Header {
                 SOS => {
                     let frame = frame.ok_or_else(|| place.damaged("JPEG has a scan before its frame header"))?;
                     if frame.has_fractions() {
-                        // libjpeg has none either.
-                        return Err(
-                            place.unsupported("JPEG of a rare kind: a sampling factor of 3 beside one of 2 or 4")
-                        );
+                        // libjpeg does not support them either.
+                        return Err(place.unsupported("JPEG of a rare kind: a sampling factor of 3 with one of 2 or 4"));
                     }
                     // A frame of Motion JPEG.
                     let standard_codes = !frame.progressive && tables.iter().all(|table| table.marker != DHT);
@@ -228,7 +228,7 @@ impl Header {
                     height_at = at - segment.len() + 3;
                 }
                 APP0 => jfif |= body.starts_with(b"JFIF\0"),
-                // The first segment that may hold one.
+                // The first segment that may hold an orientation.
                 APP1 if orientation.is_none() && body.starts_with(b"Exif") => {
                     orientation = Some(Orientation::of_exif(body));
                 }
@@ -238,15 +238,15 @@ impl Header {
         }
     }
 
-    /// Refuses bytes that are not those it was read from, as far as a look at their number shows.
+    /// Refuses bytes of another length than those that the header was parsed from.
     pub(crate) fn check(&self, bytes: &[u8]) -> Result<()> {
         if bytes.len() == self.len {
             return Ok(());
         }
-        Err(Error::misuse(format!("the header is of a file of {} bytes, this one has {}", self.len, bytes.len())))
+        Err(Error::misuse(format!("the header is of a file of {} bytes; this file has {}", self.len, bytes.len())))
     }
 
-    /// Tables and restart interval, in the file's order. The bytes are those that the header was read from.
+    /// Tables and restart intervals, in the file's order. `bytes` must be those that the header was parsed from.
     pub(crate) fn tables<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Segment<'a>> {
         self.tables.iter().map(|&SegmentAt { marker, at, len }| {
             let bytes = &bytes[at + 2..][..usize::from(len)];
@@ -254,83 +254,84 @@ impl Header {
         })
     }
 
-    /// The first scan's header, with its length field.
+    /// The first scan's header, including its length field.
     pub(crate) fn scan_header<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.scan_header.clone()]
     }
 
-    /// Offset of the first scan's data.
+    /// Byte at which the first scan's data begins.
     pub(crate) const fn scan(&self) -> usize {
         self.scan_header.end
     }
 
-    /// Where the first scan begins.
+    /// The place of the first scan's marker.
     pub(crate) const fn scan_place(&self) -> Place {
         Place { marker: SOS, at: self.scan_header.start - 2 }
     }
 
-    /// Rows of the image as it is stored.
+    /// Rows of the image, as it is stored.
     #[must_use]
     pub const fn height(&self) -> u32 {
         self.frame.height as u32
     }
 
-    /// Columns of the image as it is stored.
+    /// Columns of the image, as it is stored.
     #[must_use]
     pub const fn width(&self) -> u32 {
         self.frame.width as u32
     }
 
-    /// Values of a decoded pixel: 1 for gray, 3 (RGB) for all others.
+    /// Values per decoded pixel: 1 for gray, 3 (RGB) for all others.
     #[must_use]
     pub fn channels(&self) -> usize {
         if self.colour == Colour::Gray { 1 } else { 3 }
     }
 
-    /// Bytes of these rows as decoded pixels.
+    /// Number of bytes of these rows as decoded pixels.
     #[must_use]
     pub fn len_bytes(&self, rows: &Range<u32>) -> u64 {
         rows.len() as u64 * u64::from(self.width()) * self.channels() as u64
     }
 
-    /// What its components mean.
+    /// The colour space of its components.
     #[must_use]
     pub const fn colour(&self) -> Colour {
         self.colour
     }
 
-    /// What makes the image upright.
+    /// How to make the image upright.
     #[must_use]
     pub const fn orientation(&self) -> Orientation {
         self.orientation
     }
 
-    /// Whether windows of it come as planes, at any scale: all files but those in ink, which come as pixels.
+    /// Whether windows of it can be decoded to planes, at any scale: true for all files except CMYK and YCCK, which are
+    /// decoded to pixels.
     #[must_use]
     pub fn has_planes(&self) -> bool {
         self.frame.components.len() < 4
     }
 
-    /// Whether a value stands for three pixels in some direction (`cjpeg -sample 3x1`). Of all other files with planes it
-    /// stands for a power of two of them.
+    /// Whether a value of some component covers three pixels in some direction (`cjpeg -sample 3x1`). In all other
+    /// files with planes, the number is a power of two.
     #[must_use]
     pub fn has_thirds(&self) -> bool {
         self.frame.has_thirds()
     }
 
-    /// Whether no component has more values than the first, in either direction.
+    /// Whether the first component has at least as many values as any other, in each direction.
     #[must_use]
     pub fn is_finest_first(&self) -> bool {
         self.frame.is_finest_first()
     }
 
-    /// Pixels that a value of each component stands for, down and across.
+    /// Pixels per value of each component, vertical and horizontal.
     pub(crate) fn steps(&self) -> SmallVec<[[u32; 2]; 4]> {
         let [down, across] = self.frame.most();
         self.frame.components.iter().map(|c| [u32::from(down / c.down), u32::from(across / c.across)]).collect()
     }
 
-    /// Most bytes that decoding the whole file to pixels holds at a time, the pixels included.
+    /// Most bytes that decoding the whole file to pixels holds at a time, pixels included.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         let [height, width] = [self.height(), self.width()].map(u64::from);
@@ -338,8 +339,8 @@ impl Header {
         let [down, across] = self.frame.most().map(|most| 8 * u64::from(most));
         let units = width.div_ceil(across) * height.div_ceil(down);
         let values: u64 = components.iter().map(|c| 64 * u64::from(c.across) * u64::from(c.down)).sum();
-        // Values of all components beside the pixels; of a progressive file a band of coefficients as well. Then the scans without
-        // stuffing, and where something was left out.
+        // In addition to the pixels: values of all components, for a progressive file a band of coefficients, and the
+        // scans without stuffing, with the places where bytes were removed.
         let row = width.div_ceil(across) * values / 64;
         let values = units * values;
         let band = row.max(BAND_BLOCKS as u64).min(values / 64) * BAND_BLOCK_BYTES;
@@ -350,7 +351,8 @@ impl Header {
             .saturating_add(3 * self.len as u64)
     }
 
-    /// For decoders that read whole images: the least height of a cut image whose first `rows` rows equal the whole image's.
+    /// For decoders that can only decode whole images: the least height to which the image can be cut so that its first
+    /// `rows` rows stay the same.
     #[must_use]
     pub fn enough_rows(&self, rows: u32) -> u16 {
         let whole = self.frame.height;
@@ -358,44 +360,44 @@ impl Header {
         let (across, down) = components.first().map_or((1, 1), |c| (c.across, c.down));
         let usual = |c: &Component| [(1, 1), (across, down)].contains(&(c.across, c.down));
         if across > 2 || down > 2 || !components.iter().all(usual) {
-            // Too rare to test that cutting leaves their pixels alone.
+            // Too rare to test that cutting leaves their pixels unchanged.
             return whole;
         }
         let down = u32::from(down);
-        // Interpolated chroma takes a part of the next chroma row, which covers `down` rows of the image.
+        // Interpolated colour also uses the next row of colour, which covers `down` rows of the image.
         let margin = if down > 1 { down } else { 0 };
         let height = (rows.clamp(1, whole.into()) + margin).next_multiple_of(8 * down);
         u16::try_from(height).map_or(whole, |height| height.min(whole))
     }
 
-    /// Offset in the file of the two bytes that tell the height.
+    /// Byte at which the two bytes of the height begin in the file.
     #[must_use]
     pub const fn height_at(&self) -> usize {
         self.height_at
     }
 
-    /// Whether the file comes in several scans, each of which refines the image.
+    /// Whether the file has several scans, each of which refines the image.
     #[must_use]
     pub const fn is_progressive(&self) -> bool {
         self.frame.progressive
     }
 
-    /// Whether the data is cut into intervals that can be decoded alone.
+    /// Whether the data consists of intervals that can be decoded separately.
     #[must_use]
     pub const fn has_restarts(&self) -> bool {
         self.restarts
     }
 
-    /// How many values of brightness stand beside and above each other for one of colour, (2, 2) for 4:2:0; `None` when it
-    /// is not that simple. Gray counts as one.
+    /// Values of brightness per value of colour, horizontal and vertical: (2, 2) for 4:2:0. Gray is (1, 1). `None` for
+    /// other sampling factors.
     #[must_use]
     pub fn sampling(&self) -> Option<(u8, u8)> {
         let (first, rest) = self.frame.components.split_first()?;
         rest.iter().all(|c| (c.across, c.down) == (1, 1)).then_some((first.across, first.down))
     }
 
-    /// Whether the image data goes on to the end marker, with no other marker in it. Looks at all bytes of the file that the
-    /// header was read from: 13 µs for a photograph of 105 KB.
+    /// Whether the image data continues to the end marker, without another marker in it. Reads all bytes, which must be
+    /// those that the header was parsed from: 13 µs for a photograph of 105 KB.
     #[must_use]
     pub fn is_whole(&self, bytes: &[u8]) -> bool {
         if self.frame.progressive {
@@ -405,21 +407,21 @@ impl Header {
     }
 }
 
-/// Where something is wrong, for messages.
+/// The place of a problem, for messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) marker: u8,
-    /// Offset of the marker in the file.
+    /// Byte of the marker in the file.
     pub(crate) at: usize,
 }
 
 impl Place {
-    /// A damage that was noticed here.
+    /// An error for damage at this place.
     pub(crate) fn damaged(self, what: impl fmt::Display) -> Error {
         Error::damaged(format!("{what}{self}")).at(self.at)
     }
 
-    /// A kind of file that is known by what stands here.
+    /// An error for an unsupported kind of file that is recognised at this place.
     pub(crate) fn unsupported(self, what: impl fmt::Display) -> Error {
         Error::unsupported(format!("{what}{self}")).at(self.at)
     }
@@ -431,7 +433,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The segment that begins at `at`, behind its marker, with its two bytes of length.
+/// The segment at `at`, which is just after its marker; includes its two bytes of length.
 pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<&[u8]> {
     let place = Place { marker: bytes.get(at - 1).copied().unwrap_or_default(), at: at - 2 };
     let cut = || {
@@ -464,7 +466,7 @@ fn parse_frame(place: Place, body: &[u8]) -> Result<Frame> {
     }
     let (height, width) = (u16::from_be_bytes([h1, h0]), u16::from_be_bytes([w1, w0]));
     if height == 0 {
-        return Err(other("JPEG that tells its height after the image"));
+        return Err(other("JPEG whose height follows the image"));
     }
     if width == 0 || rest.len() != 3 * usize::from(count) {
         return Err(wrong());
@@ -478,13 +480,13 @@ fn parse_frame(place: Place, body: &[u8]) -> Result<Frame> {
         return Err(wrong());
     }
     if let [single] = components.as_mut_slice() {
-        // A scan of one component is never interleaved, so its factors mean nothing.
+        // A scan of one component is never interleaved, so its sampling factors do not matter.
         (single.across, single.down) = (1, 1);
     }
     Ok(Frame { progressive: place.marker == 0xc2, height, width, components })
 }
 
-/// The rule of libjpeg (jdapimin.c, default_decompress_parms).
+/// libjpeg's rule (jdapimin.c, default_decompress_parms).
 fn colour(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Colour {
     let ids = || frame.components.iter().map(|c| c.id);
     match (frame.components.len(), adobe) {
@@ -499,13 +501,14 @@ fn colour(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Colour {
     }
 }
 
-/// No marker is found from `at` on, before the first scan.
+/// The error if no marker follows `at`, before the first scan.
 fn cut_short(bytes: &[u8], at: usize) -> Error {
     let length = bytes.len();
     Error::damaged(format!("JPEG ends after {length} bytes, inside its header: no marker from byte {at} on")).at(length)
 }
 
-/// Where the first marker after `start` is that is no restart: there the data of a scan ends. `None`: it has no end.
+/// The byte of the first marker after `start` that is not a restart marker: the end of a scan's data. `None` if there
+/// is none.
 fn end_of_scan(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
@@ -517,7 +520,7 @@ fn end_of_scan(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Offset and code of the first marker at or after `at`. Stuffed and fill bytes are none.
+/// Byte and code of the first marker at or after `at`. Stuffed bytes and fill bytes are not markers.
 pub(crate) fn next_marker(bytes: &[u8], mut at: usize) -> Option<(usize, u8)> {
     loop {
         at += find_ff(bytes.get(at..)?)?;
@@ -529,13 +532,12 @@ pub(crate) fn next_marker(bytes: &[u8], mut at: usize) -> Option<(usize, u8)> {
     }
 }
 
-/// Offset of the first FF byte.
+/// Byte of the first FF.
 pub(crate) fn find_ff(bytes: &[u8]) -> Option<usize> {
     memchr::memchr(0xff, bytes)
 }
 
-/// Looks at the scans of a progressive file, from the first to the end marker: that each adds what the ones before it left
-/// out.
+/// Checks the scans of a progressive file up to the end marker: each must add bits that the scans before it omitted.
 fn check_scans(bytes: &[u8], header: &Header) -> Result<()> {
     let mut progress = Progress::default();
     let end = segments_from_scan(bytes, header, |segment| match segment.marker {
@@ -545,7 +547,7 @@ fn check_scans(bytes: &[u8], header: &Header) -> Result<()> {
     progress.check_end(&header.frame, end)
 }
 
-/// Calls `see` with each segment from the first scan header on; gives the place of the end marker.
+/// Calls `see` with each segment from the first scan header on; returns the place of the end marker.
 pub(crate) fn segments_from_scan<'a>(
     bytes: &'a [u8],
     header: &Header,
@@ -569,28 +571,28 @@ pub(crate) fn segments_from_scan<'a>(
     }
 }
 
-/// A file without its end looks complete, only blurred, when its last scans are missing.
+/// The error for a file without an end marker: it would look complete, only blurred, without its last scans.
 fn no_last_scan(bytes: &[u8]) -> Error {
     let length = bytes.len();
     Error::damaged(format!("JPEG ends after {length} bytes, before its last scan is complete")).at(length)
 }
 
-/// What the header of a progressive file's scan says.
+/// The content of a scan header of a progressive file.
 #[derive(Clone, Debug)]
 pub(crate) struct ScanHeader {
     pub(crate) components: ScanComponents,
     /// The first and the last coefficient of the band, in the file's order.
     pub(crate) band: [u8; 2],
-    /// Bits below what was known before; 0 where nothing was. T.81 calls them Ah.
+    /// Number of low bits that were missing before; 0 if none was known. T.81 calls it Ah.
     pub(crate) high: u8,
-    /// Bits below what is known now: Al.
+    /// Number of low bits that are missing after it: Al.
     pub(crate) low: u8,
 }
 
 /// How exactly each coefficient is known after some scans of a progressive file.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
-    /// For each component, the bits that are still missing below what is known; `None` before the first scan of it.
+    /// For each component and coefficient, the number of low bits still missing; `None` before its first scan.
     missing: [[Option<u8>; 64]; 4],
 }
 
@@ -601,10 +603,11 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A scan by its header. T.81, G.1.1.1: coefficients of one band, either first ones or of a single
-    /// component whose first ones are there; each with all bits but some, or one bit more than it has.
+    /// Adds a scan by its header. T.81, G.1.1.1: its coefficients are one band. They are either first coefficients, or
+    /// those of a single component whose first coefficients are known. The scan adds all bits but the lowest ones, or
+    /// one more bit.
     ///
-    /// libjpeg refuses what no band is, and decodes the others with a warning, to an image that nobody made.
+    /// libjpeg refuses invalid bands, and decodes other violations with a warning, to an image that nobody made.
     pub(crate) fn add(&mut self, frame: &Frame, segment: &Segment<'_>) -> Result<ScanHeader> {
         let Segment { marker, at, bytes } = *segment;
         let place = Place { marker, at };
@@ -619,10 +622,10 @@ impl Progress {
         };
         let is_band = if first == 0 { last == 0 } else { first <= last && last < 64 && parts.len() == 1 };
         if !is_band {
-            return wrong("these make no scan of a progressive file");
+            return wrong("a progressive file can't have such a scan");
         }
         if low > 13 || high > 0 && high != low + 1 {
-            return wrong("a scan tells all bits or one more");
+            return wrong("a scan adds all bits or one bit");
         }
         for part in &parts {
             let missing = &mut self.missing[part.component];
@@ -632,7 +635,7 @@ impl Progress {
             for known in &mut missing[usize::from(first)..=usize::from(last)] {
                 let fits = known.map_or(high == 0, |missing| high > 0 && high == missing);
                 if !fits {
-                    return wrong("the scans before it leave other bits out");
+                    return wrong("the scans before it omit other bits");
                 }
                 *known = Some(low);
             }
@@ -640,14 +643,14 @@ impl Progress {
         Ok(ScanHeader { components: parts, band: [first, last], high, low })
     }
 
-    /// The file ends here.
+    /// Checks, at the end of the file, that the first coefficients of each component were there.
     pub(crate) fn check_end(&self, frame: &Frame, place: Place) -> Result<()> {
         let lacks = (0..frame.components.len()).any(|n| self.missing[n][0].is_none());
         if lacks { Err(place.damaged("JPEG lacks a scan")) } else { Ok(()) }
     }
 }
 
-/// The components that a scan header names; its data begins at byte `at`.
+/// The components that a scan header names. The scan's data begins at byte `at`.
 pub(crate) fn scan_components(frame: &Frame, segment: &[u8], at: usize) -> Result<ScanComponents> {
     let place = Place { marker: SOS, at: at - segment.len() - 2 };
     let wrong = || place.damaged("JPEG scan header contradicts itself");

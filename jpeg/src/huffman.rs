@@ -1,7 +1,7 @@
 //! Huffman tables and the bits they are read from.
 //!
-//! A block is read by a table of 11 bits that gives up to two coefficients at once. Where much is skipped, one of 12 bits
-//! gives the lengths of as many as fit. Longer codes are read a symbol at a time.
+//! Blocks are read with a table of 11 bits that gives up to two coefficients at once. If much is skipped, a table of 12
+//! bits gives the lengths of as many symbols as fit. Longer codes are read one symbol at a time.
 
 #![forbid(unsafe_code)]
 
@@ -10,11 +10,11 @@ use crate::{
     simd::{Block, END, ENDS, LOOK, Level, SKIP, extend, pairs, skips},
 };
 
-/// Bits that the table of first coefficients looks at: its codes are short.
+/// Bits of the table for first coefficients: their codes are short.
 const FIRST_LOOK: u32 = 9;
 
-/// A segment of the tables that T.81 gives as examples (K.3), which frames of Motion JPEG do without: its length, then
-/// those of first and of other coefficients of brightness, and the same of colour.
+/// A segment with the tables that T.81 gives as examples (K.3); frames of Motion JPEG omit them. Its length, then the
+/// tables of brightness for first and for other coefficients, then those of colour.
 #[rustfmt::skip]
 pub(crate) static STANDARD: [u8; 418] = [
     0x01, 0xa2,
@@ -42,10 +42,10 @@ pub(crate) static STANDARD: [u8; 418] = [
     0xda, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6, 0xe7, 0xe8, 0xe9, 0xea, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa,
 ];
 
-/// One symbol: bits of code and value together, bits of the code, step, bits of the value. 0 when there is no code.
+/// One symbol: bits of code and value together, bits of the code, step, bits of the value. 0 if there is no code.
 fn entry(symbol: u8, code: u32, first: bool) -> u32 {
     let (run, size) = if first { (0, u32::from(symbol)) } else { (u32::from(symbol >> 4), u32::from(symbol & 15)) };
-    // Values of 8-bit samples are no longer. Such a code in the data is damage, in the table it is only odd.
+    // 8-bit samples have no longer values. Such a code is damage if it is used; in the table it is only odd.
     if size > if first { 11 } else { 10 } {
         return 0;
     }
@@ -53,19 +53,20 @@ fn entry(symbol: u8, code: u32, first: bool) -> u32 {
     (code + size) | code << 8 | step << 16 | size << 24
 }
 
-/// The codes themselves.
+/// The codes of a table.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
-    /// The definition: 16 counts and the symbols. Empty when the table is none.
+    /// The definition: 16 counts and the symbols. Empty if there is no table.
     text: Vec<u8>,
-    /// For each length, the end of its codes, moved up to 16 bits.
+    /// For each length, the end of its codes, shifted up to 16 bits.
     ends: [u32; 17],
-    /// For each length, what to add to a code for its symbol's index.
+    /// For each length, the number to add to a code to get its symbol's index.
     offsets: [i32; 17],
 }
 
 impl Codes {
-    /// Reads a definition; calls `put` with each symbol, its code and that one's length. `None`: it contradicts itself.
+    /// Parses a definition; calls `put` with each symbol, its code and the code's length. `None` if it contradicts
+    /// itself.
     pub(crate) fn read(&mut self, text: &[u8], mut put: impl FnMut(u8, u32, u32)) -> Option<()> {
         self.text.clear();
         let (counts, symbols) = text.split_first_chunk::<16>()?;
@@ -87,7 +88,7 @@ impl Codes {
         Some(())
     }
 
-    /// The symbol of the code that these 16 bits begin with, and its length.
+    /// The symbol of the code at the start of these 16 bits, and its length.
     #[cold]
     #[inline(never)]
     pub(crate) fn find(&self, top: u16) -> Option<(u8, u32)> {
@@ -99,13 +100,13 @@ impl Codes {
     }
 }
 
-/// The entry of the code that these bits begin with.
+/// The entry of the code at the start of these bits.
 fn long(codes: &Codes, bits: u64, first: bool) -> Option<u32> {
     let (symbol, length) = codes.find((bits >> 48) as u16)?;
     Some(entry(symbol, length, first)).filter(|&entry| entry != 0)
 }
 
-/// A table of first coefficients.
+/// A table for first coefficients.
 #[derive(Debug)]
 pub(crate) struct First {
     codes: Codes,
@@ -119,7 +120,7 @@ impl Default for First {
 }
 
 impl First {
-    /// Becomes the table of this definition; `None` when it contradicts itself.
+    /// Replaces the table by this definition; `None` if it contradicts itself.
     pub(crate) fn read_table(&mut self, text: &[u8]) -> Option<()> {
         if self.codes.text == text {
             return Some(());
@@ -142,7 +143,7 @@ impl First {
     }
 }
 
-/// A table of the other coefficients.
+/// A table for the other coefficients.
 #[derive(Debug)]
 pub(crate) struct Rest {
     codes: Codes,
@@ -151,11 +152,11 @@ pub(crate) struct Rest {
     two: [u64; 1 << LOOK],
     /// As many symbols as fit: bits (4 bits), steps together (6), whether the block ends.
     many: [u16; 1 << SKIP],
-    /// Whether `many` is of this table.
+    /// Whether `many` belongs to this table.
     skips: bool,
 }
 
-/// Puts a code's value wherever `look` is asked for bits that begin with it.
+/// Writes a code's value to each entry of `look` whose bits begin with the code.
 fn fill<T: Copy>(look: &mut [T], bits: u32, code: u32, length: u32, value: T) {
     if length <= bits {
         let shift = bits - length;
@@ -171,7 +172,7 @@ impl Default for Rest {
 }
 
 impl Rest {
-    /// Becomes the table of this definition; `None` when it contradicts itself.
+    /// Replaces the table by this definition; `None` if it contradicts itself.
     pub(crate) fn read_table(&mut self, text: &[u8], level: Level) -> Option<()> {
         if self.codes.text == text {
             return Some(());
@@ -179,12 +180,12 @@ impl Rest {
         let Self { codes, one, two, skips, .. } = self;
         (*one, *skips) = ([0; 1 << LOOK], false);
         codes.read(text, |symbol, code, length| fill(one, LOOK, code, length, entry(symbol, length, false)))?;
-        // Nearly all files have tables of their own, so this pass counts.
+        // Nearly all files have their own tables, so the time of this pass matters.
         pairs(level, one, two);
         Some(())
     }
 
-    /// Makes skipping twice as fast, which pays when there is much to skip.
+    /// Makes skipping twice as fast; pays if much is skipped.
     pub(crate) fn prepare_to_skip(&mut self, level: Level) {
         if self.skips {
             return;
@@ -193,7 +194,7 @@ impl Rest {
         self.skips = true;
     }
 
-    /// One symbol, whatever its length.
+    /// One symbol of any length.
     #[inline(always)]
     fn entry(&self, bits: &Bits<'_>) -> Option<u32> {
         let entry = self.one[(bits.held >> (64 - LOOK)) as usize];
@@ -201,12 +202,12 @@ impl Rest {
     }
 }
 
-/// Bytes without stuffing, read by bits. Behind the end there are zeros, for ever.
+/// Reads bits of bytes without stuffing. After the end it reads zeros.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bits<'a> {
-    /// The next bits, from the top.
+    /// The next bits, highest first.
     held: u64,
-    /// How many of them count.
+    /// Number of valid bits.
     count: u32,
     at: usize,
     bytes: &'a [u8],
@@ -216,7 +217,7 @@ pub(crate) struct Bits<'a> {
 pub(crate) const PADDING: usize = 64;
 
 impl<'a> Bits<'a> {
-    /// Reads from bit `at` of `bytes`, which end with [`PADDING`] zeros.
+    /// Starts at bit `at` of `bytes`, which must end with [`PADDING`] zeros.
     pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
         let mut bits = Self { held: 0, count: 0, at: at / 8, bytes };
         bits.refill();
@@ -224,10 +225,10 @@ impl<'a> Bits<'a> {
         bits
     }
 
-    /// Holds 56 bits or more.
+    /// Makes 56 bits or more available.
     #[inline(always)]
     pub(crate) fn refill(&mut self) {
-        // A clamp instead of an error: whoever asks sees that the position lies behind the end.
+        // Clamped instead of an error: the caller sees that the position is after the end.
         let at = self.at.min(self.bytes.len() - 8);
         let next: &[u8; 8] = self.bytes[at..].first_chunk().expect("eight bytes are left");
         self.held |= u64::from_be_bytes(*next) >> self.count;
@@ -241,19 +242,20 @@ impl<'a> Bits<'a> {
         self.count -= count;
     }
 
-    /// Bits read so far.
+    /// Number of bits read so far.
     pub(crate) fn position(&self) -> usize {
         8 * self.at - self.count as usize
     }
 
-    /// Reads a block. The difference of its first coefficient is returned, and whether it has no others; those are put
-    /// into `block`, which must be zero.
+    /// Reads a block. Returns the difference of its first coefficient, and whether the block has no others. The others
+    /// are written to `block`, which must be zero.
     #[inline(always)]
     pub(crate) fn block(&mut self, first: &First, rest: &Rest, block: &mut Block) -> Option<(i32, bool)> {
         self.refill();
         let difference = first.read(self)?;
         let mut at = 1u32;
-        // Two steps of at most 26 bits for each refill, after a difference one. Steps end at 190.
+        // Each refill is enough for two steps of at most 26 bits, after the difference of the first coefficient. Steps
+        // end at 190.
         let put = |block: &mut Block, at: u32, value: u64| {
             block[usize::from(NATURAL[(at - 1) as usize & 255] & 127)] = value as i16;
         };
@@ -292,7 +294,7 @@ impl<'a> Bits<'a> {
         (at == 64 || at >= END).then_some((difference, at == 1 + END))
     }
 
-    /// Reads the coefficients before place `end` of the file's order, skips the others.
+    /// Reads the coefficients before position `end` of the file's order, and skips the others.
     #[inline(always)]
     pub(crate) fn low_block(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<i32> {
         let (difference, at) = self.low(first, rest, end, block)?;
@@ -304,7 +306,8 @@ impl<'a> Bits<'a> {
         Some(difference)
     }
 
-    /// Reads the coefficients before place `end`, or one more, and stays there; gives the place that it came to as well.
+    /// Reads the coefficients before position `end`, or one more, and stops there; also returns the position that it
+    /// reached.
     #[inline(always)]
     pub(crate) fn low(&mut self, first: &First, rest: &Rest, end: u32, block: &mut Block) -> Option<(i32, u32)> {
         self.refill();
@@ -336,7 +339,7 @@ impl<'a> Bits<'a> {
         Some((difference, at))
     }
 
-    /// Reads the difference of a block's first coefficient and stays behind it.
+    /// Reads the difference of a block's first coefficient and stops after it.
     #[inline(always)]
     pub(crate) fn first(&mut self, first: &First) -> Option<i32> {
         first.read(self)
@@ -351,7 +354,7 @@ impl<'a> Bits<'a> {
         Some(difference)
     }
 
-    /// Skips the coefficients from place `at` on. At least 26 bits are held.
+    /// Skips the coefficients from position `at` on. At least 26 bits must be available.
     #[inline(always)]
     fn skip_rest(&mut self, rest: &Rest, at: u32) -> Option<()> {
         if rest.skips { self.skip_many(rest, at) } else { self.skip_pairs(rest, at) }

@@ -7,14 +7,14 @@
 //!                └─ progressive ─ progressive::* ───┘
 //! ```
 //!
-//! Two thirds of a decode is Huffman decoding, whose symbols can't be jumped over; but it ends with the last block that
-//! is needed, and blocks outside the window are skipped several symbols at a time, without their values. What a newcomer
-//! would get wrong:
+//! Two thirds of the decode time is Huffman decoding, which can't skip symbols. But decoding ends with the last block
+//! that is needed, and blocks outside of the window are skipped several symbols at a time, without their values. Common
+//! mistakes:
 //!
-//! 1. The values are libjpeg's, bit for bit: its integer transform, its interpolation of colour, its conversion.
-//! 2. Colour is told by several markers that contradict each other; libjpeg's rule decides.
-//! 3. Nothing that a file says is believed before it is compared with what is there: damage is an error that names a
-//!    byte, and a file without its end is decoded to its end, so that whether it is good does not depend on the window.
+//! 1. Pixels equal libjpeg's, bit for bit: its integer transform, its interpolation of colour, its conversion.
+//! 2. Several markers name the colour space and may contradict each other; libjpeg's rule decides.
+//! 3. Values from a file are checked before they are used. Damage is an error that names a byte. A file without an end
+//!    marker is decoded to its end, so that whether it is good does not depend on the window.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

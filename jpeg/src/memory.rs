@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Result};
 
-/// Makes a buffer at least so long. It is never shrunk: growing back would clear it for nothing.
+/// Makes the buffer at least `len` long. It is never shrunk: growing again would clear it for nothing.
 pub(crate) fn grow<T: Clone>(buffer: &mut Vec<T>, len: usize, with: T) -> Result<()> {
     if buffer.len() < len {
         buffer.try_reserve(len - buffer.len()).map_err(|_| Error::out_of_memory(len * size_of::<T>()))?;

@@ -1,11 +1,11 @@
-//! EXIF orientation: how a camera was held.
+//! EXIF orientation: how the camera was held.
 
 #![forbid(unsafe_code)]
 
-/// Tag of the orientation, and the type that its value has: one number of 16 bits.
+/// The tag of the orientation, and the type of its value: a 16-bit number.
 const TAG: [u16; 2] = [0x112, 3];
 
-/// What makes an image upright: swapping rows with columns, then mirroring. None of them by default.
+/// How to make an image upright: swap rows with columns, then mirror. The default does neither.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -24,24 +24,24 @@ const TAG: [u16; 2] = [0x112, 3];
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orientation {
     swap: bool,
-    /// Mirror down, across.
+    /// Whether to mirror vertically, and horizontally.
     mirror: [bool; 2],
 }
 
 impl Orientation {
-    /// What the body of an APP1 segment says, as far as it can be understood: none for what is damaged or unknown.
+    /// The orientation in the body of an APP1 segment; the default if it is damaged or unknown.
     pub(crate) fn of_exif(body: &[u8]) -> Self {
         body.strip_prefix(b"Exif\0\0").map_or(Self::default(), Self::of_tiff)
     }
 
-    /// What EXIF data says in any kind of file: the small TIFF that they are, without the word `Exif` before it. None for what
-    /// is damaged or unknown.
+    /// The orientation in the EXIF data of a file of any kind: a small TIFF, without the `Exif` prefix. The default if
+    /// it is damaged or unknown.
     #[must_use]
     pub fn of_tiff(tiff: &[u8]) -> Self {
         find(tiff).map_or(Self::default(), Self::of_number)
     }
 
-    /// The meaning of the numbers 1 to 8 of EXIF and of TIFF's tag 274; others mean nothing.
+    /// The orientation for a number from 1 to 8 of EXIF or of TIFF's tag 274; the default for other numbers.
     #[must_use]
     pub const fn of_number(number: u16) -> Self {
         let (swap, down, across) = match number {
@@ -57,22 +57,22 @@ impl Orientation {
         Self { swap, mirror: [down, across] }
     }
 
-    /// Whether pixels are upright as they are stored.
+    /// Whether pixels are already upright as they are stored.
     #[must_use]
     pub fn is_upright(self) -> bool {
         self == Self::default()
     }
 
-    /// Height and width of the upright image of one that lies.
+    /// Height and width of the upright image, for a stored image of this size.
     #[must_use]
     pub const fn size(self, [height, width]: [u32; 2]) -> [u32; 2] {
         if self.swap { [width, height] } else { [height, width] }
     }
 
-    /// Turns interleaved pixels of so many channels; `lying` is the height and width of what is stored.
+    /// Turns interleaved pixels of `channels` channels. `lying` is the height and width of the stored image.
     ///
     /// # Panics
-    /// When a slice is shorter than the image.
+    /// If a slice is shorter than the image.
     pub fn turn(self, lying: [u32; 2], channels: usize, from: &[u8], to: &mut [u8]) {
         let [height, width] = self.size(lying).map(|side| side as usize);
         let to = &mut to[..height * width * channels];
@@ -90,7 +90,7 @@ impl Orientation {
     }
 }
 
-/// The number in the first folder of EXIF data, which are a small TIFF file.
+/// The number in the first directory of EXIF data, which are a small TIFF file.
 fn find(tiff: &[u8]) -> Option<u16> {
     let big = match tiff.get(..4)? {
         b"MM\0*" => true,
@@ -112,7 +112,7 @@ fn find(tiff: &[u8]) -> Option<u16> {
 pub(crate) mod tests {
     use super::*;
 
-    /// An EXIF segment that says `number` behind another tag.
+    /// An EXIF segment with orientation `number` after another tag.
     pub(crate) fn exif(number: u16, big: bool) -> Vec<u8> {
         let short = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
         let long = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
@@ -133,7 +133,7 @@ pub(crate) mod tests {
         for (number, big) in (0..10).flat_map(|n| [(n, true), (n, false)]) {
             let whole = &exif(number, big)[6..];
             assert_eq!(find(whole), Some(number));
-            // Cut anywhere, it is none.
+            // Truncated anywhere, it has no orientation.
             assert!((0..whole.len() - 3).all(|len| find(&whole[..len]).is_none()));
         }
         assert_eq!(Orientation::of_exif(b"http://ns.adobe.com/xap/1.0/"), Orientation::default());
@@ -142,7 +142,7 @@ pub(crate) mod tests {
 
     #[test]
     fn images_stand_upright() {
-        // A letter F, as each number says that it lies.
+        // A letter F, stored with each of the orientations.
         let upright = ["###", "#..", "##.", "#.."];
         let lying: [&[&str]; 8] = [
             &["###", "#..", "##.", "#.."],

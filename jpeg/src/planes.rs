@@ -1,4 +1,4 @@
-//! What is asked for, and where what was decoded lies.
+//! The window that is requested, and the place of the decoded values.
 
 #![forbid(unsafe_code)]
 
@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 
 use crate::header::Header;
 
-/// The part of an image that is decoded, and at which size.
+/// The part of an image to decode, and the scale.
 ///
-/// What lies outside the image is left out of it.
+/// Parts of it outside of the image are ignored.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -19,7 +19,7 @@ use crate::header::Header;
 /// use infeed_jpeg::{Decoder, Header, Scratch, Window};
 ///
 /// let header = Header::parse(&file)?;
-/// // Rows 4 to 11 and columns 8 to 23, a value for each two by two pixels.
+/// // Rows 4 to 11 and columns 8 to 23, with one value for two by two pixels.
 /// let window = Window::new(&header, 4..12, 8..24).at_scale(2);
 /// let planes = Decoder::new().planes(&file, &header, &window, &mut scratch, &mut data)?;
 /// assert_eq!(planes.as_slice()[0].step, [2, 2]);
@@ -27,13 +27,13 @@ use crate::header::Header;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Rows that are read, in pixels of the whole image.
+    /// Rows to decode, in pixels of the whole image.
     pub rows: Range<u32>,
-    /// Columns that are read.
+    /// Columns to decode, in pixels of the whole image.
     pub cols: Range<u32>,
-    /// Rows and columns that have a meaning here: no value beyond their ends is decoded for interpolating colour.
+    /// Rows and columns that interpolation of colour may use: nothing beyond their ends is decoded for it.
     pub within: [Range<u32>; 2],
-    /// 1, 2, 4 or 8: so many pixels become one value, in each direction. Less work in that measure.
+    /// 1, 2, 4 or 8: this many pixels become one value, in each direction. A larger scale costs less.
     pub scale: u32,
 }
 
@@ -50,14 +50,14 @@ impl Window {
         Self { rows, cols, within: [0..header.height(), 0..header.width()], scale: 1 }
     }
 
-    /// The same at 1/2, 1/4 or 1/8 of the size.
+    /// The window at 1/2, 1/4 or 1/8 of the size.
     #[must_use]
     pub fn at_scale(self, scale: u32) -> Self {
         Self { scale, ..self }
     }
 }
 
-/// Where the values of one component lie, and which of them are held.
+/// The place of one component's values, and which of them are held.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -78,22 +78,22 @@ impl Window {
 pub struct Plane {
     /// Index of the first value that is held.
     pub at: usize,
-    /// Values from row to row.
+    /// Number of values from row to row.
     pub pitch: usize,
-    /// Pixels that a value stands for, down and across: powers of two, or three times one in the rare files that
-    /// [have thirds](Header::has_thirds). It lies in their middle.
+    /// Pixels per value, vertical and horizontal: powers of two, or three times a power of two in the rare files that
+    /// [have thirds](Header::has_thirds). The value is at their centre.
     pub step: [u32; 2],
-    /// Rows that are held, counted in this plane's values: whole blocks, so more than the window's as a rule.
+    /// Rows that are held, in values of this plane. These are whole blocks, so usually more than the window's rows.
     pub rows: Range<u32>,
-    /// Columns that are held.
+    /// Columns that are held, in values of this plane.
     pub cols: Range<u32>,
 }
 
 impl Plane {
-    /// The values of row `y` that are held, of the memory that the plane was decoded into.
+    /// The values of row `y` that are held; `data` is the memory into which the plane was decoded.
     ///
     /// # Panics
-    /// When the row is not held, or `data` is another memory.
+    /// If the row is not held, or `data` is other memory.
     #[must_use]
     pub fn row<'a>(&self, data: &'a [u8], y: u32) -> &'a [u8] {
         assert!(self.rows.contains(&y), "row {y} is held");
@@ -101,7 +101,7 @@ impl Plane {
     }
 }
 
-/// The planes of a window: gray, or three. The second and the third may have fewer values than the first.
+/// The planes of a window: one for gray, otherwise three. The second and third may have fewer values than the first.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -113,7 +113,7 @@ impl Plane {
 /// let window = Window::of_rows(&header, 0..16);
 /// let planes = Decoder::new().planes(&file, &header, &window, &mut scratch, &mut data)?;
 /// assert!(planes.is_ycbcr());
-/// // 4:2:0: a value of colour for each two by two pixels.
+/// // 4:2:0: one value of colour for two by two pixels.
 /// let [brightness, blue, red] = planes.as_slice() else { panic!("a file in colour") };
 /// assert_eq!((brightness.step, blue.step, red.step), ([1, 1], [2, 2], [2, 2]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -131,7 +131,7 @@ impl Planes {
         &self.list
     }
 
-    /// Whether the three are Y, Cb and Cr of JFIF; otherwise they are R, G and B.
+    /// Whether the three planes are Y, Cb and Cr of JFIF. Otherwise they are R, G and B.
     #[must_use]
     pub const fn is_ycbcr(&self) -> bool {
         self.ycbcr

@@ -1,4 +1,5 @@
-//! Sequential scans to planes: only what a window needs is transformed, the rest is skipped symbol by symbol.
+//! Decodes sequential scans to planes: only blocks that the window needs are transformed; the rest is skipped symbol by
+//! symbol.
 //!
 //! ```text
 //! scan ─ unstuff ─▶ bytes ─ Huffman ─┬─ blocks of the window ─ IDCT ─▶ plane of each component
@@ -6,9 +7,10 @@
 //!   └─ index: from known points         (intervals between restart markers: not at all); below it: nothing
 //! ```
 //!
-//! With an index, what was skipped once is not looked at again: each row of the window is read from the point before
-//! it to the point behind it, as far as points are known; from there on the scan is walked, and more points are noted.
-//! Where few coefficients of a block are wanted, the index also has the lengths of blocks, and the others are stepped over.
+//! With an index, data that was skipped once is not read again. Each row of the window is read from the point before it
+//! to the point after it, as far as points are known. From there on, the scan is read on and more points are noted. If
+//! few coefficients of a block are needed, the index also has the lengths of blocks, so the other coefficients are not
+//! read.
 
 #![forbid(unsafe_code)]
 
@@ -36,10 +38,10 @@ use crate::{
     tables,
 };
 
-/// Skipped units for which it pays to prepare.
+/// Number of skipped units from which on the preparation pays.
 const FAR: usize = 600;
 
-/// Tables and memory that serve image after image.
+/// Tables and memory that are reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     tables: Tables,
@@ -47,9 +49,9 @@ pub(crate) struct Memory {
     bytes: Vec<u8>,
     /// Where in `bytes` the intervals after the first one begin.
     restarts: Vec<u32>,
-    /// Where in `bytes` something was left out.
+    /// Positions in `bytes` at which bytes were removed.
     removed: Vec<u32>,
-    /// What the index knows, and what is new to it.
+    /// The points of the index, and new ones.
     known: Points,
     points: Vec<Point>,
     idct: Idct,
@@ -59,10 +61,10 @@ pub(crate) struct Memory {
 #[derive(Debug, Default)]
 struct Tables {
     quant: tables::Quantisation,
-    /// Kept when another image begins: encoders that do not optimise write the same ones into each file.
+    /// Kept for the next image: encoders that do not optimise write the same tables into each file.
     first: [Option<Box<First>>; 4],
     rest: [Option<Box<Rest>>; 4],
-    /// Which of those at hand this image has named: first, rest.
+    /// The tables that this image has defined: first coefficients, other coefficients.
     named: [[bool; 4]; 2],
     interval: usize,
     level: Level,
@@ -89,7 +91,7 @@ impl Tables {
     fn read_huffman(&mut self, body: &[u8]) -> Option<()> {
         let Self { first, rest, named, level, .. } = self;
         tables::definitions(body, |class, slot, text| {
-            // Taken for good once it is: a damaged one has no meaning.
+            // Set again only when it is read: a damaged table is undefined.
             named[class][slot] = false;
             match class {
                 0 => first[slot].get_or_insert_default().read_table(text)?,
@@ -119,19 +121,19 @@ impl Tables {
     }
 }
 
-/// How to decode.
+/// Options of a decode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options<'a> {
     pub(crate) index: Option<&'a Index>,
-    /// Gray for what is missing or damaged.
+    /// Missing or damaged blocks are gray instead of an error.
     pub(crate) fill: bool,
-    /// All of the data is looked at, and has to end with the image.
+    /// All of the data is read, and must end with the image.
     pub(crate) strict: bool,
-    /// Instructions that may be used.
+    /// The instructions that may be used.
     pub(crate) level: Level,
 }
 
-/// Decodes what the grid needs of a sequential file into `data`, which holds it.
+/// Decodes the part of a sequential file that the grid needs into `data`, which is large enough.
 pub(crate) fn decode(
     bytes: &[u8],
     header: &Header,
@@ -160,10 +162,10 @@ pub(crate) fn decode(
         let place = Place { marker: SOS, at: start - scan_header.len() - 2 };
         let scan =
             Scan { bytes, place, start, frame: &header.frame, grid, components: &components, level: options.level };
-        // What an index leaves out nobody looks at.
+        // An index would leave data unchecked.
         let index = options.index.filter(|_| !options.strict);
         let end = match scan.decode(index, options.strict, memory, data) {
-            // What was not reached is gray.
+            // Blocks that were not reached are gray.
             Err(error) if options.fill && error.kind() == ErrorKind::Damaged => return Ok(()),
             end => end?,
         };
@@ -178,7 +180,7 @@ pub(crate) fn decode(
     }
 }
 
-/// Reads the segments up to the next scan; gives its header and where its data begins.
+/// Reads the segments up to the next scan; returns its header and the byte at which its data begins.
 fn next_scan<'a>(bytes: &'a [u8], mut at: usize, tables: &mut Tables) -> Result<(&'a [u8], usize)> {
     loop {
         let Some((found, marker)) = next_marker(bytes, at) else {
@@ -205,7 +207,7 @@ fn next_scan<'a>(bytes: &'a [u8], mut at: usize, tables: &mut Tables) -> Result<
 struct Scan<'a> {
     bytes: &'a [u8],
     place: Place,
-    /// Where its data begins.
+    /// Byte at which its data begins.
     start: usize,
     frame: &'a Frame,
     grid: &'a Grid,
@@ -222,19 +224,19 @@ struct UnitBlock<'a> {
     quant: &'a [i16; 64],
     side: usize,
     pitch: usize,
-    /// Blocks from unit to unit: down, across.
+    /// Blocks from unit to unit: vertical, horizontal.
     units: [usize; 2],
-    /// Where the first unit's block begins in the data.
+    /// Position in the data of the first unit's block.
     at: usize,
 }
 
 impl Scan<'_> {
-    /// Decodes the blocks that the grid needs; gives the end of the scan's data.
+    /// Decodes the blocks that the grid needs; returns the end of the scan's data.
     fn decode(&self, index: Option<&Index>, strict: bool, memory: &mut Memory, data: &mut [u8]) -> Result<usize> {
         let Memory { tables, bytes, restarts, removed, known, points, idct } = memory;
         let alone = self.components.len() == 1;
         let grid = self.grid;
-        // Blocks of a single component follow each other line by line, and those outside the image are left out.
+        // Blocks of a single component follow each other line by line, without those outside of the image.
         let (units, y, x) = if alone {
             let needed = &grid.components[self.components[0].component];
             let blocks = needed.blocks(grid.size);
@@ -244,11 +246,11 @@ impl Scan<'_> {
         } else {
             (grid.units(), grid.y.clone(), grid.x.clone())
         };
-        // Points tell of all components.
+        // Points have values for all components.
         let index = index.filter(|_| tables.interval == 0 && Point::is_for(grid.components.len()));
         let index = index.filter(|_| self.components.len() == grid.components.len());
         let index = index.map(|index| (index, Index::key(self.bytes)));
-        // Of each block few values are wanted, of some so few that lengths are worth their bytes.
+        // Few values of each block are needed; in some cases so few that lengths are worth their memory.
         let sides = || self.components.iter().map(|one| grid.components[one.component].side);
         let few = index.is_some() && sides().max() <= Some(4);
         known.clear();
@@ -296,7 +298,7 @@ impl Scan<'_> {
         walked.map_err(|trouble| self.damaged(trouble, row, units[0], &end, &walk, 0)).map(|()| end.at)
     }
 
-    /// Decodes a scan without restarts; with an index, from point to point as far as they are known.
+    /// Decodes a scan without restart markers; with an index, from point to point as far as they are known.
     fn walk(
         &self,
         known: Known<'_>,
@@ -319,7 +321,7 @@ impl Scan<'_> {
         while row < extent.y.end {
             let Range { start, end } = extent.points(row);
             let (Some(from), Some(to)) = (known.get(start), known.get(end)) else { break };
-            // One byte more: stuffing ends with it.
+            // One byte more, in case the last is stuffed.
             let file = &self.bytes[..self.bytes.len().min(self.start + to.byte() + 2)];
             unstuff(self.level, file, (self.start + from.byte()).min(file.len()), 0, bytes, &mut Vec::new(), removed);
             let mut walk = Walk::new(bytes, Some(from), blocks, idct);
@@ -328,7 +330,7 @@ impl Scan<'_> {
             let walked = walk.skip(extent.x.start - column);
             let walked = walked.and_then(|()| walk.decode((row - extent.y.start, 0..extent.x.len()), data));
             let walked = walked.and_then(|()| {
-                // Lengths that are wrong lead elsewhere.
+                // Wrong lengths lead to another position.
                 let rest = extent.x.end.next_multiple_of(extent.spacing.every()).min(extent.units[1]) - extent.x.end;
                 if lengths.is_none() {
                     return Ok(true);
@@ -338,18 +340,18 @@ impl Scan<'_> {
                 })
             });
             if !matches!(walked, Ok(true)) || walk.is_over() {
-                // The index is wrong, as none of ours is: decoded as if there were none.
+                // The index is wrong, which does not happen with our own: decode without it.
                 (known, lengths, row) = (&none, None, extent.y.start);
                 break;
             }
             row += 1;
         }
         if row == extent.y.end {
-            // The points of a file are kept only if it has all of its data; nobody asks where it ends.
+            // A file has points only if it has all of its data, so its end need not be found.
             return Ok(self.bytes.len());
         }
 
-        // From the last point that helps on, to the end of the window.
+        // From the last point that helps to the end of the window.
         let from = extent.points(row).start.min(known.len().saturating_sub(1));
         let point = known.get(from);
         let skipped = point.map_or(0, Point::byte);
@@ -357,7 +359,7 @@ impl Scan<'_> {
         let end = unstuff(self.level, self.bytes, begin, 0, bytes, &mut Vec::new(), removed);
         points.clear();
         let mut walk = Walk::new(bytes, point, blocks, idct);
-        // What a file without an end is told to be does not depend on what is known of it.
+        // The error for a file without an end marker must not depend on the index.
         let lengths = lengths.or_else(new_lengths).filter(|_| end.marked);
         walk.lengths = lengths.as_deref().map(|lengths| (lengths, extent.unit(from) * blocks.len()));
         let mut trail = Trail { from, wanted: index.map(|_| known.len()), points, removed, gone: 0, skipped };
@@ -374,7 +376,7 @@ impl Scan<'_> {
         Ok(end.at)
     }
 
-    /// `begin` is where in the scan's data the walk's bytes begin.
+    /// `begin` is the position in the scan's data at which the walk's bytes begin.
     fn damaged(&self, trouble: Trouble, row: usize, rows: usize, end: &End, walk: &Walk<'_>, begin: usize) -> Error {
         let height = self.grid.size[0] as usize;
         let each = if self.components.len() == 1 { height.div_ceil(rows) } else { 8 * self.most_down() };
@@ -393,7 +395,7 @@ impl Scan<'_> {
             let at = offset(self.bytes, self.start + begin, walk.bits.position() / 8).min(end.at);
             return damaged(format!("no Huffman code at byte {at} (scan FF DA at byte {})", self.place.at), at);
         }
-        // The marker behind the interval: a restart, or the end of the scan.
+        // The marker after the interval: a restart, or the end of the scan.
         let restart = walk.restarts.get(walk.begun).map(|&seen| offset(self.bytes, self.start + begin, seen as usize));
         let at = restart.unwrap_or(end.at).min(end.at);
         let marker = self.bytes.get(at + 1).copied().unwrap_or_default();
@@ -410,12 +412,12 @@ struct Extent {
     units: [usize; 2],
     y: Range<usize>,
     x: Range<usize>,
-    /// Of the points.
+    /// Spacing of the points.
     spacing: Spacing,
 }
 
 impl Extent {
-    /// Points of a row: one for its first unit, and for each further `every`.
+    /// Points per row: one for its first unit, and one for every further `every` units.
     fn a_row(&self) -> usize {
         self.spacing.a_row as usize
     }
@@ -429,26 +431,26 @@ impl Extent {
         y.end * units[1] - y.len() * x.len()
     }
 
-    /// The point at or before the window's first unit of a row, and the one at or behind its last.
+    /// The point at or before the window's first unit of a row, and the point at or after its last.
     fn points(&self, row: usize) -> Range<usize> {
         let first = row * self.a_row();
         first + self.x.start / self.spacing.every()..first + self.x.end.div_ceil(self.spacing.every())
     }
 
-    /// The unit that a point is of, counted from the first one.
+    /// The unit of a point, counted from the first unit.
     fn unit(&self, point: usize) -> usize {
         point / self.a_row() * self.units[1] + point % self.a_row() * self.spacing.every()
     }
 }
 
-/// What is known of a file, and where it is noted.
+/// What the index has of a file, and where new points are noted.
 struct Known<'a> {
     index: Option<(&'a Index, u128)>,
     points: &'a Points,
     lengths: Option<Arc<Lengths>>,
-    /// Whether there are none, and they would help.
+    /// Whether there are no lengths, and they would help.
     wants_lengths: bool,
-    /// Whether to look at all of the data.
+    /// Whether all of the data must be read.
     strict: bool,
 }
 
@@ -459,14 +461,15 @@ struct Notes<'a> {
     points: &'a mut Vec<Point>,
 }
 
-/// What a walk notes for the index.
+/// The points that a walk notes for the index.
 struct Trail<'a> {
-    /// The point that it begins at.
+    /// The point at which it begins.
     from: usize,
-    /// The first point that is not known; `None` when nothing is to be noted.
+    /// The first unknown point; `None` if nothing is to be noted.
     wanted: Option<usize>,
     points: &'a mut Vec<Point>,
-    /// Where something was left out, how often before the last point, and where the walk's bytes begin in the data.
+    /// Positions at which bytes were removed; how many of them precede the last point; the position in the data at
+    /// which the walk's bytes begin.
     removed: &'a [u32],
     gone: usize,
     skipped: usize,
@@ -484,7 +487,7 @@ impl Trail<'_> {
             }
             self.gone
         });
-        // What can't be told in a point ends the trail.
+        // A position that a point can't hold ends the trail.
         self.wanted = point.filter(|_| !walk.is_over()).map(|point| {
             self.points.push(point);
             self.wanted.unwrap_or_default() + 1
@@ -492,7 +495,7 @@ impl Trail<'_> {
     }
 }
 
-/// Goes through the units of a scan.
+/// Reads the units of a scan one after another.
 struct Walk<'a> {
     bits: Bits<'a>,
     bytes: &'a [u8],
@@ -505,14 +508,15 @@ struct Walk<'a> {
     sums: [i32; 4],
     blocks: &'a [UnitBlock<'a>],
     idct: Idct,
-    /// Lengths of blocks, and which block is next; with them only planes of at most 4 values a block are decoded.
+    /// Lengths of blocks, and the number of the next block. With them, only planes of at most 4 values per block are
+    /// decoded.
     lengths: Option<(&'a Lengths, usize)>,
-    /// Whether nothing may be left at the end of an interval.
+    /// Whether an interval must end with its last unit.
     strict: bool,
 }
 
 impl<'a> Walk<'a> {
-    /// Begins at a point, whose byte is the first one, or at the first unit.
+    /// Begins at a point, which must be in the first byte, or at the first unit.
     fn new(bytes: &'a [u8], from: Option<Point>, blocks: &'a [UnitBlock<'a>], idct: Idct) -> Self {
         let (bit, sums) = from.map_or((0, [0; 4]), |point| (point.bit(), point.sums()));
         let bits = Bits::new(bytes, bit);
@@ -520,15 +524,16 @@ impl<'a> Walk<'a> {
         Self { bits, bytes, restarts, interval: 0, left: 0, begun: 0, sums, blocks, idct, lengths, strict: false }
     }
 
-    /// Where it is: its bytes begin at `skipped` of the scan's, and `gone` tells how many were left out up to one of them.
+    /// The current position: `skipped` bytes of the scan precede the walk's bytes, and `gone` returns how many bytes
+    /// were removed before a byte.
     fn point(&self, skipped: usize, gone: impl FnOnce(usize) -> usize) -> Option<Point> {
         let position = self.bits.position();
         let byte = position / 8;
         Point::new(skipped + byte + gone(byte), position % 8, &self.sums)
     }
 
-    /// Decodes the units of the window, where there are no restarts. Goes on to the last one when the data has no end:
-    /// whether a file is whole does not depend on the window.
+    /// Decodes the units of the window, without restart markers. If the data has no end marker, goes on to the last
+    /// unit: whether a file is whole must not depend on the window.
     fn rows(
         &mut self,
         extent: &Extent,
@@ -543,7 +548,7 @@ impl<'a> Walk<'a> {
         let spacing = extent.spacing.every();
         let mut column = trail.from % a_row * spacing;
         trail.note(trail.from, self);
-        // Without points to note, a row at a time.
+        // If no points are noted, one row at a time.
         let every = if trail.wanted.is_some() { spacing } else { units[1] };
         while *row < units[0] {
             let last = *row + 1 == y.end && ended;
@@ -573,12 +578,12 @@ impl<'a> Walk<'a> {
         self.check_left()
     }
 
-    /// The same, where there are restarts.
+    /// The same with restart markers.
     fn intervals(&mut self, extent: &Extent, ended: bool, data: &mut [u8], row: &mut usize) -> Result<(), Trouble> {
         let Extent { units, y, x, .. } = extent;
         let mut column = 0;
         if let Some(whole) = (y.start * units[1] + x.start).checked_div(self.interval).filter(|_| !self.strict) {
-            // Nothing of these intervals is needed. Their ends are known, whatever is in them.
+            // Nothing of these intervals is needed, and their ends are known.
             let whole = whole.min(self.restarts.len());
             (*row, column) = (whole * self.interval / units[1], whole * self.interval % units[1]);
             self.begin(whole)?;
@@ -603,13 +608,14 @@ impl<'a> Walk<'a> {
         if self.is_over() { Err(Trouble::End) } else { self.check_left() }
     }
 
-    /// Less than a byte, which is filled up, lies between the last unit and the marker behind it; if that matters.
+    /// Checks that less than a byte of padding is left between the last unit and the marker after it, if `strict` is
+    /// set.
     fn check_left(&self) -> Result<(), Trouble> {
         let left = (8 * self.end()).saturating_sub(self.bits.position()) / 8;
         if self.strict && left > 0 { Err(Trouble::Left(left)) } else { Ok(()) }
     }
 
-    /// Goes to the interval `n` of the scan.
+    /// Goes to interval `n` of the scan.
     fn begin(&mut self, n: usize) -> Result<(), Trouble> {
         self.begun = n;
         self.left = self.interval;
@@ -627,12 +633,12 @@ impl<'a> Walk<'a> {
         self.bits.position() > 8 * self.end()
     }
 
-    /// Where the interval ends.
+    /// The end of the interval.
     fn end(&self) -> usize {
         self.restarts.get(self.begun).map_or(self.bytes.len() - PADDING, |&end| end as usize)
     }
 
-    /// Before each unit.
+    /// Called before each unit.
     #[inline(always)]
     fn count(&mut self) -> Result<(), Trouble> {
         if self.interval > 0 {
@@ -668,7 +674,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Decodes units of the window: its row, and columns.
+    /// Decodes units of the window in one row; `columns` counts from the window.
     fn decode(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
         if self.lengths.is_some() {
             return self.decode_low((row, columns), data);
@@ -689,7 +695,7 @@ impl<'a> Walk<'a> {
                     8 => bits.block(first, rest, &mut coefs).ok_or(Trouble::Code)?,
                     1 => (bits.skip_block(first, rest).ok_or(Trouble::Code)?, true),
                     side => {
-                        // The last coefficient that is used is the one on the diagonal.
+                        // In the file's order, the square's far corner is the last coefficient used.
                         let end = if side == 4 { 25 } else { 5 };
                         (bits.low_block(first, rest, end, &mut coefs).ok_or(Trouble::Code)?, false)
                     }
@@ -709,14 +715,14 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A block whose coefficients are read: where its values go, how far their rows are apart, what coefficients are multiples of,
-/// and whether there is only the first.
+/// A block whose coefficients were read but not yet transformed: the place of its values, the distance of their rows,
+/// its quantisation table, and whether only the first coefficient is not zero.
 type Late<'a> = (usize, usize, &'a [i16; 64], bool);
 
 /// Units of whole blocks.
 impl Walk<'_> {
-    /// Each block is transformed when the one behind it is read: its coefficients, stored one by one, have by then left the
-    /// store buffer, which wider loads would wait for.
+    /// Each block is transformed after the next one was read. Its coefficients, which are stored one by one, have then
+    /// left the store buffer; wider loads would wait for that.
     fn decode_whole(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
         let mut coefs: [Block; 2] = [[0; 128]; 2];
         let mut now = 0;
@@ -755,7 +761,7 @@ impl Walk<'_> {
             }
             Ok(())
         };
-        // Also in front of damage.
+        // Also before damage.
         if let Some(last) = late {
             transform(last, &coefs[now ^ 1], data);
         }
@@ -763,10 +769,10 @@ impl Walk<'_> {
     }
 }
 
-/// Units by the lengths of their blocks.
+/// Units whose blocks have known lengths.
 impl Walk<'_> {
-    /// Goes through units; notes the lengths that are new. `read` adds the difference of a block's first coefficient to the
-    /// sum. It gets bits at the block's beginning, and has to leave them at its end unless its length is known.
+    /// Goes through units and notes new lengths. `read` adds the difference of a block's first coefficient to the sum.
+    /// It gets bits at the block's beginning, and must leave them at its end unless the block's length is known.
     #[inline(always)]
     fn step_over(
         &mut self,
@@ -778,7 +784,8 @@ impl Walk<'_> {
         for (unit, lengths) in lengths.from(number).chunks_exact(each).take(units).enumerate() {
             let mut at = self.bits.position();
             for (block, length) in self.blocks.iter().zip(lengths) {
-                // Where a block begins follows from the lengths alone, so that the processor reads several at a time.
+                // The start of each block follows from the lengths alone, so the processor can read several blocks at a
+                // time.
                 let mut bits = Bits::new(self.bytes, at);
                 let known = length.load(Ordering::Relaxed);
                 read(unit, &mut bits, block, &mut self.sums[block.component], known > 0).ok_or(Trouble::Code)?;
@@ -790,7 +797,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Decodes units to planes of at most 4 values a block.
+    /// Decodes units to planes of at most 4 values per block.
     fn decode_low(&mut self, (row, columns): (usize, Range<usize>), data: &mut [u8]) -> Result<(), Trouble> {
         let mut coefs: Block = [0; 128];
         let idct = self.idct;
@@ -798,7 +805,7 @@ impl Walk<'_> {
         self.step_over(columns.len(), |unit, bits, block, sum, known| {
             let UnitBlock { first, rest, quant, side, pitch, units: [down, across], at, .. } = *block;
             let out = &mut data[at + (row * down * pitch + (begin + unit) * across) * side..];
-            // Only the rows that are looked at have to be empty.
+            // Only rows that the transform reads must be cleared.
             let end = match side {
                 4 => {
                     coefs[..32].fill(0);
@@ -826,9 +833,9 @@ impl Walk<'_> {
     }
 }
 
-/// Notes a block's length, if it is short enough; gives its end.
+/// Notes a block's length if it is short enough; returns its end.
 fn note(length: &AtomicU8, start: usize, end: usize) -> usize {
-    // Behind the data positions stand still.
+    // After the end of the data, positions do not advance.
     if let Some(bits) = end.checked_sub(start).and_then(|bits| u8::try_from(bits).ok()) {
         length.store(bits, Ordering::Relaxed);
     }

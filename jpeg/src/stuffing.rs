@@ -1,4 +1,5 @@
-//! The data of a scan without what only keeps it apart from markers: a zero byte behind each FF, and restart markers.
+//! Removes from a scan's data the bytes that only distinguish it from markers: the zero byte after each FF, and restart
+//! markers.
 
 #![forbid(unsafe_code)]
 
@@ -7,27 +8,28 @@ use crate::{
     simd::{Level, copy_to_ff},
 };
 
-/// Why a scan can't be decoded.
+/// The reason why a scan can't be decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
     /// No code begins with these bits, or a block has more than 64 coefficients.
     Code,
     /// The data of an interval is used up.
     End,
-    /// So many bytes of an interval are left behind its last unit.
+    /// This many bytes of an interval are left after its last unit.
     Left(usize),
 }
 
 /// How the data of a scan ends.
 pub(crate) struct End {
-    /// Where in the file.
+    /// Byte in the file.
     pub(crate) at: usize,
     /// Whether a marker is there.
     pub(crate) marked: bool,
 }
 
-/// Copies a scan's data without stuffing, up to the first marker that is no restart in its turn; at most `most`
-/// restarts are its turn. `removed` tells before which bytes something was left out. [`PADDING`] zeros follow.
+/// Copies a scan's data without stuffing, up to the first marker that is not the next restart marker; at most `most`
+/// restarts are accepted. `removed` gets the positions before which bytes were removed. [`PADDING`] zeros follow the
+/// data.
 pub(crate) fn unstuff(
     level: Level,
     bytes: &[u8],
@@ -39,7 +41,7 @@ pub(crate) fn unstuff(
 ) -> End {
     restarts.clear();
     removed.clear();
-    // What is written beyond the data is written over.
+    // Bytes after the data are overwritten.
     out.resize(bytes.len().saturating_sub(at) + PADDING, 0);
     let mut len = 0;
     let end = loop {
@@ -69,7 +71,7 @@ pub(crate) fn unstuff(
     end
 }
 
-/// Where in the file a byte of the scan is that is number `wanted` without stuffing and restart markers.
+/// The byte in the file of the scan's byte number `wanted`, which is counted without stuffing and restart markers.
 pub(crate) fn offset(bytes: &[u8], mut at: usize, wanted: usize) -> usize {
     let mut seen = 0;
     while at < bytes.len() && seen < wanted {

@@ -7,7 +7,7 @@ use crate::{error::Error, header::Place, order::natural};
 /// Quantisation tables in natural order, by their slot.
 pub(crate) type Quantisation = [Option<[i16; 64]>; 4];
 
-/// Reads a DQT segment behind its length. `None`: it contradicts itself.
+/// Parses a DQT segment without its length. `None` if it contradicts itself.
 pub(crate) fn quantisation(mut body: &[u8], slots: &mut Quantisation) -> Option<()> {
     while let Some((&head, rest)) = body.split_first() {
         let (wide, slot) = (head >> 4, slots.get_mut(usize::from(head & 15))?);
@@ -24,8 +24,8 @@ pub(crate) fn quantisation(mut body: &[u8], slots: &mut Quantisation) -> Option<
     Some(())
 }
 
-/// Reads a DHT segment behind its length: calls `put` with the class (0 for first coefficients), the slot and the text of
-/// each definition, which is 16 counts and the symbols. `None`: it contradicts itself, or `put` says so.
+/// Parses a DHT segment without its length. Calls `put` with the class (0 for first coefficients), the slot and the
+/// text of each definition: 16 counts and the symbols. `None` if it contradicts itself, or `put` returns `None`.
 pub(crate) fn definitions<'a>(
     mut body: &'a [u8],
     mut put: impl FnMut(usize, usize, &'a [u8]) -> Option<()>,
@@ -43,7 +43,7 @@ pub(crate) fn definitions<'a>(
     Some(())
 }
 
-/// Whether there are no more codes of each length than the shorter ones leave room for.
+/// Whether the shorter codes leave room for the codes of each length.
 fn has_room(text: &[u8]) -> bool {
     let mut free = 1u32;
     text[..16].iter().all(|&codes| {
@@ -54,12 +54,12 @@ fn has_room(text: &[u8]) -> bool {
     })
 }
 
-/// Reads a DRI segment behind its length.
+/// Parses a DRI segment without its length.
 pub(crate) fn interval(body: &[u8]) -> Option<usize> {
     body.first_chunk().map(|units| u16::from_be_bytes(*units).into())
 }
 
-/// A segment that contradicts itself.
+/// The error for a segment that contradicts itself.
 pub(crate) fn damaged(place: Place) -> Error {
     place.damaged("JPEG has damaged tables")
 }

@@ -1,4 +1,4 @@
-"""What the benchmarks of the package share: where they run, and the harness of `benches/peers`."""
+"""Shared code of the package's benchmarks, and access to the harness of `benches/peers`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["about", "compare", "headline", "hold", "photos", "save"]
 
 
 def hold(cores: int) -> list[int]:
-    """Holds this process and those it starts to so many cores, and gives their numbers."""
+    """Restricts this process and its children to this many cores. Returns the cores' numbers."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < cores:
         sys.exit(f"--cores {cores}: this process may use {len(allowed)}")
@@ -29,7 +29,7 @@ def hold(cores: int) -> list[int]:
 
 
 def photos(folder: str, records: int, root: Path) -> Path:
-    """The photographs on the RAM disk, repeated under new names to so many records."""
+    """Copies the photographs to the RAM disk, repeated under new names until there are `records`."""
     found = [path for path in sorted(Path(folder).glob("*/*")) if path.is_file() and photographs.is_jpeg(path)]
     if not found:
         sys.exit(f"--photos {folder}: no JPEG in class folders; give a folder like ImageNet's train")
@@ -37,7 +37,7 @@ def photos(folder: str, records: int, root: Path) -> Path:
 
 
 def about(cores: list[int]) -> dict[str, Any]:
-    """The machine, the commit and the package that is measured."""
+    """The machine, the commit and the measured package."""
     import infeed
 
     return {
@@ -51,7 +51,7 @@ def about(cores: list[int]) -> dict[str, Any]:
 
 
 def headline(told: Mapping[str, Any]) -> str:
-    """`about` in a line."""
+    """The result of `about` in one line."""
     machine, changed = told["machine"], ", with changes" if told["uncommitted_changes"] else ""
     return (
         f"{machine['cpu']}, {machine['cores_used']} cores, load {machine['load_average'][0]:.1f}, "

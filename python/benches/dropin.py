@@ -1,11 +1,11 @@
-"""`infeed.torch.DataLoader` beside torch's over Python datasets, and beside `infeed.Loader` over photographs.
+"""Compares `infeed.torch.DataLoader` with torch's on Python datasets, and with `infeed.Loader` on photographs.
 
     python dropin.py [--photos FOLDER] [--rounds 7] [--workers 0 2] [--only KIND...] [--json FILE]
 
-Each kind is read by both in turn, round by round, in this process; a figure is the median of the rounds, of wall time and of
-CPU time of this process and its workers, as a ratio to torch's (or `infeed.Loader`'s): above 1 is faster. Kinds: `bytes` (returns
-10 kB), `pil` (decodes a JPEG with Pillow), `numpy` (arithmetic on 64 kB), `sleep` (5 ms), `h5py` (reads a row), `draws` (draws a
-crop of torch), `tensors` (a TensorDataset of 3 x 32 x 32), `photos` (a folder, by the engine).
+Both loaders read each kind in turn, round by round, in this process. The figures are ratios of wall time, and of CPU time of this
+process and its workers: the other loader's time divided by that of `infeed.torch.DataLoader`, median of the rounds; above 1 it is
+faster. Kinds: `bytes` (returns 10 kB), `pil` (decodes a JPEG with Pillow), `numpy` (arithmetic on 64 kB), `sleep` (5 ms), `h5py`
+(reads a row), `draws` (draws a crop with torch), `tensors` (a TensorDataset of 3 x 32 x 32), `photos` (a folder, read by the engine).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def jpeg() -> bytes:
 
 
 def kinds(folder: str) -> dict[str, Any]:
-    """Datasets whose epochs take about as long."""
+    """Datasets whose epochs take similar times."""
     encoded, values = jpeg(), np.random.default_rng(0).random(8192)
     image = torch.zeros(3, 40, 40)
 
@@ -147,7 +147,7 @@ def main() -> None:
             arguments: dict[str, Any] = {"batch_size": 64, "transform": "imagenet-val", "seed": 1}
 
             def read(kind: Any, value: Callable[[Any], Any]) -> Any:
-                # Closed behind the epoch: else it would read the next one while the other is measured.
+                # Closed after the epoch: otherwise it would read the next epoch while the other loader is measured.
                 with kind(files, **arguments) as loader:
                     for batch in loader:
                         yield value(batch)

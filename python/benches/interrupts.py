@@ -1,9 +1,9 @@
-"""How long Ctrl-C takes: from the signal to the handler, in a wait for a batch, in a busy loop, in an opening that hangs.
+"""Measures how long Ctrl-C takes, from signal to handler: in a busy loop, in a wait for a batch, and while `open` hangs.
 
     python python/benches/interrupts.py [--rounds 15] [--json FILE]
 
-Each is a process of its own; the time is from `kill` here to the first line of `except KeyboardInterrupt` there, by one
-clock of the machine. Asked for: 100 ms.
+Each case runs in its own process. The time is from `kill` here to the first line of `except KeyboardInterrupt` there, by the
+machine's monotonic clock. Target: 100 ms.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def loop():
 """
 WORKS = {
     "a loop over batches": "loop()",
-    "a wait for a dataset of Python's that hangs": "next(iter(infeed.Loader(Hangs(), batch_size=5)))",
+    "a wait for a Python dataset that hangs": "next(iter(infeed.Loader(Hangs(), batch_size=5)))",
     "opening a store that never answers": "server = silent(); infeed.open('s3://bucket/train')",
 }
 

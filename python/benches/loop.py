@@ -1,9 +1,14 @@
-"""One run of a loop over infeed, as a process of its own that imports nothing else. `overhead.py` starts it.
+"""Runs one loop over infeed, in a process that imports nothing else. `overhead.py` starts it.
 
-Its argument is JSON: `dataset` and `loader`, the arguments of `infeed.Loader`; `batches`, where the loop ends; `take`,
-what the loop does with a batch: `nothing`, `tensors` (looks two fields up) or `torch` (has both as torch's); `let_go`,
-where it lets a batch go before it asks for the next; and `burst`, the batches that are taken between pauses in which
-the loader reads ahead. Figures are printed as JSON.
+Its argument is JSON:
+
+- `dataset` and `loader`: the arguments of `infeed.Loader`.
+- `batches`: the number of batches after which the loop ends.
+- `take`: what the loop does with a batch: `nothing`, `tensors` (looks up two fields) or `torch` (converts both to torch).
+- `let_go`: whether it drops a batch before it requests the next one.
+- `burst`: the number of batches between pauses, in which the loader reads ahead.
+
+It prints the figures as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from typing import Any
 
 import infeed
 
-# Long enough that a burst of tiny batches is ready again.
+# Long enough for the loader to prepare a burst of tiny batches.
 PAUSE_SECONDS = 0.01
 
 
@@ -45,7 +50,7 @@ def main() -> None:
 
 
 def run(loader: infeed.Loader, take: Any, wanted: int, let_go: bool) -> dict[str, Any]:
-    """The loop of a trainer that computes nothing, over as many epochs as it takes."""
+    """A trainer's loop without computation, over as many epochs as `wanted` batches need."""
     before = resident("VmRSS:")
     batches, first = 0, 0.0
     start = ended = clocks()
@@ -56,11 +61,11 @@ def run(loader: infeed.Loader, take: Any, wanted: int, let_go: bool) -> dict[str
             if batches == 1:
                 first = time.perf_counter() - start[0]
             if batches == wanted:
-                # Before the stream is closed.
+                # Read the clocks before the stream is closed.
                 ended = clocks()
                 break
             if let_go:
-                # Otherwise names hold it until the next one is there, as in most loops.
+                # Otherwise the variables hold the batch until the next one arrives, as in most loops.
                 del batch, held
     seconds, cpu, own = (after - before for before, after in zip(start, ended))
     return {
@@ -75,12 +80,12 @@ def run(loader: infeed.Loader, take: Any, wanted: int, let_go: bool) -> dict[str
 
 
 def clocks() -> tuple[float, float, float]:
-    """Seconds of the wall, of the process' CPU time, and of this thread's."""
+    """Seconds of wall time, of the process's CPU time, and of this thread's CPU time."""
     return time.perf_counter(), time.process_time(), time.thread_time()
 
 
 def bursts(loader: infeed.Loader, take: Any, wanted: int, burst: int) -> dict[str, Any]:
-    """Takes batches that are ready, so many in a row. Only they are timed."""
+    """Takes `burst` ready batches in a row, again and again. The pauses between bursts are not timed."""
     batches, seconds, own, stream = 0, 0.0, 0.0, iter(loader)
     next(stream)
     while batches < wanted:
@@ -94,7 +99,7 @@ def bursts(loader: infeed.Loader, take: Any, wanted: int, burst: int) -> dict[st
 
 
 def resident(key: str) -> int:
-    """Bytes of physical memory, of now (VmRSS) or the most (VmHWM)."""
+    """Bytes of physical memory, current (VmRSS) or peak (VmHWM)."""
     with open("/proc/self/status") as lines:
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(key))
 

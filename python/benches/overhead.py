@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
-"""What Python costs: a loop over `infeed.Loader` beside `infeed run`, the command line, on the same work.
+"""Measures the cost of Python: a loop over `infeed.Loader`, compared with the command `infeed run`, on the same work.
 
     python python/benches/overhead.py --infeed target/release/infeed --photos imagenet/train --cifar cifar10
 
-Run it with the interpreter that has infeed and torch installed, on an idle machine; some 8 minutes. Three parts:
+Run it with an interpreter that has infeed and torch installed, on an idle machine. It takes about 8 minutes. Three parts:
 
-- photographs (ImageNet's training transform, batch 64) and CIFAR-10 (`cifar-train`, batch 256): the command line, the
-  loop with torch's tensors, and the loop without torch in the process. Each is a process of its own that takes the same
-  batches of the same order; a round runs all, each round another one begins. Rates are of all batches behind the first
-  one, which stands apart. A ratio is taken within a round. CPU time is of the run, without opening and imports. Peak
-  memory is that of the process. The command line, and the loop without torch, let a batch go before they ask for the
-  next: the difference is what Python and the package take. A loop that holds its batch until it has the next, as `for`
-  does, needs memory for that batch on top: one more run tells how much.
-- a batch: tiny rows in batches of one. How much longer the loop takes for a batch than the command line, as fast as the
-  engine makes them; and how long for batches that are ready. Both with image and label as torch's tensors.
+- Photographs (ImageNet's training transform, batch 64) and CIFAR-10 (`cifar-train`, batch 256): the command line, the loop
+  with torch tensors, and the loop without torch in the process.
+  - Each runs in its own process and takes the same batches in the same order. A round runs all three, and each round
+    starts with another one. Ratios are taken within a round.
+  - Rates count all batches after the first, which is shown separately. CPU time is that of the run, without opening and
+    imports. Peak memory is that of the process.
+  - The command line, and the loop without torch, drop a batch before they request the next one, so the difference in
+    memory is that of Python and the package. A loop that holds its batch until it has the next, as `for` does, needs memory
+    for one more batch: an extra run measures it.
+- One batch: tiny rows in batches of one. How much longer the loop takes per batch than the command line, at the engine's
+  full rate; and how long it takes for a batch that is ready. Both with image and label as torch tensors.
 - `import infeed`, each time in a new process.
 
-Only ratios and differences of one run say something: rates move with the machine. Nothing is asserted.
+Compare only ratios and differences within one run: rates vary with the machine. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ from common import compare
 LOOP = Path(__file__).with_name("loop.py")
 COMMAND_LINE, TORCH, BARE = "command line", "Python, torch's tensors", "Python, no torch"
 HOLDING = f"{BARE}, batch held"
-# Enough that an epoch of either is not over at once.
+# Enough for epochs of a reasonable length.
 PHOTOS = 2000
-# Of one picture of 4x4 pixels: what is measured is the batch.
+# Images of 4x4 pixels, so that the cost per batch dominates.
 TINY = "synthetic://?count=1000000&height=4&width=4&classes=2"
 BURST, READ_AHEAD = 32, 64
 IMPORT = "import time; start = time.perf_counter(); import infeed; print(time.perf_counter() - start)"
@@ -55,12 +57,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--photos", help="class folders of JPEGs; repeated to 2,000 on the RAM disk")
     parser.add_argument("--cifar", help="folder of CIFAR-10's binary version")
     parser.add_argument("--rounds", type=int, help="(default: 5)")
-    parser.add_argument("--seconds", type=float, help="of the command line: all take as many batches (default: 10)")
-    parser.add_argument("--batches", type=int, help="of one row (default: 100000)")
+    parser.add_argument("--seconds", type=float, help="run time of the command line; the loops take as many batches (default: 10)")
+    parser.add_argument("--batches", type=int, help="batches of one row (default: 100000)")
     parser.add_argument("--imports", type=int, help="processes that import infeed (default: 15)")
-    parser.add_argument("--cores", type=int, default=2, help="that all are held to, and workers of each (default: 2)")
-    parser.add_argument("--ram-disk", default="/dev/shm", help="where the data is laid out (default: /dev/shm)")
-    parser.add_argument("--quick", action="store_true", help="one short round: to see that it works, not to measure")
+    parser.add_argument("--cores", type=int, default=2, help="cores for each run, and its number of workers (default: 2)")
+    parser.add_argument("--ram-disk", default="/dev/shm", help="folder for the data (default: /dev/shm)")
+    parser.add_argument("--quick", action="store_true", help="one short round, to see that it works; not for measuring")
     parser.add_argument("--json", help="write every figure to this file")
     full, quick = (5, 10.0, 100_000, 15), (1, 1.0, 2_000, 3)
     first, _ = parser.parse_known_args()
@@ -74,13 +76,13 @@ def parse() -> argparse.Namespace:
 
 
 def command_line(args: argparse.Namespace, workload: Any, *ends: str) -> Any:
-    """A contestant: `infeed run`, as `benches/peers` asks it, up to one of `ends`."""
+    """A contestant: `infeed run` as in `benches/peers`, which stops by the options `ends`."""
     endless = replace(workload, epochs=1_000_000, options=ends)
     return compare.Contestant(COMMAND_LINE, compare.infeed_command(args, endless), lambda report, _: report)
 
 
 def in_python(args: argparse.Namespace, workload: Any, name: str, batches: int, take: str, **more: Any) -> Any:
-    """A contestant: the loop in a process, with the settings of `infeed run`."""
+    """A contestant: the loop in its own process, with the settings of `infeed run`."""
     loader = {
         "transform": workload.transform,
         "batch_size": workload.batch_size,
@@ -117,7 +119,7 @@ def measure(contestant: Any, workload: Any, cores: list[int]) -> dict[str, Any]:
 
 
 def rate(figures: Mapping[str, Any]) -> float:
-    """Batches a second behind the first."""
+    """Batches per second after the first batch."""
     first = figures.get("first_batch_seconds")
     if first is None:
         return float(figures["batches"] / figures["seconds"])
@@ -129,7 +131,7 @@ def each(rounds: Rounds, name: str, figure: Callable[[Mapping[str, Any]], float]
 
 
 def against(rounds: Rounds, name: str, figure: Callable[[Mapping[str, Any]], float]) -> list[float]:
-    """Of the command line's, round by round: what the machine does in that minute is in both and falls out."""
+    """Ratios to the command line, round by round, so that the machine's fluctuations affect both."""
     return [figure(one[name]) / figure(one[COMMAND_LINE]) for one in rounds]
 
 
@@ -140,16 +142,16 @@ def ranged(values: Sequence[float], form: str, unit: str = "") -> str:
 def disturbed(rounds: Rounds) -> None:
     runs = [figures["process"]["disturbed"] for one in rounds for figures in one.values()]
     if any(runs):
-        took = f"others took over {compare.DISTURBED:.0%} of these cores"
+        took = f"other processes used more than {compare.DISTURBED:.0%} of these cores"
         print(f"\n{sum(runs)} of {len(runs)} runs were disturbed: {took}.")
 
 
-# The four parts.
+# The parts of the benchmark.
 
 
 def work(args: argparse.Namespace, workload: Any, cores: list[int]) -> dict[str, Any]:
-    """Photographs, CIFAR: the same batches, by the command line and by loops."""
-    # Also brings the files into memory.
+    """Photographs or CIFAR-10: the same batches, by the command line and by the loops."""
+    # This run also brings the files into the page cache.
     length = measure(command_line(args, workload, "--max-time", f"{args.seconds}s"), workload, cores)
     batches = length["batches"]
     entered = [
@@ -186,7 +188,7 @@ def work(args: argparse.Namespace, workload: Any, cores: list[int]) -> dict[str,
 
 
 def a_batch(args: argparse.Namespace, cores: list[int]) -> dict[str, Any]:
-    """Batches of one tiny row: what the loop adds to each."""
+    """Batches of one tiny row: the time that the loop adds per batch."""
     workload = compare.Workload(
         name="batch", title="4x4 pixels", transform="none", batch_size=1, epochs=1, folder=TINY, records=1
     )
@@ -216,7 +218,7 @@ def a_batch(args: argparse.Namespace, cores: list[int]) -> dict[str, Any]:
 def importing(times: int) -> list[float]:
     """Seconds of `import infeed` in new processes."""
     command = [sys.executable, "-c", IMPORT]
-    # The first one brings the files into memory.
+    # The first process brings the files into the page cache.
     runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(1 + times)]
     return [float(seconds) for seconds in runs[1:]]
 

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""How long a trainer waits for a batch that is ready, beside threads that compute; and its accelerator's utilisation.
+"""Measures how long a trainer waits for a ready batch while other threads compute, and its accelerator utilisation.
 
     python python/benches/waits.py --photos imagenet/train
 
-Run it with the interpreter that has infeed, torch and torchvision installed, on an idle machine; 3 minutes.
-Photographs, ImageNet's training transform, batches of 8: infeed, torch's `DataLoader` with torchvision v2, and Grain
-where `--loaders` names it, each with `--cores` workers, each run in a process of its own.
+Run it with an interpreter that has infeed, torch and torchvision installed, on an idle machine. It takes 3 minutes.
+Photographs, ImageNet's training transform, batches of 8: infeed, torch's `DataLoader` with torchvision v2, and Grain if
+`--loaders` names it. Each has `--cores` workers, and each run is its own process.
 
-A run takes batches for two seconds as fast as they come, which says how long the loader takes for one in that company.
-Then it takes turns: a step of fixed length, in which the thread sleeps as a trainer does whose accelerator computes,
-and the next batch, with image and label as torch's tensors. Steps are as long as two batches take, so that the loader
-has always read ahead: every batch is ready. The wait is the time from asking for it to having its tensors; `next` is
-the part of it until the loader has handed the batch over. Beside the loop runs nothing, a thread that computes in pure
-Python and does not leave the GIL by itself, or a thread that computes in torch with two threads of its own.
+A run first takes batches for two seconds as fast as they come, which gives the loader's time per batch. Then steps and
+batches alternate: in a step of fixed length the thread sleeps, as a trainer does while its accelerator computes; then it
+takes the next batch, with image and label as torch tensors. A step is as long as two batches, so the loader has always
+read ahead, and every batch is ready. The wait is the time from the request to the tensors; `next` is the part of it until
+the loader has handed over the batch. In parallel with the loop runs nothing, a thread that computes in pure Python and
+does not release the GIL by itself, or a thread that computes in torch with two threads of its own.
 
-AU is the accelerator utilisation of MLPerf Storage: the time of the steps, as measured, divided by that of steps and
-waits. The last rows have steps that are a quarter longer than a batch takes the first loader, with nothing beside.
+AU is the accelerator utilisation of MLPerf Storage: the measured time of the steps, divided by the time of steps and
+waits. In the last rows, steps are a quarter longer than the first loader's time per batch, and nothing runs in parallel.
 
 Nothing is asserted.
 """
@@ -40,12 +40,12 @@ from common import compare
 
 LOADERS = {"infeed": "infeed", "torch": "torch DataLoader + torchvision v2", "grain": "Grain + OpenCV"}
 BESIDE = ("nothing", "Python", "torch")
-# More than a run takes, so that few epochs end in one.
+# More than a run takes, so that few epochs end during a run.
 RECORDS = 6000
-# Until everything is started and has read ahead for the first time.
+# Enough for all threads to start and read ahead for the first time.
 WARM_UP_BATCHES = 8
 FLAT_OUT_SECONDS = 2.0
-# As many batches' time lets a loader read ahead, however far it does.
+# The time of this many batches lets every loader finish its read-ahead.
 SETTLE_BATCHES = 20
 
 
@@ -56,10 +56,10 @@ def parse() -> argparse.Namespace:
         "--loaders", nargs="+", choices=LOADERS, default=["infeed", "torch"], help="(default: infeed torch)"
     )
     parser.add_argument("--batch-size", type=int, default=8, help="(default: 8)")
-    parser.add_argument("--seconds", type=float, help="of steps and waits in each run (default: 12)")
-    parser.add_argument("--cores", type=int, default=2, help="that all are held to, and workers of each (default: 2)")
-    parser.add_argument("--ram-disk", default="/dev/shm", help="where the photographs are laid out (default: /dev/shm)")
-    parser.add_argument("--quick", action="store_true", help="short runs: to see that it works, not to measure")
+    parser.add_argument("--seconds", type=float, help="duration of steps and waits in each run (default: 12)")
+    parser.add_argument("--cores", type=int, default=2, help="cores for each run, and its number of workers (default: 2)")
+    parser.add_argument("--ram-disk", default="/dev/shm", help="folder for the photographs (default: /dev/shm)")
+    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works; not for measuring")
     parser.add_argument("--json", help="write every figure to this file")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -69,7 +69,7 @@ def parse() -> argparse.Namespace:
     return args
 
 
-# Loaders: a function that begins an epoch, and one that makes torch's tensors of a batch.
+# Loaders: a function that starts an epoch, and one that converts a batch to torch tensors.
 
 Loading = tuple[Callable[[], Iterable[Any]], Callable[[Any], object]]
 
@@ -116,7 +116,7 @@ def endless(epoch: Callable[[], Iterable[Any]]) -> Iterator[Any]:
         yield from epoch()
 
 
-# Who computes beside the loop, until it is over.
+# Computations in parallel with the loop, until it ends.
 
 
 def spin(over: threading.Event) -> None:
@@ -136,11 +136,11 @@ def multiply(over: threading.Event) -> None:
 
 
 def one_run(asked: dict[str, Any]) -> None:
-    """In a process of its own: prints the figures of a run."""
+    """Does one run, in its own process, and prints the figures."""
     epochs = {"infeed": infeed_epochs, "torch": torch_epochs, "grain": grain_epochs}[asked["loader"]]
     epoch, convert = epochs(asked["folder"], asked["batch_size"], asked["workers"])
     batches = endless(epoch)
-    # What forks does so before there are threads.
+    # Loaders that fork must do so before other threads start.
     for _ in range(WARM_UP_BATCHES):
         convert(next(batches))
     over, computing = threading.Event(), {"Python": spin, "torch": multiply}.get(asked["beside"])
@@ -168,7 +168,7 @@ def one_run(asked: dict[str, Any]) -> None:
         waits.append(time.perf_counter() - stepped)
         nexts.append(there - stepped)
         steps.append(stepped - start)
-        # The last one is held until here, and let go while nobody looks at the clock.
+        # The last batch is held until here, and dropped outside the timed part.
         held = fresh, tensors
     del held
     over.set()
@@ -210,7 +210,7 @@ def summary(waits: list[float], steps: list[float]) -> dict[str, float]:
 
 
 def quantile(values: list[float], share: float) -> float:
-    """By nearest rank: the least of the values that so many are not above."""
+    """The quantile by nearest rank: the smallest value that at least `share` of the values do not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 

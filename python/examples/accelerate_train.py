@@ -1,4 +1,4 @@
-"""Hugging Face accelerate: `save_state` holds the loader's place in an epoch, and `load_state` goes on there.
+"""Hugging Face accelerate: `save_state` saves the loader's place in an epoch, and `load_state` resumes there.
 
     accelerate launch accelerate_train.py [path or URL]
 """
@@ -17,15 +17,15 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=200&height=40&w
 
 
 class Run:
-    """A model, its optimizer, and a loader that hands out each rank's share by itself.
+    """A model, its optimizer, and a loader that divides the records among the ranks by itself.
 
-    `prepare(loader)` works too, as with torch's loader; then accelerate's own loader reads, batch by batch, and holds no place.
+    `prepare(loader)` works too, as with torch's loader. Then accelerate's own loader reads, batch by batch, and saves no place.
     """
 
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.accelerator = Accelerator()
-        # `records` is there to show what was seen.
+        # `records` only shows which records were read.
         self.loader = DataLoader(
             DATA, batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize",
             output={"images": "image", "labels": "label", "records": "records"},
@@ -63,7 +63,7 @@ def main() -> None:
         rest.accelerator.load_state(folder)
         rest.train(3)
     same = rest.seen == whole.seen[middle:]
-    print(f"{len(whole.seen)} steps; from the state behind step {middle}, {len(rest.seen)} more, the same: {same}")
+    print(f"{len(whole.seen)} steps; from the state after step {middle}, {len(rest.seen)} more, the same: {same}")
     sys.exit(not same)
 
 

@@ -19,8 +19,8 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=1000&height=40&
 def main() -> None:
     dist.init_process_group("gloo")  # nccl on GPUs
     torch.manual_seed(0)
-    # A DistributedSampler does as well. Where the engine deals, the last batch is filled up, so that no rank waits for others
-    # in `backward`; `valid` says how many of its rows are not there for that.
+    # A DistributedSampler works too. Here the engine divides the records and pads the last batch, so that no rank waits for
+    # others in `backward`. `valid` is the number of rows before the padding.
     names = {"images": "image", "labels": "label", "records": "records", "valid": "valid"}
     loader = DataLoader(
         DATA, batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize", output=names,

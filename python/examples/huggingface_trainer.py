@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: `get_train_dataloader` gives the loader, and checkpoints keep its place.
+"""Hugging Face Trainer: `get_train_dataloader` returns the loader, and checkpoints contain its place.
 
     python huggingface_trainer.py [path or URL]
 """
@@ -19,12 +19,12 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=200&height=40&w
 
 
 class InfeedTrainer(Trainer):
-    """Takes its batches from a loader, and goes on in the middle of an epoch without reading what was seen."""
+    """Takes its batches from a loader, and resumes within an epoch without reading the earlier records again."""
 
     def __init__(self, loader: DataLoader, **more: Any) -> None:
         super().__init__(train_dataset=loader.dataset, **more)
         self.loader = loader
-        # To compare runs.
+        # Only to compare runs.
         self.seen: list[tuple[list[int], float]] = []
 
     def get_train_dataloader(self) -> Any:
@@ -78,7 +78,7 @@ def main() -> None:
         middle = len(whole.loader) + 2
         rest = train(folder, resume_from=f"{folder}/checkpoint-{middle}")
     same = rest.seen == whole.seen[middle:]
-    print(f"{len(whole.seen)} steps; from the checkpoint behind step {middle}, {len(rest.seen)} more, the same: {same}")
+    print(f"{len(whole.seen)} steps; from the checkpoint after step {middle}, {len(rest.seen)} more, the same: {same}")
     sys.exit(not same)
 
 

@@ -1,8 +1,8 @@
-"""ImageNet as torchvision's reference trains it (references/classification/train.py), with one import changed.
+"""Trains ImageNet like torchvision's reference (references/classification/train.py), with one import changed.
 
     python imagenet_torch.py /data/imagenet/train /data/imagenet/val --device cuda
 
-Without arguments it trains a small network for a moment on made-up images.
+Without arguments it briefly trains a small network on generated images.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("train", nargs="?", default=MADE_UP)
     parser.add_argument("val", nargs="?", default=MADE_UP)
-    parser.add_argument("--model", help="default: resnet50, or resnet18 for made-up images")
-    parser.add_argument("--epochs", type=int, help="default: 90, or 2 for made-up images")
+    parser.add_argument("--model", help="default: resnet50, or resnet18 for generated images")
+    parser.add_argument("--epochs", type=int, help="default: 90, or 2 for generated images")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--crop-size", type=int, default=224)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--lr-step-size", type=int, default=30)
-    parser.add_argument("--workers", type=int, default=0, help="decoding threads; 0: as many as are worth it")
+    parser.add_argument("--workers", type=int, default=0, help="decode threads; 0: the loader chooses")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--checkpoint", help="a file to save to after each epoch, and to go on from if it is there")
+    parser.add_argument("--checkpoint", help="file that is saved after each epoch, and resumed from if it exists")
     args = parser.parse_args()
     made_up = args.train == MADE_UP
 

@@ -1,4 +1,4 @@
-"""Keras 3: `fit` takes a generator of NumPy arrays, on whichever backend.
+"""Keras 3: `fit` takes a generator of NumPy arrays, with any backend.
 
     KERAS_BACKEND=torch python keras_train.py [path or URL]
 """
@@ -19,7 +19,7 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=200&height=40&w
 
 
 def batches(loader: infeed.Loader) -> Iterator[tuple[numpy.ndarray, numpy.ndarray]]:
-    """Epoch after epoch. Keras takes `steps_per_epoch` of them for one, and looks at a few in advance."""
+    """Batches of all epochs, without end. Keras takes `steps_per_epoch` of them per epoch, and fetches a few in advance."""
     while True:
         for batch in loader:
             yield batch["image"].numpy(), batch["label"].numpy()

@@ -1,4 +1,4 @@
-"""Lightning: a checkpoint in the middle of an epoch holds the loader's place, and the run goes on exactly there.
+"""Lightning: a checkpoint within an epoch contains the loader's place, and the run resumes exactly there.
 
     python lightning_resume.py [path or URL]
 """
@@ -18,7 +18,7 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=200&height=40&w
 
 
 def make_loader() -> DataLoader:
-    # `records` is there to show what was seen.
+    # `records` only shows which records were read.
     names = {"images": "image", "labels": "label", "records": "records"}
     return DataLoader(DATA, batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize", output=names)
 
@@ -57,7 +57,7 @@ def main() -> None:
         middle = len(make_loader()) + 2
         rest = fit(folder, resume_from=f"{folder}/step={middle}.ckpt")
     same = rest.seen == whole.seen[middle:]
-    print(f"{len(whole.seen)} steps; from the checkpoint behind step {middle}, {len(rest.seen)} more, the same: {same}")
+    print(f"{len(whole.seen)} steps; from the checkpoint after step {middle}, {len(rest.seen)} more, the same: {same}")
     sys.exit(not same)
 
 

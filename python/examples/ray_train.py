@@ -1,4 +1,4 @@
-"""Ray Train: the loader is made in the train function, where Ray has said which rank this is.
+"""Ray Train: the loader is made in the train function, where Ray has set this process's rank.
 
     python ray_train.py [path or URL]
 """
@@ -22,7 +22,7 @@ DATA = sys.argv[1] if len(sys.argv) > 1 else "synthetic://?count=200&height=40&w
 def train(config: dict[str, Any]) -> None:
     torch.manual_seed(0)
     names = {"images": "image", "labels": "label", "records": "records", "valid": "valid"}
-    # Ray's `prepare_data_loader` works too, with a loader of torch's in its place, which reads batch by batch.
+    # Ray's `prepare_data_loader` works too. It replaces this loader by one of torch, which reads batch by batch.
     loader = DataLoader(
         config["data"], batch_size=16, shuffle=True, transform="random_resized_crop:32;normalize", output=names,
         rank=torch.distributed.get_rank(), world_size=torch.distributed.get_world_size(),
@@ -47,7 +47,8 @@ def train(config: dict[str, Any]) -> None:
 
 def main() -> None:
     ray.init(num_cpus=3)
-    # Classes are counted here: in `train`, which is pickled, the word beside `torch` would be taken for its module.
+    # Count the classes here: in `train`, which Ray pickles, the names `infeed` and `torch` together would be taken for the
+    # module `infeed.torch`.
     config = {"data": DATA, "classes": len(infeed.open(DATA).classes or range(10))}
     workers = ray.train.ScalingConfig(num_workers=2, use_gpu=False)
     TorchTrainer(train, train_loop_config=config, scaling_config=workers).fit()

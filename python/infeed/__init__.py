@@ -7,7 +7,12 @@
         for batch in loader:
             images, labels = batch["image"].torch(), batch["label"].torch()
 
-Files are read and decoded by threads of the engine, which never wait for the GIL. ``help(infeed.Loader)`` has the rest.
+A Rust engine reads and decodes files in its own threads, which never wait for the GIL.
+
+- ``Loader``: batches of a dataset. ``help(infeed.Loader)`` lists its arguments.
+- ``open``: a dataset from a path, a URL or a Python object, with options for formats, labels, fields and filters.
+- ``infeed.torch.DataLoader``: torch's ``DataLoader``, with one import changed.
+- ``infeed.transforms``: transforms under torchvision's names. ``infeed.errors``: the exceptions.
 """
 
 from __future__ import annotations
@@ -27,14 +32,14 @@ def _check_interpreter() -> None:
         except ImportError:
             continue
         if interpreters.get_current() != interpreters.get_main():
-            # The engine's types would be those of whichever interpreter came first.
-            raise ImportError("infeed cannot be used in subinterpreters: import it in the main interpreter of a process, or in a process of its own")
+            # The engine's types would belong to the interpreter that imported them first.
+            raise ImportError("infeed cannot be used in subinterpreters: import it in the main interpreter of a process")
         return
 
 
 _check_interpreter()
 
-from . import _tensor as _tensor  # noqa: E402 (what it gives to tensors)
+from . import _tensor as _tensor  # noqa: E402 (adds methods to Tensor)
 from . import errors  # noqa: E402
 from ._native import Batch, Dataset, Tensor, __version__  # noqa: E402
 from .errors import Error  # noqa: E402
@@ -44,7 +49,7 @@ __all__ = ["Batch", "Batches", "Dataset", "Error", "Loader", "Report", "Tensor",
 
 
 def __getattr__(name: str) -> Any:
-    # What costs as much to import as all the rest, or needs another package, is there when somebody asks.
+    # Imported at first use: they take as long to import as the rest of the package, or need torch.
     if name in ("torch", "transforms"):
         import importlib
 

@@ -1,4 +1,4 @@
-"""The command line: ``python -m infeed …`` and the script ``infeed`` are one."""
+"""The command line: ``python -m infeed …``, which is also the script ``infeed``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .libraries import nvjpeg_folders
 
 
 def main() -> int:
-    """Runs the command that ``sys.argv`` names; gives the exit code."""
-    # A command ends at Ctrl-C, or has its own way of ending.
+    """Runs the command in ``sys.argv``. Returns the exit code."""
+    # Ctrl-C ends a command at once, unless the command handles it itself.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _native.look_for_nvjpeg(nvjpeg_folders())
     return _native.command([sys.executable, "-m", "infeed"], sys.argv[1:])

@@ -1,5 +1,5 @@
-"""From the engine's batches to what a loop over torch's loader is given."""
-# torch's types are not all known.
+"""Converts the engine's batches to the batches of torch's loader."""
+# torch is not fully typed.
 # pyright: basic
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Build = Callable[[Batch], Any]
 def builder(
     batch: Batch, dataset: Dataset, output: Output, item: Any, channels_last: bool, masks: torch.dtype | None
 ) -> Build:
-    """How batches like this one become what ``output`` says. Decided once, since all batches have the same fields.
+    """A function that converts batches like this one as ``output`` says. Made once, since all batches have the same fields.
 
-    ``item``: of a dataset that is an object, one record; ``"auto"`` gives what ``default_collate`` makes of such.
-    ``channels_last``: whether images lie so. ``masks``: the type of masks, where their transform says one.
+    ``item``: one record of a dataset that is a Python object; ``"auto"`` then returns what ``default_collate`` makes of such
+    records. ``channels_last``: whether images have their channels last. ``masks``: the type of masks if the transform sets it.
     """
     schema = list(dataset.fields)
     images = {field for field, kind in dataset.fields.items() if channels_last and kind == "image"}
@@ -34,18 +34,18 @@ def builder(
         if masks is not None and whose in of_masks:
             kept = value
             value = lambda batch: kept(batch).to(masks)  # noqa: E731
-        # Shapes are torch's: what differs is where values lie.
+        # Shapes are as in torch's memory format: only the strides differ.
         return (lambda batch: value(batch).permute(0, 3, 1, 2)) if whose in images else value
 
     if output == "auto" and item is not None:
         return _as_item(batch, schema, item, value_of)
     if isinstance(output, str):
-        # In the dataset's order; the views of an image are where it would be.
+        # In the dataset's order; the views of an image take its position.
         places = {field: place for place, field in enumerate(schema)}
         fields = sorted(batch, key=lambda field: places.get(field.partition(".")[0], len(places)))
         if output == "auto":
             if any(isinstance(batch[field], Mapping) for field in fields):
-                # It stands in the targets.
+                # The targets contain it.
                 fields = [field for field in fields if field != "image_id"]
             output = "tuple" if len(fields) == 2 else "dict"
         if output == "tuple":
@@ -57,10 +57,10 @@ def builder(
 
 
 def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[[str], Build]) -> Build:
-    """The structure of an item: its mapping, its named tuple, a list for a tuple or a list, or a single value."""
+    """Batches with the structure of an item: a mapping, a named tuple, a list for a tuple or list, or a single value."""
 
     def typed(field: str, of_item: Any) -> Build:
-        """A field's value in the type that ``default_collate`` gives it, by that of one record."""
+        """A field's value in the type that ``default_collate`` gives it, taken from one record."""
         views = [name for name in batch if name.partition(".")[0] == field]
         if len(views) > 1:
             several = [value_of(view) for view in views]
@@ -69,7 +69,7 @@ def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[
         if isinstance(of_item, str):
             return lambda batch: [text.decode() for text in value(batch)]
         if isinstance(of_item, bool) or (hasattr(of_item, "dtype") and not of_item.shape):
-            # The engine has integers of 64 bits alone.
+            # The engine's integers all have 64 bits.
             dtype = torch.as_tensor(of_item).dtype
             return lambda batch: value(batch).to(dtype)
         return value
@@ -87,7 +87,7 @@ def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[
 
 
 def rows(made: Any, size: int) -> list[Any]:
-    """A batch of ``builder`` as the samples that a ``collate_fn`` takes: classes are ints, as of a dataset of Python's."""
+    """Splits a batch from ``builder`` into samples for a ``collate_fn``. Classes are ints, as from a Python dataset."""
     if isinstance(made, Mapping):
         return [{key: _row(value, at) for key, value in made.items()} for at in range(size)]
     if isinstance(made, tuple) or (isinstance(made, list) and any(isinstance(value, torch.Tensor) for value in made)):
@@ -101,13 +101,13 @@ def _row(value: Any, at: int) -> Any:
         row = value[at]
         return row if row.dim() or row.is_floating_point() else row.item()
     if isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
-        # Views of an image.
+        # The views of an image.
         return [view[at] for view in value]
     return value[at]
 
 
 def _value(batch: Batch, field: str) -> Build:
-    """How a field's value becomes torch's."""
+    """A function that converts a field's value to torch's."""
     if field in batch:
         found = batch[field]
         if isinstance(found, Tensor):
@@ -122,7 +122,7 @@ def _value(batch: Batch, field: str) -> Build:
 
 def _targets(field: str) -> Callable[[Batch], list[dict[str, Any]]]:
     def mask(runs: Mapping[str, Sequence[int]]) -> Any:
-        """One outline in pixels: its runs go down the columns, and the first is of what is outside."""
+        """One outline as pixels. Its runs go down the columns, and the first run is outside the object."""
         height, width = runs["size"]
         inside = (torch.arange(len(runs["counts"])) % 2).to(torch.uint8)
         return inside.repeat_interleave(torch.tensor(runs["counts"])).view(width, height).T
@@ -141,7 +141,7 @@ def _targets(field: str) -> Callable[[Batch], list[dict[str, Any]]]:
             target.update(image_id=image, size=sizes[row])
             if outlines is not None:
                 masks = [mask(runs) for runs in outlines[start:end]]
-                # Those of a batch have one size.
+                # All outlines of a batch have one size.
                 none = outlines[0]["size"] if outlines else sizes[row].tolist()
                 target["masks"] = torch.stack(masks) if masks else torch.zeros(0, *none, dtype=torch.uint8)
             made.append(target)

@@ -1,9 +1,10 @@
-"""Random numbers that records draw of torch, NumPy and ``random``: seeded for each record, and found out cheaply.
+"""Seeds torch, NumPy and ``random`` for each record, and only the generators from which records draw.
 
-A record's draws depend on the epoch, the record and how often it came before, whichever process asks for it. Seeding all
-three costs some 8 µs a record, so a generator is seeded once a record was seen to draw from it: its memory tells, for 1 µs.
+A record's draws depend on the epoch, the record and how often it came before in the epoch, in whichever process it is read.
+Seeding all three generators costs about 8 µs per record. So a generator is seeded only after a record drew from it, which a
+comparison of the generator's memory shows for 1 µs.
 """
-# torch's types are not all known.
+# torch is not fully typed.
 # pyright: basic
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _U64 = (1 << 64) - 1
 
 
 class _OfTorch:
-    """torch's generator of the CPU."""
+    """torch's CPU generator."""
 
     def seen(self) -> bytes:
-        """Other bytes after any draw."""
+        """Bytes that differ after any draw."""
         state = torch.default_generator.get_state()
         return ctypes.string_at(state.data_ptr(), state.nbytes)
 
@@ -42,9 +43,9 @@ class _OfTorch:
 
 
 class _OfNumPy:
-    """NumPy's global generator, where NumPy is loaded and it is the one that can be seeded."""
+    """NumPy's global generator, if NumPy is imported and the generator is the one that can be seeded."""
 
-    # 624 words and a place in them. Read from memory, since asking for the state costs 30 µs.
+    # 624 words and a position in them. Read from memory, since `get_state` costs 30 µs.
     _BYTES = 2500
 
     def _random(self) -> Any:
@@ -75,7 +76,7 @@ class _OfPython:
     """The generator behind ``random.random``."""
 
     _IT: Any = random.random.__self__  # type: ignore[attr-defined]
-    # What its class has in memory behind an object's head: asking for the state makes a tuple of 625 numbers.
+    # The object's memory after its header. Read directly, since `getstate` makes a tuple of 625 numbers.
     _HEAD = object.__basicsize__
     _BYTES = type(_IT).__mro__[1].__basicsize__ - _HEAD
 
@@ -96,18 +97,18 @@ _GENERATORS: tuple[Any, ...] = (_OfTorch(), _OfNumPy(), _OfPython())
 
 
 def state() -> tuple[Any, ...]:
-    """Where the three generators stand: torch's, NumPy's (None without it), Python's."""
+    """The states of the three generators: torch's, NumPy's (None without NumPy), Python's."""
     return tuple([generator.state() for generator in _GENERATORS])
 
 
 def restore(kept: tuple[Any, ...]) -> None:
-    """The generators as ``state`` found them."""
+    """Sets the generators back to a result of ``state``."""
     for generator, state in zip(_GENERATORS, kept, strict=True):
         generator.restore(state)
 
 
 def mixed(*numbers: int) -> int:
-    """64 bits of some numbers, by SplitMix64."""
+    """A 64-bit hash of some numbers, by SplitMix64."""
     mix = 0
     for number in numbers:
         mix = (mix + (number & _U64) + 0x9E3779B97F4A7C15) & _U64
@@ -122,12 +123,12 @@ def _number(index: Any) -> int:
 
 
 class Task(NamedTuple):
-    """What is asked of a dataset: the indices of a batch, or the index of a sample."""
+    """A request to a dataset: the indices of a batch, or the index of a sample."""
 
     asked: Any
-    # Of an epoch.
+    # The seed of the epoch.
     seed: int
-    # How often each index came before in this epoch; None: none did.
+    # How often each index came before in this epoch; None: no index came before.
     before: list[int] | None
 
 
@@ -138,7 +139,7 @@ class Collated(NamedTuple):
 
 
 class Through:
-    """A ``collate_fn`` that lets pass what is a batch already."""
+    """A ``collate_fn`` that passes on a batch that is already collated."""
 
     def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
         self.collate_fn = collate_fn
@@ -148,7 +149,7 @@ class Through:
 
 
 def _several(dataset: Any) -> Any:
-    """The method that gives many records at once, if there is one. A ``Subset`` has it, and asks one by one as a rule."""
+    """The method that returns many records at once, if there is one. A ``Subset`` always has it; its dataset decides."""
     inner = dataset
     while type(inner) is Subset:
         inner = inner.dataset
@@ -156,13 +157,13 @@ def _several(dataset: Any) -> Any:
 
 
 class Seeded:
-    """A dataset whose records draw what their place in the data and the epoch say. Asked with a ``Task``."""
+    """A dataset whose records' draws depend on index and epoch. Its index is a ``Task``."""
 
     def __init__(self, dataset: Any, gather: Callable[[Sequence[Any]], Any] | None) -> None:
         self.dataset = dataset
-        # How a batch is had at once, of datasets that draw nothing.
+        # Takes a batch at once, from datasets that draw nothing.
         self.gather = gather
-        # Of which generators records were seen to draw, and whether anybody has looked.
+        # The generators from which records drew, and whether a record has been checked yet.
         self._used: list[int] = []
         self._looked = False
 
@@ -178,15 +179,15 @@ class Seeded:
             return Collated(self.gather(task.asked))
         several = _several(self.dataset)
         if several:
-            # All at once: they draw as this list of them does.
+            # All at once: the draws depend on this list of records.
             return self._made(several, [task.asked], task)[0]
         return self._made(self.dataset.__getitem__, task.asked, task)
 
     def _made(self, get: Callable[[Any], Any], asked: Sequence[Any], task: Task) -> list[Any]:
         first: list[Any] = []
         if not self._looked and asked:
-            # Who draws does so in the first record as a rule: then no other is made in vain, and the script's own draws go on
-            # as if there had been none. A worker process draws for nobody else.
+            # A dataset that draws usually does so in its first record. Checking that record alone avoids making others twice.
+            # The script's generators are restored; in a worker process nothing else draws from them.
             self._looked = True
             kept = state() if get_worker_info() is None else None
             found = self._tried(get, asked[:1], task)
@@ -204,7 +205,7 @@ class Seeded:
                 return made
 
     def _tried(self, get: Callable[[Any], Any], asked: Sequence[Any], task: Task) -> list[Any] | None:
-        """The samples; None where a generator was drawn from that was not seeded, which it will be."""
+        """The samples; None if a record drew from a generator that was not seeded. The next call seeds that generator."""
         others = [at for at in range(len(_GENERATORS)) if at not in self._used]
         at_first = [_GENERATORS[at].seen() for at in others]
         made = self._seeded(get, asked, task) if self._used else list(map(get, asked))

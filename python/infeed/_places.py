@@ -1,5 +1,5 @@
-"""How far a loop over a loader of torch's kind has come, and which indices are left of its epoch."""
-# torch's types are not all known.
+"""The place of a loop over a ``DataLoader``, and the remaining indices of its epoch."""
+# torch is not fully typed.
 # pyright: basic
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ _END: Any = object()
 
 
 class Place:
-    """The place of one ``iter``. Behind the batch that the loop was given last: what was read ahead does not count."""
+    """The place of one ``iter``: after the last batch that the loop got. Read-ahead does not count."""
 
     def __init__(self, loader: Any, epoch: int) -> None:
         self.epoch = epoch
-        # Of what its records draw, once torch has drawn its own.
+        # The seed of the records' draws; set after torch has drawn its base seed.
         self.seed: int | None = None
         self.ended = False
-        # Batches and samples that the loop was given, of the whole epoch.
+        # Batches and samples of the whole epoch that the loop got.
         self.batches = self.samples = 0
-        # What was done of the epoch before this `iter`.
+        # Those of them that came before this `iter`, in the run that saved the state.
         self.skipped_batches = self.skipped_samples = 0
-        # Of a `DistributedSampler`: indices of all ranks together that come before.
+        # For a `DistributedSampler`: number of indices before this `iter`, of all ranks together.
         self.consumed = 0
         self.world = 1
         sampler = distributed(loader)
         if sampler is not None:
             self.world = sampler.num_replicas
         self.sampler_epoch = epoch_of(loader)
-        # Of drawn batches that were not given yet: their sizes, and the sampler's state behind each.
+        # For drawn batches that the loop did not get yet: their sizes, and the sampler's state after each.
         self._ahead: deque[tuple[int, Any]] = deque()
-        # And whether the sampler had come to its end, and so to its next beginning.
+        # The sampler's state, and whether the sampler had ended, so that it would start again.
         self.sampler_state: Any = None
         self.dataset_state: Any = None
-        # The generators before anything of this epoch was drawn, and when its indices are.
+        # The generators' states before the epoch's first draw, and (after a resume) when its indices are drawn.
         self.rng: dict[str, Any] = _rng_of(loader)
         self.replay: tuple[Any, ...] | None = None
-        # How often indices came, where some may come again.
+        # How often each index came; None if no index can come twice.
         self.counts: dict[int, int] | None = None if _once(source(loader)) else {}
 
     def resume(self, state: Mapping[str, Any]) -> None:
@@ -70,14 +70,14 @@ class Place:
         self._ahead.append((size, sampler_state))
 
     def gave(self) -> None:
-        """The loop is given the next batch."""
+        """The loop gets the next batch."""
         self.batches += 1
         if self._ahead:
             size, self.sampler_state = self._ahead.popleft()
             self.samples += size
 
     def before(self, indices: Iterable[Any]) -> list[int] | None:
-        """How often each came before in this epoch; None where none did. Counts them."""
+        """Counts the indices. Returns how often each came before in this epoch; None if none did."""
         counts = self.counts
         if counts is None:
             return None
@@ -108,14 +108,14 @@ class Place:
 
 
 def checked(state: Any, records: int | None) -> dict[str, Any]:
-    """A state that this version wrote, of a dataset with as many records."""
+    """The state as a dict, after a check that this version wrote it, for a dataset with as many records."""
     if not isinstance(state, Mapping) or "infeed.torch" not in state:
-        raise StateError("this is no state of infeed.torch.DataLoader: its state_dict() gives one")
+        raise StateError("this is not a state of infeed.torch.DataLoader: give the result of its state_dict()")
     if state["infeed.torch"] != _VERSION:
-        raise StateError(f"the state is of version {state['infeed.torch']}, and this infeed reads version {_VERSION}")
+        raise StateError(f"the state has version {state['infeed.torch']}, and this infeed reads version {_VERSION}")
     of = state.get("records")
     if of is not None and records is not None and of != records:
-        raise StateError(f"the state is of a dataset of {of} records, and this one has {records}")
+        raise StateError(f"the state is from a dataset with {of} records, and this one has {records}")
     return dict(state)
 
 
@@ -128,7 +128,7 @@ def _unpacked(text: str) -> torch.Tensor:
 
 
 def _generators(loader: Any) -> list[torch.Generator]:
-    """Those that indices may be drawn of, beside the global one."""
+    """The generators from which indices may be drawn, without the global one."""
     found: list[torch.Generator] = []
     for holder in (loader, loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)):
         generator = getattr(holder, "generator", None)
@@ -149,7 +149,7 @@ def _rng_of(loader: Any) -> dict[str, Any]:
 
 
 def as_text(rng: Mapping[str, Any]) -> dict[str, Any]:
-    """Generators' states as JSON has them."""
+    """The generators' states in a form for JSON."""
     if isinstance(rng["torch"], str):
         return dict(rng)
     text: dict[str, Any] = {
@@ -166,7 +166,7 @@ def as_text(rng: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def replay(loader: Any, rng: Mapping[str, Any]) -> None:
-    """Sets the generators to where an epoch began."""
+    """Sets the generators to their states at the start of an epoch."""
     text = as_text(rng)
     torch.default_generator.set_state(_unpacked(text["torch"]))
     for generator, state in zip(_generators(loader), text["generators"], strict=False):
@@ -181,7 +181,7 @@ def replay(loader: Any, rng: Mapping[str, Any]) -> None:
 
 
 def epoch_of(loader: Any) -> int | None:
-    """That of the samplers, where they have one."""
+    """The epoch of the samplers, if they have one."""
     for it in (loader.batch_sampler, source(loader)):
         epoch = getattr(it, "epoch", None)
         if isinstance(epoch, int):
@@ -190,7 +190,7 @@ def epoch_of(loader: Any) -> int | None:
 
 
 def source(loader: Any) -> Any:
-    """The sampler whose indices are a loader's in their order. None where batches are made in another way."""
+    """The sampler whose indices the loader reads in order. None if a custom batch sampler makes the batches."""
     batch_sampler = loader.batch_sampler
     if batch_sampler is None:
         return loader.sampler
@@ -198,13 +198,13 @@ def source(loader: Any) -> Any:
 
 
 def distributed(loader: Any) -> DistributedSampler[Any] | None:
-    """The sampler, where it deals one order of all records to the ranks in turn, as torch's does."""
+    """The sampler if it is torch's ``DistributedSampler``, which deals one order of all records to the ranks in turn."""
     sampler = source(loader)
     return sampler if type(sampler) is DistributedSampler else None
 
 
 def dealt(sampler: DistributedSampler[Any], consumed: int) -> list[Any]:
-    """This rank's part of what is left of an epoch, behind indices that all ranks together have had."""
+    """This rank's part of the rest of an epoch, after the ``consumed`` indices that all ranks together got."""
     alone: DistributedSampler[Any] = DistributedSampler(sampler.dataset, 1, 0, sampler.shuffle, sampler.seed)
     alone.epoch = sampler.epoch
     order = list(alone)
@@ -224,17 +224,17 @@ def _once(sampler: Any) -> bool:
 
 
 def stateful(*those: Any) -> Any:
-    """The first that can say where it is, and be set there."""
+    """The first object with ``state_dict`` and ``load_state_dict``."""
     return next((it for it in those if hasattr(it, "state_dict") and hasattr(it, "load_state_dict")), None)
 
 
 def stateful_sampler(loader: Any) -> Any:
-    """The same of its samplers."""
+    """The first of a loader's samplers with ``state_dict`` and ``load_state_dict``."""
     return stateful(loader.batch_sampler, source(loader))
 
 
 def left_of_epoch(loader: Any, place: Place) -> Iterator[Any]:
-    """What a batch sampler gives, or a sampler without batches, behind what the loop has had. Drawn when it is asked for."""
+    """The rest of the epoch's batches of indices (or indices, without batches), drawn lazily."""
     kept = None
     if place.replay is not None:
         kept = _draws.state()
@@ -256,7 +256,7 @@ def _drawn(loader: Any, place: Place) -> Iterator[Any]:
     elif place.sampler_state is not None:
         keeper = stateful_sampler(loader)
         if keeper is None:
-            raise StateError("the state has one of a sampler, and this loader's sampler has no load_state_dict")
+            raise StateError("the state contains a sampler's state, and this loader's sampler has no load_state_dict")
         state, spent = place.sampler_state
         keeper.load_state_dict(state)
         if not spent:
@@ -276,6 +276,6 @@ def _behind(sampler: Any, samples: int, place: Place) -> Iterator[Any]:
     order: Iterator[Any] = iter(sampler)
     place.before(itertools.islice(order, samples))
     if place.counts is None:
-        # Nothing was counted, so nothing was taken.
+        # Without counts, `before` took nothing from the iterator: skip the samples here.
         next(itertools.islice(order, samples, samples), None)
     return order

@@ -1,5 +1,5 @@
-"""What the engine reads, as a dataset of torch's."""
-# torch's types are not all known.
+"""A torch dataset of the records that the engine reads."""
+# torch is not fully typed.
 # pyright: basic
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._collate import Build, Output, builder, rows
 from .errors import ConfigError, UnsupportedError
 from .loader import Loader, open
 
-# A record of torchvision's `ImageFolder`, as far as its structure goes.
+# The structure of a record of torchvision's `ImageFolder`.
 _OF_FOLDERS = (None, 0)
 _logger = logging.getLogger("infeed.torch")
 
@@ -29,7 +29,7 @@ class Picked:
 
     def __init__(self, batch_size: int | None = None) -> None:
         self.indices: Sequence[Any] = ()
-        # The most of a batch.
+        # Size of the largest batch.
         self.batch_size = batch_size
 
     def __iter__(self) -> Any:
@@ -37,25 +37,25 @@ class Picked:
 
 
 class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
-    """Records that the engine reads, decodes and transforms. ``DataLoader.dataset``, where it does.
+    """Records that the engine reads, decodes and transforms. ``DataLoader.dataset`` is this class if the engine reads.
 
-    Indexed, they give what a batch of them holds, without read-ahead: so those who make a torch loader of this one's parts, as
-    accelerate does, get the same samples. Other attributes are those of the dataset that was given.
+    Indexing returns the same samples as a batch, without read-ahead. So a torch loader made from this loader's parts, as
+    accelerate makes one, yields the same samples. Other attributes are those of the given dataset.
     """
 
     def __init__(self, given: Any, transform: Any, output: Output, settings: Mapping[str, Any], item: Any = None) -> None:
-        # An object of Python's, a path, or what was opened.
+        # A Python object, a path, or an opened dataset.
         self.given = given
         self.transform = transform
         self.output: Output = output
         self.settings = dict(settings)
         self._item = item
         self._opened: _native.Dataset | None = given if isinstance(given, _native.Dataset) else None
-        # What its transform is taken from anew, where that is another object's.
+        # The folder whose transform is read again in each epoch, since a script may change it.
         self._watched: Watched | None = None
-        # That opened it.
+        # The process that opened the dataset.
         self._process = os.getpid()
-        # In this process, for so many records at once.
+        # For indexing: process id, largest number of records per batch, indices, loader.
         self._here: tuple[int, int, Picked, Loader] | None = None
         self._build: Build | None = None
 
@@ -65,22 +65,22 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
 
     @property
     def is_open(self) -> bool:
-        """Whether a loader of it reads no record."""
+        """Whether making a loader reads no record."""
         return self._opened is not None or not self.is_object
 
     @property
     def dealt(self) -> bool:
-        """Whether the engine shares records among ranks: only where it is told so."""
+        """Whether the engine divides the records among ranks: only if ``world_size`` is given."""
         return self.settings.get("world_size") is not None
 
     @property
     def tells_padding(self) -> bool:
-        """Whether a batch says how many of its rows are none."""
+        """Whether ``output`` contains ``"valid"``, the number of rows before the padding."""
         return not isinstance(self.output, str) and "valid" in self.output.values()
 
     @property
     def opened(self) -> _native.Dataset:
-        """As the engine has it. A path is opened, and of an object of Python's the first record is read."""
+        """The engine's dataset. The first access opens a path, or reads the first record of a Python object."""
         if self._opened is None:
             if self.is_object:
                 from .objects import wrap
@@ -90,7 +90,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
                 if its_own is not None and self.transform is not None:
                     raise ConfigError("the dataset has a transform, and so has the loader: give one of them")
                 if self._item is None:
-                    # Of what is read without Python only `ImageFolder`s are not in memory.
+                    # Without Python the engine reads memory or `ImageFolder`s.
                     self._item = self.given[0] if opened.format in ("python", "memory") else _OF_FOLDERS
                 _draws.restore(kept)
                 self._opened, self.transform = opened, its_own if self.transform is None else self.transform
@@ -99,7 +99,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return self._opened
 
     def loader(self, **order: Any) -> Loader:
-        """A loader of the engine's. Raises what ``infeed.Loader`` raises."""
+        """A ``Loader`` of the engine. Raises what ``infeed.Loader`` raises."""
         opened = self.opened
         made: dict[str, Any] = {}
         if self.transform is not None:
@@ -111,14 +111,14 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return Loader(opened, transform=self.transform, **{**made, **self.settings, **order})
 
     def renewed(self) -> bool:
-        """Whether the dataset has another transform than the engine; the engine's next loader has it too."""
+        """Whether the dataset's transform has changed. If so, the next loader uses the new one."""
         if self._watched is None or not self._watched.changed():
             return False
         self.transform, self._here, self._build = self._watched.transform, None, None
         return True
 
     def collated(self, batch: _native.Batch) -> Any:
-        """A batch of the engine's as ``output`` says."""
+        """Converts a batch of the engine as ``output`` says."""
         build = self._build
         if build is None:
             from .transforms import mask_dtype
@@ -129,11 +129,11 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return build(batch)
 
     def samples(self, batch: _native.Batch) -> list[Any]:
-        """The same as single samples, without padding."""
+        """Splits a batch of the engine into single samples, without padding."""
         return rows(self.collated(batch), batch.valid)
 
     def numbers(self, indices: Iterable[Any]) -> list[int]:
-        """Indices as the engine has them. Negative ones count from the end."""
+        """Indices for the engine. Negative indices count from the end."""
         count = len(self)
         return [index + count if index < 0 else index for index in map(operator.index, indices)]
 
@@ -147,7 +147,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             picked = Picked(size)
             opened = self._opened
             if opened is not None and self._process != os.getpid() and "://" in opened.name:
-                # Connections are those of the process that opened it.
+                # Open connections work only in the process that made them.
                 self._opened = pickle.loads(pickle.dumps(opened))
                 self._process = os.getpid()
             settings: dict[str, Any] = {"rank": None, "world_size": None, "order": None, "pin_memory": False}
@@ -157,7 +157,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             here = self._here = (os.getpid(), size, picked, loader)
         _, _, picked, loader = here
         picked.indices = [self.numbers(indices)]
-        # Other draws each time, and those of torch's generator, which a worker process has seeded.
+        # A random epoch gives new draws each time. It comes from torch's generator, which torch seeds in each worker process.
         loader.set_epoch(int(torch.empty((), dtype=torch.int64).random_(2**62)))
         return next(iter(loader))
 
@@ -168,7 +168,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return _draws.Collated(self._batch(indices))
 
     def __getattr__(self, name: str) -> Any:
-        # Not of pickles, which ask before anything is there.
+        # Unpickling looks up attributes before any are set.
         if name.startswith("__") or "given" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.given if self.is_object else self.opened, name)
@@ -184,7 +184,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
 
 
 class Watched:
-    """An ``ImageFolder`` that the engine reads. A script may give it another transform, or change it, between epochs."""
+    """An ``ImageFolder`` that the engine reads. A script may replace or change its transform between epochs."""
 
     def __init__(self, dataset: Any) -> None:
         while type(dataset) is Subset:
@@ -199,7 +199,7 @@ class Watched:
         return None if self._folder.transform is None else steps(self._folder.transform)
 
     def changed(self) -> bool:
-        """Whether its transform is another since the last time. Raises ``ConfigError`` where the engine can't follow."""
+        """Whether its transform has changed since the last call. Raises ``ConfigError`` for changes that the engine cannot use."""
         folder, (samples, count) = self._folder, self._files
         instead = "since the DataLoader was made: make another one"
         if folder.samples is not samples or len(samples) != count or folder.target_transform is not None:
@@ -207,7 +207,7 @@ class Watched:
         try:
             steps = self._current()
         except TypeError as error:
-            raise ConfigError(f"the ImageFolder was given a transform that is read by Python alone, {instead} ({error})") from None
+            raise ConfigError(f"the ImageFolder got a transform that only Python can run {instead} ({error})") from None
         before, self._steps = self._steps, steps
         return bool(before != steps)
 
@@ -221,7 +221,7 @@ class Collate:
 
     def __init__(self, records: Records, collate_fn: Callable[[Any], Any] | None) -> None:
         self.records = records
-        # The user's.
+        # The user's function.
         self.collate_fn = None if collate_fn is default_collate else collate_fn
 
     def __call__(self, samples: Any) -> Any:
@@ -233,13 +233,13 @@ class Collate:
         return default_collate(samples) if self.collate_fn is None else self.collate_fn(samples)
 
     def alone(self, batch: _native.Batch) -> Any:
-        """Of a loader without batches."""
+        """The single sample of a loader without batches."""
         sample = self.records.samples(batch)[0]
         return sample if self.collate_fn is None else self.collate_fn(sample)
 
 
 def recognised(dataset: Any) -> Records | None:
-    """Records of an object of torchvision's that the engine reads as torch would, pixel for pixel to a level."""
+    """Records of a torchvision object that the engine reads like torch, with pixels that differ by at most one level."""
     from .objects import native
 
     try:
@@ -249,7 +249,7 @@ def recognised(dataset: Any) -> Records | None:
         opened, transform = found
         records = Records(dataset, transform, "auto", {}, _OF_FOLDERS)
         records._opened, records._watched = opened, Watched(dataset)
-        # Whether rows have one size is known by who makes them.
+        # Making a loader checks whether all rows get one size.
         records.loader().close()
     except (ConfigError, UnsupportedError, TypeError) as error:
         _logger.info("%s is read by its own __getitem__: %s", type(dataset).__name__, error)

@@ -1,11 +1,16 @@
-"""What can go wrong, by how to react. Each class is also the builtin of the same meaning, so that plain code catches it.
+"""Exceptions, one class per reaction. Most classes also derive from the builtin of the same meaning.
 
-All have four attributes, None where they mean nothing:
+    try:
+        loader = infeed.Loader("train/", batch_size=256)
+    except FileNotFoundError as error:      # infeed.errors.NotFoundError
+        print(error.hint)
 
-- ``record``: the index in the dataset of the sample it is about,
-- ``object``: the file or object it is about,
-- ``field``: the field of the record, where it has several images,
-- ``hint``: what to do.
+Every error has four attributes, each None if it does not apply:
+
+- ``record`` (int): index of the affected record in the dataset,
+- ``object`` (str): the affected file or object,
+- ``field`` (str): the affected field, if the record has several images,
+- ``hint`` (str): what to do.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ __all__ = [
 
 
 class Error(Exception):
-    """Every error of infeed."""
+    """Base class of all errors of infeed."""
 
     record: int | None = None
     object: str | None = None
@@ -36,44 +41,44 @@ class Error(Exception):
 
 
 class ConfigError(Error, ValueError):
-    """A setting that cannot be, or two that do not go together."""
+    """An invalid setting, or two settings that exclude each other."""
 
 
 class EmptyError(Error, ValueError):
-    """Nothing to train on: no records, or fewer than a batch needs."""
+    """No records, or too few for one batch."""
 
 
 class NotFoundError(Error, FileNotFoundError):
-    """A file, object, bucket, format or name that is not there."""
+    """A file, object, bucket, format or name does not exist."""
 
 
 class DeniedError(Error, PermissionError):
-    """Access was refused: permissions of files, credentials of a store."""
+    """Access was denied: file permissions, or the credentials of a store."""
 
 
 class IoError(Error, OSError):
-    """A disk, store or network failed, also after all tries."""
+    """A disk, store or network failed, even after retries."""
 
 
 class CorruptError(Error):
-    """Data that is damaged, or not what it says it is."""
+    """Data is damaged, or not of the kind that it claims to be. Also: the dataset's or ``map``'s own code raised."""
 
 
 class UnsupportedError(Error):
-    """Data of a kind that nobody here reads."""
+    """Data of a kind that infeed does not read."""
 
 
 class StateError(Error, ValueError):
-    """A saved state that does not belong to this dataset, order or version."""
+    """A saved state belongs to another dataset, order or version."""
 
 
 class DeviceError(Error, RuntimeError):
-    """A GPU that is not there, or failed."""
+    """A GPU is missing, or failed."""
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """A sample or a setting that asks for more memory than the budget or the machine has."""
+    """A sample or a setting needs more memory than the budget or the machine has."""
 
 
 class InternalError(Error, RuntimeError):
-    """A mistake of infeed's own. Please report it."""
+    """A bug in infeed. Please report it."""

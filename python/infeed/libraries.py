@@ -1,4 +1,4 @@
-"""Where pip puts NVIDIA's libraries, which the engine loads where there is a GPU."""
+"""The folders where pip installs NVIDIA's libraries, which the engine loads if there is a GPU."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PLACES = ("nvidia/cu13/lib", "nvidia/nvjpeg/lib", "torchvision.libs")
 
 
 def nvjpeg_folders(path: Iterable[str] | None = None) -> list[str]:
-    """The folders below the entries of ``sys.path``, or of ``path``, where pip puts nvJPEG; those that are there.
+    """The existing folders below the entries of ``sys.path``, or of ``path``, where pip installs nvJPEG.
 
-    Looks at names alone: nothing is imported, and no package need be.
+    Checks only whether the folders exist; imports nothing.
     """
-    # Other things than texts may stand there, and mean nothing to Python itself.
+    # `sys.path` may hold other things than strings; Python ignores them too.
     entries = [entry for entry in (sys.path if path is None else path) if isinstance(entry, str)]
     folders = (os.path.join(os.path.abspath(entry), place) for entry in entries for place in _PLACES)
     return [folder for folder in folders if os.path.isdir(folder)]

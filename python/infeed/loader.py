@@ -1,4 +1,4 @@
-"""Loaders, and the loops over them."""
+"""``Loader``, ``open`` and the iterator over batches."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
     from .transforms import Like
 
-    # In truth it gives whatever it likes, and so does the loop then.
+    # The function may return any type, and the loop then yields that type. Typed as Batch to keep `for batch in loader` typed.
     _Then = Callable[[_native.Batch], _native.Batch]
 
     class _NamedDtype(Protocol):
-        """numpy's."""
+        """numpy's dtype."""
 
         @property
         def name(self) -> str: ...
 
     class _SizedDtype(Protocol):
-        """torch's."""
+        """torch's dtype."""
 
         @property
         def itemsize(self) -> int: ...
 
     class _Device(Protocol):
-        """torch's."""
+        """torch's device."""
 
         @property
         def type(self) -> str: ...
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     _Dtype = Literal["float32", "float16", "bfloat16", "uint8", "int16"] | _NamedDtype | _SizedDtype | type[Any]
     _Url = str | os.PathLike[str]
 
-# Whoever is in a call from Rust to Python must be out of it when the interpreter ends.
+# All calls from Rust into Python must have returned before the interpreter ends.
 atexit.register(_native.end_calls)
 
-# Names of types in torch and numpy, and the engine's.
+# Type names of torch and numpy, and the engine's names for them.
 _DTYPES = {
     "float32": "f32",
     "float16": "f16",
@@ -60,7 +60,7 @@ _DTYPES = {
 }
 _BAD = {"raise": "stop", "substitute": "substitute"}
 _SKIPS = ("skip", "skip-padded")
-# Names of the engine's config, of the command line and of torch's loader that are others here.
+# Names from the engine's config, the command line and torch's loader, and the arguments that replace them here.
 _RENAMED = {
     "workers": "num_workers",
     "layout": "channels_last",
@@ -75,46 +75,51 @@ _RENAMED = {
 
 
 class Settings(TypedDict, total=False):
-    """The engine's own settings, which ``Loader`` takes beside its arguments. None: the engine chooses."""
+    """Further keyword arguments of ``Loader``: the engine's own settings. None lets the engine choose."""
 
     views: Sequence[Mapping[str, Any]]
-    """Several rows of each image: ``[{"name": "local", "count": 5, "transform": [{"op": …}, …]}, …]``."""
+    """Several rows per image: ``[{"name": "local", "count": 5, "transform": [{"op": …}, …]}, …]``. Default: none."""
     mix: Mapping[str, Any] | None
-    """MixUp, CutMix and label smoothing of whole batches: ``{"mixup": 0.2, "cutmix": 1.0, "num_classes": 1000}``; also
-    ``prob``, ``switch_prob``, ``per`` (``"batch"``, ``"pair"``) and ``label_smoothing``."""
+    """MixUp, CutMix and label smoothing of whole batches: ``{"mixup": 0.2, "cutmix": 1.0, "num_classes": 1000}``. Further
+    keys: ``prob``, ``switch_prob``, ``per`` (``"batch"`` or ``"pair"``) and ``label_smoothing``. Default None: no mixing."""
     autotune: bool
-    """Whether ``num_workers`` and ``prefetch`` that are None follow the run. True unless said."""
+    """Adjust ``num_workers`` and ``prefetch`` during the run if they are None. Default True."""
     device_budget: int | None
-    """Bytes of a GPU's memory."""
+    """GPU memory in bytes. Default None: what the settings can use, at most half of the free memory."""
     decode_cut: bool
-    """Whether the JPEG engines of a GPU get files that end with the crop's last row. True unless said."""
+    """Pass the JPEG engines of a GPU files that end with the last row of the crop. Default True."""
     streams: int | None
-    """CUDA streams that decode beside the JPEG engines. None: none."""
+    """Number of CUDA streams that decode in addition to the JPEG engines. Default None: no streams."""
     split: Literal["adaptive", "fixed"]
-    """How decoders share images on a GPU; ``"fixed"`` gives equal bytes in each run."""
+    """How the decoders of a GPU share images. ``"adaptive"`` (default): the next idle decoder takes the next image.
+    ``"fixed"``: by file header and record, so each run yields the same bytes. (For a part of the dataset:
+    ``infeed.open(…, split=…)``.)"""
     numa: bool
-    """Whether threads of a GPU stay on the processors near it. True unless said."""
+    """Keep the threads of a GPU on the processors near it. Default True."""
     max_image_bytes: int | None
-    """The largest decoded image, in bytes; larger ones are bad samples."""
+    """Largest decoded image in bytes; a larger one is a bad sample. Default None: what the budget allows, at most 320 MiB."""
     max_record_bytes: int | None
-    """The largest record as it is stored, in bytes; larger ones are bad samples."""
+    """Largest stored (encoded) record in bytes; a larger one is a bad sample. Default None: the engine chooses."""
     decode_index_bytes: int | None
-    """Memory for what is learned of JPEGs; 0: nothing is kept."""
+    """Memory in bytes for the index of row positions in JPEG files; 0: no index. Default None: an eighth of the machine's
+    memory, shared by its ranks, at most 1 GiB."""
     io_concurrency: int | None
-    """Requests in flight to a store, at most; or calls of a Python dataset at a time, each by a
-    thread. None: as the store bears it, or one call."""
+    """Most requests in flight to a store, or most concurrent calls of a Python dataset (one thread each). Default None: as
+    many requests as the store sustains, or 1 call."""
     verify: Literal["auto", "checksums", "never"]
-    """What is compared with the checksums of a store."""
+    """Which checksums of a store are compared with the bytes read. ``"auto"`` (default): a CRC, otherwise the MD5.
+    ``"checksums"``: only CRCs. ``"never"``: none."""
     decoded_cache: str | None
-    """Where decoded pixels are kept from epoch to epoch: ``"ram:8GB"``, ``"/mnt/nvme/decoded:100GB"``."""
+    """Where decoded pixels are kept for later epochs: ``"ram:8GB"``, ``"/mnt/nvme/decoded:100GB"``. Default None: nowhere."""
     max_unreadable: int | None
-    """Samples that may be unreadable before the run ends. None: 16, or one in a hundred."""
+    """Number of unreadable samples that a run tolerates; one more ends it. Default None: 16 or 1 % of the samples so far,
+    whichever is more."""
     accounting: bool
-    """Whether streams write down where their time goes. True unless said."""
+    """Measure where the time goes, for ``report()``. Default True."""
 
 
 class Options(TypedDict, total=False):
-    """What ``open`` takes beside its arguments; ``help(infeed.open)`` has the words for it. None: not said."""
+    """Further keyword arguments of ``open``; ``help(infeed.open)`` describes them. None is the same as omitting one."""
 
     labels_only: bool | None
     label_column: str | None
@@ -134,7 +139,7 @@ class Options(TypedDict, total=False):
 
 
 def _whole(name: str, value: Any, below: int = 1 << 64) -> int:
-    """A number that is an index or a seed, also one of numpy's."""
+    """Checks a number that is an index or a seed. Takes numpy's integers too."""
     try:
         number = index(value)
     except TypeError:
@@ -147,7 +152,7 @@ def _whole(name: str, value: Any, below: int = 1 << 64) -> int:
 
 
 def _flag(name: str, value: Any) -> bool:
-    # numpy has bools of its own.
+    # numpy's bools are not `bool`.
     if isinstance(value, (bool, int)) or type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     raise TypeError(f"{name}={value!r}: must be True or False")
@@ -155,7 +160,7 @@ def _flag(name: str, value: Any) -> bool:
 
 def _path(name: str, value: Any) -> str:
     if isinstance(value, (str, os.PathLike)):
-        # Those of bytes are none that the engine takes.
+        # A PathLike may return bytes, which the engine does not take.
         path: object = os.fspath(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         if isinstance(path, str):
             return path
@@ -163,14 +168,14 @@ def _path(name: str, value: Any) -> str:
 
 
 def _names(name: str, value: Any) -> list[Any]:
-    """A text would be its letters."""
+    """Refuses a string, which would be read as a list of its letters."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise TypeError(f"{name}={value!r}: must be a list of names")
     return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def _dtype(dtype: Any) -> str:
-    """By the name that it has in torch and numpy."""
+    """The type's name in torch and numpy."""
     name = dtype if isinstance(dtype, str) else str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(f"dtype={dtype!r}: images come as {', '.join(_DTYPES)}")
@@ -187,7 +192,7 @@ def _device(device: Any) -> str | None:
 
 
 def _json(settings: Mapping[str, Any]) -> str:
-    """Numbers and arrays of numpy and torch are Python's."""
+    """The settings as JSON. Numbers and arrays of numpy and torch become Python's."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, os.PathLike):
@@ -204,7 +209,7 @@ def _json(settings: Mapping[str, Any]) -> str:
             try:
                 json.dumps(value, default=plain, allow_nan=False)
             except TypeError:
-                words = f"{name}={value!r}: settings are numbers, texts, lists and dicts"
+                words = f"{name}={value!r}: must consist of numbers, str, lists and dicts"
                 raise TypeError(words) from None
             except ValueError:
                 raise ConfigError(f"{name}={value!r}: numbers must be finite") from None
@@ -212,9 +217,9 @@ def _json(settings: Mapping[str, Any]) -> str:
 
 
 def check_settings(where: str, more: Iterable[str], known_arguments: Iterable[str]) -> None:
-    """Raises TypeError where a name of ``more`` is no setting: with that which was meant, as far as it can be told.
+    """Raises TypeError if a name in ``more`` is not a setting. The message suggests the nearest known name.
 
-    ``where`` is what was called, and ``known_arguments`` are those that it has itself.
+    ``where`` is the name of the called function, ``known_arguments`` are the function's own arguments.
     """
     settings = Settings.__annotations__
     unknown = [name for name in more if name not in settings]
@@ -232,7 +237,7 @@ def _meant(where: str, name: str, known: Iterable[str], own: Iterable[str]) -> s
         return f"use {_RENAMED[name]}"
     of_open = {*inspect.signature(open).parameters, *Options.__annotations__} - {"url", "options"}
     if where != "open" and name in of_open:
-        return f"it is one of infeed.open(): {where}(infeed.open(…, {name}=…))"
+        return f"it is an argument of infeed.open(): use {where}(infeed.open(…, {name}=…))"
     near = difflib.get_close_matches(name.lower(), sorted(known), 1)
     if near:
         return f"did you mean {near[0]}?"
@@ -249,45 +254,67 @@ def open(  # noqa: A001 (the module's name stands before it)
     columns: Sequence[str] | None = None,
     **options: Unpack[Options],
 ) -> _native.Dataset:
-    """Opens a dataset: a folder, a file or a store's prefix, in any format that infeed reads; or an object of Python's.
+    """Opens a dataset: a folder, a file, a prefix in a store, or a Python object with ``__len__`` and ``__getitem__``.
 
-    ``url`` is a path or ``s3://…``, ``gs://…``, ``az://…``, ``https://…``,
-    ``hf://datasets/OWNER/NAME`` (Hugging Face's hub), or ``synthetic://?count=1000`` for made-up images. Nothing is
-    started, and what is read are names, indices and headers.
+        train = infeed.open("s3://bucket/train")
+        val = infeed.open("val/", classes=train.classes)
+        loader = infeed.Loader(train, batch_size=256)
 
-    Or it is any object with ``__len__`` and ``__getitem__``: torch's ``Dataset``, Hugging Face's, a list. torchvision's
-    ``ImageFolder`` and Hugging Face's columns of images, texts and numbers are read without Python. Others are asked
-    for one item at a time, ahead of the threads that decode (``Loader(io_concurrency=4)``: for 4 at a time, each by a
-    thread, where ``__getitem__`` waits for disks or networks and may run in several threads at once: it shares no open
-    file and no buffer between calls, unless under a lock). Their items are tuples, dicts or single values
-    of encoded images (``bytes``), pictures of Pillow, arrays and tensors (u8 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]``
-    are images), integers (labels), texts. Integers and bools of Hugging Face's columns are labels (int64), other numbers
-    keep the type of their column; a dataset with ``with_transform`` gives what that gives. ``fields`` says what else they are:
-    ``{"depth": "mask16", "meta": "bytes", "x": "array"}`` (``image``, ``mask``, ``mask16``, ``label``, ``array``, ``bytes``). A
-    transform that such a dataset has is its own affair and runs in Python: better give it to the loader. What tells
-    the dataset from others of its class and length is its attribute ``fingerprint``, where it has one.
+    Recognises the format by file names. Reads only names, indices and headers, and starts no reading of records.
 
-    - ``format``: its name where it is not recognised: ``folder``, ``cifar10``, ``tar``, ``mds``, ``tfrecord``,
-      ``parquet``, ``zarr``, ``hdf5``, ``coco``, …
-    - ``split``: the part of a dataset that has several: ``train``.
-    - ``labels``: a table of files and labels, inside the dataset or beside it: CSV, TSV, text with blanks between them,
-      JSON, JSON lines.
-    - ``classes``: names of classes in the order of their indices, as another dataset's ``classes``.
-    - ``columns``: the columns of tables that are needed.
-    - ``options``: ``labels_only`` (bool: only the images that the table of labels lists), ``label_column`` (that of the
-      labels, of a table with several), ``annotations`` (a COCO file), ``masks`` (True: outlines of COCO and YOLO too; or
-      how files of masks are named, ``"masks/{stem}_mask.png"``), ``channels``, ``pattern``, ``samples_per_patient``,
-      ``fields`` (what fields are where their names do not say it: ``{"gt": "mask"}``, or ``mask16``, ``image``, ``label``,
-      ``bytes``; images called ``mask``, ``label``, ``seg_map``, ``tumor_mask`` or ``annotation`` are masks. Of volumes
-      a dict from names to lists of files), ``manifests`` (a folder where listings
-      are kept, of local folders too), ``patience`` (seconds a store may take),
-      ``listing`` (a file that all ranks reach: rank 0 lists and writes it, the others read it; ``rank`` where neither
-      torch nor the launcher says which this is), ``allow_incomplete`` (shards of ``prepare`` of which others are missing).
-      ``filters`` (a list: ``["label=cat,dog", "width>=256"]``; records that pass all), ``records`` (a file that lists those
-      to take, by number or by object, one a line). Of an object of Python's: ``fields``, and ``columns`` of a table.
+    - ``url``: a path, ``s3://…``, ``gs://…``, ``az://…``, ``https://…``, ``hf://datasets/OWNER/NAME`` (the Hugging Face
+      Hub), ``synthetic://?count=1000`` (generated images), or a Python object, see below.
+    - ``format`` (str): name of the format, if it is not recognised: ``folder``, ``cifar10``, ``tar``, ``mds``,
+      ``tfrecord``, ``parquet``, ``zarr``, ``hdf5``, ``coco``, …
+    - ``split`` (str): one part of a dataset that has several, such as ``"train"``.
+    - ``labels`` (path or URL): a table of files and labels, inside or outside the dataset: CSV, TSV, text separated by
+      blanks, JSON or JSON lines.
+    - ``classes`` (list of str): class names in the order of their indices, for example ``classes`` of the training set.
+      Default: as the dataset names them.
+    - ``columns`` (list of str): the fields to read from shards and tables. Default: all.
 
-    Raises ``NotFoundError``, ``DeniedError``, ``IoError``, ``CorruptError``, ``UnsupportedError``; ``TypeError`` for an
-    option that nobody knows, or of another type; ``ConfigError`` for values that cannot be. Ctrl-C ends the wait.
+    All of these default to None. Further options, as keyword arguments:
+
+    - ``labels_only`` (bool, default False): take only images that the table of labels lists. Otherwise an image without a
+      label is an error.
+    - ``label_column`` (str): the column of the labels, if the table has several columns.
+    - ``annotations`` (path or URL): a COCO file.
+    - ``masks``: True also reads the outlines of COCO and YOLO; a str is the pattern of mask files,
+      ``"masks/{stem}_mask.png"``.
+    - ``channels`` (str): the pattern of image files that each hold one channel, ``"{name}_{channel}.tif"``.
+    - ``pattern`` (str): the pattern of volume files, ``"{patient}_{field}.nrrd"``.
+    - ``samples_per_patient`` (int, default 1): records per patient, each with its own draws.
+    - ``fields`` (dict): the kinds of fields whose names do not show it: ``{"gt": "mask"}``. Kinds: ``mask``, ``mask16``,
+      ``image``, ``label``, ``bytes``. Images called ``mask``, ``label``, ``seg_map``, ``tumor_mask`` or ``annotation`` are
+      masks anyway. For volumes: a dict from names to lists of files.
+    - ``filters`` (list of str): take only records that pass all filters: ``["label=cat,dog", "width>=256"]``.
+    - ``records`` (path or URL): take only the records in this file: one record number or object name per line.
+    - ``listing`` (path or URL): a file that all ranks can reach. Rank 0 lists the dataset and writes the file; the other
+      ranks read it.
+    - ``rank`` (int): this process's rank for ``listing``. Default: from ``torch.distributed`` or the launcher.
+    - ``manifests`` (path): a folder that keeps listings for later runs, those of local folders too.
+    - ``patience`` (float, default 60): seconds to wait for a store that does not respond.
+    - ``allow_incomplete`` (bool, default False): read shards of ``infeed prepare`` although some of them are missing.
+
+    **Python objects.** ``url`` may be any object with ``__len__`` and ``__getitem__``: a torch or Hugging Face
+    ``Dataset``, a list. Of the options they take only ``fields``, and ``columns`` if they are tables.
+
+    - torchvision's ``ImageFolder`` and Hugging Face columns of images, texts and numbers are read without Python.
+    - From other objects the engine takes one item at a time, ahead of the decode threads.
+      ``Loader(io_concurrency=4)`` calls ``__getitem__`` in 4 threads at once, which helps if it waits for disks or
+      networks. It must then not share an open file or a buffer between calls, except under a lock.
+    - An item is a tuple, a dict or a single value. Values may be encoded images (``bytes``), Pillow images, arrays and
+      tensors (uint8 and uint16 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]`` are images), integers (labels) and texts. ``fields``
+      names other kinds: ``{"depth": "mask16", "meta": "bytes", "x": "array"}`` (``image``, ``mask``, ``mask16``,
+      ``label``, ``array``, ``bytes``).
+    - Integers and bools in Hugging Face columns become labels (int64); other numbers keep the type of their column. A
+      dataset with ``with_transform`` yields what its transform returns.
+    - A transform inside such a dataset runs in Python. Give it to the loader instead.
+    - A state belongs to a dataset's class, length and field names. The attribute ``fingerprint`` (str or int), if there is
+      one, replaces the class: set it to tell datasets of one class apart.
+
+    Raises ``NotFoundError``, ``DeniedError``, ``IoError``, ``CorruptError`` or ``UnsupportedError``; ``TypeError`` for
+    an unknown option or a value of the wrong type; ``ConfigError`` for an invalid value. Ctrl-C ends the wait.
     """
     own = {*Options.__annotations__, "format", "split", "labels", "classes", "columns"}
     for name in options:
@@ -307,13 +334,13 @@ def open(  # noqa: A001 (the module's name stands before it)
 
         more = given.keys() - {"fields", "columns"}
         if more:
-            raise TypeError(f"open(): {', '.join(sorted(more))} is for files, not for an object of Python's")
+            raise TypeError(f"open(): {', '.join(sorted(more))}: only for files, not for a Python object; omit it")
         fields = options.get("fields")
         if fields is not None and not isinstance(fields, Mapping):
             raise TypeError(f"fields={fields!r}: must be a dict from names to kinds")
         kinds = None if fields is None else {name: kind for name, kind in fields.items() if isinstance(kind, str)}
         if fields is not None and kinds != fields:
-            raise TypeError(f"fields={fields!r}: those of Python's objects are image, mask, mask16, label, array or bytes")
+            raise TypeError(f"fields={fields!r}: for a Python object each must be image, mask, mask16, label, array or bytes")
         return wrap(url, kinds, columns)[0]
     if "listing" in given:
         given.setdefault("rank", _shard(None, None)["rank"])
@@ -321,20 +348,20 @@ def open(  # noqa: A001 (the module's name stands before it)
 
 
 def _of_hugging_face(dataset: _native.Dataset) -> bool:
-    """Whether it is an object of ``datasets``, which turns images when it decodes them."""
+    """Whether it is a Hugging Face ``datasets`` object. That library applies EXIF orientation when it decodes images."""
     name = dataset.name.rpartition(" records of ")[2]
     return dataset.format in ("memory", "python") and (name == "huggingface" or name.startswith("datasets."))
 
 
 def _nothing(_epoch: int) -> None:
-    """The batches of an epoch that has none."""
+    """The ``next`` of an epoch without batches."""
 
 
 class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
-    """The batches of one epoch, for ``for`` and for ``async for``. Made by ``iter(loader)``.
+    """Iterator over the batches of one epoch, for ``for`` and ``async for``. Made by ``iter(loader)``.
 
-    Leaving the loop early ends reading; so does ``close``, which may be called from another thread, and ``with``. Tasks of one
-    event loop may share it: each batch goes to one of them.
+    Reading ends when the loop is left early, at the end of a ``with`` block, or by ``close``, which any thread may call.
+    Tasks of one event loop may share the iterator: each batch goes to one of them.
     """
 
     __slots__ = ("_epoch", "_loader", "_next", "_stream", "_then", "_waiting", "__weakref__")
@@ -345,16 +372,16 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
         self._stream = stream
         self._next = _nothing if stream is None else stream.next
         self._epoch = epoch
-        # Tasks that wait, in the order in which they came.
+        # Waiting tasks, in the order of arrival.
         self._waiting: list[asyncio.Future[None]] = []
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> _native.Batch:
-        """The next batch. Waits without the GIL until there is one; Ctrl-C ends the wait and loses nothing."""
+        """The next batch. Releases the GIL while it waits. Ctrl-C ends the wait and loses no batch."""
         if self._waiting:
-            raise RuntimeError("tasks wait in this iterator: give each thread a loader of its own")
+            raise RuntimeError("asyncio tasks wait in this iterator: give each thread a loader of its own")
         batch = self._next(self._epoch)
         if batch is None:
             self._end()
@@ -365,7 +392,7 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
         return self
 
     async def __anext__(self) -> _native.Batch:
-        """The next batch, while other tasks run. Cancelling it loses nothing."""
+        """The next batch; other tasks run meanwhile. Cancelling the wait loses no batch."""
         while True:
             stream = self._stream
             if stream is None:
@@ -380,7 +407,7 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
             if ready:
                 break
             await self._rung(stream)
-        # This may have been the ring that others wait for.
+        # Other tasks may wait for the same wake-up.
         self._wake(stream)
         if batch is None:
             self._end()
@@ -394,7 +421,7 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
             raise RuntimeError("another event loop waits in this iterator: give each event loop a loader of its own")
 
     async def _rung(self, stream: _native.Stream) -> None:
-        """Waits until it is worth asking again."""
+        """Waits until the stream may have a batch."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -405,30 +432,30 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
         try:
             await rung
         finally:
-            # Cancelled.
+            # Still listed: the task was cancelled.
             if rung in self._waiting:
                 self._waiting.remove(rung)
                 if not self._waiting:
                     loop.remove_reader(stream.fileno())
 
     def _wake(self, stream: _native.Stream) -> None:
-        """All that wait ask again, as somebody may have had what rang."""
+        """Wakes all waiting tasks. Each polls again, since another task may have taken the batch."""
         waiting, self._waiting = self._waiting, []
         if waiting:
-            # Now, as the next epoch may wait for the same stream before they run.
+            # Remove the reader now: the next epoch may wait for the same stream before these tasks run.
             waiting[0].get_loop().remove_reader(stream.fileno())
         for rung in waiting:
             if not rung.done():
                 rung.set_result(None)
 
     def _end(self) -> None:
-        """Gives the stream back: the loader has read ahead for its next epoch."""
+        """Returns the stream to the loader, which has already read ahead for the next epoch."""
         stream, self._stream = self._stream, None
         if stream is not None and not stream.closed:
             self._loader._park(self._epoch + 1, stream)
 
     def close(self) -> None:
-        """Ends reading. The iterator has ended; the loader can be used."""
+        """Ends reading and this iterator. The loader can still be used."""
         stream = self._stream
         if stream is not None:
             stream.close()
@@ -446,91 +473,111 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "the batches of an epoch are read once and have no copies: copy the loader, whose copy goes on at the same place, "
-            "or keep its state_dict()"
+            "an iterator over batches cannot be copied or pickled: copy the loader, whose copy goes on at the same place, or "
+            "save its state_dict()"
         )
 
 
 class Loader:
-    """Batches of a dataset, epoch after epoch.
+    """Iterates over the batches of a dataset, one epoch per ``for`` loop.
 
         loader = infeed.Loader("s3://bucket/train", batch_size=256, shuffle=True, transform="imagenet-train")
         for epoch in range(90):
             for batch in loader:
                 loss = step(batch["image"].torch(), batch["label"].torch())
 
-    Each ``iter`` is the next epoch. Which record is in which row of which batch is a function of dataset, order, seed,
-    epoch, rank, world size and batch size alone; threads and read-ahead change nothing.
+    Each ``iter(loader)`` starts the next epoch. Which record is in which row of which batch depends only on dataset, order,
+    seed, epoch, rank, world size and batch size. Threads and read-ahead change nothing.
 
     **Data**
 
-    - ``dataset``: a path, a URL, what ``infeed.open`` gave, or what it takes: any object with ``__len__`` and
-      ``__getitem__``.
-    - ``transform``: from decoded image to row. The name of a preset (``imagenet-train``, ``imagenet-val``,
-      ``cifar-train``, ``torchvision-v2-train``, ``simclr``, ``dino``, …), steps in a line
-      (``"random_resized_crop:224;horizontal_flip;normalize"``), steps of ``infeed.transforms``, a list of dicts
-      (``[{"op": "random_resized_crop", "size": [224, 224]}, …]``), or a ``Compose`` of torchvision's as it is. None:
-      pixels as they are.
-    - ``map``: a function that threads of the engine call for each sample, ``map(sample)``: a dict of numpy arrays, copies
-      of the sample's rows, labels as arrays of no axes. It changes them in place, or gives back a dict of others of the
-      same types and shapes. With a second parameter, ``map(sample, seed)``: a number of the sample's own, the same
-      whenever seed, epoch and record are. An exception makes it a bad sample.
-    - ``batch_transform``: a function that makes of each batch what the loop gets, on the loop's own thread.
-    - ``orientation``: ``"apply"`` turns and mirrors images as their files say (EXIF of JPEG, WebP and PNG, the tag
-      Orientation of TIFF), ``"ignore"`` takes pixels as they are stored. None: as those do from whom the dataset is:
-      Hugging Face's objects are turned, torchvision's folders and all files are not.
-    - ``dtype``, ``channels_last``: type and axes of images: ``[N, C, H, W]``, or ``[N, H, W, C]``. The type by name, as
-      numpy's or as torch's.
-    - ``device``: ``cpu``, ``cuda``, ``cuda:1``, …; None takes the GPU of this rank where there is one. ``cuda`` is torch's
-      current device where torch is imported and has begun to use GPUs, else the GPU of this process's rank on its
-      machine, as the launcher says (``LOCAL_RANK``, …).
-    - ``decode``: who decodes JPEGs where batches are made on a GPU. ``"auto"``: CPU threads, and its JPEG engines and
-      streams while the loop waits; ``"gpu"``: the engines first, for a fifth of the CPU time, and a ``DeviceError`` that says
-      what is missing where there are none; ``"cpu"``: CPU threads alone. ``report()["decoded_by"]`` tells who did how many.
+    - ``dataset``: a path, a URL, a dataset from ``infeed.open``, or any object with ``__len__`` and ``__getitem__``.
+    - ``batch_size`` (int, default 1): rows of a batch, on each rank.
+    - ``transform`` (default None: decoded pixels unchanged): the steps from a decoded image to its row. One of
+
+      - the name of a preset: ``"imagenet-train"``, ``"imagenet-val"``, ``"cifar-train"``, ``"torchvision-v2-train"``,
+        ``"simclr"``, ``"dino"``, …
+      - steps in one line: ``"random_resized_crop:224;horizontal_flip;normalize"``
+      - a step of ``infeed.transforms``, or a list of them
+      - a list of dicts: ``[{"op": "random_resized_crop", "size": [224, 224]}, …]``
+      - torchvision's own ``Compose``
+
+    - ``map`` (function, default None): called for each sample by the engine's threads, as ``map(sample)``. ``sample`` is a
+      dict of numpy arrays, copies of the sample's rows; labels are arrays without axes. Change the arrays in place, or
+      return a dict of arrays of the same types and shapes. A function with two parameters, ``map(sample, seed)``, also gets
+      an int for its random draws: the same whenever seed, epoch and record are the same. An exception makes the sample a
+      bad one.
+    - ``batch_transform`` (function, default None): called with each batch in the thread of the loop. The loop gets what it
+      returns.
+    - ``orientation`` (default None): ``"apply"`` turns and mirrors images as their files say (EXIF of JPEG, WebP and PNG, the
+      Orientation tag of TIFF); ``"ignore"`` leaves pixels as stored. None: ``"apply"`` for Hugging Face objects, as that
+      library does, ``"ignore"`` for everything else.
+    - ``dtype`` (default ``"float32"``): type of images: ``"float32"``, ``"float16"``, ``"bfloat16"``, ``"uint8"``, and for
+      volumes ``"int16"``. A name, or a type of numpy or torch.
+    - ``channels_last`` (bool, default False): axes of images. False: ``[N, C, H, W]``; True: ``[N, H, W, C]``.
+    - ``device`` (default ``"cpu"``): where batches are made: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, … ``"cuda"`` is torch's
+      current device if torch has already started to use GPUs, otherwise the GPU of this process's local rank
+      (``LOCAL_RANK``, …). None: the GPU of this rank if there is one, otherwise the CPU.
+    - ``decode`` (default ``"auto"``): what decodes JPEGs if batches are made on a GPU. ``"auto"``: CPU threads, and the
+      GPU's JPEG engines and streams while the loop waits. ``"gpu"``: the engines first, which takes a fifth of the CPU
+      time; raises ``DeviceError`` if there are none. ``"cpu"``: only CPU threads. ``report()["decoded_by"]`` counts the
+      images of each.
 
     **Order**
 
-    - ``batch_size``: rows of a batch, on each rank.
-    - ``shuffle``: another order in each epoch; a number is its seed. True takes ``seed``, or 0.
-    - ``order``: ``"sequential"``, ``"random"``, ``"blocks"`` (shuffled so that near records stay near, for shards and
-      tables), or a dict of the engine's: ``{"repeated": {"seed": 1, "times": 3}}``. In place of ``shuffle``.
-    - ``sampler``: an iterable of records of this rank, as torch's samplers are: nobody deals them to ranks once more. It
-      is asked at each ``iter``, after its ``set_epoch`` where it has one; so the next epoch is not read ahead. To go on
-      in the middle of an epoch it must give the same again.
-    - ``batch_sampler``: an iterable of lists of records, of any lengths; ``batch_size`` is the most that they may have
-      (as if not said, its own ``batch_size``).
-    - ``seed``: of the order where it has none, and of augmentation.
-    - ``drop_last``: leaves out what does not fill a batch on every rank. Otherwise the last batch is shorter in one
-      process; in several it is filled up, and ``batch.valid`` says how many rows are samples.
-    - ``rank``, ``world_size``: this process among all. None: as an initialised ``torch.distributed`` says, or the
-      launcher's variables (torchrun, Slurm, MPI, SageMaker, …).
+    - ``shuffle`` (bool or int, default False): a new random order in each epoch. An int is its seed; True uses ``seed``, or
+      0 if that is None.
+    - ``order`` (default None): replaces ``shuffle``. ``"sequential"``, ``"random"``, ``"blocks"`` (random, but neighbouring
+      records stay close: for shards and tables), or a dict of the engine: ``{"repeated": {"seed": 1, "times": 3}}``.
+    - ``sampler`` (iterable of int, default None): this rank's record indices, as torch's samplers yield them; they are not
+      divided among ranks again. Iterated at each ``iter``, after its ``set_epoch`` if it has one, so the next epoch is not
+      read ahead. To resume within an epoch it must yield the same indices again.
+    - ``batch_sampler`` (iterable of lists of int, default None): the record indices of each batch, of any lengths up to
+      ``batch_size`` (if that is 1, up to the sampler's own ``batch_size``).
+    - ``seed`` (int, default None): seed of augmentation, and of a random order that has no seed. None: the order's seed,
+      or 0.
+    - ``drop_last`` (bool, default False): omit the records that do not fill a batch on every rank. If False, the last batch
+      of a single process is shorter; with several ranks it is padded, and ``batch.valid`` counts the rows that are samples.
+    - ``rank``, ``world_size`` (int, default None): this process and the number of processes. None: from an initialised
+      ``torch.distributed``, or from the launcher's variables (torchrun, Slurm, MPI, SageMaker, …), otherwise 0 of 1.
 
-    **Resources**, all chosen and followed during the run where they are None
+    **Resources**
 
-    - ``num_workers``: decoding threads.
-    - ``prefetch``: batches that are ready or in work ahead of the loop.
-    - ``memory_budget``: bytes of host memory.
-    - ``pin_memory``: batches lie in page-locked memory, so that a copy to a GPU runs beside the trainer
-      (``.torch().to("cuda", non_blocking=True)``). Without a GPU: a warning, and memory as ever.
-    - ``cache``: keeps what was read from a store near: ``"/mnt/nvme/cache:100GB"``, ``"ram:8GB"``.
-    - ``decoded_cache``: keeps decoded pixels, so that later epochs neither read nor decode: ``"ram:8GB"``, or a folder for
-      all processes and runs of a machine. ``infeed doctor`` says what it brings and how much there is.
-    - ``decode_index``: a file that knows where the rows of JPEGs begin, so that only what a crop needs is decoded, from the
-      first epoch on: ``infeed inspect DATASET --decode-index FILE`` makes it. Processes of a machine share it. What this
-      loader learns beside it is added by ``save_decode_index``, and by ``close``. Without a file each run learns anew.
+    - ``num_workers`` (int, default None): decode threads. None: about one per core at first, then adjusted during the run.
+    - ``prefetch`` (int, default None): batches that are finished or in progress ahead of the loop. None: 3 to 16 at first,
+      then adjusted during the run (not on a GPU).
+    - ``memory_budget`` (int, bytes, default None): host memory. None: what the settings can use, at most a quarter of the
+      machine's memory.
+    - ``pin_memory`` (bool, default False): put batches into page-locked memory, so that a copy to a GPU
+      (``.torch().to("cuda", non_blocking=True)``) runs while the trainer computes. Without a GPU: a warning, and ordinary
+      memory.
+    - ``cache`` (str, default None): a local copy of what is read from a store: ``"/mnt/nvme/cache:100GB"``, ``"ram:8GB"``.
+    - ``decoded_cache`` (str, default None): keeps decoded pixels, so that later epochs neither read nor decode:
+      ``"ram:8GB"``, or a folder for all processes and runs of a machine, ``"/mnt/nvme/decoded:100GB"``. ``infeed doctor``
+      estimates the gain and the size.
+    - ``decode_index`` (path, default None): a file with the positions of rows in JPEG files, so that only the rows of a crop
+      are decoded, from the first epoch on. ``infeed inspect DATASET --decode-index FILE`` makes it. Processes of a machine
+      share it. ``save_decode_index`` and ``close`` add the positions that this loader found. None: each run finds them anew.
 
-    **Bad samples**: ``on_bad_sample="raise"`` ends the epoch with an error; ``"substitute"`` puts the nearest good row of
-    the batch in its place; ``{"skip": {"at_most": 100}}`` leaves them out, and ends above so many.
+    **Bad samples**
 
-    **More** keyword arguments are the engine's own settings, under its names: ``infeed.loader.Settings`` has them all,
-    with what each is (``views``, ``mix``, ``device_budget``, ``decode_cut``, ``io_concurrency``, ``verify``,
-    ``max_image_bytes``, …). ``loader.config`` shows what is in force.
+    - ``on_bad_sample`` (default ``"raise"``): what happens to a sample that cannot be read or decoded.
 
-    A loader may be pickled: the copy has the arguments and the place, and starts where it is first used. After a fork it
-    raises ``RuntimeError``: make loaders in the process that uses them.
+      - ``"raise"``: the epoch ends with the error.
+      - ``"substitute"``: the nearest good row of the batch takes its place.
+      - ``{"skip": {"at_most": 100}}``: it is omitted, and the batch is shorter. More than 100 of them end the run.
+      - ``{"skip-padded": {"at_most": 100}}``: as ``"skip"``, but rows of zeros at the end keep the batch's size, and
+        ``batch.valid`` counts the rows before them.
 
-    Raises ``ConfigError`` (a ``ValueError``) for values that cannot be, ``TypeError`` for those of another type and for
-    arguments that nobody knows, and what ``infeed.open`` raises.
+    **More** keyword arguments are the engine's own settings, listed in ``infeed.loader.Settings``: ``views``, ``mix``,
+    ``device_budget``, ``decode_cut``, ``io_concurrency``, ``verify``, ``max_image_bytes``, … ``loader.config`` shows the
+    values in use.
+
+    A loader can be pickled: the copy has the same arguments and the same place in the data, and starts at its first use.
+    After a fork a loader raises ``RuntimeError``: make it in the process that uses it.
+
+    Raises ``ConfigError`` (a ``ValueError``) for an invalid value, ``TypeError`` for a value of the wrong type or an unknown
+    argument, and the errors of ``infeed.open``.
     """
 
     def __init__(
@@ -579,12 +626,12 @@ class Loader:
         picked = _picked(sampler, batch_sampler, batch_size)
         if picked is not None:
             if shuffle is not False or order is not None:
-                raise ConfigError("a sampler is the order: leave shuffle and order out")
+                raise ConfigError("a sampler sets the order: omit shuffle and order")
             if rank is not None or world_size is not None:
-                raise ConfigError("a sampler has the records of its rank: leave rank and world_size out")
+                raise ConfigError("a sampler yields the records of its own rank: omit rank and world_size")
             rank, world_size, batch_size = 0, 1, picked.batch_size
             if picked.lists and drop_last:
-                raise ConfigError("batch_sampler says which batches there are: leave drop_last out")
+                raise ConfigError("batch_sampler sets the batches: omit drop_last")
         kind = _dtype(dtype)
         seed = None if seed is None else _whole("seed", seed)
         drop_last = _flag("drop_last", drop_last)
@@ -613,7 +660,7 @@ class Loader:
         elif lowered is not None:
             config["transform"] = lowered
         if map is not None and kind == "bfloat16":
-            raise ConfigError("map: numpy has no bfloat16: take float32, or batch_transform")
+            raise ConfigError('map: numpy has no bfloat16: use dtype="float32", or batch_transform instead of map')
         if batch_transform is not None and not callable(batch_transform):
             raise TypeError(f"batch_transform={batch_transform!r}: must be a function of a batch")
         index_file = None if decode_index is None else _path("decode_index", decode_index)
@@ -631,9 +678,9 @@ class Loader:
         # The epoch of the next `iter`, and the stream that has read ahead for it.
         self._epoch = 0
         self._parked: _native.Stream | None = None
-        # Of the stream that was used last.
+        # The place of the stream that was used last.
         self._place: _native.Place | None = None
-        # Of a pickle, until the engine is there.
+        # The state of an unpickled loader, until its engine is made.
         self._state: str | None = None
 
     def _engine(self) -> _native.Loader:
@@ -658,7 +705,7 @@ class Loader:
         if config["device"] != "cpu":
             from .libraries import nvjpeg_folders
 
-            # Each time: what `sys.path` has may have changed, and it is some dozen questions to the file system.
+            # Each time, since `sys.path` may have changed: it costs about a dozen file system lookups.
             _native.look_for_nvjpeg(nvjpeg_folders())
         try:
             return _native.Loader(dataset, text, line, self._map, index)
@@ -668,11 +715,11 @@ class Loader:
             import warnings
 
             # As torch does: the same script runs on machines without a GPU.
-            warnings.warn(f"pin_memory: {error}; batches lie in ordinary memory", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"pin_memory: {error}; batches are made in ordinary memory", RuntimeWarning, stacklevel=4)
             return _native.Loader(dataset, _json({**config, "pin_memory": False}), line, self._map, index)
 
     def _ordered(self, epoch: int) -> _native.Loader:
-        """The engine, in the order of an epoch."""
+        """The engine's loader, in the order of an epoch."""
         native = self._engine()
         return native if self._picked is None else self._picked.listed(native, epoch)
 
@@ -693,7 +740,7 @@ class Loader:
             parked.close()
 
     def __iter__(self) -> Batches:
-        """The batches of the next epoch, or of what is left of the one that a loaded state stands in."""
+        """The batches of the next epoch; after ``load_state_dict``, the rest of the state's epoch."""
         self._engine()
         self._check_rank()
         epoch, stream = self._epoch, self._parked
@@ -701,14 +748,14 @@ class Loader:
             try:
                 stream = self._ordered(epoch).stream_of(epoch, self._picked is not None)
             except EmptyError:
-                # A sampler may have nothing for an epoch, or less than a batch.
+                # A sampler may yield no records for an epoch, or less than a batch.
                 self._epoch, self._place = epoch + 1, None
                 return Batches(self, None, epoch, self._then)
         self._epoch, self._parked, self._place = epoch + 1, None, stream.place
         return Batches(self, stream, epoch, self._then)
 
     def _check_rank(self) -> None:
-        """A loader that was made before the processes knew each other would give each of them everything."""
+        """Refuses a loader made before ``torch.distributed`` was initialised: each process would read all records."""
         now = _distributed()
         if now is None or self._args[4] is not None or self._picked is not None:
             return
@@ -716,17 +763,17 @@ class Loader:
         if now != made:
             raise ConfigError(
                 f"this loader was made as rank {made[0]} of {made[1]}, and torch.distributed says rank {now[0]} of "
-                f"{now[1]}: make it when that is initialised (with Lightning, in train_dataloader), or give rank and world_size"
+                f"{now[1]}: make it after init_process_group (with Lightning, in train_dataloader), or give rank and world_size"
             )
 
     def __aiter__(self) -> Batches:
-        """As ``iter``, for ``async for``."""
+        """As ``iter(loader)``, for ``async for``."""
         return self.__iter__()
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank, also after a resume.
+        """Number of batches in a whole epoch, the same on every rank, also after a resume.
 
-        Of a sampler, as many as its own length makes; TypeError where it has none.
+        With a sampler, computed from the sampler's length; ``TypeError`` if it has none.
         """
         native = self._engine()
         if self._picked is None:
@@ -737,9 +784,9 @@ class Loader:
         return records // self._picked.batch_size if drop_last else -(-records // self._picked.batch_size)
 
     def set_epoch(self, epoch: SupportsIndex, /) -> None:
-        """The epoch of the next ``iter``, where the count of ``iter`` is not what is meant.
+        """Sets the epoch of the next ``iter`` (counted from 0), which is otherwise one more than the last.
 
-        The epoch of a state that was just loaded keeps its place.
+        If that is the epoch of a state that was just loaded, the place within the epoch is kept.
         """
         number = _whole("epoch", epoch)
         self._engine()
@@ -748,10 +795,10 @@ class Loader:
             self._epoch, self._place = number, None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where to go on: behind the last batch that the loop was handed, however far was read ahead. Less than a kilobyte.
+        """The place after the last batch that the loop got, regardless of read-ahead. Less than 1 kB, JSON-compatible.
 
-        It belongs to dataset, order and seed; batch size, threads, rank and world size may differ when it is loaded. The
-        same on every rank, so one may save it for all.
+        The state belongs to dataset, order and seed. Batch size, threads, rank and world size may differ when it is loaded.
+        It is the same on every rank, so one rank can save it for all.
         """
         state: dict[str, Any] = json.loads(self._state_json())
         return state
@@ -761,16 +808,16 @@ class Loader:
         return self._place.state() if self._place is not None else native.state_before(self._epoch)
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Goes on behind ``state`` at the next ``iter``, which then is what is left of its epoch.
+        """Resumes at ``state``: the next ``iter`` yields the rest of its epoch.
 
-        Raises ``StateError`` when it is of another dataset, order, seed or version, with what differs.
+        Raises ``StateError`` if the state is from another dataset, order, seed or version; the message names the difference.
         """
         self._resume(self._engine(), json.dumps(dict(state)))
 
     def report(self) -> Report:
-        """What the loader did since its stream began: rates, waits, stages, memory, bad samples; times in seconds.
+        """Statistics since the start of the current stream: rates, waits, stages, memory, bad samples. Times in seconds.
 
-        A dict whose keys are those of ``infeed run --json``, and a page in notebooks. Empty before the first ``iter``.
+        A dict with the keys of ``infeed run --json``; notebooks show it as a page. Empty before the first ``iter``.
         """
         native = self._engine()
         if self._place is None:
@@ -780,33 +827,32 @@ class Loader:
 
     @property
     def dataset(self) -> _native.Dataset:
-        """What the batches are made of."""
+        """The opened dataset."""
         return self._args[0]
 
     @property
     def batch_size(self) -> int:
-        """Rows of a batch on each rank; of a batch sampler's, the most."""
+        """Rows of a batch on each rank; with a batch sampler, the most rows that a batch may have."""
         size: int = self._args[1]["batch_size"]
         return size
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings in force under the engine's names, with those that were chosen."""
+        """The settings in use, under the engine's names, including those that the engine chose."""
         config: dict[str, Any] = json.loads(self._engine().config())
         return config
 
     def save_decode_index(self) -> None:
-        """Adds what was learned of JPEGs to the file of ``decode_index``; without one there is nothing to do.
+        """Adds the row positions that this loader found in JPEGs to the file ``decode_index``. Without a file: no effect.
 
-        Other processes may save to the same file: what they have added stays. Raises ``CorruptError`` when the file is no
-        decode index (any more), ``OSError`` when it can't be written.
+        Several processes may save to the same file; each keeps what the others added. Raises ``CorruptError`` if the file is
+        not (or no longer) a decode index, ``OSError`` if it cannot be written.
         """
         if self._native is not None:
             self._native.save_index()
 
     def close(self) -> None:
-        """Ends reading and threads, and adds what was learned to the file of ``decode_index``. Tensors that are still held
-        stay as they are."""
+        """Ends reading and all threads; calls ``save_decode_index`` if there is a file. Tensors that you hold stay valid."""
         if self._args[6] is not None:
             self.save_decode_index()
         self._closed = True
@@ -840,14 +886,14 @@ class Loader:
 def _steps(transform: Like) -> str | list[dict[str, Any]] | None:
     if transform is None or isinstance(transform, str):
         return transform
-    # Its classes cost as much to import as all the rest.
+    # Importing its classes takes as long as importing the rest of the package.
     from .transforms import steps
 
     return steps(transform)
 
 
 class Report(dict[str, "Any"]):
-    """What a loader did, see ``Loader.report``: a dict."""
+    """Statistics of a loader, a dict. See ``Loader.report``."""
 
     def __init__(self, figures: Mapping[str, Any] | None = None, page: Callable[[], str] | None = None) -> None:
         super().__init__(figures or {})
@@ -855,7 +901,7 @@ class Report(dict[str, "Any"]):
 
     @property
     def page(self) -> str:
-        """The same as a page of HTML with charts, which notebooks show; of the time when it is asked for."""
+        """An HTML page with charts, which notebooks show. It covers the time up to this call."""
         return "" if self._page is None else self._page()
 
     def __reduce__(self) -> tuple[type[Report], tuple[dict[str, Any]]]:
@@ -868,7 +914,7 @@ class Report(dict[str, "Any"]):
 
 
 class _Picked:
-    """Records as a sampler picks them, epoch by epoch."""
+    """A sampler or batch sampler, whose records become the engine's order in each epoch."""
 
     def __init__(self, sampler: Any, lists: bool, batch_size: int) -> None:
         self._sampler = sampler
@@ -897,14 +943,14 @@ def _numbers(name: str, records: Iterable[int]) -> array[int]:
     try:
         return array("q", records)
     except TypeError as error:
-        raise TypeError(f"{name}: {error}: it gives indices of records") from None
+        raise TypeError(f"{name}: {error}: it must yield indices of records") from None
 
 
 def _picked(sampler: Any, batch_sampler: Any, batch_size: int) -> _Picked | None:
     if sampler is None and batch_sampler is None:
         return None
     if sampler is not None and batch_sampler is not None:
-        raise ConfigError("sampler and batch_sampler say the same: give one of them")
+        raise ConfigError("sampler and batch_sampler both set the order: give one of them")
     for name, given in {"sampler": sampler, "batch_sampler": batch_sampler}.items():
         if given is not None and not hasattr(given, "__iter__"):
             raise TypeError(f"{name}={given!r}: must be an iterable of records")
@@ -923,7 +969,7 @@ def _mapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
     import inspect
     from importlib import import_module
 
-    # Its arrays are numpy's: told now, not by a thread.
+    # The function gets numpy arrays: a missing numpy should raise here, not in a thread.
     import_module("numpy")
 
     if not callable(function):
@@ -931,7 +977,7 @@ def _mapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
-        # A builtin that does not say what it takes.
+        # A builtin without a signature.
         return function, False
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [it for it in parameters if it.kind in by_place and it.default is inspect.Parameter.empty]
@@ -948,7 +994,7 @@ def _epoch_of(state: str) -> int:
 def _order(shuffle: bool | int, order: str | Mapping[str, Any] | None, seed: int | None) -> Any:
     if order is not None:
         if shuffle is not False:
-            raise ConfigError("shuffle and order say the same: give one of them")
+            raise ConfigError("shuffle and order both set the order: give one of them")
         if not isinstance(order, str):
             if not isinstance(order, Mapping):
                 raise TypeError(f"order={order!r}: must be 'sequential', 'random', 'blocks', or a dict")
@@ -975,7 +1021,7 @@ def _bad(policy: str | Mapping[str, Any]) -> Any:
     if isinstance(policy, Mapping) and len(policy) == 1 and policy.keys() <= set(_SKIPS):
         return dict(policy)
     if isinstance(policy, str) and policy in _SKIPS:
-        raise ConfigError(f'on_bad_sample={policy!r}: say how many may be: {{"{policy}": {{"at_most": 100}}}}')
+        raise ConfigError(f'on_bad_sample={policy!r}: give a limit: {{"{policy}": {{"at_most": 100}}}}')
     if isinstance(policy, str) and policy in _BAD:
         return _BAD[policy]
     kind = ConfigError if isinstance(policy, (str, Mapping)) else TypeError
@@ -984,7 +1030,7 @@ def _bad(policy: str | Mapping[str, Any]) -> Any:
 
 
 def _distributed() -> tuple[int, int] | None:
-    """Rank and world size of torch's processes, where they know each other."""
+    """Rank and world size from ``torch.distributed``; None if it is not initialised."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -992,10 +1038,10 @@ def _distributed() -> tuple[int, int] | None:
 
 
 def _current_gpu(shard: Mapping[str, int]) -> int:
-    """The GPU that ``cuda`` means in this process: torch's current one, or that of the rank."""
+    """The GPU that ``cuda`` means in this process: torch's current one, or that of the local rank."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    # Asked earlier, torch would begin to use the GPU 0, whatever the script chooses afterwards.
+    # Only if torch has initialised CUDA: `current_device` would otherwise start GPU 0, whatever the script chooses later.
     if cuda is not None and cuda.is_initialized():
         current: int = cuda.current_device()
         return current
@@ -1014,11 +1060,11 @@ def _shard(rank: int | None, world_size: int | None) -> dict[str, int]:
     try:
         here, world, local_rank, local_world = _native.launcher()
     except ConfigError:
-        # torch knows better than half of a launcher's variables.
+        # Incomplete launcher variables do not matter if torch has the rank.
         if it is None:
             raise
         return {"rank": it[0], "world": it[1]}
-    # The launcher knows the places on a machine; of processes that were started otherwise nobody does.
+    # Only the launcher has local ranks. If its rank differs from torch's, the processes were started in another way.
     if it is not None and it != (here, world):
         return {"rank": it[0], "world": it[1]}
     return {"rank": here, "world": world, "local_rank": local_rank, "local_world": local_world}

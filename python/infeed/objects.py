@@ -1,4 +1,4 @@
-"""Datasets that are Python's own objects: any with ``__len__`` and ``__getitem__``, torch's, Hugging Face's."""
+"""Datasets from Python objects: any object with ``__len__`` and ``__getitem__``, torch's and Hugging Face's datasets."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _logger = logging.getLogger("infeed.objects")
 def wrap(
     dataset: Any, fields: Mapping[str, str] | None = None, columns: Sequence[str] | None = None
 ) -> tuple[_native.Dataset, Any]:
-    """The engine's dataset of an object, and the transform that the object has, where the engine does it instead.
+    """The engine's dataset for an object, and the object's transform if the engine is to run it instead.
 
-    What is understood is read without Python: torchvision's ``ImageFolder``, torch's ``Subset`` of such, Hugging Face's
-    ``Dataset`` in Arrow memory. All others are asked for each record, by threads of the engine.
+    The engine reads torchvision's ``ImageFolder``, torch's ``Subset`` of one, and a Hugging Face ``Dataset`` in Arrow memory
+    without Python. For all other objects its threads call ``__getitem__`` for each record.
     """
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         kind = type(dataset).__name__
         raise TypeError(
-            f"dataset is a path, a URL, what infeed.open() gives, or an object with __len__ and __getitem__, not {kind}: "
-            "what can only be iterated has no records that an order could name"
+            f"dataset must be a path, a URL, a dataset from infeed.open(), or an object with __len__ and __getitem__, not {kind}: "
+            "the order needs records by index"
         )
     of: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
     kind, module = of.__name__, of.__module__
@@ -39,18 +39,18 @@ def wrap(
             return folder
         if kind == "Subset" and module.startswith("torch.utils.data"):
             inner, transform = wrap(dataset.dataset)
-            # What the types of Hugging Face's columns are is known to their own dataset alone.
+            # Only Hugging Face's own dataset has the types of its columns.
             if not inner.is_python or type(dataset.dataset).__module__.startswith("datasets."):
                 return _native.subset(inner, [int(index) for index in dataset.indices]), transform
     if module.startswith("datasets.") and hasattr(dataset, "features"):
         return _hugging_face(dataset, fields, columns), None
     if columns is not None:
-        raise ConfigError("columns: those of tables; a Python dataset gives what its __getitem__ gives")
+        raise ConfigError("columns: only for tables; a Python dataset yields what its __getitem__ returns; omit columns")
     return _plain(dataset, fields), None
 
 
 def native(dataset: Any) -> tuple[_native.Dataset, Any] | None:
-    """torchvision's ``ImageFolder``, or torch's ``Subset`` of one, as the engine reads it, and its transform; None of others."""
+    """torchvision's ``ImageFolder``, or torch's ``Subset`` of one, as the engine's dataset, and its transform; otherwise None."""
     of: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
     if of.__name__ == "ImageFolder" and of.__module__.startswith("torchvision."):
         return _image_folder(dataset)
@@ -64,7 +64,7 @@ def native(dataset: Any) -> tuple[_native.Dataset, Any] | None:
 def _plain(
     dataset: Any, fields: Mapping[str, str] | None, asked: Any = None, made: tuple[Any, tuple[Any, ...]] | None = None
 ) -> _native.Dataset:
-    """``asked`` is what gives the records, where it is not the dataset itself; ``made`` makes this anew."""
+    """``asked``: the object that yields the records, if it is not the dataset itself. ``made``: makes the result again."""
     kind: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
     asked = dataset if asked is None else asked
     classes = _classes(getattr(asked, "classes", None))
@@ -80,7 +80,7 @@ def _plain(
 
 
 def _one_size(dataset: Any) -> bool:
-    """Whether all pictures are as large as those of the first record, as far as that is known without asking for them."""
+    """Whether all images certainly have the size of those in the first record. Reads no other record."""
     of: Any = type(dataset)  # pyright: ignore[reportUnknownVariableType]
     kind, module = of.__name__, of.__module__
     if of in (list, tuple):
@@ -88,22 +88,22 @@ def _one_size(dataset: Any) -> bool:
     if module.startswith("torch.utils.data"):
         return kind == "TensorDataset" or (kind == "Subset" and _one_size(dataset.dataset))
     if module.startswith("torchvision.datasets"):
-        # CIFAR, MNIST and others that have all in one array. What a transform makes of it is not known.
+        # CIFAR, MNIST and others with all images in one array. A transform may change the sizes.
         both = getattr(dataset, "transforms", None)
         same = getattr(dataset, "transform", None) is None and type(both).__name__ in ("NoneType", "StandardTransform")
         return same and len(getattr(getattr(dataset, "data", None), "shape", ())) > 2
-    # An array or a tensor: its records are alike.
+    # An array or a tensor: all records have one shape.
     return hasattr(dataset, "dtype") and len(getattr(dataset, "shape", ())) > 2
 
 
 def _sizes(item: Any) -> tuple[Any, ...]:
     values: Any = item.values() if hasattr(item, "keys") else item if issubclass(type(item), (list, tuple)) else (item,)
-    # Of arrays and tensors, and of Pillow's images.
+    # `shape` of arrays and tensors, `size` of Pillow images.
     return tuple([str(getattr(value, "shape", getattr(value, "size", None))) for value in values])
 
 
 def _classes(given: Any) -> list[str] | None:
-    """Names of classes, where a dataset has some as torchvision's have."""
+    """Class names, if a dataset has them in torchvision's form."""
     if not isinstance(given, (list, tuple)):
         return None
     names: list[Any] = list(given)  # pyright: ignore[reportUnknownArgumentType]
@@ -115,7 +115,7 @@ def _unwrapped(dataset: Any, fields: Mapping[str, str] | None, columns: Sequence
 
 
 def _identity(dataset: Any) -> str:
-    """What tells a dataset from others of its kind and length, as far as it says so itself."""
+    """A text that tells a dataset from others: its fingerprint if it has one, otherwise its class."""
     for name in ("fingerprint", "_fingerprint"):
         found: Any = getattr(dataset, name, None)
         if isinstance(found, (str, int)):
@@ -125,7 +125,7 @@ def _identity(dataset: Any) -> str:
 
 
 def _image_folder(dataset: Any) -> tuple[_native.Dataset, Any] | None:
-    """The same folder, read by the engine; None where that would be something else."""
+    """The same folder as the engine's dataset; None if its records would differ."""
     if getattr(dataset.loader, "__name__", "") != "default_loader" or dataset.target_transform is not None:
         return None
     if dataset.transform is not None:
@@ -134,13 +134,13 @@ def _image_folder(dataset: Any) -> tuple[_native.Dataset, Any] | None:
         try:
             steps(dataset.transform)
         except TypeError as error:
-            _logger.warning("ImageFolder: records are made by Python's own transform: %s", error)
+            _logger.warning("ImageFolder: its transform runs in Python: %s", error)
             return None
     root = str(dataset.root)
     opened = _native.open(root, '{"format": "folder"}')
-    # Which files are images is told by their endings, and it may be said otherwise there; and samples may have been edited.
+    # The folder may accept other file extensions than the engine, and a script may have edited its samples.
     if opened.classes != list(dataset.classes) or not opened.has_samples(root, dataset.samples):
-        _logger.warning("ImageFolder: its samples are not all those of %s: they are read by Python", root)
+        _logger.warning("ImageFolder: its samples differ from the images in %s: Python reads them", root)
         return None
     return opened, dataset.transform
 
@@ -148,12 +148,12 @@ def _image_folder(dataset: Any) -> tuple[_native.Dataset, Any] | None:
 def _hugging_face(
     dataset: Any, fields: Mapping[str, str] | None, columns: Sequence[str] | None
 ) -> _native.Dataset:
-    """Columns of Arrow as they lie in memory; where that cannot be, rows by Python, images not decoded."""
+    """A dataset of the Arrow columns in memory; if that is not possible, of Python rows with undecoded images."""
     form: Mapping[str, Any] = getattr(dataset, "format", None) or {}
     if form.get("type") == "custom":
-        # Of with_transform: what it gives is the dataset.
+        # After with_transform the records are what the transform returns.
         if columns is not None:
-            raise ConfigError("columns: the dataset has a transform (with_transform), and gives what that gives")
+            raise ConfigError("columns: the dataset has a transform (with_transform), which sets its columns; omit columns")
         return _plain(dataset, fields)
     made = (_unwrapped, (dataset, fields, columns))
     features: dict[str, Any] = dict(dataset.features)
@@ -162,7 +162,7 @@ def _hugging_face(
         if name not in features:
             raise ConfigError(f"columns: there is no {name!r}, but {', '.join(features)}")
     if columns is None and form.get("columns") is not None and not form.get("output_all_columns"):
-        # Of with_format.
+        # Set by with_format.
         names = [name for name in names if name in form["columns"]]
     if len(names) < len(features):
         dataset = dataset.select_columns(names)
@@ -171,7 +171,7 @@ def _hugging_face(
     for name in names:
         _refuse_times(name, table.column(name).type)
     for name in names:
-        # What the user says of a field is looked at value by value.
+        # A field whose kind the user gave is read value by value.
         said = fields is not None and name in fields
         column = None if said else _column(name, features[name], table.column(name))
         if column is None:
@@ -185,15 +185,15 @@ def _hugging_face(
 
 
 def _refuse_times(name: str, kind: Any) -> None:
-    """What they count from, and in which unit, would be lost."""
+    """Refuses times: as plain numbers they would lose their unit and their start."""
     types: Any = import_module("pyarrow").types
     inner = kind
     while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
         inner = inner.value_type
     if types.is_temporal(inner):
         raise ConfigError(
-            f"column {name!r} holds times ({inner}), which are no numbers: leave it out by columns=[…], or say that their "
-            f"count is meant: dataset.cast_column({name!r}, Value('int64')), from timestamp, time64 and duration"
+            f"column {name!r} holds times ({inner}), not numbers: omit it with columns=[…], or convert it to its count "
+            f"with dataset.cast_column({name!r}, Value('int64')) (from timestamp, time64 and duration)"
         )
 
 
@@ -219,7 +219,7 @@ def _rows(
 
 
 class _Rows:
-    """Rows of Hugging Face's whose numbers have the types of their columns: Python's have none."""
+    """Rows of a Hugging Face dataset, with numbers in the types of their columns instead of Python's types."""
 
     def __init__(self, dataset: Any, types: Mapping[str, str], classes: Any) -> None:
         self._dataset = dataset
@@ -236,26 +236,26 @@ class _Rows:
             try:
                 values = self._numpy.asarray(row[name])
             except ValueError:
-                # Of several lengths: it is told what that is.
+                # Lists of several lengths: the engine raises the error.
                 continue
-            # Of objects where something is null.
+            # An array of objects contains a null.
             if values.dtype != object:
                 row[name] = values.astype(dtype, copy=False)
         return row
 
 
 def _mode(name: str, feature: Any) -> str | None:
-    """The mode that an image is to be converted to; None where that is as images are read anyway."""
+    """The Pillow mode to which images are converted; None if the engine's result is the same."""
     mode: str | None = getattr(feature, "mode", None)
     if mode is None or mode == "RGB" or not getattr(feature, "decode", True):
         return None
     if mode not in ("L", "LA", "RGBA"):
-        raise ConfigError(f"column {name!r}: Image(mode={mode!r}): images come as RGB, RGBA, L or LA, or as they are without")
+        raise ConfigError(f"column {name!r}: Image(mode={mode!r}): use RGB, RGBA, L, LA or no mode")
     return mode
 
 
 def _dtype(feature: Any, listed: bool = False) -> str | None:
-    """The type of the numbers in a column, in lists or not; None: they are labels, or none at all."""
+    """The type of a column's numbers or lists of numbers. None: labels, or not numbers."""
     inner: Any = feature[0] if issubclass(type(feature), list) else getattr(feature, "feature", None)
     if inner is not None:
         return _dtype(inner, True)
@@ -267,7 +267,7 @@ def _dtype(feature: Any, listed: bool = False) -> str | None:
 
 
 def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None:
-    """A column as the engine takes it: chunks of bytes with their offsets, or numbers. None: it must be asked row by row."""
+    """A column for the engine: chunks of bytes with their offsets, or numbers. None: it must be read row by row in Python."""
     arrow: Any = import_module("pyarrow")
     types = arrow.types
     if type(feature).__name__ == "Image":
@@ -279,14 +279,14 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
         return name, "image", [_binary(chunk, types) for chunk in chunks]
     if column.null_count:
         words = f"column {name!r}: {column.null_count} of its values are null"
-        raise ConfigError(f"{words}; fill them, or leave the column out by columns=[…]")
+        raise ConfigError(f"{words}; fill them, or omit the column with columns=[…]")
     if any(is_kind(column.type) for is_kind in (types.is_string, types.is_binary, types.is_large_string)):
         return name, "bytes", [_binary(chunk, types) for chunk in _plain_chunks(column)]
     if types.is_integer(column.type) or types.is_boolean(column.type):
         try:
             values = column.cast(arrow.int64()).to_numpy()
         except arrow.ArrowInvalid:
-            # Beyond 2^63: no class, and no other type holds it.
+            # 2^63 or more: not a class index. Only uint64 holds it.
             values = column.to_numpy()
             return name, "array", (str(values.dtype), [], memoryview(values.view("uint8")).cast("B"))
         return name, "label", (memoryview(values).cast("B"), getattr(feature, "names", None))
@@ -297,7 +297,7 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
 
 
 def _lists(name: str, column: Any) -> tuple[str, str, Any] | None:
-    """Lists of numbers, in lists or not, that have one shape in all rows: as Arrow has them, in their own type."""
+    """Lists of numbers, possibly nested, with one shape in all rows: as in Arrow, in their own type. Otherwise None."""
     arrow: Any = import_module("pyarrow")
     numpy: Any = import_module("numpy")
     compute: Any = import_module("pyarrow.compute")
@@ -329,7 +329,7 @@ def _plain_chunks(column: Any) -> list[Any]:
 
 
 def _binary(chunk: Any, types: Any) -> tuple[Any, int, Any, int, int]:
-    """Offsets, bytes of one of them, values, first and number of an array of binaries or strings."""
+    """Of an Arrow array of binaries or strings: offsets, bytes per offset, values, first index, number of values."""
     _, offsets, values = chunk.buffers()
     wide = types.is_large_binary(chunk.type) or types.is_large_string(chunk.type)
     empty = memoryview(b"")

@@ -1,4 +1,4 @@
-"""torch's ``DataLoader`` with one import changed: the same arguments, batches and errors; exact in order, draws and resume.
+"""torch's ``DataLoader`` with one import changed: same arguments, batches and errors; exact order, random draws and resume.
 
     from infeed.torch import DataLoader
 
@@ -6,7 +6,7 @@
     for images, labels in loader:
         ...
 """
-# torch has no types where it is not installed, and not all elsewhere.
+# torch may not be installed, and not all of it is typed.
 # pyright: basic
 # mypy: disallow-subclassing-any=False, disallow-any-generics=False
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DataLoader"]
 
-# Arguments for torch's worker processes, and what becomes of them where the engine's threads read.
+# Arguments for torch's worker processes, and why they have no effect if the engine's threads read.
 _OF_PROCESSES = {
-    "timeout": "infeed.open(url, patience=seconds) bounds the waits for a store",
+    "timeout": "infeed.open(url, patience=seconds) limits the wait for a store",
     "worker_init_fn": "it is not called",
     "multiprocessing_context": "threads need none",
-    "in_order": "batches come in order, and a slow sample holds no other up",
+    "in_order": "batches come in order, and a slow sample does not delay reading the others",
 }
 
 
-# What the dataset gives, as torch has it.
+# The type of a sample, as in torch's DataLoader.
 _T = TypeVar("_T", covariant=True)
 _ARGUMENTS = (
     *inspect.signature(_Torch.__init__).parameters.keys() - {"self"},
@@ -57,7 +57,7 @@ _ARGUMENTS = (
 
 
 class OfLoader(Settings, total=False):
-    """What ``DataLoader`` takes of ``infeed.Loader``'s arguments; ``help(infeed.Loader)`` has the words for it."""
+    """Arguments of ``infeed.Loader`` that ``DataLoader`` takes too; ``help(infeed.Loader)`` describes them."""
 
     order: str | Mapping[str, Any] | None
     rank: int | None
@@ -76,62 +76,74 @@ class OfLoader(Settings, total=False):
 
 
 class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
-    """torch's ``DataLoader``: its arguments in its order, its batches, its errors. A subclass of it.
+    """A subclass of torch's ``DataLoader``: same arguments in the same order, same batches, same errors.
 
         loader = DataLoader(ImageFolder("train/", transform), batch_size=256, shuffle=True, num_workers=8)
         for epoch in range(90):
             for images, labels in loader:
                 loss = step(images, labels)
 
-    **Who reads.** A path, a URL and what ``infeed.open`` gives are read by infeed's engine; so are torchvision's
-    ``ImageFolder`` (and a ``Subset`` of one) where the engine knows its transform, and any dataset with ``transform=`` or
-    another argument of infeed's. All others are read as torch reads them: by ``__getitem__``, in the thread of the loop or in
-    ``num_workers`` processes. ``loader.loader`` is the engine's ``Loader`` where there is one.
+    **Which part reads**
 
-    **In both**
+    - infeed's engine, in threads: a path, a URL, a dataset from ``infeed.open``; torchvision's ``ImageFolder`` (or a
+      ``Subset`` of one) if the engine supports its transform; any dataset with ``transform=`` or another argument of infeed.
+      ``loader.loader`` is then the engine's ``Loader``.
+    - torch: all other datasets, by ``__getitem__``, in the thread of the loop or in ``num_workers`` processes.
 
-    - A batch is what ``default_collate`` gives: dicts stay dicts, tuples become lists, named tuples stay. Any ``collate_fn``
-      runs; what the engine reads is given to it as single samples, in the thread of the loop.
-    - ``state_dict()`` is where the loop stands, ``load_state_dict()`` goes on there: the same order, and the same draws.
-    - Order comes from torch's generator, or ``generator``, or ``seed``. No ``DistributedSampler``, no sharing: each rank
-      reads everything, with a warning. One that is given is used, and goes on in another world size.
+    **In both cases**
 
-    **What torch reads** has one thing more: what a record draws of torch, NumPy or ``random`` in ``__getitem__`` depends on
-    the epoch, the record and how often it came, and on nothing else. Who has ``__getitems__`` draws for each list of records.
-    A dataset that draws nothing is not seeded; the first record that draws is made twice. Draws of an ``IterableDataset`` are
-    torch's own. An ``IterableDataset`` goes on by its ``state_dict`` where it has one and ``num_workers`` is 0, else by reading
-    again what the loop has had.
+    - A batch is what ``default_collate`` returns: dicts stay dicts, tuples become lists, named tuples stay. Any
+      ``collate_fn`` works. It gets single samples, also from the engine, and then runs in the thread of the loop.
+    - ``state_dict()`` is the place of the loop; ``load_state_dict()`` resumes there, with the same order and the same random
+      draws.
+    - The order comes from torch's generator, or from ``generator`` or ``seed``.
+    - Without a ``DistributedSampler`` each rank reads all records, as in torch, and a warning says so. With one, a state may
+      be loaded in another world size.
 
-    **What the engine reads** has threads in place of processes: ``num_workers`` of them decode (0: as many as it needs), and
-    ``prefetch_factor × num_workers`` batches are read ahead. ``worker_init_fn``, ``timeout``, ``multiprocessing_context`` and
-    ``in_order`` mean nothing there, which a warning says. Tensors share the engine's memory, and may be kept and written to.
+    **If torch reads**
 
-    **Of infeed**
+    - Draws from torch, NumPy or ``random`` in ``__getitem__`` depend only on the epoch, the record and how often the record
+      came in the epoch before. With ``__getitems__`` they depend on the list of records.
+    - A dataset that draws nothing is not seeded. The first record that draws is made twice.
+    - An ``IterableDataset`` draws as in torch. It resumes by its own ``state_dict`` if it has one and ``num_workers`` is 0,
+      otherwise by reading again, and discarding, what the loop already got.
 
-    - ``transform``: as of ``infeed.Loader``.
-    - ``output``: what a batch is. ``"auto"``: of an object what ``default_collate`` makes of its records, of files a tuple
-      where the fields are two, as images and labels or images and targets, else a dict. ``"tuple"``: the values of all
-      fields, in their order; ``"dict"``: by name. A mapping chooses and names:
-      ``{"pixel_values": "image", "labels": "label"}``. Beside the fields it may name ``"records"`` (int64 ``[N]``, the index
-      in the dataset of each row) and ``"valid"`` (int, how many rows at the start are no padding).
-    - ``batch_transform``: called with each batch on the loop's thread; the loop is given what it returns:
+    **If the engine reads**
+
+    - ``num_workers`` threads decode (0: the engine chooses), and ``prefetch_factor × num_workers`` batches are read ahead.
+    - ``worker_init_fn``, ``timeout``, ``multiprocessing_context`` and ``in_order`` have no effect, and a warning says so.
+    - Tensors share the engine's memory without a copy. You may keep them and write to them.
+
+    **Arguments of infeed**
+
+    - ``transform``: as in ``infeed.Loader``.
+    - ``output`` (default ``"auto"``): the structure of a batch.
+
+      - ``"auto"``: for a Python object, what ``default_collate`` makes of its records. For files: a tuple if there are two
+        fields, such as images and labels, otherwise a dict.
+      - ``"tuple"``: the values of all fields in their order. ``"dict"``: the values by name.
+      - a mapping from your names to fields: ``{"pixel_values": "image", "labels": "label"}``. It may also name ``"records"``
+        (int64 ``[N]``, each row's index in the dataset) and ``"valid"`` (int, number of rows before the padding).
+
+    - ``batch_transform`` (default None): called with each batch in the thread of the loop, which gets the returned value:
       ``batch_transform=torchvision.transforms.v2.MixUp(num_classes=1000)``.
-    - ``seed``: in place of a ``generator``.
-    - More keyword arguments are those of ``infeed.Loader``: ``map``, ``dtype``, ``channels_last`` (torch's memory format: the
-      shape stays ``[N, C, H, W]``), ``device``, ``memory_budget``, ``cache``, ``on_bad_sample``, … ``rank`` and
-      ``world_size`` let the engine share the records: all ranks have as many steps, the last batch is filled up with rows that
-      come twice, and ``output={…, "valid": "valid"}`` says how many do not.
+    - ``seed`` (int, default None): in place of ``generator``.
+    - ``rank`` and ``world_size`` (int, default None): if given, the engine divides the records among the ranks. All ranks have
+      the same number of steps; the last batch is padded with rows that come twice. ``output={…, "valid": "valid"}`` gives the
+      number of rows before the padding.
+    - Other keyword arguments of ``infeed.Loader``: ``map``, ``dtype``, ``channels_last`` (torch's memory format: the shape
+      stays ``[N, C, H, W]``), ``device``, ``memory_budget``, ``cache``, ``on_bad_sample``, …
 
-    Of files, fields of bytes are lists of bytes. Boxes come as torchvision's detection references have them: a list with a
-    dict for each image, of ``boxes`` (float32 ``[K, 4]``), ``labels`` (int64 ``[K]``, from 0; torchvision's detectors keep 0
-    for the background), ``ids``, ``iscrowd``, ``image_id`` (int; the record where the dataset has no such field), ``size``
-    (height and width of the image in its row) and, where there are outlines, ``masks`` (uint8 ``[K, H, W]``).
+    From files, a field of bytes is a list of ``bytes``. Boxes have the form of torchvision's detection references: a list with
+    one dict per image, with ``boxes`` (float32 ``[K, 4]``), ``labels`` (int64 ``[K]``, from 0; torchvision's detectors reserve
+    0 for the background), ``ids``, ``iscrowd``, ``image_id`` (int; the record index if the dataset has no such field), ``size``
+    (height and width of the image in its row) and, if outlines were read, ``masks`` (uint8 ``[K, H, W]``).
 
-    Its ``dataset``, samplers and ``collate_fn`` make a loader of torch's too, as accelerate does it: then batches are read when
-    they are asked for, by the engine in each worker process, and not ahead of the loop.
+    ``dataset``, samplers and ``collate_fn`` of this loader also work in a loader of torch, as accelerate makes one. The engine
+    then reads each batch on request in the worker processes, and not ahead of the loop.
 
-    Raises what torch's loader raises and, of what the engine reads, what ``infeed.Loader`` raises; an exception of a
-    dataset's own code is raised as it is. ``StateError``: a state of other data.
+    Raises what torch's loader raises and, if the engine reads, what ``infeed.Loader`` raises. An exception of the dataset's own
+    code is raised unchanged. ``StateError``: the state belongs to other data.
     """
 
     dataset: Any
@@ -168,11 +180,11 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         own = OfLoader.__annotations__
         check_settings("DataLoader", [name for name in more if name not in own], [*_ARGUMENTS, *own])
         if isinstance(output, str) and output not in ("auto", "tuple", "dict"):
-            raise ConfigError(f"output {output!r}: it is auto, tuple, dict, or a mapping from names to fields")
+            raise ConfigError(f"output={output!r}: must be 'auto', 'tuple', 'dict', or a mapping from names to fields")
         if seed is not None and generator is not None:
-            raise TypeError("DataLoader(): seed and generator say the same: give one of them")
+            raise TypeError("DataLoader(): seed and generator both set the seed: give one of them")
         if isinstance(collate_fn, Collate):
-            # Of a loader that this one is made of, as Lightning makes them.
+            # This loader is made from the parts of another one, as Lightning does.
             collate_fn = collate_fn.collate_fn
         self._records: Records | None = None
         if isinstance(dataset, Records):
@@ -180,13 +192,13 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         elif isinstance(dataset, (str, os.PathLike, _native.Dataset)) or transform is not None or output != "auto" or more:
             if isinstance(dataset, IterableDataset):
                 raise TypeError(
-                    "DataLoader(): an IterableDataset is read as torch reads it: transform, output and the engine's settings "
-                    "are for records that can be asked for by index"
+                    "DataLoader(): an IterableDataset is always read by torch: transform, output and the engine's settings work only for "
+                    "datasets with records by index; omit them"
                 )
             self._records = Records(dataset, transform, output, more if seed is None else {**more, "seed": seed})
         elif collate_fn in (None, default_collate) and batch_size is not None:
             self._records = recognised(dataset)
-        # Of the engine, where no sampler says it.
+        # Without a sampler the engine makes the order.
         self._has_default_sampler = sampler is None and batch_sampler is None
         self._own_order = self._records is not None and self._has_default_sampler
         if seed is not None and self._records is None:
@@ -216,35 +228,35 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._shuffle = bool(shuffle)
         self._prefetch = prefetch_factor
         self._picked = Picked()
-        # The engine's, and that one where it stands at a state that was loaded.
+        # The engine's loader. `_ready` is the same one while it is at a loaded state.
         self._engine: Loader | None = None
         self._ready: Loader | None = None
-        # That of order and augmentation, once it is known.
+        # Seed of order and augmentation, once drawn or loaded.
         self._seed: int | None = None
-        # The epoch of the next `iter`, a state that it goes on behind, and how far the last one came.
+        # The epoch of the next `iter`, the state where it resumes, and the place of the last `iter`.
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
         self._place: Place | None = None
         self._sampler_epoch = _places.epoch_of(self)
-        # How a dataset of torch's own is read, and whether its records were seen to draw.
+        # The wrapper of a dataset that torch reads; it records whether records draw at random.
         self._seeded: _draws.Seeded | None = None
         if self._records is not None:
             self._check_engine(self._records)
 
-    # What the engine reads.
+    # If the engine reads.
 
     def _check_engine(self, records: Records) -> None:
-        """Says early what cannot be, where no record is read for that."""
+        """Checks the settings early if that takes reading no record."""
         given = {"timeout": self.timeout != 0, "worker_init_fn": self.worker_init_fn is not None}
         given |= {"multiprocessing_context": self.multiprocessing_context is not None, "in_order": not self.in_order}
         words = [f"{name}: {_OF_PROCESSES[name]}" for name, is_given in given.items() if is_given]
         if words:
-            warnings.warn(f"infeed's threads read this dataset, no worker processes do: {'; '.join(words)}", stacklevel=3)
+            warnings.warn(f"infeed's threads read this dataset, not worker processes: {'; '.join(words)}", stacklevel=3)
         if records.is_open:
             try:
                 self._made(records, 0, None)
             except EmptyError:
-                # torch has an empty loop for it.
+                # As in torch: an empty loop.
                 pass
 
     def _made(self, records: Records, seed: int, size: int | None) -> Loader:
@@ -262,7 +274,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             order |= {"batch_sampler": self._picked, "batch_size": 1, "drop_last": False}
         if self._prefetch is not None and self.num_workers:
             if "prefetch" in records.settings:
-                raise TypeError("DataLoader(): prefetch and prefetch_factor say the same: give one of them")
+                raise TypeError("DataLoader(): prefetch and prefetch_factor both set the read-ahead: give one of them")
             order["prefetch"] = self._prefetch * self.num_workers
         return records.loader(num_workers=self.num_workers or None, pin_memory=self.pin_memory, **order)
 
@@ -277,32 +289,32 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         said: int | None = records.settings.get("seed")
         if said is not None:
             return said
-        # Ranks must draw the same order where they share it.
+        # Ranks that share records must draw the same order.
         if records.dealt and self.generator is None:
             return 0
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
 
     @property
     def loader(self) -> Loader:
-        """The engine's loader, for its report, its settings and what else it has. AttributeError where torch reads the dataset."""
+        """The engine's ``Loader``, for example for its ``report()``. ``AttributeError`` if torch reads the dataset."""
         if self._records is None:
             raise AttributeError(f"{type(self.dataset).__name__} is read by its own __getitem__, not by infeed's engine")
         return self._loader(self._records)
 
     def _batches(self, records: Records, place: Place, resume: Mapping[str, Any] | None) -> Iterator[_native.Batch]:
-        """The engine's batches of an epoch, or what is left of it."""
+        """The engine's batches of an epoch, or of the rest of it."""
         behind = None if resume is None else resume.get("engine")
         if self._own_order:
             loader = self._loader(records)
         else:
             loader = self._loader(records, self._pick(records, place, resume))
             if _places.distributed(self) is not None:
-                # What is left was dealt anew.
+                # The rest of the epoch was divided among the ranks again.
                 behind = None
         if behind is None:
             loader.set_epoch(place.epoch)
         elif behind["epoch"] != place.epoch:
-            # Behind its last batch.
+            # The state is after the epoch's last batch.
             return iter(())
         elif loader is not self._ready:
             loader.load_state_dict(behind)
@@ -310,13 +322,13 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         return iter(loader)
 
     def _pick(self, records: Records, place: Place, resume: Mapping[str, Any] | None) -> int | None:
-        """Asks the samplers for an epoch. Gives the most of a batch, where they say it."""
+        """Takes an epoch's indices from the samplers. Returns the size of the largest batch if a batch sampler makes them."""
         kept = _draws.state() if resume is not None else None
         if resume is not None:
             _places.replay(self, resume["rng"])
         keeper = _places.stateful_sampler(self)
         if keeper is not None:
-            # Before the epoch: the whole of it is asked for at once.
+            # The state before the epoch, since all of its indices are taken at once.
             if place.sampler_state is None:
                 place.sampler_state = (keeper.state_dict(), False)
             keeper.load_state_dict(place.sampler_state[0])
@@ -334,7 +346,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
                 _draws.restore(kept)
         return None
 
-    # What torch reads.
+    # If torch reads.
 
     def _get_iterator(self) -> Any:
         self.check_worker_number_rationality()
@@ -347,12 +359,12 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             self._seeded = _draws.Seeded(self.dataset, _gather(self.dataset, self.collate_fn, self._auto_collation))
         return self._seeded
 
-    # What both do.
+    # In both cases.
 
     def _begin(self) -> tuple[Place, dict[str, Any] | None]:
         epoch = _places.epoch_of(self)
         if epoch is not None and epoch != self._sampler_epoch:
-            # The script told the sampler.
+            # The script called the sampler's `set_epoch`.
             self._epoch = epoch
         resume, self._resume = self._resume, None
         if resume is not None and resume["epoch"] != self._epoch:
@@ -365,7 +377,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         return place, resume
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override,unused-ignore]
-        """The batches of the next epoch, or of what is left of the one that a loaded state stands in."""
+        """The batches of the next epoch; after ``load_state_dict``, the rest of the state's epoch."""
         self._warn_of_ranks()
         if self._records is not None and self._records.renewed():
             self._engine = None
@@ -392,20 +404,23 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         world = known[1] if known is not None else _world_size()
         if world > 1:
             warnings.warn(
-                f"this is one of {world} ranks, and each reads all records, as with torch's DataLoader: give "
-                "sampler=DistributedSampler(dataset) to share them, or use infeed.Loader, which shares them by itself",
+                f"this is one of {world} ranks, and each rank reads all records, as with torch's DataLoader: give "
+                "sampler=DistributedSampler(dataset) to divide them, or use infeed.Loader, which divides them by itself",
                 stacklevel=3,
             )
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, also after a resume."""
+        """Number of batches in a whole epoch, also after a resume."""
         if self._records is not None and self._own_order and self._records.dealt:
             return len(self._loader(self._records))
         length: int = super().__len__()
         return length
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """The epoch of the next ``iter``, also for samplers that were given. That of a loaded state keeps its place."""
+        """Sets the epoch of the next ``iter`` (counted from 0), also for given samplers.
+
+        If that is the epoch of a loaded state, the place within the epoch is kept.
+        """
         number = epoch.__index__()
         if number < 0:
             raise ConfigError(f"epoch {number}: epochs are counted from 0")
@@ -420,21 +435,24 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._sampler_epoch = _places.epoch_of(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where to go on: behind the last batch that the loop was given. Texts, numbers, lists and dicts; 4 kB.
+        """The place after the last batch that the loop got. JSON-compatible, about 4 kB.
 
-        Behind the last batch of an epoch it stands there, and the next ``iter`` of who loads it is empty; once the loop has
-        ended, it stands before the next epoch. Number of workers and batch size may differ when it is loaded; the world
-        size too with a ``DistributedSampler``, or where the engine deals. Raises ``StateError`` for ``in_order=False``.
+        Taken after the last batch, but before the loop has ended, the state is at the end of the epoch: the first ``iter``
+        after loading it is empty. Taken after the loop, it is at the start of the next epoch.
+
+        The number of workers and the batch size may differ when it is loaded. The world size may differ with a
+        ``DistributedSampler``, or if the engine divides the records. Raises ``StateError`` for ``in_order=False`` within an
+        epoch that worker processes read.
         """
         if self._resume is not None:
             return dict(self._resume)
         place, state = self._place, None
         if place is not None and place.epoch + 1 == self._epoch and not place.ended:
             if self._records is None and self.num_workers > 0 and not self.in_order:
-                raise StateError("in_order=False: which batches the loop had is not known; leave it True to go on exactly")
+                raise StateError("in_order=False: unknown which batches the loop got; set in_order=True to resume exactly")
             state = place.state_dict()
             if self._records is not None:
-                # Of what is drawn and ordered by itself.
+                # The engine's own order and draws.
                 state["engine"] = self._loader(self._records).state_dict()
         if state is None:
             state = Place(self, self._epoch).state_dict()
@@ -446,23 +464,23 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on behind ``state_dict`` at the next ``iter``. Raises ``StateError`` for one of other data or order."""
+        """Resumes at ``state_dict`` at the next ``iter``. Raises ``StateError`` if it is from other data or another order."""
         records = None if isinstance(self.dataset, IterableDataset) else len(self.dataset)
         state = _places.checked(state_dict, records)
         if state["rng"] is not None and ("engine" in state) != (self._records is not None):
             reads = ["torch reads this dataset", "infeed's engine reads this dataset"]
             raise StateError(
-                f"{reads[self._records is not None]}, and the state is of a loader where the other did: the same arguments make "
-                "the same loader"
+                f"{reads[self._records is not None]}, but not in the loader that saved the state: give the arguments of that "
+                "loader"
             )
         seed = state.get("seed")
         if seed is not None and seed != self._seed:
             said = None if self._records is None else self._records.settings.get("seed")
             if said not in (None, seed):
-                raise StateError(f"the state is of seed {seed}, and this loader's is {said}")
+                raise StateError(f"the state was saved with seed {seed}: give this loader that seed, not {said}")
             self._seed, self._engine = seed, None
         if self._records is not None and self._own_order and state.get("engine") is not None:
-            # What differs is told now.
+            # Raises now if the state does not fit.
             self._ready = self._loader(self._records)
             self._ready.load_state_dict(state["engine"])
         self._epoch = state["epoch"]
@@ -471,7 +489,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._resume = state if state["rng"] is not None else None
 
     def close(self) -> None:
-        """Ends reading, threads and worker processes. Tensors that are still held stay as they are."""
+        """Ends reading, threads and worker processes. Tensors that you hold stay valid."""
         if self._engine is not None:
             self._engine.close()
         self._iterator = None
@@ -502,13 +520,13 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
 
 
 def _world_size() -> int:
-    """As torchrun says it."""
+    """From torchrun's variable."""
     said = os.environ.get("WORLD_SIZE", "")
     return int(said) if said.isdecimal() else 1
 
 
 class _OfEngine(Iterator[Any]):
-    """What is left of an epoch that the engine reads, in torch's structure."""
+    """Iterator over the rest of an epoch that the engine reads, in torch's structure."""
 
     def __init__(self, loader: DataLoader[Any], records: Records, place: Place, resume: Mapping[str, Any] | None) -> None:
         self._loader, self._records, self._place = loader, records, place
@@ -529,15 +547,15 @@ class _OfEngine(Iterator[Any]):
                 self._pass_over()
             cause = error.__cause__
             if records.is_object and isinstance(error, CorruptError) and cause is not None:
-                # The dataset's own.
+                # The exception of the dataset's own code.
                 raise cause
             raise
         place.batches += 1
         place.samples += batch.valid
         if batch.valid < batch.size and not records.tells_padding:
             warnings.warn(
-                f"the last {batch.size - batch.valid} rows of this batch come twice, so that all ranks have as many steps: name "
-                '"valid" in output= to know how many rows do not, or give drop_last=True',
+                f"the last {batch.size - batch.valid} rows of this batch come twice, so that all ranks have equally many steps: "
+                'name "valid" in output= for the number of rows that do not, or give drop_last=True',
                 stacklevel=2,
             )
         if loader.batch_size is None and loader.batch_sampler is None:
@@ -547,7 +565,7 @@ class _OfEngine(Iterator[Any]):
         return made if loader.batch_transform is None else loader.batch_transform(made)
 
     def _pass_over(self) -> None:
-        """The next batch is that behind the one that failed, as in torch's loop. Not where ranks must have as many."""
+        """Skips the batch that failed, as torch's loop does. Not if ranks must have equally many steps."""
         loader, place, engine = self._loader, self._place, self._loader._engine
         if engine is None or self._records.dealt:
             return
@@ -555,7 +573,7 @@ class _OfEngine(Iterator[Any]):
         rows = len(loader._picked.indices[place.batches]) if lists else engine.batch_size
         state = engine.state_dict()
         state["position"] = min(state["position"] + rows, state["identity"]["positions"])
-        # Of the place before.
+        # It is the checksum of the place before.
         del state["checksum"]
         engine.load_state_dict(state)
         self._batches = iter(engine)
@@ -566,29 +584,29 @@ class _OfEngine(Iterator[Any]):
         return len(self._loader)
 
     def close(self) -> None:
-        """Ends reading. The iterator has ended; the loader can be used."""
+        """Ends reading and this iterator. The loader can still be used."""
         if isinstance(self._batches, Batches):
             self._batches.close()
 
 
 class _Parts:
-    """What torch's iterators need of a loader behind their beginning. They hold no loader, which may hold them: in a circle
-    of both, worker processes would wait for the garbage collector."""
+    """The parts of a loader that torch's iterators need after their start. The iterators hold no loader, since the loader may
+    hold them: in a reference cycle, worker processes would live until the garbage collector runs."""
 
     def __init__(self, loader: DataLoader[Any], place: Place) -> None:
         self.dataset, self.generator = loader.dataset, loader.generator
         self.sampler, self.batch_sampler = loader.sampler, loader.batch_sampler
-        # The batch sampler, or the sampler where there are no batches.
+        # The batch sampler, or the sampler of a loader without batches.
         self.index_sampler: Any = loader._index_sampler
         self.batched: bool = loader._auto_collation
         self.num_workers: int = loader.num_workers
         self.batch_transform = loader.batch_transform
-        # Of the epoch that is read.
+        # The place in the epoch that is read.
         self.place = place
 
 
 class _View:
-    """A loader as torch's iterators see it: another dataset, and what is left of the indices."""
+    """A loader as torch's iterators see it: with the wrapped dataset, and only the rest of the indices."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
@@ -604,7 +622,7 @@ class _View:
 
 
 class _Left:
-    """The indices that are left of an epoch, epoch by epoch."""
+    """The rest of an epoch's indices, for each epoch."""
 
     def __init__(self, parts: _Parts) -> None:
         self._parts = parts
@@ -620,7 +638,7 @@ class _Left:
 
 
 class _Begin:
-    """What a worker process calls first: it shows the script its own dataset."""
+    """The first call in a worker process: makes ``get_worker_info().dataset`` the script's own dataset."""
 
     def __init__(self, init: Callable[[int], None] | None) -> None:
         self._init = init
@@ -628,18 +646,18 @@ class _Begin:
     def __call__(self, worker: int) -> None:
         info: Any = torch.utils.data.get_worker_info()
         if isinstance(info.dataset, _draws.Seeded):
-            # It may not be set.
+            # Its own `__setattr__` raises.
             object.__setattr__(info, "dataset", info.dataset.dataset)
         if self._init is not None:
             self._init(worker)
 
 
 class _Exact:
-    """Of torch's iterators: seeds go with the indices, and the loader's place with the batches."""
+    """Added to torch's iterators: passes seeds with the indices, and moves the loader's place with the batches."""
 
     _base_seed: int
     _num_yielded: int
-    # How many batches were had, or failed.
+    # Number of batches that arrived or failed.
     _had: Callable[[], int]
 
     def __init__(self, view: Any) -> None:
@@ -647,7 +665,7 @@ class _Exact:
         self._iterates = isinstance(view.dataset, IterableDataset)
         self._seeds = isinstance(view.dataset, _draws.Seeded)
         self._skip = self._asked = 0
-        # Those that know where they are.
+        # Sampler and dataset, if they have a state of their own.
         self._sampler = _places.stateful_sampler(self._owner)
         self._dataset_keeper = _places.stateful(self._owner.dataset) if self._owner.num_workers == 0 else None
         self._start()
@@ -664,7 +682,7 @@ class _Exact:
             self._skip = place.skipped_batches
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        # Of persistent workers.
+        # Called for each epoch of persistent workers.
         self._owner.place = loader._place
         self._start()
         super()._reset(loader, first_iter)  # type: ignore[misc]
@@ -679,7 +697,7 @@ class _Exact:
         place = self._owner.place
         owner, keeper, state = self._owner, self._sampler, None
         if keeper is not None:
-            # A batch is short for want of more.
+            # A short batch means that the sampler has ended.
             spent = several and _places.source(owner) is not None and len(asked) < owner.batch_sampler.batch_size
             state = (keeper.state_dict(), spent)
         place.drew(len(asked) if several else 1, state)
@@ -705,14 +723,14 @@ class _Exact:
             if self._iterates or _profiler_enabled():
                 batch = super().__next__()  # type: ignore[misc]
             else:
-                # Without a name for a profiler, which costs 8 µs.
+                # Without the label for a profiler, which costs 8 µs.
                 batch = self._next_data()  # type: ignore[attr-defined]
                 self._num_yielded += 1
         except StopIteration:
             place.ended = True
             raise
         except Exception:
-            # The next one is the batch behind it; not so where a worker process died or was too slow.
+            # The loop may go on with the next batch, unless a worker process died or timed out.
             if self._had() != had:
                 place.gave()
             raise
@@ -738,7 +756,7 @@ class _Processes(_Exact, _MultiProcessingDataLoaderIter):  # type: ignore[misc,u
 
 
 class _Gather:
-    """Rows of tensors, by indices into subsets of them."""
+    """Takes rows of tensors, by indices into nested subsets."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], subsets: Sequence[Sequence[int]]) -> None:
         self._tensors, self._subsets = tensors, subsets
@@ -751,7 +769,7 @@ class _Gather:
 
 
 def _gather(dataset: Any, collate_fn: Any, batched: bool) -> Callable[[Sequence[Any]], Any] | None:
-    """How a batch of tensors is taken at once, where ``default_collate`` would stack their rows one by one."""
+    """A function that takes a batch of tensor rows at once, where ``default_collate`` would stack them one by one; or None."""
     chosen: list[Sequence[int]] = []
     while type(dataset) is Subset:
         chosen.append(dataset.indices)

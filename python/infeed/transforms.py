@@ -1,4 +1,4 @@
-"""Steps from a decoded image to a row of the batch, in torchvision's words; and torchvision's own objects as they are.
+"""Transforms from a decoded image to a row of the batch, with the names of torchvision.
 
     from infeed import Loader, transforms as T
 
@@ -10,20 +10,19 @@
     ])
     loader = Loader("train/", batch_size=256, shuffle=True, transform=train)
 
-Names, arguments and defaults are those of ``torchvision.transforms.v2``; what the engine has beyond is by keyword. They
-are descriptions: the engine's threads do the work, which one resample does as far as no step needs a picture. Nothing
-here imports torchvision, and ``Loader(transform=)`` takes its ``Compose`` too, of v1 and of v2.
+Names, arguments and defaults are those of ``torchvision.transforms.v2``; additions of infeed are keyword-only. The objects
+only describe steps: the engine's threads execute them, and join resizes, crops and flips into one resampling. This module
+does not import torchvision. ``Loader(transform=)`` also takes torchvision's own ``Compose``, of v1 and v2.
 
-- Sizes are ``(height, width)``, or one number for both. ``p`` is a probability, 0 to 1.
-- ``fill``, ``threshold`` and ``value`` count as pixels do at their place of the list: 0 to 255 before ``ToFloat``,
-  ``ToTensor`` or ``ToDtype``, 0 to 1 behind it. Masks have 0 where an image is filled.
-- ``interpolation`` is ``"nearest"``, ``"nearest-exact"``, ``"bilinear"``, ``"bicubic"``, ``"lanczos"`` or ``"box"`` for
-  steps that resize, or several of them, of which each sample draws one; ``"nearest"``, ``"bilinear"`` or ``"bicubic"``
-  for steps that warp. torchvision's ``InterpolationMode`` and Pillow's numbers are understood.
-- ``antialias`` widens the filter where the image is made smaller.
+- Sizes are ``(height, width)`` in pixels, or one number for both. ``p`` is a probability from 0 to 1.
+- ``fill``, ``threshold`` and ``value`` are on the scale of the pixels at that point of the list: 0 to 255 before
+  ``ToFloat``, ``ToTensor`` or ``ToDtype``, 0 to 1 after it. Masks are always filled with 0.
+- ``interpolation``, in steps that resize: ``"nearest"``, ``"nearest-exact"``, ``"bilinear"``, ``"bicubic"``,
+  ``"lanczos"``, ``"box"``, or a list from which each sample draws one. In steps that warp: ``"nearest"``,
+  ``"bilinear"`` or ``"bicubic"``. torchvision's ``InterpolationMode`` and Pillow's numbers work too.
+- ``antialias`` (default True) widens the filter if the image is made smaller.
 
-``TypeError``: something that torchvision has and the engine has not. Numbers that cannot be are refused by the loader,
-which names the step.
+Raises ``TypeError`` for what torchvision has and the engine does not. The loader checks numbers and names the step.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     _Interpolation: TypeAlias = str | int | Enum | Sequence[str | int | Enum]
     _Fill: TypeAlias = float | Sequence[float] | Mapping[Any, Any] | None
     _Axis: TypeAlias = Literal["x", "y", "z"]
-    # A step, and whether it is another library's.
+    # A step, and whether it is from another library.
     _Flat: TypeAlias = tuple["Transform | Mapping[str, Any]", bool]
 else:
 
@@ -126,11 +125,11 @@ __all__ = [
 _WHITE = 255.0
 _RESAMPLES = ("nearest", "nearest_exact", "bilinear", "bicubic", "lanczos", "box", "random")
 _WARPS = ("nearest", "bilinear", "bicubic")
-# Pillow's numbers.
+# By Pillow's numbers.
 _PILLOW = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 # Settings that torchvision takes as a number or a sequence of one.
 _SINGLE = ("fill", "kernel_size", "padding", "sigma", "size", "value")
-# Steps that fold into a resample: none of them sees whether values are bytes or floats.
+# Steps that are folded into one resampling. Their result does not depend on whether values are bytes or floats.
 _FOLDED = (
     "resize_shorter",
     "resize_exact",
@@ -140,20 +139,20 @@ _FOLDED = (
     "horizontal_flip",
     "vertical_flip",
 )
-_INSTEAD = "give a function of yours to Loader(map=) for each sample, or to Loader(batch_transform=) for whole batches"
+_INSTEAD = "use a function of your own: Loader(map=) for single samples, or Loader(batch_transform=) for whole batches"
 
 
 @dataclass_transform(frozen_default=True)
 class Transform:
-    """What all steps have in common: they are values, which can be compared, hashed, pickled and printed."""
+    """Base class of all steps. Steps are immutable values that can be compared, hashed, pickled and printed."""
 
     # The engine's name of the step.
     _op: ClassVar[str] = ""
-    # Which interpolations it may have.
+    # The interpolations that it supports.
     _kinds: ClassVar[tuple[str, ...]] = _RESAMPLES
-    # Arguments of torchvision's that can have this value alone.
+    # Arguments of torchvision that must have this value.
     _only: ClassVar[Mapping[str, object]] = {}
-    # Arguments that count as pixels do at this place.
+    # Arguments on the scale of the pixels at that point of the list.
     _levels: ClassVar[tuple[str, ...]] = ("fill",)
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -172,11 +171,11 @@ class Transform:
         if name in _SINGLE and _several(value) and len(value) == 1:
             value = value[0]
         if name in self._only and value != self._only[name]:
-            raise self._refused(name, value, f"there is {name}={self._only[name]!r} alone; {_INSTEAD}")
+            raise self._refused(name, value, f"only {name}={self._only[name]!r} is supported; {_INSTEAD}")
         if name == "interpolation":
             return self._interpolation(value)
         if name == "antialias" and value is None:
-            raise self._refused(name, value, "it is True or False")
+            raise self._refused(name, value, "must be True or False")
         return value
 
     def _refused(self, name: str, value: object, why: str) -> TypeError:
@@ -192,20 +191,20 @@ class Transform:
 
     def _named(self, name: str, value: Any, among: Sequence[str]) -> Any:
         if value not in among:
-            raise ValueError(f"{type(self).__name__}({name}={value!r}): it is one of {', '.join(among)}")
+            raise ValueError(f"{type(self).__name__}({name}={value!r}): must be one of {', '.join(among)}")
         return value
 
     def _of_images(self, name: str, by_type: Any) -> Any:
-        """Of torchvision's settings by type that of images."""
+        """The setting for images, from torchvision's settings by type."""
         rest: dict[Any, Any] = {getattr(kind, "__name__", kind): value for kind, value in by_type.items()}
         found = next((kind for kind in ("Image", "Tensor", "others") if kind in rest), None)
         value = rest.pop(found, None)
         if found is None or any(other not in (None, 0) for other in rest.values()):
-            raise self._refused(name, rest, "what is not an image, a mask for one, is filled by 0")
+            raise self._refused(name, rest, "only images can have a fill; masks and all other types are filled with 0")
         return _plain(value)
 
     def _settings(self, white: float) -> _Step:
-        """The arguments as the engine has them."""
+        """The arguments in the engine's form."""
         told = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in [*self._only, "inplace"]:
             told.pop(name, None)
@@ -215,11 +214,11 @@ class Transform:
         return {name: list(value) if _several(value) else value for name, value in told.items()}
 
     def _steps(self, white: float, nested: bool) -> list[_Step]:
-        """The engine's steps, where pixels reach up to ``white``; ``nested``: within ``RandomApply`` or its like."""
+        """The engine's steps. ``white``: the largest pixel value here. ``nested``: within ``RandomApply`` or a similar step."""
         return [{"op": self._op, **self._settings(white)}]
 
     def _parts(self) -> Iterable[object] | None:
-        """What stands in its place, if it is a list."""
+        """The steps that replace this one, if it is a list of steps."""
         return None
 
     def __repr__(self) -> str:
@@ -233,14 +232,14 @@ class Transform:
         return f"{type(self).__name__}({', '.join(said)})"
 
 
-# torchvision's objects are callables to who does not import it.
+# Typed as callables, since torchvision is not imported here.
 _Item = Transform | Mapping[str, object] | Callable[..., object]
-# What `Loader(transform=)` takes: a preset or a line, or transforms, torchvision's and the engine's dicts among them.
+# The type of `Loader(transform=)`: a preset or a line; or transforms, torchvision's objects and the engine's dicts included.
 Like = str | _Item | Sequence[_Item] | None
 
 
 def _plain(value: Any) -> Any:
-    """Enums, arrays and tensors as what they hold; lists as tuples."""
+    """Enums, arrays and tensors become plain values; lists become tuples."""
     if isinstance(value, Enum):
         return value.value
     if hasattr(value, "tolist"):
@@ -249,7 +248,7 @@ def _plain(value: Any) -> Any:
 
 
 def _dtype(value: object) -> str | None:
-    """The name of one of torch's types, or of NumPy's."""
+    """The name of a type of torch or NumPy."""
     return None if value is None else str(value).removeprefix("torch.")
 
 
@@ -258,7 +257,7 @@ def _several(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 def _of_channels(value: Any) -> tuple[Any, ...]:
-    """Numbers of channels, also where they have been shaped to be broadcast: ``[3, 1, 1]``."""
+    """One number per channel, also from arrays shaped for broadcasting, ``[3, 1, 1]``."""
     if not _several(value):
         return (value,)
     if len(value) == 1 and _several(value[0]):
@@ -267,7 +266,7 @@ def _of_channels(value: Any) -> tuple[Any, ...]:
 
 
 def _part(level: Any, white: float) -> Any:
-    """Pixels' values as parts of white."""
+    """Pixel values as fractions of white."""
     if _several(level):
         return tuple(_part(each, white) for each in level)
     return level / white if isinstance(level, (int, float)) else level
@@ -277,10 +276,10 @@ def _part(level: Any, white: float) -> Any:
 
 
 class Resize(Transform):
-    """Makes images larger or smaller.
+    """Resizes an image.
 
-    - ``size``: of the shorter side, the longer one keeps the proportion; or height and width, whatever the proportion.
-    - ``max_size``: not here. ``RandomShortestSize`` bounds the longer side.
+    - ``size``: an int is the shorter side, and the aspect ratio stays. Height and width: exactly this size.
+    - ``max_size``: not supported. ``RandomShortestSize`` limits the longer side.
     """
 
     _only = {"max_size": None}
@@ -295,10 +294,10 @@ class Resize(Transform):
 
 
 class ResizeKeepRatio(Transform, op="resize_keep_ratio"):
-    """Makes images larger or smaller, which keep their proportion: timm's, which draws nothing here.
+    """timm's ``ResizeKeepRatio``, without its random parts: resizes and keeps the aspect ratio.
 
     - ``size``: height and width, or one number for both.
-    - ``longest``: 0: images cover ``size``; 1: they fit into it; what is between lies between.
+    - ``longest``: 0: images cover ``size``; 1: images fit into ``size``; between 0 and 1: between both.
     """
 
     size: _Size
@@ -309,17 +308,17 @@ class ResizeKeepRatio(Transform, op="resize_keep_ratio"):
 
 
 class CenterCrop(Transform, op="center_crop"):
-    """Cuts ``size`` out of the middle. Black stands where the image is smaller."""
+    """Crops ``size`` from the centre. A smaller image is padded with black."""
 
     size: _Size
 
 
 class RandomCrop(Transform, op="random_crop"):
-    """Cuts ``size`` out at a random place.
+    """Crops ``size`` at a random place.
 
-    - ``padding``: black pixels added on each side before, as many on all. None: none.
+    - ``padding``: number of black pixels added on every side before the crop, the same on all sides. None: 0.
 
-    An image that is smaller even so is a bad sample.
+    An image that is still smaller than ``size`` is a bad sample.
     """
 
     _only = {"pad_if_needed": False, "fill": 0, "padding_mode": "constant"}
@@ -336,7 +335,7 @@ class RandomCrop(Transform, op="random_crop"):
         if not _several(value):
             return value
         if len(set(value)) != 1:
-            raise self._refused(name, value, f"all sides are padded alike; {_INSTEAD}")
+            raise self._refused(name, value, f"all sides must have the same padding; {_INSTEAD}")
         return value[0]
 
     def _settings(self, white: float) -> _Step:
@@ -344,10 +343,10 @@ class RandomCrop(Transform, op="random_crop"):
 
 
 class RandomResizedCrop(Transform, op="random_resized_crop"):
-    """Cuts a random part out, and resizes it to ``size``.
+    """Crops a random part of the image and resizes it to ``size``.
 
-    - ``scale``: least and most part of the image's area.
-    - ``ratio``: least and most width over height.
+    - ``scale``: smallest and largest fraction of the image's area.
+    - ``ratio``: smallest and largest aspect ratio, width / height.
     """
 
     size: _Size
@@ -358,13 +357,13 @@ class RandomResizedCrop(Transform, op="random_resized_crop"):
 
 
 class RandomHorizontalFlip(Transform, op="horizontal_flip"):
-    """Swaps left and right."""
+    """Mirrors left and right with probability ``p``."""
 
     p: float = 0.5
 
 
 class RandomVerticalFlip(Transform, op="vertical_flip"):
-    """Swaps top and bottom."""
+    """Mirrors top and bottom with probability ``p``."""
 
     p: float = 0.5
 
@@ -374,11 +373,11 @@ class _Warp(Transform):
 
 
 class RandomRotation(_Warp, op="random_rotation"):
-    """Turns images, which keep their size.
+    """Rotates images, which keep their size.
 
-    - ``degrees``: against the clock; as far as this to both sides, or from the least to the most.
-    - ``center``: the point that stays, x and y in pixels. None: the middle.
-    - ``fill``: what is left empty, one number or one for each channel; None is black without a seam.
+    - ``degrees``: counterclockwise; a number ``d`` draws from ``-d`` to ``d``, two numbers are smallest and largest angle.
+    - ``center``: centre of the rotation, x and y in pixels. None: the image's centre.
+    - ``fill``: value of the empty area, one number or one per channel. None: black, without a seam along the edge.
     """
 
     _only = {"expand": False}
@@ -391,13 +390,14 @@ class RandomRotation(_Warp, op="random_rotation"):
 
 
 class RandomAffine(_Warp, op="random_affine"):
-    """Turns, moves, scales and shears images.
+    """Rotates, moves, scales and shears images.
 
-    - ``degrees``: with the clock; as far as this to both sides, or from the least to the most.
-    - ``translate``: most distance across and down, as parts of width and height, 0 to 1.
-    - ``scale``: least and most factor, above 0.
-    - ``shear``: degrees along x, to both sides or from the least to the most; of four numbers the last two are along y.
-    - ``fill``, ``center``: as ``RandomRotation`` has them.
+    - ``degrees``: clockwise; a number ``d`` draws from ``-d`` to ``d``, two numbers are smallest and largest angle.
+    - ``translate``: largest shift across and down, as fractions of width and height, 0 to 1. None: no shift.
+    - ``scale``: smallest and largest factor, above 0. None: no scaling.
+    - ``shear``: degrees along x: a number ``d`` draws from ``-d`` to ``d``, two are the ends. Of four numbers the last two
+      are along y. None: no shear.
+    - ``fill``, ``center``: as in ``RandomRotation``.
     """
 
     degrees: float | _Range
@@ -410,10 +410,10 @@ class RandomAffine(_Warp, op="random_affine"):
 
 
 class RandomPerspective(_Warp, op="random_perspective"):
-    """Moves the four corners inwards.
+    """Moves the four corners inwards with probability ``p``.
 
-    - ``distortion_scale``: how far at most, as a part of half the image, 0 to 1.
-    - ``fill``: as ``RandomRotation`` has it.
+    - ``distortion_scale``: largest distance, as a fraction of half the image, 0 to 1.
+    - ``fill``: as in ``RandomRotation``.
     """
 
     distortion_scale: float = 0.5
@@ -423,14 +423,14 @@ class RandomPerspective(_Warp, op="random_perspective"):
 
 
 class RandomErasing(Transform, op="random_erasing"):
-    """Writes over a rectangle.
+    """Overwrites a random rectangle with probability ``p``.
 
-    - ``scale``: least and most part of the image's area, 0 to 1.
-    - ``ratio``: least and most height over width.
-    - ``value``: what is written: one number, or one for each channel, in the units of this place, which behind
-      ``Normalize`` are normalised; ``"random"``: normal noise for each value; ``"color"``: one for each channel. Noise
-      needs ``ToFloat`` or ``Normalize`` before it.
-    - ``count``: one to so many rectangles, which share the area.
+    - ``scale``: smallest and largest fraction of the image's area, 0 to 1.
+    - ``ratio``: smallest and largest height / width.
+    - ``value``: what is written: one number, or one per channel, on the scale of the pixels at this point (after
+      ``Normalize``: normalised). ``"random"``: normal noise, drawn for each value; ``"color"``: drawn once per channel.
+      Noise needs ``ToFloat`` or ``Normalize`` before it.
+    - ``count``: largest number of rectangles; 1 to ``count`` are drawn and share the area.
     """
 
     _levels = ("value",)
@@ -444,14 +444,14 @@ class RandomErasing(Transform, op="random_erasing"):
     count: int = 1
 
     def _checked(self, name: str, value: Any) -> Any:
-        # So torchvision's object keeps it.
+        # torchvision's object stores "random" as None.
         return "random" if name == "value" and value is None else super()._checked(name, value)
 
 
 class Cutout(Transform, op="cutout"):
-    """Blanks a square of ``size`` pixels around a random place, cut off at the edges.
+    """Blanks a square of ``size`` pixels around a random place; the image's edges may cut it off.
 
-    It is black; behind ``Normalize`` the mean.
+    The square is black, or after ``Normalize`` the mean.
     """
 
     size: int
@@ -463,9 +463,10 @@ class Cutout(Transform, op="cutout"):
 class ColorJitter(Transform, op="color_jitter"):
     """Changes brightness, contrast, saturation and hue in a random order.
 
-    - ``brightness``, ``contrast``, ``saturation``: a number ``v`` draws a factor from ``max(0, 1 - v)`` to ``1 + v``,
-      two are its ends. None: nothing.
-    - ``hue``: turns of the colour circle, as far as this to both sides, at most 0.5; or the ends, -0.5 to 0.5.
+    - ``brightness``, ``contrast``, ``saturation``: a number ``v`` draws a factor from ``max(0, 1 - v)`` to ``1 + v``;
+      two numbers are smallest and largest factor. None: no change.
+    - ``hue``: shift in turns of the colour circle: a number ``h`` up to 0.5 draws from ``-h`` to ``h``; two numbers are the
+      ends, -0.5 to 0.5. None: no change.
     """
 
     brightness: float | _Range | None = None
@@ -478,9 +479,10 @@ class ColorJitter(Transform, op="color_jitter"):
 
 
 class RandomPhotometricDistort(Transform, op="random_photometric_distort"):
-    """SSD's colours: brightness, contrast, saturation, hue and an order of the channels, each with probability ``p``.
+    """SSD's colour changes: brightness, contrast, saturation, hue and order of the channels, each with probability ``p``.
 
-    Ends of the factors; ``hue`` in turns of the colour circle, -0.5 to 0.5.
+    ``brightness``, ``contrast`` and ``saturation`` are smallest and largest factor, ``hue`` the ends of the shift in turns of
+    the colour circle, -0.5 to 0.5.
     """
 
     brightness: _Range = (0.875, 1.125)
@@ -491,7 +493,7 @@ class RandomPhotometricDistort(Transform, op="random_photometric_distort"):
 
 
 class Grayscale(Transform, op="grayscale"):
-    """Makes images gray, of 1 channel or of 3 equal ones."""
+    """Converts images to gray, with 1 channel or 3 equal channels."""
 
     num_output_channels: int = 1
 
@@ -502,20 +504,20 @@ class Grayscale(Transform, op="grayscale"):
 
 
 class RandomGrayscale(Transform, op="random_grayscale"):
-    """Makes images gray in as many channels."""
+    """Converts images to gray with probability ``p``; the number of channels stays."""
 
     p: float = 0.1
 
 
 class RGB(Transform, op="gray_to_rgb"):
-    """Repeats the channel of gray images three times."""
+    """Repeats the channel of gray images, to get 3 channels."""
 
 
 class GaussianBlur(Transform, op="gaussian_blur"):
-    """Blurs by a Gaussian kernel.
+    """Blurs with a Gaussian kernel, with probability ``p``.
 
-    - ``kernel_size``: odd pixels; one number, or width and height. Images are larger than half of it.
-    - ``sigma``: deviation in pixels, above 0, or its ends.
+    - ``kernel_size``: odd number of pixels; one number, or width and height. Images must be larger than half of it.
+    - ``sigma``: standard deviation in pixels, above 0; two numbers are the smallest and largest.
     """
 
     kernel_size: _Size
@@ -526,7 +528,7 @@ class GaussianBlur(Transform, op="gaussian_blur"):
     def _settings(self, white: float) -> _Step:
         told = super()._settings(white)
         if isinstance(self.kernel_size, Sequence):
-            # The engine's is height and width.
+            # The engine takes height and width.
             told["kernel_size"] = list(reversed(self.kernel_size))
         if isinstance(self.sigma, (int, float)):
             told["sigma"] = [self.sigma] * 2
@@ -534,62 +536,65 @@ class GaussianBlur(Transform, op="gaussian_blur"):
 
 
 class RandomInvert(Transform, op="random_invert"):
-    """Makes a negative."""
+    """Makes a negative with probability ``p``."""
 
     p: float = 0.5
 
 
 class RandomPosterize(Transform, op="random_posterize"):
-    """Keeps the first ``bits`` of each byte, 0 to 8."""
+    """Keeps the highest ``bits`` (0 to 8) of each byte, with probability ``p``."""
 
     bits: int
     p: float = 0.5
 
 
 class RandomSolarize(Transform, op="random_solarize"):
-    """Inverts values of ``threshold`` or more, which counts as pixels do at this place."""
+    """Inverts values of ``threshold`` or more, with probability ``p``.
+
+    ``threshold`` is on the scale of the pixels at this point: 0 to 255, or 0 to 1 after ``ToFloat``.
+    """
 
     threshold: float
     p: float = 0.5
 
     def _settings(self, white: float) -> _Step:
-        # Bytes are compared between two levels, so that no rounding decides.
+        # For bytes, a threshold halfway between two levels, so that rounding cannot change the comparison.
         level = max(math.ceil(self.threshold) - 0.5, 0.0) if white == _WHITE else self.threshold
         return {"threshold": level / white, "p": self.p}
 
 
 class RandomAdjustSharpness(Transform, op="random_adjust_sharpness"):
-    """Blurs or sharpens: a ``sharpness_factor`` of 0 blurs, 1 changes nothing, 2 sharpens twice."""
+    """Blurs or sharpens with probability ``p``. ``sharpness_factor``: 0 blurs, 1 changes nothing, 2 doubles the sharpness."""
 
     sharpness_factor: float
     p: float = 0.5
 
 
 class RandomAutocontrast(Transform, op="random_autocontrast"):
-    """Stretches each channel from black to white."""
+    """Stretches each channel to the range from black to white, with probability ``p``."""
 
     p: float = 0.5
 
 
 class RandomEqualize(Transform, op="random_equalize"):
-    """Makes the histogram of each channel even."""
+    """Equalizes the histogram of each channel, with probability ``p``."""
 
     p: float = 0.5
 
 
 class RandomChannelPermutation(Transform, op="random_channel_permutation"):
-    """Brings the channels into a random order."""
+    """Puts the channels into a random order."""
 
 
 # Policies
 
 
 class RandAugment(_Warp, op="rand_augment"):
-    """A few random steps of one magnitude.
+    """Applies a few random steps of the same magnitude.
 
-    - ``num_ops``: how many.
-    - ``magnitude``: which of ``num_magnitude_bins``, from 0 on.
-    - ``interpolation``, ``fill``: of those that warp; None is black without a seam.
+    - ``num_ops``: number of steps.
+    - ``magnitude``: index of the magnitude among ``num_magnitude_bins``, from 0.
+    - ``interpolation``, ``fill``: for steps that warp. ``fill`` None: black, without a seam along the edge.
     """
 
     num_ops: int = 2
@@ -600,7 +605,7 @@ class RandAugment(_Warp, op="rand_augment"):
 
 
 class TrivialAugmentWide(_Warp, op="trivial_augment_wide"):
-    """One random step of any magnitude, of ``num_magnitude_bins``. The rest is as in ``RandAugment``."""
+    """Applies one random step of a random magnitude, one of ``num_magnitude_bins``. Otherwise as ``RandAugment``."""
 
     num_magnitude_bins: int = 31
     interpolation: _Interpolation = "nearest"
@@ -608,9 +613,9 @@ class TrivialAugmentWide(_Warp, op="trivial_augment_wide"):
 
 
 class AutoAugment(_Warp, op="auto_augment"):
-    """One of 25 learned pairs of steps.
+    """Applies one of 25 learned pairs of steps.
 
-    ``policy`` says on what they were learned: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``. The rest is as in
+    ``policy`` is the dataset on which they were learned: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``. Otherwise as
     ``RandAugment``.
     """
 
@@ -624,13 +629,13 @@ class AutoAugment(_Warp, op="auto_augment"):
 
 
 class AugMix(_Warp, op="aug_mix"):
-    """The image blended with what chains of random steps make of it. Not for records with masks.
+    """Blends the image with the results of several chains of random steps. Not for records with masks.
 
-    - ``severity``: the first so many of ten magnitudes.
-    - ``mixture_width``: chains.
-    - ``chain_depth``: steps of a chain; 0 or less: 1 to 3, drawn.
-    - ``alpha``: of the distributions of the weights, above 0.
-    - ``all_ops``: brightness, colour, contrast and sharpness too.
+    - ``severity``: magnitudes are drawn from the first ``severity`` of ten.
+    - ``mixture_width``: number of chains.
+    - ``chain_depth``: steps per chain. 0 or less: drawn, 1 to 3.
+    - ``alpha``: parameter of the distributions of the blend's weights, above 0.
+    - ``all_ops``: include brightness, colour, contrast and sharpness.
     """
 
     severity: int = 3
@@ -643,14 +648,14 @@ class AugMix(_Warp, op="aug_mix"):
 
 
 class TimmRandAugment(_Warp, op="timm_rand_augment"):
-    """timm's RandAugment: as it stands here ``rand-m9-mstd0.5-inc1``.
+    """timm's RandAugment. The defaults are ``rand-m9-mstd0.5-inc1``.
 
-    - ``magnitude``, ``magnitude_std``, ``magnitude_max``: of a normal distribution, cut at 0 and the most; evenly from
-      0 to ``magnitude`` where the deviation is above 100.
-    - ``increasing``: all steps change more as magnitudes grow.
-    - ``num_ops``, ``p``: steps, and how probable each of them is.
-    - ``interpolation``: one for all that warp, or several of which each draws one.
-    - ``fill``: what they leave empty; the mean in timm's recipes.
+    - ``magnitude``, ``magnitude_std``, ``magnitude_max``: mean, standard deviation and upper limit of a normal
+      distribution; the lower limit is 0. With a deviation above 100 the magnitude is uniform from 0 to ``magnitude``.
+    - ``increasing``: every step changes the image more as the magnitude grows (timm's ``inc1``).
+    - ``num_ops``: number of steps. ``p``: probability of each.
+    - ``interpolation``: one for all steps that warp, or several, from which each step draws one.
+    - ``fill``: value of the empty area; timm's recipes use the mean.
     """
 
     magnitude: float = 9.0
@@ -668,7 +673,7 @@ class TimmRandAugment(_Warp, op="timm_rand_augment"):
 
 
 class ThreeAugment(Transform, op="three_augment"):
-    """Gray, solarized or blurred, one of the three: DeiT III's, without its colour jitter."""
+    """Makes the image gray, solarized or blurred, one of the three at random. DeiT III's augmentation without colour jitter."""
 
 
 # Lists
@@ -680,11 +685,11 @@ class _Group(Transform):
     def _checked(self, name: str, value: Any) -> Any:
         if name != "transforms":
             return super()._checked(name, value)
-        # Lists of torch.nn are no sequences.
+        # Lists of torch.nn are not of the type Sequence.
         if isinstance(value, (str, Mapping, Transform)) or not hasattr(value, "__len__"):
-            raise TypeError(f"{type(self).__name__}(transforms={value!r}): it is a list of transforms")
+            raise TypeError(f"{type(self).__name__}(transforms={value!r}): must be a list of transforms")
         if not len(value):
-            raise ValueError(f"{type(self).__name__}(transforms={value!r}): give it at least one")
+            raise ValueError(f"{type(self).__name__}(transforms={value!r}): give at least one transform")
         return tuple(value)
 
     def _each(self, white: float) -> list[_Step]:
@@ -699,14 +704,14 @@ def _one(steps: list[_Step]) -> _Step:
 
 
 class Compose(_Group):
-    """One step after another. ``Loader(transform=)`` takes the list as well."""
+    """Applies one step after another. ``Loader(transform=)`` also takes the plain list."""
 
     def _parts(self) -> Iterable[object]:
         return self.transforms
 
 
 class RandomApply(_Group):
-    """All of its steps with probability ``p``, or none. They may change pixels, and keep the size."""
+    """Applies all of its steps with probability ``p``, otherwise none. Steps must keep the image's size."""
 
     p: float = 0.5
 
@@ -716,18 +721,18 @@ class RandomApply(_Group):
 
 
 class RandomChoice(_Group):
-    """One of its steps, by the weights ``p`` or evenly. They may change pixels, and keep the size."""
+    """Applies one of its steps, by the weights ``p`` (None: equal weights). Steps must keep the image's size."""
 
     p: Sequence[float] | None = None
 
     def _steps(self, white: float, nested: bool) -> list[_Step]:
-        # Weights that are equal draw as none do.
+        # Equal weights give the same draws as no weights.
         p = list(self.p) if self.p is not None and len(set(self.p)) > 1 else None
         return [{"op": "random_choice", "transforms": self._each(white), "p": p}]
 
 
 class RandomOrder(_Group):
-    """All of its steps in a random order. They may change pixels, and keep the size."""
+    """Applies all of its steps in a random order. Steps must keep the image's size."""
 
     def _steps(self, white: float, nested: bool) -> list[_Step]:
         return [{"op": "random_order", "transforms": self._each(white)}]
@@ -737,9 +742,9 @@ class RandomOrder(_Group):
 
 
 class Normalize(Transform, op="normalize"):
-    """Brings values to 0 to 1, subtracts ``mean`` and divides by ``std``.
+    """Scales values to 0 to 1 (if ``ToFloat`` did not), subtracts ``mean`` and divides by ``std``.
 
-    Each has a number for each channel, or one for all.
+    ``mean`` and ``std``: one number per channel, or one for all channels.
     """
 
     mean: float | Sequence[float]
@@ -752,13 +757,13 @@ class Normalize(Transform, op="normalize"):
 
     def _settings(self, white: float) -> _Step:
         told = super()._settings(white)
-        # One for all beside one for each.
+        # One may be a single number while the other has one per channel.
         most = max(len(told["mean"]), len(told["std"]))
         return {name: values * most if len(values) == 1 else values for name, values in told.items()}
 
 
 class ToFloat(Transform, op="to_float"):
-    """Brings values to 0 to 1, as ``Normalize`` does too. Steps behind it work on floats."""
+    """Scales values to floats from 0 to 1. Later steps work on floats. Not needed before ``Normalize``, which scales too."""
 
 
 class ToTensor(Transform, op="to_float"):
@@ -782,21 +787,22 @@ class _Dtype(Transform, op="to_float"):
         if wanted == "float32" and self._scales():
             return [{"op": self._op}]
         if wanted == "float32":
-            why = "rows of dtype='float32' hold 0 to 255 unasked: leave it out, or say scale=True for 0 to 1"
+            why = "Loader(dtype='float32') gives values 0 to 255 without it: omit it, or set scale=True for 0 to 1"
         elif wanted == "uint8":
-            why = "values are 0 to 1 here: leave out what makes them so, and give Loader(dtype='uint8')"
+            why = "values are 0 to 1 here: omit the steps that scale them, and give Loader(dtype='uint8')"
         else:
-            why = f"say float32 with scale=True here, and the type of rows by Loader(dtype={wanted!r})"
+            why = f"use float32 with scale=True here, and set the type of rows with Loader(dtype={wanted!r})"
         raise self._refused("dtype", wanted, why)
 
 
 class ToDtype(_Dtype):
-    """As ``ToFloat``, of ``torch.float32`` or ``"float32"`` with ``scale``. ``uint8`` of bytes is nothing.
+    """With ``float32`` and ``scale=True``: as ``ToFloat``. With ``uint8`` while values are bytes: no effect.
 
-    The type of rows is the loader's: ``Loader(dtype="bfloat16")``.
+    The loader sets the type of rows: ``Loader(dtype="bfloat16")``.
 
-    - ``dtype``: of images; or a dict by type, as torchvision has it, of which ``Mask`` is kept as ``mask``.
-    - ``mask``: what masks become, which ``mask_dtype`` tells; None: they stay bytes.
+    - ``dtype``: type of images, ``torch.float32`` or ``"float32"``; or a dict by type as in torchvision, whose ``Mask`` entry
+      becomes ``mask``.
+    - ``mask``: type of masks, which ``mask_dtype`` returns. None: masks stay bytes.
     """
 
     scale: bool = False
@@ -812,11 +818,11 @@ class ToDtype(_Dtype):
         super().__post_init__()
 
     def _by_type(self, dtypes: Any) -> tuple[object, object]:
-        """Of torchvision's types by type those of images and of masks."""
+        """The types of images and of masks, from torchvision's types by type."""
         named: dict[str, Any] = {getattr(kind, "__name__", kind): dtype for kind, dtype in dtypes.items()}
         found = next((kind for kind in ("Image", "Tensor", "others") if kind in named), None)
         if found is None:
-            raise self._refused("dtype", dtypes, "it says nothing of images")
+            raise self._refused("dtype", dtypes, "it has no type for images: add one for Image")
         if _dtype(named.get("BoundingBoxes", named.get("others"))) not in (None, "float32"):
             raise self._refused("dtype", dtypes, "BoundingBoxes are float32: give None for them")
         return named[found], named.get("Mask", named.get("others"))
@@ -829,7 +835,7 @@ class ToDtype(_Dtype):
 
 
 class ConvertImageDtype(_Dtype):
-    """As ``ToDtype`` with ``scale``."""
+    """As ``ToDtype`` with ``scale=True``."""
 
     dtype: object = "float32"
 
@@ -840,23 +846,23 @@ class _Nothing(Transform):
 
 
 class Identity(_Nothing):
-    """Nothing."""
+    """No effect."""
 
 
 class ToImage(_Nothing):
-    """Nothing: images are what they are."""
+    """No effect, taken for torchvision's sake."""
 
 
 class PILToTensor(_Nothing):
-    """Nothing: images are what they are."""
+    """No effect, taken for torchvision's sake."""
 
 
 class ToPureTensor(_Nothing):
-    """Nothing: images are what they are."""
+    """No effect, taken for torchvision's sake."""
 
 
 class ToPILImage(_Nothing):
-    """Nothing, before values are floats."""
+    """No effect while values are bytes. ``TypeError`` after ``ToFloat``, ``ToTensor`` or ``Normalize``."""
 
     _only = {"mode": None}
 
@@ -864,7 +870,7 @@ class ToPILImage(_Nothing):
 
     def _steps(self, white: float, nested: bool) -> list[_Step]:
         if white != _WHITE:
-            raise TypeError(f"ToPILImage() makes bytes of floats: leave out what makes floats before it; or {_INSTEAD}")
+            raise TypeError(f"ToPILImage(): values are floats here: omit the steps that make them floats; or {_INSTEAD}")
         return []
 
 
@@ -872,9 +878,9 @@ class ToPILImage(_Nothing):
 
 
 class RandomShortestSize(Transform, op="random_shortest_size"):
-    """Brings the shorter side to one of ``min_size``, drawn evenly, with at most ``max_size`` of the longer one.
+    """Resizes the shorter side to one of ``min_size``, drawn uniformly; the longer side stays at or below ``max_size``.
 
-    Images come out in different sizes: a crop or ``PadTo`` makes rows of them.
+    The results differ in size: follow with a crop or ``PadTo``.
     """
 
     min_size: _Size
@@ -884,9 +890,9 @@ class RandomShortestSize(Transform, op="random_shortest_size"):
 
 
 class ScaleJitter(Transform, op="scale_jitter"):
-    """Fits images into ``target_size``, and scales that by a factor of ``scale_range``.
+    """Resizes images to fit into ``target_size``, times a random factor from ``scale_range``.
 
-    They come out in different sizes. ``target_size`` is width and height, as torchvision counts it, or one number.
+    The results differ in size. ``target_size`` is width and height, in torchvision's order, or one number for both.
     """
 
     target_size: _Size
@@ -902,10 +908,10 @@ class ScaleJitter(Transform, op="scale_jitter"):
 
 
 class RandomZoomOut(Transform, op="random_zoom_out"):
-    """Puts the image somewhere on a larger canvas.
+    """Puts the image at a random place on a larger canvas, with probability ``p``.
 
-    - ``fill``: what is around it, one number or one for each channel.
-    - ``side_range``: least and most side of the canvas, in sides of the image, from 1 on.
+    - ``fill``: value of the canvas, one number or one per channel.
+    - ``side_range``: smallest and largest side of the canvas, as a multiple of the image's side, at least 1.
     """
 
     fill: _Fill = 0
@@ -918,14 +924,14 @@ class RandomZoomOut(Transform, op="random_zoom_out"):
 
 
 class RandomIoUCrop(Transform, op="random_iou_crop"):
-    """A random crop that has enough of a box in it: SSD's. For records with boxes.
+    """SSD's random crop, which must contain enough of a box. For records with boxes.
 
-    Boxes whose middle is outside come out with no size; ``SanitizeBoundingBoxes`` drops them.
+    Boxes whose centre is outside the crop get size 0; ``SanitizeBoundingBoxes`` drops them.
 
-    - ``min_scale``, ``max_scale``: parts of each side, above 0 to 1.
-    - ``min_aspect_ratio``, ``max_aspect_ratio``: width over height.
-    - ``sampler_options``: least overlaps, one of which is drawn; 1 or more: no crop. None: SSD's seven.
-    - ``trials``: with one of them.
+    - ``min_scale``, ``max_scale``: limits of the crop's sides, as fractions of the image's sides, above 0 up to 1.
+    - ``min_aspect_ratio``, ``max_aspect_ratio``: limits of width / height.
+    - ``sampler_options``: smallest overlaps (IoU), from which one is drawn. 1 or more: no crop. None: SSD's seven.
+    - ``trials``: number of tries with the drawn overlap.
     """
 
     min_scale: float = 0.3
@@ -942,22 +948,22 @@ class RandomIoUCrop(Transform, op="random_iou_crop"):
 
 
 class FixedSizeCrop(Transform, op="fixed_size_crop"):
-    """Cuts ``size`` out at a random place. Black is on the right and at the bottom where the image is smaller."""
+    """Crops ``size`` at a random place. A smaller image is padded with black at the right and bottom."""
 
     size: _Size
 
 
 class PadTo(Transform, op="pad_to"):
-    """Adds black on the right and at the bottom, up to ``size``. A larger image is a bad sample."""
+    """Pads with black at the right and bottom, up to ``size``. A larger image is a bad sample."""
 
     size: _Size
 
 
 class PadToLargest(Transform, op="pad_to_largest"):
-    """Adds black on the right and at the bottom, up to the largest image of the batch: batches differ in size.
+    """Pads with black at the right and bottom, up to the largest image of the batch. Batches then differ in size.
 
-    - ``max_size``: the most; a larger image is a bad sample.
-    - ``multiple_of``: heights and widths are multiples of this.
+    - ``max_size``: largest height and width; a larger image is a bad sample.
+    - ``multiple_of``: heights and widths are rounded up to a multiple of this.
     """
 
     max_size: _Size
@@ -965,9 +971,9 @@ class PadToLargest(Transform, op="pad_to_largest"):
 
 
 class SanitizeBoundingBoxes(Transform, op="sanitize_bounding_boxes"):
-    """Drops boxes of less than ``min_size`` pixels across or down, or less than ``min_area`` square pixels.
+    """Drops boxes narrower or lower than ``min_size`` pixels, or smaller than ``min_area`` square pixels.
 
-    Their labels and masks go with them.
+    Their labels and masks are dropped too.
     """
 
     _only = {"labels_getter": "default"}
@@ -978,21 +984,21 @@ class SanitizeBoundingBoxes(Transform, op="sanitize_bounding_boxes"):
 
 
 class ClampBoundingBoxes(_Nothing):
-    """Nothing: boxes are always cut to their image."""
+    """No effect: boxes are always clipped to their image."""
 
     clamping_mode: Literal["auto", "soft", "hard"] = "auto"
 
     def _checked(self, name: str, value: Any) -> Any:
         if value is None:
-            raise self._refused(name, value, "boxes are always cut to their image")
+            raise self._refused(name, value, "boxes are always clipped to their image: omit it")
         return super()._checked(name, value)
 
 
 class ConvertBoundingBoxFormat(Transform, op="convert_bounding_box_format"):
-    """How batches have their boxes, wherever it stands in the list.
+    """Sets the format of boxes in batches, from any position in the list.
 
     - ``format``: ``"XYXY"``, ``"XYWH"`` or ``"CXCYWH"``.
-    - ``normalized``: in parts of the row's sides, 0 to 1, instead of pixels.
+    - ``normalized``: True: fractions of the row's width and height, 0 to 1. False: pixels.
     """
 
     format: str | Enum
@@ -1011,16 +1017,16 @@ class ConvertBoundingBoxFormat(Transform, op="convert_bounding_box_format"):
 
 
 class FlipAxis(Transform, op="flip_axis"):
-    """Mirrors an ``axis`` of a volume: ``"z"`` (slices), ``"y"`` (lines) or ``"x"``."""
+    """Mirrors a volume along ``axis``, ``"z"`` (slices), ``"y"`` (lines) or ``"x"``, with probability ``p``."""
 
     axis: _Axis
     p: float = 0.5
 
 
 class Rot90(Transform, op="rot90"):
-    """Turns a ``plane`` of a volume by one, two or three quarters, from its first axis to its second.
+    """Rotates a volume by 90, 180 or 270 degrees in ``plane``, from its first axis to its second, with probability ``p``.
 
-    They are equally long.
+    Both axes must have the same length.
     """
 
     plane: Sequence[_Axis] = ("y", "x")
@@ -1028,16 +1034,16 @@ class Rot90(Transform, op="rot90"):
 
 
 class PadOrCrop(Transform, op="pad_or_crop"):
-    """Brings a volume to ``size`` (depth, height, width, or one number) around its middle, with ``value`` outside."""
+    """Crops or pads a volume around its centre to ``size`` (depth, height, width, or one number); ``value`` is the padding."""
 
     size: _Size
     value: float = 0.0
 
 
 class Patch(Transform, op="patch"):
-    """Cuts a box of ``size`` (depth, height, width, or one number) out of a volume at a random place.
+    """Crops a box of ``size`` (depth, height, width, or one number) from a volume at a random place.
 
-    ``foreground``: probability that its middle is a voxel that is not 0 in the record's first mask.
+    ``foreground``: probability that the box is placed around a voxel that is not 0 in the record's first mask.
     """
 
     size: _Size
@@ -1045,21 +1051,21 @@ class Patch(Transform, op="patch"):
 
 
 class Window(Transform, op="window"):
-    """Maps intensities from ``low`` to ``high`` of a volume to 0 to 1, and what lies beyond to its ends."""
+    """Maps the intensities of a volume from ``low`` … ``high`` to 0 … 1, and clips values outside."""
 
     low: float
     high: float
 
 
 class Scale(Transform, op="scale"):
-    """Multiplies intensities of a volume by ``scale``, and adds ``bias``."""
+    """Multiplies the intensities of a volume by ``scale`` and adds ``bias``."""
 
     scale: float
     bias: float = 0.0
 
 
 class Clamp(Transform, op="clamp"):
-    """Bounds intensities of a volume."""
+    """Clips the intensities of a volume to ``low`` … ``high``."""
 
     low: float
     high: float
@@ -1097,7 +1103,7 @@ class _SemanticSegmentation(Transform):
         yield Normalize(self.mean, self.std)
 
 
-# By their names there.
+# By torchvision's names.
 _TORCHVISION: dict[str, type[Transform]] = {
     "ImageClassification": _ImageClassification,
     "ObjectDetection": ToFloat,
@@ -1119,15 +1125,15 @@ _TORCHVISION: dict[str, type[Transform]] = {
         )
     },
 }
-# What to say for some that have no equal.
+# Hints for some steps without an equivalent.
 _OTHERWISE = {
-    "Pad": "RandomCrop(size, padding=) pads before it cuts, infeed.transforms.PadTo up to a size",
-    "RandomResize": "RandomShortestSize(list(range(min_size, max_size))) draws the shorter side from a list",
-    "SetClampingMode": "boxes are always cut to their image: leave it out",
+    "Pad": "use RandomCrop(size, padding=), which pads and then crops, or infeed.transforms.PadTo, which pads up to a size",
+    "RandomResize": "use RandomShortestSize(list(range(min_size, max_size))), which draws the shorter side from a list",
+    "SetClampingMode": "boxes are always clipped to their image: omit it",
 }
-# Attributes that have another name than their argument.
+# Attributes whose name is not that of their argument.
 _KEPT_AS = {"sampler_options": "options"}
-# Attributes that say nothing of their own: torch's, and the steps of a policy.
+# Attributes that follow from others or do not matter: torch's, and the steps of a policy.
 _DERIVED = {"training", "policies"}
 
 
@@ -1135,12 +1141,12 @@ def _of_torchvision(it: object) -> Transform:
     name = type(it).__name__
     kind = _TORCHVISION.get(name)
     if kind is None:
-        raise TypeError(f"torchvision's {name} has no equal here: {_otherwise(name, it)}")
+        raise TypeError(f"torchvision's {name} has no equivalent in infeed: {_otherwise(name, it)}")
     arguments = {argument: _KEPT_AS.get(argument, argument) for argument in kind.__dataclass_fields__}
     unknown = {attribute for attribute in vars(it) if attribute[0] != "_"} - _DERIVED - {*arguments.values()}
     if unknown:
         what = f"torchvision's {name} has {', '.join(sorted(unknown))}"
-        raise TypeError(f"{what}, which this release of infeed does not know; {_INSTEAD}")
+        raise TypeError(f"{what}, which this release of infeed does not support; {_INSTEAD}")
     try:
         given = {argument: getattr(it, kept) for argument, kept in arguments.items() if hasattr(it, kept)}
         return kind(**given)
@@ -1151,7 +1157,7 @@ def _of_torchvision(it: object) -> Transform:
 def _otherwise(name: str, it: Any) -> str:
     if name in ("MixUp", "CutMix"):
         mix = {name.lower(): it.alpha} | ({} if it.num_classes is None else {"num_classes": it.num_classes})
-        return f"give Loader(mix={mix}), which mixes whole batches"
+        return f"use Loader(mix={mix}), which mixes whole batches"
     return _OTHERWISE.get(name, _INSTEAD)
 
 
@@ -1160,16 +1166,16 @@ def _otherwise(name: str, it: Any) -> str:
 
 def _timm_erasing(it: Any) -> Transform:
     if it.min_count != 1:
-        raise TypeError(f"timm's RandomErasing(min_count={it.min_count}): at least one rectangle is drawn; {_INSTEAD}")
+        raise TypeError(f"timm's RandomErasing(min_count={it.min_count}): only min_count=1 is supported; {_INSTEAD}")
     least, most = map(math.exp, it.log_aspect_ratio)
     value = {"rand": "color", "pixel": "random"}.get(it.mode, 0.0)
-    # Its num_splits is of batches: who erases image by image has none.
+    # Its num_splits is for whole batches; erasing here is image by image.
     return RandomErasing(
         it.probability, scale=(it.min_area, it.max_area), ratio=(least, most), value=value, count=it.max_count
     )
 
 
-# The steps of its RandAugment; those of `inc1` have another name where they are others.
+# The steps of timm's RandAugment. With `inc1` some are replaced by their "Increasing" variant.
 _TIMM_STEPS = [
     *("AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color", "Contrast"),
     *("Brightness", "Sharpness", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"),
@@ -1182,25 +1188,25 @@ def _timm_rand_augment(it: Any) -> Transform:
         return TypeError(f"timm's RandAugment has {why}; {_INSTEAD}")
 
     if it.choice_weights is not None:
-        raise refused("weights of its steps, which are drawn evenly here")
+        raise refused("weights of its steps, and here all steps are equally likely")
     names = [op.name for op in it.ops]
     increasing = names == [name + "Increasing" * (name in _TIMM_INCREASING) for name in _TIMM_STEPS]
     if not increasing and names != _TIMM_STEPS:
-        raise refused(f"the steps {', '.join(names)}: those here are all of rand-m9 or rand-m9-inc1")
+        raise refused(f"the steps {', '.join(names)}: only the steps of rand-m9 or rand-m9-inc1 are supported")
     first = it.ops[0]
     for said in ("prob", "magnitude", "magnitude_std", "magnitude_max", "hparams", "kwargs"):
         if any(getattr(op, said) != getattr(first, said) for op in it.ops):
             raise refused(f"steps that differ in {said}")
     if (reach := first.hparams.get("translate_pct", 0.45)) != 0.45:
-        raise refused(f"translate_pct={reach}, which is 0.45 here")
+        raise refused(f"translate_pct={reach}, and here it is always 0.45")
     deviation, most = first.magnitude_std, first.magnitude_max or 10.0
     if deviation == math.inf:
-        # The engine's word for evenly.
+        # The engine draws uniformly if the deviation is above 100.
         deviation = 101.0
     elif deviation > 100:
-        raise refused(f"magnitude_std={deviation}, above which magnitudes are drawn evenly here")
+        raise refused(f"magnitude_std={deviation}, and here magnitudes are uniform if it is above 100")
     return TimmRandAugment(
-        # What is not drawn is cut at once.
+        # A magnitude that is not drawn is limited here.
         min(first.magnitude, most) if deviation <= 0 else first.magnitude,
         max(deviation, 0.0),
         most,
@@ -1215,7 +1221,7 @@ def _timm_rand_augment(it: Any) -> Transform:
 def _timm_resize(it: Any) -> Transform:
     for name in ("random_scale_prob", "random_aspect_prob"):
         if (p := getattr(it, name)) > 0:
-            raise TypeError(f"timm's ResizeKeepRatio({name}={p}): it draws nothing here; {_INSTEAD}")
+            raise TypeError(f"timm's ResizeKeepRatio({name}={p}): its random parts are not supported; {_INSTEAD}")
     return ResizeKeepRatio(it.size, it.longest, it.interpolation)
 
 
@@ -1223,11 +1229,11 @@ def _timm_center_crop(it: Any) -> Transform:
     for name, only in (("fill", (0, (0, 0, 0))), ("padding_mode", ("constant",))):
         value = _plain(getattr(it, name))
         if value not in only:
-            raise TypeError(f"timm's CenterCropOrPad({name}={value!r}): an image that is smaller is padded by black")
+            raise TypeError(f"timm's CenterCropOrPad({name}={value!r}): a smaller image is always padded with black")
     return CenterCrop(it.size)
 
 
-# By their names there: the attributes that they have, and what is their equal.
+# By timm's names: the known attributes, and a function that makes the equivalent.
 _TIMM: dict[str, tuple[str, Callable[[Any], Transform]]] = {
     "CenterCropOrPad": ("size fill padding_mode", _timm_center_crop),
     "MaybePILToTensor": ("", lambda it: PILToTensor()),
@@ -1252,19 +1258,19 @@ _TIMM: dict[str, tuple[str, Callable[[Any], Transform]]] = {
 _TIMM_OTHERWISE = {
     "AugMixAugment": "infeed.transforms.AugMix is torchvision's",
     "AutoAugment": "infeed.transforms.AutoAugment has torchvision's policies, TimmRandAugment is timm's rand-…",
-    "ToTensor": "leave it out: rows of dtype='float32' hold 0 to 255 unasked",
+    "ToTensor": "omit it: Loader(dtype='float32') gives values 0 to 255 without it",
 }
 
 
 def _of_timm(it: object) -> Transform:
     name = type(it).__name__
     if name not in _TIMM:
-        raise TypeError(f"timm's {name} has no equal here: {_TIMM_OTHERWISE.get(name, _INSTEAD)}")
+        raise TypeError(f"timm's {name} has no equivalent in infeed: {_TIMM_OTHERWISE.get(name, _INSTEAD)}")
     known, make = _TIMM[name]
     unknown = {attribute for attribute in vars(it) if attribute[0] != "_"} - _DERIVED - {*known.split()}
     if unknown:
         what = f"timm's {name} has {', '.join(sorted(unknown))}"
-        raise TypeError(f"{what}, which this release of infeed does not know; {_INSTEAD}")
+        raise TypeError(f"{what}, which this release of infeed does not support; {_INSTEAD}")
     try:
         return make(it)
     except ValueError as error:
@@ -1287,17 +1293,17 @@ def _applies_all(self: Any, *inputs: Any) -> Any:
 
 
 _APPLIES = [applies.__code__ for applies in (_applies_one, _applies_two, _applies_all)]
-# Of a function's flags those of `*` and `**`, and of generators and coroutines.
+# A function's flags for `*` and `**`, and for generators and coroutines.
 _KIND_OF_CODE = 0x04 | 0x08 | 0x20 | 0x80 | 0x200
 
 
 def _applied_by(method: object) -> str | None:
-    """The attribute that a method applies to what it is given, if it does nothing else."""
+    """The name of the attribute that a method applies to its arguments, if it does nothing else; otherwise None."""
     if not isinstance(method, FunctionType) or method.__defaults__ or method.__kwdefaults__:
         return None
     code = method.__code__
     for same in _APPLIES:
-        # A name's place is in the code, the name is not.
+        # The byte code refers to names by index, so it is the same for every name.
         if (
             (code.co_code, code.co_argcount, code.co_kwonlyargcount, code.co_flags & _KIND_OF_CODE)
             == (same.co_code, same.co_argcount, same.co_kwonlyargcount, same.co_flags & _KIND_OF_CODE)
@@ -1307,17 +1313,17 @@ def _applied_by(method: object) -> str | None:
 
 
 def _written(kind: type, name: str) -> Any:
-    """A class's attribute as it stands there, in whichever of its bases; no descriptor is asked."""
+    """A class's attribute as written in the class or a base, without calling a descriptor."""
     return next((vars(of)[name] for of in kind.__mro__ if name in vars(of)), None)
 
 
 def _torchs(kind: type, name: str) -> type | None:
-    """The class of `torch.nn` that it is or derives from."""
+    """The class `name` of `torch.nn`, if `kind` is it or derives from it."""
     return next((of for of in kind.__mro__ if of.__name__ == name and of.__module__.startswith("torch.nn.")), None)
 
 
 def _wrapped(it: object) -> list[Any] | None:
-    """What calling it does, one after another: of objects that certainly do nothing else."""
+    """The transforms that calling the object applies in order, if it certainly does nothing else; otherwise None."""
     kind, held = type(it), dict(getattr(it, "__dict__", {}))
     if _written(kind, "__getattribute__") is not object.__getattribute__:
         return None
@@ -1339,13 +1345,13 @@ def _wrapped(it: object) -> list[Any] | None:
     of_class = _written(kind, name)
     if hasattr(of_class, "__get__"):
         return None
-    # In the order in which Python looks.
+    # In Python's lookup order.
     found = next((of[name] for of in (held, {name: of_class}, modules) if of.get(name) is not None), None)
     return None if found is None else [found]
 
 
 def _foreign(it: object) -> Callable[[object], Transform] | None:
-    """Whose it is, by where its class stands."""
+    """The converter for an object of torchvision or timm, chosen by the module of its class."""
     whose = type(it).__module__
     if whose.startswith("torchvision.transforms."):
         return _of_torchvision
@@ -1366,11 +1372,11 @@ def _taken(it: object) -> Transform:
     instead = _INSTEAD
     if within:
         instead = f"if calling it does no more than apply its .{within[0]}, give that as the transform; or {instead}"
-    raise TypeError(f"{it!r} is no step of a transform: it is one of infeed.transforms, torchvision or timm; {instead}")
+    raise TypeError(f"{it!r} is not a transform of infeed.transforms, torchvision or timm; {instead}")
 
 
 def _flat(transforms: Iterable[object], *, foreign: bool = False) -> Iterator[_Flat]:
-    """Without lists within lists; and of each whether it is another library's."""
+    """The steps without nested lists, each with a flag: whether it is from another library."""
     for it in transforms:
         if isinstance(it, Mapping):
             yield it, False
@@ -1380,19 +1386,19 @@ def _flat(transforms: Iterable[object], *, foreign: bool = False) -> Iterator[_F
         if parts is None:
             yield transform, whose
         else:
-            # Those of a list are who they are; those of a preset are the preset's.
+            # Steps of a list keep their own origin; steps of a preset have the preset's.
             yield from _flat(parts, foreign=whose and not isinstance(transform, Compose))
 
 
-# What makes a tensor of a picture of Pillow's, and what wants a tensor.
+# Steps that make a tensor from a Pillow image, and steps that need a tensor.
 _OF_PICTURES = (ToTensor, PILToTensor, ToImage, ToFloat)
 _OF_TENSORS = (ToDtype, ConvertImageDtype, Normalize, RandomErasing, ToPILImage)
 
 
 def _on_pictures(flat: Sequence[_Flat]) -> list[bool]:
-    """Of each step whether it is another library's and works on a picture of Pillow's, not on a tensor.
+    """For each step: whether it is from another library and works on a Pillow image, not on a tensor.
 
-    It begins with pictures where what makes tensors of them comes before what wants tensors.
+    The chain starts with Pillow images if a step that makes tensors comes before any step that needs tensors.
     """
     kinds = [it for it, foreign in flat if foreign and isinstance(it, (*_OF_PICTURES, *_OF_TENSORS))]
     pictures = bool(kinds) and isinstance(kinds[0], _OF_PICTURES)
@@ -1407,7 +1413,7 @@ def _on_pictures(flat: Sequence[_Flat]) -> list[bool]:
 
 
 def _as_pillow(step: _Step) -> _Step:
-    """A resize as Pillow does it: its nearest pixel is that under the middle, and its filters always widen."""
+    """A resize as Pillow does it: nearest is torch's ``nearest-exact``, and filters are always antialiased."""
     if "antialias" not in step:
         return step
     kinds = step["interpolation"]
@@ -1429,7 +1435,7 @@ def _lowered(transforms: Iterable[object], white: float, *, nested: bool = False
 
 
 def _leave_out_to_float(lowered: list[_Step]) -> None:
-    """Before ``normalize``, which does it too. Draws go by a step's place: they are those of the list without it."""
+    """Removes ``to_float`` before ``normalize``, which scales too. Draws depend on a step's position in the shortened list."""
     for place in reversed(range(len(lowered))):
         if lowered[place].get("op") == "to_float":
             del lowered[place]
@@ -1439,21 +1445,21 @@ def _leave_out_to_float(lowered: list[_Step]) -> None:
 
 
 def steps(transform: Like) -> str | list[dict[str, Any]] | None:
-    """The engine's steps of whatever ``Loader(transform=)`` takes.
+    """Converts a value of ``Loader(transform=)`` into the engine's steps.
 
-    - None, the name of a preset, or steps in a line: as they are.
-    - A transform of this module, of torchvision (v1 and v2, also what ``weights.transforms()`` gives) or of timm,
-      ``torch.nn.Sequential`` of them, or the engine's own dict; or a sequence of those. Dicts have the engine's names
-      and units: levels are parts of white, 0 to 1, everywhere.
-    - An object whose ``__call__`` or ``forward`` does nothing but ``return self.transforms(img)``, whatever the
-      attribute is called: torchvision's ``ClassificationPresetTrain``.
+    - None, the name of a preset, or steps in one line: returned unchanged.
+    - A transform of this module, of torchvision (v1, v2, and ``weights.transforms()``) or of timm, a
+      ``torch.nn.Sequential`` of them, or a dict of the engine; or a sequence of these. Dicts have the engine's names and
+      units: levels are fractions of white, 0 to 1, at every point of the list.
+    - An object whose ``__call__`` or ``forward`` only does ``return self.transforms(img)`` (with any attribute name), such
+      as torchvision's ``ClassificationPresetTrain``.
 
-    ``ToTensor``, ``ToDtype`` and their like are left out before ``Normalize``, which brings values to 0 to 1 too.
+    ``ToTensor``, ``ToDtype`` and similar steps are removed before ``Normalize``, which also scales values to 0 to 1.
 
-    A resize of torchvision's that stands before ``ToTensor``, ``PILToTensor`` or ``ToImage`` is Pillow's: its
-    ``NEAREST`` is ``"nearest-exact"``, and it is antialiased whatever it says. Elsewhere it is torch's, on tensors.
+    A resize of torchvision before ``ToTensor``, ``PILToTensor`` or ``ToImage`` is Pillow's: ``NEAREST`` means
+    ``"nearest-exact"``, and it is antialiased even with ``antialias=False``. Elsewhere it is torch's, on tensors.
 
-    Raises ``TypeError`` for what has no equal, with its name, the argument, and what to do.
+    Raises ``TypeError`` for a step without an equivalent; the message has its name, the argument, and what to do.
     """
     if transform is None or isinstance(transform, str):
         return transform
@@ -1467,10 +1473,10 @@ def _listed(transform: Like) -> list[_Flat]:
 
 
 def output_dtype(transform: Like) -> str | None:
-    """The type of the tensors that a chain of torchvision's or timm's gives: ``"uint8"`` or ``"float32"``.
+    """The type of the tensors that a chain of torchvision or timm returns: ``"uint8"`` or ``"float32"``.
 
-    ``PILToTensor`` and ``ToImage`` give bytes, ``ToTensor`` and ``Normalize`` floats. None where the chain does not
-    say it: no chain, the name of a preset, a line, one with steps of this module or dicts, or with none of those.
+    ``PILToTensor`` and ``ToImage`` return bytes, ``ToTensor`` and ``Normalize`` floats. None if the chain does not determine
+    it: no chain, the name of a preset, a line, a chain with steps of this module or dicts, or one without such a step.
 
     Raises ``TypeError`` as ``steps`` does.
     """
@@ -1490,9 +1496,9 @@ def output_dtype(transform: Like) -> str | None:
 
 
 def mask_dtype(transform: Like) -> str | None:
-    """The type that a chain gives to masks, as torch calls it: ``"int64"``. None: they stay as they are.
+    """The type that a chain gives to masks, by torch's name, such as ``"int64"``. None: masks keep their type.
 
-    ``ToDtype`` says it: ``v2.ToDtype({tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None},
+    ``ToDtype`` sets it: ``v2.ToDtype({tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None},
     scale=True)``.
 
     Raises ``TypeError`` as ``steps`` does.

@@ -1,7 +1,7 @@
-//! Functions and datasets of Python's, called by threads of the engine.
+//! Python functions and datasets that the engine's threads call.
 //!
-//! These threads attach to the interpreter, which nobody may do while it ends: at exit nobody begins a call any more, and
-//! the exit waits a little for those that are inside.
+//! A thread must not attach to the interpreter while the interpreter ends. So at exit no new call starts, and the exit
+//! waits up to a second for running calls.
 
 use std::{
     sync::{
@@ -26,20 +26,21 @@ use crate::{dataset::Dataset, objects::Array, tensor};
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// How long the exit waits for calls that are inside: one that hangs must not keep a process.
+/// How long the exit waits for running calls: a call that hangs must not keep the process alive.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A function or dataset of Python's that the engine calls.
+/// A Python function or dataset that the engine calls.
 ///
-/// The garbage collector has to see who holds it, or a trainer is never collected that holds the loader which calls one of
-/// its methods. It does not see into the engine; so whatever uses an engine holds this object too, and the one reference
-/// that all share is told by it alone. It needs no `__clear__`: it has no other object before that one is made.
+/// The garbage collector must see the reference to it. Otherwise a trainer that holds a loader, which calls a method of
+/// that trainer, would never be collected. The collector cannot look into the engine. So every user of an engine holds
+/// this object, which alone reports the one shared reference. It needs no `__clear__`: it is made after the object that
+/// it holds, and holds no other.
 #[pyclass(frozen, module = "infeed._native")]
 #[derive(Debug)]
 pub(crate) struct Called(Arc<Py<PyAny>>);
 
 impl Called {
-    /// What Python is to hold, and what the engine is to.
+    /// The handle for Python objects, and the reference for the engine.
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<(Py<Self>, Arc<Py<PyAny>>)> {
         let shared = Arc::new(object.clone().unbind());
         Ok((Py::new(object.py(), Self(Arc::clone(&shared)))?, shared))
@@ -53,7 +54,7 @@ impl Called {
     }
 }
 
-/// All of Python's that a loader's engine calls. Whatever uses that engine has one.
+/// All Python objects that a loader's engine calls. Every user of that engine holds one.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) dataset: Py<Dataset>,
@@ -71,7 +72,7 @@ impl Calls {
     }
 }
 
-/// Runs what calls Python's code with frames of Rust below it, which must not be unwound: the exit waits for it.
+/// Runs a call into Python with Rust frames below it, which must not be unwound: the interpreter's exit waits for it.
 pub(crate) fn inside<T>(run: impl FnOnce() -> T) -> T {
     struct Counted;
     impl Drop for Counted {
@@ -84,10 +85,10 @@ pub(crate) fn inside<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// Calls with the interpreter, if it is still there.
+/// Calls `run` with the interpreter, unless the interpreter has ended.
 pub(crate) fn call<T>(run: impl FnOnce(Python<'_>) -> Result<T>) -> Result<T> {
     inside(|| {
-        let gone = || Err(Error::new(ErrorKind::Internal, "the interpreter ends"));
+        let gone = || Err(Error::new(ErrorKind::Internal, "the Python interpreter is shutting down"));
         if ENDED.load(Ordering::SeqCst) {
             return gone();
         }
@@ -107,7 +108,8 @@ pub(crate) fn end_calls(py: Python<'_>) {
     });
 }
 
-/// What Python raised, as an error of the engine: an `Exception` makes a sample a bad one, anything else ends the run.
+/// A Python exception as an error of the engine: an `Exception` makes the sample a bad one, any other exception ends
+/// the run.
 pub(crate) fn failed(py: Python<'_>, error: &PyErr, who: &str) -> Error {
     let kind = if error.is_instance_of::<PyMemoryError>(py) {
         ErrorKind::OutOfMemory
@@ -119,8 +121,9 @@ pub(crate) fn failed(py: Python<'_>, error: &PyErr, who: &str) -> Error {
     Error::new(kind, format!("the {who} raised")).with_source(error.clone_ref(py))
 }
 
-/// A function for samples, for `LoaderBuilder::map`: it gets a dict of arrays, which are copies, and what it leaves in
-/// them or gives back is copied to the batch. With `seeded`, also a number that is the sample's in this epoch.
+/// A Python function for `LoaderBuilder::map`. It gets a dict of arrays, copies of the sample's values. What it writes
+/// into them or returns is copied to the batch. With `seeded` it also gets a seed, which depends on the sample and the
+/// epoch.
 pub(crate) fn map(
     function: Arc<Py<PyAny>>,
     seeded: bool,
@@ -131,7 +134,7 @@ pub(crate) fn map(
             let seed = seeded.then(|| draws.bits());
             let raised = |error: PyErr| failed(py, &error, "function given to map");
             let arrays = Arrays::of(py, sample).map_err(raised)?;
-            // A reference of the call's own: the collector counts it.
+            // A separate reference for this call, which the garbage collector counts.
             let function = function.bind(py).clone();
             let answer = match seed {
                 Some(seed) => function.call1((&arrays.dict, seed)),
@@ -171,20 +174,20 @@ impl<'py> Arrays<'py> {
         Ok(Self { dict, given })
     }
 
-    /// Writes what came back into the batch.
+    /// Writes the function's result into the batch.
     fn keep(self, answer: &Bound<'py, PyAny>, sample: &mut SampleMut<'_>) -> Result<()> {
         let wrong = |what: String| Error::config(format!("the function given to map {what}"));
         let answer = if answer.is_none() { self.dict.as_any() } else { answer };
         let Ok(answer) = answer.cast::<PyMapping>() else {
-            return Err(wrong(format!("gave back {answer}")).hint("give back a dict of arrays, or nothing"));
+            return Err(wrong(format!("returned {answer}")).hint("return a dict of arrays, or None"));
         };
         let py = answer.py();
         let raised = |error: PyErr| failed(py, &error, "function given to map");
         for name in answer.keys().map_err(raised)?.iter() {
             if !self.given.iter().any(|given| name.eq(&given.name).unwrap_or(false)) {
                 let names: Vec<&str> = self.given.iter().map(|given| given.name.as_str()).collect();
-                return Err(wrong(format!("gave back {name}"))
-                    .hint(format!("the fields with values are {}; a batch has no others", names.join(", "))));
+                return Err(wrong(format!("returned a field {name}"))
+                    .hint(format!("return only fields of the batch: {}", names.join(", "))));
             }
         }
         for (mut field, Given { name, memory, array, dtype, shape }) in sample.fields_mut().zip(self.given) {
@@ -197,8 +200,8 @@ impl<'py> Arrays<'py> {
             } else {
                 let now = Array::of(&value).map_err(raised)?;
                 if (now.dtype, &now.shape) != (dtype, &shape) {
-                    let what = format!("made {name:?} {} {:?} of {dtype} {shape:?}", now.dtype, now.shape);
-                    return Err(wrong(what).hint("types and shapes stay: the rows of the batch are there already"));
+                    let what = format!("returned {name:?} as {} {:?}, not {dtype} {shape:?}", now.dtype, now.shape);
+                    return Err(wrong(what).hint("keep type and shape: the rows of the batch are already allocated"));
                 }
                 now.bytes().map_err(raised)?.to_vec()
             };

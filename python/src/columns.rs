@@ -1,4 +1,4 @@
-//! Columns that Python holds in memory, such as those of Arrow: read without Python.
+//! Datasets of columns in memory, such as Arrow's. Reading them needs no Python code.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use pyo3::{
 
 use crate::{dataset::Dataset, errors, held::Held, tensor};
 
-/// Offsets, bytes of one of them, values, the first one that counts, and how many do: an array of Arrow's binaries.
+/// An Arrow array of binaries: offsets, bytes per offset, values, first index, number of values.
 type Chunk<'py> = (Bound<'py, PyAny>, usize, Bound<'py, PyAny>, usize, usize);
 
-/// A dataset of columns, each with its name, its kind and its memory: `image` (a mask where it is called so) and `bytes` have chunks
-/// of binaries,
-/// `label` has a view of i64 and names of classes, `array` a type, the shape of a record and a view. `made` makes it anew.
+/// A dataset of columns. Each has a name, a kind and its memory: `image` (a mask if its name is that of a mask) and
+/// `bytes` have chunks of binaries; `label` has a view of i64 and class names; `array` has a type, the shape of a
+/// record and a view. `made` makes the dataset again.
 #[pyfunction]
 pub(crate) fn columns(
     columns: Vec<(String, String, Bound<'_, PyAny>)>,
@@ -64,7 +64,7 @@ pub(crate) fn columns(
     Ok(Dataset::new(Arc::new(opened), name, (&made.0, &made.1), None))
 }
 
-/// The values of Arrow's chunks, as slices of its memory.
+/// The values of Arrow chunks, as slices of Arrow's memory.
 fn binaries(chunks: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     let chunks: Vec<Chunk<'_>> = chunks.extract()?;
     let mut values = Vec::with_capacity(chunks.iter().map(|chunk| chunk.4).sum());
@@ -87,7 +87,7 @@ fn binaries(chunks: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     Ok(values)
 }
 
-/// Some records of a dataset, in this order. `made` makes them anew, as if not said from the dataset and the records.
+/// Some records of a dataset, in this order. `made` makes the subset again; by default from `dataset` and `records`.
 #[pyfunction]
 #[pyo3(signature = (dataset, records, made=None))]
 pub(crate) fn subset(

@@ -1,4 +1,4 @@
-//! Datasets that are opened by a URL.
+//! Datasets opened by URL, and the Python class `Dataset`.
 
 use std::{
     collections::BTreeMap,
@@ -23,16 +23,16 @@ use crate::{
     wait, words,
 };
 
-/// What is opened; nothing runs. Values of it may go to other processes and threads.
+/// An opened dataset. It runs no threads. Usable from any thread; unpickling, also in other processes, opens it again.
 #[pyclass(frozen, module = "infeed")]
 #[derive(Debug)]
 pub(crate) struct Dataset {
     pub(crate) opened: Arc<dyn engine::Dataset>,
     /// What users call it.
     name: String,
-    /// A function and its arguments that make it anew, for pickles.
+    /// A function and its arguments that make it again, for pickling.
     made: (Py<PyAny>, Py<PyTuple>),
-    /// The object of Python's that it asks for records.
+    /// The Python object whose `__getitem__` returns the records.
     called: Option<Py<Called>>,
 }
 
@@ -55,7 +55,7 @@ impl Dataset {
     }
 }
 
-/// What a field is, or the files that are its channels.
+/// The kind of a field, or the files that are its channels.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a field is the name of a kind, or a list of files")]
 enum Words {
@@ -84,7 +84,7 @@ struct Options {
     manifests: Option<PathBuf>,
     patience: Option<f64>,
     listing: Option<String>,
-    /// Of this process; 0 makes the listing.
+    /// Rank of this process. Rank 0 makes the listing.
     rank: u32,
     allow_incomplete: bool,
     filters: Vec<String>,
@@ -182,7 +182,7 @@ impl Options {
     }
 }
 
-/// Opens what lies at a URL; `options` are JSON.
+/// Opens the dataset at a URL. `options`: JSON of [`Options`].
 #[pyfunction]
 pub(crate) fn open(py: Python<'_>, url: String, options: String) -> PyResult<Dataset> {
     let parsed: Options = words::read(py, &options)?;
@@ -196,8 +196,8 @@ pub(crate) fn open(py: Python<'_>, url: String, options: String) -> PyResult<Dat
     Ok(Dataset::new(opened, url, (&function, &args), None))
 }
 
-/// A dataset of Python's: see [`PythonDataset::new`]. `one_size`: all pictures are as large as those of the first record.
-/// `made`: a function and its arguments that make it anew.
+/// A dataset of a Python object, see [`PythonDataset::new`]. `one_size`: all images have the size of those in the first
+/// record. `made`: a function and its arguments that make it again.
 #[pyfunction]
 #[pyo3(signature = (dataset, kinds, classes, identity, name, one_size, made))]
 pub(crate) fn objects(
@@ -226,13 +226,13 @@ impl Dataset {
         Ok(usize::try_from(self.opened.len())?)
     }
 
-    /// Names of the classes, in the order of their indices; None where nobody names them.
+    /// Class names in the order of their indices; None if the dataset does not name its classes.
     #[getter]
     fn classes(&self) -> Option<Vec<String>> {
         self.opened.schema().classes.as_ref().map(|classes| classes.to_vec())
     }
 
-    /// The fields of a record by name: image, volume, label, array, bytes or instances.
+    /// The fields of a record and their kinds: image, volume, label, array, bytes or instances.
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let fields = PyDict::new(py);
@@ -242,13 +242,13 @@ impl Dataset {
         Ok(fields)
     }
 
-    /// The fields of images that are masks.
+    /// The image fields that are masks.
     #[getter]
     fn masks(&self) -> Vec<String> {
         self.opened.schema().fields.iter().filter(|field| field.mask).map(|field| field.name.to_string()).collect()
     }
 
-    /// The URL it was opened by, or the class of the object of Python's.
+    /// The URL it was opened with, or the class of the Python object.
     #[getter]
     fn name(&self) -> &str {
         &self.name
@@ -260,9 +260,9 @@ impl Dataset {
         self.opened.format()
     }
 
-    /// The file or object that a record is in.
+    /// The file or object that holds a record.
     ///
-    /// Raises IndexError beyond the end.
+    /// Raises IndexError beyond the last record.
     fn object(&self, record: u64) -> PyResult<String> {
         if record >= self.opened.len() {
             let len = self.opened.len();
@@ -271,15 +271,15 @@ impl Dataset {
         Ok(self.opened.object(record))
     }
 
-    /// Whether its records are these files below a folder, in this order, each of the class that its place in the folder
-    /// says: a list of paths and classes, as `ImageFolder` has it.
+    /// Whether the records are exactly these files below `root`, in this order, each with the class of its folder.
+    /// `samples`: pairs of path and class index, as `ImageFolder` has them.
     fn has_samples(&self, root: &str, samples: &Bound<'_, PyAny>) -> PyResult<bool> {
         let classes = self.opened.schema().classes.as_deref().unwrap_or_default();
         if samples.len()? as u64 != self.opened.len() {
             return Ok(false);
         }
         for (record, sample) in (0..).zip(samples.try_iter()?) {
-            // Of anything else it is no such list.
+            // Other items are not the samples of an `ImageFolder`.
             let Ok((path, class)) = sample?.extract::<(PyBackedStr, usize)>() else { return Ok(false) };
             let path = Path::new(&*path);
             let place = path.strip_prefix(root).ok().and_then(|place| place.components().next());
@@ -295,13 +295,13 @@ impl Dataset {
         (self.made.0.clone_ref(py), self.made.1.clone_ref(py))
     }
 
-    /// Whether records come from Python's own code, called by threads of the engine.
+    /// Whether the engine's threads call Python code for each record.
     #[getter]
     fn is_python(&self) -> bool {
         self.opened.format() == PythonDataset::FORMAT
     }
 
-    /// A table, for notebooks.
+    /// An HTML table, for notebooks.
     fn _repr_html_(&self) -> String {
         let mut rows = vec![
             ("dataset", self.name.clone()),
@@ -332,7 +332,7 @@ impl Dataset {
     }
 }
 
-/// Text as HTML shows it.
+/// Text escaped for HTML.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,4 +1,4 @@
-//! Errors of the engine as Python's, see `infeed/errors.py`.
+//! Converts the engine's errors to Python exceptions, see `infeed/errors.py`.
 
 use infeed::{
     Error, ErrorKind,
@@ -6,7 +6,7 @@ use infeed::{
 };
 use pyo3::{exceptions::PyException, prelude::*};
 
-/// The class of a kind, in `infeed.errors`.
+/// The name of a kind's class in `infeed.errors`.
 fn class(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Config => "ConfigError",
@@ -23,13 +23,13 @@ fn class(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// What the engine's errors call its settings here, for the tests.
+/// The names of settings in the engine's errors when it runs in Python. For the tests.
 #[pyfunction]
 pub(crate) fn settings() -> Vec<&'static str> {
     SETTINGS.iter().map(|setting| setting.name(Front::Python)).collect()
 }
 
-/// What Python itself raised, somewhere below.
+/// The Python exception in the chain of sources, if there is one.
 fn cause(py: Python<'_>, error: &Error) -> Option<PyErr> {
     let mut below = std::error::Error::source(error);
     while let Some(error) = below {
@@ -41,7 +41,8 @@ fn cause(py: Python<'_>, error: &Error) -> Option<PyErr> {
     None
 }
 
-/// The exception for an error of the engine. What was raised to end the program, such as `KeyboardInterrupt`, stays itself.
+/// The exception for an error of the engine. An exception that ends the program, such as `KeyboardInterrupt`, stays
+/// unchanged.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let cause = cause(py, error);
     if let Some(raised) = cause.as_ref().filter(|raised| !raised.is_instance_of::<PyException>(py)) {
@@ -49,7 +50,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     }
     let made = || -> PyResult<PyErr> {
         let context = error.context();
-        // The whole chain: what is below it are errors of Rust, which have no exceptions.
+        // The text of the whole chain: its sources are Rust errors, without exceptions of their own.
         let exception = py.import("infeed.errors")?.getattr(class(error.kind()))?.call1((format!("{error:#}"),))?;
         exception.setattr("record", context.record)?;
         exception.setattr("object", &context.object)?;

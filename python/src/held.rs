@@ -1,10 +1,10 @@
-//! Memory of Python's objects, lent to the engine.
+//! Memory of Python objects, shared with the engine.
 
 use bytes::Bytes;
 use pyo3::{buffer::PyBuffer, prelude::*, types::PyBytes};
 
-/// Keeps an object as long as its memory is used. The last use may end in any thread: a thread that is not attached leaves
-/// the object to one that is.
+/// Keeps an object alive as long as its memory is used. The last use may end in any thread: if that thread is not
+/// attached, pyo3 releases the object later, in an attached thread.
 pub(crate) struct Held {
     _object: Py<PyAny>,
     start: *const u8,
@@ -21,20 +21,20 @@ impl AsRef<[u8]> for Held {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the memory is as long as that, and there as long as the object.
+        // SAFETY: the object's memory has `len` bytes and lives as long as the object.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }
 
 impl Held {
-    /// Those of a `bytes` object, which never change.
+    /// The memory of a `bytes` object, which never changes.
     pub(crate) fn bytes(object: &Bound<'_, PyBytes>) -> Bytes {
         let bytes = object.as_bytes();
         let (start, len) = (bytes.as_ptr(), bytes.len());
         Bytes::from_owner(Self { _object: object.clone().into_any().unbind(), start, len })
     }
 
-    /// Those of a `memoryview` of bytes, whose owner promises not to write to them (Arrow never does).
+    /// The memory of a `memoryview` of bytes, to which its owner must not write (Arrow never does).
     pub(crate) fn view(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
         let view = object.cast::<pyo3::types::PyMemoryView>()?;
         let buffer = PyBuffer::<u8>::get(view)?;

@@ -4,17 +4,19 @@
 //! infeed/loader.py ─ arguments as a LoaderConfig in JSON ─▶ Loader ─ stream(state) ─▶ Stream ─ next ─▶ Batch ─ [field] ─▶ Tensor
 //! ```
 //!
-//! Python decides what arguments mean, and when epochs begin and end; here is what needs the engine. Five rules:
+//! The Python code interprets arguments, and starts and ends epochs. This crate contains what needs the engine. Five
+//! rules:
 //!
-//! - **No thread of the engine attaches to the interpreter**, so none waits for the GIL; but for those that call a dataset
-//!   or function of the user's (`callbacks`).
-//! - **A wait polls once while attached, and detaches only when nothing is ready** (`wait`): getting the GIL back beside
-//!   a computing thread costs up to a switch interval. Slices of a wait end often enough for Ctrl-C.
-//! - **What the engine calls is told to the garbage collector** by one object (`callbacks::Called`), which whatever uses the
-//!   engine holds: it does not see into the engine.
-//! - **Python's code that may run for long has no frame of Rust below it** (`infeed/_tensor.py`), or is waited for by the exit
-//!   (`callbacks::inside`): a daemon thread is ended by unwinding, which Rust answers by ending the process.
-//! - **Whatever has threads knows its process** (`process::Owned`): in a forked child they are not there.
+//! - **The engine's threads do not attach to the interpreter**, so they never wait for the GIL. Exception: threads that
+//!   call the user's dataset or function (`callbacks`).
+//! - **A wait polls once while attached, and detaches only if nothing is ready** (`wait`): while another thread
+//!   computes, getting the GIL back takes up to a switch interval. A wait checks for Ctrl-C every 50 ms.
+//! - **The garbage collector sees the Python objects that the engine calls** through one object (`callbacks::Called`),
+//!   which every user of the engine holds. It cannot look into the engine.
+//! - **Python code that may run long has no Rust frame below it** (`infeed/_tensor.py`), or the exit waits for it
+//!   (`callbacks::inside`): CPython ends a daemon thread by unwinding, and a Rust frame then aborts the process.
+//! - **Everything with threads stores its process id** (`process::Owned`): in a forked child these threads do not
+//!   exist.
 
 mod callbacks;
 mod columns;
@@ -52,7 +54,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         infeed::internal::speak_as(infeed::internal::Front::Python);
-        // As a subclass it would be one of Python's own objects, and slower.
+        // Registered, since a subclass would be a Python object, and slower.
         let mapping = module.py().import("collections.abc")?.getattr("Mapping")?;
         mapping.call_method1("register", (module.py().get_type::<Batch>(),))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -1,4 +1,4 @@
-//! A loader: threads and buffers, and the streams that use them.
+//! A loader of the engine, and the streams that use its threads and buffers.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,39 +20,39 @@ use crate::{
     wait, words,
 };
 
-/// The engine's loader. Python's `infeed.Loader` has the words for it.
+/// The engine's loader. Python's `infeed.Loader` wraps and documents it.
 #[pyclass(frozen, module = "infeed._native")]
 #[derive(Debug)]
 pub(crate) struct Loader {
     engine: Owned<engine::Loader>,
-    /// What it knows of JPEGs, and where that is kept.
+    /// The decode index of JPEGs, and its file.
     index: Option<(PathBuf, DecodeIndex)>,
     calls: Calls,
 }
 
-/// What a Python `array("q")` holds, of numbers that are places.
+/// The values of a Python `array("q")` as indices.
 fn numbers(array: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u64>> {
-    // The memory of an empty array may lie anywhere, which no slice of numbers may.
+    // The pointer of an empty array may be unaligned, which a slice of numbers does not allow.
     if array.len()? == 0 {
         return Ok(Vec::new());
     }
     let numbers = PyBuffer::<i64>::get(array)?.to_vec(array.py())?;
     let number = |(at, number): (usize, i64)| {
-        let negative = |_| PyIndexError::new_err(format!("{name}: record {number} at place {at} is negative"));
+        let negative = |_| PyIndexError::new_err(format!("{name}: record {number} at index {at} is negative"));
         u64::try_from(number).map_err(negative)
     };
     numbers.into_iter().enumerate().map(number).collect()
 }
 
-/// The epoch before which a stream ends.
+/// The end (exclusive) of a stream's epochs.
 fn end(epoch: u64, alone: bool) -> u64 {
     if alone { epoch.saturating_add(1) } else { u64::MAX }
 }
 
 #[pymethods]
 impl Loader {
-    /// `config`: a `LoaderConfig` as JSON. `transform`: one as a line, or the name of one or of several views.
-    /// `map`: a function for samples, and whether it takes a number of its own for each. `index`: the file of a decode index.
+    /// `config`: a `LoaderConfig` as JSON. `transform`: steps in one line, or the name of a preset or of a preset of
+    /// views. `map`: a function for samples, and whether it takes a seed. `index`: the file of a decode index.
     #[new]
     fn new(
         py: Python<'_>,
@@ -87,8 +87,8 @@ impl Loader {
         Ok(Self { engine: Owned::new(loader?), index, calls })
     }
 
-    /// The same threads and memory in the order of a sampler: records of an epoch (`array("q")`), and how many of them are
-    /// in each batch, where that is said.
+    /// A loader with the same threads and memory in the order of a sampler. `records`: an epoch's records
+    /// (`array("q")`). `sizes`: the number of records in each batch, if the sampler sets it.
     fn listed(&self, py: Python<'_>, records: &Bound<'_, PyAny>, sizes: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let loader = self.engine.get()?;
         let records = numbers(records, "sampler")?;
@@ -105,19 +105,19 @@ impl Loader {
         Ok(Self { engine, index: None, calls: self.calls.clone_ref(py) })
     }
 
-    /// Batches from the first of an epoch on, without an end, or those of this epoch alone.
+    /// Batches from the start of an epoch on, without an end; with `alone` only those of this epoch.
     fn stream_of(&self, py: Python<'_>, epoch: u64, alone: bool) -> PyResult<Stream> {
         let loader = self.engine.get()?;
         let stream = loader.epochs(epoch..end(epoch, alone));
         Stream::new(py, stream, loader.state_before(epoch), self.calls.clone_ref(py))
     }
 
-    /// Batches behind a state, without an end, or those of its epoch alone.
+    /// Batches after a state, without an end; with `alone` only those of its epoch.
     fn stream_behind(&self, py: Python<'_>, state: &str, alone: bool) -> PyResult<Stream> {
         let loader = self.engine.get()?;
         let resume = || {
             let state = LoaderState::from_json(state)?;
-            // Behind an epoch's last batch it has the order that ended.
+            // A state after an epoch's last batch has the order of the epoch that ended.
             let state = if alone { state.for_order(&loader.state_before(state.epoch))? } else { state };
             Ok((loader.resume_epochs(&state, ..end(state.epoch, alone))?, state))
         };
@@ -129,7 +129,7 @@ impl Loader {
         self.calls.traverse(&visit)
     }
 
-    /// The state before an epoch, as JSON.
+    /// The state at the start of an epoch, as JSON.
     fn state_before(&self, epoch: u64) -> PyResult<String> {
         Ok(self.engine.get()?.state_before(epoch).to_json())
     }
@@ -138,33 +138,33 @@ impl Loader {
         Ok(usize::try_from(self.engine.get()?.batches_per_epoch())?)
     }
 
-    /// Leaves what was learned of JPEGs in the file of the index, if there is one.
+    /// Adds the row positions found in JPEGs to the file of the index, if there is one.
     fn save_index(&self, py: Python<'_>) -> PyResult<()> {
         self.engine.get()?;
         let Some((path, index)) = self.index.clone() else { return Ok(()) };
         wait::elsewhere(py, move || index.save(path))
     }
 
-    /// The settings in force, as JSON.
+    /// The settings in use, as JSON.
     fn config(&self) -> PyResult<String> {
         Ok(serde_json::to_string(self.engine.get()?.config()).expect("a config is always JSON"))
     }
 }
 
-/// This process among all, by the launcher's variables: rank, world size, and the same on its machine.
+/// From the launcher's variables: rank, world size, local rank, and number of processes on this machine.
 #[pyfunction]
 pub(crate) fn launcher(py: Python<'_>) -> PyResult<(u32, u32, u32, u32)> {
     let shard = Shard::from_env().map_err(|error| errors::raise(py, &error))?;
     Ok((shard.rank(), shard.world(), shard.local_rank(), shard.local_world()))
 }
 
-/// Where nvJPEG is looked for, beside the places that the system knows.
+/// Adds folders in which to look for nvJPEG, in addition to the system's.
 #[pyfunction]
 pub(crate) fn look_for_nvjpeg(folders: Vec<PathBuf>) {
     infeed::internal::look_in(folders);
 }
 
-/// Which GPU a rank of this machine takes where none is named. Asks the driver, which may take a second the first time.
+/// The GPU of a local rank if no GPU is named. Calls the driver, which may take a second the first time.
 #[pyfunction]
 pub(crate) fn gpu_of_rank(py: Python<'_>, local_rank: u32) -> u32 {
     py.detach(|| infeed::internal::gpu_of_rank(local_rank))

@@ -1,7 +1,6 @@
-//! What the engine tells, for Python's `logging`; what is meant for whoever wrote the script is a warning of Python's.
+//! Passes the engine's log events to Python's `logging`, and those for the script's author to Python's `warnings`.
 //!
-//! Threads of the engine put it into a queue, as none of them may wait for the GIL; whoever is inside from Python hands
-//! it on.
+//! The engine's threads put events into a queue, since they must not wait for the GIL. Calls from Python deliver them.
 
 use std::{
     collections::VecDeque,
@@ -23,19 +22,19 @@ use tracing::{
 
 use crate::callbacks::inside;
 
-/// The target of what becomes a `UserWarning`.
+/// The target of events that become a `UserWarning`.
 const WARNING: &str = "infeed::warning";
-/// More than this many wait for nobody who never comes.
+/// Longest queue: if no call from Python delivers them, further events are only counted.
 const MOST: usize = 1000;
 
-/// What is said, until somebody takes it.
+/// Events until a call from Python delivers them.
 static WAITING: Mutex<VecDeque<(Level, &'static str, String)>> = Mutex::new(VecDeque::new());
 static SOME: AtomicBool = AtomicBool::new(false);
 static LOST: AtomicU64 = AtomicU64::new(0);
-/// Python's number of the lowest level that is wanted.
+/// The logger's level, as Python's number. Lower events are not queued.
 static WANTED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Python's number of a level. What the engine traces of each request has none: it stands below `DEBUG`.
+/// Python's number of a level. `TRACE`, which the engine uses per request, has none in Python: 5 is below `DEBUG`.
 fn number(level: Level) -> usize {
     match level {
         Level::ERROR => 40,
@@ -120,12 +119,12 @@ fn logger<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     get.bind(py).call1((name,))
 }
 
-/// Listens from now on, for what the logger `infeed` lets through now.
+/// Starts to collect events, at the current level of the logger `infeed`.
 pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
     static STARTED: Once = Once::new();
     let wanted: usize = logger(py, "infeed")?.call_method0("getEffectiveLevel")?.extract()?;
     let before = WANTED.swap(wanted, Ordering::Relaxed);
-    // Another program in this process, such as the command line, may listen already: then it has the words.
+    // Another subscriber in this process, such as the command line's, may exist: then it gets the events.
     STARTED.call_once(|| drop(tracing::subscriber::set_global_default(Queue)));
     if before != wanted {
         tracing::callsite::rebuild_interest_cache();
@@ -133,7 +132,7 @@ pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Hands on what waits. A handler that raises does so to whoever logs.
+/// Delivers the queued events. If a handler raises, the caller gets the exception.
 pub(crate) fn deliver(py: Python<'_>) -> PyResult<()> {
     if !SOME.load(Ordering::Acquire) {
         return Ok(());
@@ -146,19 +145,19 @@ pub(crate) fn deliver(py: Python<'_>) -> PyResult<()> {
 fn hand_on(py: Python<'_>, told: Vec<(Level, &'static str, String)>) -> PyResult<()> {
     for (level, target, words) in told {
         if target == WARNING {
-            // At the line of the loop: between them stands `Batches.__next__`.
+            // Stack level 2: the line of the loop, one frame above `Batches.__next__`.
             let words = CString::new(words.replace('\0', ""))?;
             PyErr::warn(py, &py.get_type::<PyUserWarning>(), &words, 2)?;
             continue;
         }
-        // A crate of ours is a logger below the package's, as its rooms are: `infeed_data::open` is `infeed.data.open`.
+        // A crate is a logger below the package's, like a module: `infeed_data::open` becomes `infeed.data.open`.
         let name = target.replace("::", ".").replacen("infeed_", "infeed.", 1);
         logger(py, &name)?.call_method1("log", (number(level), "%s", words))?;
     }
     match LOST.swap(0, Ordering::Relaxed) {
         0 => Ok(()),
         lost => {
-            let words = format!("{lost} more messages came while nobody took them");
+            let words = format!("{lost} more messages were dropped: the queue was full");
             logger(py, "infeed")?.call_method1("log", (number(Level::WARN), "%s", words)).map(drop)
         }
     }

@@ -1,18 +1,19 @@
-//! What a notebook shows of a batch: its pictures.
+//! The images of a batch for notebooks.
 
 use engine::{DType, Tensor, tensor::Element};
 use half::{bf16, f16};
 use infeed as engine;
 
-/// Pictures in a sheet, at most.
+/// Largest number of images in a sheet.
 const MOST: usize = 36;
 
-/// A PNG of the first rows of a tensor of images, with words below each; `None` for a tensor of anything else.
+/// A PNG of the first rows of an image tensor, with `words` below each image. `None` if the tensor does not hold
+/// images.
 pub(crate) fn sheet(images: &Tensor, rows: usize, words: impl Fn(usize) -> Vec<String>) -> Option<Vec<u8>> {
     let images = images.to_host().ok()?;
     let &[_, a, b, c] = images.shape() else { return None };
     let few = |channels: usize| (1..=4).contains(&channels);
-    // Planes or pixels: what is few are the channels.
+    // NCHW or NHWC: the channels are the axis of 1 to 4.
     let (height, width, channels, planar) = match (few(a), few(c)) {
         (true, _) => (b, c, a, true),
         (false, true) => (a, b, c, false),
@@ -41,7 +42,8 @@ pub(crate) fn sheet(images: &Tensor, rows: usize, words: impl Fn(usize) -> Vec<S
     infeed_cli::notebook::contact_sheet([height, width], all.iter().enumerate().map(picture).collect())
 }
 
-/// The values that are shown as black and white: those of the type; of normalised floats the least and the most there are.
+/// The values shown as black and white: the limits of an unsigned type; otherwise the smallest value (at most 0) and
+/// the largest (at least 1).
 fn range(dtype: DType, rows: &[&[f32]], place: impl Fn(usize) -> usize, pixels: usize) -> (f32, f32) {
     match dtype {
         DType::U8 => return (0.0, 255.0),

@@ -1,11 +1,11 @@
-//! Datasets that are Python's own objects, with `__len__` and `__getitem__`.
+//! Datasets of Python objects with `__len__` and `__getitem__`.
 //!
 //! ```text
 //! reading thread: attach ─ dataset[record] ─▶ item ─ as its fields say ─▶ bytes ─▶ decode thread, without the GIL
 //! ```
 //!
-//! What a record holds is learned from the first one, or said by the user; later records that hold something else are bad
-//! samples. Memory of `bytes` is lent, that of arrays copied, since their owner may write to it.
+//! The first record, or the user, determines the fields. A later record with other fields is a bad sample. `bytes` are
+//! shared without a copy; arrays are copied, since their owner may write to them.
 
 use std::{fmt, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
@@ -25,24 +25,24 @@ use pyo3::{
 
 use crate::{callbacks, errors, held::Held, tensor};
 
-/// The most that texts and other bytes of a record may hold: the loader's budget counts so much for each row.
+/// Largest text or bytes value of a record: the loader's budget reserves as much for each row.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Records are asked for one at a time, unless `io_concurrency` says it. With torch's loader a dataset has a process to itself,
-/// so many share what two threads spoil for each other without an error: a buffer that is filled anew, a file that is read
-/// where another has just looked for something else. Who knows better gains what the calls wait for outside (disks, networks):
-/// Python's code itself runs in one thread at a time.
+/// Concurrent calls of `__getitem__`, unless `io_concurrency` sets the number. torch's loader gives a dataset a process
+/// of its own, so many datasets have state that two threads would silently corrupt: a reused buffer, or a file that
+/// another thread has just moved to a different position. More calls help only if they wait for disks or networks: with
+/// the GIL, Python code runs in one thread at a time.
 const CALLS: NonZeroUsize = NonZeroUsize::MIN;
 
-/// A dataset of Python's. See `infeed.open`.
+/// A dataset of a Python object. See `infeed.open`.
 pub(crate) struct PythonDataset {
     object: Arc<Py<PyAny>>,
     len: u64,
     schema: Schema,
-    /// Where the fields of an item are found, when it is a mapping.
+    /// The keys of the fields, if items are mappings.
     keys: Option<Vec<Py<PyAny>>>,
     fingerprint: Fingerprint,
-    /// Bytes of a record, as the first one has them.
+    /// Bytes of the first record, as an estimate for all.
     expected: u64,
 }
 
@@ -53,9 +53,9 @@ impl fmt::Debug for PythonDataset {
 }
 
 impl PythonDataset {
-    /// Looks at the first record. `called` is the object as the engine holds it. `kinds` has those of the fields that the user names, `identity` what tells datasets apart
-    /// that have as many records and the same fields. `one_size`: all pictures are as large as those of the first record, so
-    /// that no step has to make them so.
+    /// Reads the first record. `called`: the object as the engine holds it. `kinds`: kinds of fields that the user
+    /// gave. `identity`: distinguishes datasets with the same number of records and the same fields. `one_size`: all
+    /// images have the size of those in the first record, so no step has to resize them.
     pub(crate) fn new(
         object: &Bound<'_, PyAny>,
         called: Arc<Py<PyAny>>,
@@ -66,7 +66,7 @@ impl PythonDataset {
     ) -> PyResult<Self> {
         let len = object.len()? as u64;
         if len == 0 {
-            let empty = Error::new(ErrorKind::Empty, "the dataset has no records").hint("look at its __len__");
+            let empty = Error::new(ErrorKind::Empty, "the dataset has no records").hint("check its __len__");
             return Err(errors::raise(object.py(), &empty));
         }
         let Parts { names, values, keys } = Parts::of(&object.get_item(0)?)?;
@@ -96,7 +96,7 @@ impl PythonDataset {
         Ok(dataset)
     }
 
-    /// Fields of pictures that are not encoded get the size that they have in a record.
+    /// Sets the size of image fields that are not encoded to their size in a record.
     fn size_fields(&mut self, pieces: &[Bytes]) {
         let mut pieces = pieces.iter();
         for field in &mut self.schema.fields {
@@ -139,7 +139,7 @@ impl PythonDataset {
     }
 }
 
-/// The same error with its place in front.
+/// The same error with `place` in front of its message.
 fn in_words(py: Python<'_>, error: PyErr, place: &str) -> PyErr {
     let words = format!("{place}: {}", error.value(py));
     if error.is_instance_of::<PyTypeError>(py) {
@@ -151,7 +151,7 @@ fn in_words(py: Python<'_>, error: PyErr, place: &str) -> PyErr {
     error
 }
 
-/// An item in its parts, by the names that they have in a batch.
+/// An item split into its values, with their field names in a batch.
 struct Parts<'py> {
     names: Vec<String>,
     values: Vec<Bound<'py, PyAny>>,
@@ -169,7 +169,7 @@ impl<'py> Parts<'py> {
         let is_list = item.is_instance_of::<PyTuple>() || item.is_instance_of::<pyo3::types::PyList>();
         let values: Vec<Bound<'py, PyAny>> =
             if is_list { item.try_iter()?.collect::<PyResult<_>>()? } else { vec![item.clone()] };
-        // Those of a named tuple.
+        // Field names of a named tuple.
         let names = match item.getattr_opt("_fields")? {
             Some(names) => names.extract()?,
             None => named(&values),
@@ -178,13 +178,14 @@ impl<'py> Parts<'py> {
     }
 }
 
-/// Names for values that have none: the first image is `image`, the first class `label`, a second one has its place behind.
+/// Names for values without names: the first image is `image`, the first integer `label`; a second one gets its index
+/// as suffix.
 fn named(values: &[Bound<'_, PyAny>]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (at, value) in values.iter().enumerate() {
         let name = match field("", value, None).map(|field| field.kind) {
             Ok(FieldKind::Image { .. }) => "image",
-            // What torchvision's transforms make of one.
+            // An image after torchvision's transforms: a float array.
             Ok(FieldKind::Array { shape, .. }) if shape.len() == 3 => "image",
             Ok(FieldKind::Label) => "label",
             Ok(FieldKind::Bytes { .. }) => "text",
@@ -196,7 +197,7 @@ fn named(values: &[Bound<'_, PyAny>]) -> Vec<String> {
     names
 }
 
-/// What a value makes of its field, or `kind` as the user says it. Images that are called as masks are masks.
+/// The field for a value, by the value itself or by the user's `kind`. Images with the name of a mask are masks.
 fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<Field> {
     let bytes = FieldKind::Bytes { most: MOST_BYTES };
     Ok(match kind {
@@ -217,29 +218,29 @@ fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<F
                 Values::Encoded(_) => (3, None),
                 Values::Picture => (3, Some(DType::U8)),
                 Values::Array(array) => (array.pixels()?.channels, Some(array.dtype)),
-                _ => return Err(PyTypeError::new_err(format!("{} is no image", type_of(value)))),
+                _ => return Err(PyTypeError::new_err(format!("{} is not an image", type_of(value)))),
             };
             Field::new(name, FieldKind::Image { channels, size: None, dtype })
         }
         Some(other) => {
-            let words = format!("{other:?} is no kind of field: it is image, mask, mask16, label, array or bytes");
+            let words = format!("{other:?} is not a kind of field: use image, mask, mask16, label, array or bytes");
             return Err(PyValueError::new_err(words));
         }
     })
 }
 
-/// A mask of files of this type, or of what the value itself has.
+/// A mask field: for encoded files of type `said`, otherwise of the value's own type.
 fn mask(name: &str, value: &Bound<'_, PyAny>, said: Option<DType>) -> PyResult<Field> {
     let (channels, dtype) = match Values::of(value)? {
         Values::Encoded(_) => (1, said.unwrap_or(DType::U8)),
         Values::Picture => match (mode_of(value)?.as_str(), said) {
-            // Labels as colours: values as they are, of three channels.
+            // Labels as colours: three channels with unchanged values.
             ("RGB" | "RGBA", None) => (3, DType::U8),
             ("I;16", None | Some(DType::U16)) => (1, DType::U16),
             _ => (1, DType::U8),
         },
         Values::Array(array) => (array.pixels()?.channels, array.dtype),
-        _ => return Err(PyTypeError::new_err(format!("{} is no image", type_of(value)))),
+        _ => return Err(PyTypeError::new_err(format!("{} is not an image", type_of(value)))),
     };
     Ok(Field::mask(name, FieldKind::Image { channels, size: None, dtype: Some(dtype) }))
 }
@@ -263,11 +264,11 @@ fn learned(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
     })
 }
 
-/// A value of an item, as far as it is to be known.
+/// A value of an item, by its kind.
 enum Values<'py> {
     Encoded(Bytes),
     Text(String),
-    /// One of Pillow's images.
+    /// A Pillow image.
     Picture,
     Integer(i64),
     Float,
@@ -305,7 +306,7 @@ impl<'py> Values<'py> {
     }
 }
 
-/// Hugging Face's form of an image that is not decoded: `{"bytes": …, "path": …}`.
+/// Whether it is Hugging Face's form of an undecoded image: `{"bytes": …, "path": …}`.
 fn is_lazy_file(value: &Bound<'_, PyAny>) -> bool {
     value.cast::<PyDict>().is_ok_and(|dict| {
         let has = |key| dict.contains(key).unwrap_or(false);
@@ -325,13 +326,14 @@ fn lazy_file(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     ))
 }
 
-/// Whether an image file begins so. `BM` and `RIFF` begin texts and sounds, too.
+/// Whether these bytes start like an image file. Texts may start with `BM`, and sounds with `RIFF`, so more bytes are
+/// checked.
 fn is_image(bytes: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 6] = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\0", b"MM\0*", b"GIF87a", b"GIF89a"];
     let webp = bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP");
-    // The reserved words of its header, and the size of the next one.
+    // The header's reserved words, and the size of the next header.
     let bmp = bytes.starts_with(b"BM") && bytes.get(6..10) == Some(&[0; 4]) && bytes.get(15..18) == Some(&[0; 3]);
-    // Netpbm's begin with a letter and a number, as words do: a line's end or a space and a width follow.
+    // Netpbm files start with a letter and a digit, as words may: whitespace and a width must follow.
     let netpbm = matches!(bytes, [b'P', b'1'..=b'6', space, digit, ..] if space.is_ascii_whitespace() && (digit.is_ascii_digit() || *digit == b'#'));
     webp || bmp || netpbm || BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning))
 }
@@ -340,7 +342,7 @@ fn type_of(value: &Bound<'_, PyAny>) -> String {
     value.get_type().fully_qualified_name().map_or_else(|_| "a value".to_owned(), |name| name.to_string())
 }
 
-/// An array of numpy's, or what numpy makes one of.
+/// A numpy array, or a value that numpy can convert to one.
 pub(crate) struct Array<'py> {
     values: Bound<'py, PyAny>,
     pub(crate) dtype: DType,
@@ -352,12 +354,12 @@ impl<'py> Array<'py> {
         let py = value.py();
         let refused = || {
             let words = format!(
-                "{} is nothing that a batch holds: give bytes, a picture, an array or tensor, a number or a text",
+                "{} cannot be part of a batch: give bytes, a Pillow image, an array or tensor, a number or a text",
                 type_of(value)
             );
             PyTypeError::new_err(words)
         };
-        // A tensor of torch's, wherever it lies and whoever wants its gradient.
+        // A torch tensor, on any device, with or without gradient.
         let value = match value.getattr_opt("detach")? {
             Some(detach) => detach.call0()?.call_method0("cpu")?.call_method0("numpy")?,
             None => value.clone(),
@@ -371,7 +373,7 @@ impl<'py> Array<'py> {
         Ok(Self { values, dtype, shape })
     }
 
-    /// Its values, copied: whoever made them may write to them again.
+    /// A copy of its values: their owner may write to them again.
     pub(crate) fn bytes(&self) -> PyResult<Bytes> {
         let flat = self.values.call_method1("reshape", (-1,))?.call_method1("view", ("uint8",))?;
         Ok(Bytes::from(PyBuffer::<u8>::get(&flat)?.to_vec(flat.py())?))
@@ -384,7 +386,7 @@ impl<'py> Array<'py> {
             [height, width, channels] if few(channels) => (height, width, channels, false),
             [channels, height, width] if few(channels) => (height, width, channels, true),
             _ => {
-                let words = format!("an array {:?} is no image: those are [H, W], [H, W, C] or [C, H, W]", self.shape);
+                let words = format!("an array {:?} is not an image: use [H, W], [H, W, C] or [C, H, W]", self.shape);
                 return Err(PyTypeError::new_err(words));
             }
         };
@@ -395,7 +397,8 @@ impl<'py> Array<'py> {
     }
 }
 
-/// Cuts a value into what [`Dataset::parse`] takes: for images a header, empty for encoded ones, and bytes; else bytes.
+/// Splits a value into the pieces that [`Dataset::parse`] takes: for images a header (empty if encoded) and bytes;
+/// otherwise bytes.
 fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> PyResult<()> {
     let values = Values::of(value)?;
     match (&field.kind, values) {
@@ -416,7 +419,7 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
                 _ => Array::of(value)?,
             };
             if (array.dtype, &array.shape) != (*dtype, shape) {
-                let words = format!("it is {} {:?}, in record 0 {dtype} {shape:?}", array.dtype, array.shape);
+                let words = format!("it is {} {:?}, but in record 0 {dtype} {shape:?}", array.dtype, array.shape);
                 return Err(PyValueError::new_err(words));
             }
             pieces.push(array.bytes()?);
@@ -424,13 +427,17 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
         (FieldKind::Bytes { .. }, Values::Encoded(bytes)) => pieces.push(bytes),
         (FieldKind::Bytes { .. }, Values::Text(text)) => pieces.push(Bytes::from(text)),
         (kind, _) => {
-            return Err(PyTypeError::new_err(format!("{} is no {}, as in record 0", type_of(value), kind.name())));
+            return Err(PyTypeError::new_err(format!(
+                "{} is not of kind {}, as in record 0",
+                type_of(value),
+                kind.name()
+            )));
         }
     }
     Ok(())
 }
 
-/// The pixels of one of Pillow's images; of masks as they are, palettes included.
+/// The pixels of a Pillow image. Masks keep their values, also palette indices.
 fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::ImageInfo, Bytes)> {
     let mode = mode_of(image)?;
     let (mask, wide) = match field.kind {
@@ -444,16 +451,17 @@ fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::
         (true, "I;16") if wide => (1, image.clone()),
         (true, "L" | "P") if !wide => (1, image.clone()),
         (true, "1") if !wide => (1, converted("L")?),
-        // The engine looks whether colours are alike.
+        // The engine checks that the channels are equal.
         (true, "LA") if !wide => (2, image.clone()),
         (true, "RGB") if !wide => (3, image.clone()),
         (true, "RGBA") if !wide => (4, image.clone()),
         (true, _) => {
             let words = match (&*mode, wide) {
-                ("I;16", _) => "it holds 16 bits: say fields={…: \"mask16\"}".to_owned(),
-                (_, true) => format!("a mask of 16 bits is of mode I;16, not {mode}"),
+                ("I;16", _) => "it holds 16 bits: give fields={…: \"mask16\"}".to_owned(),
+                (_, true) => format!("a mask of 16 bits must have mode I;16, not {mode}"),
                 _ => format!(
-                    "a mask of mode {mode}: those are L, P, 1, or RGB of equal colours; say fields={{…: \"image\"}} if it is none"
+                    "a mask must have mode L, P, 1, or RGB with equal channels, not {mode}; give fields={{…: \"image\"}} \
+                     if it is not a mask"
                 ),
             };
             return Err(PyTypeError::new_err(words));
@@ -462,7 +470,7 @@ fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::
     let (width, height): (u32, u32) = image.getattr("size")?.extract()?;
     let bytes = image.call_method0("tobytes")?.cast_into::<PyBytes>()?;
     let bytes = match (mask, &*mode) {
-        // As it is in arrays of Pillow's: false and true.
+        // 0 and 1, as in numpy arrays of such an image.
         (true, "1") => bytes.as_bytes().iter().map(|value| u8::from(*value > 0)).collect(),
         _ => Held::bytes(&bytes),
     };
@@ -473,7 +481,7 @@ fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::
     Ok((info, bytes))
 }
 
-/// What [`info_of`] reads.
+/// The header that [`info_of`] reads.
 fn header(info: &engine::codec::ImageInfo) -> Bytes {
     let dtype = match info.dtype {
         DType::U8 => 0,
@@ -554,7 +562,7 @@ impl Dataset for PythonDataset {
         self.expected
     }
 
-    // From a store, that is.
+    // Nothing is fetched from a store.
     fn needs_fetch(&self) -> bool {
         false
     }

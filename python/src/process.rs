@@ -1,11 +1,11 @@
-//! Whatever has threads, in the process that has them.
+//! Values with threads, which work only in the process that made them.
 
 use std::{mem::ManuallyDrop, process};
 
 use pyo3::{PyResult, Python, exceptions::PyRuntimeError};
 
-/// A value of the process that made it. Elsewhere (after a fork) it is refused, and never dropped: locks of threads that
-/// are not there may be held for ever.
+/// A value that belongs to the process that made it. In another process (after a fork) access is an error and the value
+/// is never dropped: its threads do not exist there, and locks that they held stay locked.
 #[derive(Debug)]
 pub(crate) struct Owned<T: Send> {
     value: ManuallyDrop<T>,
@@ -24,8 +24,8 @@ impl<T: Send> Owned<T> {
             return Ok(&self.value);
         }
         Err(PyRuntimeError::new_err(format!(
-            "this loader was made in process {}, and its threads are there: make one after the fork, or start processes with \
-             spawn or forkserver",
+            "this loader was made in process {}, and its threads run only there: make a loader after the fork, or \
+             start processes with spawn or forkserver",
             self.pid
         )))
     }
@@ -37,10 +37,10 @@ impl<T: Send> Drop for Owned<T> {
             return;
         }
         let mut end = || {
-            // SAFETY: dropped once, here, and not touched again.
+            // SAFETY: dropped only here, once, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         };
-        // Without the GIL: threads that end with it may be in a call of Python's.
+        // Detached from the interpreter: the threads that end here may be in a call into Python, which needs the GIL.
         match Python::try_attach(|py| py.detach(&mut end)) {
             Some(()) => {}
             None => end(),

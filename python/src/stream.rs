@@ -1,4 +1,4 @@
-//! Batches as they come.
+//! Streams of batches, and the Python class `Batch`.
 
 use std::{
     io::{self, Read, Write},
@@ -33,7 +33,7 @@ use crate::{
 
 type Item = Option<engine::Result<engine::Batch>>;
 
-/// Batches of a loader from some place on, epoch after epoch: the next is read ahead while one ends.
+/// A loader's batches from some place on, epoch after epoch. Reads into the next epoch while one ends.
 #[pyclass(frozen, module = "infeed._native")]
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -48,14 +48,14 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 struct Ahead {
     stream: BatchStream,
-    /// A batch of an epoch that nobody asked for yet.
+    /// A batch of an epoch that was not requested yet.
     held: Option<engine::Batch>,
-    /// The first epoch of which a batch may come.
+    /// The earliest epoch of the next batch.
     epoch: u64,
 }
 
 impl Ahead {
-    /// The next batch of `epoch`; `Ready(None)` behind its last.
+    /// The next batch of `epoch`; `Ready(None)` after its last.
     fn poll(&mut self, epoch: u64, cx: &mut Context<'_>) -> Poll<Item> {
         if self.epoch > epoch {
             return Poll::Ready(None);
@@ -66,7 +66,7 @@ impl Ahead {
         };
         if let Some(Ok(batch)) = item {
             if batch.epoch() > epoch {
-                // Nothing was left of this one, as a resume may find.
+                // The requested epoch has no batches left, which can happen after a resume.
                 self.epoch = batch.epoch();
                 self.held = Some(batch);
                 return Poll::Ready(None);
@@ -78,7 +78,7 @@ impl Ahead {
     }
 }
 
-/// How far a stream was used, and what it did; also when it is gone.
+/// The place of a stream and its statistics. Stays usable after the stream is dropped.
 #[pyclass(frozen, module = "infeed._native")]
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -88,7 +88,7 @@ pub(crate) struct Place {
 
 #[pymethods]
 impl Place {
-    /// Where to go on behind the last batch that was handed out, as JSON.
+    /// The state after the last batch that was handed out, as JSON.
     fn state(&self) -> String {
         lock(&self.state).to_json()
     }
@@ -97,13 +97,13 @@ impl Place {
         lock(&self.state).epoch
     }
 
-    /// What the stream did so far, as a page of HTML.
+    /// The statistics so far, as a page of HTML.
     fn page(&self, dataset: &Dataset, title: &str, config: &str) -> PyResult<String> {
         let config = serde_json::from_str(config).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         Ok(infeed_cli::notebook::report_page(title, &*dataset.opened, &config, self.monitor.get()?.report()))
     }
 
-    /// What the stream did so far, as JSON.
+    /// The statistics so far, as JSON.
     fn report(&self) -> PyResult<String> {
         let report = self.monitor.get()?.report();
         serde_json::to_string(&report).map_err(|error| PyRuntimeError::new_err(error.to_string()))
@@ -114,7 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Rings in an event loop: one end is written by whatever thread finished a batch, the other is watched.
+/// Wakes an event loop: the thread that finished a batch writes to one end, the event loop watches the other.
 #[derive(Debug)]
 struct Bell {
     rung: UnixStream,
@@ -137,7 +137,7 @@ impl Bell {
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // Full: it rings already.
+        // A full buffer does not matter: the other end is already readable.
         let _ = (&self.rung).write(&[1]);
     }
 }
@@ -174,7 +174,7 @@ impl Stream {
                 Ok(Some(Batch::new(batch)))
             }
             Some(Err(error)) => {
-                // Nothing comes behind it: nobody may go on with this stream.
+                // No batch follows an error: the stream must not be used again.
                 self.closing.store(true, Ordering::Relaxed);
                 Err(errors::raise(py, &error))
             }
@@ -193,7 +193,7 @@ impl Stream {
         self.place.clone_ref(py)
     }
 
-    /// The next batch of an epoch, None behind its last and when closed. Waits without the GIL.
+    /// The next batch of an epoch; None after its last, and when closed. Releases the GIL while it waits.
     fn next(&self, py: Python<'_>, epoch: u64) -> PyResult<Option<Batch>> {
         let item = {
             let mut guard = self.taken()?;
@@ -213,7 +213,7 @@ impl Stream {
         self.hand_out(py, item)
     }
 
-    /// `(True, batch or None)` as `next`, or `(False, None)`: then `fileno()` becomes readable when it is worth asking again.
+    /// `(True, batch or None)` as from `next`, or `(False, None)`. Then poll again when `fileno()` becomes readable.
     fn poll(&self, py: Python<'_>, epoch: u64) -> PyResult<(bool, Option<Batch>)> {
         let bell = self.bell()?;
         bell.silence();
@@ -231,7 +231,7 @@ impl Stream {
         Ok(self.bell()?.heard.as_raw_fd())
     }
 
-    /// Ends its reads; who waits in `next` gets None. In a forked child there is nothing to end.
+    /// Ends its reads; a thread that waits in `next` gets None. Has nothing to end in a forked child.
     fn close(&self, py: Python<'_>) {
         self.closing.store(true, Ordering::Relaxed);
         if let Some(bell) = self.bell.get() {
@@ -262,11 +262,14 @@ impl Stream {
     }
 }
 
-/// Rows of samples, as a mapping from names of fields to values. See `infeed.Batch` in the stubs.
+/// A batch of rows: a mapping from field names to values.
+///
+/// Images, labels and arrays are a Tensor, whose first axis counts the rows; a field of bytes is a list of bytes; boxes
+/// are a dict of tensors. `len(batch)` is the number of fields, `batch.size` the number of rows.
 #[pyclass(frozen, mapping, module = "infeed")]
 pub(crate) struct Batch {
     batch: Mutex<engine::Batch>,
-    /// Made when somebody asks.
+    /// Made at first use.
     fields: PyOnceLock<Py<PyDict>>,
 }
 
@@ -281,7 +284,7 @@ impl Batch {
             let mut batch = lock(&self.batch);
             let names: Vec<String> = batch.fields().map(|(name, _)| name.to_owned()).collect();
             for name in names {
-                // Taken, not cloned: the values may be written to by their only owner.
+                // Taken, not cloned: only a sole owner may allow writing to the values.
                 let Some(tensor) = batch.take(&name) else { continue };
                 dict.set_item(name, Tensor::new(tensor))?;
             }
@@ -297,7 +300,7 @@ impl Batch {
     }
 }
 
-/// Boxes and what belongs to them, by name.
+/// Boxes with their labels and other values, by name.
 fn instances<'py>(py: Python<'py>, marked: &engine::BatchInstances) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, tensor) in marked.tensors() {
@@ -337,7 +340,7 @@ impl Batch {
         Ok(self.dict(py)?.try_iter()?.into_any())
     }
 
-    /// Fields, as of every mapping; rows are `size`.
+    /// Number of fields, as for every mapping. For the number of rows see `size`.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.dict(py)?.len())
     }
@@ -357,7 +360,7 @@ impl Batch {
         self.dict(py)?.call_method0("items")
     }
 
-    /// The value of a field, or `default` where there is none.
+    /// The value of a field, or `default` if there is no such field.
     #[pyo3(signature = (field, default=None, /))]
     fn get<'py>(
         &self,
@@ -368,37 +371,37 @@ impl Batch {
         Ok(self.dict(py)?.get_item(field)?.or(default))
     }
 
-    /// Rows, padding included.
+    /// Number of rows, including padding.
     #[getter]
     fn size(&self) -> usize {
         lock(&self.batch).len()
     }
 
-    /// Rows that are samples; the others, at the end, fill the batch up.
+    /// Number of rows that are samples. The rows after them are padding.
     #[getter]
     fn valid(&self) -> usize {
         lock(&self.batch).valid()
     }
 
-    /// The index in the dataset of each row.
+    /// The record of each row: its index in the dataset.
     #[getter]
     fn records(&self) -> Vec<u64> {
         lock(&self.batch).records().to_vec()
     }
 
-    /// The epoch it belongs to.
+    /// The epoch of this batch, counted from 0.
     #[getter]
     fn epoch(&self) -> u64 {
         lock(&self.batch).epoch()
     }
 
-    /// Its number in the epoch, counted from where reading began in it.
+    /// The number of this batch in its epoch, counted from the place where reading began in it.
     #[getter]
     fn step(&self) -> u64 {
         lock(&self.batch).step()
     }
 
-    /// Samples that were left out or replaced: dicts of epoch, record, object and error.
+    /// Samples that were omitted or replaced, as dicts with epoch, record, object and error.
     #[getter]
     fn bad_samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -413,14 +416,14 @@ impl Batch {
         Ok(list)
     }
 
-    /// Where to go on behind this batch, however far was read ahead. For `Loader.load_state_dict`.
+    /// The place after this batch, regardless of read-ahead. For `Loader.load_state_dict`.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let json = lock(&self.batch).state().to_json();
         py.import("json")?.call_method1("loads", (json,))
     }
 
-    /// Its pictures and their labels, for notebooks. Of floats, black and white are the least and the most there are, 0 and
-    /// 1 at least, so normalised images are shown paler than they are.
+    /// Its images with their labels, for notebooks. For floats, the smallest value (at most 0) is black and the largest
+    /// (at least 1) is white, so normalised images look paler than they are.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         let mut html = format!("<p>{}</p>", escaped(&self.__repr__(py)?));
         let (valid, records) = (self.valid(), self.records());

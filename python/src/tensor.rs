@@ -1,4 +1,4 @@
-//! Values of a batch, lent to other libraries without a copy. `infeed/_tensor.py` asks those libraries.
+//! Values of a batch, shared with other libraries without a copy. `infeed/_tensor.py` calls those libraries.
 
 use std::{ffi::c_void, ptr};
 
@@ -16,22 +16,22 @@ use pyo3::{
 
 use crate::errors;
 
-/// Numbers of a DLPack device, of `DLDeviceType`.
+/// Device numbers of DLPack's `DLDeviceType`.
 const CPU: i32 = 1;
 const CUDA: i32 = 2;
 
-/// Behind `version`, `manager_ctx` and `deleter` of a `DLManagedTensorVersioned` (DLPack 1.0): its flags, of which bit 0
-/// says that the values are only to be read.
+/// Byte offset of the flags in a `DLManagedTensorVersioned` (DLPack 1.0), after `version`, `manager_ctx` and `deleter`.
+/// Bit 0 marks the values as read-only.
 const FLAGS: usize = 8 + 2 * size_of::<*const c_void>();
 const READ_ONLY: u64 = 1;
 
-/// Values of one field of a batch. Their memory goes back to the loader with the last of all that share it, and may
-/// outlive loader and iterator.
+/// The values of one field of a batch. The memory returns to the loader once nothing uses it any more: neither this
+/// object, nor any array or tensor made from it. It may outlive loader and iterator.
 #[pyclass(frozen, module = "infeed")]
 #[derive(Debug)]
 pub(crate) struct Tensor {
     values: engine::Tensor,
-    /// Nobody but this object, and what it was lent to, has the memory.
+    /// Only this object, and the arrays made from it, use the memory.
     writable: bool,
 }
 
@@ -59,32 +59,32 @@ impl Tensor {
         if self.writable && abi == DlpackAbi::Versioned {
             // SAFETY: within a DLManagedTensorVersioned.
             let flags = unsafe { managed.byte_add(FLAGS) }.cast::<u64>();
-            // SAFETY: nobody else has seen it yet. Its values may be written: the engine has given them away, as `new`
-            // found, and all other holders had them from this object.
+            // SAFETY: no other code has this pointer yet. Writing to the values is sound: `new` found that the engine
+            // has no other reference to them, and all other users got them from this object.
             unsafe { *flags &= !READ_ONLY };
         }
-        // SAFETY: the capsule owns it until a consumer renames it; `unused` looks at the name.
+        // SAFETY: the capsule owns `managed` until a consumer renames the capsule; `unused` checks the name.
         let capsule = unsafe { ffi::PyCapsule_New(managed, abi.capsule_name().as_ptr(), Some(unused)) };
         // SAFETY: a reference of our own, or null with an exception set.
         Ok(unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?.unbind())
     }
 }
 
-/// Frees a capsule that nobody took.
+/// Frees the contents of a capsule that no consumer took.
 unsafe extern "C" fn unused(capsule: *mut ffi::PyObject) {
     for abi in [DlpackAbi::Versioned, DlpackAbi::Legacy] {
         let name = abi.capsule_name().as_ptr();
-        // SAFETY: called with a capsule, attached.
+        // SAFETY: Python calls this destructor with the capsule, while this thread is attached.
         if unsafe { ffi::PyCapsule_IsValid(capsule, name) } == 1 {
             // SAFETY: it is valid under this name.
             let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, name) };
-            // SAFETY: one whose name nobody changed still owns what `lend` put into it.
+            // SAFETY: a capsule with an unchanged name still owns what `lend` put into it.
             drop(unsafe { Dlpack::from_raw(abi, managed) });
         }
     }
 }
 
-/// A function of numpy's.
+/// A function of numpy.
 pub(crate) fn numpy_function<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("numpy")?.getattr(name)
 }
@@ -116,25 +116,25 @@ pub(crate) fn dtype(named: &str) -> Option<DType> {
 
 #[pymethods]
 impl Tensor {
-    /// Sizes of the axes; the first is the batch.
+    /// Sizes of the axes; the first axis counts the rows of the batch.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.values.shape())
     }
 
-    /// Element type, by torch's and numpy's name: float32, uint8, int64, …
+    /// Element type by the name of torch and numpy: float32, uint8, int64, …
     #[getter]
     fn dtype(&self) -> &'static str {
         name(self.values.dtype())
     }
 
-    /// Where the values lie: cpu, cuda:0, …
+    /// The device of the memory: cpu, cuda:0, …
     #[getter]
     fn device(&self) -> String {
         self.values.device().to_string()
     }
 
-    /// Rows.
+    /// Number of rows.
     fn __len__(&self) -> PyResult<usize> {
         let rows = self.values.shape().first();
         rows.copied().ok_or_else(|| PyTypeError::new_err("a tensor without axes has no length"))
@@ -144,9 +144,10 @@ impl Tensor {
         self.address()
     }
 
-    /// Lends the values by DLPack, without a copy. `stream`: who will read them on a GPU, as the array API has it.
+    /// A DLPack capsule of the values, without a copy. `stream`: the CUDA stream that will read them, as in the array
+    /// API.
     ///
-    /// Raises BufferError for a copy and for another device than the tensor's.
+    /// Raises BufferError if a copy or another device than the tensor's is requested.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__(
         &self,
@@ -157,12 +158,12 @@ impl Tensor {
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
         if copy == Some(true) {
-            return Err(PyBufferError::new_err("copy=True: what is lent is the memory itself; copy the result"));
+            return Err(PyBufferError::new_err("copy=True: the values are shared without a copy; copy the result"));
         }
         if dl_device.is_some_and(|wanted| wanted != self.address()) {
             let here = self.device();
             return Err(PyBufferError::new_err(format!(
-                "the values lie on {here}; take them there, then move the result"
+                "the values are on {here}; request them there, then move the result"
             )));
         }
         let abi =
@@ -170,11 +171,12 @@ impl Tensor {
         let stream = match stream {
             Some(-1) if self.address().0 == CUDA => {
                 return Err(PyBufferError::new_err(
-                    "stream=-1: name the stream that will read, so that memory is not reused before",
+                    "stream=-1: name the stream that will read, or the memory could be reused too early",
                 ));
             }
             Some(handle) if handle > 0 => {
-                // SAFETY: the consumer's promise: a stream of its own that lives while it reads.
+                // SAFETY: the consumer guarantees that the handle is its stream, and that the stream lives while it
+                // reads.
                 unsafe { CudaStream::from_raw(ptr::without_provenance_mut::<c_void>(handle.unsigned_abs())) }
             }
             _ => CudaStream::DEFAULT,

@@ -1,4 +1,4 @@
-//! Waiting as Python has to: without the GIL, and open to signals.
+//! Waits that release the GIL and handle signals.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use pyo3::{PyResult, Python};
 
 use crate::{errors, log};
 
-/// How long a signal may wait for its handler.
+/// The longest time until a signal's handler runs.
 const SLICE: Duration = Duration::from_millis(50);
 
 struct Parked {
@@ -30,12 +30,12 @@ impl Wake for Parked {
     }
 }
 
-/// Polls until something is ready.
+/// Polls until an item is ready.
 ///
 /// # Errors
-/// What a signal's handler raised, `KeyboardInterrupt` as a rule. Nothing is lost by it: poll again.
+/// The exception of a signal handler, usually `KeyboardInterrupt`. No item is lost: poll again.
 pub(crate) fn wait<T: Send>(py: Python<'_>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T> + Send) -> PyResult<T> {
-    // Attached: what is ready costs no hand-over of the GIL.
+    // While attached: an item that is ready costs no handover of the GIL.
     if let Poll::Ready(item) = poll(&mut Context::from_waker(Waker::noop())) {
         return Ok(item);
     }
@@ -67,11 +67,11 @@ pub(crate) fn wait<T: Send>(py: Python<'_>, mut poll: impl FnMut(&mut Context<'_
     }
 }
 
-/// Runs what blocks on a thread of its own, so that a signal can end the wait for it. Then the thread ends when its work
-/// does; what it made is dropped there.
+/// Runs blocking work on a new thread, so that a signal can end the wait for it. After a signal the thread still
+/// finishes its work, and drops the result.
 ///
 /// # Errors
-/// The work's, and what a signal's handler raised.
+/// The error of the work, or the exception of a signal handler.
 pub(crate) fn elsewhere<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> infeed::Result<T> + Send + 'static,

@@ -1,12 +1,13 @@
-//! Settings as JSON, and what is wrong with them in Python's words.
+//! Reads settings from JSON, with errors in Python's terms.
 //!
-//! serde speaks of Rust's types, and of a place in a text that no user wrote. Here it is `mix['mixup']='a': must be a number`.
+//! serde's errors name Rust types and positions in a JSON text that the user did not write. Here they become
+//! `mix['mixup']='a': must be a number`.
 
 use pyo3::{exceptions::PyTypeError, prelude::*};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// What a value does to settings: the error that they have with it.
+/// Returns the error of the settings with a given value in place.
 type Failure<'a> = &'a dyn Fn(&Value) -> Option<String>;
 
 /// Settings, or the exception that names the argument, its value, and what it takes.
@@ -22,36 +23,36 @@ pub(crate) fn read<T: DeserializeOwned>(py: Python<'_>, json: &str) -> PyResult<
     })
 }
 
-/// A value that cannot be.
+/// An invalid value.
 struct Wrong {
-    /// Keys and places that lead to it, as Python writes them, from the inside to the outside.
+    /// The keys and indices that lead to it, innermost first.
     place: Vec<String>,
     value: Value,
     error: String,
 }
 
 impl Wrong {
-    /// The innermost value that the error is about: the one without which it is gone.
+    /// The innermost value that causes the error: without it the error is gone.
     fn of(value: &Value, error: String, failure: Failure<'_>) -> Self {
         let has_keys = |value: &Value| match value {
             Value::Object(_) => true,
             Value::Array(items) => items.iter().any(Value::is_object),
             _ => false,
         };
-        // What is missing is so in a dict.
+        // Only a dict can lack a key.
         let missing = error.starts_with("missing field");
         match value {
             Value::Object(map) => {
                 let is_gone = |without: Map<String, Value>| failure(&Value::Object(without)).as_ref() != Some(&error);
                 let mut keys: Vec<&String> = map.keys().filter(|key| !missing || has_keys(&map[*key])).collect();
-                // Without the name of a step every error is another one.
+                // `op` last: without a step's name every error changes.
                 keys.sort_by_key(|key| *key == "op");
                 let found = keys.iter().find(|key| {
                     let mut without = map.clone();
                     without.remove(**key);
                     is_gone(without)
                 });
-                // Of two of the same error neither helps, but each has it alone.
+                // If two keys cause the same error, removing one does not remove it, but each key alone causes it.
                 let alone =
                     |key: &&&String| !missing && !is_gone(Map::from_iter([((**key).clone(), map[**key].clone())]));
                 if let Some(key) = found.or_else(|| keys.iter().find(alone)) {
@@ -71,7 +72,7 @@ impl Wrong {
             }
             _ => {}
         }
-        // The names of an enum are told for a text alone.
+        // serde lists the names of an enum only for a string.
         let names = (error.ends_with("expected string or map")).then(|| failure(&Value::from("?"))).flatten();
         let names = names.filter(|error| error.starts_with("unknown variant"));
         let error = match names {
@@ -86,7 +87,7 @@ impl Wrong {
         self
     }
 
-    /// As Python names it: `order['repeated']['seed']`.
+    /// The place as a Python expression: `order['repeated']['seed']`.
     fn called(&self, place: &[String]) -> String {
         let mut keys = place.iter().rev();
         let name = match keys.next().map(String::as_str) {
@@ -101,7 +102,7 @@ impl Wrong {
     }
 }
 
-/// The names in what serde says.
+/// The quoted names in serde's message.
 fn quoted(error: &str) -> Vec<&str> {
     error.split('`').skip(1).step_by(2).collect()
 }
@@ -144,13 +145,13 @@ fn raised(py: Python<'_>, found: &Wrong) -> PyErr {
     wrong(py, &words)
 }
 
-/// A `ConfigError` of a value that cannot be.
+/// A `ConfigError` for an invalid value.
 pub(crate) fn wrong(py: Python<'_>, words: &str) -> PyErr {
     let made = || py.import("infeed.errors")?.getattr("ConfigError")?.call1((words,));
     made().map_or_else(|failed| failed, PyErr::from_value)
 }
 
-/// What serde expects, as somebody says it who knows no Rust.
+/// What serde expects, without Rust's terms.
 fn taken(expected: &str, key: &str) -> String {
     let is_bytes = key.ends_with("_budget") || key.ends_with("_bytes");
     match expected {
@@ -158,18 +159,18 @@ fn taken(expected: &str, key: &str) -> String {
         "usize" | "u8" | "u16" | "u32" | "u64" => "a whole number, not negative",
         "isize" | "i8" | "i16" | "i32" | "i64" => "a whole number",
         "f32" | "f64" => "a number",
-        "a string" | "string" | "path string" | "a char" | "a character" => "a text",
+        "a string" | "string" | "path string" | "a char" | "a character" => "a str",
         "a boolean" => "True or False",
         "a sequence" => "a list",
         "a map" | "map" | "map with a single key" => "a dict",
-        "string or map" => "a text or a dict",
+        "string or map" => "a str or a dict",
         other => {
             let length = other.strip_prefix("an array of length ").or_else(|| other.strip_prefix("a tuple of size "));
             if let Some(length) = length {
                 return format!("a list of {length}");
             }
             match other.split(' ').next() {
-                Some("enum" | "unit") => "a text or a dict",
+                Some("enum" | "unit") => "a str or a dict",
                 Some("struct" | "tuple" | "internally" | "variant" | "newtype") => "a dict",
                 _ => return other.to_owned(),
             }

@@ -45,7 +45,7 @@ def losses(printed: str, samples: int) -> list[float]:
 
 def assert_resumed(printed: str, steps: int, middle: int) -> None:
     """A run from the middle did what the whole run did: its records and losses are compared by the example."""
-    words = rf"{steps} steps; from the \w+ behind step {middle}, {steps - middle} more, the same: True"
+    words = rf"{steps} steps; from the \w+ after step {middle}, {steps - middle} more, the same: True"
     assert re.search(words, printed), printed
 
 

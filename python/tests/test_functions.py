@@ -61,10 +61,10 @@ def test_a_seed_is_the_samples_own(folder: str) -> None:
 @pytest.mark.parametrize(
     ("function", "error", "words"),
     [
-        (lambda sample: {"image": sample["image"][:3]}, ValueError, "types and shapes stay"),
-        (lambda sample: {"image": sample["image"].astype("float32")}, ValueError, "types and shapes stay"),
+        (lambda sample: {"image": sample["image"][:3]}, ValueError, "keep type and shape"),
+        (lambda sample: {"image": sample["image"].astype("float32")}, ValueError, "keep type and shape"),
         (lambda sample: {"picture": 1}, ValueError, "image, label"),
-        (lambda sample: 5, ValueError, "give back a dict"),
+        (lambda sample: 5, ValueError, "return a dict"),
         (lambda sample: 1 / 0, infeed.errors.CorruptError, "ZeroDivisionError"),
         (lambda a, b, c: None, TypeError, "3 arguments"),
         (5, TypeError, "map=5: must be a function"),

@@ -256,7 +256,7 @@ def test_what_was_learned_of_jpegs_is_kept_in_a_file(tmp_path: Path) -> None:
     loader.close()
     loader.close()
     index.write_text("something else")
-    with pytest.raises(CorruptError, match="is no decode index"):
+    with pytest.raises(CorruptError, match="is not a decode index"):
         rows(decode_index=index)
 
 
@@ -401,10 +401,10 @@ def test_a_batch_is_a_mapping(folder: str) -> None:
         ({"layout": "nhwc"}, TypeError, "'layout': use channels_last"),
         ({"shard": {}}, TypeError, "'shard': use rank and world_size"),
         ({"collate_fn": list}, TypeError, "'collate_fn': use batch_transform"),
-        ({"labels": "labels.csv"}, TypeError, r"one of infeed.open\(\): Loader\(infeed.open\(…, labels=…\)\)"),
-        ({"label_column": "x"}, TypeError, r"one of infeed.open\(\)"),
+        ({"labels": "labels.csv"}, TypeError, r"an argument of infeed.open\(\): use Loader\(infeed.open\(…, labels=…\)\)"),
+        ({"label_column": "x"}, TypeError, r"an argument of infeed.open\(\)"),
         ({"cache": "much"}, ValueError, "cache='much'"),
-        ({"mix": object()}, TypeError, "numbers, texts"),
+        ({"mix": object()}, TypeError, "numbers, str"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(
@@ -438,7 +438,7 @@ def test_options_are_those_of_the_engine(folder: str) -> None:
 def test_an_option_that_nobody_knows_is_told_with_what_was_meant(folder: str) -> None:
     with pytest.raises(TypeError, match=r"open\(\): there is no argument 'label': did you mean labels\?"):
         infeed.open(folder, label="x")  # type: ignore[call-arg]  # what this is about
-    with pytest.raises(TypeError, match="those of Python's objects are image, mask"):
+    with pytest.raises(TypeError, match="for a Python object each must be image, mask"):
         infeed.open([b"x"], fields={"image": ["a", "b"]})
 
 
@@ -491,9 +491,9 @@ _WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"orientation": "x"}, ConfigError, "orientation='x': must be one of 'ignore', 'apply'"),
     ({"verify": "x"}, ConfigError, "verify='x': must be one of 'auto', 'checksums', 'never'"),
     ({"split": "train"}, ConfigError, r"split='train': must be one of .*infeed.open\(…, split=…\)"),
-    ({"cache": 3}, TypeError, "cache=3: must be a text"),
+    ({"cache": 3}, TypeError, "cache=3: must be a str"),
     ({"cache": "/x"}, ConfigError, "cache='/x': .*DIR:SIZE"),
-    ({"decoded_cache": 3}, TypeError, "decoded_cache=3: must be a text"),
+    ({"decoded_cache": 3}, TypeError, "decoded_cache=3: must be a str"),
     ({"decode_index": 3}, TypeError, "decode_index=3: must be a path"),
     ({"on_bad_sample": 3}, TypeError, "on_bad_sample=3: must be one of 'raise', 'substitute'"),
     ({"on_bad_sample": {"ignore": 3}}, ConfigError, "on_bad_sample={'ignore': 3}: must be one of 'raise'"),
@@ -513,7 +513,7 @@ _WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"views": 3}, TypeError, "views=3: must be a list"),
     ({"views": [3]}, TypeError, r"views=\[3\]: must be a dict"),
     ({"views": [{"name": "a"}]}, ConfigError, r"views\[0\]={'name': 'a'}: 'transform' is missing"),
-    ({"transform": 3}, TypeError, "3 is no step of a transform"),
+    ({"transform": 3}, TypeError, "3 is not a transform of infeed.transforms"),
     ({"transform": [{"size": 3}]}, ConfigError, r"transform\[0\]={'size': 3}: 'op' is missing"),
     ({"transform": [{"op": "to_float"}, {"op": "resize_exact", "size": "a"}]}, ConfigError, r"transform\[1\]\['size'\]='a': a size"),
     ({"transform": [{"op": "resize_exact", "size": 3, "zoom": 1}]}, TypeError, r"transform\[0\]: there is no 'zoom', but"),
@@ -536,11 +536,11 @@ def test_wrong_values_are_told_in_words_of_python(
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"format": 3}, TypeError, "format=3: must be a text"),
-        ({"labels": 3}, TypeError, "labels=3: must be a text"),
-        ({"split": 3}, TypeError, "split=3: must be a text$"),
+        ({"format": 3}, TypeError, "format=3: must be a str"),
+        ({"labels": 3}, TypeError, "labels=3: must be a str"),
+        ({"split": 3}, TypeError, "split=3: must be a str$"),
         ({"classes": "cat"}, TypeError, "classes='cat': must be a list of names"),
-        ({"classes": [1]}, TypeError, r"classes=\[1\]: must be a text"),
+        ({"classes": [1]}, TypeError, r"classes=\[1\]: must be a str"),
         ({"columns": "image"}, TypeError, "columns='image': must be a list of names"),
         ({"labels_only": "x"}, TypeError, "labels_only='x': must be True or False"),
         ({"masks": 3}, ConfigError, "masks=3: masks are True, False, or"),
@@ -551,7 +551,7 @@ def test_wrong_values_are_told_in_words_of_python(
         ({"patience": -1.0}, ConfigError, "patience=-1.0: must be a number of seconds, not negative"),
         ({"filters": "a=b"}, TypeError, "filters='a=b': must be a list"),
         ({"rank": -1}, ConfigError, "rank=-1: must be a whole number"),
-        ({"records": 3}, TypeError, "records=3: must be a text"),
+        ({"records": 3}, TypeError, "records=3: must be a str"),
     ],
     ids=lambda value: repr(value)[:40],
 )

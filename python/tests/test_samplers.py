@@ -138,8 +138,8 @@ def test_a_loader_with_a_sampler_is_pickled(folder: str) -> None:
     ("arguments", "error", "words"),
     [
         ({"sampler": [1], "batch_sampler": [[1]]}, ValueError, "give one of them"),
-        ({"sampler": [1], "shuffle": True}, ValueError, "leave shuffle"),
-        ({"sampler": [1], "rank": 0, "world_size": 2}, ValueError, "leave rank"),
+        ({"sampler": [1], "shuffle": True}, ValueError, "omit shuffle"),
+        ({"sampler": [1], "rank": 0, "world_size": 2}, ValueError, "omit rank"),
         ({"batch_sampler": [[1]], "batch_size": 2, "drop_last": True}, ValueError, "drop_last"),
         ({"sampler": 5}, TypeError, "iterable"),
         ({"sampler": ["a"]}, TypeError, "indices"),

@@ -189,7 +189,7 @@ def test_weights_bring_their_own(torch: Any, v2: Any) -> None:
     segmentation = models.segmentation.FCN_ResNet50_Weights.COCO_WITH_VOC_LABELS_V1.transforms()
     assert names(segmentation) == ["resize_shorter", "normalize"]
     video = models.video.R3D_18_Weights.KINETICS400_V1.transforms()
-    with pytest.raises(TypeError, match="VideoClassification has no equal"):
+    with pytest.raises(TypeError, match="VideoClassification has no equivalent"):
         T.steps(video)
 
 
@@ -402,7 +402,7 @@ def test_types_by_type_are_those_of_images_and_masks(v2: Any, torch: Any) -> Non
     assert ours == T.ToDtype("float32", scale=True, mask="int64") and T.mask_dtype(ours) == "int64"
     assert [T.mask_dtype(other) for other in (None, "imagenet-train", [{"op": "to_float"}])] == [None] * 3
     for bad, words in [
-        ({mask: torch.int64}, "nothing of images"),
+        ({mask: torch.int64}, "no type for images"),
         ({image: torch.float32, boxes: torch.int64, "others": None}, "BoundingBoxes are float32"),
         ({image: torch.float32, "others": torch.int64}, "BoundingBoxes are float32"),
         ({image: torch.float64, "others": None}, r"Loader\(dtype='float64'\)"),
@@ -443,7 +443,7 @@ def test_the_type_of_a_chain_is_told(v1: Any, v2: Any, torch: Any) -> None:
     assert T.output_dtype(weights.transforms()) == "float32"
     for loaders_affair in (None, "imagenet-train", {"op": "to_float"}, T.ToTensor(), [T.PILToTensor()]):
         assert T.output_dtype(loaders_affair) is None
-    with pytest.raises(TypeError, match="Lambda has no equal"):
+    with pytest.raises(TypeError, match="Lambda has no equivalent"):
         T.output_dtype(v1.Lambda(abs))
 
 
@@ -590,7 +590,7 @@ def test_every_class_of_torchvision_is_taken_or_refused_by_name(
     if name in REFUSED:
         # Within lists too.
         for transform in (it, [it], [T.RandomApply([it])]):
-            with pytest.raises(TypeError, match=f"torchvision's {name} has no equal"):
+            with pytest.raises(TypeError, match=f"torchvision's {name} has no equivalent"):
                 T.steps(transform)
         return
     assert T.steps(it) == T.steps([it]) == T.steps(T.Compose([it]))
@@ -838,7 +838,7 @@ def test_objects_that_may_do_more_are_refused(v2: Any, torch: Any) -> None:
     # What is applied is refused by its own name.
     with pytest.raises(TypeError, match="built-in function abs"):
         T.steps(modules(torch)["Forward"](v2.Compose([abs])))
-    with pytest.raises(TypeError, match="function.*no step.*map="):
+    with pytest.raises(TypeError, match="function.*is not a transform.*map="):
         T.steps(lambda img: inner(img))
 
 
@@ -913,12 +913,12 @@ def test_what_timm_validates_is_what_it_sees(noise: tuple[str, list[Any]], timm:
         ({"auto_augment": "rand-m9-tweights"}, "RandAugment has weights of its steps"),
         ({"auto_augment": "rand-m9-inc1-t3a"}, "RandAugment has the steps SolarizeIncreasing, Desaturate"),
         ({"auto_augment": "rand-m9-inc1", "interpolation": "lanczos"}, "RandAugment.*'lanczos'.*bicubic"),
-        ({"auto_augment": "original"}, "AutoAugment has no equal.*infeed.transforms.AutoAugment"),
-        ({"auto_augment": "augmix-m5"}, "AugMixAugment has no equal.*infeed.transforms.AugMix"),
+        ({"auto_augment": "original"}, "AutoAugment has no equivalent.*infeed.transforms.AutoAugment"),
+        ({"auto_augment": "augmix-m5"}, "AugMixAugment has no equivalent.*infeed.transforms.AugMix"),
         ({"train_crop_mode": "rkrc"}, r"ResizeKeepRatio\(random_scale_prob=0.5\)"),
         ({"is_training": False, "crop_mode": "border"}, r"CenterCropOrPad\(fill="),
-        ({"is_training": False, "crop_border_pixels": 4}, "TrimBorder has no equal.*map="),
-        ({"is_training": False, "patchify": True}, "Patchify has no equal"),
+        ({"is_training": False, "crop_border_pixels": 4}, "TrimBorder has no equivalent.*map="),
+        ({"is_training": False, "patchify": True}, "Patchify has no equivalent"),
         ({"is_training": False, "interpolation": "hamming"}, "Resize.*'hamming'"),
     ],
 )
@@ -942,8 +942,8 @@ def test_settings_of_timms_without_an_equal_are_refused(timm: Any) -> None:
         (erasing(min_count=2, max_count=3), "min_count=2"),
         (transforms.CenterCropOrPad(9, fill=(1, 2, 3)), r"CenterCropOrPad\(fill=\(1, 2, 3\)\)"),
         (transforms.CenterCropOrPad(9, padding_mode="reflect"), "padding_mode='reflect'"),
-        (transforms.RandomCropOrPad(9), "RandomCropOrPad has no equal"),
-        (transforms.ToTensor(), "ToTensor has no equal.*dtype='float32'"),
+        (transforms.RandomCropOrPad(9), "RandomCropOrPad has no equivalent"),
+        (transforms.ToTensor(), "ToTensor has no equivalent.*dtype='float32'"),
     ]:
         with pytest.raises(TypeError, match=f"timm's .*{words}"):
             T.steps(it)
@@ -972,7 +972,7 @@ def test_settings_of_timms_without_an_equal_are_refused(timm: Any) -> None:
         (lambda of: of.Compose([of.ToTensor(), of.ToPILImage()]), "ToPILImage"),
         (lambda of: of.Compose([abs]), "built-in function abs.*map="),
         (lambda of: of.RandomApply([abs]), "built-in function abs"),
-        (lambda of: of.CenterCrop, "is no step"),
+        (lambda of: of.CenterCrop, "is not a transform"),
     ],
 )
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -987,7 +987,7 @@ def test_arguments_without_an_equal_are_refused(
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda v2, torch: v2.ToDtype(torch.float32), "say scale=True"),
+        (lambda v2, torch: v2.ToDtype(torch.float32), "set scale=True"),
         (lambda v2, torch: v2.ToDtype(torch.float16, scale=True), r"Loader\(dtype='float16'\)"),
         (lambda v2, torch: v2.ConvertImageDtype(torch.bfloat16), r"Loader\(dtype='bfloat16'\)"),
         (lambda v2, torch: v2.Compose([v2.ToTensor(), v2.ToDtype(torch.uint8)]), r"Loader\(dtype='uint8'\)"),
@@ -1026,7 +1026,7 @@ def test_attributes_that_nobody_knows_are_refused(v2: Any) -> None:
 
 def test_classes_of_others_are_refused_though_they_derive_from_torchvisions(v2: Any) -> None:
     kind = type("CenterCrop", (v2.CenterCrop,), {"__module__": "mine"})
-    with pytest.raises(TypeError, match="no step of a transform.*map="):
+    with pytest.raises(TypeError, match="is not a transform of .*map="):
         T.steps(kind(9))
 
 

@@ -1,4 +1,4 @@
-//! The formats of this build: a new one is its own file, and its word here.
+//! The formats of this build. A new format is a file of its own and an entry here.
 
 #[cfg(feature = "voc")]
 use infeed_data::Voc;
@@ -20,18 +20,19 @@ pub fn formats() -> &'static [&'static dyn Format] {
     FORMATS
 }
 
-/// The narrower names first: a folder of CIFAR files may hold a picture as well.
+/// Formats with narrower names come first: a folder of CIFAR files may hold an image as well.
 pub(super) static FORMATS: &[&dyn Format] = &[
     &Cifar::Ten,
     &Cifar::Hundred,
     #[cfg(feature = "volumes")]
     &infeed_science::Volumes,
-    // Behind volumes, so that the feature changes nothing else: slices lie beside what was made of them.
+    // After volumes, so that the feature does not change other datasets: slices may lie next to the volumes made of
+    // them.
     #[cfg(feature = "dicom")]
     &infeed_science::Dicom,
     #[cfg(feature = "shards")]
     &infeed_tables::Mds,
-    // Folders of images too, and something beside them.
+    // Before `Folder`: these are folders of images, with annotations.
     &Coco,
     #[cfg(feature = "voc")]
     &Voc,
@@ -42,7 +43,7 @@ pub(super) static FORMATS: &[&dyn Format] = &[
     &Tar,
     #[cfg(feature = "shards")]
     &infeed_tables::TfRecord,
-    // The last, so that the feature changes nothing else: tables of metadata lie beside images and tars.
+    // Late, so that the feature does not change other datasets: tables of metadata may lie next to images and tars.
     #[cfg(feature = "parquet")]
     &infeed_tables::Parquet,
     #[cfg(feature = "zarr")]

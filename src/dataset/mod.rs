@@ -1,4 +1,4 @@
-//! What a record is: how many there are, which bytes hold one, how to cut them into fields.
+//! Datasets: how many records there are, which bytes hold a record, and how to cut these bytes into fields.
 //!
 //! ```text
 //! open(url) ─ Source::list ─▶ names ─ Format::recognises ─▶ Format::open ─▶ Dataset
@@ -6,10 +6,12 @@
 //!                                                                            └ parse(bytes)  ─▶ fields (slices)
 //! ```
 //!
-//! Several datasets are [one](concat()), which [tells its parts](Dataset::parts); which share of an epoch each is, the order says
-//! ([`Mixture`](crate::sampler::Mixture)). Records are chosen when a dataset is opened ([`Filter`]), and numbered anew.
+//! [`concat()`] joins several datasets; [`Dataset::parts`] lists them, and an order
+//! ([`Mixture`](crate::sampler::Mixture)) sets the share of each in an epoch. A [`Filter`] chooses records when a
+//! dataset is opened; these are numbered from 0.
 //!
-//! A format of your own is a [`Format`] that [`Open::add_format`] takes; [`dataset_contract`] checks its [`Dataset`].
+//! For your own format implement [`Format`] and pass it to [`Open::add_format`]; [`dataset_contract`] checks its
+//! [`Dataset`].
 
 mod formats;
 mod open;

@@ -1,4 +1,4 @@
-//! What this machine offers for decoding on a GPU, and why it offers no more.
+//! What this machine has for decoding on a GPU, and the reasons for what is missing.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::driver;
 
-/// What this machine offers for decoding on a GPU. `Display` prints a few plain lines.
+/// What this machine has for decoding on a GPU. `Display` prints a few plain lines.
 ///
 /// ```
 /// use infeed::device::devices;
@@ -25,28 +25,28 @@ use super::driver;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Devices {
-    /// In the driver's order, which is that of `cuda:0`, `cuda:1`, ….
+    /// GPUs in the driver's order: `cuda:0`, `cuda:1`, ….
     pub gpus: Vec<Gpu>,
-    /// Why `gpus` is empty; empty itself when it is not.
+    /// Why `gpus` is empty; an empty text if there are GPUs.
     pub note: String,
     /// NVIDIA's JPEG decoder, if it can be loaded.
     pub nvjpeg: Option<NvJpegLibrary>,
-    /// Why `nvjpeg` is `None`; empty when it is not.
+    /// Why `nvjpeg` is `None`; otherwise an empty text.
     pub nvjpeg_note: String,
-    /// NVIDIA's video decoder, if it can be loaded: nvJPEG 13 reaches the JPEG engines through it.
+    /// NVIDIA's video decoder, if it can be loaded: nvJPEG 13 uses the JPEG engines through it.
     pub nvcuvid: Option<String>,
-    /// Why `nvcuvid` is `None`; empty when it is not.
+    /// Why `nvcuvid` is `None`; otherwise an empty text.
     pub nvcuvid_note: String,
 }
 
-/// Asks the driver for GPUs and looks for nvJPEG.
+/// Lists the GPUs of the driver and looks for nvJPEG.
 ///
-/// Works on any machine and never panics: what is missing is told in the notes. The first call may take a second where
-/// a driver wakes up its GPUs. nvJPEG is looked for at `INFEED_NVJPEG` (a path), or else where the system's loader finds
-/// libraries and in `/usr/local/cuda/lib64`; from Python also where pip puts it.
+/// Works on any machine and never panics: the notes have the reasons for what is missing. The first call may take a
+/// second if the driver has to wake its GPUs. nvJPEG is looked for at the path `INFEED_NVJPEG` if it is set; otherwise
+/// where the system's loader finds libraries, in `/usr/local/cuda/lib64`, and from Python also where pip installs it.
 ///
 /// ```
-/// println!("{}", infeed::device::devices()); // As `infeed inspect --devices` has it.
+/// println!("{}", infeed::device::devices()); // As `infeed inspect --devices` prints it.
 /// ```
 #[must_use]
 pub fn devices() -> Devices {
@@ -59,12 +59,12 @@ pub fn devices() -> Devices {
     Devices { gpus, note, nvjpeg, nvjpeg_note, nvcuvid, nvcuvid_note }
 }
 
-/// Which of so many GPUs a rank of this machine takes where none is named.
+/// The GPU, of `gpus`, of a rank of this machine if none is named.
 pub(crate) fn of_rank(local_rank: u32, gpus: usize) -> u32 {
     local_rank % (gpus as u32).max(1)
 }
 
-/// Which GPU a rank of this machine takes where none is named; 0 where there is none.
+/// The GPU of a rank of this machine if none is named; 0 if there is no GPU.
 #[must_use]
 pub fn gpu_of_rank(local_rank: u32) -> u32 {
     of_rank(local_rank, driver::gpus().map_or(0, |gpus| gpus.len()))
@@ -86,12 +86,12 @@ impl fmt::Display for Devices {
             write!(f, "{}{gpu}", if i > 0 { "\n" } else { "" })?;
         }
         match &self.nvjpeg {
-            // Older ones do without.
+            // nvJPEG before 13 does not need nvcuvid.
             Some(nvjpeg) if !self.gpus.is_empty() && self.nvcuvid.is_none() && nvjpeg.version.0 >= 13 => {
                 write!(f, "\n{nvjpeg}, without JPEG engines: {}", self.nvcuvid_note)
             }
             Some(nvjpeg) => write!(f, "\n{nvjpeg}"),
-            // Without a GPU nobody misses it.
+            // Without a GPU nvJPEG is not needed.
             None if self.gpus.is_empty() => Ok(()),
             None => write!(f, "\nno nvJPEG: {}", self.nvjpeg_note),
         }
@@ -131,7 +131,7 @@ mod tests {
         assert!(told.ends_with("(libnvjpeg.so.13), without JPEG engines: libnvcuvid.so.1 not found"), "{told}");
     }
 
-    /// A binary that names a GPU library in its header does not even start where that is missing.
+    /// A binary that lists a GPU library in its header does not start on a machine without this library.
     #[test]
     #[cfg(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))]
     fn this_binary_starts_without_gpu_libraries() {

@@ -1,8 +1,8 @@
-//! Managed tensors of [DLPack](https://dmlc.github.io/dlpack/latest/), the C structs by which array libraries lend each
+//! Managed tensors of [DLPack](https://dmlc.github.io/dlpack/latest/): C structs with which array libraries lend each
 //! other memory.
 //!
-//! The structs, their owners and the checks of shapes and versions are those of the crate `dlpark`; its types stay in this
-//! file, so that a new version of it is no break of ours. What goes in and out is the address of the C struct.
+//! The crate `dlpark` provides the structs, their owners and the checks of shapes and versions. Its types stay in this
+//! file, so that a new version of it does not break our API: only the address of the C struct goes in and out.
 
 use std::{
     ffi::{CStr, c_void},
@@ -34,7 +34,7 @@ use super::driver;
 /// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![7; 12], 1, 2, 2, 3, false).build()?;
 /// # let loader = infeed::Loader::builder(Arc::new(images)).batch_size(1).device(infeed::Device::Cpu).build_blocking()?;
 /// # let batch = loader.epoch(0).blocking().next().expect("one batch")?;
-/// // What a consumer asks for by the version that it knows: `max_version` of Python's `__dlpack__`.
+/// // The consumer's newest version decides: `max_version` of Python's `__dlpack__`.
 /// let lend = |major: u32| -> infeed::Result<Dlpack> {
 ///     let abi = if major >= 1 { DlpackAbi::Versioned } else { DlpackAbi::Legacy };
 ///     batch["image"].to_dlpack(abi)
@@ -45,14 +45,14 @@ use super::driver;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DlpackAbi {
-    /// `DLManagedTensorVersioned`, since DLPack 1.0. It can say that the values are read-only, and infeed's are.
+    /// `DLManagedTensorVersioned`, since DLPack 1.0. It marks the values as read-only, as infeed's are.
     Versioned,
-    /// `DLManagedTensor`, for older consumers. They must not write either, but cannot be told.
+    /// `DLManagedTensor`, for older consumers. It cannot mark values as read-only, but consumers must not write them.
     Legacy,
 }
 
 impl DlpackAbi {
-    /// The name that a Python capsule (`PyCapsule`) over such a struct has: `dltensor_versioned` or `dltensor`.
+    /// The name of a Python capsule (`PyCapsule`) over this struct: `dltensor_versioned` or `dltensor`.
     #[must_use]
     pub const fn capsule_name(self) -> &'static CStr {
         match self {
@@ -64,9 +64,11 @@ impl DlpackAbi {
 
 /// An owned managed tensor of DLPack, on its way out of infeed or into it.
 ///
-/// [`Tensor::to_dlpack`](crate::Tensor::to_dlpack) makes one, [`into_raw`](Self::into_raw) hands it to another library;
-/// [`from_raw`](Self::from_raw) takes one, [`Tensor::from_dlpack`](crate::Tensor::from_dlpack) reads it. Dropped on the
-/// way, it is given back: its deleter is called.
+/// - Out: [`Tensor::to_dlpack`](crate::Tensor::to_dlpack) makes one, [`into_raw`](Self::into_raw) hands it to another
+///   library.
+/// - In: [`from_raw`](Self::from_raw) takes one, [`Tensor::from_dlpack`](crate::Tensor::from_dlpack) reads it.
+///
+/// Dropping it calls its deleter, which gives the memory back.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -78,7 +80,7 @@ impl DlpackAbi {
 /// let managed = batch["image"].to_dlpack(DlpackAbi::Versioned)?.into_raw(); // For another library.
 ///
 /// // And back, as from any library.
-/// // SAFETY: it was given out just now, and nobody else has it.
+/// // SAFETY: `managed` was made above and has no other owner.
 /// let taken = unsafe { Dlpack::from_raw(DlpackAbi::Versioned, managed) }?;
 /// assert_eq!(Tensor::from_dlpack(taken)?.shape(), batch["image"].shape());
 /// # Ok::<(), infeed::Error>(())
@@ -90,26 +92,28 @@ enum Abi {
     Legacy(Managed<DLManagedTensor>),
 }
 
-/// What a managed tensor says of itself, checked.
+/// The description of a managed tensor, checked.
 struct View {
     shape: Vec<usize>,
     dtype: DType,
     /// `None`: host memory.
     gpu: Option<u32>,
-    /// Of the first value; dangling when there are none.
+    /// The first value; dangling if there are none.
     start: NonNull<u8>,
     len: usize,
 }
 
 impl Dlpack {
-    /// Takes over a managed tensor from another library. It is given back also when this is an error.
+    /// Takes over a managed tensor from another library. On an error it is given back, too.
     ///
     /// # Errors
     /// `Unsupported`: null, or a major version of DLPack other than 1.
     ///
     /// # Safety
-    /// `raw` is null or points to a managed tensor of this kind that the caller owns: nobody else calls its deleter. Until
-    /// then its memory stays valid and **nobody writes it**. The deleter may be called from any thread and does not unwind.
+    /// - `raw` is null, or points to a managed tensor of this kind that the caller owns: no other code calls its
+    ///   deleter.
+    /// - Until the call of the deleter its memory stays valid and **no code writes it**.
+    /// - The deleter may be called from any thread and does not unwind.
     pub unsafe fn from_raw(abi: DlpackAbi, raw: *mut c_void) -> Result<Self> {
         let refused = |error: FromRawError| {
             Error::new(ErrorKind::Unsupported, "a DLPack tensor can't be taken").with_source(error)
@@ -126,8 +130,8 @@ impl Dlpack {
         }))
     }
 
-    /// The address of the C struct, which is now the receiver's: it calls the deleter once, on any thread. The memory
-    /// returns to the loader then; that never blocks.
+    /// The address of the C struct. The receiver now owns it and must call the deleter once, on any thread. That
+    /// returns the memory to the loader and never blocks.
     #[must_use = "nobody else calls the deleter"]
     pub fn into_raw(self) -> *mut c_void {
         match self.0 {
@@ -136,7 +140,7 @@ impl Dlpack {
         }
     }
 
-    /// What [`into_raw`](Self::into_raw) points to.
+    /// The kind of struct to which [`into_raw`](Self::into_raw) points.
     #[must_use]
     pub const fn abi(&self) -> DlpackAbi {
         match self.0 {
@@ -161,7 +165,7 @@ impl Dlpack {
             }
             (device @ Device::Cuda(_), None) => return Err(unnamed_stream(device, "to_dlpack_on")),
         };
-        // DLPack wants null where there is nothing to read.
+        // DLPack requires null for a tensor without values.
         let start = if data.is_empty() { std::ptr::null() } else { start };
         Ok(Self(match abi {
             DlpackAbi::Versioned => Abi::Versioned(lend(shape, dtype, device, start, data)?),
@@ -169,7 +173,7 @@ impl Dlpack {
         }))
     }
 
-    /// Shape, type and memory; the memory is given back with the last clone of it, or now when this is an error.
+    /// Shape, type and memory. The memory is given back when its last clone is dropped, or at once on an error.
     pub(crate) fn borrow(self, stream: Option<CudaStream>) -> Result<(Vec<usize>, DType, Frozen)> {
         let (view, owner) = match self.0 {
             Abi::Versioned(managed) => (View::of(&managed)?, managed.into_deleter()),
@@ -182,7 +186,7 @@ impl Dlpack {
             (None, _) => unsafe { Frozen::foreign(start, len, owner) },
             (Some(index), Some(stream)) => {
                 let (gpu, at) = (driver::open(index)?, start.as_ptr() as u64);
-                // SAFETY: as above; whoever made the `CudaStream` vouches for it.
+                // SAFETY: as above; the maker of the `CudaStream` guarantees that it lives.
                 Frozen::lent(unsafe { gpu.lent(at, len, stream, owner) }?)
             }
             (Some(index), None) => return Err(unnamed_stream(Device::Cuda(index), "from_dlpack_on")),
@@ -260,7 +264,7 @@ impl View {
                 format!("shape {shape:?} with strides {:?} is not row-major", tensor.strides().unwrap_or_default());
             return Err(refused(what).hint("make it contiguous first"));
         }
-        // Also of axes beside an empty one: whoever multiplies some of them gets a number.
+        // Also if an axis is empty: the product of the other axes must not overflow.
         let len = dtype.len_bytes(&shape).filter(|len| *len == tensor.num_bytes());
         let len = len.ok_or_else(|| refused(format!("shape {shape:?} of {dtype} is more than memory can hold")))?;
         let start = if len == 0 {
@@ -287,7 +291,7 @@ fn refused(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::Unsupported, format!("a DLPack tensor can't be taken: {why}"))
 }
 
-/// Whether the values lie one behind the other, the last axis first. Where there is one value, no stride is wrong.
+/// Whether the values are contiguous, the last axis first. The stride of an axis of length 1 does not matter.
 fn is_row_major(shape: &[usize], strides: &[i64]) -> bool {
     if shape.contains(&0) {
         return true;
@@ -300,7 +304,7 @@ fn is_row_major(shape: &[usize], strides: &[i64]) -> bool {
     })
 }
 
-/// As our own types are called.
+/// The name of a type, in the style of [`DType`].
 fn name(DLDataType { code, bits, lanes }: DLDataType) -> String {
     let kind = match code {
         DLDataTypeCode::INT => "i",
@@ -328,7 +332,7 @@ mod tests {
     use crate::tensor::Tensor;
     use infeed_core::rows::{Pool, Rows};
 
-    /// `dlpack.h` in our own words, so that a mistake of the crate's would show.
+    /// `dlpack.h` written again, so that the test would find a mistake of the crate.
     #[repr(C)]
     struct CTensor {
         data: *mut u8,
@@ -360,7 +364,7 @@ mod tests {
         deleter: Option<unsafe extern "C" fn(*mut Self)>,
     }
 
-    /// A consumer that knows nothing but the header.
+    /// A consumer that uses only the header.
     struct Consumer {
         raw: *mut c_void,
         abi: DlpackAbi,
@@ -418,7 +422,7 @@ mod tests {
         }
     }
 
-    /// What a foreign library lends; counts how often it got it back.
+    /// A tensor of a foreign library; counts how often it was given back.
     struct Lent {
         managed: CVersioned,
         data: Vec<f32>,
@@ -467,7 +471,7 @@ mod tests {
         let managed = unsafe { &raw mut (*lent).managed };
         // SAFETY: alive.
         unsafe { (*managed).context = lent.cast() };
-        // SAFETY: a managed tensor that nobody else has.
+        // SAFETY: a managed tensor without another owner.
         (unsafe { Dlpack::from_raw(DlpackAbi::Versioned, managed.cast()) }, returned)
     }
 
@@ -535,7 +539,7 @@ mod tests {
             rows.bytes_mut().fill(7);
             let tensor = Tensor::new(vec![3, 2], dtype, rows.freeze());
             let raw = tensor.to_dlpack(abi).unwrap().into_raw();
-            // SAFETY: just made, and nobody else has it.
+            // SAFETY: just made, without another owner.
             let back = Tensor::from_dlpack(unsafe { Dlpack::from_raw(abi, raw) }.unwrap()).unwrap();
             assert_eq!((back.shape(), back.dtype(), back.device()), (&[3, 2][..], dtype, Device::Cpu));
             assert_eq!(back.bytes(), tensor.bytes());

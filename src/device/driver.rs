@@ -1,4 +1,4 @@
-//! The one place that knows whether this build has a driver of GPUs.
+//! The GPU driver of this build, or its absence. No other file depends on the feature `cuda` for it.
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub use absent::look_in;
@@ -23,7 +23,7 @@ mod absent {
     };
     use infeed_pixels::accelerator::Accelerator;
 
-    /// Why a build without a driver finds nothing.
+    /// Why a build without a driver finds no GPU.
     const MISSING: &str = if cfg!(target_os = "linux") {
         "this infeed was built without the feature `cuda`"
     } else {
@@ -42,7 +42,7 @@ mod absent {
         Err(MISSING.into())
     }
 
-    /// Nothing: it is not looked for.
+    /// No effect: this build does not look for libraries.
     pub fn look_in(_folders: impl IntoIterator<Item = PathBuf>) {}
 
     pub(crate) fn open(index: u32) -> Result<Arc<dyn Accelerator>> {

@@ -1,8 +1,9 @@
-//! GPUs of this machine, and the handles by which trainers and tensors meet there.
+//! GPUs of this machine, and handles of a trainer's CUDA streams and events.
 //!
-//! [`devices`] tells which GPUs there are, or why there are none. A [`CudaStream`] or [`CudaEvent`] of the trainer's says who
-//! reads a tensor until when, see [`Tensor::device_ptr`](crate::Tensor::device_ptr); with `dlpack` a tensor goes to another
-//! framework without a copy.
+//! - [`devices`] lists the GPUs, or why there are none.
+//! - A trainer's [`CudaStream`] or [`CudaEvent`] tells the loader until when a tensor is read, see
+//!   [`Tensor::device_ptr`](crate::Tensor::device_ptr).
+//! - With the feature `dlpack` a tensor goes to another framework without a copy.
 
 mod devices;
 #[cfg(feature = "dlpack")]

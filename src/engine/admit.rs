@@ -1,4 +1,4 @@
-//! The one task that lets batches in, in plan order.
+//! The task of a stream that admits batches, in plan order.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -18,7 +18,7 @@ use super::{
     workers::Workers,
 };
 
-/// Walks the plan until it ends, the stream is gone, or an error ends the run.
+/// Walks the plan until it ends, the stream is dropped, or an error ends the run.
 pub(super) async fn admit(
     stream: Arc<StreamShared>,
     workers: Arc<Workers>,
@@ -26,12 +26,12 @@ pub(super) async fn admit(
     announce: mpsc::Sender<Seat>,
 ) {
     if let Some(decoded) = stream.loader.decoded.clone() {
-        // Beside the first reads: it may list a large folder.
+        // Concurrently with the first reads, because it may list a large folder.
         drop(tokio::task::spawn_blocking(move || decoded.refresh()));
     }
     let mut fetcher = stream.loader.reads_ahead().then(|| Fetcher::new(&stream, &workers));
     for mut plan in planner {
-        // Seats are more than batches that may own rows: here that is what holds it back.
+        // There are more seats than batches that may own rows, so this usually waits for rows.
         let permit = match &fetcher {
             None => {
                 let Some(permit) = row_permit(&stream, &mut plan).await else { return };
@@ -57,7 +57,7 @@ pub(super) async fn admit(
     }
 }
 
-/// Gives a batch its rows and its jobs at once: the workers read for themselves.
+/// Gives a batch its rows and all its jobs at once, because the decode threads read the records.
 async fn place(
     stream: &Arc<StreamShared>,
     workers: &Workers,
@@ -84,7 +84,7 @@ async fn place(
         let rows = chunk.min(count - first);
         let part = fields.iter_mut().map(|field| field.split_to(rows)).collect();
         if first + rows == count {
-            // What is left has no rows, but a hold on the memory, which is the trainer's alone once the batch is whole.
+            // The empty rest still holds the memory, which must belong to the trainer alone once the batch is complete.
             fields.clear();
         }
         workers.submit(Work::Rows(Task::new(&assembly, first, part)));

@@ -1,4 +1,4 @@
-//! Putting a batch together: rows come back from the workers in any order, the last ones seal it.
+//! Assembles a batch: rows come back from the workers in any order, and the last rows seal it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
@@ -39,7 +39,7 @@ use super::{
 pub(super) struct Assembly {
     pub(super) stream: Arc<StreamShared>,
     pub(super) plan: BatchPlan,
-    /// `infeed.batch`, as the parent of what is done for it.
+    /// The span `infeed.batch`, parent of the spans of its work.
     pub(super) span: Option<Id>,
     gathered: Mutex<Gathered>,
 }
@@ -49,20 +49,20 @@ struct Gathered {
     /// Rows that are still with a job.
     missing: usize,
     brought: Brought,
-    /// Where the batch goes, and the permit for its rows. Taken by whoever seals it.
+    /// Where the batch goes, and the permit for its rows. Taken by the thread that seals it.
     out: Option<(oneshot::Sender<Sealed>, OwnedSemaphorePermit)>,
-    /// What its jobs did.
+    /// The times of its jobs.
     jobs: JobTotals,
     /// Keeps `infeed.batch` open; it goes with the batch, so that it ends when the trainer has it.
     span: Span,
 }
 
-/// What the batch is made of.
+/// The parts of the batch.
 #[derive(Debug, Default)]
 struct Brought {
     /// Finished stretches: first row, and for each field the rows.
     stretches: Vec<(usize, Vec<Rows>)>,
-    /// Rows that can't be used.
+    /// Bad rows.
     failed: Vec<(usize, Error)>,
     riding: Riding,
     /// Where small fields of a batch on a GPU are copied to.
@@ -87,7 +87,7 @@ impl Assembly {
         Arc::new(Self { stream: Arc::clone(stream), plan, span: id, gathered: Mutex::new(gathered) })
     }
 
-    /// Takes what rides with the samples of some rows; before the rows themselves.
+    /// Takes the bytes and instances of some rows; called before the rows themselves.
     pub(super) fn keep(&self, values: impl IntoIterator<Item = (usize, Ridden)>) {
         let mut gathered = self.lock();
         for (row, ridden) in values {
@@ -95,8 +95,8 @@ impl Assembly {
         }
     }
 
-    /// Takes rows `first..` back, with the errors of those that failed (row of the batch, error). The call that brings
-    /// the last rows seals the batch and sends it. `job` is told with the last rows of a job.
+    /// Takes rows `first..` back, with the errors of failed rows (row of the batch, error). The call with the last rows
+    /// seals the batch and sends it. `job` is passed with the last rows of a job.
     pub(super) fn deliver(
         &self,
         first: usize,
@@ -137,7 +137,7 @@ impl Assembly {
         let _ = seat.send(Sealed { result, permit, timeline, span });
     }
 
-    /// Gives the batch up with an error. Later deliveries are ignored.
+    /// Ends the batch with an error. Later deliveries are ignored.
     pub(super) fn fail(&self, error: Error) {
         let out = self.lock().out.take();
         if let Some((seat, permit)) = out {
@@ -150,7 +150,7 @@ impl Assembly {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a batch of what was brought; `mixed`: when that was done to it.
+    /// Makes the batch; `mixed` is the time when it was mixed.
     fn seal(&self, brought: Brought, mixed: &mut Instant) -> Result<Batch> {
         let loader: &LoaderShared = &self.stream.loader;
         let Brought { stretches: mut parts, mut failed, mut riding, mut uploads } = brought;
@@ -170,7 +170,8 @@ impl Assembly {
         let mut bad_samples = Vec::new();
         if !failed.is_empty() {
             failed.sort_unstable_by_key(|(row, _)| *row);
-            // What is no sample's fault ends the run whatever the policy; so does the first bad one when it says stop.
+            // An error that is not about a sample ends the run under every policy; with `Stop` the first bad sample
+            // does.
             let ends = |error: &Error| loader.bad == BadRows::Stop || !error.is_sample();
             if let Some((_, error)) = failed.iter().find(|(_, error)| ends(error)) {
                 return Err(error.clone());
@@ -210,8 +211,8 @@ impl Assembly {
                     positions.truncate(rows);
                 }
                 BadRows::SkipPadded | BadRows::Stop => {
-                    // Among the samples only: copies that pad the batch must not take a sample's place. They are
-                    // dropped, so that the rows behind the samples are zeros whatever was bad.
+                    // Only among the samples: copies that pad the batch must not take a sample's place. They are
+                    // dropped, so that the rows after the samples are always zeros.
                     let bad: Vec<usize> = bad.into_iter().filter(|row| *row < valid).collect();
                     let (moves, left) = compact(valid, &bad);
                     for (to, from) in moves {
@@ -260,8 +261,8 @@ impl Assembly {
         })
     }
 
-    /// A batch in which no row is good: an error, unless it is the short one behind others of an epoch, which a stream may leave
-    /// out. Which records are in that is the luck of the order.
+    /// A batch without a good row: an error, unless it is the short last batch of several in an epoch, which a stream
+    /// may leave out, because chance decides which records are in it.
     fn without_rows(&self, bad_samples: Vec<BadSample>, error: Error) -> Result<Batch> {
         let BatchPlan { epoch, step, positions, after, .. } = &self.plan;
         if positions.len() >= self.stream.loader.batch_size.get() || positions.first() == Some(&0) {
@@ -285,8 +286,8 @@ impl Assembly {
 }
 
 impl Assembly {
-    /// Moves the instances of samples whose images are made as those were moved, then runs the user's function on the
-    /// samples, if there is one. Gives the instances, for each sample those of each field, and the time that it took.
+    /// Moves the instances as their finished images were moved, then runs the user's function on the samples, if there
+    /// is one. Returns the instances (for each sample, of each field) and the time taken.
     pub(super) fn finish(
         &self,
         items: &[Item],
@@ -344,7 +345,7 @@ impl Assembly {
         rng_of_batch(after.seed, *epoch, positions.first().copied().unwrap_or_default())
     }
 
-    /// Mixes the batch: of its rows so many samples, and so many of records.
+    /// Mixes the batch, of whose rows this many are samples and this many hold records.
     fn mix(&self, mix: &BatchMix, rows: &mut [Rows], (samples, filled): (usize, usize)) -> Result<()> {
         let StreamShared { loader, recorder, .. } = &*self.stream;
         let (began, mut cpu) = (Instant::now(), CpuMeter::start(loader.accounting));
@@ -355,7 +356,7 @@ impl Assembly {
     }
 }
 
-/// What becomes of a sample's instances, field by field.
+/// The instances of a sample after its steps, field by field.
 fn place(fields: &[FieldRows], sample: &Sample, item: &Item, placer: &mut Placer) -> Result<Vec<Instances>> {
     let with_values = fields.iter().zip(&sample.values);
     let of_instances = with_values.filter_map(|(field, value)| match (&field.instances, value) {
@@ -366,7 +367,7 @@ fn place(fields: &[FieldRows], sample: &Sample, item: &Item, placer: &mut Placer
     of_instances.map(|(lowered, marked)| placer.run(&own(lowered), marked, item.rng)).collect()
 }
 
-/// For each bad row the nearest good one, the earlier of two: `(to, from)`. `None` when no row is good.
+/// For each bad row the nearest good one, the earlier of two: `(to, from)`. `None` if no row is good.
 fn substitutes(rows: usize, bad: &[usize]) -> Option<Vec<(usize, usize)>> {
     let good: Vec<usize> = (0..rows).filter(|row| bad.binary_search(row).is_err()).collect();
     let nearest = |to: usize| {
@@ -377,8 +378,8 @@ fn substitutes(rows: usize, bad: &[usize]) -> Option<Vec<(usize, usize)>> {
     bad.iter().map(|row| nearest(*row)).collect()
 }
 
-/// Leaves bad rows out of a batch whose first `valid` rows are samples, the rest copies that pad it: the moves
-/// `(to, from)`, and how many rows and samples there are afterwards. Samples stay in front of copies.
+/// Leaves bad rows out of a batch whose first `valid` rows are samples and whose other rows are padding. Returns the
+/// moves `(to, from)`, and the numbers of rows and samples afterwards. Samples stay before copies.
 fn leave_out(rows: usize, valid: usize, bad: &[usize]) -> (Vec<(usize, usize)>, (usize, usize)) {
     let (bad_samples, bad_copies) = bad.split_at(bad.partition_point(|row| *row < valid));
     let (mut moves, samples) = compact(valid, bad_samples);
@@ -396,12 +397,12 @@ fn none_left(rows: usize, first: &Error) -> Error {
     let error = first.context().field.iter().fold(error, |error, field| error.at_field(field.clone()));
     let error = first.context().record.into_iter().fold(error, Error::at_record);
     error.hint(format!(
-        "mend the data, take a larger {BATCH_SIZE}, or set {SKIP_PADDED}, which hands over rows of zeros"
+        "repair the data, use a larger {BATCH_SIZE}, or set {SKIP_PADDED}, which hands over rows of zeros"
     ))
 }
 
-/// Fills each hole with the last good row, as long as there is one behind it: the moves `(to, from)` and how many
-/// good rows there are, all at the front.
+/// Fills each hole with the last good row, as long as there is one after it. Returns the moves `(to, from)` and the
+/// number of good rows, which are all at the front.
 fn compact(rows: usize, bad: &[usize]) -> (Vec<(usize, usize)>, usize) {
     let mut moves = Vec::new();
     let mut end = rows;

@@ -1,4 +1,4 @@
-//! One batch, whole.
+//! One complete batch.
 
 use std::ops::Index;
 
@@ -9,12 +9,20 @@ use infeed_data::sampler::LoaderState;
 use super::instances::BatchInstances;
 use crate::tensor::Tensor;
 
-/// The rows of one step on this rank: named tensors, which records they are, and the state to resume after them.
+/// The rows of one step on this rank: named tensors, the index of each row's record, and the state to resume after
+/// them.
 ///
-/// Every field has [`len`](Self::len) rows: a tensor, [`bytes`](Self::bytes), or [`instances`](Self::instances). `image` is `[N, C, H, W]` (or NHWC), `label` is `[N]` `i64`;
-/// where batches are mixed ([`LoaderBuilder::mix`](crate::LoaderBuilder::mix)) `[N, classes]` `f32`. The first
-/// [`valid`](Self::valid) rows are samples; the rest is padding, which somebody asked for: copies of records with
-/// `LastBatch::Pad`, zeros with `OnBadSample::SkipPadded`. Without either, all rows are samples.
+/// A field is a tensor, [`bytes`](Self::bytes) or [`instances`](Self::instances), with [`len`](Self::len) rows:
+///
+/// | field | shape and type |
+/// |---|---|
+/// | `image` | `[N, C, H, W]` (or NHWC), see [`LoaderBuilder::dtype`](crate::LoaderBuilder::dtype) |
+/// | `label` | `[N]` `i64`; in mixed batches ([`LoaderBuilder::mix`](crate::LoaderBuilder::mix)) `[N, classes]` `f32` |
+///
+/// The first [`valid`](Self::valid) rows are samples. The rest is padding: copies of records with `LastBatch::Pad`,
+/// zeros with `OnBadSample::SkipPadded`. Without these settings all rows are samples.
+///
+/// A batch is yours: keep it as long as you like, it no longer counts in the memory budget.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -26,7 +34,7 @@ use crate::tensor::Tensor;
 /// assert_eq!(batch["image"].shape(), [20, 3, 8, 8]);
 /// let labels: &[i64] = batch["label"].as_slice().expect("labels in host memory");
 /// println!("record {} is of class {}", batch.records()[0], labels[0]);
-/// // Later, with another process: what comes behind this batch.
+/// // Later, maybe in another process: the batches after this one.
 /// let rest = loader.resume_epoch(batch.state())?;
 /// assert_eq!(rest.count().await, 4);
 /// # Ok(()) }
@@ -44,37 +52,37 @@ pub struct Batch {
     pub(super) step: u64,
     pub(super) state: LoaderState,
     pub(super) bad_samples: Vec<BadSample>,
-    /// Why it has no rows; nobody is handed such a batch.
+    /// Why it has no rows; such a batch is never yielded.
     pub(super) none_left: Option<Error>,
 }
 
 impl Batch {
-    /// The error that ends a stream that may not leave this batch out: it was the short one at the end of an epoch, and no row
-    /// of it is good.
+    /// The error of a short last batch of an epoch without a good row. It ends the stream, unless the stream may leave
+    /// the batch out.
     pub(crate) fn none_left(&mut self) -> Option<Error> {
         self.none_left.take()
     }
 
-    /// The tensor of a field, if there is one of that name.
+    /// The tensor of a field; `None` if there is no tensor of that name.
     #[must_use]
     pub fn get(&self, field: &str) -> Option<&Tensor> {
         self.fields.iter().find(|(name, _)| name == field).map(|(_, tensor)| tensor)
     }
 
-    /// Takes a tensor out, to move it elsewhere.
+    /// Takes a tensor out of the batch.
     pub fn take(&mut self, field: &str) -> Option<Tensor> {
         let at = self.fields.iter().position(|(name, _)| name == field)?;
         Some(self.fields.swap_remove(at).1)
     }
 
-    /// All tensors with their names, in the schema's order, to own them.
+    /// All tensors with their names, in the schema's order.
     #[must_use]
     pub fn into_fields(self) -> Vec<(String, Tensor)> {
         self.fields
     }
 
     /// The values of a field of bytes ([`FieldKind::Bytes`](infeed_data::FieldKind::Bytes): text, JSON, keys), one for
-    /// each row; empty in rows of zeros (`OnBadSample::SkipPadded`).
+    /// each row; empty bytes for rows of zeros (`OnBadSample::SkipPadded`).
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
         self.bytes.iter().find(|(name, _)| name == field).map(|(_, values)| &values[..])
@@ -85,7 +93,7 @@ impl Batch {
         self.bytes.iter().map(|(name, values)| (name.as_str(), &values[..]))
     }
 
-    /// What is marked in the images ([`FieldKind::Instances`](infeed_data::FieldKind::Instances)): boxes, labels, masks.
+    /// Boxes, labels and masks of the images ([`FieldKind::Instances`](infeed_data::FieldKind::Instances)).
     #[must_use]
     pub fn instances(&self, field: &str) -> Option<&BatchInstances> {
         self.instances.iter().find(|(name, _)| name == field).map(|(_, instances)| instances)
@@ -96,13 +104,13 @@ impl Batch {
         self.instances.iter().map(|(name, instances)| (name.as_str(), instances))
     }
 
-    /// All tensors by name, in the schema's order; those of instances are within
-    /// [`instance_fields`](Self::instance_fields).
+    /// All tensors by name, in the schema's order, except those within [`instance_fields`](Self::instance_fields).
     pub fn fields(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.fields.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 
-    /// Rows, padding included. Fewer than `batch_size` in a last partial batch, and where bad samples were skipped.
+    /// Number of rows, padding included. Fewer than `batch_size` in a last partial batch, and if bad samples were
+    /// skipped.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.rows
@@ -114,44 +122,45 @@ impl Batch {
         self.rows == 0
     }
 
-    /// Rows that are samples; the rest, at the end, is padding.
+    /// Number of rows that are samples; the rows after them are padding.
     #[must_use]
     pub const fn valid(&self) -> usize {
         self.valid
     }
 
-    /// Index in the dataset of the record in each row. Rows of zeros (`OnBadSample::SkipPadded`) have none, so with them
-    /// this is shorter than [`len`](Self::len). A substituted row names the record whose data it holds.
+    /// For each row, the index of its record in the dataset. Rows of zeros (`OnBadSample::SkipPadded`) have none, so
+    /// with them the list is shorter than [`len`](Self::len). A substituted row has the index of the record that it
+    /// holds.
     #[must_use]
     pub fn records(&self) -> &[u64] {
         &self.records
     }
 
-    /// Place in the epoch's order of each row of [`records`](Self::records).
+    /// For each of [`records`](Self::records), its position in the epoch's order.
     #[must_use]
     pub fn positions(&self) -> &[u64] {
         &self.positions
     }
 
-    /// Epoch.
+    /// Number of the epoch.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Step within the epoch, counted from where this stream started in it.
+    /// Step within the epoch, from 0 where this stream started in it.
     #[must_use]
     pub const fn step(&self) -> u64 {
         self.step
     }
 
-    /// Where to resume *after* this batch. Prefetch does not skew it: it rides on the batch.
+    /// The state to resume *after* this batch. It belongs to this batch, however many batches are prefetched.
     #[must_use]
     pub const fn state(&self) -> &LoaderState {
         &self.state
     }
 
-    /// Bad samples of the run up to and with this batch, known only in batch order.
+    /// Sets the number of bad samples of the run up to and including this batch, which is known only in batch order.
     pub(crate) fn set_bad_count(&mut self, count: u64) {
         self.state.bad_samples = count;
     }
@@ -169,7 +178,7 @@ impl Index<&str> for Batch {
     /// The tensor of a field.
     ///
     /// # Panics
-    /// When there is no field of that name; [`get`](Batch::get) returns an `Option`.
+    /// If there is no tensor of that name; [`get`](Batch::get) returns an `Option`.
     fn index(&self, field: &str) -> &Tensor {
         self.get(field).unwrap_or_else(|| {
             let names: Vec<&str> = self.fields().map(|(name, _)| name).collect();

@@ -17,11 +17,11 @@ use super::{
     stream::StreamShared,
 };
 
-/// Waits until a batch may own rows. `None` never happens while the task lives; it spares an `expect`.
+/// Waits until a batch may own rows. `None` never happens while the task lives; it avoids an `expect`.
 pub(super) async fn row_permit(stream: &StreamShared, plan: &mut BatchPlan) -> Option<OwnedSemaphorePermit> {
     let began = Instant::now();
     let loader = &stream.loader;
-    // Their rows are made without scratch, and as large as all else together.
+    // Rows of volumes are made without scratch, and are as large as everything else together.
     if let Some(last) = loader.fields.iter().rfind(|field| field.volume.is_some()) {
         let count = plan.records.len();
         let jobs = count.div_ceil(loader.chunk.get(count));
@@ -35,17 +35,18 @@ pub(super) async fn row_permit(stream: &StreamShared, plan: &mut BatchPlan) -> O
     Some(permit)
 }
 
-/// Memory for the rows of a batch that holds its permit. On a GPU this waits while what came back is still read there.
+/// Memory for the rows of a batch that holds its permit. On a GPU this waits while returned buffers are still being
+/// read.
 ///
-/// When the GPU has no memory left, the stream goes on with half as many batches ahead, once; when that does not help
-/// and no other batch of this stream can give its memory back, it ends with the error.
+/// If the GPU has no memory left, the stream continues, once, with half as many batches ahead. If that does not help
+/// and no other batch of this stream can return its memory, the stream ends with the error.
 pub(super) async fn take_rows(stream: &StreamShared, plan: &BatchPlan) -> Result<BatchRows> {
     let count = plan.records.len();
     let mut waited = None;
     let mut missed: Option<&Pool> = None;
     loop {
-        // Made before the look, so that no change between the look and the wait is missed. Of that pool alone: what the
-        // look takes of others and gives back is no change.
+        // Registered before the attempt, so that no change between attempt and wait is missed. Only for this pool:
+        // buffers of other pools that the attempt takes and returns are no change.
         let change = missed.map(|pool| change(stream, pool));
         let MissingRows { pool, error } = match BatchRows::take(&stream.loader.fields, count, plan.size) {
             Ok(taken) => {
@@ -76,20 +77,21 @@ pub(super) async fn take_rows(stream: &StreamShared, plan: &BatchPlan) -> Result
         let again = missed.replace(pool).is_some_and(|before| std::ptr::eq(before, pool));
         let Some(change) = change.filter(|_| again) else { continue };
         for still_read in iter::from_fn(|| pool.still_read()) {
-            // The driver tells by waking a thread. It ends with the reader's work, also when the stream is gone.
+            // The driver can only wake a blocked thread. The wait ends with the reader's work, even if the stream is
+            // dropped.
             task::spawn_blocking(|| still_read.wait());
         }
         if pool.has_idle() {
-            // Read since the look; nobody waits for it, so nobody would tell.
+            // A buffer became free since the attempt, and no notification would come for it.
             continue;
         }
         change.await;
     }
 }
 
-/// Ends when a buffer came back to the pool, or the trainer took a batch and with it the permit of another.
+/// Resolves when a buffer came back to the pool, or the trainer took a batch, which frees a permit.
 fn change(stream: &StreamShared, pool: &Pool) -> impl Future<Output = ()> + Send {
-    // They hear from now on, polled or not.
+    // Registered from now on, polled or not.
     let (handed_over, returned) = (stream.handed_over.notified(), pool.returned());
     async move {
         let (handed_over, returned) = (pin!(handed_over), pin!(returned));

@@ -1,4 +1,4 @@
-//! Waiting for a future on a thread that is not async, or that is and may not give way.
+//! Blocking waits for a future, on any thread, also within async code that cannot yield.
 
 use std::{
     future::Future,
@@ -12,13 +12,13 @@ use std::{
 
 use tokio::task::unconstrained;
 
-/// Blocks the thread, within whatever executor runs it. That of futures panics on a thread that is within one, tokio's within a
-/// runtime.
+/// Blocks the thread until the future is ready; works inside any executor. (`futures::executor::block_on` panics inside
+/// one of its executors, tokio's inside a runtime.)
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let (bell, rung) = mpsc::sync_channel(1);
     let waker = Waker::from(Arc::new(Bell(bell)));
-    // Within a task of tokio, its channels are never ready from the 64th batch on: the task is to give way first, which it
-    // can't from here.
+    // Within a task of tokio, its channels are never ready from the 64th batch on, because the task should yield first,
+    // which it cannot do here.
     let mut future = pin!(unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -34,7 +34,7 @@ struct Bell(SyncSender<()>);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // Full: it was rung, and not heard yet.
+        // If it is full, a wake-up is already pending.
         let _ = self.0.try_send(());
     }
 }

@@ -12,9 +12,9 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// An empty one, or one that held bytes before.
+    /// An empty buffer, new or reused.
     pub(super) fn take(&mut self) -> BytesMut {
-        // A lent buffer that nobody holds any more can be written again.
+        // A lent buffer without other owners can be written again.
         for _ in 0..self.lent.len() {
             let Some(bytes) = self.lent.pop_front() else { break };
             match bytes.try_into_mut() {
@@ -25,7 +25,7 @@ impl Buffers {
         self.idle.pop().unwrap_or_default()
     }
 
-    /// What was read into a buffer, until the last of its bytes is dropped.
+    /// Lends the bytes that were read into a buffer, until the last of them is dropped.
     pub(super) fn lend(&mut self, buffer: BytesMut) -> Bytes {
         let bytes = buffer.freeze();
         // A decoder that keeps slices (to start work on them) costs a buffer for each; 64 are plenty.

@@ -1,7 +1,7 @@
-//! Decode threads that are none: a test does their jobs, one at a time, on its own thread.
+//! Simulated decode threads: a test does their jobs, one at a time, on its own thread.
 //!
-//! While [`Hands`] live, whoever starts decode threads on the same thread gives them to it instead. With a tokio runtime that
-//! runs nothing by itself either, the test decides what happens next, so a seed decides all of it.
+//! While [`Hands`] live, decode threads that are started on the same thread are handed to it instead. Together with a
+//! tokio runtime that runs nothing by itself, the test decides each next event, so a seed determines the whole run.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -20,7 +20,7 @@ thread_local! {
     static HANDS: RefCell<Option<Shared>> = const { RefCell::new(None) };
 }
 
-/// What would be a decode thread.
+/// A simulated decode thread.
 struct Hand {
     thread: DecodeThread,
     worker: Box<dyn Worker>,
@@ -43,10 +43,10 @@ impl Hands {
         self.0.borrow().len()
     }
 
-    /// Thread `n` takes a job and does it, if there is one for it. `each` is what a record shall have cost, which
-    /// decides how many make a job: a clock would have it differ from run to run.
+    /// Thread `n` takes a job and does it, if there is one for it. `each` is the assumed cost of a record, which
+    /// determines the number of records in a job: a measured cost would differ from run to run.
     pub(crate) fn step(&self, n: usize, each: Duration) -> bool {
-        // Nobody is added while a job is done: threads are added by tasks.
+        // No thread is added while a job is done: only tasks add threads.
         let mut hands = self.0.borrow_mut();
         let Hand { thread, worker, serving, buffers, .. } = &mut hands[n];
         let did = thread.turn(&mut **worker, serving, buffers, false);
@@ -54,7 +54,7 @@ impl Hands {
         did
     }
 
-    /// Lets the threads of loaders that are gone go, too.
+    /// Drops the threads of dropped loaders.
     pub(crate) fn clear(&self) {
         self.0.borrow_mut().clear();
     }
@@ -66,12 +66,12 @@ impl Drop for Hands {
     }
 }
 
-/// Whether threads are done by hand here.
+/// Whether threads are simulated here.
 pub(super) fn installed() -> bool {
     HANDS.with_borrow(Option::is_some)
 }
 
-/// Takes what would be a thread.
+/// Takes a simulated thread.
 pub(super) fn take(thread: DecodeThread, memory: Option<OwnedSemaphorePermit>) -> Result<()> {
     let worker = thread.worker()?;
     thread.queue.entered(thread.class);

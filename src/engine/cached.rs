@@ -1,7 +1,8 @@
-//! Bytes that lie in the cache, on their way into and out of it.
+//! Reads from and writes to the cache of a remote store.
 //!
-//! The fetching task has them looked up, some records at a time, on a thread that may wait for a disk; the decode threads read
-//! them: a hit is a local file, and a thread that blocks on one is cheaper than two hops through the blocking pool.
+//! The fetching task looks entries up, several records at a time, on a thread that may wait for a disk. The decode
+//! threads read them: a hit is a local file, and blocking a decode thread on it costs less than two hops through the
+//! blocking pool.
 
 use std::{
     sync::{Arc, mpsc},
@@ -27,7 +28,7 @@ use super::{
     stream::StreamShared,
 };
 
-/// What the cache has of an extent that `record` reads in `epoch`.
+/// The lookup of an extent that `record` reads in `epoch`.
 pub(super) fn look(stream: &StreamShared, extent: &Extent, epoch: u64, record: u64) -> Looked {
     let Some(cache) = &stream.loader.cache else { return Looked::Miss(None) };
     let looked = cache.look(extent, Use { now: epoch, next: next_use(stream, epoch, record) }, record);
@@ -38,7 +39,7 @@ pub(super) fn look(stream: &StreamShared, extent: &Extent, epoch: u64, record: u
     looked
 }
 
-/// A piece that the cache has, or what it wants of the store.
+/// A piece in the cache, or the wish of the cache to keep the piece from the store.
 pub(super) fn piece(
     stream: &StreamShared,
     looked: Looked,
@@ -57,8 +58,9 @@ pub(super) fn piece(
     }
 }
 
-/// What a record that failed is read from anew: the cache had bytes of it, and has dropped them. Its checksum is of what
-/// came from the store, and of parts of objects nobody knows whether they came whole. Only for what was not read anew.
+/// The pieces from which a failed record is read again, if some of its bytes came from the cache; their entries are
+/// removed. An entry's checksum only proves that the bytes are as they came from the store, and parts of objects may
+/// have come damaged. Only for records that were not read again yet.
 pub(super) fn doubt(
     stream: &StreamShared,
     dataset: &dyn Dataset,
@@ -75,7 +77,7 @@ pub(super) fn doubt(
     let keep = |extent: &Extent| Cache::keep_of(extent, coming, record);
     let own: Option<Vec<Keep>> = plan.extents.iter().map(keep).collect();
     let own = own?;
-    // All of them: which of several is damaged nobody knows.
+    // All pieces, because it is unknown which one is damaged.
     let shared = plan.shared.iter().flat_map(|part| &part.extents).filter_map(keep);
     let all = own.iter().copied().chain(shared);
     let doubts: Vec<Doubted> = all.map(|keep| cache.doubt(&keep, &stream.cache_recorder)).collect();
@@ -83,11 +85,11 @@ pub(super) fn doubt(
     if dropped {
         let object = dataset.object(record);
         let error = format!("{error:#}");
-        tracing::warn!(record, object, error, "what the cache has does not decode: removed, read from the store");
+        tracing::warn!(record, object, error, "an entry of the cache does not decode: it is read from the store again");
     } else if !doubts.contains(&Doubted::Before) {
         return None;
     }
-    // Its thread reads them from the store.
+    // The decode thread reads them from the store.
     plan.shared.iter().for_each(|part| stream.loader.shared_parts.doubt(part.key));
     let piece = |(extent, keep): (&Extent, Keep)| {
         let cached = Box::new(Cached { extent: extent.clone(), keep, reader: stream.reader.clone() });
@@ -97,8 +99,8 @@ pub(super) fn doubt(
     Some(Fetched { plan, pieces: Some(pieces) })
 }
 
-/// Before a read of the store: waits for one of the same bytes that is under way, of an epoch before or of another
-/// stream. `Err`: read them.
+/// Before a read from the store: waits for a read of the same bytes in progress, by an earlier epoch or another stream.
+/// `Err` if this task must read them.
 pub(super) async fn join_flight(
     stream: &StreamShared,
     extent: &Extent,
@@ -114,7 +116,7 @@ pub(super) async fn join_flight(
                 None
             }
         };
-        // Again, also before a read of one's own: since the plan was made another one may have begun and ended.
+        // Look up again, also before an own read: another read may have begun and ended since the plan was made.
         if let Ok(piece) = piece(stream, cache.look_again(keep), extent, reader) {
             return Ok(piece);
         }
@@ -125,12 +127,12 @@ pub(super) async fn join_flight(
     }
 }
 
-/// When those who share the cache read a record again after `epoch`.
+/// When the ranks that share the cache read a record again after `epoch`.
 fn next_use(stream: &StreamShared, epoch: u64, record: u64) -> NextUse {
-    // Beyond it, one epoch is as far as another: with 64 machines it is the rule. Each step is one inverse.
+    // All later epochs count as equally far: with 64 machines most are. Each step is one inverse.
     const FAR: u64 = 8;
     let shard = stream.loader.shard;
-    // Not by this rank's number: launchers deal ranks out over machines in many ways.
+    // Independent of this rank's number, because launchers assign ranks to machines in many ways.
     let here = stream.loader.cache_member.as_ref().map(Member::ranks);
     let is_here = |rank: u64| match &here {
         Some(ranks) => u32::try_from(rank).is_ok_and(|rank| ranks.binary_search(&rank).is_ok()),
@@ -139,7 +141,7 @@ fn next_use(stream: &StreamShared, epoch: u64, record: u64) -> NextUse {
     let mut comes = false;
     for next in 1..=FAR {
         let next = epoch.saturating_add(next);
-        // An order that repeats records leaves others out of an epoch.
+        // If an order repeats records, others are not in the epoch.
         let Some(position) = stream.sampler.position(next, record) else { continue };
         comes = true;
         let rank = position % u64::from(shard.world());
@@ -147,23 +149,24 @@ fn next_use(stream: &StreamShared, epoch: u64, record: u64) -> NextUse {
             return NextUse { epoch: next, position };
         }
     }
-    // Without an inverse all that is known is that it may come in the next epoch.
+    // Without an inverse it is only known that the record may come in the next epoch.
     NextUse { epoch: epoch.saturating_add(if comes { FAR + 1 } else { 1 }), position: 0 }
 }
 
-/// Gives fresh bytes to the cache; a writer when it wants one more thread to write with.
+/// Gives fresh bytes to the cache; returns a writer if the cache wants another writing thread.
 pub(super) fn keep(
     stream: &StreamShared,
     keep: Keep,
     bytes: &Bytes,
     permit: &Arc<OwnedSemaphorePermit>,
 ) -> Option<Writer> {
-    // What waits to be written keeps its permits: with more than half of the window, reading would wait for the disk.
+    // Bytes that wait to be written keep their permits: with more than half of the window, reading would wait for the
+    // disk.
     let most = stream.loader.limits.encoded / 2;
     stream.loader.cache.as_ref()?.keep(keep, bytes, permit, most, &stream.cache_recorder)
 }
 
-/// Writes what the cache was given, a thread for each writer; ends when they find nothing more.
+/// Writes the bytes that the cache was given, on one thread for each writer; ends when nothing is left.
 pub(super) async fn write(stream: &Arc<StreamShared>, writers: impl IntoIterator<Item = Writer>) {
     let write = |writer: Writer| {
         let stream = Arc::clone(stream);
@@ -171,13 +174,13 @@ pub(super) async fn write(stream: &Arc<StreamShared>, writers: impl IntoIterator
     };
     let writing: Vec<_> = writers.into_iter().map(write).collect();
     for writer in writing {
-        // A panic's message is on stderr; the cache is the worse for it, not the run.
+        // A panic's message is on stderr. It only affects the cache, so the run continues.
         let _ = writer.await;
     }
 }
 
 impl Cached {
-    /// Reads the bytes on this thread; `Some(false)`: they are not there any more. `None`: the stream is gone.
+    /// Reads the bytes on this thread; `Some(false)` if they are no longer there, `None` if the stream was dropped.
     pub(super) fn read(&self, stream: &StreamShared, buffer: &mut BytesMut) -> Option<bool> {
         if stream.gate.is_closed() {
             return None;
@@ -192,7 +195,7 @@ impl Cached {
         Some(there)
     }
 
-    /// Reads the bytes from the store while this thread waits; rare. `None`: the stream is gone.
+    /// Reads the bytes from the store while this thread waits; rare. `None` if the stream was dropped.
     pub(super) fn read_again(self, stream: &Arc<StreamShared>) -> Option<error::Result<Bytes>> {
         let Self { extent, keep: wanted, reader } = self;
         let (done, answer) = mpsc::channel();
@@ -203,7 +206,7 @@ impl Cached {
             let Some(bytes) = stream.gate.read(&reader, extent).await else { return };
             let _ = done.send(bytes.clone());
             let Ok(bytes) = bytes else { return };
-            // Its row holds the permits for these bytes; what little this adds is not counted.
+            // Its row holds the permits for these bytes; the small rest is not counted.
             let Ok(permit) = Arc::new(Semaphore::new(1)).acquire_owned().await else { return };
             write(&stream, keep(&stream, wanted, &bytes, &Arc::new(permit))).await;
         });

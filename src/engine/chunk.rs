@@ -20,7 +20,7 @@ pub(crate) const READ_BYTES: u64 = 4 << 20;
 pub(crate) struct ChunkSize {
     /// Mean cost of a record, nanoseconds; moving average over jobs.
     cost: AtomicU64,
-    /// Bound on records, so that the encoded bytes of a job stay within [`READ_BYTES`] or one record.
+    /// Most records, so that the encoded bytes of a job stay within [`READ_BYTES`] or one record.
     most: usize,
 }
 
@@ -35,31 +35,31 @@ impl ChunkSize {
         let values = fields.iter().map(row).fold(0, usize::saturating_add);
         let encoded = |f: &Field| matches!(f.kind, FieldKind::Image { size: None, .. });
         let decodes = dataset.schema().fields.iter().any(encoded);
-        // 0.3 ns for each value written; an image of unknown size is taken for a photograph until the first came back.
+        // 0.3 ns for each value written; an image of unknown size counts as a photograph until the first job is done.
         let guess = if decodes { Self::TARGET_NANOS } else { (values as u64).saturating_mul(3) / 10 };
         let most =
             READ_BYTES.checked_div(dataset.largest_read().min(max_record)).map_or(usize::MAX, |n| n.max(1) as usize);
         Self { cost: guess.max(1).into(), most }
     }
 
-    /// For calls that read several records: one, until it is known how long that takes.
+    /// For calls that read several records: one record, until it is known how long that takes.
     pub(super) fn of_calls() -> Self {
         Self { cost: Self::TARGET_NANOS.into(), most: usize::MAX }
     }
 
-    /// What a record costs from now on, whatever was learned.
+    /// Sets the cost of a record, overriding the measured cost.
     #[cfg(test)]
     pub(super) fn set_cost(&self, each: Duration) {
         self.cost.store(u64::try_from(each.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How many records the next jobs of a batch of so many should hold.
+    /// Number of records in the next jobs of a batch of this many.
     pub(super) fn get(&self, batch: usize) -> usize {
         let cost = self.cost.load(Ordering::Relaxed).max(1);
         usize::try_from(Self::TARGET_NANOS / cost).unwrap_or(batch).clamp(1, batch.max(1)).min(self.most)
     }
 
-    /// A job of `records` records took so long.
+    /// Updates the mean with a job of `records` records that took this time.
     pub(super) fn learn(&self, took: Duration, records: usize) {
         let Some(each) = (took.as_nanos() as u64).checked_div(records as u64) else { return };
         // A lost update between threads only delays the average.

@@ -1,12 +1,12 @@
 //! Records that their dataset reads itself: blocking calls, ahead of the decode threads.
 //!
-//! They begin in plan order, each when it has permits for the bytes that it is expected to bring and one of the loader's
-//! slots. What comes goes to the decode threads at once; then it takes permits for bytes beyond those expected, before a
-//! further call gets any. So the bytes in memory exceed the window by no more than what the calls in flight underestimate,
-//! and the one behind them, which has its permits.
+//! Calls begin in plan order, each when it has permits for its expected bytes and one of the loader's slots. Its
+//! records go to the decode threads at once; then it takes permits for bytes beyond the expected ones, before another
+//! call gets any. So memory can exceed the window by at most the underestimates of the calls in flight plus one
+//! admitted call.
 //!
-//! A call holds the dataset and its slot, nothing of the stream: one that never returns holds up no drop, and the next
-//! stream has a slot less.
+//! A call holds only the dataset and its slot, nothing of the stream. So a call that never returns does not block a
+//! drop; the next stream has one slot less.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -31,7 +31,7 @@ use super::{
     timeline::{FetchTimes, LastRead},
 };
 
-/// What a call brought.
+/// The result of a call.
 pub(super) struct Read {
     pub(super) records: Vec<Result<Fetched>>,
     pub(super) times: FetchTimes,
@@ -39,19 +39,19 @@ pub(super) struct Read {
     pub(super) rest: Rest,
 }
 
-/// What is left to do when the bytes are on their way to the decode threads.
+/// The rest of the work after the bytes went to the decode threads.
 pub(super) struct Rest {
     debt: Option<Debt>,
     slot: OwnedSemaphorePermit,
 }
 
 impl Rest {
-    /// Takes the permits that are missing, and lets another call begin.
+    /// Takes the missing permits, and lets another call begin.
     pub(super) async fn done(self) {
         let Self { debt, slot } = self;
         let Some(debt) = debt else { return };
         let mut paying = Box::pin(debt.pay());
-        // Waits for them before the next call does.
+        // Before the next call waits for permits.
         if paying.as_mut().now_or_never().is_none() {
             drop(slot);
             paying.await;
@@ -59,8 +59,8 @@ impl Rest {
     }
 }
 
-/// Reads these records of batch number `batch`, which asked for a slot at `asked`; `permit` is for `expected` bytes, of at
-/// most `all` units. `None`: the stream is gone.
+/// Reads these records of batch number `batch`, which began to wait for a slot at `asked`; `permit` is for `expected`
+/// bytes, of at most `all` units. `None` if the stream was dropped.
 pub(super) async fn read(
     stream: &Arc<StreamShared>,
     (batch, planned): (u64, Vec<(u64, ReadPlan)>),
@@ -75,7 +75,7 @@ pub(super) async fn read(
     let object = stream.loader.dataset.object(first);
     let sent = stream.requests.sent(Sent::First, slots.most(), began);
     let waits = stream.requests.reading(batch, object, 0..expected, began);
-    // Tests move this clock.
+    // tokio's clock, which tests control.
     let called = tokio::time::Instant::now();
     let (read, slot) = call(stream, records, slot).await?;
     slots.calls.learn(called.elapsed(), count);
@@ -97,12 +97,12 @@ pub(super) async fn read(
     });
     let records = checked.collect();
     let (encoded, debt) = Encoded::settled(permit, &stream.encoded, units(total).min(all));
-    // Which of several took long nobody knows.
+    // With several records it is unknown which one took long.
     let last = (count == 1).then_some(LastRead::Record(first));
     Some(Read { records, times: FetchTimes { began: asked, came, last }, encoded, rest: Rest { debt, slot } })
 }
 
-/// On a thread that may block; in a test that does everything by hand, some time later on this one.
+/// Runs a call on a thread that may block; in a test with simulated threads, later on this thread.
 fn blocking<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> task::JoinHandle<T> {
     #[cfg(test)]
     if super::by_hand::installed() {
@@ -114,8 +114,7 @@ fn blocking<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> tas
     task::spawn_blocking(call)
 }
 
-/// Calls the dataset on a thread that may block; the slot comes back with the result, if there is anybody to take it.
-/// `None`: the stream is gone.
+/// Calls the dataset on a thread that may block. Returns the slot with the result; `None` if the stream was dropped.
 async fn call(
     stream: &Arc<StreamShared>,
     records: Vec<u64>,
@@ -124,12 +123,12 @@ async fn call(
     let count = records.len();
     let (dataset, of) = (Arc::clone(&stream.loader.dataset), Arc::downgrade(stream));
     let call = move || {
-        // A thread may come late to it.
+        // Checked here, because the thread may start late.
         let lives = of.upgrade().is_some_and(|stream| !stream.gate.is_closed());
         let read = || catch_unwind(AssertUnwindSafe(|| dataset.read(&records)));
         lives.then(|| (read(), slot))
     };
-    // No answer: the runtime is going, or the stream.
+    // No answer: the runtime or the stream is ending.
     let (read, slot) = blocking(call).await.ok()??;
     let broken = match read {
         Ok(read) if read.len() == count => return Some((read, slot)),

@@ -1,4 +1,4 @@
-//! A decode thread: it reads and parses what nobody fetched, hands samples to its decoder, and brings rows back.
+//! A decode thread: reads records that were not fetched, parses them, submits samples to its decoder, and returns rows.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -40,7 +40,7 @@ use super::{
     write_fields::write_fields,
 };
 
-/// What the decode threads measure beside what they do.
+/// Where decode threads record their times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meters {
     /// Where the time of each job goes.
@@ -49,7 +49,7 @@ pub(crate) struct Meters {
     pub(crate) cpu: bool,
 }
 
-/// What a decode thread needs. It holds no loader and no stream, so that these can end while it works.
+/// The state of a decode thread. It holds no loader and no stream, so that these can end while it works.
 pub(super) struct DecodeThread {
     pub(super) class: usize,
     pub(super) n: usize,
@@ -69,7 +69,7 @@ struct InWork {
     facts: JobFacts,
 }
 
-/// What is known of a job beside its rows.
+/// A job without its rows.
 struct JobFacts {
     /// It was read before, and could not be decoded.
     again: bool,
@@ -87,7 +87,7 @@ struct JobFacts {
     span: Span,
 }
 
-/// What a thread has in hand, and its clock.
+/// The jobs of a thread, and its clock.
 pub(super) struct Serving {
     tag: u64,
     cpu: CpuMeter,
@@ -105,12 +105,12 @@ impl Serving {
 struct Moments {
     queued: Instant,
     taken: Instant,
-    /// How long a thread had had nothing to do, its own or another.
+    /// The longest time that this or another thread had nothing to do.
     idle: Duration,
     reading: ReadTimes,
 }
 
-/// What there is of a record.
+/// A record as it is found.
 enum Got {
     /// Its bytes, to be cut.
     Bytes(ReadPlan, SmallVec<[Bytes; 1]>),
@@ -139,8 +139,8 @@ impl DecodeThread {
         })
     }
 
-    /// Runs until the queue is closed. A panic of the worker fails the batches it had in hand and costs the worker;
-    /// the thread goes on with a new one.
+    /// Runs until the queue is closed. If a worker panics, the batches of its jobs fail, and the thread continues with
+    /// a new worker.
     pub(super) fn run(&self, mut worker: Box<dyn Worker>) {
         let mut buffers = Buffers::default();
         loop {
@@ -152,7 +152,7 @@ impl DecodeThread {
             drop(serving);
             match self.worker() {
                 Ok(fresh) => worker = fresh,
-                // Without a worker the thread can only refuse: better than a stream that never ends.
+                // Without a worker the thread fails all its jobs, so that streams end.
                 Err(error) => return self.refuse(&error),
             }
         }
@@ -166,9 +166,9 @@ impl DecodeThread {
         }
     }
 
-    /// Takes a task if there is room for it in hand, waiting for one if `may_wait` and nothing is in hand, and brings back
-    /// what the worker has finished. Whether there is, or may be, more to do: else the queue is closed, or there are threads
-    /// enough, or nothing waits.
+    /// Takes a task if the worker has room (waits for one if `may_wait` and the worker has none), and delivers finished
+    /// jobs. Returns whether there may be more to do; otherwise the queue is closed, this thread is to park, or no task
+    /// waits.
     pub(super) fn turn(
         &self,
         worker: &mut dyn Worker,
@@ -194,7 +194,7 @@ impl DecodeThread {
                     return true;
                 }
                 let stream = Arc::clone(&task.assembly.stream);
-                // Time before the stream began is not its hunger.
+                // Time before the stream began does not count as waiting for it.
                 let waited = waited.min(stream.started.elapsed());
                 let now = Instant::now();
                 let waits = &task.assembly.plan.waits;
@@ -227,11 +227,11 @@ impl DecodeThread {
         };
         for finished in worker.poll(wait) {
             let Some(at) = in_work.iter().position(|work| work.tag == finished.job.tag) else {
-                // Whose rows these are nobody knows: the batches in hand would wait for them for ever.
+                // The owner of these rows is unknown, and the batches in work would wait for them forever.
                 let (name, tag) = (self.decoder.name(), finished.job.tag);
-                let what = format!("decoder {name} gave back a job of the tag {tag}, which it does not have");
+                let what = format!("decoder {name} gave back a job of the tag {tag}, which was not submitted to it");
                 for work in in_work.drain(..) {
-                    let hint = "a worker gives each job back once, with the tag that it came with";
+                    let hint = "give each job back once, with the tag with which it was submitted";
                     work.ticket.redeem().0.fail(Error::new(ErrorKind::Internal, what.clone()).hint(hint));
                 }
                 continue;
@@ -241,7 +241,7 @@ impl DecodeThread {
         true
     }
 
-    /// What a trace shows of a job.
+    /// The span of a job.
     fn span(&self, task: &Task) -> Span {
         let class = self.decoder.classes()[self.class].name;
         let batch = task.assembly.span.clone();
@@ -252,7 +252,8 @@ impl DecodeThread {
         )
     }
 
-    /// Reads and parses what was not fetched, writes the fields that need no decoding. `None`: the stream is gone.
+    /// Reads records that were not fetched, parses them, writes the fields that need no decoding. `None` if the stream
+    /// was dropped.
     fn prepare(&self, task: Task, tag: u64, buffers: &mut Buffers, cpu: &mut CpuMeter) -> Option<Prepared> {
         let count = task.len();
         let Task {
@@ -270,7 +271,7 @@ impl DecodeThread {
         let mut mark = began;
         let mut items = Vec::with_capacity(count);
         let mut read = 0;
-        // Shared parts and volumes keep clocks of their own.
+        // Shared parts and volumes have separate clocks.
         let mut placed = Duration::ZERO;
         let mut fetched = fetched.into_iter();
         let mut claimed = false;
@@ -279,7 +280,7 @@ impl DecodeThread {
             let rng = assembly.plan.rng(first + i);
             let mut keep = None;
             let Some(got) = self.read(&stream, (record, rng), fetched.next(), buffers, &mut read, &mut keep) else {
-                // The stream is gone: its batch needs no error.
+                // The stream was dropped: its batch needs no error.
                 let _ = ticket.redeem();
                 return None;
             };
@@ -299,11 +300,11 @@ impl DecodeThread {
                 let _ = ticket.redeem();
                 return None;
             };
-            // No earlier: rows without a buffer are what waiting costs.
+            // Not earlier, so that a batch that waits costs no memory.
             if !std::mem::replace(&mut claimed, true)
                 && let Err(error) = rows.iter().try_for_each(Rows::claim)
             {
-                // The machine's fault, not the sample's.
+                // An error of the machine, not of the sample.
                 assembly.fail(error.at_stage(Stage::Decode));
                 let _ = ticket.redeem();
                 return None;
@@ -330,7 +331,8 @@ impl DecodeThread {
         Some(Prepared { job: Job::new(tag, items, rows), ticket, again, encoded, placed, cpu, queued, reading })
     }
 
-    /// Reads a record's own bytes, or has them already, or its sample; tells who wants its pixels. `None`: the stream is gone.
+    /// A record's own bytes (read, unless they are here) or its sample from the decoded cache, and whether that cache
+    /// wants its pixels. `None` if the stream was dropped.
     fn read(
         &self,
         stream: &Arc<StreamShared>,
@@ -370,7 +372,7 @@ impl DecodeThread {
         Some(bytes.map(|bytes| Got::Bytes(plan, bytes)))
     }
 
-    /// Reads a record while this thread waits; rare. `None`: the stream is gone.
+    /// Reads a record while this thread waits; rare. `None` if the stream was dropped.
     fn read_lost(
         &self,
         stream: &Arc<StreamShared>,
@@ -397,8 +399,8 @@ impl DecodeThread {
         Some(Ok(all))
     }
 
-    /// Hands samples that were read here to the classes that may take them, one by one. What only this class may take
-    /// stays together.
+    /// Hands samples that were read here to the classes that may take them, one by one. Samples that only this class
+    /// may take stay together.
     fn deal(&self, prepared: Prepared) {
         let Prepared { job, ticket, again, encoded, mut cpu, queued, reading, .. } = prepared;
         let (assembly, first) = ticket.redeem();
@@ -410,7 +412,7 @@ impl DecodeThread {
             // A worker passes a failed read on as the outcome.
             let allowed = if item.sample.is_ok() { self.decoder.route(&mut item) } else { own };
             let known = (0..self.decoder.classes().len()).any(|class| allowed.contains(class));
-            // A set that names nobody would wait for ever.
+            // A sample that no class may take would wait forever.
             let allowed = if known { allowed } else { own };
             let one: Vec<Rows> = rows.iter_mut().map(|rows| rows.split_to(1)).collect();
             match tasks.last_mut() {
@@ -437,7 +439,7 @@ impl DecodeThread {
         self.queue.push_ready(tasks.into_iter().map(Work::Rows));
     }
 
-    /// Cuts a record whose own bytes are here, with the parts that it shares. `None`: the stream is gone.
+    /// Cuts a record whose own bytes are here, with its shared parts, into fields. `None` if the stream was dropped.
     fn parse(
         &self,
         stream: &Arc<StreamShared>,
@@ -454,7 +456,7 @@ impl DecodeThread {
         Some(self.dataset.parse(record, plan, &bytes))
     }
 
-    /// Brings the rows of a job back: those that are done to their batch, the others to where they are tried again.
+    /// Delivers the rows of a job: finished rows to their batch, the others to the queue to be tried again.
     fn deliver(&self, work: InWork, mut finished: Finished, clock: &mut CpuMeter, placer: &mut Placer) {
         let InWork { ticket, mut facts, .. } = work;
         let (assembly, first) = ticket.redeem();
@@ -463,7 +465,7 @@ impl DecodeThread {
         if outcomes.len() != count || job.rows.iter().any(|rows| rows.rows() != count) {
             let what =
                 format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
-            return assembly.fail(Error::new(ErrorKind::Internal, what).hint("one outcome for each item of the job"));
+            return assembly.fail(Error::new(ErrorKind::Internal, what).hint("give one outcome per item of a job"));
         }
         let (instances, finishing) = assembly.finish(&job.items, &mut job.rows, outcomes, placer);
         facts.placed += finishing;
@@ -480,12 +482,12 @@ impl DecodeThread {
         let unfinished = self.unfinished(&assembly, &facts, items, outcomes, first);
         self.hand_over(&assembly, &facts, rows, first, unfinished, timeline);
         if assembly.stream.loader.mix.is_some() {
-            // The last rows mix their batch, which has told its time: it is not the next job's.
+            // The last rows mix their batch, which counts that time itself: do not count it for the next job.
             clock.lap();
         }
     }
 
-    /// Counts what a job cost.
+    /// Counts the times of a job.
     fn account(
         &self,
         assembly: &Assembly,
@@ -519,7 +521,7 @@ impl DecodeThread {
         // It ends before its batch does.
         *span = Span::none();
         if self.decoder.classes()[self.class].reads {
-            // Not the time in hand: a worker of a GPU has several jobs there at a time.
+            // Not the time between submit and return: a GPU's worker has several jobs at a time.
             self.chunk.learn(*prepared + decode + transform - *placed, count);
         }
         self.meters.stages.then(|| JobTimeline {
@@ -535,7 +537,7 @@ impl DecodeThread {
         })
     }
 
-    /// What becomes of the samples that are not done.
+    /// Sorts the unfinished samples by what happens to them next.
     fn unfinished(
         &self,
         assembly: &Arc<Assembly>,
@@ -563,8 +565,8 @@ impl DecodeThread {
                         None => failed.push((first + i, error)),
                     }
                 }
-                // Never back to a class that gave it away: each row is tried once by each class at most. Where it was
-                // routed to does not matter here: that was a wish, this is who is left.
+                // Never back to a class that gave it back: each class tries a row at most once. The routing of the
+                // sample was only a preference, so all remaining classes are allowed.
                 Outcome::Elsewhere(classes) => {
                     let allowed = facts.untried.and(classes).without(self.class);
                     if (0..self.decoder.classes().len()).any(|class| allowed.contains(class)) {
@@ -578,7 +580,7 @@ impl DecodeThread {
                     }
                 }
                 other => {
-                    let error = Error::new(ErrorKind::Internal, format!("an outcome that nobody knows: {other:?}"));
+                    let error = Error::new(ErrorKind::Internal, format!("an unknown outcome of a decoder: {other:?}"));
                     failed.push((first + i, error.at_stage(Stage::Decode).at_record(item.record)));
                 }
             }
@@ -618,7 +620,7 @@ impl DecodeThread {
                 Next::Again(fetched) => {
                     task.fetched = vec![Ok(fetched)];
                     task.again = true;
-                    // Nobody has read it now.
+                    // It has to be read again.
                     let classes = self.decoder.classes().iter().enumerate();
                     let others = classes.filter(|(_, class)| !class.reads).map(|(class, _)| class);
                     task.allowed = others.fold(ClassSet::ALL, ClassSet::without);
@@ -643,10 +645,10 @@ struct Unfinished {
     leaving: Vec<(usize, Next)>,
 }
 
-/// Where a row goes that is not finished.
+/// Where an unfinished row goes.
 enum Next {
-    /// To those who may take it.
+    /// To these classes.
     Class(Item, ClassSet),
-    /// To be read anew.
+    /// Back to be read again.
     Again(Fetched),
 }

@@ -6,18 +6,18 @@
 //!                                                                                      └──▶ queue ─ writing thread ─▶ folder
 //! ```
 //!
-//! What is kept is what no draw changes: all pixels of an image as its codec gives them, and the sample's other values as they
-//! were cut out of its bytes. Whatever is held, a row is made of such pixels, so that it is the same with any cache, or none
-//! of its entries.
+//! An entry holds everything that no draw changes: all pixels of an image as its codec gives them, and the sample's
+//! other values as they were cut out of its bytes. Rows are always made from such pixels, cached or not, so they do not
+//! depend on the cache.
 //!
-//! Four things that are easy to get wrong:
-//! - **Nothing is replaced.** Each record comes once in an epoch, so what came first is worth as much as what comes later, and
-//!   a cache of half the pixels serves half of the reads.
-//! - **A file may change under its name.** Entries of a folder are known by name, range and version (ETag; time and length
-//!   of local files), by what decodes them, and by this crate's version. What is in memory is of one run.
-//! - **Not all of a sample is of its bytes.** What the dataset knows beside them, such as labels of a list, is asked for anew
-//!   ([`Dataset::known`]); which row of a shared part a record is, its dataset's fingerprint decides.
-//! - **A folder's entries may go** while they are read: then the bytes are read after all, on the decode thread.
+//! Easy to get wrong:
+//! - **Nothing is replaced.** Each record comes once in an epoch, so all entries are worth the same, and a cache of
+//!   half the pixels serves half of the reads.
+//! - **A file may change under its name.** Entries of a folder are keyed by name, range and version (ETag; time and
+//!   length of local files), by their codecs, and by this crate's version. Entries in memory belong to one run.
+//! - **Some values of a sample do not come from its bytes**, such as labels of a list: these are fetched again from
+//!   [`Dataset::known`]. The fingerprint of the dataset decides which row of a shared part a record is.
+//! - **A folder's entries may disappear** while they are read: then the decode thread reads the record's bytes.
 
 use std::{
     collections::HashMap,
@@ -43,18 +43,19 @@ use infeed_store::{BlobRead, Blobs, CacheSpec, Extent};
 
 use super::buffers::Buffers;
 
-/// What entries lie in, in the folder that was given. Another layout has another name.
+/// Subfolder of the entries; another layout has another name.
 const FOLDER: &str = "infeed-decoded-v1";
-/// Bytes that wait to be written, at most: a disk that is slower than the decoders keeps fewer of the first epoch.
+/// Most bytes that wait to be written. If the disk is slower than the decoders, fewer samples of the first epoch are
+/// kept.
 const WAITING: u64 = 64 << 20;
-/// Parts of the table, so that threads seldom meet.
+/// Parts of the table, each with a lock, so that threads rarely wait for one another.
 const PARTS: u64 = 64;
 
 /// Samples with their pixels.
 #[derive(Debug)]
 pub(crate) struct DecodedCache {
     tier: Tier,
-    /// Something did not fit: from here on images are not decoded whole for nothing.
+    /// A sample did not fit: from now on images are not decoded whole in vain.
     full: Arc<AtomicBool>,
     warned: AtomicBool,
 }
@@ -66,12 +67,12 @@ enum Tier {
 
 struct Folder {
     blobs: Arc<Blobs>,
-    /// Of what makes the pixels.
+    /// Fingerprint of everything that makes the pixels.
     what: Fingerprinter,
-    /// Of what numbers the records.
+    /// Fingerprint of the numbering of records.
     dataset: Fingerprint,
     queue: OnceLock<mpsc::Sender<Written>>,
-    /// What waits to be written, and is served from here until it is.
+    /// Samples that wait to be written; they are served from here until then.
     waiting: Arc<Mutex<Waiting>>,
     full: Arc<AtomicBool>,
     /// Other processes write, too.
@@ -92,11 +93,11 @@ struct Written {
     recorder: CacheRecorder,
 }
 
-/// What there is of a record.
+/// The result of a lookup.
 pub(super) enum Found {
-    /// The sample, and the bytes that were read for it.
+    /// The sample, and the number of bytes that were read for it.
     Here(Sample, u64),
-    /// Nothing; whom to give its pixels to, if they are worth keeping.
+    /// Missing; with a receiver for its pixels, if there is room for them.
     Missing(Option<Box<dyn KeepPixels>>),
 }
 
@@ -110,11 +111,11 @@ impl fmt::Debug for Tier {
 }
 
 impl DecodedCache {
-    /// Opens it for a dataset whose images these codecs decode. `shared`: other processes use the folder.
+    /// Opens the cache for a dataset whose images these codecs decode. `shared`: other processes use the folder.
     ///
     /// # Errors
-    /// `Config` for a size of 0, records without images, a path that is no folder; for a folder also a
-    /// codec that does not say what its pixels depend on, and fields that are not written to files.
+    /// `Config` for a size of 0, records without images, or a path that is not a folder; for a folder also if a codec
+    /// has no identity, or if a field cannot be written to files.
     pub(crate) fn open(
         spec: &CacheSpec,
         dataset: &dyn Dataset,
@@ -123,7 +124,7 @@ impl DecodedCache {
     ) -> Result<Arc<Self>> {
         let schema = dataset.schema();
         if spec.bytes() == 0 {
-            return Err(Error::config("the decoded cache's size is 0").hint("leave it away, or give it space"));
+            return Err(Error::config("the decoded cache's size is 0").hint("omit it, or give it a size above 0"));
         }
         if !schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Image { .. })) {
             return Err(Error::config("the records hold no images, so there is nothing for the decoded cache to keep")
@@ -145,19 +146,19 @@ impl DecodedCache {
         Ok(Arc::new(Self { tier, full, warned: AtomicBool::new(false) }))
     }
 
-    /// Learns what other processes have written; for the beginning of an epoch. May list a folder.
+    /// Finds entries of other processes; called at the beginning of an epoch. May list a folder.
     pub(super) fn refresh(&self) {
         if let Tier::Folder(Folder { blobs, shared: true, .. }) = &self.tier {
             blobs.refresh();
         }
     }
 
-    /// Whether [`holds`](Self::holds) may ask a file system, for the versions of files.
+    /// Whether [`holds`](Self::holds) may access a file system, for the versions of files.
     pub(super) const fn asks_files(&self) -> bool {
         matches!(self.tier, Tier::Folder(_))
     }
 
-    /// Whether a record need not be read; an entry may be gone when it is looked for.
+    /// Whether a record need not be read. Its entry may still disappear before it is used.
     pub(super) fn holds(&self, record: u64, plan: &ReadPlan) -> bool {
         match &self.tier {
             Tier::Memory { parts, .. } => read(parts, record).contains_key(&record),
@@ -167,7 +168,7 @@ impl DecodedCache {
         }
     }
 
-    /// What there is of a record. Blocks this thread while a file is read.
+    /// Looks up a record. Blocks this thread while a file is read.
     pub(super) fn look(
         self: &Arc<Self>,
         (dataset, record): (&dyn Dataset, u64),
@@ -186,7 +187,7 @@ impl DecodedCache {
             Tier::Folder(folder) => {
                 let Some(hash) = folder.hash(record, plan) else {
                     if !self.warned.swap(true, Ordering::Relaxed) {
-                        let what = "records of no file and no version: the decoded cache's folder does not keep them";
+                        let what = "records without a file or version are not kept in the folder of the decoded cache";
                         tracing::warn!(record, "{what}");
                     }
                     recorder.miss();
@@ -223,7 +224,7 @@ impl DecodedCache {
         Found::Missing(Some(Box::new(keeper)))
     }
 
-    /// What it did for the stream of `recorder`, and what it holds.
+    /// The report: hits and misses of the stream of `recorder`, and the bytes held.
     pub(super) fn report(&self, recorder: &CacheRecorder) -> CacheReport {
         match &self.tier {
             Tier::Memory { size, used, .. } => recorder.report(used.load(Ordering::Relaxed), *size),
@@ -232,7 +233,7 @@ impl DecodedCache {
     }
 }
 
-/// Puts what the dataset knows of a record without reading it in the place of what it knew in an earlier run.
+/// Replaces values from an earlier run by those that the dataset knows without reading the record.
 fn recall(dataset: &dyn Dataset, record: u64, sample: &mut Sample) {
     for (field, value) in dataset.schema().fields.iter().zip(&mut sample.values) {
         if !matches!(value, Value::Pixels { .. })
@@ -252,24 +253,24 @@ fn read(parts: &[RwLock<HashMap<u64, Sample>>], record: u64) -> std::sync::RwLoc
     parts[(record % PARTS) as usize].read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What pixels and values depend on beside the bytes.
+/// Fingerprint of everything but the bytes on which pixels and values depend.
 fn identity(schema: &Schema, codecs: &[Arc<dyn ImageCodec>]) -> Result<Fingerprinter> {
     let mut what = Fingerprint::of("decoded").text(env!("CARGO_PKG_VERSION"));
     for field in &schema.fields {
         if matches!(field.kind, FieldKind::Instances { .. } | FieldKind::Volume { .. }) {
             let (name, kind) = (&field.name, field.kind.name());
-            return Err(Error::config(format!("the decoded cache writes no {kind} to files, which `{name}` holds"))
+            return Err(Error::config(format!("the decoded cache can't write {kind} to files, and `{name}` holds it"))
                 .hint("keep it in memory: ram:SIZE"));
         }
         what = what.text(&field.name).text(&format!("{:?} {}", field.kind, field.mask));
     }
-    // The first that recognises a file decodes it: of the same ones the others change nothing.
+    // The first codec that recognises a file decodes it, so a second one with the same identity has no effect.
     let mut all: Vec<String> = Vec::new();
     for codec in codecs {
         let Some(own) = codec.identity() else {
-            let what = format!("the codec `{}` does not say what its pixels depend on", codec.name());
+            let what = format!("the codec `{}` has no identity, which a decoded cache in a folder needs", codec.name());
             return Err(
-                Error::config(what).hint("give it ImageCodec::identity, or keep what it decodes in memory: ram:SIZE")
+                Error::config(what).hint("implement ImageCodec::identity, or keep the pixels in memory: ram:SIZE")
             );
         };
         if !all.contains(&own) {
@@ -280,7 +281,7 @@ fn identity(schema: &Schema, codecs: &[Arc<dyn ImageCodec>]) -> Result<Fingerpri
 }
 
 impl Folder {
-    /// By what a record's sample is known; `None` where it is read from no file, or one of no version.
+    /// The key of a record's sample; `None` if it is not read from a file, or from one without a version.
     fn hash(&self, record: u64, plan: &ReadPlan) -> Option<u128> {
         let parts = plan.shared.iter().flat_map(|part: &SharedRead| &part.extents);
         if plan.by_dataset.is_some() || plan.extents.is_empty() && plan.shared.is_empty() {
@@ -295,12 +296,12 @@ impl Folder {
         if plan.shared.is_empty() {
             return Some(own.finish().0);
         }
-        // Which of those in the part it is.
+        // Which row of the part it is.
         let own = own.part(self.dataset).number(record);
         parts.into_iter().try_fold(own, extent).map(|print| print.finish().0)
     }
 
-    /// Where entries are written, by a thread of its own that ends with the cache.
+    /// Starts the thread that writes entries; it ends with the cache.
     fn queue(&self) -> &mpsc::Sender<Written> {
         self.queue.get_or_init(|| {
             let (queue, entries) = mpsc::channel::<Written>();
@@ -327,7 +328,7 @@ impl Folder {
     }
 }
 
-/// Takes the pixels of a record that was missing.
+/// Receives the pixels of a missing record.
 #[derive(Debug)]
 struct Keeper {
     cache: Arc<DecodedCache>,
@@ -342,7 +343,7 @@ impl KeepPixels for Keeper {
         let bytes = len_bytes(sample);
         match &cache.tier {
             Tier::Memory { size, used, parts } => {
-                // Reserved first, so that threads together keep to the size.
+                // Reserved first, so that all threads together stay within the size.
                 let reserve = |now: u64| now.checked_add(bytes).filter(|sum| sum <= size);
                 if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_err() {
                     cache.full.store(true, Ordering::Relaxed);
@@ -380,7 +381,7 @@ impl KeepPixels for Keeper {
     }
 }
 
-/// Bytes that a sample holds; those of views of one image once.
+/// Bytes of a sample; views of one image count once.
 fn len_bytes(sample: &Sample) -> u64 {
     let mut before: Option<&Bytes> = None;
     let mut sum = 64 * sample.values.len() as u64;
@@ -402,7 +403,7 @@ fn same(before: Option<&Bytes>, data: &Bytes) -> bool {
     before.is_some_and(|before| before.as_ptr() == data.as_ptr() && before.len() == data.len())
 }
 
-/// The same without a hold on the bytes that it was cut out of.
+/// A copy that does not keep the bytes from which the sample was cut.
 fn apart(sample: &Sample) -> Sample {
     let own = |value: &Value| match value {
         Value::Array(data) => Value::Array(Bytes::copy_from_slice(data)),
@@ -416,11 +417,11 @@ const PIXELS: u8 = 0;
 const LABEL: u8 = 1;
 const ARRAY: u8 = 2;
 const BYTES: u8 = 3;
-/// The pixels before once more, for another view.
+/// Mark of an entry: the same pixels as before, for another view.
 const AGAIN: u8 = 4;
 
-/// A sample as an entry: the number of its values, and each with a mark, its sizes and its bytes; numbers in little-endian
-/// order, pixels in the machine's. `None`: it has values of other kinds.
+/// A sample as an entry: the number of values, then each value as a mark, its sizes and its bytes. Numbers are
+/// little-endian, pixels in native byte order. `None` if a value is of another kind.
 fn pack(sample: &Sample) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(usize::try_from(len_bytes(sample)).ok()? + 64);
     out.put_u32_le(u32::try_from(sample.values.len()).ok()?);
@@ -452,7 +453,7 @@ fn pack(sample: &Sample) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The sample of an entry, its values slices of it. `None`: it is none.
+/// The sample of an entry; its values are slices of it. `None` if the entry is malformed.
 fn unpack(entry: &Bytes) -> Option<Sample> {
     let mut rest = entry.clone();
     let take = |rest: &mut Bytes, len: u64| {

@@ -1,4 +1,4 @@
-//! Permits for encoded bytes, and what else a chunk's records hold until they are decoded.
+//! Permits for encoded bytes, and the parts that a chunk's records hold until they are decoded.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -15,7 +15,7 @@ pub(super) struct Encoded {
     _parts: Option<Arc<[PartAhead]>>,
 }
 
-/// Permits that are missing for bytes which came nevertheless.
+/// Permits that are missing for bytes that have arrived anyway.
 #[derive(Debug)]
 pub(super) struct Debt {
     encoded: Arc<Semaphore>,
@@ -24,18 +24,18 @@ pub(super) struct Debt {
 }
 
 impl Encoded {
-    /// For bytes that were known before.
+    /// Permits for bytes whose number was known before.
     pub(super) fn new(permit: Arc<OwnedSemaphorePermit>) -> Self {
         Self { _permit: permit, _more: None, _parts: None }
     }
 
-    /// With the parts that its records need.
+    /// Adds the parts that its records need.
     pub(super) fn with(self, parts: Arc<[PartAhead]>) -> Self {
         Self { _parts: Some(parts), ..self }
     }
 
-    /// For bytes that were estimated, when `came` units came: what is too much is given back, what is missing taken if
-    /// it is there. What is not is a debt.
+    /// Corrects an estimate after `came` units have arrived: excess permits are released, missing ones are taken if
+    /// they are free. The rest is a debt.
     pub(super) fn settled(
         mut permit: OwnedSemaphorePermit,
         encoded: &Arc<Semaphore>,
@@ -57,9 +57,9 @@ impl Encoded {
 }
 
 impl Debt {
-    /// Takes what is missing. Permits are given in the order in which they were asked for: until this ends no other read
-    /// gets any. The bytes must be on their way to the decode threads, which need nothing else to be rid of them: then
-    /// it ends, at the latest when these and all bytes of before are decoded.
+    /// Takes the missing permits. Permits are granted in the order of the calls, so no other read gets one until this
+    /// ends. The bytes must already be on their way to the decode threads, which need no permit to decode them: so this
+    /// ends at the latest when these and all earlier bytes are decoded.
     pub(super) async fn pay(self) {
         let Ok(permit) = self.encoded.acquire_many_owned(self.units).await else { return };
         if let Some(more) = self.of.upgrade() {
@@ -116,7 +116,7 @@ mod tests {
         let encoded = Arc::new(Semaphore::new(4));
         let (held, debt) = Encoded::settled(taken(&encoded, 1), &encoded, 9);
         drop(held);
-        // Never more than there are: `settled` is told so.
+        // Never more than there are, as `settled` requires.
         encoded.add_permits(8);
         block_on(debt.unwrap().pay());
         assert_eq!(encoded.available_permits(), 12);

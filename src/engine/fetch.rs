@@ -1,7 +1,7 @@
 //! Reading ahead, from a remote store or by a dataset that reads itself: bytes first, rows later.
 //!
-//! Encoded bytes are small and slow to come, rows are large and quick to fill. So bytes are admitted far ahead, group
-//! by group, and a batch takes its rows only when its first group is there and all batches before it have theirs.
+//! Encoded bytes are small and arrive slowly; rows are large and are filled quickly. So bytes are read far ahead, group
+//! by group. A batch takes its rows only when its first group has arrived and all earlier batches have their rows.
 
 use std::{
     collections::HashSet,
@@ -42,18 +42,18 @@ use super::{
     workers::Workers,
 };
 
-/// Batches that may be asked for with each one that is handed over: what is read ahead grows by one batch each time, until
-/// its bytes or seats are taken. A whole window of 250 MB asked for at once keeps link and cores from the first batch, which
-/// then came after 1.3 to 2.1 s in some cold rounds, 0.2 to 0.8 s with this (benches/tail.rs, dev build, other work on the
-/// machine). 2 rather than 3 is a choice: the runs that compared them were too disturbed to tell.
+/// Batches whose reads may start for each batch that is handed over, so the read-ahead grows by one batch each time
+/// until bytes or seats run out. If a whole window of 250 MB starts at once, it delays the first batch: 1.3 to 2.1 s in
+/// some cold rounds, 0.2 to 0.8 s with this (benches/tail.rs, dev build, other work on the machine). 2 rather than 3 is
+/// a choice: the measurements were too noisy to decide.
 pub(super) const RAMP: usize = 2;
 
-/// Batches that may be asked for at the start: two, or 256 records where batches are small.
+/// Batches whose reads may start at the beginning: two, or 256 records if batches are small.
 pub(super) fn first_batches(batch_size: NonZeroUsize) -> usize {
     256_usize.div_ceil(batch_size.get()).max(2)
 }
-/// Records that follow one another in an object are read together up to this: from 8 MiB on a request's latency no longer
-/// counts.
+/// Adjacent records of an object are read together up to this size: from 8 MiB on, the latency of a request no longer
+/// matters.
 const TOGETHER: u64 = 8 << 20;
 
 /// The reads ahead of one stream.
@@ -65,7 +65,7 @@ pub(super) struct Fetcher {
     reader: Reader,
     /// Batches admitted so far.
     batches: u64,
-    /// Ends when the batch before has its rows.
+    /// Resolves when the previous batch has its rows.
     turn: oneshot::Receiver<()>,
     tasks: JoinSet<()>,
     /// Dropping it ends the task.
@@ -76,7 +76,7 @@ pub(super) struct Fetcher {
 struct Planned {
     record: u64,
     plan: Result<ReadPlan>,
-    /// The decoded cache has it: nothing is read.
+    /// Whether the decoded cache has it, so that nothing is read.
     is_decoded: bool,
 }
 
@@ -95,7 +95,7 @@ struct Group {
     bytes: u64,
 }
 
-/// Rows of a batch whose bytes have come.
+/// Rows of a batch whose bytes have arrived.
 struct Arrived {
     first: usize,
     records: Vec<Result<Fetched>>,
@@ -117,7 +117,7 @@ impl Fetcher {
         let encoded_units = units(limits.encoded);
         stream.encoded.add_permits(encoded_units as usize);
         let (first, turn) = oneshot::channel();
-        // The first batch waits for nobody.
+        // The first batch has no previous batch.
         let _ = first.send(());
         let mut watchdog = JoinSet::new();
         watchdog.spawn(watch(Arc::clone(stream)));
@@ -134,7 +134,7 @@ impl Fetcher {
         }
     }
 
-    /// Starts the reads of a batch as there are permits for its bytes; returns when all have been admitted.
+    /// Starts the reads of a batch as permits for its bytes become free; returns when all reads are admitted.
     pub(super) async fn admit(&mut self, mut plan: BatchPlan, batch: oneshot::Sender<Sealed>) {
         let began = Instant::now();
         let Ok(ramp) = self.stream.ramp.acquire().await else { return };
@@ -214,8 +214,8 @@ impl Fetcher {
         Some(group)
     }
 
-    /// Reads these records, the first of which is row `first`, and parts that are not there. Returns when their requests
-    /// stand in line. `None`: the stream is gone.
+    /// Reads these records, the first of which is row `first`, and missing parts. Returns when their requests are
+    /// queued. `None` if the stream was dropped.
     async fn read(&mut self, first: usize, group: Group, beginning: &Beginning) -> Option<()> {
         let Group { records, mut ahead, missing, .. } = group;
         let (stream, reader, epoch) = (Arc::clone(&self.stream), beginning.reader.clone(), beginning.epoch);
@@ -223,7 +223,7 @@ impl Fetcher {
         let looks = move || (GroupReads::new(&stream, &reader, epoch, records, &missing), missing);
         let (reads, missing) = aside(asks, looks).await?;
         let permit = Arc::new(self.permits(reads.bytes()).await?);
-        // Not before the permits: other streams that need these parts may then wait for them, and this one waits for nobody.
+        // After the permits: other streams that need these parts wait for this one, so it must not wait itself.
         let parts = &self.stream.loader.shared_parts;
         let arriving: Vec<Arriving> = missing.iter().map(|(_, part)| parts.arriving(part.key)).collect();
         ahead.extend(missing.iter().filter_map(|(_, part)| parts.expect(part.key)));
@@ -244,7 +244,7 @@ impl Fetcher {
                     times.last = None;
                 }
             }
-            // The placing task is gone only with the stream.
+            // The placing task ends only with the stream.
             let _ = arrived.send(Arrived { first, records, times, encoded: Encoded::new(permit).with(ahead) });
             cached::write(&stream, writers).await;
         };
@@ -252,7 +252,7 @@ impl Fetcher {
         Some(())
     }
 
-    /// Permits for so many bytes, or all there are. `None`: the stream is gone.
+    /// Permits for this many bytes, at most all that there are. `None` if the stream was dropped.
     async fn permits(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         // Taken in plan order: the head batch always gets its bytes, so it can never starve. `build` made
         // the window at least as large as the largest record, so the cut never bites but for merged gaps.
@@ -263,12 +263,12 @@ impl Fetcher {
         Some(permit)
     }
 
-    /// Lets the dataset read these records, the first of which is row `first`. Returns when it may begin. `None`: the
-    /// stream is gone.
+    /// Lets the dataset read these records, the first of which is row `first`. Returns when the read may begin. `None`
+    /// if the stream was dropped.
     async fn call(&mut self, first: usize, group: Group, beginning: &Beginning) -> Option<()> {
         let expected = group.bytes;
         let permit = (self.permits(expected).await?, self.encoded_units);
-        // Not before the permits: other streams may be waiting for it, and these may be long in coming.
+        // After the permits, for which this may wait long, and other streams may need the slot.
         let asked = Instant::now();
         let slot = self.stream.loader.read_slots.slot().await?;
         let (stream, batch, arrived) = (Arc::clone(&self.stream), self.batches, beginning.arrived.clone());
@@ -278,7 +278,7 @@ impl Fetcher {
             let read = dataset_reads::read(&stream, (batch, records), expected, permit, (slot, asked)).await;
             let Some(dataset_reads::Read { records, times, encoded, rest }) = read else { return };
             let _ = arrived.send(Arrived { first, records, times, encoded });
-            // It may take long, and the batch is not to wait for it.
+            // May take long, and the batch must not wait for it.
             drop(arrived);
             rest.done().await;
         };
@@ -286,11 +286,11 @@ impl Fetcher {
         Some(())
     }
 
-    /// Spawns a group's reads, once they stand in the queues for requests.
+    /// Spawns a group's reads, after they are in the queues for requests.
     async fn start(&mut self, reads: impl Future<Output = ()> + Send + 'static) {
-        // The queues are in the order of the calls, tasks are not in the order in which they are spawned: several threads run
-        // them side by side, and one that has used up tokio's budget for a turn goes behind the others. With two requests
-        // in flight and two threads, the second batch was asked for beside the first.
+        // The queues keep the order of the calls. Tasks do not run in the order in which they are spawned: several
+        // threads run them at the same time, and a task that has used up tokio's budget goes to the end. With two
+        // requests in flight and two threads, the second batch was requested together with the first.
         let mut reads = Box::pin(reads);
         let begun = unconstrained(poll_fn(|context| Poll::Ready(reads.as_mut().poll(context))));
         if begun.await.is_pending() {
@@ -304,7 +304,8 @@ impl Fetcher {
     }
 }
 
-/// Runs what may ask a file system: where it `asks`, on a thread that may wait. `None`: the runtime is going.
+/// Runs work that may use a file system: if it does (`asks`), on a thread that may block. `None` if the runtime shuts
+/// down.
 async fn aside<T: Send + 'static>(asks: bool, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     if !asks {
         return Some(work());
@@ -316,7 +317,7 @@ async fn aside<T: Send + 'static>(asks: bool, work: impl FnOnce() -> T + Send + 
 }
 
 impl Planned {
-    /// What is to be read of a row's record.
+    /// The reads for a row's record.
     fn new(stream: &StreamShared, batch: &BatchPlan, row: usize) -> Self {
         let LoaderShared { dataset, limits, decoded, .. } = &*stream.loader;
         let record = batch.records[row];
@@ -342,7 +343,7 @@ impl Planned {
 }
 
 impl Group {
-    /// The parts of a store that another record adds: those that are there or on their way, and those to be read.
+    /// The parts in a store that another record adds: those that are there or on their way, and those to read.
     fn parts(&self, next: &Planned, parts: &SharedParts) -> (Vec<PartAhead>, Vec<(u64, SharedRead)>) {
         let (mut ahead, mut missing) = (Vec::new(), Vec::<(u64, SharedRead)>::new());
         for part in next.shared() {
@@ -359,7 +360,7 @@ impl Group {
     }
 }
 
-/// Whether a record lies right behind another.
+/// Whether a record directly follows another.
 fn follows(last: Option<&Planned>, next: &Planned) -> bool {
     let (Some(Ok(last)), Ok(next)) = (last.map(|last| &last.plan), &next.plan) else { return false };
     let (Some(last), Some(next)) = (last.extents.last(), next.extents.first()) else { return false };
@@ -369,12 +370,12 @@ fn follows(last: Option<&Planned>, next: &Planned) -> bool {
 
 /// How a read ended.
 enum Came {
-    /// Another read of the same bytes came first.
+    /// Another read of the same bytes was faster.
     Near(Piece),
     Read(Result<Bytes>, Extent),
 }
 
-/// What was read of a group.
+/// The bytes of a group that were read.
 struct ReadGroup {
     records: Vec<Result<Fetched>>,
     /// Bytes of the parts that were missing.
@@ -384,7 +385,7 @@ struct ReadGroup {
     writers: Vec<Writer>,
 }
 
-/// The reads of a group: near extents of one object are one read, and what the cache has is none.
+/// The reads of a group: near extents of one object are one read; extents in the cache are not read.
 struct GroupReads {
     /// Each record with the number of its extents that are read, or why it has none; `None`: it is not read.
     records: Vec<Result<(ReadPlan, Option<usize>)>>,
@@ -441,7 +442,7 @@ impl GroupReads {
         cached + self.merged.iter().map(|read| read.extent.len()).sum::<u64>()
     }
 
-    /// Reads everything; requests begin in plan order, as far as their limits allow. `None`: the stream is gone.
+    /// Reads everything; requests begin in plan order, within their limits. `None` if the stream was dropped.
     async fn fetch(
         self,
         stream: &StreamShared,
@@ -459,11 +460,11 @@ impl GroupReads {
                     Ok(piece) => return Some((Came::Near(piece), parts, Vec::new())),
                     Err(own) => flight = own,
                 },
-                // Parts of a larger read are read together again, whoever reads one of them meanwhile.
+                // A part of a larger read is read again with the rest, even if another task reads it now.
                 _ => parts.iter().filter(|(i, _)| wanted[*i].1.is_some()).for_each(|_| stream.cache_recorder.miss()),
             }
             let object = extent.clone();
-            // A cache would keep what is damaged, for all epochs.
+            // Checked here, because a cache would keep damaged bytes for all epochs.
             let kept = parts.iter().any(|(i, _)| wanted[*i].1.is_some());
             let strict = kept.then(|| reader.clone().verifying(Verify::Auto));
             let bytes = stream.gate.read(strict.as_ref().unwrap_or(reader), extent).await?;
@@ -472,7 +473,7 @@ impl GroupReads {
                 keeps.filter_map(|(keep, bytes)| cached::keep(stream, keep, &bytes, permit)).collect()
             };
             let writers: Vec<Writer> = bytes.as_ref().map_or_else(|_| Vec::new(), keep);
-            // At once, not with the group: another group may wait for it that this one waits for.
+            // At once, not with the group: a group that this one waits for may wait for this part.
             drop(flight);
             Some((Came::Read(bytes, object), parts, writers))
         };
@@ -502,7 +503,7 @@ impl GroupReads {
         stream.recorder.busy(Stage::Fetch, came - began, (records.len() + parts.len()) as u64, total);
         let mut pieces = pieces.into_iter().flatten();
         let mut take = |count: usize| {
-            // All are taken, also behind an error: they belong to this record.
+            // All are taken, also after an error: they belong to this record.
             let own: Vec<Result<Piece>> = pieces.by_ref().take(count).collect();
             own.into_iter().map(|read| read.map_err(|error| error.at_stage(Stage::Fetch))).collect::<Result<Vec<_>>>()
         };
@@ -516,7 +517,7 @@ impl GroupReads {
     }
 }
 
-/// Says, at most once a minute, which object a batch waits for that should have been there long ago.
+/// Warns, at most once a minute, about the object for which a late batch waits.
 async fn watch(stream: Arc<StreamShared>) {
     const LATE: Duration = Duration::from_secs(5);
     const AGAIN: Duration = Duration::from_secs(60);
@@ -535,8 +536,8 @@ async fn watch(stream: Arc<StreamShared>) {
     }
 }
 
-/// Gives a batch its rows when its first bytes have come and the batch before has its own; then jobs for each group
-/// that arrives.
+/// Gives a batch its rows when its first bytes have arrived and the previous batch has its rows; then makes jobs of
+/// each group that arrives.
 async fn place(
     stream: Arc<StreamShared>,
     workers: Arc<Workers>,
@@ -562,19 +563,19 @@ async fn place(
             return;
         }
     };
-    // Only now, so that memory too is taken in plan order.
+    // Not earlier, so that memory is taken in plan order, too.
     let _ = taken.send(());
     let assembly = Assembly::new(&stream, plan, batch, permit, uploads);
     if count == 0 {
         return assembly.deliver(0, fields, [], None);
     }
-    // Groups come in any order: cut the batch into single rows, join those of a job when its group is there.
+    // Groups arrive in any order: cut the batch into single rows, and join the rows of a job when its group is there.
     let mut cut: Vec<Vec<Option<Rows>>> =
         fields.iter_mut().map(|field| (0..count).map(|_| Some(field.split_to(1))).collect()).collect();
-    // What is left has no rows, but a hold on the memory, which is the trainer's alone once the batch is whole.
+    // The empty rest still holds the memory, which must belong to the trainer alone once the batch is complete.
     drop(fields);
     while let Some(Arrived { mut first, records, times, encoded }) = next {
-        // What was read together is decoded by as many threads as there are.
+        // Records that were read together are decoded by all threads.
         let mut records = records.into_iter();
         while records.len() > 0 {
             let records: Vec<_> = records.by_ref().take(stream.loader.chunk.get(count)).collect();

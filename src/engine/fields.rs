@@ -21,19 +21,20 @@ pub(crate) struct FieldRows {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
-    /// Of a field of bytes or of instances: the most bytes in a row. It has no tensor, and no memory of its own in `pool`.
+    /// For a field of bytes or instances, the most bytes in a row. Such a field has no tensor and no memory in `pool`.
     pub(crate) most: Option<usize>,
-    /// Of a field of instances.
+    /// For a field of instances, how it is made.
     pub(crate) instances: Option<FieldInstances>,
     /// Rows that the workers write.
     pub(crate) pool: Pool,
-    /// Where a field that is written on the host is copied to when its batch is whole: labels of batches on a GPU.
+    /// Device memory to which a field written on the host is copied when its batch is complete, such as labels of
+    /// batches on a GPU.
     pub(crate) upload: Option<Pool>,
-    /// Of an image: shape, type and layout of its rows.
+    /// For an image, shape, type and layout of its rows.
     pub(crate) image: Option<RowSpec>,
     /// How rows of volumes are made, by the thread that reads them.
     pub(crate) volume: Option<LoweredVolume>,
-    /// Of the label of batches that are mixed.
+    /// For the label of mixed batches.
     pub(crate) soft: Option<SoftLabels>,
 }
 
@@ -41,11 +42,11 @@ pub(crate) struct FieldRows {
 #[derive(Clone, Debug)]
 pub(crate) struct FieldInstances {
     pub(crate) lowered: LoweredInstances,
-    /// The most of a record.
+    /// Most instances of a record.
     pub(crate) most: usize,
 }
 
-/// Labels of a whole batch as weights of all classes, which take the place of the numbers.
+/// Labels of a batch as weights of all classes, which replace the class indices.
 #[derive(Debug)]
 pub(crate) struct SoftLabels {
     pub(crate) classes: usize,
@@ -58,7 +59,7 @@ impl SoftLabels {
         classes * size_of::<f32>()
     }
 
-    /// Rows whose memory is there, with whatever lies in it.
+    /// Allocated rows with arbitrary content.
     pub(super) fn rows(&self, rows: usize) -> Result<Rows> {
         let bytes = Self::row_bytes(self.classes);
         let rows = self.pool.take(self.pool.len_bytes() / bytes, bytes).split_to(rows);
@@ -77,12 +78,12 @@ pub(super) struct BatchRows {
 }
 
 impl FieldRows {
-    /// Bytes of a row of this shape, which [`lower_field`] gave: it has refused those that are no number.
+    /// Bytes of a row of this shape. Does not overflow: [`lower_field`] has rejected shapes that would.
     pub(crate) fn row_bytes(shape: &[usize], dtype: DType) -> usize {
         dtype.len_bytes(shape).expect("`lower_field` saw that it is a number")
     }
 
-    /// Shape, type and layout of an image's rows in a batch whose rows have a size of their own.
+    /// Shape, type and layout of an image's rows in a batch with its own row size.
     pub(super) fn spec_of(&self, size: Option<[u32; 2]>) -> Option<RowSpec> {
         let spec = self.image?;
         Some(size.map_or(spec, |[height, width]| RowSpec { height, width, ..spec }))
@@ -96,7 +97,7 @@ impl FieldRows {
         }
     }
 
-    /// Refuses a label that becomes weights of classes and is none of them.
+    /// Rejects a label that becomes weights of classes and is not among them.
     pub(super) fn check_label(&self, label: i64) -> Result<()> {
         match &self.soft {
             Some(soft) if !usize::try_from(label).is_ok_and(|label| label < soft.classes) => {
@@ -122,7 +123,7 @@ impl FieldRows {
         Ok((cut(&self.pool, bytes)?, self.upload.as_ref().map(|pool| cut(pool, there)).transpose()?))
     }
 
-    /// The finished tensor. No copy, but for the small fields of a batch on a GPU.
+    /// The finished tensor. Without a copy, except for the small fields of a batch on a GPU.
     pub(super) fn seal(&self, rows: Rows, upload: Option<Rows>, size: Option<[u32; 2]>) -> Result<Tensor> {
         let own = self.shape_of(size);
         let (row, dtype) = match &self.soft {
@@ -141,17 +142,17 @@ impl FieldRows {
     }
 }
 
-/// Why a batch has no rows now.
+/// Why a batch cannot have rows now.
 #[derive(Debug)]
 pub(super) struct MissingRows<'a> {
-    /// Whose buffer it has to wait for.
+    /// The pool from which it needs a buffer.
     pub(super) pool: &'a Pool,
-    /// `None`: buffers came back, but a GPU still reads them.
+    /// `None` if buffers came back, but a GPU still reads them.
     pub(super) error: Option<Error>,
 }
 
 impl BatchRows {
-    /// Memory for a batch of `rows` rows, of a size of their own or not.
+    /// Memory for a batch of `rows` rows, with the size `size` if each batch has its own.
     pub(super) fn take(
         fields: &[FieldRows],
         rows: usize,
@@ -167,7 +168,7 @@ impl BatchRows {
     }
 }
 
-/// Shape and type of the rows that one field gives, and how they are made.
+/// Shape and type of a field's rows, and how they are made.
 #[derive(Debug)]
 pub(crate) struct LoweredField {
     pub(crate) shape: Vec<usize>,
@@ -201,7 +202,7 @@ pub(crate) fn lower_field(
         }
         FieldKind::Label => plain(Vec::new(), DType::I64),
         FieldKind::Array { dtype, shape } => plain(shape.clone(), *dtype),
-        // Rows without width: its values travel with the samples.
+        // Rows of width 0: the values travel with the samples.
         FieldKind::Bytes { .. } => plain(vec![0], DType::U8),
         kind @ FieldKind::Instances { most, .. } => {
             let instances =
@@ -228,13 +229,13 @@ fn shape_of(row: &RowSpec) -> Vec<usize> {
     }
 }
 
-/// Height and width of the images that instances are in, where all records share them.
+/// Height and width of the images of instances, if all records have the same.
 fn image_size(schema: &Schema) -> Option<(u32, u32)> {
     let size = |field: &Field| if let FieldKind::Image { size, .. } = field.kind { Some(size) } else { None };
     schema.fields.iter().find_map(size).flatten()
 }
 
-/// Takes the device memory of the batches that may be ahead.
+/// Allocates the device memory of all batches that may be ahead.
 pub(crate) fn fill(fields: &[FieldRows], batches: usize) -> Result<()> {
     fields
         .iter()

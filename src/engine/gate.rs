@@ -1,4 +1,4 @@
-//! Whether a stream lives: what it asks of stores begins behind its gate, and who waits for something wakes when it closes.
+//! The gate of a stream: requests to stores begin only while it is open, and closing it ends all waits of the stream.
 
 use std::{
     future::{Future, poll_fn},
@@ -13,9 +13,9 @@ use infeed_store::{Extent, Reader};
 use tokio::sync::Notify;
 use tracing::Instrument;
 
-/// Open while the stream lives. Whoever asks a store holds the gate for one poll, in which requests *begin*, so that once
-/// [`close`](Gate::close) returned, none does; one in progress may end. Nobody holds it while a file is opened, which may
-/// hang: see `local_reads.rs`.
+/// Open while the stream lives. A task that reads from a store holds the gate for one poll, in which requests *begin*.
+/// So no request begins after [`close`](Gate::close) has returned; one in progress may finish. The gate is not held
+/// while a file is opened, because that may hang: see `local_reads.rs`.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     closed: RwLock<bool>,
@@ -23,7 +23,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// `None` when the stream is gone.
+    /// `None` if the stream was dropped.
     pub(super) fn pass(&self) -> Option<RwLockReadGuard<'_, bool>> {
         let guard = self.closed.read().unwrap_or_else(PoisonError::into_inner);
         (!*guard).then_some(guard)
@@ -33,7 +33,7 @@ impl Gate {
         self.pass().is_none()
     }
 
-    /// Waits for polls that are in progress. Then wakes all who wait for [`closed`](Self::closed).
+    /// Waits for polls in progress, then wakes all tasks that wait for [`closed`](Self::closed).
     pub(super) fn close(&self) {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
         self.closing.notify_waiters();
@@ -42,22 +42,22 @@ impl Gate {
     /// Ends when the gate closes.
     pub(super) async fn closed(&self) {
         let mut closing = pin!(self.closing.notified());
-        // Before the look: whoever closes it in between wakes this one.
+        // Registered before the check, so that a close in between wakes this task.
         closing.as_mut().enable();
         if !self.is_closed() {
             closing.await;
         }
     }
 
-    /// Reads an extent. `None`, and nothing more is asked for: the stream is gone.
+    /// Reads an extent. `None` if the stream was dropped; then no further request begins.
     pub(super) async fn read(&self, reader: &Reader, extent: Extent) -> Option<Result<Bytes>> {
         let (start, len) = (extent.range.start, extent.len());
         let object = || extent.source.display_name(&extent.name);
         let span = tracing::trace_span!("infeed.read", object = object(), start, len);
         let mut read = Box::pin(extent.source.fetch(&extent, reader).instrument(span));
         let mut closed = pin!(self.closed());
-        // Each poll passes the gate: a request, a retry or a second copy that a poll would begin does not begin once the
-        // stream is dropped.
+        // Each poll passes the gate: a request, a retry or a second copy that a poll would begin does not begin once
+        // the stream is dropped.
         poll_fn(|cx| {
             if closed.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(None);
@@ -71,7 +71,7 @@ impl Gate {
     }
 }
 
-/// The answer of a task that reads for this thread. `None`: the stream is gone, which ended the task.
+/// The answer of a task that reads for this thread. `None` if the stream was dropped, which ended the task.
 pub(super) fn answered(gate: &Gate, answer: &mpsc::Receiver<Result<Bytes>>) -> Option<Result<Bytes>> {
     answer.recv().map_or_else(
         |_| {

@@ -1,4 +1,4 @@
-//! The instances of a batch: as many in each row as there are, one list of all.
+//! The instances of a batch: one list for all rows, without padding.
 
 use std::sync::Arc;
 
@@ -9,8 +9,10 @@ use infeed_pixels::transform::LoweredInstances;
 
 use crate::tensor::Tensor;
 
-/// What is marked in the images of a batch: boxes, labels and more of all rows one after another, and offsets that tell
-/// where each row's begin. All tensors lie in host memory, also where images are on a GPU.
+/// Boxes, labels and masks in the images of a batch: one list for all rows, and offsets where each row begins.
+///
+/// `N` is the number of rows, `T` the number of instances in the batch. All tensors are in host memory, even if the
+/// images are on a GPU.
 ///
 /// ```
 /// # fn train(batch: &infeed::Batch) -> Option<()> {
@@ -34,7 +36,7 @@ pub struct BatchInstances {
     masks: Option<Arc<[Rle]>>,
 }
 
-/// Those of one row.
+/// The instances of one row of a [`BatchInstances`].
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -57,18 +59,19 @@ pub struct BatchInstances {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RowInstances<'a> {
-    /// Four numbers each, left, top, right and bottom unless the transform says otherwise.
+    /// Boxes: left, top, right and bottom, unless the transform has a
+    /// [`ConvertBoundingBoxFormat`](infeed_pixels::transform::detection::ConvertBoundingBoxFormat).
     pub boxes: &'a [[f32; 4]],
     /// Class indices.
     pub labels: &'a [i64],
-    /// What the dataset calls each.
+    /// Ids in the dataset.
     pub ids: &'a [i64],
-    /// Whether it is a crowd, or difficult: 1.
+    /// 1 for a crowd or a difficult object, otherwise 0.
     pub crowd: &'a [u8],
-    /// Height and width of the part of the row, from its top left, that the image has; the rest was added by `pad_to` or
+    /// Height and width of the image within the row, from its top left. The rest of the row was added by `pad_to` or
     /// `fixed_size_crop`.
     pub size: [i64; 2],
-    /// Outlines, of the row's height and width.
+    /// Outlines, with the row's height and width.
     pub masks: Option<&'a [Rle]>,
 }
 
@@ -100,7 +103,7 @@ impl BatchInstances {
         })
     }
 
-    /// Rows of the batch.
+    /// Number of rows of the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sizes.shape()[0]
@@ -112,7 +115,7 @@ impl BatchInstances {
         self.len() == 0
     }
 
-    /// `[N + 1]` i64: those of row `n` are from `offsets[n]` to `offsets[n + 1]`.
+    /// `[N + 1]` i64: the instances of row `n` are `offsets[n]` to `offsets[n + 1]` (excluded).
     #[must_use]
     pub const fn offsets(&self) -> &Tensor {
         &self.offsets
@@ -131,32 +134,32 @@ impl BatchInstances {
         &self.labels
     }
 
-    /// `[T]` i64: what the dataset calls each.
+    /// `[T]` i64: ids in the dataset.
     #[must_use]
     pub const fn ids(&self) -> &Tensor {
         &self.ids
     }
 
-    /// `[T]` bool: whether it is a crowd, or difficult.
+    /// `[T]` bool: whether the instance is a crowd or a difficult object.
     #[must_use]
     pub const fn crowd(&self) -> &Tensor {
         &self.crowd
     }
 
-    /// `[N, 2]` i64: height and width of the part of each row, from its top left, that the image has; the rest was added
-    /// by `pad_to` or `fixed_size_crop`. 0 in rows of zeros (`OnBadSample::SkipPadded`).
+    /// `[N, 2]` i64: height and width of the image within each row, from its top left. The rest of the row was added by
+    /// `pad_to` or `fixed_size_crop`. 0 for rows of zeros (`OnBadSample::SkipPadded`).
     #[must_use]
     pub const fn sizes(&self) -> &Tensor {
         &self.sizes
     }
 
-    /// Outlines of all, of the rows' height and width; `None` where the dataset was opened without.
+    /// The `T` outlines, with the rows' height and width; `None` if the dataset was opened without masks.
     #[must_use]
     pub fn masks(&self) -> Option<&[Rle]> {
         self.masks.as_deref()
     }
 
-    /// All tensors and what they are called.
+    /// All tensors with their names.
     pub fn tensors(&self) -> impl Iterator<Item = (&'static str, &Tensor)> {
         let Self { offsets, boxes, labels, ids, crowd, sizes, masks: _ } = self;
         let named = [
@@ -170,15 +173,15 @@ impl BatchInstances {
         named.into_iter()
     }
 
-    /// Those of each row.
+    /// The instances of each row.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = RowInstances<'_>> {
         (0..self.len()).map(|row| self.row(row))
     }
 
-    /// Those of a row.
+    /// The instances of a row.
     ///
     /// # Panics
-    /// When the batch has no such row.
+    /// If the batch has no such row.
     #[must_use]
     pub fn row(&self, row: usize) -> RowInstances<'_> {
         let offsets: &[i64] = self.offsets.as_slice().unwrap_or_default();
@@ -196,7 +199,7 @@ impl BatchInstances {
     }
 }
 
-/// Values of one tensor, in memory of its own.
+/// A tensor of these values, in its own memory.
 fn tensor<T: NoUninit>(shape: &[usize], dtype: DType, values: impl Iterator<Item = T>) -> Result<Tensor> {
     let len = shape.iter().product::<usize>() * dtype.size();
     let mut rows = Rows::zeroed(1, len)?;

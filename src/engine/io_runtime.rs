@@ -1,4 +1,4 @@
-//! The runtime that admits and reads, and its threads.
+//! The runtime that admits batches and reads from stores, and its threads.
 
 use std::{
     fmt,
@@ -20,13 +20,16 @@ use tokio::{
 
 /// The threads that admit batches and do remote I/O. Cheap to clone; they end with the last handle.
 ///
-/// Each loader starts a runtime of its own unless it is given one: share one when many loaders live at a time. One thread
-/// is all that local data need. Reading over plain HTTP took 0.7 s of CPU for a GB in large ranges and 1.7 s in objects of
-/// 107 KB (benches/results/2026-11-21-s3.md), which bounds what one thread can read; so on a machine of eight cores or more
-/// a loader of remote data has a thread for every four, at most eight. The rate of several was not measured.
+/// Each loader starts its own runtime, unless you pass one with
+/// [`LoaderBuilder::io_runtime`](crate::LoaderBuilder::io_runtime): share one if many loaders exist at a time.
 ///
-/// What blocks or computes does so on other threads of the runtime (`infeed-aside`, where one reads), which start when there is work:
-/// comparing what came with checksums (as many as cores, at most), looking into and writing a cache, looking up names.
+/// Number of threads: one for local data. A loader of remote data on a machine with 8 cores or more has one for every 4
+/// cores, at most 8, because CPU limits what a thread can read: plain HTTP took 0.7 s of CPU per GB in large ranges and
+/// 1.7 s in objects of 107 KB (benches/results/2026-11-21-s3.md). The rate of several threads was not measured.
+///
+/// Blocking and computing work runs on other threads of the runtime (called `infeed-aside` if one thread reads), which
+/// start when needed: checksums of the bytes read (at most one thread per core), reads and writes of a cache, name
+/// lookups.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
@@ -48,9 +51,9 @@ pub struct IoRuntime {
 
 struct Inner {
     handle: Handle,
-    /// Compares what comes, on threads of the runtime that may block.
+    /// Computes checksums, on threads of the runtime that may block.
     sums: Arc<Sums>,
-    // Dropping it ends the thread; one that was lent has none.
+    // Dropping it ends the thread. `None` for a runtime of the user.
     _stop: Option<oneshot::Sender<()>>,
 }
 
@@ -58,15 +61,15 @@ impl IoRuntime {
     /// Starts one thread.
     ///
     /// # Errors
-    /// `OutOfMemory` when the system gives no thread.
+    /// `OutOfMemory` if the system cannot start a thread.
     pub fn start() -> Result<Self> {
         Self::of(NonZeroUsize::MIN, false)
     }
 
-    /// Starts so many threads, and one for what blocks (looking up names, writing a cache).
+    /// Starts this many threads, and one for blocking work (name lookups, writes of a cache).
     ///
     /// # Errors
-    /// `OutOfMemory` when the system gives no threads.
+    /// `OutOfMemory` if the system cannot start the threads.
     pub fn with_threads(threads: NonZeroUsize) -> Result<Self> {
         Self::of(threads, true)
     }
@@ -74,10 +77,10 @@ impl IoRuntime {
     fn of(threads: NonZeroUsize, blocks: bool) -> Result<Self> {
         let mut builder = match threads.get() {
             1 => Builder::new_current_thread(),
-            // The thread below only waits for the end.
+            // The thread below only waits for the runtime to end.
             n => {
-                // tokio waits for ever where the system refuses one of these, and panics where it refuses the first that
-                // blocks; later ones it does without.
+                // If the system cannot start one of these threads, tokio waits forever. If it cannot start the first
+                // blocking thread, tokio panics. Later blocking threads are optional.
                 can_start_threads(n + 3).map_err(no_thread)?;
                 let mut builder = Builder::new_multi_thread();
                 builder.worker_threads(n);
@@ -85,45 +88,44 @@ impl IoRuntime {
             }
         };
         builder.on_thread_start(infeed_core::threads::yield_to_others);
-        // Of several, tokio does not say whether a thread that it starts will read or block.
+        // With several threads, tokio does not report whether a new thread will read or block.
         let name = if threads.get() == 1 { "infeed-aside" } else { "infeed-io" };
         builder.thread_name(name).enable_all();
         if blocks {
-            // One that is there is never asked for again.
+            // Keep the blocking thread: the system may refuse a new one later.
             builder.thread_keep_alive(Duration::from_secs(24 * 3600));
             can_start_threads(2).map_err(no_thread)?;
         }
         let runtime = builder.build().map_err(no_thread)?;
         if blocks {
-            // At once: between the look above and a later call others may take what there was.
+            // At once: between the check above and a later start, other threads may take the limit.
             runtime.spawn_blocking(|| ());
         }
         Self::driving(runtime)
     }
 
-    /// Drives a runtime on a thread of its own. Not for users: tests bring one whose clock stands still.
+    /// Drives a runtime on its own thread. Public only for tests, which pass one with a paused clock.
     #[doc(hidden)]
     pub fn driving(runtime: Runtime) -> Result<Self> {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
             infeed_core::threads::yield_to_others();
-            // Alone, drives all spawned tasks until the last handle is gone.
+            // If the runtime has one thread, this drives all its tasks until the last handle is dropped.
             let _ = runtime.block_on(stopped);
-            // Never wait for a blocking call here: nobody is left to use its result.
+            // Do not wait for blocking calls: no task is left to use their results.
             runtime.shutdown_background();
         };
         thread::Builder::new().name("infeed-io".into()).spawn(body).map_err(no_thread)?;
         Ok(Self::of_handle(handle, Some(stop)))
     }
 
-    /// A runtime of yours, which you go on driving: batches are admitted and remote bytes read on its threads, beside your
-    /// tasks, and what watches it (tokio-console, metrics) sees ours. It needs I/O and time
+    /// Uses your runtime, which you continue to drive. Its threads admit batches and read remote bytes in addition to
+    /// your tasks, and tokio-console and metrics show infeed's tasks, too. The runtime needs I/O and time
     /// ([`enable_all`](tokio::runtime::Builder::enable_all)).
     ///
-    /// A runtime of one thread does that only while you are in its `block_on` and your task waits: a trainer that computes there
-    /// holds reading up, which a thread of infeed's own would not. Where the runtime is shut down, its streams end with an
-    /// error.
+    /// A runtime of one thread reads only while you are in its `block_on` and your task waits, so a trainer that
+    /// computes there stops the reading. If the runtime is shut down, the streams end with an error.
     ///
     /// ```
     /// use infeed::{Loader, loader::IoRuntime, open};
@@ -149,19 +151,20 @@ impl IoRuntime {
         Self { inner: Arc::new(Inner { handle, sums, _stop: stop }) }
     }
 
-    /// What compares bytes that come, away from the threads that read them.
+    /// Computes checksums on other threads than those that read.
     pub(super) fn sums(&self) -> &Arc<Sums> {
         &self.inner.sums
     }
 
-    /// As many threads as remote data want on this machine, or one; and one for what `blocks`, as they do.
+    /// For remote data, the number of threads that suits this machine, otherwise one; and a blocking thread if
+    /// `blocks`.
     pub(crate) fn for_loader(remote: bool, blocks: bool) -> Result<Self> {
         let cores = infeed_core::machine::cores().get();
         let threads = if remote { (cores / 4).clamp(1, 8) } else { 1 };
         Self::of(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN), remote || blocks)
     }
 
-    /// Watchers such as tokio-console show a task by the place that asked for it.
+    /// `track_caller`: tokio-console shows a task by the place that spawned it.
     #[track_caller]
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.inner.handle.spawn(task).abort_handle()
@@ -169,17 +172,17 @@ impl IoRuntime {
 }
 
 impl IoRuntime {
-    /// Runs a future there and waits for it on this thread, whatever runs it.
+    /// Runs a future on the runtime and waits for it on this thread, with or without another runtime here.
     ///
     /// # Errors
-    /// `Internal` when the future panicked.
+    /// `Internal` if the future panicked.
     pub(crate) fn wait_for<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T> {
         let (done, result) = std::sync::mpsc::channel();
         self.spawn(async move {
             let _ = done.send(future.await);
         });
         result.recv().map_err(|_| {
-            Error::new(ErrorKind::Internal, "what was waited for panicked")
+            Error::new(ErrorKind::Internal, "the awaited task panicked")
                 .hint("see the panic's message on stderr; please report it")
         })
     }
@@ -192,14 +195,14 @@ fn no_thread(error: io::Error) -> Error {
     Error::new(ErrorKind::OutOfMemory, "cannot start an I/O thread").with_source(error)
 }
 
-/// Whether the system gives so many threads now, by starting them all. For what starts threads of its own and meets a
-/// refusal with a panic or, as tokio's runtime of several threads does, by waiting for ever. About 30 µs for each.
+/// Checks that the system can start this many threads now, by starting them all. For libraries that panic if a thread
+/// cannot be started or, like tokio's runtime of several threads, wait forever. About 30 µs for each thread.
 ///
 /// # Errors
-/// What the system said to the first that it refused.
+/// The system's error for the first thread that it could not start.
 pub fn can_start_threads(threads: usize) -> io::Result<()> {
     let all = Mutex::new(());
-    // They end when this one lets go of the lock.
+    // The threads end when this one releases the lock.
     let held = all.lock();
     thread::scope(|scope| {
         let mut started = Vec::with_capacity(threads);
@@ -212,17 +215,17 @@ pub fn can_start_threads(threads: usize) -> io::Result<()> {
             }
         }
         drop(held);
-        // A scope waits until their work is done, this until the system counts them no more.
+        // A scope would only wait until their work is done; `join` waits until the system no longer counts them.
         started.into_iter().for_each(|thread| drop(thread.join()));
         refused
     })
 }
 
-/// Runs what blocks on a thread of its own, so that the caller's runtime goes on. Dropping the future abandons the
-/// result, not the work.
+/// Runs blocking work on a new thread, so that the caller's runtime continues. Dropping the future drops the result,
+/// but does not stop the work.
 ///
 /// # Errors
-/// `OutOfMemory` when the system gives no thread; `Internal` when `work` panicked.
+/// `OutOfMemory` if the system cannot start a thread; `Internal` if `work` panicked.
 pub(crate) async fn off_thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let (done, result) = oneshot::channel();
     let body = move || {

@@ -1,8 +1,8 @@
 //! Files that stay open between the reads of one stream: shards, of which each record is a part.
 //!
-//! They are the stream's, not a thread's: an order that is shuffled goes through all shards, and a thread could keep only
-//! a few of them. They are closed when the stream ends, when nobody read from them for a minute or two, and when the system
-//! has no handles left for others.
+//! They belong to the stream, not to a thread: a shuffled order uses all shards, and each thread could keep only a few
+//! open. They are closed when the stream ends, when they were not read for a minute or two, and when the system has no
+//! handles left.
 
 use std::{
     sync::{
@@ -15,19 +15,19 @@ use std::{
 use infeed_core::process;
 use infeed_store::{Extent, OpenFile};
 
-/// Threads that look up different files seldom meet in one of so many.
+/// Number of locks: threads that look up different files rarely wait for one another.
 const PLACES: usize = 16;
-/// Files in each of them, at most: 512 in all are looked through in no time, and are more shards than most have.
+/// Most files for each lock. The total of 512 is searched quickly, and most datasets have fewer shards.
 const IN_PLACE: usize = 32;
 
-/// Files that may stay open in this process, whatever streams it has: an eighth of what it may have open. Three quarters
-/// are for connections (`requests/permits.rs` in `infeed-store`), and the trainer has files, too.
+/// Most files that stay open in this process, for all its streams: an eighth of its limit. Three quarters are for
+/// connections (`requests/permits.rs` in `infeed-store`), the rest for the trainer.
 static ALL: LazyLock<Room> = LazyLock::new(|| {
     let files = process::open_files().map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
     Room::new(files / 8)
 });
 
-/// Room for so many files.
+/// The remaining number of files that may stay open.
 #[derive(Debug)]
 struct Room(AtomicUsize);
 
@@ -42,7 +42,7 @@ impl Room {
     }
 }
 
-/// Gives the room back when it is dropped.
+/// One open file; dropping it makes room for another.
 #[derive(Debug)]
 struct Taken(&'static Room);
 
@@ -55,12 +55,12 @@ impl Drop for Taken {
 #[derive(Debug)]
 struct Kept {
     file: OpenFile,
-    /// It was read from since [`KeptFiles::age`].
+    /// Whether it was read since the last [`KeptFiles::age`].
     used: bool,
     _room: Taken,
 }
 
-/// The least recently used first. `None`: nothing is kept any more.
+/// The least recently used file is first. `None` after the end of the stream: nothing is kept any more.
 type Place = Option<Vec<Kept>>;
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl KeptFiles {
     }
 
     fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
-        // Nothing that is done under it can panic halfway.
+        // The code under this lock cannot panic halfway.
         place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,11 +99,11 @@ impl KeptFiles {
 
     /// Keeps a file open, if there is room for it.
     pub(super) fn keep(&self, hash: u64, extent: &Extent, file: &OpenFile) {
-        // Dropped, and so closed, behind the lock.
+        // Dropped, and so closed, after the lock is released.
         let mut closed = Vec::new();
         let mut place = Self::lock(&self.places[hash as usize % PLACES]);
         let Some(files) = place.as_mut() else { return };
-        // Of several threads that opened it the last stays.
+        // If several threads opened it, the last handle stays.
         closed.extend(files.extract_if(.., |kept| kept.file.is_of(extent)).map(|kept| kept.file));
         if files.len() >= IN_PLACE {
             closed.push(files.remove(0).file);
@@ -116,39 +116,40 @@ impl KeptFiles {
         files.extend(room.map(|room| Kept { file: file.clone(), used: true, _room: room }));
     }
 
-    /// Closes a file, once nobody reads from it any more.
+    /// Removes a file; it is closed after the last read from it.
     pub(super) fn forget(&self, hash: u64, file: &OpenFile) {
         drop(self.take(&self.places[hash as usize % PLACES], |kept| kept.file.is_same(file)));
     }
 
-    /// Closes all. Whether there were any.
+    /// Closes all files; returns whether there were any.
     pub(super) fn give_way(&self) -> bool {
         let closed = self.places.iter().flat_map(|place| self.take(place, |_| true));
         closed.count() > 0
     }
 
-    /// Closes those that were not read from since this was called last.
+    /// Closes the files that were not read since the last call.
     pub(super) fn age(&self) {
         let old = |kept: &mut Kept| !std::mem::take(&mut kept.used);
         Self::close_elsewhere(self.places.iter().flat_map(|place| self.take(place, old)).collect());
     }
 
-    /// Closes all, and keeps none from now on.
+    /// Closes all files, and keeps none from now on.
     pub(super) fn close(&self) {
         let closed = self.places.iter().filter_map(|place| Self::lock(place).take());
         Self::close_elsewhere(closed.flatten().collect());
     }
 
-    /// Those of a place of which this is true. They are closed by whoever drops them, under no lock: it may take long.
+    /// Removes the files of a part for which `which` is true. The caller drops, and so closes, them without a lock,
+    /// because closing may take long.
     fn take(&self, place: &Mutex<Place>, which: impl FnMut(&mut Kept) -> bool) -> Vec<Kept> {
         Self::lock(place).as_mut().map(|files| files.extract_if(.., which).collect()).unwrap_or_default()
     }
 
-    /// A file system that hangs may do so in closing, too, and neither who drops a stream nor the I/O runtime may wait for
-    /// it.
+    /// Closes files on another thread: a file system may hang in closing, too, and neither the drop of a stream nor the
+    /// I/O runtime may wait for it.
     fn close_elsewhere(files: Vec<Kept>) {
         if !files.is_empty() {
-            // Without a thread they are closed here.
+            // If no thread can be started, they are closed here.
             let _ = thread::Builder::new().name("infeed-close".into()).spawn(move || drop(files));
         }
     }
@@ -179,7 +180,7 @@ mod tests {
         Box::leak(Box::new(Room::new(files)))
     }
 
-    /// A thread closes what is old.
+    /// A thread closes old files.
     fn wait_for_room(room: &Room, files: usize) {
         while room.0.load(Ordering::Relaxed) < files {
             thread::yield_now();

@@ -1,4 +1,4 @@
-//! What decode threads read themselves: files, and stores that answer without a runtime.
+//! Reads on decode threads: files, and stores that need no runtime.
 //!
 //! ```text
 //! extent ─┬ a part of a file ─ is it open, and would an opening give the same? ─┬ read at its place
@@ -22,15 +22,15 @@ use tokio::time::{self, Instant};
 
 use super::{kept_files::KeptFiles, under_way::UnderWay};
 
-/// How long an opening that is under way holds up the end of a stream. A disk that is busy opens in less, and who drops a
-/// stream does not notice it.
+/// How long the end of a stream waits for a file that is being opened. A busy disk needs less, and the caller of the
+/// drop does not notice it.
 const OPENING: Duration = Duration::from_millis(100);
-/// A read takes long from here on, and its name is told.
+/// From this time on a read counts as late, and a warning names it.
 const LATE: Duration = Duration::from_secs(5);
-/// Told at most so often. Files that were not read from for so long are closed.
+/// Shortest time between two warnings. Files that were not read for this time are closed.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The local reads of one stream. Once they are [closed](Self::close) none begins; one in progress may end.
+/// The local reads of one stream. After [`close`](Self::close) no read begins; one in progress may finish.
 #[derive(Debug, Default)]
 pub(super) struct LocalReads {
     under_way: UnderWay<Extent>,
@@ -38,8 +38,8 @@ pub(super) struct LocalReads {
 }
 
 impl LocalReads {
-    /// Reads an extent on this thread. `last` is the file that was read before, if the caller reads on: of the same file
-    /// nothing is looked up. `None`: the stream is gone and nothing was read.
+    /// Reads an extent on this thread. `last` is the previously read file, if the caller reads several extents: reading
+    /// the same file again needs no lookup. `None` if the stream was dropped.
     pub(super) fn read(
         &self,
         extent: &Extent,
@@ -67,7 +67,7 @@ impl LocalReads {
                 *last = Some(file);
                 return Some(Ok(()));
             }
-            // It may be the handle alone that is bad: what is there now tells itself.
+            // Maybe only the handle is bad: open the file again.
             self.files.forget(hash, &file);
         }
         let reading = begin()?;
@@ -88,21 +88,21 @@ impl LocalReads {
         Some(read)
     }
 
-    /// Opens something, if need be in place of what is kept open.
+    /// Opens a file or object; if the system has no handles left, closes kept files first.
     fn give_way<T>(&self, mut open: impl FnMut() -> Result<T>) -> Result<T> {
         let ran_out = |error: &Error| error.source().and_then(|e| e.downcast_ref::<io::Error>()).is_some_and(no_files);
         open().or_else(|error| if ran_out(&error) && self.files.give_way() { open() } else { Err(error) })
     }
 
-    /// The stream is gone. No read begins once this returned, but for one that is being opened for longer than
-    /// [`OPENING`]: that is a file system that hangs, and the last call it gets from that thread.
+    /// Ends the reads: no read begins after this returned. Exception: a file that is being opened for longer than
+    /// [`OPENING`], on a file system that hangs; that thread makes no further read.
     pub(super) fn close(&self) {
         self.under_way.close(OPENING);
         self.files.close();
     }
 
-    /// The read that was seen first of those that are under way, if that was more than [`LATE`] ago. `seen` is what the
-    /// caller knows of earlier calls: so threads that read need no clock.
+    /// The oldest read in progress, if it was first seen more than [`LATE`] ago. `seen` holds the times of earlier
+    /// calls, so that reading threads need no clock.
     fn late(&self, seen: &mut HashMap<(usize, u64), Instant>, now: Instant) -> Option<(Extent, Duration)> {
         let mut still = HashMap::new();
         let mut oldest: Option<(Extent, Instant)> = None;
@@ -118,8 +118,8 @@ impl LocalReads {
     }
 }
 
-/// Says, at most once a minute, which file a thread reads for long, and closes those that nobody reads from. It hangs in
-/// none of them itself.
+/// Warns, at most once a minute, about the file that a thread has been reading for long, and closes unused files. It
+/// never accesses a file itself, so it cannot hang.
 pub(super) async fn watch(reads: Arc<LocalReads>) {
     let mut seen = HashMap::new();
     let (mut told, mut aged) = (None::<Instant>, Instant::now());
@@ -197,7 +197,7 @@ mod tests {
         assert!(opened.len() == 1 && opened[0].ends_with("shard"), "{opened:?}");
         reads.files.age();
         assert_eq!(open_below(dir.path()).len(), 1);
-        // Removed, it is an error, and nothing of it is left.
+        // A removed file is an error, and its handle is closed.
         fs::remove_file(dir.path().join("shard")).unwrap();
         assert!(read(&reads, &part).is_err() && open_below(dir.path()).is_empty());
 
@@ -216,7 +216,7 @@ mod tests {
         let source = source(dir.path());
         fs::write(dir.path().join("shard"), "0123456789").unwrap();
         let reads = LocalReads::default();
-        // As long as a file is kept open, the system has no handle left.
+        // The system has no handle left as long as a file is kept open.
         let open = |error: fn() -> Error| {
             let mut calls = 0;
             let opened = reads.give_way(|| {
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(open(no_handles), (false, 1));
     }
 
-    /// What a file may become between two reads.
+    /// How a file may change between two reads.
     #[derive(Clone, Copy, Debug)]
     enum Change {
         Nothing,
@@ -260,8 +260,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// A file that is kept open gives what an opening for each read gives: its bytes, those of the file that took its
-        /// place, or the same error.
+        /// A file that is kept open gives the same result as opening it for each read: its bytes, the bytes of the file
+        /// that replaced it, or the same error.
         #[test]
         fn what_is_kept_open_reads_as_what_is_opened_anew(
             steps in prop::collection::vec((changes(), 0u64..3, 0u64..30, 0u64..12), 1..40),
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// A file whose opening hangs until somebody writes to it.
+    /// A file whose opening hangs until another process writes to it (a pipe).
     fn pipe(dir: &Path) -> PathBuf {
         let path = dir.join("pipe");
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(under_way(&reads), 0);
     }
 
-    /// Keeps what warnings say.
+    /// Collects the texts of warnings.
     #[derive(Default)]
     struct Warnings(Mutex<Vec<String>>);
 

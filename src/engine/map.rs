@@ -1,4 +1,4 @@
-//! Functions of the user's, on samples and on batches, where they are made.
+//! The user's functions on samples and batches, called where these are made.
 //!
 //! ```text
 //! rows of a sample are written ─ map ─▶ … all rows of a batch are there ─ bad ones left out ─ mix ─ map_batch ─▶ sealed
@@ -26,7 +26,7 @@ use super::fields::FieldRows;
 type OnSample = dyn Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync;
 type OnBatch = dyn Fn(&mut BatchMut<'_>, Draws) -> Result<()> + Send + Sync;
 
-/// What a loader calls.
+/// The functions of a loader.
 #[derive(Clone, Default)]
 pub(crate) struct Maps {
     pub(crate) sample: Option<Arc<OnSample>>,
@@ -41,7 +41,7 @@ impl fmt::Debug for Maps {
 }
 
 impl Maps {
-    /// Calls the user's function for a sample, if there is one, and looks whether it left what can be used.
+    /// Calls the user's function for a sample, if there is one, and checks the instances and labels that it leaves.
     pub(super) fn sample(&self, sample: &mut SampleMut<'_>, draws: Draws) -> Result<()> {
         let Some(map) = &self.sample else { return Ok(()) };
         guard("map", || map(sample, draws))?;
@@ -51,7 +51,7 @@ impl Maps {
             let moved = outlines.is_none_or(|all| all.iter().all(|mask| matches!(mask, Mask::Rle(_))));
             if !instances.is_sound() || outlines.is_some() != masks || !moved {
                 let what = "the function given to map left instances whose lists do not fit each other";
-                return Err(Error::config(what).hint("keep an entry in each list for each box, and masks as runs"));
+                return Err(Error::config(what).hint("keep one entry per box in each list, and masks as runs"));
             }
         }
         sample.fields.iter().zip(&*sample.rows).try_for_each(|(field, rows)| {
@@ -69,15 +69,15 @@ impl Maps {
 
 /// A panic of the user's function is an error of the run, not the end of a thread.
 fn guard(name: &str, call: impl FnOnce() -> Result<()>) -> Result<()> {
-    // What it leaves behind is given up with the run.
+    // Unwind safe: the run ends, and with it everything that the function may have left half changed.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let words = panic_words(&*panic);
         Err(Error::new(ErrorKind::Internal, format!("the function given to {name} panicked: {words}")))
     })
 }
 
-/// A finished sample in the hands of the function of [`LoaderBuilder::map`](crate::LoaderBuilder::map): its rows of the
-/// batch, to be changed in place. Shapes and types stay.
+/// A finished sample for the function of [`LoaderBuilder::map`](crate::LoaderBuilder::map): its rows of the batch,
+/// which the function changes in place. Shapes and types stay.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -85,7 +85,7 @@ fn guard(name: &str, call: impl FnOnce() -> Result<()>) -> Result<()> {
 /// use infeed::Loader;
 ///
 /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
-/// // Every tenth record gets a wrong label, to see what a model makes of noise.
+/// // Every tenth record gets a random label, to test how a model handles noise.
 /// let loader = Loader::builder(dataset).batch_size(20).map(|sample, mut draws| {
 ///     if sample.record() % 10 == 0 {
 ///         sample.values_mut::<i64>("label")?[0] = draws.below(10) as i64;
@@ -102,14 +102,14 @@ pub struct SampleMut<'a> {
     pub(super) row: usize,
     pub(super) record: u64,
     pub(super) sample: &'a Sample,
-    /// Of each field of instances.
+    /// One entry for each field of instances.
     pub(super) instances: &'a mut [Instances],
-    /// Of rows of images, where each batch has its own.
+    /// Size of the rows of images, if each batch has its own.
     pub(super) size: Option<[u32; 2]>,
 }
 
 impl SampleMut<'_> {
-    /// Its index in the dataset.
+    /// Index of the record in the dataset.
     #[must_use]
     pub const fn record(&self) -> u64 {
         self.record
@@ -127,24 +127,24 @@ impl SampleMut<'_> {
     /// An image with its shape and layout: [`RowView::map_pixels`] visits its pixels.
     ///
     /// # Errors
-    /// `Config` for a field that the dataset does not have, or that is no image.
+    /// `Config` for a field that the dataset does not have, or that is not an image.
     pub fn image_mut(&mut self, field: &str) -> Result<RowView<'_>> {
         let at = place(self.fields, field)?;
         let Some(spec) = self.fields[at].spec_of(self.size) else {
-            return Err(Error::config(format!("field `{field}` is no image")).hint("use values_mut for its values"));
+            return Err(Error::config(format!("field `{field}` is not an image")).hint("use values_mut for its values"));
         };
         Ok(RowView::new(spec, self.rows[at].row_mut(self.row)))
     }
 
-    /// All fields that have values in the batch, each to be changed, side by side.
+    /// All fields that have values in the batch, to change several at the same time.
     pub fn fields_mut(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
         let (row, size) = (self.row, self.size);
         let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.most.is_none());
         with_rows.map(move |(field, rows)| FieldMut { field, soft: false, bytes: rows.row_mut(row), rows: None, size })
     }
 
-    /// The instances of a field as the batch will hold them, to be changed, dropped or added to: as many entries in each
-    /// list. `None` for another field.
+    /// The instances of a field, as the batch will hold them. You may change, remove or add entries; all lists must
+    /// keep the same length. `None` if the field has no instances.
     #[must_use]
     pub fn instances_mut(&mut self, field: &str) -> Option<&mut Instances> {
         let of_instances = self.fields.iter().filter(|field| field.instances.is_some());
@@ -152,7 +152,7 @@ impl SampleMut<'_> {
         self.instances.get_mut(at)
     }
 
-    /// What a field of bytes holds; `None` for another field.
+    /// The value of a field of bytes; `None` for another kind of field.
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&Bytes> {
         let at = self.fields.iter().position(|other| other.name == field)?;
@@ -163,8 +163,8 @@ impl SampleMut<'_> {
     }
 }
 
-/// A whole batch in the hands of the function of [`LoaderBuilder::map_batch`](crate::LoaderBuilder::map_batch), to be
-/// changed in place. Shapes and types stay.
+/// A complete batch for the function of [`LoaderBuilder::map_batch`](crate::LoaderBuilder::map_batch), which changes it
+/// in place. Shapes and types stay.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -197,26 +197,26 @@ pub struct BatchMut<'a> {
 }
 
 impl BatchMut<'_> {
-    /// Rows of every field.
+    /// Number of rows of every field.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.first().map_or(0, Rows::rows)
     }
 
-    /// Whether it has no rows.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Rows that are samples, from the first on, as [`Batch::valid`](crate::Batch::valid) counts them; behind them are
-    /// copies or zeros.
+    /// Number of rows that are samples, see [`Batch::valid`](crate::Batch::valid); the rows after them are copies or
+    /// zeros.
     #[must_use]
     pub const fn valid(&self) -> usize {
         self.valid
     }
 
-    /// Records of the rows, as [`Batch::records`](crate::Batch::records) tells them.
+    /// Records of the rows, see [`Batch::records`](crate::Batch::records).
     #[must_use]
     pub const fn records(&self) -> &[u64] {
         self.records
@@ -239,7 +239,7 @@ impl BatchMut<'_> {
         FieldMut { field, soft, rows: None, bytes: self.rows[at].bytes_mut(), size }.into_values()
     }
 
-    /// All fields that have values, each to be changed, side by side.
+    /// All fields that have values, to change several at the same time.
     pub fn fields_mut(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
         let size = self.size;
         let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.most.is_none());
@@ -249,7 +249,7 @@ impl BatchMut<'_> {
         })
     }
 
-    /// What a field of bytes holds, a value for each row; `None` for another field.
+    /// The values of a field of bytes, one for each row; `None` for another kind of field.
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
         let of_bytes = self.fields.iter().filter(|field| field.most.is_some() && field.instances.is_none());
@@ -265,7 +265,7 @@ impl BatchMut<'_> {
 /// use infeed::{DType, Device, Loader, Transform};
 ///
 /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
-/// // Whatever is f32 is cut off at 0.5.
+/// // All f32 values are limited to 0.5.
 /// let builder = Loader::builder(dataset).batch_size(20).device(Device::Cpu).transform(Transform::new().to_float());
 /// let loader = builder.map_batch(|batch, _draws| {
 ///     for mut field in batch.fields_mut().filter(|field| field.dtype() == DType::F32) {
@@ -281,7 +281,7 @@ impl BatchMut<'_> {
 #[derive(Debug)]
 pub struct FieldMut<'a> {
     field: &'a FieldRows,
-    /// Whether labels are weights of classes by now.
+    /// Whether labels already are weights of classes.
     soft: bool,
     /// Of a batch.
     rows: Option<usize>,
@@ -290,13 +290,13 @@ pub struct FieldMut<'a> {
 }
 
 impl<'a> FieldMut<'a> {
-    /// As in [`Batch`](crate::Batch).
+    /// Name of the field, as in [`Batch`](crate::Batch).
     #[must_use]
     pub fn name(&self) -> &'a str {
         &self.field.name
     }
 
-    /// Of the sample's row, or of the batch's tensor.
+    /// Shape of the sample's row, or of the batch's tensor.
     #[must_use]
     pub fn shape(&self) -> Vec<usize> {
         let row = match &self.field.soft {
@@ -306,7 +306,7 @@ impl<'a> FieldMut<'a> {
         self.rows.into_iter().chain(row).collect()
     }
 
-    /// Of the values.
+    /// Type of the values.
     #[must_use]
     pub const fn dtype(&self) -> DType {
         if self.soft { DType::F32 } else { self.field.dtype }
@@ -315,12 +315,12 @@ impl<'a> FieldMut<'a> {
     /// The values.
     ///
     /// # Errors
-    /// `Config` when they are of another type.
+    /// `Config` if they have another type.
     pub fn values_mut<T: Element + Pod>(&mut self) -> Result<&mut [T]> {
         cast(&self.field.name, self.dtype(), self.bytes)
     }
 
-    /// The values' bytes, in the machine's order.
+    /// The bytes of the values, in native byte order.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes

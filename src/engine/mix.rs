@@ -1,4 +1,4 @@
-//! What is done to a whole batch: pictures are mixed with one another, where they lie, labels become weights of classes.
+//! Mixes a batch: images are mixed with one another in place, labels become weights of classes.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use infeed_pixels::{
 
 use super::fields::{FieldRows, SoftLabels};
 
-/// Draws of batches share nothing with those of samples, whatever their places.
+/// Separates the draws of batches from those of samples at the same positions.
 const BATCHES: u64 = 0x6261_7463_6865_7321;
 
-/// The draws of a batch, by the place of its first sample in the epoch's order, bad ones included: no other batch has it,
-/// of any rank.
+/// The draws of a batch, by the position of its first sample (good or bad) in the epoch's order: this position is
+/// unique among the batches of all ranks.
 pub(super) const fn rng_of_batch(seed: u64, epoch: u64, position: u64) -> SampleRng {
     SampleRng::new(mix(seed ^ BATCHES), epoch, position)
 }
 
-/// What a loader does to whole batches.
+/// How a loader mixes batches.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchMix {
     pub(crate) settings: Mix,
-    /// Fields that are mixed, by their place in the schema. CutMix has found them all of one size.
+    /// Mixed fields, by their index in the schema. For CutMix all have the same size.
     pub(crate) images: Vec<(usize, RowSpec)>,
-    /// Where pictures lie on a GPU.
+    /// The GPU's mixer, if images are on a GPU.
     pub(crate) mixer: Option<Arc<dyn Mixer>>,
 }
 
@@ -38,26 +38,27 @@ pub(super) struct Unmixed<'a> {
     pub(super) rng: SampleRng,
     pub(super) fields: &'a [FieldRows],
     pub(super) rows: &'a mut [Rows],
-    /// Samples, which are mixed among themselves.
+    /// Rows that are samples; these are mixed among themselves.
     pub(super) samples: usize,
-    /// Samples, and copies behind them; the rest are rows of zeros.
+    /// Rows that are samples or copies; the rest are rows of zeros.
     pub(super) filled: usize,
 }
 
-/// A label as two classes and their parts.
+/// A label as two classes with their weights.
 struct Part {
     other: usize,
     weights: [f32; 2],
 }
 
 impl BatchMix {
-    /// Mixes pictures in place and replaces the rows of the label by those of weights. Gives the bytes that were written.
+    /// Mixes images in place and replaces the rows of the label by rows of weights. Returns the number of bytes
+    /// written.
     pub(super) fn apply(&self, batch: Unmixed<'_>) -> Result<u64> {
         let Unmixed { rng, fields, rows, samples, filled } = batch;
         let mut written = 0;
-        // Whom each row has its second class of.
+        // The row from which each row has its second class.
         let mut parts: Vec<Part> = (0..filled).map(|row| Part { other: row, weights: [1.0, 0.0] }).collect();
-        // A sample alone has no partner but itself.
+        // A single sample is its own partner.
         if samples > 1 {
             match self.settings.per {
                 PerMix::Batch => {
@@ -121,18 +122,18 @@ impl BatchMix {
         Ok(written)
     }
 
-    /// Parts of the own label and of the partner's.
+    /// Weights of the own label and of the partner's.
     fn weights(&self, mixing: &Mixing) -> [f32; 2] {
         let size = self.images.first().map_or([1, 1], |(_, spec)| [spec.height, spec.width]);
         mixing.of(size).1
     }
 
-    /// The weights of all classes, as f32. The parts are counted as torch counts those of one-hot rows.
+    /// The weights of all classes, as f32, in torch's arithmetic for one-hot rows.
     fn soften(&self, soft: &SoftLabels, labels: &Rows, parts: &[Part]) -> Result<Rows> {
         let mut rows = soft.rows(labels.rows())?;
         let label = |row: usize| -> Result<usize> {
             let bytes = labels.bytes().as_chunks().0.get(row).copied().unwrap_or_default();
-            // Those outside made bad samples of their records.
+            // Labels outside the classes have already become bad samples.
             usize::try_from(i64::from_ne_bytes(bytes)).ok().filter(|label| *label < soft.classes).ok_or_else(|| {
                 Error::new(ErrorKind::Internal, "a label is not among the classes").hint("please report this")
             })
@@ -164,7 +165,7 @@ impl BatchMix {
     }
 }
 
-/// Bytes of a row that come to be written.
+/// Bytes of a row that are written.
 fn written_bytes(mixture: &Mixture, spec: &RowSpec) -> u64 {
     match mixture {
         Mixture::Blend { .. } => spec.len_bytes() as u64,

@@ -1,4 +1,4 @@
-//! The only room that runs things: tasks, threads, channels and limits.
+//! The engine: all tasks, threads, channels and limits of the crate are here.
 //!
 //! ```text
 //!  the caller's thread          the I/O runtime's thread (one, or several)                  decode threads
@@ -14,50 +14,52 @@
 //!  poll_next ◀──────────────────── one oneshot per batch ◀──────────── the last job of a batch mixes and seals it
 //! ```
 //!
-//! Nothing runs on the caller's runtime but `poll_next`: a trainer that blocks its thread for a step, a
-//! `current_thread` runtime, `select!`, or no runtime at all make no difference to how far the engine reads ahead.
+//! Only `poll_next` runs on the caller's runtime. So the engine reads equally far ahead with a trainer that blocks its
+//! thread for a step, with a `current_thread` runtime, inside `select!`, or without a runtime.
 //!
-//! **Limits** are semaphores whose permit travels with what it guards:
+//! **Limits** are semaphores; each permit travels with the thing that it guards:
 //! - *seats*: batches announced to the stream and not yet polled;
-//! - *rows*: batches that may own memory for their rows, until the poll that hands them over (`permits.rs`); in host memory they
-//!   take it when the first of their jobs writes;
-//! - *volumes*: batches of them that are begun before the oldest is whole, and while the trainer may give buffers back
-//!   (`run_ahead.rs`); their rows are all that is large;
-//! - *threads*: decode threads at work, the others park (`queue.rs`); whether these or a GPU's engines decode first
-//!   (`precedence.rs`);
-//! - *encoded*: bytes read ahead and not yet decoded, those of parts among them, in units of 64 KiB;
-//! - *parts*: what records share, decoded, such as volumes and row groups, within a reserve of its own (`shared_parts.rs`);
-//! - *requests*: in flight, of this stream if `io_concurrency` is set, and of the whole process for each store;
+//! - *rows*: batches that may own memory for their rows, until the poll that hands them over (`permits.rs`); in host
+//!   memory they allocate it when their first job writes;
+//! - *volumes*: batches of volumes that are begun before the oldest is complete, and while the trainer may give buffers
+//!   back (`run_ahead.rs`), because their rows are large;
+//! - *threads*: decode threads at work, the others park (`queue.rs`); whether decode threads or a GPU's engines decode
+//!   first (`precedence.rs`);
+//! - *encoded*: bytes read ahead and not yet decoded, parts included, in units of 64 KiB;
+//! - *parts*: decoded data that records share, such as volumes and row groups, in a separate reserve
+//!   (`shared_parts.rs`);
+//! - *requests*: requests in flight, of this stream if `io_concurrency` is set, and of the whole process for each
+//!   store;
 //! - *slots*: calls in which the dataset reads records itself, of all streams of the loader (`read_slots.rs`).
 //!
-//! Threads and rows that are on `auto` follow the run (`tune`); requests and the bytes read ahead do so by themselves.
+//! `tune` adjusts threads and rows that are on `auto`; requests and the bytes read ahead adjust themselves.
 //!
-//! **What decode threads share** is touched once or twice a job, not a record: the queue's lock, the totals of a stage,
-//! a count of jobs in the batch. A job is 0.7 ms of work ([`ChunkSize`]), so 64 threads take some 90,000 of them a
-//! second. Batches of one record, which need a job, a seat, rows and a channel each, pass through all of it at 63,000
-//! to 92,000 a second on two cores, every other cost included (CIFAR-100, `infeed run --batch-size 1`): holding locks
-//! is a small part of those 20 µs. What an image touches is the decode index, a lock of 256 for a look. More than two
-//! cores were not at hand to measure it there.
+//! **Contention between decode threads.** A job, not a record, uses shared state once or twice: the queue's lock, the
+//! totals of a stage, a count of jobs in the batch. A job is 0.7 ms of work ([`ChunkSize`]), so 64 threads take about
+//! 90,000 jobs a second. Batches of one record need a job, a seat, rows and a channel each; two cores made 63,000 to
+//! 92,000 of them a second, all other costs included (CIFAR-100, `infeed run --batch-size 1`). So locks are a small
+//! part of these 20 µs. Per image only the decode index is shared: one of 256 locks. Not measured beyond two cores.
 //!
 //! **No deadlock**: seats, rows and encoded bytes are taken in plan order, so the batch that the trainer waits for
 //! always holds what it needs, or waits only for jobs that wait for nothing.
 //!
-//! **Several devices**: loaders that were built together share the [`Workers`] and most of [`LoaderShared`]. Each has seats,
-//! rows, encoded bytes and a lane of the queue of its own, so one whose trainer stands still, or whose GPU is lost, holds
-//! nothing that another waits for; jobs in hand always end.
+//! **Several devices**: loaders that were built together share the [`Workers`] and most of [`LoaderShared`]. Each has
+//! its own seats, rows, encoded bytes and lane of the queue. So if a trainer pauses or a GPU is lost, its loader holds
+//! nothing that another waits for; running jobs always end.
 //!
-//! **What records share** (a row group, a chunk of an array, a compressed shard or volume) is named by their plans. With the
-//! first record ahead that needs a part and finds it neither decoded nor on its way, its bytes are read: in plan order, within
-//! the permits of that record's group, through the same cache, limits and retries (`fetch.rs`). When they are here, a job
-//! decodes the part if there is memory for it, on half of the threads at most; its records follow as soon as all their parts
-//! have come. A decode thread that finds a part missing nevertheless (it gave way to others, or lies in a file) reads it
-//! itself, and waits.
+//! **Shared parts** (a row group, a chunk of an array, a compressed shard or volume) are named by the plans of records.
+//! The first record ahead that needs a part which is neither decoded nor being read starts the read: in plan order,
+//! within the permits of that record's group, through the same cache, limits and retries (`fetch.rs`). When the bytes
+//! have arrived, a job decodes the part if there is memory for it, on at most half of the threads. Its records follow
+//! as soon as all their parts are decoded. If a part is still missing when a decode thread needs it (it was evicted, or
+//! is in a local file), the thread reads it and waits.
 //!
-//! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) and the [`LocalReads`](local_reads::LocalReads) (no
-//! read begins afterwards, and whoever waits for something of the stream wakes), aborts the tasks and empties the queue. A
-//! running job owns its rows and ends in peace. A file system that hangs keeps the threads that it hangs, and nobody else.
+//! **Cancellation**: dropping the stream closes the [`Gate`](gate::Gate) and the
+//! [`LocalReads`](local_reads::LocalReads) (no read begins afterwards, and all waits of the stream end), aborts the
+//! tasks and empties the queue. A running job owns its rows and finishes. If a file system hangs, only the threads that
+//! read from it hang.
 //!
-//! **Files**, each of which imports files to its right only:
+//! **Files.** Each imports only files to its right:
 //!
 //! ```text
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ────────┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
@@ -69,8 +71,8 @@
 //!                                                                                                       block_on
 //! ```
 //!
-//! What the streams of a loader share ([`LoaderShared`]) owns nothing that runs: a loader and its streams hold the
-//! [`Workers`], whose threads know streams by the jobs they bring.
+//! [`LoaderShared`], the state that the streams of a loader share, owns no threads. A loader and its streams hold the
+//! [`Workers`]; their threads see a stream only through its jobs.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Limits as permits, which travel with what they guard.
+//! Limits as permits; each travels with the thing that it guards.
 
 use std::{
     sync::{
@@ -18,18 +18,18 @@ pub(super) fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX >> 4)
 }
 
-/// Those that fit.
+/// The permits that fit.
 pub(crate) fn whole_units(bytes: u64) -> u32 {
     u32::try_from(bytes / UNIT).unwrap_or(u32::MAX >> 4)
 }
 
-/// How many batches may own rows; the number follows the run. A permit travels with its batch until the trainer has it.
+/// How many batches may own rows; `tune` changes the number. A permit travels with its batch until the trainer has it.
 #[derive(Debug)]
 pub(super) struct RowPermits {
     permits: Arc<Semaphore>,
-    /// Permits there are, those that are out included.
+    /// All permits, including those in use.
     size: AtomicUsize,
-    /// Nanoseconds that batches waited for one.
+    /// Nanoseconds that batches waited for a permit.
     blocked: AtomicU64,
 }
 
@@ -38,8 +38,8 @@ impl RowPermits {
         Self { permits: Arc::new(Semaphore::new(size)), size: size.into(), blocked: AtomicU64::new(0) }
     }
 
-    /// Waits for a permit, in the order of the calls. `None` never happens while the stream lives; it
-    /// spares an `expect`.
+    /// Waits for a permit, in the order of the calls. `None` never happens while the stream lives; it avoids an
+    /// `expect`.
     pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         let began = Instant::now();
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
@@ -67,13 +67,12 @@ impl RowPermits {
         self.permits.add_permits(more);
     }
 
-    /// Waits until the trainer has taken so many that the others fit; one permit always stays. Cancel safe.
+    /// Waits until the trainer has taken enough batches that the others fit; one permit always stays. Cancel safe.
     pub(super) async fn shrink_to(&self, size: usize) {
-        // One by one: whoever waits for several at a time would keep them from the batches behind, and two who do so
-        // could wait for ever.
+        // One by one: waiting for several at once would block later batches, and two such waits could deadlock.
         while self.size() > size.max(1) {
             let Ok(permit) = self.permits.acquire().await else { return };
-            // Another one may have made it small meanwhile.
+            // Another call may have reduced it meanwhile.
             if self
                 .size
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now > size.max(1)).then(|| now - 1))

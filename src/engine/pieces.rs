@@ -8,18 +8,19 @@ use infeed_store::{Extent, Keep, Reader};
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) plan: ReadPlan,
-    /// Those of its own extents, or what its dataset read. `None`: nothing was read, for the decoded cache had the record.
+    /// Bytes of its own extents, or the bytes that its dataset read. `None` if nothing was read, because the decoded
+    /// cache has the record.
     pub(super) pieces: Option<Vec<Piece>>,
 }
 
 /// Bytes of one extent.
 #[derive(Debug)]
 pub(super) enum Piece {
-    /// Here.
+    /// In memory.
     Bytes(Bytes),
     /// In the cache.
     Cached(Box<Cached>),
-    /// To be read from the store, whatever the cache has.
+    /// To be read from the store, even if the cache has it.
     Anew(Box<Cached>),
 }
 
@@ -32,7 +33,7 @@ impl Piece {
     }
 }
 
-/// A read that the cache can serve, and what it takes to ask the store after all.
+/// A read that the cache can serve, and the extent to read from the store if the entry is gone.
 #[derive(Debug)]
 pub(super) struct Cached {
     pub(super) extent: Extent,

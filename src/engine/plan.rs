@@ -8,11 +8,11 @@ use tracing::Span;
 
 use super::{loader_shared::LoaderShared, run_ahead::Begun, timeline::Waits};
 
-/// Which record comes when, and the state that says so.
+/// The order of records, and the state that describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordOrder {
     pub(crate) sampler: Arc<dyn Sampler>,
-    /// At the beginning of epoch 0; batches carry it with their own place.
+    /// The state at the beginning of epoch 0; each batch has a copy with its own position.
     pub(crate) state: LoaderState,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct BatchPlan {
     rngs: Vec<SampleRng>,
     /// Rows that are not padding.
     pub(super) valid: usize,
-    /// Height and width of the rows of images, where those of each batch have their own.
+    /// Height and width of the rows of images, if each batch has its own.
     pub(super) size: Option<[u32; 2]>,
     pub(super) after: LoaderState,
     /// What it waited for until its first job.
     pub(super) waits: Waits,
-    /// Held until it is whole, where batches wait for one another.
+    /// Held until the batch is complete, if batches wait for one another.
     pub(super) begun: Option<Begun>,
     /// `infeed.batch`, from here until the trainer has it.
     pub(super) span: Span,
@@ -76,7 +76,7 @@ impl Iterator for Planner {
                 self.epochs.start += 1;
                 self.position = 0;
                 self.step = 0;
-                // Without steps in a whole epoch there are none in any.
+                // If a whole epoch has no steps, no epoch has any.
                 if self.loader.steps(sampler, 0).count() == 0 {
                     return None;
                 }

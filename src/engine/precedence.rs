@@ -1,34 +1,35 @@
-//! Who decodes first where both CPU threads and the engines of a GPU can.
+//! Whether CPU threads or the engines of a GPU decode an image first, if both can.
 //!
 //! ```text
-//! engines are asked ── so many batches came without a wait ──▶ CPU threads alone
+//! engines, too ─────── this many batches without a wait ─────▶ CPU threads alone
 //!         ▲                                                       │
 //!         └──────────────── the trainer waits ────────────────────┘
 //! ```
 //!
-//! Engines cost a fifth of the CPU's time for an image, and slow the trainer down: ResNet-50 on an H200 took 58.7 ms a step
-//! beside them and 55.06 ms by this rule, where its batch alone took 54.93 ms (`benches/results/2026-11-27-gpu-days.md`). So
-//! whoever does not say otherwise gets them when CPU threads are not enough, which the trainer tells by waiting. That it does is seen
-//! again only when they are given up; so they are kept for longer each time.
+//! An image on the engines costs a fifth of the CPU time, but slows the trainer down: ResNet-50 on an H200 took 58.7 ms
+//! a step with engines, 55.06 ms by this rule, and 54.93 ms on a ready batch
+//! (`benches/results/2026-11-27-gpu-days.md`). So by default the engines are used only if CPU threads are not enough,
+//! that is, if the trainer waits. Whether CPU threads are enough again shows only after the engines are given up; so
+//! they are kept longer each time.
 //!
-//! With `decode = "gpu"` engines come first, and CPU threads help while the trainer waits or has no whole batch at hand. Of a
-//! user's decoder nobody comes first: its routes say who may.
+//! With `decode = "gpu"` engines come first, and CPU threads help while the trainer waits or no complete batch is
+//! ready. With a user's decoder no class comes first: its routes determine the classes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// Batches without a wait behind which engines are given up: enough that a stumble of the machine has ended.
+/// Engines are given up after this many batches without a wait: enough that a short stall of the machine is over.
 const PATIENCE: u32 = 32;
-/// And at most, when giving them up made the trainer wait again and again.
+/// The maximum, if the trainer waited each time after they were given up.
 const MOST_PATIENCE: u32 = 2048;
 
-/// Who decodes what both can.
+/// Which class decodes samples that both can decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
-    /// Whoever is idle.
+    /// Any idle class.
     Nobody,
-    /// CPU threads while they keep the trainer's pace.
+    /// CPU threads, while they keep the trainer's pace.
     Threads,
-    /// Engines of a GPU; CPU threads what these are too slow for.
+    /// Engines of a GPU; CPU threads help if the engines are too slow.
     Engines,
 }
 
@@ -36,11 +37,11 @@ pub(crate) enum First {
 #[derive(Debug)]
 pub(super) struct Precedence {
     first: First,
-    /// Engines may decode.
+    /// Whether engines may decode.
     engines: AtomicBool,
-    /// The trainer has asked for a batch that is not whole yet; later ones may be.
+    /// Whether the trainer waits for an incomplete batch (later batches may be complete).
     waits: AtomicBool,
-    /// Batches that came without a wait, since one did not.
+    /// Batches in a row for which the trainer did not wait.
     calm: AtomicU32,
     patience: AtomicU32,
 }
@@ -49,7 +50,7 @@ impl Precedence {
     pub(super) const fn new(first: First) -> Self {
         Self {
             first,
-            // The first batch is waited for.
+            // The trainer always waits for the first batch.
             engines: AtomicBool::new(true),
             waits: AtomicBool::new(false),
             calm: AtomicU32::new(0),
@@ -57,7 +58,7 @@ impl Precedence {
         }
     }
 
-    /// The trainer waits for a batch. Whether somebody may decode now who might not before.
+    /// The trainer waits for a batch. Returns whether a further class may decode now.
     pub(super) fn waits(&self) -> bool {
         if self.waits.swap(true, Relaxed) {
             return false;
@@ -71,7 +72,7 @@ impl Precedence {
         true
     }
 
-    /// It got one, `left` whole ones are left. Whether somebody may decode now who might not before.
+    /// The trainer got a batch; `left` complete ones remain. Returns whether a further class may decode now.
     pub(super) fn got(&self, left: usize) -> bool {
         if !self.waits.swap(false, Relaxed) {
             let calm = self.calm.fetch_add(1, Relaxed).saturating_add(1);
@@ -82,7 +83,7 @@ impl Precedence {
         self.first == First::Engines && left == 0
     }
 
-    /// Whether threads that read may decode what engines can, with so many whole batches at hand.
+    /// Whether threads that read may decode what engines can, if this many complete batches are ready.
     pub(super) fn cpu_may(&self, whole: usize) -> bool {
         self.first != First::Engines || whole == 0 || self.waits.load(Relaxed)
     }
@@ -131,7 +132,7 @@ mod tests {
         assert!(precedence.engines_may());
     }
 
-    /// Threads that read and engines of a given speed before a trainer of a given pace, in time that is counted.
+    /// Simulates threads that read and engines of a given speed with a trainer of a given pace, in virtual time.
     mod simulated {
         use std::{cell::Cell, num::NonZeroUsize, rc::Rc};
 
@@ -179,8 +180,8 @@ mod tests {
             }
         }
 
-        /// Samples in a unit of time, the engines' part of them, and the part of the time that the trainer waited, behind a
-        /// beginning.
+        /// Samples per unit of time, the engines' share of them, and the share of time that the trainer waited, without
+        /// the start.
         pub(super) fn run(first: First, step: u64) -> [f64; 3] {
             let class = |reads, threads, batch| {
                 let mut class = Class::new("simulated", Device::Cpu, NonZeroUsize::new(threads).unwrap());
@@ -189,7 +190,7 @@ mod tests {
             };
             let queue = Queue::new(&[class(true, THREADS, 1), class(false, 1, 8)], vec![0, 0], vec![0]);
             let stream = Rc::new(Stream { precedence: Precedence::new(first), whole: Cell::new(0) });
-            // The engines are the last of those who work; each with a job and when it ends.
+            // The engines are the last of the workers; each worker has a job and the time when it ends.
             let mut work: Vec<Option<(u64, Job)>> = (0..=THREADS).map(|_| None).collect();
             let (mut missing, mut taken, mut now, mut steps_until) = (Vec::<u64>::new(), 0u64, 0u64, 0u64);
             let (mut made, mut by_engines, mut waited, mut waits_since) = (0u64, 0u64, 0u64, None);
@@ -254,7 +255,7 @@ mod tests {
             [made as f64 / time, by_engines as f64 / made as f64, waited as f64 / time]
         }
 
-        /// Of all of them together, and of the threads alone.
+        /// Pace of all together, and of the threads alone.
         pub(super) fn capacities() -> [f64; 2] {
             [run(First::Threads, 0)[0], THREADS as f64 / (READ + DECODE) as f64]
         }

@@ -1,27 +1,28 @@
-//! The one queue that feeds the decode threads, and who of them takes from it.
+//! The queue that feeds the decode threads, and the rules which thread takes which task.
 //!
 //! ```text
-//! fresh: records nobody has read ─▶ a class that reads ─▶ one class in all: its worker
+//! fresh: records not read yet ────▶ a class that reads ─▶ one class in all: its worker
 //!   a lane for each loader               └ several: route each sample ─▶ ready ─▶ whichever class of its set is idle
 //! given back (Elsewhere) ────────────────────────────────────────────────▶ ready, at the head
 //!                                                               what engines may take: a supply for each device
 //! ```
 //!
-//! Threads that read keep as many samples ready as the other classes can take in one go, while these may take any, and decode
-//! ready ones themselves when there are more. Who may decode what both can is the stream's to say: see `precedence`.
+//! Threads that read keep as many samples ready as the other classes can take at once, while these may take any. If
+//! more are ready, they decode some themselves. `precedence` decides for the stream which class may decode samples that
+//! both can decode.
 //!
-//! Loaders of several devices share the queue. Each has a *lane*, whose records are taken in plan order; lanes take
-//! turns, a job each: trainers that run in step need a batch of every device before any of them goes on, so the first
-//! batch of the last device must not stand behind all that the others may have ahead. A trainer that is slow has a lane
-//! that is empty, and its turns go to the others. Supply is counted for each *device*: samples that wait for the engines
-//! of one say nothing of those of another.
+//! **Lanes.** Loaders of several devices share the queue. Each has a *lane*, whose records are taken in plan order.
+//! Lanes take turns, one job each: trainers that run in step need a batch of every device before any of them continues,
+//! so the first batch of the last device must not wait for all prefetched batches of the others. A slow trainer has an
+//! empty lane, and the others get its turns. Supply is counted for each *device*, because each device has its own
+//! engines.
 //!
-//! What is done ahead, such as decoding a row group before its records' turn, half of the threads may do first, and those that
-//! have nothing else.
+//! **Ahead.** Tasks that are done ahead, such as decoding a row group before its records' turn, come first for at most
+//! half of the threads, and last for the others.
 //!
-//! Of the threads that read, as many as [`Shift::active`] says take jobs: those with the lowest numbers. The others
-//! *park*: they finish what they have in hand and wait apart, so that a wake-up never goes to one that may not work.
-//! Those above the number that the loader was built for end instead, and give their memory back.
+//! **Parking.** Of the threads that read, the [`Shift::active`] ones with the lowest numbers take jobs. The others
+//! *park*: they finish their job and wait separately, so that a wake-up never reaches a thread that may not work.
+//! Threads above the number that the loader was built for end instead, and free their memory.
 
 use std::{
     collections::VecDeque,
@@ -37,24 +38,24 @@ use infeed_pixels::codec::{Class, ClassSet};
 /// Encoded bytes of samples that wait for a class that does not read; counted in the memory budget.
 pub(crate) const READY_BYTES: u64 = 32 << 20;
 
-/// What waits here.
+/// A task that waits in the queue.
 pub(super) trait Queued {
-    /// Who may take it.
+    /// Classes of threads that may take it.
     fn allowed(&self) -> ClassSet;
 
     /// Encoded bytes of samples that were read.
     fn encoded_bytes(&self) -> u64;
 
-    /// Whose it is, of the loaders that share the queue.
+    /// Lane, that is, loader, to which it belongs.
     fn lane(&self) -> usize;
 
-    /// Whether threads that read may decode it now, where engines can.
+    /// Whether threads that read may decode it now, if engines can too.
     fn cpu_may(&self) -> bool;
 
-    /// Whether engines may, where threads that read can.
+    /// Whether engines may decode it now, if threads that read can too.
     fn engines_may(&self) -> bool;
 
-    /// Whether it is done ahead: nobody waits for it yet.
+    /// Whether it is done ahead: no batch waits for it yet.
     fn is_ahead(&self) -> bool {
         false
     }
@@ -62,22 +63,22 @@ pub(super) trait Queued {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Records that nobody has read, in plan order, for each lane.
+    /// Records that are not read yet, in plan order, for each lane.
     fresh: Vec<VecDeque<T>>,
     /// The lane that is next.
     turn: usize,
-    /// What is done ahead, and how many threads do.
+    /// Tasks to be done ahead, and the number of threads that work ahead now.
     ahead: VecDeque<T>,
     busy_ahead: usize,
-    /// Samples that were read, which only classes that read may take.
+    /// Samples that were read and that only classes that read may take.
     own: VecDeque<T>,
-    /// Those that others may take, for each device.
+    /// Samples that other classes may take, for each device.
     supplies: Vec<Supply<T>>,
     shift: Shift,
     closed: bool,
 }
 
-/// What was read for one device.
+/// Samples that were read for one device.
 #[derive(Debug)]
 struct Supply<T> {
     /// Samples that its engines may take.
@@ -100,16 +101,16 @@ impl<T> Waiting<T> {
     }
 }
 
-/// Who works of the threads that read.
+/// Which of the threads that read take jobs.
 #[derive(Debug, Default)]
 struct Shift {
     /// Threads with a lower number take jobs.
     active: usize,
     /// Threads with a lower number park, others end.
     kept: usize,
-    /// Threads that there are, by number.
+    /// Running threads, by number.
     alive: Vec<bool>,
-    /// Since when those that wait for a job do.
+    /// When each thread that waits for a job began to wait.
     idle: Vec<Instant>,
     /// Threads that are not waiting for a job, and the time of all of them together until `since`.
     working: usize,
@@ -118,7 +119,7 @@ struct Shift {
 }
 
 impl Shift {
-    /// One thread begins or ends to work, or none does.
+    /// Adds the time up to `now`, then changes the number of working threads.
     fn count(&mut self, begin: bool, end: bool) {
         let now = Instant::now();
         let since = self.since.replace(now).unwrap_or(now);
@@ -128,13 +129,13 @@ impl Shift {
     }
 }
 
-/// How long there was nothing to do when a task was taken.
+/// How long threads had waited when a task was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hunger {
-    /// The thread that took it waited so long.
+    /// Wait of the thread that took it.
     pub(super) waited: Duration,
-    /// That of the threads that may take such tasks which waited longest, or waits still. Who of several that are idle takes a
-    /// task is chance: one that has just ended another says nothing of the rest.
+    /// Longest wait among the threads that may take this task, including those that still wait. Which of several idle
+    /// threads takes a task is arbitrary, so the own wait of the taker does not represent the others.
     pub(super) idle: Duration,
 }
 
@@ -185,15 +186,15 @@ impl WorkClocks {
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
-    /// Threads that read and wait for a task.
+    /// Signal for threads that read and wait for a task.
     hungry: Condvar,
-    /// Threads that do not read and wait for one, for each class: a wake-up goes to one that may take what came. (Where all waited
-    /// for one signal, each task woke all; an engine's thread of an H200, beside sixteen others, took 0.3 ms of CPU for an image of
-    /// which nvJPEG asks 0.06.)
+    /// Signals for threads that do not read and wait for a task, one for each class, so that a task wakes a thread that
+    /// may take it. (With one signal for all, each task woke all threads: with 16 other threads, an engine's thread of
+    /// an H200 took 0.3 ms of CPU per image, of which nvJPEG needs 0.06 ms.)
     idle: Vec<Condvar>,
-    /// Threads that read and do not work now.
+    /// Signal for threads that read and are parked.
     parked: Condvar,
-    /// Classes that read, and those that do not.
+    /// Classes that read, and classes that do not.
     readers: ClassSet,
     others: ClassSet,
     /// The only class that reads, whose threads may park. `None`: there are several, and all work.
@@ -201,13 +202,13 @@ pub(super) struct Queue<T> {
     /// The device of each class, and of each lane, by number.
     homes: Vec<usize>,
     lanes: Vec<usize>,
-    /// Samples that the others can take in one go, for each device.
+    /// Samples that the other classes can take at once, for each device.
     appetites: Vec<usize>,
     pub(super) work: WorkClocks,
 }
 
 impl<T: Queued> Queue<T> {
-    /// For `classes`, each with the number of its device, which is of no account for those that read; `lanes` has the
+    /// A queue for `classes`, each with the number of its device (ignored for classes that read); `lanes` has the
     /// device of each loader.
     pub(super) fn new(classes: &[Class], homes: Vec<usize>, lanes: Vec<usize>) -> Self {
         let mut readers = 0;
@@ -263,7 +264,7 @@ impl<T: Queued> Queue<T> {
         self.shifts
     }
 
-    /// Takes a task that nobody has read.
+    /// Adds a task whose records are not read yet.
     pub(super) fn push(&self, task: T) {
         self.add([task], |waiting, task| match task.is_ahead() {
             true => waiting.ahead.push_back(task),
@@ -272,7 +273,8 @@ impl<T: Queued> Queue<T> {
         self.wake_reader();
     }
 
-    /// Takes samples that were read, of a thread that reads: it looks for work next, and helps with them itself.
+    /// Adds samples that a thread has read. No wake-up for threads that read: this thread looks for work next and
+    /// helps.
     pub(super) fn push_ready(&self, tasks: impl IntoIterator<Item = T>) {
         let (for_others, count) = self.add(tasks, |waiting, task| self.read(waiting, &task).push_back(task));
         self.wake_others(for_others, count);
@@ -288,15 +290,15 @@ impl<T: Queued> Queue<T> {
         self.wake_reader();
     }
 
-    /// Counts a sample that was read; gives the line that it waits in.
+    /// Counts a sample that was read; returns the line in which it waits.
     fn read<'a>(&self, waiting: &'a mut Waiting<T>, task: &T) -> &'a mut VecDeque<T> {
         let supply = &mut waiting.supplies[self.lanes[task.lane()]];
         supply.bytes += task.encoded_bytes();
         if task.allowed().and(self.others) == ClassSet::NONE { &mut waiting.own } else { &mut supply.ready }
     }
 
-    /// Who may take some of them, and how many they are. Nobody would take what comes once the queue is closed: it is dropped,
-    /// outside the lock.
+    /// Adds tasks; returns the other classes that may take some of them, and how many were added. If the queue is
+    /// closed, the tasks are dropped, outside the lock.
     fn add(&self, tasks: impl IntoIterator<Item = T>, place: impl Fn(&mut Waiting<T>, T)) -> (ClassSet, usize) {
         let mut tasks = tasks.into_iter();
         let (mut allowed, mut count) = (ClassSet::NONE, 0);
@@ -321,7 +323,7 @@ impl<T: Queued> Queue<T> {
         self.lock().all().map(|tasks| tasks.len()).sum()
     }
 
-    /// Drops what is `gone`, and with it its memory.
+    /// Drops the tasks for which `gone` is true, and frees their memory.
     pub(super) fn forget(&self, gone: impl Fn(&T) -> bool) {
         let dropped: Vec<VecDeque<T>> = {
             let mut waiting = self.lock();
@@ -341,22 +343,23 @@ impl<T: Queued> Queue<T> {
         drop(dropped);
     }
 
-    /// A stream lets somebody decode who might not before.
+    /// Wakes threads after a stream has allowed a further class to decode.
     pub(super) fn urge(&self) {
         if !self.is_plain() {
-            // Under the lock: a thread that has just looked is asleep by then, and is woken.
+            // Under the lock: a thread that has just found no task is asleep by now, and gets the wake-up.
             let _waiting = self.lock();
             self.hungry.notify_all();
             self.idle.iter().for_each(Condvar::notify_all);
         }
     }
 
-    /// One of several classes that read may be one that may not take the task.
+    /// Wakes a thread that reads; all of them if there are several such classes, because one class may not take the
+    /// task.
     fn wake_reader(&self) {
         if self.shifts.is_some() { self.hungry.notify_one() } else { self.hungry.notify_all() }
     }
 
-    /// A thread of each class that does not read and may take what came; all of them, where several tasks came.
+    /// Wakes one thread of each class that does not read and may take the task; all threads if several tasks came.
     fn wake_others(&self, allowed: ClassSet, count: usize) {
         let wanted = self.others.and(allowed);
         for (_, idle) in self.idle.iter().enumerate().filter(|(class, _)| wanted.contains(*class)) {
@@ -364,7 +367,7 @@ impl<T: Queued> Queue<T> {
         }
     }
 
-    /// Whether a device has fewer samples ready than its engines can take in one go.
+    /// Whether a device has fewer samples ready than its engines can take at once.
     fn is_hungry(&self, waiting: &Waiting<T>, device: usize) -> bool {
         let Supply { ready, bytes } = &waiting.supplies[device];
         ready.len() < self.appetites[device] && *bytes < READY_BYTES
@@ -375,15 +378,15 @@ impl<T: Queued> Queue<T> {
         self.lanes.iter().zip(&waiting.fresh).any(|(of, fresh)| *of == device && !fresh.is_empty())
     }
 
-    /// A thread begins its work. It ends with a [`pop`](Self::pop) that gives nothing though it may wait.
+    /// Registers a thread. It is removed by a [`pop`](Self::pop) that may wait and returns `None`.
     pub(super) fn entered(&self, class: usize) {
         if self.shifts == Some(class) {
             self.lock().shift.count(true, false);
         }
     }
 
-    /// The next task for thread `n` of `class`, and how long it and others waited for one. `None` at once when `wait` is false and
-    /// there is none, or when the thread is to end.
+    /// The next task for thread `n` of `class`, and how long this and other threads waited for one. `None` if the
+    /// thread is to end; also if there is no task and `wait` is false.
     pub(super) fn pop(&self, class: usize, n: usize, wait: bool) -> Option<(T, Hunger)> {
         let mut began = Instant::now();
         let shifts = self.shifts == Some(class);
@@ -398,7 +401,7 @@ impl<T: Queued> Queue<T> {
                 }
                 waiting.shift.count(false, true);
                 if !self.is_plain() {
-                    // What it has just read may be for threads like it.
+                    // The samples that it has just read may be for threads of its class.
                     self.wake_reader();
                 }
                 if n >= waiting.shift.kept {
@@ -407,7 +410,7 @@ impl<T: Queued> Queue<T> {
                 }
                 waiting = self.parked.wait(waiting).unwrap_or_else(PoisonError::into_inner);
                 waiting.shift.count(true, false);
-                // It was not hungry meanwhile.
+                // Time parked does not count as waiting.
                 began = Instant::now();
                 continue;
             }
@@ -445,13 +448,15 @@ impl<T: Queued> Queue<T> {
             let may = |task: &T| task.allowed().contains(class) && self.others_may(task);
             return Self::take_ready(&mut waiting.supplies[self.homes[class]], may);
         }
-        // What only threads that read can do comes first; then the others' supply; then what they are too slow for.
+        // First samples that only threads that read can decode; then reading, until the other classes have enough; then
+        // samples that the other classes are too slow for.
         if let Some(at) = waiting.own.iter().position(|task| task.allowed().contains(class)) {
             let task = waiting.own.remove(at)?;
             waiting.supplies[self.lanes[task.lane()]].bytes -= task.encoded_bytes();
             return Some(task);
         }
-        // Half of the threads may work ahead, so that a batch that is waited for does not wait for all of that.
+        // At most half of the threads work ahead, so that a batch that the trainer waits for is not delayed by all of
+        // them.
         let active = self.shifts.map_or(2, |_| waiting.shift.active);
         if waiting.busy_ahead < active / 2
             && let Some(task) = Self::take_ahead(waiting)
@@ -464,7 +469,7 @@ impl<T: Queued> Queue<T> {
         for lane in turns.clone() {
             let device = self.lanes[lane];
             let Some(first) = waiting.fresh[lane].front() else { continue };
-            // Without the others, who has read a sample decodes it, too.
+            // If engines may not decode this lane now, threads that read decode its ready samples.
             let alone = !self.is_plain() && !first.engines_may();
             let own = if alone { Self::take_ready(&mut waiting.supplies[device], may) } else { None };
             let hungry = self.is_plain() || self.is_hungry(waiting, device);
@@ -488,7 +493,7 @@ impl<T: Queued> Queue<T> {
         Some(task)
     }
 
-    /// Drop it when something is done that was taken [ahead](Queued::is_ahead).
+    /// A guard to drop when a task that was taken [ahead](Queued::is_ahead) is done.
     pub(super) const fn busy_ahead(&self) -> BusyAhead<'_, T> {
         BusyAhead(self)
     }
@@ -510,8 +515,8 @@ impl<T: Queued> Queue<T> {
         self.others.0 == 0
     }
 
-    /// Lets threads with a number below `active`, one at least, take jobs. Says which of these are missing; they count
-    /// as there from now on.
+    /// Lets threads with a number below `active` (at least one) take jobs. Returns the numbers of threads to start;
+    /// these count as running from now on.
     pub(super) fn set_active(&self, active: usize) -> Vec<usize> {
         let mut missing = Vec::new();
         {
@@ -525,14 +530,14 @@ impl<T: Queued> Queue<T> {
                 }
             }
         }
-        // Everybody looks who he is now. One that waited for a job and may not take one goes to the others that park, so
-        // that no wake-up is lost on it.
+        // All threads check their number again. A thread that waited for a job and may no longer take one parks, so
+        // that it does not consume a wake-up.
         self.hungry.notify_all();
         self.parked.notify_all();
         missing
     }
 
-    /// Thread `n` and those above it could not be started.
+    /// Removes thread `n` and those above it, which could not be started.
     pub(super) fn not_started(&self, missing: &[usize]) {
         let mut waiting = self.lock();
         let Some(first) = missing.first() else { return };
@@ -545,7 +550,7 @@ impl<T: Queued> Queue<T> {
         self.lock().shift.active
     }
 
-    /// What was done so far.
+    /// The clocks so far.
     pub(super) fn worked(&self) -> Worked {
         let worked = {
             let mut waiting = self.lock();
@@ -580,7 +585,7 @@ impl<T: Queued> Queue<T> {
     }
 }
 
-/// A thread works ahead.
+/// Counts a thread that works ahead.
 pub(super) struct BusyAhead<'a, T: Queued>(&'a Queue<T>);
 
 impl<T: Queued> Drop for BusyAhead<'_, T> {
@@ -627,7 +632,7 @@ mod tests {
         }
     }
 
-    /// Jobs of such numbers are done ahead.
+    /// Jobs with these numbers are done ahead.
     const AHEAD: usize = 1000;
 
     fn job(lane: usize, number: usize) -> Job {
@@ -645,7 +650,7 @@ mod tests {
         Queue::new(&[class(true, 1), class(false, batch), class(false, batch)], vec![0, 0, 1], vec![0, 1])
     }
 
-    /// As a thread that reads does: the sample goes to the engine of its device or stays.
+    /// Does the work of a thread that reads: the sample goes to the engine of its device or stays.
     fn read(job: Job, bytes: u64) -> Job {
         Job { allowed: ClassSet(1 | 2 << job.lane), bytes, ..job }
     }
@@ -663,7 +668,7 @@ mod tests {
             (0..count).map_while(|_| pop(&queue, 0)).map(|job| (job.lane, job.number)).collect()
         };
         assert_eq!(taken(3), [(0, 0), (2, 0), (0, 1)]);
-        // Whoever comes late is next.
+        // The lane that gets a task late is next.
         (0..3).for_each(|number| queue.push(job(1, number)));
         assert_eq!(taken(99), [(1, 0), (2, 1), (0, 2), (1, 1), (0, 3), (1, 2), (0, 4), (0, 5)]);
         assert_eq!(queue.len(), 0);
@@ -687,7 +692,7 @@ mod tests {
         assert_eq!(numbers(&queue, 1), [1]);
         drop(one);
         assert_eq!(numbers(&queue, 9), [AHEAD + 1, AHEAD + 2]);
-        // One thread alone does first what is waited for.
+        // A single thread first does the tasks that batches wait for.
         let queue = readers(1);
         fill(&queue);
         assert_eq!(numbers(&queue, 9), [0, 1, AHEAD, AHEAD + 1, AHEAD + 2]);
@@ -729,7 +734,7 @@ mod tests {
     fn a_device_with_enough_to_do_does_not_keep_threads_from_reading_for_another() {
         let queue = two_gpus(2);
         (0..9).for_each(|number| queue.push(job(0, number)));
-        // Its engine stands still: two samples wait for it, which is what it can take.
+        // Its engine is stopped: two samples wait for it, which is what it can take.
         for _ in 0..2 {
             let job = pop(&queue, 0).unwrap();
             queue.push_ready([read(job, 10)]);
@@ -739,22 +744,23 @@ mod tests {
         assert_eq!((next.lane, next.number), (1, 0), "the other device is hungry");
         queue.push_ready([read(next, 10)]);
         queue.push_ready([read(pop(&queue, 0).unwrap(), 10)]);
-        // Both have enough: threads that read decode for themselves, and read on where that made a device hungry.
+        // Both have enough: threads that read decode samples, and read again for a device that has too few samples
+        // then.
         let own: Vec<_> = (0..2).map(|_| pop(&queue, 0).unwrap()).map(|job| (job.lane, job.number)).collect();
         assert_eq!(own, [(0, 0), (0, 2)]);
         queue.push_ready([read(job(0, 2), 10)]);
         assert_eq!(pop(&queue, 0).map(|job| (job.lane, job.number)), Some((1, 0)), "in turn");
-        // Engines get what is for their device, and nothing else.
+        // Engines get only samples for their device.
         assert_eq!(pop(&queue, 2).map(|job| (job.lane, job.number)), Some((1, 1)));
         assert_eq!(pop(&queue, 2), None);
         assert_eq!(pop(&queue, 1).map(|job| (job.lane, job.number)), Some((0, 1)));
         assert_eq!(queue.len(), 8, "7 of 9 and 1 of 3");
     }
 
-    /// Hangs where a wake-up is lost.
+    /// Hangs if a wake-up is lost.
     #[test]
     fn whoever_sleeps_is_woken_by_what_it_may_take() {
-        // What is done while a thread that reads sleeps, to a queue of which an engine has all that it can take.
+        // Calls while a thread that reads sleeps, on a queue in which the engine has all samples that it can take.
         let wakes: [fn(&Queue<Job>); 4] = [
             |queue| assert!(pop(queue, 1).is_some()),
             |queue| queue.forget(|job| job.number == 0),
@@ -774,7 +780,7 @@ mod tests {
                 assert_eq!(reader.join().unwrap(), Some(5));
             });
         }
-        // Nothing tells that an engine sleeps: most of these find it so.
+        // Whether an engine sleeps cannot be observed; in most runs it does.
         for round in 0..200 {
             let queue = two_gpus(4);
             thread::scope(|scope| {
@@ -796,14 +802,14 @@ mod tests {
         let ready = |number, cpu_may| Job { cpu_may, ..read(job(0, number), 10) };
         queue.push_ready((0..4).map(|number| ready(number, false)));
         queue.push(job(0, 9));
-        // The engine has more than it can take in one go: nothing is read, and nothing is taken from it.
+        // The engine has more samples than it can take at once: nothing is read, and nothing is taken from it.
         assert_eq!(pop(&queue, 0), None);
         assert_eq!(pop(&queue, 1).map(|job| job.number), Some(0));
-        // One sample of another stream may be, wherever it stands.
+        // A sample of another stream may be taken, at any place in the line.
         queue.push_ready([ready(4, true)]);
         assert_eq!(pop(&queue, 0).map(|job| job.number), Some(4));
         assert_eq!(pop(&queue, 0), None);
-        // What only threads that read can do is theirs in any case.
+        // Threads that read always take samples that only they can decode.
         queue.push_ready([Job { allowed: ClassSet::only(0), cpu_may: false, ..job(0, 5) }]);
         assert_eq!(pop(&queue, 0).map(|job| job.number), Some(5));
     }
@@ -821,7 +827,8 @@ mod tests {
             let own = pop(&queue, 0).unwrap();
             assert_eq!((own.number, own.bytes), (number, 10));
         }
-        // What only engines can do is theirs in any case, and no more of it is read than they can take in one go.
+        // Engines always take samples that only they can decode, and no more of these are read than they can take at
+        // once.
         (3..9).for_each(|number| queue.push(alone(number)));
         for number in 3..5 {
             let job = pop(&queue, 0).unwrap();
@@ -867,7 +874,7 @@ mod tests {
                     move || queue.pop(class, 0, true).is_some()
                 })
             });
-            // Whether they sleep by now or look later: each gets one.
+            // Whether they sleep already or check later, each gets one.
             may.store(true, Ordering::Relaxed);
             queue.urge();
             assert!(helpers.map(|helper| helper.join().unwrap()) == [true; 2]);
@@ -879,7 +886,7 @@ mod tests {
         let queue = two_gpus(100);
         (0..2).for_each(|lane| (0..9).for_each(|number| queue.push(job(lane, number))));
         queue.push_ready([read(job(0, 100), READY_BYTES)]);
-        // The first device has all the bytes that it may have.
+        // The first device has as many bytes as it may have.
         let taken: Vec<_> = (0..9).map(|_| pop(&queue, 0).unwrap().lane).collect();
         assert_eq!(taken, [1; 9]);
         queue.push_ready([Job { allowed: ClassSet::only(0), bytes: READY_BYTES, ..job(1, 200) }]);

@@ -1,4 +1,4 @@
-//! Reads that a decode thread makes itself: files, and what the cache keeps in files.
+//! Reads on a decode thread: files, and entries of the cache in files.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
     stream::StreamShared,
 };
 
-/// Reads a record's own bytes on this thread. `None`: the stream is gone and nothing was read.
+/// Reads a record's own bytes on this thread. `None` if the stream was dropped and nothing was read.
 pub(super) fn read_own(
     stream: &StreamShared,
     plan: &ReadPlan,
@@ -41,7 +41,7 @@ pub(super) fn read_own(
     Some(Ok(bytes))
 }
 
-/// Bytes of one record, those in the cache read on this thread. `None`: the stream is gone.
+/// Bytes of one record; reads entries of the cache on this thread. `None` if the stream was dropped.
 pub(super) fn collect(
     stream: &Arc<StreamShared>,
     pieces: Vec<Piece>,

@@ -1,4 +1,4 @@
-//! The shared parts of a record: what was read of them ahead, or is read now, decoded.
+//! The decoded shared parts of a record; their bytes were read ahead, or are read now.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use super::{
     stream::StreamShared,
 };
 
-/// A part whose bytes have come, before a record needs it.
+/// A part whose bytes were read before a record needs it.
 #[derive(Debug)]
 pub(super) struct PartJob {
     pub(super) stream: Arc<StreamShared>,
@@ -31,7 +31,7 @@ pub(super) struct PartJob {
 }
 
 impl PartJob {
-    /// Decodes the part, if there is memory for it now; else whoever needs it does.
+    /// Decodes the part, if there is memory for it now; otherwise the thread that needs it does.
     pub(super) fn run(&self, dataset: &dyn Dataset) {
         let Self { stream, part, .. } = self;
         if !stream.gate.is_closed() {
@@ -40,14 +40,14 @@ impl PartJob {
     }
 }
 
-/// The shared parts of a record's plan. `None`: the stream is gone.
+/// The shared parts of a record's plan. `None` if the stream was dropped.
 pub(super) fn read_parts(
     stream: &Arc<StreamShared>,
     dataset: &dyn Dataset,
     plan: &ReadPlan,
 ) -> Option<Result<Vec<Bytes>>> {
     let needs: Vec<Need> = plan.shared.iter().map(Need::from).collect();
-    // Reads of a network go on together, whichever part is made first.
+    // Network reads of all parts run at the same time, whichever part is made first.
     let mut coming: HashMap<u64, Vec<mpsc::Receiver<Result<Bytes>>>> = HashMap::new();
     let mut begun = false;
     let make = |at: usize, left: &[Need]| {
@@ -85,10 +85,10 @@ pub(super) fn read_parts(
     stream.loader.shared_parts.take(&needs, || stream.gate.is_closed(), make)
 }
 
-/// The part, of what was read ahead. `None`: nothing was, or the stream is gone.
+/// The part, made from bytes that were read ahead. `None` if there are none, or if the stream was dropped.
 fn made_of_ahead(stream: &Arc<StreamShared>, dataset: &dyn Dataset, part: &SharedRead) -> Option<Result<Bytes>> {
     let parts = &stream.loader.shared_parts;
-    // Not into the thread's own buffers: what was read may be kept.
+    // Not into the thread's own buffers, because the bytes may be kept.
     let encoded = match parts.take_encoded(part.key)?.map(|pieces| collect(stream, pieces, &mut Buffers::default())) {
         Ok(encoded) => encoded?,
         Err(error) => return Some(Err(error)),
@@ -107,7 +107,7 @@ fn made_of(stream: &StreamShared, dataset: &dyn Dataset, part: &SharedRead, enco
     data
 }
 
-/// Memory was set aside for what a plan says of a part: more than that is nobody's.
+/// Checks that a part is not larger than its plan says, because only this memory was reserved.
 fn as_promised(dataset: &dyn Dataset, part: &SharedRead, data: Bytes) -> Result<Bytes> {
     if data.len() as u64 <= part.bytes {
         return Ok(data);
@@ -118,13 +118,13 @@ fn as_promised(dataset: &dyn Dataset, part: &SharedRead, data: Bytes) -> Result<
     Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Decode).hint("`SharedRead::bytes` is the most of a part"))
 }
 
-/// Not into the thread's own buffers: what was read may be kept.
+/// Reads a part's bytes. Not into the thread's own buffers, because they may be kept.
 pub(super) fn read_here(stream: &StreamShared, extent: &Extent) -> Option<Result<Bytes>> {
     let mut buffer = BytesMut::new();
     Some(stream.local.read(extent, &mut buffer, &mut None)?.map(|()| buffer.freeze()))
 }
 
-/// Reads from a store while this thread does something else.
+/// Reads from a store while this thread does other work.
 pub(super) fn fetch(stream: &Arc<StreamShared>, extent: Extent) -> mpsc::Receiver<Result<Bytes>> {
     let (done, answer) = mpsc::channel();
     let (stream, io) = (Arc::clone(stream), stream.loader.io.clone());

@@ -1,4 +1,4 @@
-//! How many calls a loader makes at a time in which its dataset reads records itself, and of how many records each is.
+//! Limits for calls in which a dataset reads records itself: calls at a time, and records in a call.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -6,20 +6,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::chunk::ChunkSize;
 
-/// tokio's bound on the blocking threads of a runtime.
+/// tokio's limit of the blocking threads of a runtime.
 const MOST: usize = 512;
 
-/// The calls of all streams of a loader, and of loaders that were built together.
+/// Slots for the calls of all streams of a loader, or of jointly built loaders.
 #[derive(Debug)]
 pub(crate) struct ReadSlots {
     slots: Arc<Semaphore>,
     most: usize,
-    /// Records in a call, as the calls teach it.
+    /// Number of records in a call, by the measured time of calls.
     pub(super) calls: ChunkSize,
 }
 
 impl ReadSlots {
-    /// At most so many calls at a time.
+    /// Slots for at most this many calls at a time.
     pub(crate) fn new(most: NonZeroUsize) -> Self {
         let most = most.get().min(MOST);
         Self { slots: Arc::new(Semaphore::new(most)), most, calls: ChunkSize::of_calls() }
@@ -29,12 +29,12 @@ impl ReadSlots {
         self.most
     }
 
-    /// Records in a call, of those of a batch of so many: all slots work at a batch together.
+    /// Records in a call, for a batch of this many: all slots share a batch.
     pub(super) fn in_call(&self, batch: usize) -> usize {
         self.calls.get(batch).min(batch.div_ceil(self.most)).max(1)
     }
 
-    /// Waits until a call may begin, in the order of those who ask.
+    /// Waits until a call may begin, in the order of the calls.
     pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.slots).acquire_owned().await.ok()
     }

@@ -1,4 +1,4 @@
-//! Values that no row holds, for each record has another number of them: they ride with their samples.
+//! Values that are not in rows, because their length differs from record to record: they travel with their samples.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use infeed_data::{Instances, Sample, Value};
 
 use super::{fields::FieldRows, instances::BatchInstances};
 
-/// What one sample brings beside its rows.
+/// The values of one sample that are not in rows.
 #[derive(Debug, Default)]
 pub(super) struct Ridden {
     /// For each field of bytes.
@@ -18,7 +18,7 @@ pub(super) struct Ridden {
 }
 
 impl Ridden {
-    /// The values of the fields of bytes, in memory of their own: a key must not keep the buffer of the image beside it.
+    /// The values of the fields of bytes, copied, so that a key does not keep the buffer of an image next to it.
     pub(super) fn own(sample: &Sample, instances: Vec<Instances>) -> Self {
         let own = |bytes: &Bytes| if bytes.is_unique() { bytes.clone() } else { Bytes::copy_from_slice(bytes) };
         let bytes = |value: &Value| if let Value::Bytes(bytes) = value { Some(own(bytes)) } else { None };
@@ -26,12 +26,12 @@ impl Ridden {
     }
 }
 
-/// What the samples of a batch bring.
+/// The values of a batch that are not in rows.
 #[derive(Debug, Default)]
 pub(super) struct Riding {
-    /// For each field of bytes its values, one for each row.
+    /// For each field of bytes, one value per row.
     pub(super) bytes: Vec<Vec<Bytes>>,
-    /// For each field of instances those of each row; none in rows of zeros.
+    /// For each field of instances, the instances of each row; `None` for rows of zeros.
     instances: Vec<Vec<Option<Arc<Instances>>>>,
 }
 
@@ -67,7 +67,7 @@ impl Riding {
         self.instances.iter_mut().for_each(|field| field[row..].fill(None));
     }
 
-    /// What a batch hands over, by the names of their fields.
+    /// The bytes and instances of a batch, with the names of their fields.
     #[expect(clippy::type_complexity, reason = "the two lists of a batch")]
     pub(super) fn seal(
         self,

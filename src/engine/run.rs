@@ -39,13 +39,13 @@ use super::{
 /// How full the queues of a stream are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Levels {
-    /// Batches that are whole and not taken, and the most there can be.
+    /// Complete batches that were not taken, and the limit.
     pub(crate) finished: (u64, u64),
     /// Batches that were begun and not taken.
     pub(crate) ahead: (u64, u64),
     /// Jobs that wait for a decode thread, those of other streams of the loader included.
     pub(crate) jobs: u64,
-    /// Encoded bytes in memory or on their way; `None` where the decode threads read.
+    /// Encoded bytes in memory or on their way; `None` if the decode threads read.
     pub(crate) encoded: Option<(u64, u64)>,
 }
 
@@ -58,9 +58,9 @@ pub(crate) struct Run {
     seats: mpsc::Receiver<Seat>,
     head: Option<Seat>,
     admit: AbortHandle,
-    /// Looks after what decode threads read.
+    /// The task that watches the reads of decode threads.
     watch: AbortHandle,
-    /// Adjusts what is on `auto`.
+    /// The task that adjusts settings on `auto`.
     tuner: Option<AbortHandle>,
 }
 
@@ -145,7 +145,7 @@ impl Run {
             }
             self.stream.asking().got(timeline.ready());
         }
-        // Here a batch that is handed over leaves the budget, and its span ends.
+        // From here on the batch does not count in the budget, and its span ends.
         drop((permit, span));
         self.stream.handed_over.notify_waiters();
         Poll::Ready(Some((result, timeline)))
@@ -159,17 +159,17 @@ impl Run {
         self.stream.watch()
     }
 
-    /// Whether it writes down where its time goes.
+    /// Whether it measures where its time goes.
     pub(crate) fn accounts(&self) -> bool {
         self.stream.loader.accounting
     }
 
-    /// This process among all.
+    /// The rank of this stream.
     pub(crate) fn rank(&self) -> u32 {
         self.stream.loader.shard.rank()
     }
 
-    /// The trainer asks for a batch. Says how full the queues are now, if anybody keeps it.
+    /// The trainer polls for a batch. Returns how full the queues are, if the stream measures it.
     pub(crate) fn asks(&self) -> Option<Levels> {
         let stream = &self.stream;
         let limits = stream.loader.limits;
@@ -195,7 +195,7 @@ impl Run {
         })
     }
 
-    /// What the batches are made of.
+    /// The dataset of the batches.
     pub(crate) fn dataset(&self) -> &dyn Dataset {
         &*self.stream.loader.dataset
     }
@@ -204,7 +204,7 @@ impl Run {
         self.stream.started
     }
 
-    /// Ends all work of this stream: no read begins once this returned. Does nothing the second time.
+    /// Ends all work of this stream: no read begins after this returned. Has no effect the second time.
     pub(crate) fn cancel(&mut self) {
         self.stream.close();
         self.admit.abort();
@@ -216,7 +216,7 @@ impl Run {
     }
 }
 
-/// A batch was promised and is not coming, or the plan has no end: some task died.
+/// The error if a promised batch does not arrive, or if the plan stops before its end: a task has panicked.
 fn broken_off() -> Error {
     Error::new(ErrorKind::Internal, "planning a batch or putting it together panicked")
         .at_stage(Stage::Plan)

@@ -1,12 +1,14 @@
-//! How far threads go ahead of a batch that is not whole yet, where rows are large.
+//! How far threads work ahead of an incomplete batch, if rows are large.
 //!
-//! Whoever runs out of work at one batch begins the next, and touches its memory: 120 MB for four samples of 144³. Each
-//! stumble of one thread let the others begin another batch, up to all that may be ahead, and buffers that were touched
-//! once stay. So a new batch waits
-//! - until the oldest that is not whole is near enough, which keeps as many jobs at hand as there are threads;
-//! - until no more buffers are out than such batches need, or the trainer waits for a batch: then it keeps those that it has.
+//! A thread without work at one batch begins the next one and touches its memory: 120 MB for four samples of 144³. So
+//! each delay of one thread let the others begin another batch, up to the whole prefetch, and touched buffers stay
+//! allocated. Therefore a new batch waits
+//! - until it is close enough to the oldest incomplete batch: close enough to keep one job for each thread;
+//! - until no more buffers are in use than these batches need, or the trainer waits for a batch (then it keeps the
+//!   buffers that it has).
 //!
-//! The oldest batch waits a moment only, so what is whole and waits for the trainer piles up as the permits for rows say.
+//! The oldest batch waits only for a moment, so complete batches for the trainer accumulate as the permits for rows
+//! allow.
 
 use std::{
     collections::BTreeSet,
@@ -19,12 +21,12 @@ use std::{
 use futures::{FutureExt, future::FusedFuture, select};
 use tokio::sync::Notify;
 
-/// How long the oldest batch waits for a buffer that the trainer may be about to give back, before another one is made.
-/// About what four samples of 144³ take on two cores: a trainer that takes longer has one batch ahead meanwhile, and waits
-/// for none.
+/// How long the oldest batch waits for a buffer that the trainer may give back soon, before another buffer is
+/// allocated. About the time of four samples of 144³ on two cores: a trainer that takes longer has one batch ahead and
+/// does not wait.
 pub(super) const MOMENT: Duration = Duration::from_millis(20);
 
-/// Batches that were begun and are not whole, of one stream.
+/// Begun and incomplete batches of one stream.
 #[derive(Debug, Default)]
 pub(super) struct RunAhead {
     shared: Arc<Shared>,
@@ -33,7 +35,7 @@ pub(super) struct RunAhead {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when a batch is whole, and when the trainer waits.
+    /// Notified when a batch is complete, and when the trainer waits.
     changed: Notify,
 }
 
@@ -41,30 +43,30 @@ struct Shared {
 struct State {
     /// Batches that were begun.
     begun: u64,
-    /// All before this one are whole.
+    /// All batches before this one are complete.
     oldest: u64,
-    /// Whole ones behind it.
+    /// Complete batches after it.
     whole: BTreeSet<u64>,
-    /// The trainer has asked for a batch that is not there.
+    /// Whether the trainer waits for a batch.
     asked: bool,
 }
 
-/// A batch that is being made. When it is dropped the batch is whole, or nobody makes it any more.
+/// A batch that is being made. It is dropped when the batch is complete or given up.
 #[derive(Debug)]
 pub(super) struct Begun {
     shared: Arc<Shared>,
     number: u64,
 }
 
-/// Batches that may be begun from the oldest one on that is not whole: that one, and jobs for each thread behind it.
+/// How many batches may be begun from the oldest incomplete one on: that batch, and a job for each thread after it.
 pub(super) const fn width(threads: usize, jobs: usize) -> u64 {
     1 + threads.div_ceil(if jobs == 0 { 1 } else { jobs }) as u64
 }
 
 impl RunAhead {
-    /// Begins the next batch as soon as it is among the first `width` from the oldest on that is not whole, and fewer than
-    /// `width` of the buffers are `lent`; `returned` hears of one that comes back. The oldest waits for that until `moment` is
-    /// over. One caller at a time. Cancel safe.
+    /// Begins the next batch when it is among the first `width` batches from the oldest incomplete one on, and fewer
+    /// than `width` buffers are `lent`. `returned` resolves when a buffer comes back; the oldest batch waits for one
+    /// only until `moment` resolves. One caller at a time. Cancel safe.
     pub(super) async fn begin<R: Future<Output = ()>>(
         &self,
         width: u64,
@@ -74,7 +76,7 @@ impl RunAhead {
     ) -> Begun {
         let mut moment = pin!(moment.fuse());
         loop {
-            // They hear from now on, polled or not.
+            // Registered from now on, polled or not.
             let (changed, returned) = (self.shared.changed.notified(), returned());
             {
                 let mut state = self.shared.lock();
@@ -87,12 +89,12 @@ impl RunAhead {
                 }
             }
             let (mut changed, mut returned) = (pin!(changed.fuse()), pin!(returned.fuse()));
-            // Once it is over it is passed over: what is not the oldest goes on waiting.
+            // Ignored after it has resolved: a batch that is not the oldest continues to wait.
             select! { () = changed => {}, () = returned => {}, () = moment => {} }
         }
     }
 
-    /// Whether the trainer waits for a batch that is not there.
+    /// Sets whether the trainer waits for a batch.
     pub(super) fn asked(&self, asked: bool) {
         let told = std::mem::replace(&mut self.shared.lock().asked, asked);
         if asked && !told {

@@ -1,21 +1,23 @@
-//! Parts that several records share, such as decoded volumes: read and decoded once, lent to whoever needs them.
+//! Parts that several records share, such as decoded volumes: read and decoded once, lent to the records that need
+//! them.
 //!
 //! ```text
 //!  fetch (I/O runtime)                                       decode threads
 //!  expect: what records ahead need ─ not there ─▶ read ─▶ encoded ─▶ make_ahead, where there is memory ─┐
 //!                                  └ there, or on its way: it gives way last                          ├▶ decoded, lent
-//!                                                         take: whoever needs it and finds it missing ┘
+//!                                                         take: a thread that finds it missing ───────┘
 //! ```
 //!
 //! - **Single flight**: of several threads that need a part, one makes it, the others wait.
-//! - **Read ahead**: bytes of a part that records ahead need come once for all streams of the loader. They wait here for the
-//!   first thread that makes the part. Their memory is that of what the stream reads ahead, not this reserve's.
-//! - **Leased**: a part is lent as `Bytes` that hold it; what is lent is never dropped.
-//! - **Bounded**: parts, the bytes they are made of included, stay within the reserve. A part that is not lent gives
-//!   way to a new one: first those that no record ahead needs, then the one that was used longest ago. Who finds no memory
-//!   waits until another gives back.
-//! - **No deadlock**: whoever waits holds no part, and what is expected holds none. All parts of a record are taken together
-//!   or not at all, and the reserve holds those of the largest record.
+//! - **Read ahead**: the bytes of a part that records ahead need are read once for all streams of the loader. They wait
+//!   here for the first thread that makes the part. They count as bytes that the stream reads ahead, not in this
+//!   reserve.
+//! - **Leased**: a part is lent as `Bytes` that hold it. A lent part is never dropped.
+//! - **Bounded**: parts, and the bytes from which they are made, stay within the reserve. Parts that are not lent are
+//!   evicted for a new one: first parts that no record ahead needs, then the least recently used. A thread that finds
+//!   no memory waits until another returns a part.
+//! - **No deadlock**: a thread that waits holds no part, and expecting a part holds none. All parts of a record are
+//!   taken together or not at all, and the reserve can hold the parts of the largest record.
 
 use std::{
     collections::HashMap,
@@ -37,7 +39,7 @@ pub(super) struct Need {
     pub(super) key: u64,
     /// Bytes when it is made.
     pub(super) bytes: u64,
-    /// Bytes that it takes besides, while it is made.
+    /// Additional bytes while it is made.
     pub(super) making: u64,
 }
 
@@ -62,7 +64,7 @@ struct Store {
 #[derive(Default)]
 struct Held {
     parts: HashMap<u64, SharedPart>,
-    /// Those that records ahead need.
+    /// Parts that records ahead need.
     ahead: HashMap<u64, Ahead>,
     /// Bytes of all parts, those being made included.
     used: u64,
@@ -86,22 +88,22 @@ struct Ahead {
 /// Bytes of a part that is read ahead.
 enum Encoded {
     Coming,
-    /// They came; or they did not, or are damaged.
+    /// The bytes, or the error of reading or decoding them.
     Here(Result<Vec<Piece>>),
-    /// Somebody has taken them, or nobody reads them.
+    /// A thread has taken them, or no task reads them.
     Gone,
 }
 
-/// Says that a record ahead needs a part.
+/// Marks a part as needed by a record ahead, until it is dropped.
 pub(super) struct PartAhead {
     store: Arc<Store>,
     key: u64,
 }
 
-/// A part whose bytes are on their way. Whoever needs them reads them for itself once this is dropped without.
+/// A part whose bytes are being read. If this is dropped without them, a thread that needs the part reads it itself.
 pub(super) struct Arriving(PartAhead);
 
-/// A part in somebody's hands.
+/// A lent part.
 struct Lease {
     store: Arc<Store>,
     key: u64,
@@ -116,7 +118,7 @@ impl AsRef<[u8]> for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // The bytes first: their memory counts as free only when it is.
+        // Drop the bytes first: their memory must be free before it is counted as free.
         self.data = Bytes::new();
         let mut held = self.store.lock();
         if let Some(SharedPart::Made { lent, .. }) = held.parts.get_mut(&self.key) {
@@ -127,7 +129,7 @@ impl Drop for Lease {
     }
 }
 
-/// Parts that this thread has promised to make. What is not made when it is dropped is not there.
+/// Parts that this thread has promised to make. Dropping it withdraws the promise for parts that are not made.
 struct Promise<'a> {
     store: &'a Arc<Store>,
     left: Vec<Need>,
@@ -145,11 +147,11 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// What a record needs: what is there, and the promise to make the rest.
+/// The parts of a record: those that exist, and the promise to make the others.
 struct Claim<'a> {
     promise: Promise<'a>,
     lent: Vec<Option<Bytes>>,
-    /// Gave way. Freed outside the lock.
+    /// Evicted parts, to be freed outside the lock.
     _dropped: Vec<Bytes>,
 }
 
@@ -161,9 +163,9 @@ impl Store {
 }
 
 impl Held {
-    /// Drops parts that nobody holds, so that `bytes` more fit: first those that no record ahead needs, then, if they `may`
-    /// go, the others; of each the longest unused first. None that `wanted` names. `None`, and none is dropped: there is no
-    /// memory even so.
+    /// Evicts parts that are not lent, so that `bytes` more fit: first parts that no record ahead needs, then, if they
+    /// `may` go, the others; least recently used first; never a part in `wanted`. `None`, and no eviction, if that is
+    /// not enough.
     fn evict(&mut self, bytes: u64, reserve: u64, wanted: &[Need], may: bool) -> Option<Vec<Bytes>> {
         if self.used + bytes <= reserve {
             return Some(Vec::new());
@@ -198,7 +200,7 @@ impl Held {
         Some(Bytes::from_owner(Lease { store: Arc::clone(store), key, data: data.clone() }))
     }
 
-    /// All that is needed, together. `None`: another makes some of it, or there is no memory for it.
+    /// All parts that are needed. `None` if another thread makes one of them, or if there is no memory for them.
     fn claim<'a>(&mut self, store: &'a Arc<Store>, needs: &[Need], may_evict: bool) -> Option<Claim<'a>> {
         if needs.iter().any(|need| matches!(self.parts.get(&need.key), Some(SharedPart::Making))) {
             return None;
@@ -225,7 +227,7 @@ impl Held {
 }
 
 impl Claim<'_> {
-    /// The parts of `needs`, in order. `make` is told what else is still to be made.
+    /// The parts of `needs`, in order. `make` also gets the parts that are still to be made.
     fn fill(
         mut self,
         needs: &[Need],
@@ -239,7 +241,7 @@ impl Claim<'_> {
                 Err(error) => return Some(Err(error)),
             };
             let mut held = store.lock();
-            // Counted as promised: a part may say a little more than it turns out to be, never less.
+            // Counted as promised: a part may turn out a little smaller than promised, never larger.
             held.used -= need.making;
             held.parts.insert(need.key, SharedPart::Made { data, counted: need.bytes, lent: 0, used: 0 });
             self.lent[at] = held.lend(store, need.key);
@@ -260,16 +262,17 @@ impl SharedParts {
         Self { store: Arc::new(Store { reserve, held: Mutex::default(), changed: Condvar::new() }) }
     }
 
-    /// Some stream is gone: all who wait look whether it is theirs.
+    /// Wakes all waiting threads after a stream was dropped, so that those of this stream end.
     pub(super) fn wake(&self) {
-        // Whoever looked before the stream was gone waits once this lock is had.
+        // With the lock, every thread that checked before the drop is waiting now.
         drop(self.store.lock());
         self.store.changed.notify_all();
     }
 
-    /// The parts of one record, in order: those that are there, and those that `make` makes, which is told what else is
-    /// still to be made. Its error ends this record's attempt alone; the next record that needs the part tries again.
-    /// `None`: `gone` said so while waiting; whoever makes it say so [wakes](Self::wake) those who wait.
+    /// The parts of one record, in order: existing ones, and those that `make` makes (it also gets the parts that are
+    /// still to be made). An error of `make` ends only the attempt of this record; the next record that needs the part
+    /// tries again. `None` if `gone` became true while waiting; the code that makes it true must call
+    /// [`wake`](Self::wake).
     pub(super) fn take(
         &self,
         needs: &[Need],
@@ -291,7 +294,7 @@ impl SharedParts {
         claim.fill(needs, make)
     }
 
-    /// Makes a part before a record needs it, if there is memory that no other record ahead counts on.
+    /// Makes a part before a record needs it, if there is memory without evicting parts that other records ahead need.
     pub(super) fn make_ahead(&self, need: Need, make: impl FnOnce() -> Option<Result<Bytes>>) {
         let claim = {
             let mut held = self.store.lock();
@@ -304,7 +307,7 @@ impl SharedParts {
         claim.map(|claim| claim.fill(&[need], |_, _| make.take()?()));
     }
 
-    /// A record ahead needs this part. `None`: it is neither there nor on its way, so it has to be read.
+    /// Marks a part as needed by a record ahead. `None` if it neither exists nor is being read: then it must be read.
     pub(super) fn expect(&self, key: u64) -> Option<PartAhead> {
         let mut held = self.store.lock();
         let coming = held.ahead.get(&key).is_some_and(|ahead| !matches!(ahead.encoded, Encoded::Gone));
@@ -312,25 +315,25 @@ impl SharedParts {
         there.then(|| held.expect(&self.store, key))
     }
 
-    /// A part whose reading begins now.
+    /// Marks a part as being read from now on.
     pub(super) fn arriving(&self, key: u64) -> Arriving {
         let mut held = self.store.lock();
         let part = held.expect(&self.store, key);
         if let Some(ahead) = held.ahead.get_mut(&key)
             && matches!(ahead.encoded, Encoded::Gone)
         {
-            // Else another stream has just begun, too.
+            // Otherwise another stream has just begun to read it, too.
             ahead.encoded = Encoded::Coming;
         }
         Arriving(part)
     }
 
-    /// Whether bytes of it are here that nobody has taken.
+    /// Whether its bytes are here and no thread has taken them.
     pub(super) fn has_encoded(&self, key: u64) -> bool {
         self.store.lock().ahead.get(&key).is_some_and(|ahead| matches!(ahead.encoded, Encoded::Here(_)))
     }
 
-    /// What was read ahead of this part, for whoever makes it; an error is everybody's.
+    /// The bytes that were read ahead, for the thread that makes the part; an error goes to every thread.
     pub(super) fn take_encoded(&self, key: u64) -> Option<Result<Vec<Piece>>> {
         let mut held = self.store.lock();
         let encoded = &mut held.ahead.get_mut(&key)?.encoded;
@@ -345,7 +348,7 @@ impl SharedParts {
         }
     }
 
-    /// What was read ahead makes no part: it need not be read again for each record.
+    /// Records that the bytes make no part, so that they are not read again for each record.
     pub(super) fn is_damaged(&self, key: u64, error: &Error) {
         let mut held = self.store.lock();
         if let Some(ahead) = held.ahead.get_mut(&key).filter(|ahead| matches!(ahead.encoded, Encoded::Gone)) {
@@ -353,7 +356,7 @@ impl SharedParts {
         }
     }
 
-    /// The part, or what was read for it, may be damaged: the next record that needs it reads it anew.
+    /// Drops a part, or its bytes, that may be damaged: the next record that needs it reads it again.
     pub(super) fn doubt(&self, key: u64) {
         let mut held = self.store.lock();
         let here = held.ahead.get_mut(&key).filter(|ahead| matches!(ahead.encoded, Encoded::Here(_)));
@@ -366,7 +369,8 @@ impl SharedParts {
 }
 
 impl PartAhead {
-    /// Ends when the bytes of the part are here, or nobody reads them any more; says whether it waited. Cancel safe.
+    /// Waits until the bytes of the part are here, or no task reads them any more; returns whether it waited. Cancel
+    /// safe.
     pub(super) async fn came(&self) -> bool {
         let mut waited = false;
         let coming = || {
@@ -376,7 +380,7 @@ impl PartAhead {
         };
         while let Some(came) = coming() {
             let mut came = pin!(came.notified());
-            // Before the look: whoever brings it in between wakes this one.
+            // Registered before the check, so that an arrival in between wakes this task.
             came.as_mut().enable();
             if coming().is_none() {
                 break;
@@ -407,7 +411,7 @@ impl fmt::Debug for PartAhead {
 }
 
 impl Arriving {
-    /// Its bytes are here, or can't be read. Gives the handle.
+    /// Stores its bytes, or the error of reading them. Returns the handle.
     pub(super) fn came(self, pieces: Result<Vec<Piece>>) {
         self.0.end(Encoded::Here(pieces));
     }
@@ -420,7 +424,7 @@ impl Drop for Arriving {
 }
 
 impl PartAhead {
-    /// What is on its way is not any more.
+    /// No task reads the bytes any more.
     fn end(&self, encoded: Encoded) {
         let mut held = self.store.lock();
         let Some(ahead) = held.ahead.get_mut(&self.key) else { return };
@@ -510,7 +514,7 @@ mod tests {
         assert_eq!(made.load(Ordering::Relaxed), 4);
         drop(take(&parts, &[need(1, 100), need(4, 100)], &made));
         assert_eq!(made.load(Ordering::Relaxed), 4, "1 is lent, 4 is new");
-        // The other is gone, or was used longest ago.
+        // The other part was evicted, because it was least recently used.
         drop(take(&parts, &[need(2, 100)], &made));
         assert_eq!(made.load(Ordering::Relaxed), 5);
         assert_eq!(lent[0][..], [1; 100]);
@@ -560,7 +564,7 @@ mod tests {
             looks.recv().unwrap();
             gone.store(true, Ordering::SeqCst);
             parts.wake();
-            // Nothing else ends its wait: no part changes, and no clock runs.
+            // Only this ends its wait: no part changes, and there is no timer.
             assert!(waiter.join().unwrap());
         });
         drop(lent);
@@ -587,7 +591,7 @@ mod tests {
         let later = parts.expect(1).expect("it is here");
         assert_eq!(encoded(&parts, 1).unwrap().unwrap(), 3);
         assert!(encoded(&parts, 1).is_none(), "somebody has them");
-        // Damaged: all who need it hear so, and the next one who plans with it reads it again.
+        // Damaged: all threads that need it get the error, and the next record that plans with it reads it again.
         parts.is_damaged(1, &Error::corrupt("bad"));
         assert!(encoded(&parts, 1).unwrap().is_err() && encoded(&parts, 1).unwrap().is_err());
         drop((ahead, later));
@@ -618,11 +622,11 @@ mod tests {
         drop(take(&parts, &[need(2, 100)], &made));
         drop(take(&parts, &[need(3, 100)], &made));
         assert_eq!(made.load(Ordering::Relaxed), 3);
-        // 1 was used longest ago, and stays.
+        // 1 is least recently used, and stays.
         drop(take(&parts, &[need(1, 100), need(3, 100)], &made));
         assert_eq!(made.load(Ordering::Relaxed), 3);
         let ahead = (ahead, parts.expect(3));
-        // Only 2 may go, which is not enough: it stays. Whoever needs the memory gets it all the same.
+        // Only 2 may be evicted, which is not enough, so it stays. A record that needs the memory still gets it.
         drop(take(&parts, &[need(2, 50)], &made));
         let before = made.load(Ordering::Relaxed);
         parts.make_ahead(need(4, 250), || panic!("there is no memory for it"));

@@ -1,4 +1,4 @@
-//! What the tasks and jobs of one stream share, and what they hand over to its receiving end.
+//! State that the tasks and jobs of one stream share, and the channel to its receiving end.
 
 use std::{
     collections::BTreeMap,
@@ -33,83 +33,83 @@ use super::{
     tune::{Asking, Turn},
 };
 
-/// What the tasks and jobs of a stream share.
+/// State that the tasks and jobs of a stream share.
 #[derive(Debug)]
 pub(super) struct StreamShared {
     pub(super) loader: Arc<LoaderShared>,
     pub(super) gate: Gate,
-    /// What decode threads read themselves.
+    /// Reads on decode threads.
     pub(super) local: Arc<LocalReads>,
     pub(super) recorder: Recorder,
-    /// Which class of decode threads made how many rows.
+    /// Number of rows that each class of decode threads made.
     pub(super) decoded_by: DecodedBy,
-    /// What the requests to remote stores did.
+    /// Statistics of the requests to remote stores.
     pub(super) requests: RequestRecorder,
     /// Reads within the stream's limit.
     pub(super) reader: Reader,
-    /// What the cache did.
+    /// Statistics of the cache.
     pub(super) cache_recorder: CacheRecorder,
-    /// What the cache of decoded samples did.
+    /// Statistics of the cache of decoded samples.
     pub(super) decoded_recorder: CacheRecorder,
-    /// Says when a record comes again.
+    /// Computes when a record comes again, for the cache.
     pub(super) sampler: Arc<dyn Sampler>,
     pub(super) started: Instant,
-    /// Every batch of the plan has its seat. Without it a closed channel means that planning broke off.
+    /// Whether every batch of the plan has its seat. If not, a closed channel means that planning was aborted.
     pub(super) planned: AtomicBool,
     /// Batches that may own rows.
     pub(super) row_permits: RowPermits,
-    /// Batches that are being made; where rows are large it bounds them.
+    /// Limit of the batches being made, if rows are large.
     pub(super) run_ahead: RunAhead,
-    /// Some of these permits were given up when a GPU had no memory left.
+    /// Whether some of the row permits were given up because a GPU had no memory left.
     pub(super) gave_up: AtomicBool,
-    /// Batches whose bytes may be asked for; see `RAMP` in `fetch.rs`.
+    /// Permits for batches whose reads may start; see `RAMP` in `fetch.rs`.
     pub(super) ramp: Semaphore,
     /// Permits for encoded bytes that are read ahead, filled by the fetcher.
     pub(super) encoded: Arc<Semaphore>,
-    /// Batches that are whole and not taken.
+    /// Complete batches that the trainer has not taken.
     pub(super) finished: AtomicUsize,
-    /// Who decodes first.
+    /// Which class decodes first.
     pub(super) precedence: Precedence,
-    /// Told when the trainer takes a batch.
+    /// Notified when the trainer takes a batch.
     pub(super) handed_over: Notify,
-    /// When the trainer asked, and what it waited for.
+    /// When the trainer polled, and for what it waited.
     pub(super) asking: Mutex<Asking>,
-    /// What was changed while it ran.
+    /// Changes of workers and prefetch during the run.
     pub(super) tuned: Mutex<TuneLog>,
-    /// Its place among the loader's streams.
+    /// Its number among the loader's streams.
     pub(super) turn: Turn,
 }
 
-/// What a stream's tasks and jobs tell of themselves.
+/// Numbers of a stream's tasks and jobs, for its report.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     /// Since the stream began.
     pub(crate) elapsed: Duration,
     pub(crate) stages: Vec<StageReport>,
     pub(crate) decoded_by: BTreeMap<&'static str, u64>,
-    /// `None` where the dataset makes none.
+    /// `None` if the dataset makes no requests.
     pub(crate) requests: Option<RequestReport>,
-    /// `None` where there is none.
+    /// `None` if there is no cache.
     pub(crate) cache: Option<CacheReport>,
     /// The same of decoded samples.
     pub(crate) decoded_cache: Option<CacheReport>,
-    /// What is on `auto`, and what became of it.
+    /// Settings on `auto`, and their changes.
     pub(crate) autotune: TuneReport,
 }
 
-/// Looks at a stream from outside, and keeps nothing of it alive.
+/// A weak handle to a stream, for monitors.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch(Weak<StreamShared>);
 
 impl Watch {
-    /// `None` when the stream and all its jobs are gone.
+    /// `None` if the stream was dropped and all its jobs have ended.
     pub(crate) fn facts(&self) -> Option<Facts> {
         self.0.upgrade().map(|shared| shared.facts())
     }
 }
 
 impl StreamShared {
-    /// The stream is gone: no read begins once this returned, and who waits for something of it wakes.
+    /// Ends the stream: no read begins after this returned, and all waits of the stream end.
     pub(super) fn close(&self) {
         self.gate.close();
         self.local.close();
@@ -134,7 +134,7 @@ impl StreamShared {
     }
 
     pub(super) fn asking(&self) -> MutexGuard<'_, Asking> {
-        // Each section leaves the figures whole, so a panic elsewhere cannot have broken them.
+        // Each critical section leaves the state whole, so a panic elsewhere cannot have broken it.
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,7 +148,7 @@ impl StreamShared {
 pub(super) struct Sealed {
     pub(super) result: Result<Batch>,
     pub(super) permit: OwnedSemaphorePermit,
-    /// How it came about; errors have none.
+    /// The history of the batch; errors have none.
     pub(super) timeline: Option<Box<Timeline>>,
     /// `infeed.batch`
     pub(super) span: Span,
@@ -164,5 +164,5 @@ impl Sealed {
 /// A seat in the stream's channel: the batch comes later, the order is fixed now.
 pub(super) type Seat = oneshot::Receiver<Sealed>;
 
-/// A batch, and how it came about; errors have no timeline.
+/// A batch with its history; errors have no timeline.
 pub(crate) type HandedOver = (Result<Batch>, Option<Box<Timeline>>);

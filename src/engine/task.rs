@@ -1,4 +1,4 @@
-//! What travels to a decode thread: some rows of one batch, and what is known of their samples so far.
+//! A task for a decode thread: some rows of one batch, and their samples as far as they are read.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -18,7 +18,7 @@ use super::{
     timeline::FetchTimes,
 };
 
-/// What waits for a decode thread.
+/// A task that waits for a decode thread.
 #[derive(Debug)]
 pub(super) enum Work {
     Rows(Task),
@@ -33,31 +33,31 @@ pub(super) struct Task {
     pub(super) first: usize,
     /// One for each field.
     pub(super) rows: Vec<Rows>,
-    /// One for each row: bytes that were fetched or lie in the cache; empty when the worker reads from the source.
+    /// One for each row: bytes that were fetched or are in the cache. Empty if the worker reads from the source.
     pub(super) fetched: Vec<Result<Fetched>>,
-    /// It was read before, and could not be decoded.
+    /// Whether it was read before, and could not be decoded.
     pub(super) again: bool,
     /// Samples that were read already; empty for a fresh task.
     pub(super) samples: Vec<Item>,
-    /// Who may take it.
+    /// Classes that may take it.
     pub(super) allowed: ClassSet,
     /// Classes that have not given its rows back.
     pub(super) untried: ClassSet,
-    /// Permits for the fetched bytes, given back when all samples that were cut out of them are decoded.
+    /// Permits for the fetched bytes, released when all samples that were cut out of them are decoded.
     pub(super) encoded: Option<Encoded>,
     /// Processor time spent on its samples that no stage has yet.
     pub(super) cpu: Duration,
-    /// When it was made, and how its bytes came.
+    /// When it was made, and how its bytes were read.
     pub(super) queued: Instant,
     pub(super) reading: ReadTimes,
 }
 
-/// How the bytes of a job came.
+/// How the bytes of a job were read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadTimes {
     /// From a store.
     pub(super) fetched: Option<FetchTimes>,
-    /// By a decode thread, in all.
+    /// By a decode thread, summed.
     pub(super) time: Duration,
     /// The record that took longest, with its time.
     pub(super) slowest: Option<(u64, Duration)>,
@@ -136,7 +136,7 @@ impl Queued for Work {
     }
 }
 
-/// Bytes of a sample's files; those of views of one image, which follow one another, once.
+/// Bytes of a sample's files; views of one image, which are adjacent, count once.
 fn encoded_bytes(item: &Item) -> u64 {
     let mut before = None;
     let mut sum = 0;
@@ -156,7 +156,7 @@ fn encoded_bytes(item: &Item) -> u64 {
     sum
 }
 
-/// The record that most of a job's work was for, if there is one: the only one, or that of most of the bytes.
+/// The record that caused most of a job's work, if there is one: the only record, or the one with most of the bytes.
 pub(super) fn largest(items: &[Item]) -> Option<u64> {
     if let [only] = items {
         return Some(only.record);
@@ -165,7 +165,7 @@ pub(super) fn largest(items: &[Item]) -> Option<u64> {
     (largest.0 * 2 > items.iter().map(encoded_bytes).sum()).then_some(largest.1)
 }
 
-/// Fails the batch when the rows of a job do not come back, whatever the reason.
+/// Fails the batch if the rows of a job do not come back for any reason.
 #[derive(Debug)]
 pub(super) struct Ticket {
     assembly: Option<Arc<Assembly>>,
@@ -177,7 +177,7 @@ impl Ticket {
         Self { assembly: Some(Arc::clone(assembly)), first }
     }
 
-    /// The rows came back, or nobody waits for them.
+    /// Disarms the ticket: the rows came back, or no batch waits for them.
     pub(super) fn redeem(mut self) -> (Arc<Assembly>, usize) {
         (self.assembly.take().expect("taken only here"), self.first)
     }

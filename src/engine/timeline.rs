@@ -1,7 +1,7 @@
-//! What a batch did from its plan to the trainer, moment by moment: enough to say why it was late, and no more.
+//! The history of a batch from its plan to the trainer: enough to find out why it was late.
 //!
-//! The *last* job of a batch is its critical path: whatever made that one late made the batch late. So a batch keeps the
-//! moments of its last job, and of all others only how much of their time went where.
+//! The *last* job of a batch is its critical path: anything that delayed this job delayed the batch. So a batch keeps
+//! the times of its last job, and only the summed times of the other jobs.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use infeed_store::Extent;
 #[derive(Clone, Debug)]
 pub(super) struct Waits {
     planned: [Instant; 2],
-    /// For a permit: rows, a seat, bytes, or the turn of its batch.
+    /// Waits for a permit: rows, a seat, bytes, or the turn of its batch.
     permits: Vec<[Instant; 2]>,
 }
 
@@ -37,12 +37,12 @@ impl Waits {
     }
 }
 
-/// The read of a chunk that came last.
+/// The read of a chunk that finished last.
 #[derive(Clone, Debug)]
 pub(super) struct FetchTimes {
     pub(super) began: Instant,
     pub(super) came: Instant,
-    /// `None`: nothing had to be asked for, or of several nobody knows which it was.
+    /// `None` if no request was needed, or if it is unknown which of several records was the last.
     pub(super) last: Option<LastRead>,
 }
 
@@ -57,11 +57,11 @@ pub(super) enum LastRead {
 /// One job of a batch.
 #[derive(Debug)]
 pub(super) struct JobTimeline {
-    /// `None` where the decode threads read.
+    /// `None` if the decode threads read.
     pub(super) fetched: Option<FetchTimes>,
     pub(super) queued: Instant,
     pub(super) taken: Instant,
-    /// How long a thread had had nothing to do, its own or another.
+    /// The longest time that this or another thread had nothing to do.
     pub(super) idle: Duration,
     pub(super) read: Duration,
     pub(super) decode: Duration,
@@ -101,7 +101,7 @@ impl JobTotals {
     }
 }
 
-/// All of it, for one batch.
+/// The history of one batch.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     epoch: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Timeline {
     position: u64,
     waits: Waits,
     jobs: JobTotals,
-    /// When the last row came, when the batch was mixed, and when it was whole.
+    /// When the last row was finished, when the batch was mixed, and when it was complete.
     sealing: Instant,
     mixed: Instant,
     sealed: Instant,
@@ -121,12 +121,12 @@ impl Timeline {
         Self { epoch, step, position, waits, jobs, sealing, mixed, sealed: Instant::now() }
     }
 
-    /// When it was whole.
+    /// When it was complete.
     pub(super) fn ready(&self) -> Instant {
         self.sealed
     }
 
-    /// What it did, one after another; `got`: when the stream handed it over.
+    /// The parts of its history in order; `got` is the time when the stream handed it over.
     fn parts(&self, got: Instant) -> Vec<Part> {
         let part = |cause, from, to| Part { cause, from, to };
         let [from, to] = self.waits.planned;
@@ -136,7 +136,7 @@ impl Timeline {
             if let Some(fetched) = &job.fetched {
                 parts.push(part(Cause::Request, fetched.began, fetched.came));
             }
-            // While a job waits and others of its batch are worked on, the batch is worked on.
+            // While a job waits and threads work on other jobs of the batch, the batch is worked on.
             let begun = self.jobs.first_taken.unwrap_or(job.taken).clamp(job.queued, job.taken.max(job.queued));
             parts.push(part(Cause::Queue, job.queued, begun));
             let JobTotals { read, decode, transform, .. } = &self.jobs;
@@ -144,7 +144,7 @@ impl Timeline {
             let whole = self.sealing.saturating_duration_since(begun);
             let share = |time: &Duration| match busy > 0.0 {
                 true => whole.mul_f64((time.as_secs_f64() / busy).clamp(0.0, 1.0)),
-                // Rows without an image: what there was to do was to write them.
+                // Rows without an image: the work was to write them.
                 false => Duration::ZERO,
             };
             let (read, decode) = (begun + share(read), begun + share(read) + share(decode));
@@ -158,16 +158,16 @@ impl Timeline {
         parts
     }
 
-    /// How much sooner the last job could have begun: a thread was idle while its batch waited for a permit.
+    /// How much earlier the last job could have begun: a thread was idle while its batch waited for a permit.
     fn idle_for_permits(&self) -> Duration {
         let Some(job) = &self.jobs.last else { return Duration::ZERO };
-        // Before a request there may be no permit because requests are slow: that is no one's idleness.
+        // Before a request, permits may be missing because requests are slow: then the idle thread is not to blame.
         let since = job.fetched.as_ref().map(|fetched| fetched.came);
         let waits = self.waits.permits.iter().filter(|[from, _]| since.is_none_or(|since| *from >= since));
         waits.map(|[from, to]| to.saturating_duration_since(*from)).sum::<Duration>().min(job.idle)
     }
 
-    /// Why the trainer waited for it from `asked` to `got`; `None` when it did not.
+    /// Why the trainer waited for it from `asked` to `got`; `None` if it did not wait.
     pub(crate) fn late(&self, asked: Instant, got: Instant, dataset: &dyn Dataset) -> Option<LateBatch> {
         let cause = blame(&self.parts(got), self.idle_for_permits(), asked, got)?;
         let wait = got.saturating_duration_since(asked);
@@ -175,7 +175,7 @@ impl Timeline {
         Some(LateBatch::new((epoch, batch, position), wait, cause, self.object(cause, dataset)))
     }
 
-    /// The one object that made most of a part, if there is one.
+    /// The object that caused most of a part, if there is one.
     fn object(&self, cause: Cause, dataset: &dyn Dataset) -> Option<String> {
         let job = self.jobs.last.as_ref()?;
         let half = |(record, time): (u64, Duration)| {
@@ -193,23 +193,23 @@ impl Timeline {
         }
     }
 
-    /// What it did between two moments, what took no time left out.
+    /// The parts of its history between two moments, without parts that took no time.
     pub(crate) fn between(&self, from: Instant, got: Instant) -> impl Iterator<Item = (Cause, Duration)> {
         shares(&self.parts(got), from, got).into_iter().filter(|(_, time)| !time.is_zero())
     }
 }
 
-/// Processor time of this thread from one look to the next.
+/// Processor time of this thread between two readings.
 #[derive(Debug)]
 pub(super) struct CpuMeter(Option<Duration>);
 
 impl CpuMeter {
-    /// One that is off asks nothing of the system, and tells zero.
+    /// If it is off, it makes no system call and returns zero.
     pub(super) fn start(on: bool) -> Self {
         Self(on.then(threads::cpu_time).flatten())
     }
 
-    /// Since the last look.
+    /// Processor time since the last reading.
     pub(super) fn lap(&mut self) -> Duration {
         let Some(before) = self.0 else { return Duration::ZERO };
         let now = threads::cpu_time().unwrap_or(before);
@@ -226,7 +226,8 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A batch planned at 0 that waited for a permit until 10, whose only job was queued then, taken at `taken` and done at 40.
+    /// A batch planned at 0 that waited for a permit until 10, whose only job was queued then, taken at `taken` and
+    /// done at 40.
     fn timeline(zero: Instant, taken: u64, idle: u64, job: impl FnOnce(&mut JobTimeline)) -> Timeline {
         let at = |n| zero + ms(n);
         let mut last = JobTimeline {

@@ -1,55 +1,55 @@
-//! Reads that threads make themselves: which are under way, and that none begins once they are closed.
+//! The reads in progress on decode threads; after they are closed none begins.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-/// So many threads read without meeting another.
+/// Number of locks: this many threads read without waiting for one another.
 const PLACES: usize = 32;
 
 thread_local! {
     static PLACE: usize = {
-        // By its full name: in models it is no part of what is looked at.
+        // By its full name: loom's models do not track it.
         static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PLACES
     };
 }
 
-/// What is read.
+/// The target of a read.
 #[derive(Debug)]
 struct Read<T> {
     number: u64,
     what: T,
-    /// It is being opened.
+    /// Whether the file is still being opened.
     begins: bool,
 }
 
 #[derive(Debug)]
 struct Reads<T> {
     closed: bool,
-    /// Begun so far.
+    /// Reads begun so far.
     begun: u64,
     all: Vec<Read<T>>,
 }
 
-/// In a line of cache of its own: each read locks it three times.
+/// In its own cache line, because each read locks it three times.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Place<T> {
     reads: Mutex<Reads<T>>,
-    /// One that was beginning goes on, or ended.
+    /// Signalled when a file is open, or its read has ended.
     changed: Condvar,
 }
 
 impl<T> Place<T> {
     fn lock(&self) -> MutexGuard<'_, Reads<T>> {
-        // Nothing that is done under it can panic halfway.
+        // The code under this lock cannot panic halfway.
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Reads under way. No lock is held while a file is opened or read: a file system may hang in either.
+/// Reads in progress. No lock is held while a file is opened or read, because a file system may hang in either.
 #[derive(Debug)]
 pub(super) struct UnderWay<T>([Place<T>; PLACES]);
 
@@ -64,7 +64,7 @@ impl<T> Default for UnderWay<T> {
 }
 
 impl<T> UnderWay<T> {
-    /// Begins to read `what` on this thread. `None`: they are closed, and it may not.
+    /// Begins to read `what` on this thread. `None` if the reads are closed.
     pub(super) fn begin(&self, what: T) -> Option<Reading<'_, T>> {
         let place = &self.0[PLACE.with(|place| *place)];
         let mut reads = place.lock();
@@ -77,10 +77,10 @@ impl<T> UnderWay<T> {
         Some(Reading { place, number })
     }
 
-    /// No read begins once this returned. Waits for those that are being opened for as long as `patience`: whose opening
-    /// takes longer has begun long ago, and its file system may never answer.
+    /// No read begins after this returned. Waits at most `patience` for files that are being opened: an opening that
+    /// takes longer may be on a file system that never answers.
     pub(super) fn close(&self, patience: Duration) {
-        // All of them first: who begins to read later must not be waited for.
+        // Close all parts first, so that no read which begins later is waited for.
         let open = self.0.iter().filter(|place| !std::mem::replace(&mut place.lock().closed, true));
         let open: Vec<&Place<T>> = open.collect();
         let end = Instant::now() + patience;
@@ -96,7 +96,7 @@ impl<T> UnderWay<T> {
         }
     }
 
-    /// What is under way, each with a key of its own.
+    /// The reads in progress, each with a unique key.
     pub(super) fn each(&self, mut tell: impl FnMut((usize, u64), &T)) {
         for (at, place) in self.0.iter().enumerate() {
             place.lock().all.iter().for_each(|read| tell((at, read.number), &read.what));
@@ -104,7 +104,7 @@ impl<T> UnderWay<T> {
     }
 }
 
-/// A read under way.
+/// A read in progress.
 #[derive(Debug)]
 pub(super) struct Reading<'a, T> {
     place: &'a Place<T>,
@@ -112,7 +112,7 @@ pub(super) struct Reading<'a, T> {
 }
 
 impl<T> Reading<'_, T> {
-    /// It is open: from here on nobody waits for it.
+    /// The file is open: from now on `close` does not wait for it.
     pub(super) fn begun(&self) {
         let mut reads = self.place.lock();
         reads.all.iter_mut().filter(|read| read.number == self.number).for_each(|read| read.begins = false);
@@ -184,7 +184,7 @@ mod tests {
         let hangs = reads.begin("hangs").unwrap();
         reads.close(Duration::ZERO);
         assert!(reads.begin("behind").is_none());
-        // Nobody waits the second time.
+        // The second call does not wait.
         reads.close(PATIENCE);
         assert_eq!(told(&reads), ["hangs"]);
         drop(hangs);

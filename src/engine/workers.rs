@@ -28,7 +28,7 @@ use super::{
     task::Work,
 };
 
-/// The decode threads of a loader. Dropping it lets them end after the job in hand; nobody waits for them.
+/// The decode threads of a loader. Dropping it ends them after their current job, without waiting.
 pub(crate) struct Workers {
     queue: Arc<Queue<Work>>,
     dataset: Arc<dyn Dataset>,
@@ -37,9 +37,9 @@ pub(crate) struct Workers {
     chunk: Arc<ChunkSize>,
     /// Memory for more threads than the decoder's classes have.
     more: Arc<Semaphore>,
-    /// What one of them takes of it.
+    /// Bytes of it for one thread.
     each: u32,
-    /// Where threads had best run.
+    /// The best processors for the threads.
     near: Near,
     meters: Meters,
 }
@@ -52,9 +52,9 @@ impl fmt::Debug for Workers {
 
 impl Workers {
     /// Starts all threads of the decoder's classes and waits until each has made its worker. `lanes` has the device of
-    /// each loader that they work for, `near` where they had best run.
+    /// each loader, `near` the best processors.
     ///
-    /// Further threads of the class that reads may be started later, as far as `more` goes; each takes `bytes`.
+    /// Further threads of the class that reads may be started later within the memory `more`; each takes `bytes`.
     pub(crate) fn start(
         dataset: &Arc<dyn Dataset>,
         decoder: &Arc<dyn Decoder>,
@@ -64,11 +64,11 @@ impl Workers {
         (more, bytes): (&Arc<Semaphore>, u64),
         meters: Meters,
     ) -> Result<Self> {
-        // Devices by number. A class of none of them is a user's, which works for the only one.
+        // Devices by number. A class of another device belongs to a user's decoder, which works for the only device.
         let number = |device: Device| lanes.iter().position(|lane| *lane == device).unwrap_or(0);
         let homes = decoder.classes().iter().map(|class| number(class.device)).collect();
         let lanes = lanes.iter().map(|lane| number(*lane)).collect();
-        // From here on an early return closes the queue, which ends the threads that did start.
+        // From here on an early return closes the queue, which ends the threads that have started.
         let workers = Self {
             queue: Arc::new(Queue::new(decoder.classes(), homes, lanes)),
             dataset: Arc::clone(dataset),
@@ -99,7 +99,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Starts a thread; `ready` is told whether it has its worker. `memory` is given back when it ends.
+    /// Starts a thread; it reports through `ready` whether it has its worker, and releases `memory` when it ends.
     fn spawn(
         &self,
         class: usize,
@@ -128,12 +128,12 @@ impl Workers {
         let reads = kind.reads;
         let near = if reads { self.near.reader(n) } else { self.near.engine(kind.device) }.cloned();
         let body = move || {
-            // Before it has a worker: memory lies where it is first touched.
+            // Before it makes its worker, because memory is placed near the processor that first touches it.
             if near.is_some_and(|near| !threads::stay_on(&near)) {
                 tracing::debug!("the system does not keep a decode thread near its GPU");
             }
-            // As many threads read as there are cores: they give way to the trainer. Those of engines do short work on
-            // which a whole GPU waits, and must not stand in line behind a reader's time slice.
+            // There are as many reading threads as cores, so they yield to the trainer. Threads of engines do short
+            // work for which a whole GPU waits, and must not wait for a reader's time slice.
             if reads {
                 threads::yield_to_others();
             }
@@ -141,7 +141,7 @@ impl Workers {
                 Ok(worker) => {
                     ready(Ok(()));
                     thread.queue.entered(class);
-                    // The worker is gone when this returns, and its memory with it.
+                    // When this returns, the worker and its memory are dropped.
                     thread.run(worker);
                 }
                 Err(error) => ready(Err(error)),
@@ -152,8 +152,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Lets so many threads of the class that reads take jobs, one at least; more than were built for as far as there is
-    /// memory. Says how many may now.
+    /// Sets the number of threads of the class that reads which take jobs, at least one; more than at the start as far
+    /// as there is memory. Returns the new number.
     pub(super) fn set_active(&self, active: usize) -> usize {
         let Some(class) = self.queue.shifts() else { return self.queue.active() };
         let missing = self.queue.set_active(active);
@@ -176,12 +176,12 @@ impl Workers {
         self.queue.active()
     }
 
-    /// The kinds of threads.
+    /// The classes of threads.
     pub(super) fn classes(&self) -> &[Class] {
         self.decoder.classes()
     }
 
-    /// What the threads did so far.
+    /// The clocks of the threads so far.
     pub(super) fn worked(&self) -> Worked {
         self.queue.worked()
     }
@@ -190,7 +190,7 @@ impl Workers {
         self.queue.push(work);
     }
 
-    /// A stream lets somebody decode who might not before.
+    /// Wakes threads after a stream has allowed a further class to decode.
     pub(super) fn urge(&self) {
         self.queue.urge();
     }
@@ -200,7 +200,7 @@ impl Workers {
         self.queue.len()
     }
 
-    /// Drops the queued tasks of a stream that is gone, and with them their memory.
+    /// Drops the queued tasks of a dropped stream, and frees their memory.
     pub(super) fn forget(&self, stream: &Arc<StreamShared>) {
         self.queue.forget(|work| Arc::ptr_eq(work.stream(), stream));
     }
@@ -212,8 +212,9 @@ impl Drop for Workers {
     }
 }
 
-/// What debuggers and `top` call thread `n` of a class. Linux keeps 15 letters, so of the classes of a GPU the last word
-/// is cut to three, with the GPU's number: `infeed-har1-0` is the first thread of `nvjpeg-hardware` on `cuda:1`.
+/// Name of thread `n` of a class, for debuggers and `top`. Linux keeps 15 letters, so for the classes of a GPU it is
+/// three letters of the last word and the GPU's number: `infeed-har1-0` is the first thread of `nvjpeg-hardware` on
+/// `cuda:1`.
 fn thread_name(class: &Class, n: usize) -> String {
     match class.device {
         Device::Cuda(index) if !class.reads => {
@@ -224,7 +225,7 @@ fn thread_name(class: &Class, n: usize) -> String {
     }
 }
 
-/// Refuses a decoder that promises more classes than a set can hold.
+/// Rejects a decoder with no classes, or with more than a set can hold.
 pub(crate) fn check_decoder(decoder: &dyn Decoder) -> Result<()> {
     match decoder.classes().len() {
         0 => Err(Error::config(format!("decoder {} has no worker classes", decoder.name()))),

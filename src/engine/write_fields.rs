@@ -1,4 +1,4 @@
-//! What a sample has besides images, written into its rows.
+//! Writes the values of a sample other than images into its rows.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use infeed_pixels::codec::write_volume;
 
 use super::fields::FieldRows;
 
-/// Writes volumes, labels and arrays of one sample; images are the decoder's. Gives the time that volumes took.
+/// Writes volumes, labels and arrays of one sample; the decoder writes images. Returns the time for volumes.
 pub(super) fn write_fields(
     sample: &mut Sample,
     fields: &[FieldRows],
@@ -30,7 +30,7 @@ pub(super) fn write_fields(
                 &label.to_ne_bytes()
             }
             Value::Array(data) => data,
-            // It rides with the sample: there is no row to write.
+            // The value travels with the sample: there is no row to write.
             Value::Bytes(data) => match field.most {
                 Some(most) if data.len() <= most => continue,
                 Some(most) => {
@@ -45,7 +45,7 @@ pub(super) fn write_fields(
             Value::Volume(volume) => {
                 let began = Instant::now();
                 write_volume(volume, field.volume.as_ref(), rng, rows.row_mut(row))?;
-                // Given back at once: others may wait for the memory.
+                // Returned at once, because other threads may wait for the memory.
                 volume.channels.clear();
                 volume.foreground = Bytes::new();
                 took += began.elapsed();
@@ -56,9 +56,9 @@ pub(super) fn write_fields(
                 continue;
             }
             Value::Encoded(_) | Value::Channels(_) | Value::Pixels { .. } => continue,
-            // Values of a kind that came since would be lost without a word.
+            // An error, so that values of a new kind are not lost silently.
             other => {
-                let what = format!("`{}` has {other:?}, which no row is made of", field.name);
+                let what = format!("no row can be made of `{}`, which has {other:?}", field.name);
                 return Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Parse).hint("please report this"));
             }
         };
@@ -72,7 +72,7 @@ pub(super) fn write_fields(
     Ok(took)
 }
 
-/// They ride with the sample, too.
+/// Checks instances, which travel with the sample.
 fn check_instances(marked: &Instances, field: &FieldRows) -> Result<()> {
     let FieldRows { name, instances, .. } = field;
     let Some((lowered, most)) = instances.as_ref().map(|of| (&of.lowered, of.most)) else {

@@ -22,9 +22,10 @@ use crate::engine::{BatchMut, IoRuntime, Maps, SampleMut};
 #[cfg(feature = "jpeg")]
 use infeed_pixels::codec::{DecodeIndex, Jpeg};
 
-/// Settings of a [`Loader`](super::Loader); made by [`Loader::builder`](super::Loader::builder), ended by [`build`](Self::build).
+/// Settings of a [`Loader`](super::Loader). [`Loader::builder`](super::Loader::builder) makes it,
+/// [`build`](Self::build) checks the settings and starts the loader.
 ///
-/// Each setter replaces the value of [`LoaderConfig`] of the same name; start from a file with [`config`](Self::config).
+/// Each setter replaces the [`LoaderConfig`] value of the same name; [`config`](Self::config) starts from a file.
 #[derive(Debug)]
 #[must_use = "nothing is started before build()"]
 pub struct LoaderBuilder {
@@ -61,18 +62,18 @@ impl LoaderBuilder {
         self
     }
 
-    /// Rows of a batch on each rank; the most that one may have where the sampler [lists them](Sampler::batches). Default 256.
+    /// Rows of a batch on each rank; the maximum if the sampler [lists the batches](Sampler::batches). Default 256.
     pub fn batch_size(mut self, rows: usize) -> Self {
         self.config.batch_size = rows;
         self
     }
 
-    /// A new random order each epoch: `Order::Random { seed }`. Without it, records come as they lie.
+    /// A new random order each epoch: `Order::Random { seed }`. Default: the order of the dataset.
     pub fn shuffle(self, seed: u64) -> Self {
         self.order(Order::Random { seed })
     }
 
-    /// The order of records; a [`Mixture`](infeed_data::sampler::Mixture) of datasets is one, too.
+    /// The order of records; may be a [`Mixture`](infeed_data::sampler::Mixture) of datasets.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -93,7 +94,7 @@ impl LoaderBuilder {
     }
 
     /// An order of your own, such as [`WeightedSampler`](infeed_data::sampler::WeightedSampler) or
-    /// [`ListSampler`](infeed_data::sampler::ListSampler); replaces `order`. For another one in each epoch see
+    /// [`ListSampler`](infeed_data::sampler::ListSampler); replaces `order`. For a different sampler in each epoch see
     /// [`Loader::with_sampler`](super::Loader::with_sampler).
     pub fn sampler(mut self, sampler: Arc<dyn Sampler>) -> Self {
         self.sampler = Some(sampler);
@@ -106,33 +107,35 @@ impl LoaderBuilder {
         self
     }
 
-    /// This process among all. Default: rank 0 of 1; [`Shard::from_env`] asks the launcher.
+    /// Rank and world size of this process. Default: rank 0 of 1; [`Shard::from_env`] reads them from the launcher's
+    /// variables.
     pub fn shard(mut self, shard: Shard) -> Self {
         self.config.shard = shard;
         self
     }
 
-    /// What becomes of the records that do not fill a batch. Default: dropped.
+    /// What to do with the records that do not fill a batch. Default: drop them.
     pub fn last_batch(mut self, last: LastBatch) -> Self {
         self.config.last_batch = last;
         self
     }
 
-    /// From decoded image to row, for every image field. For several rows of each image see [`views`](Self::views).
+    /// Steps from the decoded image to the row, for every image field. For several rows of each image see
+    /// [`views`](Self::views).
     pub fn transform(mut self, transform: Transform) -> Self {
         self.config.transform = transform;
         self
     }
 
-    /// Several rows of each image, read and decoded once: [`View`]s with steps of their own, in place of a transform. The
-    /// field `image` becomes `image.NAME` for each view, a mask likewise; other fields stay.
+    /// Several rows of each image, which is read and decoded once: each [`View`] has its own steps. Replaces the
+    /// transform. The field `image` becomes `image.NAME` for each view, and a mask likewise; other fields stay.
     ///
-    /// Draws of a view are those of its place in the list; the first one's are those of a transform alone, and views added
-    /// at the end change nothing of the others. What is decoded is what all views together need, at the size that the one
-    /// which needs most of it needs: so where a JPEG shrinks to less than half for one view alone, that one's pixels depend
-    /// on the others (no more than [`exact`](infeed_pixels::codec::Jpeg::exact) says).
+    /// The draws of a view depend on its place in the list: the first view has the draws of a single transform, and
+    /// views added at the end do not change the others. An image is decoded once, at the largest size that a view
+    /// needs. So if one view alone would have decoded a JPEG at half its size or less, its pixels depend on the other
+    /// views, within the differences that [`exact`](infeed_pixels::codec::Jpeg::exact) describes.
     ///
-    /// Memory is that of all rows, and counted. Not for volumes.
+    /// The rows of all views count in the memory budget. Not for volumes.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -150,31 +153,35 @@ impl LoaderBuilder {
     /// # Ok(()) }
     /// ```
     ///
-    /// `build()` refuses two views of one name, views beside a transform, and views of a dataset without images.
+    /// `build()` returns an error for two views of the same name, for views together with a transform, and for a
+    /// dataset without images.
     pub fn views(mut self, views: impl IntoIterator<Item = View>) -> Self {
         self.config.views = views.into_iter().collect();
         self
     }
 
-    /// MixUp, CutMix and label smoothing of whole batches: the label becomes `[N, classes]` f32. See [`Mix`] for what it
-    /// does and what its draws depend on.
+    /// MixUp, CutMix and label smoothing of whole batches: the label becomes `[N, classes]` f32. [`Mix`] describes the
+    /// arithmetic and what the draws depend on.
     ///
-    /// Needs one label field, and classes that the dataset names or [`Mix::num_classes`] counts; for MixUp images of floats
-    /// or halves, for CutMix images of one size. Not for masks and volumes: `build()` refuses them. Batches on a GPU are mixed
-    /// there, by one kernel each. A label that is none of the classes makes a bad sample.
+    /// Needs one label field, and the number of classes: from the dataset's class names or [`Mix::num_classes`]. MixUp
+    /// needs images of floats (`f32`, `f16`, `bf16`), CutMix images of one size. `build()` returns an error for masks
+    /// and volumes. A batch on a GPU is mixed there, by one kernel. A label outside the classes makes a bad sample.
     pub fn mix(mut self, mix: Mix) -> Self {
         self.config.mix = Some(mix);
         self
     }
 
-    /// Runs a function of yours on each sample when all of its rows are written: image, label and whatever else it has, to
-    /// be changed in place. On the decoding threads, so many at a time; of batches in host memory alone, `build()` refuses
-    /// others.
+    /// Runs your function on each sample after all its rows are written. It may change image, label and all other
+    /// fields in place. Runs on the decode threads, one call per thread. Works only for batches in host memory;
+    /// otherwise `build()` returns an error.
     ///
-    /// Draws are the record's, and of which time it comes in the epoch: with them, and without anything that changes from
-    /// call to call, the guarantees of order and resume hold. An error of kind `Corrupt` or `Unsupported` makes the sample
-    /// a bad one, any other, and a panic, ends the run. Its time stands in the report's transform stage. For pixels of
-    /// images by themselves there is [`Transform::custom`].
+    /// - **Reproducible** if the function uses only the sample and `draws`: the draws depend on seed, epoch, record,
+    ///   and on how often the epoch had the record before. Then the guarantees of order and resume hold.
+    /// - **Errors.** An error of kind `Corrupt` or `Unsupported` makes the sample bad. Any other error, or a panic,
+    ///   ends the run.
+    /// - **Time** counts in the report's transform stage.
+    ///
+    /// For the pixels of images only, see [`Transform::custom`].
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -203,9 +210,10 @@ impl LoaderBuilder {
         self
     }
 
-    /// Runs a function of yours on each batch when it is whole, behind [`mix`](Self::mix), by the thread that finished it.
-    /// As [`map`](Self::map), but that draws are those of seed, epoch and the place of the batch's first sample in the
-    /// epoch's order, that every error ends the run, and that the time stands in the report's mix stage.
+    /// Runs your function on each complete batch, after [`mix`](Self::mix), on the thread that finished the batch.
+    ///
+    /// As [`map`](Self::map), with three differences: the draws depend on seed, epoch and the position of the batch's
+    /// first sample in the epoch's order; every error ends the run; the time counts in the report's mix stage.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -234,7 +242,8 @@ impl LoaderBuilder {
         self
     }
 
-    /// Element type of image fields: `f32` (default), `f16`, `bf16`, `u8`; of volumes also `i16`. Masks keep their own.
+    /// Element type of image fields: `f32` (default), `f16`, `bf16`, `u8`; for volumes also `i16`. Masks keep their
+    /// own.
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.config.dtype = dtype;
         self
@@ -246,19 +255,20 @@ impl LoaderBuilder {
         self
     }
 
-    /// Where batches lie. Default: in host memory, also where there is a GPU. One that is named and can't be used is an
-    /// error. For several at a time see [`build_each`](Self::build_each).
+    /// Device of the batches. Default: host memory, even if there is a GPU. `build()` returns an error if the device
+    /// cannot be used. For several devices see [`build_each`](Self::build_each).
     ///
-    /// A [`decoder`](Self::decoder) of your own makes rows on the device of its classes, which is to be this one.
+    /// A [`decoder`](Self::decoder) of your own makes rows on the device of its classes, which must be this one.
     pub fn device(mut self, device: Device) -> Self {
         self.config.device = Some(device);
         self
     }
 
-    /// Batches lie on a GPU when this process can use one, else in host memory.
+    /// Puts batches on a GPU if this process can use one, otherwise in host memory.
     ///
-    /// Of several GPUs, it is that of the local rank (what `CUDA_VISIBLE_DEVICES` hides does not count). A GPU that is there
-    /// and fails is a warning, and the CPU. A [`decoder`](Self::decoder) of your own says by its classes where rows are.
+    /// With several GPUs, it is the one with the number of the local rank (GPUs that `CUDA_VISIBLE_DEVICES` hides do
+    /// not count). If a GPU is there but fails, a warning is logged and batches stay in host memory. With a
+    /// [`decoder`](Self::decoder) of your own, its classes determine the device.
     ///
     /// ```
     /// use infeed::Loader;
@@ -273,219 +283,241 @@ impl LoaderBuilder {
         self
     }
 
-    /// Page-locks the rows of batches in host memory, so that a trainer's copies to the GPU run while it goes on
-    /// (`non_blocking=True` in PyTorch). Default: no. They stay tensors of `Device::Cpu`, and count in
-    /// [`memory_budget`](Self::memory_budget) as ever; fields of bytes and boxes are not page-locked. Rows on a GPU have no
-    /// use for it.
+    /// Page-locks the rows of batches in host memory, so that copies to the GPU run asynchronously (`non_blocking=True`
+    /// in PyTorch). Default: no. The rows are still tensors of `Device::Cpu` and count in
+    /// [`memory_budget`](Self::memory_budget). Fields of bytes and boxes are not page-locked. No effect on batches on a
+    /// GPU.
     ///
-    /// **A batch may be dropped while it is copied**: its memory is written again only when the GPU has done all that it was
-    /// given before the drop, on whichever stream. That GPU is the local rank's, whose context the loader opens (some hundred
-    /// MB of device memory, unless the trainer has it anyway); a batch that another one copies is to be held until that is
-    /// done. A batch that is dropped while a CUDA graph is captured on the GPU spoils the capture.
-    ///
-    /// Locking takes about a third of a millisecond for each megabyte, once for each buffer. `build()` gives an error of kind
-    /// `Device` where there is no GPU, and where the driver is for a CUDA older than 12.5, which can't tell when copies are
-    /// done.
+    /// - **A batch may be dropped while it is being copied**: its memory is reused only after the GPU has finished all
+    ///   work that was queued before the drop, on any stream. This holds for the GPU of the local rank, whose context
+    ///   the loader opens (some hundred MB of device memory, unless the trainer has it anyway). Hold a batch that
+    ///   another GPU copies until the copy is done. Dropping a batch while a CUDA graph is captured on the GPU breaks
+    ///   the capture.
+    /// - **Cost.** Locking takes about 0.33 ms per MB, once for each buffer.
+    /// - **Errors.** `build()` returns `Device` if there is no GPU, or if the driver is for a CUDA older than 12.5: it
+    ///   cannot report when copies are done.
     pub fn pin_memory(mut self, pin: bool) -> Self {
         self.config.pin_memory = pin;
         self
     }
 
-    /// Device memory in bytes: rows of batches not yet handed over, and one more for the batch that comes back; what
-    /// the decoders hold. Default: what the settings can use, at most half of what is free.
+    /// Device memory in bytes: rows of batches not yet handed over, one more batch for the memory that comes back, and
+    /// the memory of the decoders. Default: as much as the settings can use, at most half of the free memory.
     ///
-    /// A batch that was handed over is the trainer's; its memory returns when the trainer's work on it is done.
+    /// A batch that was handed over no longer counts. Its memory comes back when the trainer's work on it is done.
     pub fn device_budget(mut self, bytes: u64) -> Self {
         self.config.device_budget = Some(bytes);
         self
     }
 
-    /// Who decodes JPEGs where batches are made on a GPU: CPU threads, and its engines and streams while the trainer waits
-    /// ([`Auto`](Decode::Auto), the default), the engines first, or an error where there are none ([`Gpu`](Decode::Gpu)), or CPU
-    /// threads alone ([`Cpu`](Decode::Cpu)). [`Report::decoded_by`](crate::Report::decoded_by) tells who did how many.
+    /// What decodes JPEGs of batches on a GPU:
     ///
-    /// Other files than JPEGs are decoded by CPU threads in any case, and a decoder of your own decides by itself. In host
-    /// memory `Auto` and `Cpu` are the same. `build()` gives an error for `Gpu` of kind `Device` where there is no GPU, no
-    /// nvJPEG for its driver, or no engines; of kind `OutOfMemory` where `device_budget` or the GPU has no room for them; of
-    /// kind `Config` where batches are made in host memory, and where a codec of your own takes the JPEGs.
+    /// | value | decodes |
+    /// |---|---|
+    /// | [`Auto`](Decode::Auto) (default) | CPU threads; also the GPU's engines and streams while the trainer waits |
+    /// | [`Gpu`](Decode::Gpu) | the GPU's engines first; an error if it has none |
+    /// | [`Cpu`](Decode::Cpu) | only CPU threads |
+    ///
+    /// [`Report::decoded_by`](crate::Report::decoded_by) counts the images of each. CPU threads decode all other image
+    /// files; a decoder of your own decides itself. For batches in host memory `Auto` and `Cpu` are the same.
+    ///
+    /// With `Gpu`, `build()` returns `Device` if there is no GPU, no nvJPEG for its driver, or no engines;
+    /// `OutOfMemory` if `device_budget` or the GPU has no room for the engines; `Config` if batches are in host memory,
+    /// or if a codec of your own takes the JPEGs.
     pub fn decode(mut self, who: Decode) -> Self {
         self.config.decode = who;
         self
     }
 
-    /// Whether the engines of a GPU get files that end with the crop's last row, so that they decode no more. Default: yes.
-    /// Engines that refuse such files get whole ones by themselves; this is for those that take them and make other pixels.
+    /// Whether the JPEG engines of a GPU get files that are cut after the crop's last row, so that they decode fewer
+    /// rows. Default: yes. Engines that reject such files automatically get whole ones. Set it to `false` if engines
+    /// accept cut files but decode them to different pixels.
     pub fn decode_cut(mut self, cut: bool) -> Self {
         self.config.decode_cut = cut;
         self
     }
 
-    /// CUDA streams of each GPU, each with a thread, that decode images which the hardware engines can't, and what is too much for
-    /// them. Default: none, CPU threads decode these; Huffman coding, most of the work, is the CPU's in either case. Without
-    /// effect on the CPU.
+    /// CUDA streams of each GPU, each with a thread, that decode the images which the hardware engines cannot decode or
+    /// are too busy for. Default: none, CPU threads decode these images. Huffman decoding, most of the work, is done on
+    /// the CPU in either case. No effect on batches in host memory.
     pub fn streams(mut self, streams: usize) -> Self {
         self.config.streams = Some(streams);
         self
     }
 
-    /// How the engines of a GPU, its streams and the CPU share images. Default: CPU threads as long as they keep the trainer's pace,
-    /// else whoever is idle takes the next one.
+    /// How the engines of a GPU, its streams and the CPU share images. Default: CPU threads as long as they keep the
+    /// trainer's pace; otherwise the first idle one takes the next image.
     pub fn split(mut self, split: Split) -> Self {
         self.config.split = split;
         self
     }
 
-    /// Whether threads that work for a GPU stay on the processors near it, on machines with several sockets. Default: yes.
+    /// Whether threads that work for a GPU stay on the processors near it, on machines with several sockets. Default:
+    /// yes.
     ///
-    /// Their page-locked memory then lies there, too. Threads of engines and streams stay on the socket of their GPU; of the
-    /// threads that read and decode as many as it has processors, if all GPUs of the loader are on one. Nothing is changed
-    /// where the system does not tell, on one socket, without a GPU, or where this process may use one socket alone.
+    /// Their page-locked memory is then near the GPU, too. Threads of engines and streams stay on the socket of their
+    /// GPU. If all GPUs of the loader are on one socket, so do as many read and decode threads as it has processors. No
+    /// effect without a GPU, on a machine with one socket, if this process may use only one socket, or if the system
+    /// does not report the sockets.
     pub fn numa(mut self, stay_near: bool) -> Self {
         self.config.numa = stay_near;
         self
     }
 
-    /// Decoding threads. Never changes what comes out.
+    /// Number of decode threads. Never changes the batches.
     ///
-    /// Default: one for each core this process may use at first, over the processes of the machine ([`Shard::local_world`](crate::Shard::local_world)) where these are not bound to
-    /// cores of their own (two fewer beside JPEG engines or streams of a GPU); then the run decides ([`autotune`](Self::autotune)): fewer
-    /// where they keep up with the trainer, more where they wait for files.
+    /// Default, at first: one for each core that this process may use; divided by the processes of the machine
+    /// ([`Shard::local_world`](crate::Shard::local_world)) if these are not bound to cores of their own; two fewer with
+    /// JPEG engines or streams of a GPU. Then [`autotune`](Self::autotune) adjusts it: fewer if they keep up with the
+    /// trainer, more if they wait for files.
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = Some(workers);
         self
     }
 
-    /// Batches that are finished or in work ahead of the trainer. Never changes what comes out; a budget too small for it
-    /// lowers it.
+    /// Batches ahead of the trainer, finished or being made. Never changes the batches. If
+    /// [`memory_budget`](Self::memory_budget) has no room for them, there are fewer.
     ///
-    /// Default: about 256 MiB of rows, 3 to 16 batches; more when the run shows that it helps ([`autotune`](Self::autotune)).
+    /// Default: about 256 MiB of rows, 3 to 16 batches. [`autotune`](Self::autotune) raises it if that helps the run.
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.config.prefetch = Some(batches);
         self
     }
 
-    /// Whether `workers` and `prefetch` follow the run where they are left on `auto`. Default: yes. Numbers that were set
-    /// stay in any case, and so does everything that comes out: order, records, pixels.
+    /// Whether the loader adjusts `workers` and `prefetch` during the run, if they are `auto`. Default: yes. Numbers
+    /// that you set stay. Order, records and pixels do not depend on it.
     ///
-    /// Ten times a second the loader looks at how long the trainer waited, how busy its threads were and with what, and
-    /// changes one thing when half a second of it says so: first of all the trainer is not to wait; then no more threads
-    /// compute than there are cores (the container's, where it has fewer), and batches ahead stay within
-    /// `memory_budget`; then threads that are not needed rest, so that a trainer on the same cores has them. It settles
-    /// within seconds. [`Report::autotune`](crate::Report::autotune) lists what was changed and why.
+    /// Ten times a second the loader measures how long the trainer waited, and how busy its threads were and with what.
+    /// It changes one number if half a second of measurements agrees. Its goals, in this order:
     ///
-    /// On a GPU, memory for batches is taken when the loader is built, so there `prefetch` stays. A decoder of your own has
-    /// the threads that it says.
+    /// 1. The trainer does not wait.
+    /// 2. No more threads compute than there are cores (of the container, if it has fewer), and batches ahead stay
+    ///    within `memory_budget`.
+    /// 3. Threads that are not needed rest, so that a trainer on the same cores can use these.
+    ///
+    /// It settles within seconds. [`Report::autotune`](crate::Report::autotune) lists the changes and their reasons.
+    ///
+    /// On a GPU, memory for batches is allocated when the loader is built, so `prefetch` stays there. A decoder of your
+    /// own determines its number of threads.
     pub fn autotune(mut self, follow: bool) -> Self {
         self.config.autotune = follow;
         self
     }
 
-    /// Whether streams write down where their time goes. Default: yes; it is there to be turned off for measuring what it
-    /// costs.
+    /// Whether streams measure where their time goes. Default: yes. Turn it off only to measure its cost.
     ///
-    /// Without it a [`Report`](crate::Report) counts batches, samples, bad samples, rows by who decoded them, requests and
-    /// reads of the cache; stages, waits, steps, late batches, queues and bytes read are empty or zero. What the loader
-    /// steers by is measured in any case: how long jobs take, and whatever [`autotune`](Self::autotune) needs while
-    /// something is on `auto`. What comes out is the same.
+    /// Without it a [`Report`](crate::Report) still counts batches, samples, bad samples, rows by decoder, requests and
+    /// reads of the cache; stages, waits, steps, late batches, queues and bytes read are empty or zero. The loader
+    /// always measures what it needs for its own decisions: the time of jobs and, if a number is `auto`, the input of
+    /// [`autotune`](Self::autotune). The batches are the same.
     pub fn accounting(mut self, on: bool) -> Self {
         self.config.accounting = on;
         self
     }
 
-    /// Host memory in bytes: rows of batches not yet handed over, and one more for the batch that comes back; scratch of
-    /// the decoders; encoded bytes; what records share, such as decoded volumes. Default: what the settings can use, at most a quarter of the machine.
+    /// Host memory in bytes. Default: as much as the settings can use, at most a quarter of the machine's memory.
     ///
-    /// A batch that was handed over is the trainer's. Not counted: the dataset's own tables
-    /// ([`Dataset::resident_bytes`] and names), code, and stacks. A second stream of one loader at the same time has
-    /// rows and encoded bytes of its own.
+    /// | counts | does not count |
+    /// |---|---|
+    /// | rows of batches not yet handed over, and one more batch for the memory that comes back | batches that were handed over |
+    /// | scratch memory of the decoders | the dataset's own tables ([`Dataset::resident_bytes`] and names) |
+    /// | encoded bytes | code and stacks |
+    /// | what records share, such as decoded volumes | rows and encoded bytes of a second stream of the loader at the same time |
     pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.config.memory_budget = Some(bytes);
         self
     }
 
-    /// The largest decoded image; a larger one is a bad sample. Default: what the budget allows, at most 320 MiB.
+    /// Largest decoded image in bytes; a larger one is a bad sample. Default: what the budget allows, at most 320 MiB.
     pub fn max_image_bytes(mut self, bytes: u64) -> Self {
         self.config.max_image_bytes = Some(bytes);
         self
     }
 
-    /// Largest record in encoded bytes: its files, or what of a shard it needs. A larger one is not read; it is a bad
-    /// sample, whose error names it and this setting. Memory for one such record is set aside for each decode thread that
-    /// reads, or in the window of a remote store.
+    /// Largest record in encoded bytes: its files, or its part of a shard. A larger record is not read. It is a bad
+    /// sample, and the error names it and this setting. Memory for one record of this size is reserved for each decode
+    /// thread that reads, or in the read window of a remote store.
     ///
-    /// Default: whatever usual records have ([`Dataset::usual_read`]), and above that
-    /// an eighth of the budget, shared by the threads, up to 256 MiB. So one file of 3 GB beside photographs takes neither
-    /// the memory of their decoding nor that of the batches.
+    /// Default: the size of usual records ([`Dataset::usual_read`]); larger ones up to an eighth of the budget, shared
+    /// by the threads, at most 256 MiB. A single 3 GB file among photographs therefore cannot take the memory of
+    /// decoding and batches.
     pub fn max_record_bytes(mut self, bytes: u64) -> Self {
         self.config.max_record_bytes = Some(bytes);
         self
     }
 
-    /// Requests in flight to a remote store, at most. Local files are read by the decoding threads.
+    /// Most requests in flight to a remote store. (The decode threads read local files.)
     ///
-    /// Default: found while reading, for all streams of this process that read from one store: 16 at first, more while
-    /// the rate rises (up to 1,024), half as many when the store throttles. With a number, this stream stays below it
-    /// too; of 4 or more, a tenth (at least one) is kept for second copies of slow requests, below 4 there are none.
+    /// Default: measured while reading, for all streams of this process that read from the same store: 16 at first,
+    /// more while the rate rises (up to 1,024), half as many when the store throttles. If you set a number, each stream
+    /// also stays within it. A tenth of the number (at least one) is reserved for second copies of slow requests; below
+    /// 4 there are no second copies.
     ///
-    /// Of a dataset that reads its records itself ([`Dataset::read`]): so many calls at a time, of all streams of the
-    /// loader. Default: as many as the dataset says ([`Dataset::concurrent_reads`]).
+    /// For a dataset that reads its records itself ([`Dataset::read`]): most calls at a time, of all streams of the
+    /// loader. Default: [`Dataset::concurrent_reads`].
     pub fn io_concurrency(mut self, requests: usize) -> Self {
         self.config.io_concurrency = Some(requests);
         self
     }
 
-    /// Whether whole objects that come from a remote store are compared with what the store tells of them; see
-    /// [`Verify`] for what that is, and what it costs. Default auto.
+    /// Whether whole objects from a remote store are compared with the checksums that the store has; [`Verify`] lists
+    /// these, and the cost. Default auto.
     pub fn verify(mut self, verify: Verify) -> Self {
         self.config.verify = verify;
         self
     }
 
-    /// Keeps what is read from a remote store near, in a folder or in memory, so that the next epoch reads it there.
+    /// Caches bytes read from a remote store, in a folder or in memory, for the next epochs. Datasets of local files
+    /// do not use it.
     ///
-    /// Entries are known by store, name, version tag (ETag) and range; objects without a tag are not kept. Each is
-    /// verified when it is read; a damaged one is removed and read from the store. When the cache is full, what is
-    /// needed soonest stays: on one machine, which reads everything each epoch, that is what is there already; with
-    /// several, what this machine reads in the next epoch replaces what it reads later
-    /// ([`Sampler::position`] tells). A folder may be shared by all processes of a
-    /// machine, and is usable after any crash. What its disk refuses is a warning: the run goes on without. Reading
-    /// it is the decoding threads' work. Datasets of local files do not use it.
-    ///
-    /// Memory: `ram:SIZE` comes on top of [`memory_budget`](Self::memory_budget); the table of entries takes about
-    /// 150 bytes each.
+    /// - **Keys** are store, name, version tag (ETag) and range. Objects without a tag are not cached.
+    /// - **Checked**: each entry is verified when it is read. A damaged one is removed and read from the store again.
+    /// - **When it is full**, the entries that are needed soonest stay. On one machine, which reads everything each
+    ///   epoch, these are the entries already there. With several machines, records that this machine reads in the next
+    ///   epoch ([`Sampler::position`]) replace records that it reads later.
+    /// - **A folder** may be shared by all processes of a machine, and is usable after any crash. If its disk fails, a
+    ///   warning is logged and the run continues without the cache. The decode threads read it.
+    /// - **Memory**: `ram:SIZE` comes on top of [`memory_budget`](Self::memory_budget); the table takes about 150 bytes
+    ///   an entry.
     pub fn cache(mut self, cache: CacheSpec) -> Self {
         self.config.cache = Some(cache);
         self
     }
 
-    /// Keeps decoded pixels, in memory or in a folder, so that later epochs neither read nor decode. For datasets whose pixels
-    /// fit there: `infeed doctor` says what it would bring and how much they are.
+    /// Caches decoded pixels, in memory or in a folder, so that later epochs neither read nor decode. For datasets
+    /// whose pixels fit there: `infeed doctor` estimates their size and the gain.
     ///
-    /// What is kept is what no draw changes: all pixels of each image as its codec gives them (3 bytes a pixel of a JPEG, some
-    /// 5 times the file), with the sample's other values. Crops, flips and augmentations are drawn anew in each epoch. The
-    /// first epoch decodes images whole, where it would decode only what its crops read: it is the slower one. When it is
-    /// full, the samples that are there stay, as one machine needs all equally often: half of the pixels serve half of the
-    /// reads.
+    /// **Kept** is what no draw changes: all pixels of each image as its codec gives them (3 bytes a pixel for a JPEG,
+    /// about 5 times the file), and the sample's other values. Crops, flips and augmentations are drawn anew in each
+    /// epoch. Rows are always made from whole 8-bit pixels, cached or not: rows of JPEGs are bit for bit those of
+    /// [`Jpeg::exact`](infeed_pixels::codec::Jpeg::exact), in all epochs and with any size of the cache.
     ///
-    /// Rows are made of whole pixels of 8 bits then, whether they were kept or not: those of JPEGs are bit for bit those of
-    /// [`Jpeg::exact`](infeed_pixels::codec::Jpeg::exact), in all epochs and with any size.
+    /// **Cost.** The first epoch is slower: it decodes whole images, not only the part that the crop reads. When the
+    /// cache is full, the samples in it stay, because all are needed equally often: a cache for half of the pixels
+    /// serves half of the reads.
     ///
-    /// `ram:SIZE` is memory of this process, beside [`memory_budget`](Self::memory_budget), of all its devices together; the
-    /// ranks of a machine in processes of their own should share a folder. `DIR:SIZE` is a folder for all processes and runs
-    /// of a machine, a fast disk or a RAM disk. Entries are known by name, range and version (ETag; of local files time and
-    /// length), by the schema, the codecs' [identity](infeed_pixels::codec::ImageCodec::identity) and this crate's version; each is
-    /// verified when it is read, and a damaged one is removed and made anew. What the dataset knows beside its files, such as
-    /// labels of a list, is not taken from there ([`Dataset::known`]); a dataset of your own that makes values of anything but
-    /// a record's bytes has to know them. What others have put there stays: a folder that
-    /// is full of another dataset's pixels is the user's to empty. A rank learns at the beginning of an epoch what others
-    /// have written.
+    /// **Places**
     ///
-    /// Not kept: images of f32, images whose channels are files, TIFFs that are read as they lie, and pixels that the
-    /// dataset has in memory: nothing would be saved. Folders keep no boxes and no masks of them.
+    /// - `ram:SIZE` is memory of this process for all its devices, in addition to
+    ///   [`memory_budget`](Self::memory_budget). If the ranks of a machine are separate processes, let them share a
+    ///   folder.
+    /// - `DIR:SIZE` is a folder for all processes and runs of a machine, on a fast disk or a RAM disk. Entries of other
+    ///   runs are never evicted: if another dataset fills the folder, delete it yourself. A rank sees the entries of
+    ///   other ranks from the beginning of the next epoch.
+    ///
+    /// **Keys** are name, range and version (ETag; for local files time and length), the schema, the codecs'
+    /// [identity](infeed_pixels::codec::ImageCodec::identity) and this crate's version. Each entry is verified when it
+    /// is read; a damaged one is removed and made again. Values that the dataset has from elsewhere than the record's
+    /// bytes, such as labels of a list, are not taken from the cache: a dataset of your own must return them from
+    /// [`Dataset::known`].
+    ///
+    /// **Not kept**: images of f32, images whose channels are separate files, TIFFs that are read as they are stored,
+    /// and pixels that the dataset has in memory (caching them saves nothing). Folders keep no boxes and no masks of
+    /// boxes.
     ///
     /// # Errors
-    /// [`build`](Self::build) gives `Config` where images are not decoded by the CPU, or not at all, and for what can't be
-    /// written to a folder.
+    /// [`build`](Self::build) returns `Config` if the CPU does not decode the images, if there is nothing to decode, or
+    /// if values cannot be written to a folder.
     ///
     /// ```
     /// # async fn f() -> infeed::Result<()> {
@@ -501,66 +533,73 @@ impl LoaderBuilder {
         self
     }
 
-    /// What to do with samples that can't be used. Default: stop with the error.
+    /// What to do with samples that cannot be used. Default: stop with the error.
     pub fn on_bad_sample(mut self, policy: OnBadSample) -> Self {
         self.config.on_bad_sample = policy;
         self
     }
 
-    /// How many samples of a stream may be unreadable (a missing file, a refused object, a disk's error) before it ends with
-    /// an error that counts them and tells the last cause; those that [`on_bad_sample`](Self::on_bad_sample) lets pass.
+    /// How many samples of a stream may be unreadable (a missing file, an object without access, a disk error) if
+    /// [`on_bad_sample`](Self::on_bad_sample) lets them pass. One more ends the stream with an error that has their
+    /// number and the last cause.
     ///
-    /// Default: 16, or one in a hundred of the stream's samples so far, whichever is more. A few lost files cost a run
-    /// nothing; a disk, a mount or a prefix that is gone ends it within 17 samples of its failing, instead of an epoch
-    /// that holds a tenth of the data. Nothing to [`OnBadSample::Stop`], which ends at the first.
+    /// Default: 16, or 1 % of the stream's samples so far, whichever is more. So a few lost files do not stop a run,
+    /// but if a disk, a mount or a prefix disappears, the run ends after 17 such samples instead of training on a tenth
+    /// of the data. No effect with [`OnBadSample::Stop`], which ends at the first.
     pub fn max_unreadable(mut self, samples: u64) -> Self {
         self.config.max_unreadable = Some(samples);
         self
     }
 
-    /// Bytes for what is learned of JPEG files while they are decoded on the CPU: later epochs then begin to decode
-    /// where the crop begins. Default: an eighth of the memory of this machine or container, divided among its ranks (as
-    /// [`Shard::with_local`](crate::Shard::with_local) says), and at most 1 GiB; beside
-    /// [`memory_budget`](Self::memory_budget). It is taken as files come: 700 bytes to 2 KB for a photograph of 500x375 pixels
-    /// (by how its colour is stored); 300 KB for one of 12 megapixels that is shrunk to a quarter or less, while half of it is
-    /// free. Where it does not hold all that there is to know, it knows less of each file (see
-    /// [decode index](infeed_pixels::codec::DecodeIndex)): 1 GiB is enough for ImageNet's 1.28 million, within 3 % of the speed with 2.6
-    /// GB. 0 keeps nothing. Pixels do not depend on it.
+    /// Memory in bytes for the decode index: positions within JPEG files, recorded while the CPU decodes them, so that
+    /// later epochs start decoding where the crop begins. In addition to [`memory_budget`](Self::memory_budget). 0
+    /// keeps no index. Pixels do not depend on it.
+    ///
+    /// Default: an eighth of the memory of this machine or container, divided by its ranks
+    /// ([`Shard::with_local`](crate::Shard::with_local)), at most 1 GiB. The memory is allocated as files are decoded:
+    ///
+    /// - 700 bytes to 2 KB for a photograph of 500x375 pixels, depending on how its colour is stored
+    /// - 300 KB for one of 12 megapixels that is shrunk to a quarter or less, while half of the index is free
+    ///
+    /// If the index is too small for all positions, it keeps fewer of each file (see
+    /// [decode index](infeed_pixels::codec::DecodeIndex)): 1 GiB is enough for ImageNet's 1.28 million files, at a
+    /// speed within 3 % of that with 2.6 GB.
     pub fn decode_index_bytes(mut self, bytes: u64) -> Self {
         self.config.decode_index_bytes = Some(bytes);
         self
     }
 
-    /// An index of JPEG files of your own in place of one that ends with the loader: shared with other loaders, or kept
-    /// for later runs.
+    /// Your own index of JPEG files, shared with other loaders or kept for later runs. Default: the loader makes one
+    /// and drops it at its end.
     #[cfg(feature = "jpeg")]
     pub fn decode_index(mut self, index: DecodeIndex) -> Self {
         self.decode_index = Some(index);
         self
     }
 
-    /// Whether images are turned and mirrored as their files say: EXIF of JPEG, WebP and PNG, the tag Orientation of TIFF.
-    /// Default: no, as in torchvision's folders. Codecs of your own turn what they turn.
+    /// Whether images are rotated and mirrored by the orientation in their files: EXIF of JPEG, WebP and PNG, the tag
+    /// Orientation of TIFF. Default: no, as in torchvision's folders. Does not apply to codecs of your own.
     ///
-    /// Those that lie are decoded whole, by the CPU. `Apply` takes the feature `jpeg`.
+    /// Images that need turning are decoded whole, on the CPU. `Apply` needs the feature `jpeg`.
     pub fn orientation(mut self, orientation: Orientation) -> Self {
         self.config.orientation = orientation;
         self
     }
 
-    /// A kind of image file beside the built-in ones; asked before them.
+    /// Adds a codec for your own kind of image file; it is tried before the built-in ones.
     pub fn codec(mut self, codec: Arc<dyn ImageCodec>) -> Self {
         self.codecs.push(codec);
         self
     }
 
-    /// A decoder of your own in place of the CPU's; `workers`, `max_image_bytes` and `codec` are then its own matter.
+    /// Your own decoder in place of the CPU's; `workers`, `max_image_bytes` and `codec` then have no effect on
+    /// decoding.
     pub fn decoder(mut self, decoder: Arc<dyn Decoder>) -> Self {
         self.decoder = Some(decoder);
         self
     }
 
-    /// Uses the threads of this runtime for reading instead of starting some.
+    /// Uses the threads of this runtime for reading instead of starting new ones.
     pub fn io_runtime(mut self, runtime: &IoRuntime) -> Self {
         self.io_runtime = Some(runtime.clone());
         self

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use super::memory::machine_bytes;
 
-/// What to do with a sample that can't be used: damaged, unsupported, above `max_image_bytes`, or in a file or object that
-/// [can't be read](crate::Error::is_unreadable) (it is gone, access to it is refused, the disk fails at its bytes).
+/// What to do with a *bad sample*: one that is damaged, unsupported or above `max_image_bytes`, or whose file or object
+/// [cannot be read](crate::Error::is_unreadable) (it is gone, access is denied, the disk has bad blocks).
 ///
-/// Unreadable ones are counted apart and have a [limit of their own](crate::LoaderBuilder::max_unreadable): a disk that went
-/// missing is no heap of bad samples. A store or a network that does not answer is none at all: it ends the stream.
-/// Whatever is chosen, every rank takes the same number of steps, a resume goes on exactly, and
-/// [`Batch::bad_samples`](crate::Batch::bad_samples) and the report tell what was wrong with which sample.
+/// - Unreadable samples also have a [limit of their own](crate::LoaderBuilder::max_unreadable), so that a lost disk
+///   ends the run.
+/// - A store or network that does not answer is not a bad sample: it ends the stream.
+/// - With every policy all ranks take the same number of steps, and a resume continues exactly.
+/// - [`Batch::bad_samples`](crate::Batch::bad_samples) and the report list each bad sample and its error.
 ///
 /// ```
 /// # #[cfg(feature = "png")] {
@@ -28,7 +29,7 @@ use super::memory::machine_bytes;
 /// # let files = vec![png.into_inner().into(), b"no picture".to_vec().into()];
 /// use infeed::{Loader, OnBadSample, Transform, dataset::MemoryDataset};
 ///
-/// // Two files, of which one is no image.
+/// // Two files; one is not an image.
 /// let dataset = MemoryDataset::builder().encoded_images(files).build()?;
 /// let transform = Transform::new().resize_exact(8, 8);
 /// let builder = Loader::builder(std::sync::Arc::new(dataset)).batch_size(2).transform(transform);
@@ -42,42 +43,43 @@ use super::memory::machine_bytes;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum OnBadSample {
-    /// Yield the error and end.
+    /// Yields the error and ends.
     #[default]
     Stop,
-    /// Leave it out: the last good row moves into the hole, and the batch is shorter, in every tensor. What a training
-    /// step sees are samples, whether it asks for [`Batch::valid`](crate::Batch::valid) or not.
+    /// Leaves the sample out: the last good row moves into its place, and every tensor of the batch is shorter. All
+    /// rows are samples, so the training step need not check [`Batch::valid`](crate::Batch::valid).
     ///
-    /// A batch without a good row ends the stream with an error: handing over no rows would make a mean loss of nothing
-    /// (NaN), handing over nothing would put this rank a step behind the others. Whoever expects such batches (a
-    /// `batch_size` of 1 with damaged files) takes [`SkipPadded`](Self::SkipPadded). Where one process reads all, in an order of
-    /// the loader's, the short last batch of an epoch is left out then, and the epoch is a step shorter.
+    /// A batch without a good row ends the stream with an error: a batch of no rows would have a loss of NaN, and no
+    /// batch would put this rank a step behind the others. If you expect such batches (a `batch_size` of 1 with damaged
+    /// files), use [`SkipPadded`](Self::SkipPadded). Exception: if there is only one rank and the order is not a
+    /// sampler of your own, the short last batch of an epoch is left out if it has no good row, and the epoch is one
+    /// step shorter.
     Skip {
         /// The run ends with the error when more than this many samples were skipped.
         at_most: u64,
     },
-    /// Leave it out, and keep the shape of the batch: the last good row moves into the hole, rows of zeros lie at the
-    /// end, and [`Batch::valid`](crate::Batch::valid) counts the rows before them. For graphs that were compiled for
-    /// one shape; the training step has to leave the rows from `valid()` on out of its loss, or it trains on black
-    /// pictures of class 0. A batch without a good row has `valid()` 0.
+    /// Leaves the sample out and keeps the shape of the batch: the last good row moves into its place, the end is
+    /// filled with rows of zeros, and [`Batch::valid`](crate::Batch::valid) is the number of rows before these. For
+    /// graphs that are compiled for one shape. The training step must exclude the rows from `valid()` on from its loss,
+    /// or it trains on black images of class 0. A batch without a good row has `valid()` 0.
     SkipPadded {
         /// The run ends with the error when more than this many samples were skipped.
         at_most: u64,
     },
-    /// Put the nearest good row of the same batch in its place (the earlier one of two). The batch stays full, and
-    /// which row it is depends on the data alone. A batch without a good row is as with [`Skip`](Self::Skip).
+    /// Copies the nearest good row of the same batch into its place (the earlier of two equally near). The batch stays
+    /// full, and the choice depends only on the data. A batch without a good row is as with [`Skip`](Self::Skip).
     Substitute,
 }
 
-/// Where batches lie unless something else is said. On the first GPUs that ran it (H100, H200 beside 16 cores, 2026-11-26,
-/// benches/results/2026-11-26-gpu.md) the CPU alone made 16,000 to 19,000 photographs a second and batches on the GPU 13,000
-/// to 15,000; ResNet-50 ran at 96 % of its pace on the CPU's page-locked batches and at 78 % on the GPU's. So a GPU is asked
-/// for.
+/// Host memory, because it was faster (H100, H200 with 16 cores, benches/results/2026-11-26-gpu.md): the CPU alone made
+/// 16,000 to 19,000 photographs a second, and 13,000 to 15,000 if batches were on the GPU. ResNet-50 ran at 96 % of its
+/// pace on page-locked batches in host memory and at 78 % on batches on the GPU.
 const DEFAULT_DEVICE: Device = Device::Cpu;
 
-/// All settings of a [`Loader`](crate::Loader), as a config file holds them. Unknown keys are errors.
+/// All settings of a [`Loader`](crate::Loader), as a configuration file holds them. Unknown keys are errors.
 ///
-/// `None` stands for `auto`, which is the default of all that has it but `device`; [`Loader::config`](crate::Loader::config) gives the numbers that were chosen.
+/// `None` means `auto`, the default of every `Option` field that has an `auto`, except `device`.
+/// [`Loader::config`](crate::Loader::config) returns the numbers that the loader chose.
 ///
 /// ```
 /// let config: infeed::LoaderConfig = serde_json::from_str(r#"{ "batch_size": 64, "order": { "random": { "seed": 7 } } }"#)?;
@@ -94,91 +96,92 @@ pub struct LoaderConfig {
     pub order: Order,
     /// Seed of augmentation; `None` takes the order's seed (0 for a sequential order).
     pub seed: Option<u64>,
-    /// This process among all. Default rank 0 of 1.
+    /// Rank and world size of this process. Default rank 0 of 1.
     pub shard: Shard,
-    /// What becomes of the records that do not fill a batch. Default drop.
+    /// What to do with the records that do not fill a batch. Default drop.
     pub last_batch: LastBatch,
-    /// From decoded image to row. Default: none, pixels as they are.
+    /// Steps from the decoded image to the row. Default: none, pixels as they are.
     pub transform: Transform,
-    /// Several rows of each image in place of the transform's one, see
+    /// Several rows of each image, in place of one row by the transform, see
     /// [`LoaderBuilder::views`](crate::LoaderBuilder::views). Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub views: Vec<View>,
-    /// MixUp, CutMix and label smoothing of whole batches, see [`LoaderBuilder::mix`](crate::LoaderBuilder::mix). Default:
-    /// none.
+    /// MixUp, CutMix and label smoothing of whole batches, see [`LoaderBuilder::mix`](crate::LoaderBuilder::mix).
+    /// Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Mix>,
     /// Element type of image fields. Default `f32`.
     pub dtype: DType,
     /// Axes of image fields. Default NCHW.
     pub layout: Layout,
-    /// Whether images are turned as their files say, see [`LoaderBuilder::orientation`](crate::LoaderBuilder::orientation).
-    /// Default ignore.
+    /// Whether images are rotated by the orientation in their files, see
+    /// [`LoaderBuilder::orientation`](crate::LoaderBuilder::orientation). Default ignore.
     pub orientation: Orientation,
-    /// Where batches lie. Default: host memory. `None`, `"auto"` in a file: on a GPU when there is one, see
+    /// Device of the batches. Default: host memory. `None` (`"auto"` in a file): a GPU if there is one, see
     /// [`LoaderBuilder::device_auto`](crate::LoaderBuilder::device_auto).
     #[serde(with = "device_or_auto")]
     pub device: Option<Device>,
-    /// Whether rows in host memory are page-locked, see [`LoaderBuilder::pin_memory`](crate::LoaderBuilder::pin_memory).
-    /// Default false.
+    /// Whether rows in host memory are page-locked, see
+    /// [`LoaderBuilder::pin_memory`](crate::LoaderBuilder::pin_memory). Default false.
     pub pin_memory: bool,
-    /// Decoding threads; `None`: one for each core at first (over the processes of the machine), then what the run needs, see
-    /// [`LoaderBuilder::workers`](crate::LoaderBuilder::workers).
+    /// Decode threads; `None`: one for each core at first (divided by the processes of the machine), then as many as
+    /// the run needs, see [`LoaderBuilder::workers`](crate::LoaderBuilder::workers).
     pub workers: Option<usize>,
-    /// Batches that are finished or in work ahead of the trainer; `None` chooses, and follows the run.
+    /// Batches ahead of the trainer, finished or being made; `None`: chosen, and adjusted during the run, see
+    /// [`LoaderBuilder::prefetch`](crate::LoaderBuilder::prefetch).
     pub prefetch: Option<usize>,
-    /// Whether `workers` and `prefetch` that are left on `auto` follow the run, see
+    /// Whether `workers` and `prefetch` are adjusted during the run if they are `auto`, see
     /// [`LoaderBuilder::autotune`](crate::LoaderBuilder::autotune). Default true.
     pub autotune: bool,
-    /// Bytes of host memory, see [`LoaderBuilder::memory_budget`](crate::LoaderBuilder::memory_budget); `None` chooses.
+    /// Bytes of host memory; `None`: chosen, see [`LoaderBuilder::memory_budget`](crate::LoaderBuilder::memory_budget).
     pub memory_budget: Option<u64>,
-    /// Bytes of device memory, see [`LoaderBuilder::device_budget`](crate::LoaderBuilder::device_budget); `None` chooses.
+    /// Bytes of device memory; `None`: chosen, see
+    /// [`LoaderBuilder::device_budget`](crate::LoaderBuilder::device_budget).
     pub device_budget: Option<u64>,
-    /// Who decodes JPEGs on a GPU, see [`LoaderBuilder::decode`](crate::LoaderBuilder::decode). Default auto.
+    /// What decodes JPEGs on a GPU, see [`LoaderBuilder::decode`](crate::LoaderBuilder::decode). Default auto.
     pub decode: Decode,
-    /// Whether the engines of a GPU get files that end with the crop's last row, see
+    /// Whether the JPEG engines of a GPU get files that are cut after the crop's last row, see
     /// [`LoaderBuilder::decode_cut`](crate::LoaderBuilder::decode_cut). Default true.
     pub decode_cut: bool,
-    /// CUDA streams that decode what the hardware engines can't; `None`: none.
+    /// CUDA streams that decode what the hardware engines cannot; `None`: none.
     pub streams: Option<usize>,
     /// How decoders share images on a GPU. Default adaptive.
     pub split: Split,
-    /// Whether threads of a GPU stay on the processors near it, see [`LoaderBuilder::numa`](crate::LoaderBuilder::numa).
-    /// Default true.
+    /// Whether threads of a GPU stay on the processors near it, see
+    /// [`LoaderBuilder::numa`](crate::LoaderBuilder::numa). Default true.
     pub numa: bool,
-    /// Largest decoded image; `None` takes what the budget allows, at most 320 MiB.
+    /// Largest decoded image in bytes; `None`: what the budget allows, at most 320 MiB.
     pub max_image_bytes: Option<u64>,
-    /// Largest record in encoded bytes; `None` takes all that usual records have, and larger ones as far as the budget
-    /// allows, see [`LoaderBuilder::max_record_bytes`](crate::LoaderBuilder::max_record_bytes).
+    /// Largest record in encoded bytes; `None`: the size of usual records, and larger ones as far as the budget allows,
+    /// see [`LoaderBuilder::max_record_bytes`](crate::LoaderBuilder::max_record_bytes).
     pub max_record_bytes: Option<u64>,
-    /// Bytes for what is learned of JPEG files, so that later epochs skip less; 0: nothing is kept; `None` chooses. See
+    /// Bytes for the index of JPEG files, with which later epochs skip less data; 0: no index; `None`: chosen, see
     /// [`LoaderBuilder::decode_index_bytes`](crate::LoaderBuilder::decode_index_bytes).
     pub decode_index_bytes: Option<u64>,
-    /// Requests in flight to a remote store, or calls of a dataset that reads itself, at most; `None` chooses, see
+    /// Most requests in flight to a remote store, or most calls of a dataset that reads itself; `None`: chosen, see
     /// [`LoaderBuilder::io_concurrency`](crate::LoaderBuilder::io_concurrency).
     pub io_concurrency: Option<usize>,
-    /// Whether what comes from a remote store is compared with what the store tells of it, see
+    /// Whether objects from a remote store are compared with the store's checksums, see
     /// [`LoaderBuilder::verify`](crate::LoaderBuilder::verify). Default auto.
     pub verify: Verify,
-    /// Where bytes of a remote store are kept near, see [`LoaderBuilder::cache`](crate::LoaderBuilder::cache). Default:
-    /// nowhere.
+    /// Cache for bytes of a remote store, see [`LoaderBuilder::cache`](crate::LoaderBuilder::cache). Default: none.
     pub cache: Option<CacheSpec>,
-    /// Where decoded pixels are kept from epoch to epoch, see
-    /// [`LoaderBuilder::decoded_cache`](crate::LoaderBuilder::decoded_cache). Default: nowhere.
+    /// Cache for decoded pixels, see [`LoaderBuilder::decoded_cache`](crate::LoaderBuilder::decoded_cache). Default:
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoded_cache: Option<CacheSpec>,
     /// What to do with bad samples. Default: stop.
     pub on_bad_sample: OnBadSample,
-    /// Samples of a stream that may be unreadable before it ends, whatever `on_bad_sample` says; `None`: 16, or one in a
-    /// hundred of those read. See [`LoaderBuilder::max_unreadable`](crate::LoaderBuilder::max_unreadable).
+    /// Samples of a stream that may be unreadable before it ends, for every `on_bad_sample`; `None`: 16, or 1 % of the
+    /// samples so far. See [`LoaderBuilder::max_unreadable`](crate::LoaderBuilder::max_unreadable).
     pub max_unreadable: Option<u64>,
-    /// Whether streams write down where their time goes, see
+    /// Whether streams measure where their time goes, see
     /// [`LoaderBuilder::accounting`](crate::LoaderBuilder::accounting). Default true.
     pub accounting: bool,
 }
 
 impl LoaderConfig {
-    /// Bytes that a decode index may take: as set, or what is chosen on this machine.
+    /// Most bytes of a decode index: as set, or as chosen on this machine.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
         // ImageNet fits in with a point every 16 to 32 units, where a crop takes 3 % longer than with all of them
@@ -229,7 +232,8 @@ impl Default for LoaderConfig {
     }
 }
 
-/// A device as a file names it. `auto` is a word there: what is left out is the default, and TOML has no null.
+/// A device in a configuration file. `auto` is a word there, because an omitted key means the default and TOML has no
+/// null.
 mod device_or_auto {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -1,4 +1,4 @@
-//! The fields of a dataset as a loader makes them: the transform fitted to each, and the memory of their rows.
+//! The fields of a loader's batches: the transform fitted to each field, and the memory of their rows.
 
 use infeed_core::{
     error::{
@@ -20,9 +20,9 @@ use crate::engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, Sof
 pub(super) struct Field {
     name: String,
     pub(super) lowered: LoweredField,
-    /// Of a field of bytes or instances: the most bytes in a row.
+    /// For a field of bytes or instances, the most bytes in a row.
     most: Option<usize>,
-    /// Of the label of batches that are mixed: how many there are.
+    /// For the label of mixed batches, the number of classes.
     classes: Option<usize>,
 }
 
@@ -32,13 +32,14 @@ impl Field {
         FieldRows::row_bytes(&self.lowered.shape, self.lowered.dtype) as u64 + soft as u64
     }
 
-    /// Whether the workers write its rows where the decoder is.
+    /// Whether the workers write its rows on the decoder's device.
     const fn is_image(&self) -> bool {
         self.lowered.image.is_some()
     }
 }
 
-/// Rows as large as the largest image of their batch: all sizes are known, and it is the same for all images.
+/// Checks `pad_to_largest`, which makes rows as large as the largest image of their batch: all sizes must be known, and
+/// all images use the same.
 fn batch_size(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -> Result<Option<BatchSize>> {
     let mut sizes = views.of_field.iter().map(|(_, transform)| transform.batch_size());
     let Some(size) = sizes.find_map(Result::transpose).transpose()? else { return Ok(None) };
@@ -56,12 +57,12 @@ fn batch_size(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -
                 "needs the sizes of all images, and that of record {record} ({}) is not known before it is read",
                 dataset.object(record)
             );
-            refuse(&what, "open the dataset with its annotations, which tell them, or use pad_to")
+            refuse(&what, "open the dataset with its annotations, which have them, or use pad_to")
         }
     }
 }
 
-/// Boxes need an image that they are in, one row of it, and steps that need boxes have none without.
+/// Checks that boxes have an image with one row of it, and that steps which need boxes have some.
 fn check_instances(schema: &Schema, views: &Views<'_>, config: &LoaderConfig) -> Result<()> {
     let of_kind = |is: fn(&FieldKind) -> bool| schema.fields.iter().find(|field| is(&field.kind));
     let Some(field) = of_kind(|kind| matches!(kind, FieldKind::Instances { .. })) else {
@@ -80,7 +81,7 @@ fn check_instances(schema: &Schema, views: &Views<'_>, config: &LoaderConfig) ->
     }
     if !config.views.is_empty() {
         return refuse(
-            "which of several views they would be in is not known",
+            "boxes can't be assigned to one of several views of an image",
             &format!("leave {VIEWS} out, or the boxes"),
         );
     }
@@ -92,14 +93,14 @@ fn check_instances(schema: &Schema, views: &Views<'_>, config: &LoaderConfig) ->
 
 pub(super) struct Fields {
     pub(super) all: Vec<Field>,
-    /// What is done to whole batches of them.
+    /// How batches are mixed.
     pub(super) mix: Option<BatchMix>,
-    /// How large the rows of images are, where those of each batch have a size of their own.
+    /// Size of the rows of images, if each batch has its own.
     pub(super) size: Option<BatchSize>,
 }
 
 impl Fields {
-    /// Fits the transform, or those of its views, to all fields.
+    /// Fits the transform, or the transforms of the views, to all fields.
     pub(super) fn lower(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -> Result<Self> {
         let lower = |(field, (view, transform)): (&infeed_data::Field, &(u32, &Transform))| {
             let lowered = engine::lower_field((field, dataset.schema()), transform, config.dtype, config.layout);
@@ -115,7 +116,7 @@ impl Fields {
         let mut all: Vec<Field> =
             dataset.schema().fields.iter().zip(&views.of_field).map(lower).collect::<Result<_>>()?;
         let no_pictures = all.iter().all(|field| field.lowered.image.is_none() && field.lowered.volume.is_none());
-        // Batches without a picture would pass for a run that went well.
+        // An error, because batches without an image would look like a successful run.
         if no_pictures && !config.transform.ops().is_empty() {
             let names = dataset.schema().fields.iter().map(|field| format!("{} ({})", field.name, field.kind.name()));
             let (steps, have) = (&config.transform, names.collect::<Vec<_>>().join(", "));
@@ -141,42 +142,42 @@ impl Fields {
         let is_there = |field: &Field| has_device && field.is_image();
         let of_bytes = of(&|field| field.most.map_or(0, |most| most as u64));
         let on_host = of(&|field| if is_there(field) { 0 } else { field.row_bytes() });
-        // Every field ends on the device; those of bytes have no rows.
+        // All fields end on the device, except fields of bytes, which have no rows.
         let on_device = if has_device { of(&Field::row_bytes) } else { 0 };
         BatchBytes { on_host: on_host.saturating_add(of_bytes), of_bytes, on_device }
     }
 
-    /// Volumes are no work of the decoder.
+    /// The transforms for the decoder; it does not make volumes.
     pub(super) fn longest_row(&self) -> usize {
         let decoded = self.all.iter().map(|field| &field.lowered).filter(|lowered| lowered.volume.is_none());
         decoded.map(|lowered| FieldRows::row_bytes(&lowered.shape, lowered.dtype)).max().unwrap_or(0)
     }
 
-    /// What steps on a row's pictures take on a GPU, at the worst.
+    /// Most memory for the steps on a row's images on a GPU.
     pub(super) fn steps(&self) -> RowRoom {
         let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
         let rooms = images.filter_map(Lowered::device_room);
         rooms.fold(RowRoom::default(), |a, b| RowRoom { scratch: a.scratch.max(b.scratch), page: a.page.max(b.page) })
     }
 
-    /// What each thread takes for steps on pictures, where images take up to `max_image_bytes`.
+    /// Memory of each thread for steps on images, if images take up to `max_image_bytes`.
     pub(super) fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
         let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
-        // One after another, in the same tiles.
+        // Steps run one after another, in the same tiles.
         let tiles = images.map(|lowered| lowered.tile_bytes(max_image_bytes)).max().unwrap_or(0);
         let marked = self.all.iter().filter_map(|field| field.lowered.instances.as_ref());
-        // After their image.
+        // Masks run after their image.
         tiles.max(marked.map(|of| of.lowered.scratch_bytes(max_image_bytes)).max().unwrap_or(0))
     }
 
-    /// The pools of all fields, for one batch more than may be ahead: the one that comes back.
+    /// The pools of all fields, for one batch more than may be ahead: the batch that comes back.
     pub(super) fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
         let pool = |field: &Field| -> Result<FieldRows> {
             let LoweredField { shape, dtype, image, volume, instances } = &field.lowered;
             let bytes = FieldRows::row_bytes(shape, *dtype);
             let on_host = |bytes| Pool::new(batch_size, bytes, prefetch + 1);
             let there = |bytes| place.pool(batch_size, bytes, prefetch + 1);
-            // Labels arrive as weights of classes, where they are mixed.
+            // Labels of mixed batches are weights of classes.
             let soft_bytes = field.classes.map(SoftLabels::row_bytes);
             let copied_at_the_end = match place {
                 Place::Host => false,

@@ -22,13 +22,16 @@ use crate::engine::{LoaderShared, RecordOrder, Run, Workers};
 
 /// Makes streams of batches from a dataset. Cloning gives another handle to the same threads and buffers.
 ///
-/// Built by [`Loader::builder`], one, or one for each of several devices
-/// ([`build_each`](super::LoaderBuilder::build_each)). Several streams of one loader may run at a time; they share its workers, each gives its own
-/// batches in order, and each after the first has rows and read-ahead of its own beside the memory budget. Dropping the last handle and stream ends its threads.
+/// [`Loader::builder`] makes one; [`build_each`](super::LoaderBuilder::build_each) makes one for each of several
+/// devices.
+///
+/// Several streams of one loader may run at a time. They share its decode threads, and each yields its own batches in
+/// order. Each stream after the first has its own rows and prefetch, in addition to the memory budget. Dropping the
+/// last handle and the last stream ends the threads.
 #[derive(Clone)]
 pub struct Loader {
     pub(super) shared: Arc<LoaderShared>,
-    /// They live as long as the loader or one of its streams.
+    /// Threads; they live as long as the loader or one of its streams.
     pub(super) workers: Arc<Workers>,
     pub(super) order: RecordOrder,
     /// The order came from the user's own sampler, not from `config.order`.
@@ -37,7 +40,7 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// The batches of one epoch, from its first. Reading begins now.
+    /// The batches of one epoch, from its first. Reading begins with this call.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -56,19 +59,20 @@ impl Loader {
         self.epochs(epoch..epoch.saturating_add(1))
     }
 
-    /// The batches of several epochs without a gap: reading of the next epoch begins while the last batches of the
-    /// one before are still in use. An empty range gives a stream that has ended.
+    /// The batches of several epochs without a gap: the loader begins to read the next epoch while the last batches of
+    /// the previous one are still in use. An empty range returns a stream that has ended.
     pub fn epochs(&self, epochs: Range<u64>) -> BatchStream {
         self.start(self.order.clone(), epochs, 0, 0)
     }
 
-    /// What is left of the epoch that `state` stands in, and nothing of the next: exactly the records that were not in a
-    /// batch up to and including the one that carried the state, also when the world size, the batch size or the
-    /// workers differ now.
+    /// The rest of the epoch of `state`: exactly the records that were in no batch up to and including the one with
+    /// this state, also if world size, batch size or workers have changed. To resume a training of many epochs, use
+    /// [`resume_epochs`](Self::resume_epochs).
     ///
-    /// The state of an epoch's last batch stands at the beginning of the next epoch, so this is then all of that one;
-    /// `state.epoch` tells which it is. With `LastBatch::Drop` and a larger batch than before, what is left may not fill
-    /// one: then the stream has ended. A training of many epochs goes on with [`resume_epochs`](Self::resume_epochs).
+    /// - The state of an epoch's last batch is at the beginning of the next epoch (`state.epoch`), so the stream is
+    ///   then that whole epoch.
+    /// - With `LastBatch::Drop` and a larger batch size than before, the rest may not fill a batch: then the stream has
+    ///   ended.
     ///
     /// # Errors
     /// `State` when the state belongs to another dataset, order or seed; the message names the part.
@@ -76,10 +80,12 @@ impl Loader {
         self.resume_epochs(state, ..state.epoch.saturating_add(1))
     }
 
-    /// What `epochs(0..end)` had left when `state` was taken, also when it was taken of another stream: the rest of the
-    /// state's epoch as in [`resume_epoch`](Self::resume_epoch), and all epochs behind it that are before `end`. `end` is
-    /// a number of an epoch, not a count of those left. Nothing is left of an epoch that is not before it: the stream has
-    /// ended, and a script that is started again after its last epoch is done.
+    /// The rest of `epochs(0..end)` after `state`: the rest of the state's epoch as in
+    /// [`resume_epoch`](Self::resume_epoch), then all later epochs before `end`. The state may come from any stream of
+    /// the same order.
+    ///
+    /// `end` is the number of an epoch, not a count. If the state's epoch is `end` or later, the stream has ended: a
+    /// script that is started again after its last epoch is done at once.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -106,8 +112,8 @@ impl Loader {
         Ok(self.start(order, state.epoch..epochs.end, state.position, state.bad_samples))
     }
 
-    /// The order in which `state` was taken: lanes that were chosen by the first run's world stay, so that a run with
-    /// another world goes on in the same order.
+    /// The order of `state`: it keeps the lanes of the first run's world size, so that a run with another world size
+    /// continues in the same order.
     fn order_of(&self, state: &LoaderState) -> Result<RecordOrder> {
         match self.config.order {
             Order::Blocks { lanes: None, .. } if state.lanes != self.order.state.lanes && !self.own_sampler => {
@@ -117,15 +123,16 @@ impl Loader {
         }
     }
 
-    /// Another handle to the same threads, buffers and caches, whose streams have this order: for epochs whose records are
-    /// given when they begin, such as a [`ListSampler`](infeed_data::sampler::ListSampler) for each.
+    /// Another handle to the same threads, buffers and caches, whose streams have this order. Use it if the records of
+    /// an epoch are known only when it begins, for example with a [`ListSampler`](infeed_data::sampler::ListSampler)
+    /// for each epoch.
     ///
-    /// States of its streams are places in this order, and resume checks them as ever: a run that was stopped within an
-    /// epoch goes on with that epoch's order. One that was stopped behind an epoch's last batch goes on with the order of the
-    /// next epoch, for which [`LoaderState::for_order`] changes the state; it leaves all other states as they are.
+    /// The states of its streams belong to this order, and resuming checks that. If a run stopped within an epoch,
+    /// resume with the order of that epoch. If it stopped after the last batch of an epoch, resume with the order of
+    /// the next epoch: [`LoaderState::for_order`] changes the state for it, and leaves all other states as they are.
     ///
-    /// The seed of augmentation stays, and so does [`config`](Self::config), whose `order` is that of the loader as it was
-    /// built. [`batches_per_epoch`](Self::batches_per_epoch) is that of the new order.
+    /// The seed of augmentation stays, and so does [`config`](Self::config), whose `order` is that of the loader as it
+    /// was built. [`batches_per_epoch`](Self::batches_per_epoch) is that of the new order.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -136,7 +143,7 @@ impl Loader {
     ///
     /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
     /// let loader = Loader::builder(dataset).batch_size(16).last_batch(LastBatch::Partial).build().await?;
-    /// // Whatever a curriculum, a hard-example miner or a sampler in Python says.
+    /// // From a curriculum, a hard-example miner or a sampler in Python.
     /// let in_epoch = |epoch| -> infeed::Result<Loader> {
     ///     let list: Vec<u64> = (0..100).filter(|record| record % (epoch + 1) == 0).collect();
     ///     loader.with_sampler(Arc::new(ListSampler::new(100, list)?))
@@ -157,8 +164,8 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// `Config` for a sampler of another dataset, and for [batches](Sampler::batches) that are larger than `batch_size` or
-    /// for several ranks; `Empty` for an epoch without a batch.
+    /// `Config` for a sampler of another dataset, and for [batches](Sampler::batches) that are larger than `batch_size`
+    /// or for several ranks; `Empty` for an epoch without a batch.
     pub fn with_sampler(&self, sampler: Arc<dyn Sampler>) -> Result<Self> {
         let order = order_of_sampler(sampler, &*self.shared.dataset, self.order.state.seed)?;
         check_steps(&*order.sampler, self.shared.batch_size, &self.config)?;
@@ -172,25 +179,25 @@ impl Loader {
         };
         let steps = self.steps(&order, &epochs, position);
         let run = Run::start(&self.shared, &self.workers, order, epochs, position);
-        // Of a user's own sampler nobody knows how many there are.
+        // How many ranks use a user's own sampler is unknown.
         let alone = self.config.shard.world() == 1 && !self.own_sampler;
         BatchStream::new(run, steps, BadLimits { at_most, unreadable: self.config.max_unreadable }, bad_samples, alone)
     }
 
-    /// Batches of `epochs`, the first from `position`; `None` when a number can't say it.
+    /// Batches of `epochs`, the first from `position`; `None` if the number does not fit.
     fn steps(&self, order: &RecordOrder, epochs: &Range<u64>, position: u64) -> Option<u64> {
         let Some(others) = epochs.end.saturating_sub(epochs.start).checked_sub(1) else { return Some(0) };
         let of = |position| self.shared.steps(&*order.sampler, position).count();
         of(0).checked_mul(others)?.checked_add(of(position))
     }
 
-    /// Steps of one whole epoch, one at least; the same on every rank.
+    /// Steps of one whole epoch, at least one; the same on every rank.
     #[must_use]
     pub fn batches_per_epoch(&self) -> u64 {
         self.shared.steps(&*self.order.sampler, 0).count()
     }
 
-    /// Samples of one whole epoch on this rank, padding not counted: what a progress bar counts up to where no sample is bad.
+    /// Samples of one whole epoch on this rank, without padding: the total for a progress bar, if no sample is bad.
     ///
     /// ```
     /// # use infeed::{LastBatch, Loader, dataset::SyntheticDataset};
@@ -206,7 +213,7 @@ impl Loader {
         self.shared.steps(&*self.order.sampler, 0).samples()
     }
 
-    /// The state before the first batch of an epoch, for a checkpoint that is written before there is a batch.
+    /// The state before the first batch of an epoch, for a checkpoint that is written before the first batch.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -223,20 +230,20 @@ impl Loader {
         self.order.state.at(epoch, 0)
     }
 
-    /// Forgets this handle: nothing is waited for, ended or freed. For a child that a process forked: it has the parent's
-    /// memory, but none of its threads, so a drop, which ends them, could wait for ever for a lock that one of them held at
-    /// the fork. In the parent, where the threads are, drop is right.
+    /// Forgets this handle without waiting, ending threads or freeing memory. For the child of a `fork`: it has the
+    /// parent's memory but none of its threads, so a drop could wait forever for a lock that one of them held at the
+    /// fork. In the parent, drop the loader as usual.
     ///
-    /// The child can't use the loader either: it builds one of its own. What else came over is left alone, too: streams by
-    /// [`BatchStream::abandon`], batches and tensors by [`std::mem::forget`], as a drop gives their memory back to the loader.
-    /// The pages are shared with the parent until one of them writes, so what is kept costs next to nothing.
+    /// The child cannot use the loader and must build its own. Forget all other copies too: streams with
+    /// [`BatchStream::abandon`], batches and tensors with [`std::mem::forget`], because a drop returns their memory to
+    /// the loader. Parent and child share the pages until one of them writes, so this costs almost no memory.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
     /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
     /// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
     /// let built_by = std::process::id();
-    /// // … and after a fork, wherever the loader is given up:
+    /// // … and after a fork, where the loader is no longer needed:
     /// match std::process::id() == built_by {
     ///     true => drop(loader),
     ///     false => loader.abandon(),
@@ -247,13 +254,13 @@ impl Loader {
         mem::forget(self);
     }
 
-    /// The settings in force, nothing left on `auto`.
+    /// The settings in force; each `auto` is replaced by its value.
     #[must_use]
     pub fn config(&self) -> &LoaderConfig {
         &self.config
     }
 
-    /// What the batches are made of.
+    /// The dataset of the batches.
     #[must_use]
     pub fn dataset(&self) -> &Arc<dyn Dataset> {
         &self.shared.dataset

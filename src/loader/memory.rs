@@ -6,34 +6,34 @@ use infeed_core::error::{
 };
 use infeed_store::CacheSpec;
 
-/// What a loader needs, before the budget is divided. All in bytes.
+/// The needs of a loader before the budget is divided, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Needs {
-    /// What the machine or container has.
+    /// Memory of the machine or container.
     pub(super) machine: u64,
     /// Rows of one batch of each rank, all fields.
     pub(super) batch: u64,
-    /// Ranks that this process has, one for each of its devices.
+    /// Number of ranks of this process, one for each of its devices.
     pub(super) ranks: u64,
-    /// Of these, the most that fields of bytes take.
+    /// The part of fields of bytes in `batch`, at most.
     pub(super) of_bytes: u64,
-    /// Encoded bytes that decode threads read for themselves, all threads.
+    /// Encoded bytes that decode threads read, all threads.
     pub(super) reads: u64,
-    /// The least window of encoded bytes fetched ahead; 0 when nothing is fetched.
+    /// The smallest window of encoded bytes fetched ahead; 0 if nothing is fetched.
     pub(super) window: u64,
     /// Scratch of the decoders, all threads, for the smallest useful image.
     pub(super) scratch: u64,
-    /// Parts that records share, such as decoded volumes: those of one record.
+    /// Parts that records share, such as decoded volumes: the parts of one record.
     pub(super) shared: u64,
-    /// All of them.
+    /// All shared parts.
     pub(super) all_shared: u64,
-    /// What settings on `auto` may come to use beyond all this, if the run shows that it helps.
+    /// Additional memory that settings on `auto` may use if autotune raises them.
     pub(super) more: u64,
-    /// Processes of the run on this machine: they share it.
+    /// Processes of the run on this machine, which share its memory.
     pub(super) processes: u64,
 }
 
-/// How the budget is divided. All in bytes but the number of batches.
+/// The divided budget, in bytes except the number of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shares {
     pub(super) budget: u64,
@@ -45,21 +45,21 @@ pub(super) struct Shares {
     pub(super) scratch: u64,
     /// Parts that records share.
     pub(super) shared: u64,
-    /// What is left: for settings on `auto` that grow.
+    /// The rest, for settings on `auto` that grow.
     pub(super) more: u64,
 }
 
 impl Needs {
-    /// Below this nothing works: one batch in work beside the one that the trainer gives back, and one image decoded
-    /// by each thread.
+    /// The minimum: one batch in work and one that the trainer gives back, and one image decoded by each thread.
     pub(super) fn least(&self) -> u64 {
         let parts = [self.batch, self.batch, self.reads, self.window, self.scratch, self.shared];
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// First scratch for images of a usual size (an image refused is worse than a batch less ahead), then batches, then
-    /// the rest for large images and reading ahead. `prefetch` is what was asked for, `None` for auto; fewer batches than
-    /// asked when the budget holds no more. `scratch` is what the decoders use for usual and for the largest images.
+    /// Divides the budget: first scratch for images of a usual size (a rejected image is worse than one batch less
+    /// ahead), then batches, then the rest for large images and reading ahead. `prefetch` is the setting, `None` for
+    /// auto; there are fewer batches if the budget is too small. `scratch` is the memory of the decoders for usual and
+    /// for the largest images.
     pub(super) fn divide(
         &self,
         budget: Option<u64>,
@@ -77,7 +77,7 @@ impl Needs {
         if self.ranks > 1 {
             texts += &format!(", those of {} devices together", self.ranks);
         }
-        // More would be a list of promises, not of batches; tokio's channels have a bound too.
+        // A limit, because memory for more batches is never there, and tokio's channels have a limit, too.
         let wanted = prefetch.unwrap_or_else(|| self.auto_prefetch()).min(1 << 16);
         let budget = match budget {
             Some(budget) if budget < least => {
@@ -120,12 +120,12 @@ impl Needs {
                 // A quarter of the machine leaves the rest to the trainer and the page cache.
                 let quarter = machine / 4;
                 let budget = comfortable.min(quarter).max(least);
-                // What is for growing is the first to be done without.
+                // Memory for growth is the first to be reduced.
                 budget + self.more.min((quarter / self.processes.max(1)).saturating_sub(budget))
             }
         };
         let mut available = budget - least;
-        // Takes what is wanted or what is left of it.
+        // Takes the wanted amount, or the rest.
         let take = |available: &mut u64, wanted: u64| {
             let taken = wanted.min(*available);
             *available -= taken;
@@ -136,13 +136,13 @@ impl Needs {
         shares.scratch += take(&mut available, usual_scratch.saturating_sub(self.scratch));
         let fetches = self.window > 0;
         if fetches {
-            // 16 MiB keep a few dozen requests of photographs in flight. Where records share parts, which would take all that
-            // is left, half of it, so that parts are read ahead.
+            // 16 MiB keep a few dozen requests of photographs in flight. If records share parts, which would take the
+            // whole rest, half of the rest, so that parts are read ahead.
             let parts =
                 if self.all_shared > 0 { available.saturating_sub(self.batch.saturating_mul(2)) / 2 } else { 0 };
             shares.window += take(&mut available, window.min(parts.max(16 << 20)));
         }
-        // A part that is made again costs more than a batch less ahead; two more keep the workers busy.
+        // Making a part again costs more than one batch less ahead; two batches more keep the workers busy.
         let more =
             self.all_shared.saturating_sub(self.shared).min(available.saturating_sub(self.batch.saturating_mul(2)));
         shares.shared += take(&mut available, more);
@@ -152,7 +152,8 @@ impl Needs {
         if fetches {
             shares.window += take(&mut available, window.saturating_sub(shares.window));
         }
-        // Not the crumbs below another batch: a larger budget must never refuse an image that a smaller one took.
+        // Including the rest that is too small for another batch: a larger budget must never reject an image that a
+        // smaller one accepts.
         if shares.prefetch == wanted {
             shares.scratch += take(&mut available, scratch.saturating_sub(shares.scratch));
             shares.more = available;
@@ -160,25 +161,25 @@ impl Needs {
         Ok(shares)
     }
 
-    /// For each rank as if it were alone: its own trainer is to be bridged over a stumble.
+    /// Batches ahead on `auto`, for each rank as if it were alone: they bridge short stalls of its trainer's machine.
     pub(super) fn auto_prefetch(&self) -> usize {
         auto_prefetch(self.batch / self.ranks.max(1))
     }
 
-    /// Batches ahead that `auto` may come to: four times as much memory as it begins with.
+    /// The maximum of batches ahead on `auto`: four times the memory at the start.
     pub(super) fn most_prefetch(&self) -> usize {
-        // More of them bridge no stumble that these do not, even of tiny batches.
+        // More do not help, even if batches are tiny.
         ((1 << 30) / self.batch.max(1)).min(256).max(self.auto_prefetch() as u64) as usize
     }
 }
 
-/// Enough batches to bridge a stumble of the machine, about 256 MiB of rows.
+/// Enough batches to bridge a short stall of the machine: about 256 MiB of rows.
 fn auto_prefetch(batch: u64) -> usize {
     ((256 << 20) / batch.max(1)).clamp(3, 16) as usize
 }
 
-/// Divides device memory between decoders and batches: the budget, and how many batches may own rows there. `free` is
-/// what the GPU has left now.
+/// Divides device memory between decoders and batches; returns the budget, and how many batches may own rows there.
+/// `free` is the free memory of the GPU now.
 pub(super) fn divide_device(
     budget: Option<u64>,
     free: u64,
@@ -204,12 +205,12 @@ pub(super) fn divide_device(
                 parts()
             );
             return Err(Error::new(ErrorKind::OutOfMemory, what).hint(format!(
-                "lower {BATCH_SIZE}, free memory of the GPU (nvidia-smi says who has it), or use {DEVICE_CPU}"
+                "lower {BATCH_SIZE}, free memory of the GPU (nvidia-smi lists its users), or use {DEVICE_CPU}"
             )));
         }
         None => {
             let comfortable = batch.saturating_mul(wanted + 1).saturating_add(decoders);
-            // The other half is the trainer's.
+            // The other half is for the trainer.
             comfortable.min(free / 2).max(least)
         }
     };
@@ -217,16 +218,16 @@ pub(super) fn divide_device(
     Ok((budget, batches.saturating_sub(1).clamp(1, wanted.max(1)) as usize))
 }
 
-/// Refuses a cache in memory that this machine can't hold.
+/// Rejects a cache in memory that is larger than the machine's memory.
 pub(super) fn check_ram_cache(spec: &CacheSpec, machine: u64) -> Result<()> {
     if spec.is_ram() && spec.bytes() > machine {
-        let what = format!("the cache is to hold {} in memory, the machine has {}", mib(spec.bytes()), mib(machine));
-        return Err(Error::config(what).hint("give it less, or a folder"));
+        let what = format!("the cache may take {} of memory, the machine has {}", mib(spec.bytes()), mib(machine));
+        return Err(Error::config(what).hint("make it smaller, or name a folder"));
     }
     Ok(())
 }
 
-/// A size for people.
+/// A size as readable text.
 pub(super) fn mib(bytes: u64) -> String {
     match bytes {
         0..0x2800 => format!("{bytes} B"),
@@ -235,7 +236,7 @@ pub(super) fn mib(bytes: u64) -> String {
     }
 }
 
-/// Memory of this machine or container; 4 GiB where the system does not say.
+/// Memory of this machine or container; 4 GiB if the system does not report it.
 pub(super) fn machine_bytes() -> u64 {
     infeed_core::machine::memory().unwrap_or(4 << 30)
 }

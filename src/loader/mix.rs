@@ -1,4 +1,4 @@
-//! Whether and how batches of a dataset can be mixed.
+//! Checks whether batches of a dataset can be mixed, and how.
 
 use infeed_core::{
     error::{
@@ -12,10 +12,10 @@ use infeed_pixels::{kernels::RowSpec, transform::augment::Mix};
 
 use crate::engine::{BatchMix, LoweredField, Maps};
 
-/// What is done to batches, and to which field.
+/// How batches are mixed, and the label field.
 pub(super) struct Mixed {
     pub(super) mix: BatchMix,
-    /// The label, by its place in the schema.
+    /// The label, by its index in the schema.
     pub(super) label: usize,
     pub(super) classes: usize,
 }
@@ -30,7 +30,7 @@ pub(super) fn fit(settings: &Mix, schema: &Schema, lowered: &[&LoweredField]) ->
             let what = if field.mask { "mask" } else { field.kind.name() };
             if field.mask || matches!(field.kind, FieldKind::Volume { .. }) {
                 return Err(Error::config(format!("mix on field `{}`, a {what}", field.name))
-                    .hint(format!("leave mixup and cutmix out, or the field: {COLUMNS}")));
+                    .hint(format!("leave mixup and cutmix out, or open it without the field: {COLUMNS}")));
             }
             if let Some(image) = &lowered[place].image {
                 images.push((place, *image.row()));
@@ -96,7 +96,7 @@ fn check_images(settings: &Mix, images: &[(usize, RowSpec)]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what is done in host memory alone to batches that are elsewhere.
+/// Rejects functions that work only in host memory for batches on a GPU.
 pub(super) fn check_device(maps: &Maps, device: Device) -> Result<()> {
     let what = match device {
         Device::Cpu => return Ok(()),

@@ -1,4 +1,4 @@
-//! The face of infeed: a [`Loader`] made by its builder, giving streams of batches.
+//! Loaders: the builder and its settings, the [`Loader`], its streams of batches, and monitors of streams.
 //!
 //! ```text
 //! Loader::builder(dataset) ─ settings ─ build().await ─▶ Loader ─ epoch(n) ─▶ BatchStream ─ .next().await ─▶ Batch
@@ -9,16 +9,16 @@
 //!                                                          Loader (rank 1 of 2, on cuda:1) ─┴ cache, requests, parts: shared
 //! ```
 //!
-//! One process with several devices is as many ranks as it has devices. What a rank is given then is what it would be given
-//! in a process of its own, and nothing about order, state or report is new; what is saved is all that processes can't
-//! share: threads that work for whoever lacks batches, the cache in memory, decoded volumes, and one budget.
+//! In one process each device is a rank. A rank gets the same batches, states and reports as in a process of its own.
+//! One process saves what processes cannot share: decode threads (they work for the rank that lacks batches), the cache
+//! in memory, decoded volumes, and the memory budget.
 //!
-//! What a newcomer gets wrong:
-//! - A loader is cheap to clone and makes many streams; its decoding threads are started once, by `build()`.
-//! - Reading starts with the call of `epoch()`, not with the first poll: make the stream when you want the data.
-//! - Loaders that were built together are for trainers on threads or tasks of their own. One trainer that takes from all in
-//!   turn waits for the slowest, which is his doing.
-//! - A batch that was handed over is yours. It no longer counts in the memory budget, and holding many is your choice.
+//! Easy to get wrong:
+//! - A loader is cheap to clone and makes many streams; `build()` starts its decode threads once.
+//! - Reading starts with the call of `epoch()`, not with the first poll: make the stream when you need the data.
+//! - Give each jointly built loader its own thread or task. A single trainer that polls them in turn runs at the pace
+//!   of the slowest.
+//! - A batch that was handed over is yours. It no longer counts in the memory budget; keep as many as you like.
 
 #![forbid(unsafe_code)]
 

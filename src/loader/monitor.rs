@@ -1,4 +1,4 @@
-//! What a stream has done, for itself and for those who look on.
+//! The counts of a stream, for its own report and for monitors.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,10 +12,10 @@ use crate::engine::{Facts, Levels, Watch};
 /// Bad samples kept with their messages; the rest is only counted.
 pub(super) const BAD_SAMPLES_KEPT: usize = 1000;
 
-/// Looks at a stream from elsewhere; made by [`BatchStream::monitor`](crate::BatchStream::monitor).
+/// Reports on a stream from other threads; made by [`BatchStream::monitor`](crate::BatchStream::monitor).
 ///
-/// `Send` and `Sync`; cloning gives another handle. It keeps nothing of the loader alive, neither threads nor rows: when
-/// the stream was dropped it tells what had been done until then, for ever.
+/// `Send` and `Sync`; cloning gives another handle. It keeps no threads and no rows of the loader alive. After the
+/// stream was dropped, it always returns the last report.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -24,7 +24,7 @@ pub(super) const BAD_SAMPLES_KEPT: usize = 1000;
 /// # let loader = infeed::Loader::builder(dataset).batch_size(20).build().await?;
 /// let mut batches = loader.epoch(0);
 /// let monitor = batches.monitor();
-/// // A thread that tells how far the training is.
+/// // A thread that prints how far the training is.
 /// let told = std::thread::spawn(move || {
 ///     while !monitor.is_ended() {
 ///         println!("{} samples", monitor.report().samples);
@@ -45,8 +45,9 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// As [`BatchStream::report`](crate::BatchStream::report), at any time and from any thread. A few tens of
-    /// microseconds, in part of which the stream waits if it hands over a batch just then: ten times a second is nothing.
+    /// As [`BatchStream::report`](crate::BatchStream::report), at any time and from any thread. Takes a few tens of
+    /// microseconds; if the stream hands over a batch at that moment, it waits for part of them. Ten calls a second
+    /// cost almost nothing.
     #[must_use]
     pub fn report(&self) -> Report {
         if let Some(last) = self.last() {
@@ -57,13 +58,13 @@ impl Monitor {
         let counts = self.progress.counts();
         match (&counts.last, facts) {
             (None, Some(facts)) => counts.report(facts),
-            // It was dropped between the two looks.
+            // The stream was dropped between the two calls.
             (Some(last), _) => (**last).clone(),
             (None, None) => counts.report(Facts::default()),
         }
     }
 
-    /// Whether the stream is gone, so that no report will differ from the next.
+    /// Whether the stream was dropped, so that the report no longer changes.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.progress.counts().last.is_some()
@@ -80,21 +81,21 @@ impl Monitor {
     }
 }
 
-/// The figures of a stream, shared with its monitors.
+/// The counts of a stream, shared with its monitors.
 #[derive(Debug, Default)]
 pub(super) struct Progress(Mutex<Counts>);
 
 impl Progress {
     pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Counters stay usable whatever a panicking thread left in them.
+        // Counters stay usable after a panic of a thread that held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is counted where batches are handed over.
+/// Counts of the batches that are handed over.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Since when the trainer waits.
+    /// When the trainer began to wait.
     pub(super) waiting: Option<Instant>,
     pub(super) first_batch: Option<Duration>,
     pub(super) wait: Clock,
@@ -104,9 +105,9 @@ pub(super) struct Counts {
     pub(super) samples: u64,
     pub(super) bad_samples: Vec<BadSample>,
     pub(super) bad_here: u64,
-    /// Of these, because they could not be read.
+    /// Of these, samples that could not be read.
     pub(super) unreadable: u64,
-    /// What the first batch did until it came, and the late ones after it.
+    /// Where the time of the first batch went.
     pub(super) first_parts: Vec<FirstBatchPart>,
     pub(super) late: Lateness,
     pub(super) gauges: Gauges,
@@ -115,13 +116,13 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Together with what the threads tell.
+    /// The report, with the numbers of the threads.
     pub(super) fn report(&self, facts: Facts) -> Report {
         let Facts { elapsed, mut stages, decoded_by, requests, cache, decoded_cache, autotune } = facts;
         let bytes_read = stages.iter().find(|s| s.stage == Stage::Fetch).map_or(0, |s| s.bytes);
         let (data_wait, step) = (self.wait.times(), self.step.times());
         if let Some(stage) = stages.iter_mut().find(|s| s.stage == Stage::Yield) {
-            // The trainer is the last stage: it works during its step and starves while it waits.
+            // The trainer is the last stage: busy during its step, starved while it waits.
             stage.busy = step.sum.saturating_sub(data_wait.sum);
             stage.starved = data_wait.sum;
             stage.items = self.batches;
@@ -155,14 +156,14 @@ impl Counts {
     }
 }
 
-/// How full the queues were when the trainer asked.
+/// How full the queues were when the trainer polled for a batch.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     finished: Gauge,
     ahead: Gauge,
     jobs: Gauge,
     encoded: Gauge,
-    /// The last look, which has the capacities.
+    /// The last measurement, with the capacities.
     last: Option<Levels>,
 }
 

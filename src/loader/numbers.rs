@@ -1,5 +1,5 @@
-//! The dataset of this room's tests: records that repeat their number, in memory, an object each, several in one that is
-//! read as a whole, or read by the dataset itself.
+//! The dataset of the tests in `loader`: each record repeats its number. Records are in memory, in one object each,
+//! several in a shared part, or read by the dataset itself.
 
 use std::{collections::HashSet, num::NonZeroUsize};
 
@@ -14,15 +14,15 @@ use crate::Result;
 pub(super) const LEN: usize = 64;
 /// Records of a part.
 pub(super) const IN_PART: u64 = 10;
-/// What a plan says that a part has when it is decoded.
+/// Decoded bytes of a part, by its plan.
 const PROMISED: u64 = 1 << 20;
 
-/// How records lie in their source.
+/// How records are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// An object each.
+    /// One object each.
     Objects,
-    /// Ten in one.
+    /// Ten in one object.
     Parts,
     /// The dataset reads them.
     Calls,

@@ -1,4 +1,4 @@
-//! Which record comes when, for a dataset, and the state that says so.
+//! The order of a dataset's records, and the state that describes it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use infeed_data::{
 
 use crate::engine::RecordOrder;
 
-/// The order as `dataset` makes it whole: of a mixture, how many records its parts have.
+/// The order, completed from `dataset`: for a mixture, the number of records of its parts.
 pub(super) fn for_dataset(order: Order, dataset: &dyn Dataset) -> Result<Order> {
     let Order::Mixture(mixture) = order else { return Ok(order) };
     let len = dataset.len();
@@ -20,7 +20,7 @@ pub(super) fn for_dataset(order: Order, dataset: &dyn Dataset) -> Result<Order> 
     mixture.with_records(&records).map(Order::Mixture)
 }
 
-/// The order of `dataset`; `lanes` where the order leaves their number open.
+/// The order of `dataset`; `lanes` is used if the order does not fix their number.
 pub(super) fn ordering(order: &Order, dataset: &dyn Dataset, seed: u64, lanes: u64) -> Result<RecordOrder> {
     let sampler = order.sampler(dataset.len(), dataset.groups(), lanes)?;
     Ok(identified(sampler, dataset, seed, order.lanes(lanes)))

@@ -1,4 +1,4 @@
-//! Where batches are made: in host memory or on a GPU, and by which decoder.
+//! The device of the batches (host memory or a GPU) and its decoder.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -23,11 +23,11 @@ use crate::{
     engine::READY_BYTES,
 };
 
-/// A device that was found to work. Clones are of the same.
+/// A device that works. Clones are handles to the same device.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     Host,
-    /// Host memory whose rows are page-locked, for copies to this GPU.
+    /// Host memory with page-locked rows, for copies to this GPU.
     Pinned(Arc<dyn Accelerator>),
     /// For the built-in decoders.
     Gpu(Arc<dyn Accelerator>),
@@ -35,30 +35,30 @@ pub(super) enum Place {
     Foreign(Arc<dyn Accelerator>),
 }
 
-/// What a built-in decoder has to do on one device.
+/// The requirements of a built-in decoder on one device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Workload {
-    /// Decoding threads that read, at most.
+    /// Most decode threads that read.
     pub(super) most_threads: NonZeroUsize,
     /// Bytes of the longest row.
     pub(super) row_bytes: usize,
-    /// What steps on a row's pictures take there.
+    /// Memory there for the steps on a row's images.
     pub(super) steps: RowRoom,
     /// Whether there are image files to decode.
     pub(super) has_files: bool,
-    /// Bytes of a batch on the device, of all ranks that have theirs there.
+    /// Bytes of one batch of each rank on the device.
     pub(super) device_batch: u64,
 }
 
-/// How to get the decoder, asked for its needs before there is one: given, or made for a largest image, with a part for
-/// each device.
+/// The decoder before it is made, for questions about its memory: given by the user, or to be made for a largest image,
+/// with a part for each device.
 pub(super) enum Recipe {
     Given(Arc<dyn Decoder>),
     Made(Vec<(Device, MakeDecoder)>),
 }
 
 impl Place {
-    /// The device of the config, or the best there is where that is `auto`.
+    /// The device of the config; for `auto` a GPU if one works, otherwise the CPU.
     pub(super) fn find(config: &LoaderConfig, decoder: Option<&Arc<dyn Decoder>>) -> Result<Self> {
         let place = match (config.device, decoder) {
             (device, Some(decoder)) => Self::of_decoder(device, &**decoder)?,
@@ -68,21 +68,21 @@ impl Place {
         place.pinned(config)
     }
 
-    /// Host memory as the config wants it; on a GPU there is nothing to page-lock.
+    /// Host memory, page-locked if the config says so. No effect on a GPU.
     fn pinned(self, config: &LoaderConfig) -> Result<Self> {
         if !config.pin_memory || self.is_device() {
             return Ok(self);
         }
         let gpus = driver::gpus().map_err(|why| {
             Error::new(ErrorKind::Device, format!("pin_memory needs a GPU that copies from the memory: {why}"))
-                .hint("leave pin_memory out")
+                .hint("omit pin_memory")
         })?;
         let gpu = driver::open(of_rank(config.shard.local_rank(), gpus.len()))?;
         gpu.check_marks().map_err(|error| error.at_object("pin_memory"))?;
         Ok(Self::Pinned(gpu))
     }
 
-    /// These devices, in this order. One that is named twice is opened once.
+    /// These devices, in this order. A device that is listed twice is opened once.
     pub(super) fn each(
         devices: &[Device],
         config: &LoaderConfig,
@@ -92,7 +92,7 @@ impl Place {
         for device in devices {
             let known = places.iter().find(|place| place.device() == *device).cloned();
             let found = || match decoder {
-                // It has rows on one device; who wants others has to leave it out.
+                // A user's decoder makes rows on one device, so all devices must be this one.
                 Some(decoder) => Self::of_decoder(Some(*device), &**decoder),
                 None => Self::of_device(*device),
             };
@@ -137,7 +137,7 @@ impl Place {
         })
     }
 
-    /// A decoder of the user's says by its classes where rows are made.
+    /// The device of a user's decoder, by its classes.
     fn of_decoder(wanted: Option<Device>, decoder: &dyn Decoder) -> Result<Self> {
         let mut devices = decoder.classes().iter().map(|class| class.device);
         let device = devices.next().unwrap_or_default();
@@ -155,7 +155,7 @@ impl Place {
         }
     }
 
-    /// The GPU that batches are made on.
+    /// The GPU on which batches are made.
     pub(super) fn gpu_of_batches(&self) -> Option<&Arc<dyn Accelerator>> {
         match self {
             Self::Host | Self::Pinned(_) => None,
@@ -163,7 +163,7 @@ impl Place {
         }
     }
 
-    /// Memory for `rows` rows that whoever is given a batch gets, with `most` buffers kept.
+    /// A pool of buffers of `rows` rows for batches that are handed over; it keeps at most `most` buffers.
     pub(super) fn pool(&self, rows: usize, row_bytes: usize, most: usize) -> Result<Pool> {
         match self {
             Self::Host => Pool::new(rows, row_bytes, most),
@@ -172,7 +172,7 @@ impl Place {
         }
     }
 
-    /// What mixes the rows of batches here, where that is no work of the CPU.
+    /// The mixer of batches on this device, if the CPU does not mix them.
     pub(super) fn mixer(&self, batch_size: usize) -> Result<Option<Arc<dyn Mixer>>> {
         self.gpu_of_batches().map(|gpu| gpu.mixer(batch_size)).transpose()
     }
@@ -185,7 +185,7 @@ impl Place {
         self.gpu_of_batches().map_or(Device::Cpu, |gpu| Device::Cuda(gpu.index()))
     }
 
-    /// How to make the built-in decoder here.
+    /// The part of the built-in decoder for this device.
     pub(super) fn make(
         &self,
         config: &LoaderConfig,
@@ -223,7 +223,7 @@ impl Place {
     }
 }
 
-/// Refuses host memory where JPEGs are to be decoded on a GPU.
+/// Rejects batches in host memory if JPEGs are to be decoded on a GPU.
 pub(super) fn check_decode(decode: Decode, device: Device) -> Result<()> {
     if (decode, device) != (Decode::Gpu, Device::Cpu) {
         return Ok(());
@@ -232,7 +232,7 @@ pub(super) fn check_decode(decode: Decode, device: Device) -> Result<()> {
     Err(Error::config(what).hint(format!("set {DEVICE} to cuda:0 or another GPU, or leave {DECODE} on auto")))
 }
 
-/// Refuses a choice that a decoder of the user's does not know.
+/// Rejects settings that have no effect on a user's decoder.
 pub(super) fn check_decoder(decode: Decode, decoder: Option<&Arc<dyn Decoder>>) -> Result<()> {
     match decoder {
         Some(decoder) if decode != Decode::Auto => {
@@ -244,7 +244,7 @@ pub(super) fn check_decoder(decode: Decode, decoder: Option<&Arc<dyn Decoder>>) 
 }
 
 impl Recipe {
-    /// The parts, with `threads` that read for all of them.
+    /// The parts, with `threads` that read, shared by all parts.
     fn parts(&self, most: u64, threads: NonZeroUsize) -> Vec<(Device, Arc<dyn Decoder>)> {
         match self {
             Self::Given(decoder) => {
@@ -253,7 +253,7 @@ impl Recipe {
             }
             Self::Made(parts) => {
                 let devices = NonZeroUsize::new(parts.len()).unwrap_or(NonZeroUsize::MIN);
-                // What a device's engines are worth is seen against its share of the threads.
+                // The engines of a device are compared with its share of the threads.
                 let share = threads.get().div_ceil(devices.get());
                 let share = NonZeroUsize::new(share).unwrap_or(NonZeroUsize::MIN);
                 parts.iter().map(|(device, make)| (*device, make(most, share))).collect()
@@ -261,7 +261,8 @@ impl Recipe {
         }
     }
 
-    /// The decoder for images of at most so many bytes, with so many threads that read; a given one has its own.
+    /// The decoder for images of at most this many bytes, with this many threads that read; a user's decoder has its
+    /// own number.
     pub(super) fn decoder(&self, max_image_bytes: u64, threads: NonZeroUsize) -> Arc<dyn Decoder> {
         let mut parts = self.parts(max_image_bytes, threads);
         match parts.len() {
@@ -276,7 +277,7 @@ impl Recipe {
         parts.iter().any(|(_, part)| part.classes().iter().any(|class| !class.reads))
     }
 
-    /// Host memory of all workers when images may be as large as this.
+    /// Host memory of all workers if images may have this size.
     pub(super) fn scratch_bytes(&self, max_image_bytes: u64, threads: NonZeroUsize) -> u64 {
         let decoder = self.decoder(max_image_bytes, threads);
         let classes = decoder.classes().iter().enumerate();
@@ -289,13 +290,13 @@ impl Recipe {
         self.decoder(0, threads).classes().iter().filter(|class| class.reads).map(|class| class.workers.get()).sum()
     }
 
-    /// Memory of a device that all workers take there.
+    /// Device memory of all workers.
     pub(super) fn device_bytes(&self, device: Device, threads: NonZeroUsize) -> u64 {
         let parts = self.parts(0, threads);
         let own = parts.iter().filter(|(other, _)| *other == device);
         let bytes = own.flat_map(|(_, part)| {
             part.classes().iter().enumerate().map(|(i, class)| {
-                // All threads that read have memory on each device; a given decoder says how many there are.
+                // All threads that read have memory on each device; a user's decoder has its own number of threads.
                 let shared = class.reads && matches!(self, Self::Made(_));
                 let workers = if shared { threads } else { class.workers };
                 part.device_bytes(i).saturating_mul(workers.get() as u64)
@@ -311,7 +312,7 @@ impl Recipe {
         READY_BYTES * with_engines.count() as u64
     }
 
-    /// Whether the largest image decides how much scratch there is.
+    /// Whether the largest image determines the scratch memory.
     pub(super) const fn decodes_on_cpu(&self) -> bool {
         matches!(self, Self::Made(_))
     }

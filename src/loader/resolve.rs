@@ -1,5 +1,5 @@
-//! From settings and facts to numbers: what `auto` becomes, how memory is divided, what can't be. Arithmetic alone: no
-//! device is asked, no file read, no thread started here.
+//! Computes the numbers of a loader from settings and facts: values of `auto`, the division of memory, errors. Only
+//! arithmetic: no device access, no file is read, no thread is started.
 //!
 //! ```text
 //! LoaderConfig ─▶ check ─┐
@@ -33,38 +33,38 @@ use super::{
 };
 use crate::engine::{self, BadRows, Limits, Range, Scope};
 
-/// The largest decoded image that `auto` allows: 111 megapixels of RGB, or a JPEG of half as many whose colour is not
-/// subsampled: its planes, and its pixels.
+/// The largest decoded image that `auto` allows: 111 megapixels of RGB; or half as many for a JPEG without subsampled
+/// colour, which needs planes and pixels.
 const MAX_IMAGE: u64 = 320 << 20;
-/// Images get so much before more batches do: 16 megapixels of RGB.
+/// Images get this much before batches get more: 16 megapixels of RGB.
 const USUAL_IMAGE: u64 = 48 << 20;
-/// The smallest bound on an image that makes sense: 1.4 megapixels of RGB.
+/// The smallest sensible limit of an image: 1.4 megapixels of RGB.
 const MIN_IMAGE: u64 = 4 << 20;
 /// Encoded bytes read ahead from a remote store; hides 2 s of small images (256 MB at 128 MB/s).
 const WINDOW: u64 = 256 << 20;
-/// Batches of a remote store that may be announced, and asked for, beyond those that have rows.
+/// Batches of a remote store that may be announced, and whose reads may start, beyond those that have rows.
 const READ_AHEAD: usize = 64;
 
-/// What is known before anything is divided.
+/// Facts that are known before memory is divided.
 #[derive(Clone, Debug)]
 pub(super) struct Facts<'a> {
     pub(super) records: u64,
-    /// Bytes come from a store, or from a dataset that reads itself; else the decode threads read.
+    /// Whether bytes come from a store, or from a dataset that reads itself; otherwise the decode threads read.
     pub(super) reads_ahead: bool,
-    /// Of one record; 0 when nothing is read.
+    /// Largest record in encoded bytes; 0 if nothing is read.
     pub(super) largest_read: u64,
-    /// The same without outliers.
+    /// Largest usual record: without outliers.
     pub(super) usual_read: u64,
     /// Parts that records share.
     pub(super) shared: SharedBytes,
-    /// There are image files of unknown size to decode.
+    /// Whether there are image files of unknown size to decode.
     pub(super) has_files: bool,
-    /// A batch of each rank, together.
+    /// One batch of each rank, summed.
     pub(super) batch: BatchBytes,
     pub(super) machine: Machine,
-    /// Ranks that this process has, one for each of its devices.
+    /// Ranks of this process, one for each of its devices.
     pub(super) ranks: usize,
-    /// Each once. None: batches are made in host memory.
+    /// Each GPU once. Empty if batches are made in host memory.
     pub(super) devices: Vec<DeviceFacts>,
     pub(super) decoder: DecoderFacts<'a>,
 }
@@ -72,16 +72,16 @@ pub(super) struct Facts<'a> {
 /// Bytes of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BatchBytes {
-    /// Rows that are written in host memory, fields of bytes included.
+    /// Rows that are written in host memory, including fields of bytes.
     pub(super) on_host: u64,
-    /// Of these, the most that fields of bytes take.
+    /// The part of fields of bytes in it, at most.
     pub(super) of_bytes: u64,
-    /// Rows on the device, those that are copied there at the end included.
+    /// Rows on the device, including rows that are copied there at the end.
     pub(super) on_device: u64,
 }
 
 impl BatchBytes {
-    /// Of both together.
+    /// The sum of both.
     pub(super) const fn and(self, other: Self) -> Self {
         Self {
             on_host: self.on_host.saturating_add(other.on_host),
@@ -101,24 +101,24 @@ pub(super) struct Machine {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceFacts {
-    /// CUDA's number of it.
+    /// CUDA's index of the device.
     pub(super) index: u32,
-    /// Bytes that nobody has.
+    /// Free bytes.
     pub(super) free: u64,
-    /// Bytes of a batch there; of several ranks that have their batches there, of one of each.
+    /// Bytes of one batch of each rank on the device.
     pub(super) batch: u64,
-    /// Bytes that all workers of the decoder take there.
+    /// Bytes of all workers of the decoder on the device.
     pub(super) decoding: u64,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct DecoderFacts<'a> {
-    /// One of ours: the largest image decides its scratch, and its threads may follow the run. A user's has the threads
-    /// that it says.
+    /// Whether it is a built-in decoder: then the largest image determines its scratch, and autotune may change its
+    /// threads. A user's decoder has its own number of threads.
     pub(super) built_in: bool,
     /// Threads of the classes that read.
     pub(super) reading: usize,
-    /// Host memory of all its workers when images may be as large as this.
+    /// Host memory of all its workers if images may have this size.
     pub(super) scratch: &'a dyn Fn(u64) -> u64,
     /// Bytes of samples on their way between classes.
     pub(super) ready: u64,
@@ -135,17 +135,17 @@ impl fmt::Debug for DecoderFacts<'_> {
     }
 }
 
-/// Settings that can be, before anything was asked of a machine.
+/// Valid settings, before the machine is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Checked {
     pub(super) batch_size: NonZeroUsize,
-    /// Decode threads that were asked for.
+    /// Decode threads as set.
     pub(super) workers: Option<NonZeroUsize>,
-    /// Of augmentation.
+    /// Seed of augmentation.
     pub(super) seed: u64,
 }
 
-/// Everything that a loader is started with.
+/// All numbers with which a loader starts.
 #[derive(Clone, Debug)]
 pub(super) struct Resolved {
     /// How the memory is divided.
@@ -154,36 +154,36 @@ pub(super) struct Resolved {
     pub(super) prefetch: usize,
     /// For each device, in the order of the facts.
     pub(super) device_budgets: Vec<u64>,
-    /// The largest image that the decoder takes; of a user's decoder what was set, which is its own matter.
+    /// The largest image that the decoder takes; for a user's decoder the setting, which it may ignore.
     pub(super) max_image: Option<u64>,
     /// The largest record that is read.
     pub(super) max_record: u64,
-    /// What one more decode thread takes of `shares.more`.
+    /// Bytes of `shares.more` for one more decode thread.
     pub(super) thread_bytes: u64,
-    /// What one more batch takes of it.
+    /// Bytes of `shares.more` for one more batch.
     pub(super) batch_bytes: u64,
     pub(super) reading: usize,
     growth: Growth,
     ranks: usize,
-    /// Batches announced beyond those that have rows; `None` where nothing is fetched.
+    /// Batches announced beyond those that have rows; `None` if nothing is fetched.
     read_ahead: Option<usize>,
     requests: Option<usize>,
     verify: Verify,
 }
 
-/// How far settings on `auto` may go.
+/// Limits of settings on `auto`.
 #[derive(Clone, Copy, Debug)]
 struct Growth {
     cores: usize,
-    /// The decode threads wait for files.
+    /// Whether the decode threads wait for files.
     reads: bool,
     on_device: bool,
-    /// Whether they follow the run, and how many there may be.
+    /// Whether autotune changes them, and the maximum.
     workers: Option<usize>,
     prefetch: Option<usize>,
 }
 
-/// Refuses what can't be, whatever the machine.
+/// Rejects settings that are invalid on every machine.
 pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
     let zero = |name: Setting| Error::config(format!("{name} is 0")).hint("use 1 or more");
     let given = [
@@ -196,7 +196,7 @@ pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
         return Err(zero(name));
     }
     if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8 | DType::I16) {
-        return Err(Error::config(format!("{DTYPE} {} is no type for images", config.dtype))
+        return Err(Error::config(format!("{DTYPE} {} is not a type of images", config.dtype))
             .hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
     let no_threads = || Error::config(format!("{WORKERS} is 0")).hint("use 1 or more, or leave it on auto");
@@ -213,24 +213,23 @@ pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
 impl Checked {
     /// Decode threads at first.
     pub(super) fn threads(&self, cores: NonZeroUsize, has_engines: bool) -> NonZeroUsize {
-        // One for each core, not one more: a decode thread never waits for anything but memory.
+        // One for each core, not one more: a decode thread only waits for memory.
         let auto = match has_engines {
             false => cores,
-            // Engines are worth many threads and starve without theirs, one of which feeds them; and there is a trainer,
-            // which gives work to the GPU. If decode threads are what is missing, the run shows it.
+            // Engines do the work of many threads and need a core for the thread that feeds them; the trainer needs a
+            // core to give work to the GPU. If decode threads are missing, autotune adds some.
             true => NonZeroUsize::new(cores.get().saturating_sub(2)).unwrap_or(NonZeroUsize::MIN),
         };
         self.workers.unwrap_or(auto)
     }
 
-    /// As many as there may ever be where each holds memory of a GPU.
+    /// The maximum number of threads, if each holds memory of a GPU.
     pub(super) fn most_threads(&self, cores: NonZeroUsize) -> NonZeroUsize {
         self.workers.unwrap_or(cores)
     }
 }
 
-/// Refuses an epoch without a batch (a training of no steps would look like one that succeeded) and listed batches that
-/// can't be.
+/// Rejects an epoch without a batch (a training without steps would look successful) and invalid listed batches.
 pub(super) fn check_steps(sampler: &dyn Sampler, batch_size: NonZeroUsize, config: &LoaderConfig) -> Result<()> {
     let (positions, world) = (sampler.len(), config.shard.world());
     if let Some(batches) = sampler.batches() {
@@ -249,7 +248,7 @@ pub(super) fn check_steps(sampler: &dyn Sampler, batch_size: NonZeroUsize, confi
     })
 }
 
-/// Memory is set aside for `batch_size` rows, and positions are dealt out in even steps.
+/// Checks listed batches: memory is reserved for `batch_size` rows, and ranks divide positions in even steps.
 fn check_batches(batches: &Batches, positions: u64, batch_size: NonZeroUsize, world: u32) -> Result<()> {
     if world > 1 {
         return Err(Error::config(format!("the sampler lists its batches, which {world} ranks can't share"))
@@ -257,7 +256,7 @@ fn check_batches(batches: &Batches, positions: u64, batch_size: NonZeroUsize, wo
     }
     if batches.positions() != positions {
         let what = format!("the sampler's batches have {} rows, its epoch {positions}", batches.positions());
-        return Err(Error::config(what).hint("let the batches end where the epoch does"));
+        return Err(Error::config(what).hint("list batches that cover exactly one epoch"));
     }
     let most = batch_size.get() as u64;
     match batches.sizes().enumerate().find(|(_, rows)| *rows > most) {
@@ -269,16 +268,16 @@ fn check_batches(batches: &Batches, positions: u64, batch_size: NonZeroUsize, wo
     }
 }
 
-/// Divides what there is.
+/// Divides the memory.
 pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolved> {
     let workers = facts.decoder.reading.max(1);
     let ranks = facts.ranks.max(1) as u64;
-    // One thread reads a record, or a few small ones, at a time.
+    // A thread reads one record, or a few small ones, at a time.
     let reads_inline = !facts.reads_ahead && facts.largest_read > 0;
     let max_record = max_record(config, facts, if reads_inline { workers as u64 } else { ranks });
     let largest_read = facts.largest_read.min(max_record);
     let reads = if reads_inline { largest_read.max(engine::READ_BYTES).saturating_mul(workers as u64) } else { 0 };
-    // A record's own bytes, and those of the parts that it shares.
+    // A record's own bytes, and the bytes of its shared parts.
     let window = largest_read.saturating_add(facts.shared.encoded).checked_next_multiple_of(64 << 10);
     let window = if facts.reads_ahead { window.unwrap_or(u64::MAX) } else { 0 };
     let needs = Needs {
@@ -287,19 +286,19 @@ pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolv
         ranks,
         of_bytes: facts.batch.of_bytes,
         reads,
-        // Each rank's own: a trainer that stands still must not hold what the others read with.
+        // A separate window for each rank: a trainer that pauses must not hold the window of the others.
         window: window.saturating_mul(ranks),
         scratch: 0,
         shared: facts.shared.one,
-        // One record's more: the last is made beside all others.
+        // One record more, because the last one is made while all others exist.
         all_shared: facts.shared.all.saturating_add(facts.shared.one),
         more: 0,
-        // The ranks of this process have one budget.
+        // The ranks of this process share one budget.
         processes: u64::from(config.shard.local_world()) / ranks,
     };
     let growth = Growth::new(config, facts, &needs, reads_inline);
-    // On a GPU every field ends there, and how far to run ahead is decided there: by the one with the least memory, so
-    // that all are fed evenly.
+    // On a GPU all fields end on the device. The GPU with the least memory determines the batches ahead for all GPUs,
+    // so that all are fed evenly.
     let divide = |prefetch| -> Result<(Vec<u64>, Vec<usize>)> {
         let on = |device: &DeviceFacts| {
             let &DeviceFacts { index, free, batch, decoding } = device;
@@ -329,15 +328,15 @@ pub(super) fn resolve(config: &LoaderConfig, facts: &Facts<'_>) -> Result<Resolv
     })
 }
 
-/// The largest record that is read by one of `readers`. All usual ones, whatever they take: without memory for these there
-/// is no training. An outlier takes what can be spared: with an eighth of the budget for reading, images and batches have
-/// theirs as if it were not there; and a file above the largest image is none that could be decoded.
+/// The largest record that one of `readers` reads. At least the usual records, whatever their size, because without
+/// memory for these there is no training. Outliers get an eighth of the budget, so that images and batches keep enough
+/// memory; and at most the size of the largest image, because a larger file could not be decoded.
 fn max_record(config: &LoaderConfig, facts: &Facts<'_>, readers: u64) -> u64 {
     let budget = config.memory_budget.unwrap_or(facts.machine.memory / 4);
     config.max_record_bytes.unwrap_or_else(|| (budget / 8 / readers.max(1)).clamp(1, MAX_IMAGE).max(facts.usual_read))
 }
 
-/// The parts of the memory, and the largest image. The CPU's decoder takes as large images as the budget allows.
+/// The parts of the memory, and the largest image: for the CPU's decoder, as large as the budget allows.
 fn share(
     config: &LoaderConfig,
     facts: &Facts<'_>,
@@ -348,7 +347,7 @@ fn share(
     let decoder = &facts.decoder;
     let scratch = |max_image: u64| (decoder.scratch)(max_image);
     needs.more = growth.bytes(&needs, scratch(config.max_image_bytes.unwrap_or(MAX_IMAGE)), workers);
-    // Samples that wait for classes that do not read them.
+    // Samples that wait for classes that do not read.
     needs.reads = needs.reads.saturating_add(decoder.ready);
     if !decoder.built_in {
         needs.scratch = scratch(0);
@@ -358,13 +357,13 @@ fn share(
     let (min, max) = match config.max_image_bytes {
         Some(fixed) => (fixed, fixed),
         None if facts.has_files => (MIN_IMAGE, MAX_IMAGE),
-        // Ready pixels need no scratch for decoding.
+        // Images that are pixels already need no scratch for decoding.
         None => (64 << 10, MAX_IMAGE),
     };
     let (least, most) = (scratch(min), scratch(max));
     needs.scratch = least;
     let shares = needs.divide(config.memory_budget, prefetch, [scratch(max.min(USUAL_IMAGE)), most], WINDOW)?;
-    // Scratch grows in proportion to the largest image; find the image that the share holds.
+    // Scratch grows in proportion to the largest image: find the image for which the share is enough.
     let image = if most > least {
         min + ((max - min) as u128 * (shares.scratch - least) as u128 / (most - least) as u128) as u64
     } else {
@@ -373,12 +372,13 @@ fn share(
     Ok((shares, Some(image)))
 }
 
-/// Batches that are only read, ahead of those that have their rows.
+/// Batches that are read ahead of those that have rows.
 fn fetched_ahead(config: &LoaderConfig, records: u64) -> usize {
     if config.cache.is_none() {
         return READ_AHEAD;
     }
-    // What is read before it was needed the last time is asked of the store again: with a cache, only a part of an epoch.
+    // If a record is read again before its last use, the cache does not have it yet, and the store is read again. So
+    // with a cache the read-ahead is only part of an epoch.
     let in_batch = u64::from(config.shard.world()).saturating_mul(config.batch_size as u64).max(1);
     usize::try_from(records / in_batch / 8).map_or(READ_AHEAD, |batches| batches.clamp(1, READ_AHEAD))
 }
@@ -389,20 +389,20 @@ impl Growth {
         let on_device = !facts.devices.is_empty();
         let caches = [&config.cache, &config.decoded_cache];
         let reads = reads_inline || caches.into_iter().flatten().any(|cache| !cache.is_ram());
-        // A decoder of the user's has the threads that it says; one on a GPU holds memory there for each.
+        // A user's decoder has its own number of threads; a decoder on a GPU holds memory there for each thread.
         let follows = config.autotune && config.workers.is_none() && facts.decoder.built_in;
-        // A file on a network takes 10 ms, decoding it 1: then eight threads keep a core busy. It may take 300; how many
-        // wait at a time is no matter of cores then.
+        // A file on a network takes 10 ms and its decoding 1 ms: then about eight threads keep a core busy. It may also
+        // take 300 ms; then the number of waiting threads does not depend on cores.
         let most = if reads && !on_device { (8 * cores).clamp(64, 128).max(cores) } else { cores };
-        // What a GPU has for batches is taken when the loader is built: a trainer that takes the rest afterwards can't
-        // break an epoch in its middle. Of several ranks none gets more than another.
+        // Device memory for batches is allocated when the loader is built, so that a trainer which takes the rest
+        // afterwards cannot break an epoch in the middle. With several ranks, all get the same.
         let ahead = config.autotune && config.prefetch.is_none() && !on_device && facts.ranks <= 1;
         let workers = follows.then_some(most);
         let prefetch = ahead.then(|| needs.most_prefetch());
         Self { cores, reads, on_device, workers, prefetch }
     }
 
-    /// Memory for all of it; `scratch` and `needs.reads` are those of `workers` threads.
+    /// Memory for the maximum of all; `scratch` and `needs.reads` are for `workers` threads.
     fn bytes(&self, needs: &Needs, scratch: u64, workers: usize) -> u64 {
         let thread = (scratch + needs.reads) / workers.max(1) as u64;
         let threads = self.workers.map_or(0, |most| most.saturating_sub(workers)) as u64;
@@ -412,7 +412,7 @@ impl Growth {
 }
 
 impl Resolved {
-    /// How far `auto` may go.
+    /// Limits of `auto`.
     pub(super) fn scope(&self) -> Scope {
         let range = |start: usize, least, most: Option<usize>| match most {
             Some(most) => Range { start, least, most: most.max(start) },
@@ -704,7 +704,7 @@ mod tests {
             ("config: max_image_bytes is 0; use 1 or more", |config, _| config.max_image_bytes = Some(0)),
             ("config: workers is 0; use 1 or more, or leave it on auto", |config, _| config.workers = Some(0)),
             ("config: batch_size is 0; use 1 or more", |config, _| config.batch_size = 0),
-            ("config: dtype i64 is no type for images", |config, _| config.dtype = DType::I64),
+            ("config: dtype i64 is not a type of images", |config, _| config.dtype = DType::I64),
             ("empty: the dataset has no records", |_, facts| facts.records = 0),
             (
                 "empty: 250 records do not fill one batch of 256; lower batch_size to 250 or less, or set last_batch to",

@@ -1,17 +1,21 @@
-//! The whole engine under a seeded scheduler and a virtual clock: what a test on threads meets once a year happens here in
-//! seconds, and again with the same seed.
+//! Simulates the whole engine with a seeded scheduler and a virtual clock: rare interleavings of threads occur within
+//! seconds, and can be repeated with the same seed.
 //!
 //! ```text
 //! seed ─▶ settings, weather ─▶ loader ─▶ one step at a time: a task of the runtime, a job of a decode thread, a poll of the
 //!                                        trainer, some time that passes, a stream dropped and resumed with other settings
 //! ```
 //!
-//! Nothing runs by itself: decode threads are done by hand, the I/O runtime is this thread's, and time passes when a step
-//! says so. What is promised is checked after each batch: it is the very batch that one thread makes of data in memory,
-//! whatever the store did; nothing is asked of a store behind a stream that was dropped; requests stay below their ceiling;
-//! an outage ends a run only when it was longer than the patience; and somebody always makes progress.
+//! Nothing runs by itself: decode threads are simulated, the I/O runtime runs on this thread, and time passes only in a
+//! step. After each batch the promises are checked:
 //!
-//! `INFEED_SIMULATION_STEPS` (2,000,000) bounds the work; `INFEED_SIMULATION_SEED` runs one seed, as a failure prints it.
+//! - The batch equals the batch that one thread makes of data in memory, whatever the store did.
+//! - No request begins after its stream was dropped, and requests stay below their limit.
+//! - An outage ends a run only if it was longer than the patience.
+//! - There is always progress.
+//!
+//! `INFEED_SIMULATION_STEPS` (2,000,000) bounds the work; `INFEED_SIMULATION_SEED` runs one seed, as a failure prints
+//! it.
 
 #![expect(clippy::future_not_send, reason = "one thread does everything, by hand")]
 
@@ -49,12 +53,12 @@ use crate::{
 };
 
 const STEPS: u64 = 2_000_000;
-/// How long the store may give nothing.
+/// How long an outage of the store may last.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Virtual time without a batch after which nobody makes progress: an outage, its patience, a deadline, a back-off.
+/// Virtual time without a batch after which there is no progress: an outage, its patience, a deadline, a back-off.
 const STUCK: Duration = Duration::from_secs(900);
 
-/// Draws that depend on the seed alone.
+/// Draws that depend only on the seed.
 #[derive(Clone, Debug)]
 struct Dice(u64);
 
@@ -73,19 +77,19 @@ impl Dice {
     }
 }
 
-/// What goes wrong at a store.
+/// The faults of a store.
 #[derive(Debug)]
 struct Sky {
     dice: Dice,
-    /// One request in so many meets a fault; 0: none.
+    /// One in this many requests has a fault; 0 for no faults.
     fault_in: u64,
-    /// When nothing is answered, since the beginning.
+    /// Times from the start in which the store does not answer.
     outages: Vec<Range<Duration>>,
     began: Instant,
     in_flight: usize,
     most_in_flight: usize,
     requests: u64,
-    /// Objects whose answer was cut short: once each, for a proxy that cuts all of them is no weather.
+    /// Objects whose answer was cut short: once each, because a proxy that cuts all answers is not a temporary fault.
     cut: std::collections::HashSet<String>,
 }
 
@@ -97,7 +101,7 @@ enum Fault {
     Slow,
 }
 
-/// Records that repeat their number, behind a network.
+/// Records that repeat their number, in a simulated remote store.
 struct Store(Mutex<Sky>);
 
 impl Store {
@@ -171,7 +175,7 @@ impl Store {
     }
 }
 
-/// A request that is under way.
+/// A request in progress.
 struct Flying(Arc<Store>);
 
 impl Drop for Flying {
@@ -195,7 +199,7 @@ impl fmt::Display for Remote {
     }
 }
 
-/// What `async_trait` makes of an `async fn`.
+/// The type that `async_trait` makes of an `async fn`.
 type Answer<'a, T> = Pin<Box<dyn Future<Output = object_store::Result<T>> + Send + 'a>>;
 
 fn no<T>() -> object_store::Result<T> {
@@ -260,7 +264,7 @@ impl ObjectStore for Remote {
     }
 }
 
-/// What decides the batches.
+/// Settings that determine the batches.
 #[derive(Clone, Debug)]
 struct Settings {
     records: u64,
@@ -311,7 +315,7 @@ impl Settings {
     }
 }
 
-/// The least memory that a loader works with, as it says itself when it gets none.
+/// The smallest memory budget of a loader, from its own error for a budget of 0.
 fn least(builder: super::LoaderBuilder) -> u64 {
     let error = builder.memory_budget(1).build_blocking().expect_err("one byte is too little").to_string();
     let (_, least) = error.split_once("the least that works is ").expect("it says what it needs");
@@ -324,13 +328,13 @@ fn least(builder: super::LoaderBuilder) -> u64 {
     }
 }
 
-/// What must not decide them.
+/// Settings that must not affect the batches.
 #[derive(Clone, Debug)]
 struct How {
     workers: usize,
     prefetch: usize,
     requests: Option<usize>,
-    /// No more memory than the least: parts give way to one another, reads wait for one another.
+    /// Only the minimum of memory: parts are evicted, reads wait for one another.
     tight: bool,
     layout: Layout,
 }
@@ -344,14 +348,14 @@ impl How {
             workers: dice.within(1..5) as usize,
             prefetch: dice.within(1..6) as usize,
             requests: dice.one_in(2).then(|| dice.within(1..12) as usize),
-            // A thread waits for a part that gave way before it was used, and hands can't wait.
+            // A thread would wait for a part that was evicted before its use, and simulated threads cannot wait.
             tight: layout != Layout::Parts && dice.one_in(3),
             layout,
         }
     }
 }
 
-/// All there is to know of a batch.
+/// The whole content of a batch.
 #[derive(Clone, Debug, PartialEq)]
 struct Plain {
     epoch: u64,
@@ -375,7 +379,7 @@ impl Plain {
     }
 }
 
-/// One seed.
+/// The run of one seed.
 struct Simulation {
     dice: Dice,
     hands: Hands,
@@ -387,7 +391,7 @@ impl Simulation {
         Pin::new(stream).poll_next(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Something happens that is not the trainer's doing. Says whether it was a job.
+    /// An event outside the trainer. Returns whether it was a job.
     async fn happen(&mut self) -> bool {
         self.steps += 1;
         match self.dice.roll(20) {
@@ -402,13 +406,13 @@ impl Simulation {
                 let time = Duration::from_micros(self.dice.roll(most));
                 tokio::time::advance(time).await;
             }
-            // To the next moment at which something is due.
+            // Advance the clock to the next timer.
             _ => tokio::time::sleep(Duration::from_millis(self.dice.within(1..50))).await,
         }
         false
     }
 
-    /// Until the trainer has its batch.
+    /// Runs until the trainer has its batch.
     async fn next(&mut self, stream: &mut BatchStream, settings: &Settings) -> Option<Result<Batch>> {
         let began = Instant::now();
         loop {
@@ -423,7 +427,7 @@ impl Simulation {
         }
     }
 
-    /// What one thread makes of data in memory. `None`: a batch has no good row, which is an error.
+    /// The batches that one thread makes of data in memory. `None` if a batch has no good row, which is an error.
     async fn expected(&mut self, settings: &Settings, io: &IoRuntime) -> Option<Vec<Plain>> {
         let loader = settings.loader(None, &How::PLAIN, io);
         let mut stream = loader.epochs(0..settings.epochs);
@@ -466,7 +470,7 @@ impl Simulation {
             sky.outages.push(Duration::from_millis(at)..Duration::from_millis(at + lasts));
             at += lasts;
         }
-        // Between two of them there may be no time for an answer, and around them some that are silent, 10 s each.
+        // Between two outages there may be no time for an answer, and around them some requests get none for 10 s each.
         let span = sky.outages.first().zip(sky.outages.last()).map(|(first, last)| last.end - first.start);
         let may_end = span.is_some_and(|span| span + Duration::from_secs(30) > PATIENCE);
         let store = Arc::new(Store(Mutex::new(sky)));
@@ -536,7 +540,7 @@ impl Simulation {
     }
 }
 
-/// Runs a seed; gives the steps it took.
+/// Runs a seed; returns the number of steps.
 fn simulate(seed: u64) -> u64 {
     repeat_jitter();
     let mut runtime = tokio::runtime::Builder::new_current_thread();

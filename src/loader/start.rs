@@ -1,5 +1,5 @@
-//! From a builder to a running loader, or to one for each of several devices: looks at the dataset, the machine and its devices, has [`resolve`](fn@resolve) do the arithmetic,
-//! then takes memory and starts threads.
+//! Builds loaders, one or one for each of several devices: collects facts about the dataset, the machine and its
+//! devices, calls [`resolve`](fn@resolve) for the arithmetic, then allocates memory and starts threads.
 
 use std::{num::NonZeroUsize, ops::Range, sync::Arc};
 
@@ -37,7 +37,7 @@ use crate::engine::{
 };
 
 impl Loader {
-    /// Starts a loader of `dataset`. See [`LoaderBuilder`] for the settings and their defaults.
+    /// A builder of a loader for `dataset`. See [`LoaderBuilder`] for the settings and their defaults.
     pub fn builder(dataset: Arc<dyn Dataset>) -> LoaderBuilder {
         LoaderBuilder::new(dataset)
     }
@@ -47,12 +47,14 @@ impl LoaderBuilder {
     /// Checks all settings, fits the transform to the dataset, divides the memory and starts the threads.
     ///
     /// # Errors
-    /// `Config` for a setting that can't be: batch size 0, prefetch 0, a rank outside the world, a budget below the
-    /// least that works (the message names it), a transform that does not fold to one resample; and for records that do
-    /// not fill one batch on every rank, when [`last_batch`](Self::last_batch) drops them: no epoch would have a step.
-    /// `Device` and `OutOfMemory` when the GPU that was asked for can't be used.
+    ///
+    /// | kind | cause |
+    /// |---|---|
+    /// | `Config` | an invalid setting: batch size 0, prefetch 0, a budget below the minimum (the message names it), a transform that does not fold to one resample, … |
+    /// | `Empty` | an epoch without a step: no records, or too few for one batch on every rank if [`last_batch`](Self::last_batch) drops them |
+    /// | `Device`, `OutOfMemory` | the GPU cannot be used, or threads cannot be started |
     pub async fn build(self) -> Result<Loader> {
-        // Waking a GPU up and compiling its kernels may take seconds.
+        // Waking a GPU and compiling its kernels may take seconds.
         engine::off_thread("infeed-build", || self.build_blocking()).await?
     }
 
@@ -65,26 +67,28 @@ impl LoaderBuilder {
         loaders.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "a loader was not built"))
     }
 
-    /// A loader for each of `devices`, in their order: for a process that trains on several.
+    /// A loader for each of `devices`, in their order: for a process that trains on several devices.
     ///
-    /// Each is a rank of its own: device `n` of `d` gets what rank `rank * d + n` of `world * d` would get in a process of
-    /// its own, to the record and the byte, where `rank` and `world` are those of [`shard`](Self::shard) (so all processes
-    /// of a run have as many devices). Epochs, states, reports and streams are each loader's own; a state of any of them
-    /// resumes on any number of devices. `device` is not looked at. A device may be named twice, for two ranks on it;
-    /// [`Device::Cpu`] makes ranks in host memory.
+    /// **Ranks.** Each loader is a rank. With `d` devices, device `n` yields the same records and bytes as rank
+    /// `rank * d + n` of `world * d` in a process of its own, where `rank` and `world` are those of
+    /// [`shard`](Self::shard). So all processes of a run need the same number of devices. Each loader has its own
+    /// epochs, states, reports and streams; a state of any of them resumes on any number of devices. The setting
+    /// `device` is ignored. A device that is listed twice has two ranks; [`Device::Cpu`] makes ranks in host memory.
     ///
-    /// What they share: the dataset; one pool of decode threads, which work for whoever lacks batches (lanes take turns, so
-    /// all are fed evenly, and a trainer that stands still holds up nobody); threads that read from stores, requests in
-    /// flight ([`io_concurrency`](Self::io_concurrency) bounds all together), cache, and decoded volumes. JPEG engines and
-    /// [`streams`](Self::streams) are each GPU's own. Threads end with the last loader and stream.
+    /// **Shared** are the dataset, the decode threads, the threads that read from stores, the requests in flight
+    /// ([`io_concurrency`](Self::io_concurrency) limits all together), the cache, and decoded volumes. The decode
+    /// threads take work of the loaders in turn, so a trainer that pauses does not delay the others. Each GPU has its
+    /// own JPEG engines and [`streams`](Self::streams). The threads end with the last loader and stream.
     ///
-    /// Memory: [`memory_budget`](Self::memory_budget) is one for all of them, and each says the same; rows and bytes that
-    /// are read ahead are each rank's equal part. Each thread that reads holds scratch for each GPU (6 MiB of page-locked
-    /// memory, and the pixels of an image). [`device_budget`](Self::device_budget) is that of each GPU; where one has less
-    /// memory than others, all have as many batches ahead as fit there. Batches ahead do not follow the run, and threads
-    /// only while one stream of all of them runs.
+    /// **Memory.** [`memory_budget`](Self::memory_budget) is for all loaders together; each rank has an equal part of
+    /// the rows and of the bytes that are read ahead. Each decode thread that reads holds scratch memory for each GPU:
+    /// 6 MiB page-locked, and the pixels of an image. [`device_budget`](Self::device_budget) is for each GPU. If one
+    /// GPU has less memory than others, its number of batches ahead is used for all.
     ///
-    /// A GPU that fails ends its own stream, with an error that names it; the others go on.
+    /// **Autotune** does not change the number of batches ahead, and changes the number of threads only while a single
+    /// stream of all loaders runs.
+    ///
+    /// **Failures.** A GPU that fails ends its own stream with an error that names it; the others continue.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -110,8 +114,8 @@ impl LoaderBuilder {
     /// ```
     ///
     /// # Errors
-    /// As [`build`](Self::build); `Config` for no devices, and for a decoder of your own that makes rows elsewhere than on
-    /// every one of them.
+    /// As [`build`](Self::build); `Config` if there are no devices, or if a decoder of your own does not make rows on
+    /// all of them.
     pub async fn build_each(self, devices: impl IntoIterator<Item = Device>) -> Result<Vec<Loader>> {
         let devices: Vec<Device> = devices.into_iter().collect();
         engine::off_thread("infeed-build", || self.build_each_blocking(devices)).await?
@@ -126,7 +130,7 @@ impl LoaderBuilder {
     }
 }
 
-/// Loaders for these devices, or one for that of the config.
+/// Loaders for these devices, or one loader for the device of the config.
 fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loader>> {
     let indexed = builder.indexed();
     let LoaderBuilder { dataset, config, sampler, decoder, codecs, io_runtime, maps, .. } = builder;
@@ -146,7 +150,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let fields = Fields::lower(&*dataset, &views, &config)?;
     let dataset = narrowed(dataset, &fields, &config.transform);
 
-    // Before a GPU is woken up.
+    // Before a GPU is woken, which takes long.
     let asked = config.device.iter().filter(|_| devices.is_none()).chain(devices.iter().flatten());
     let check_device = |device| {
         mix::check_device(&maps, device)?;
@@ -161,7 +165,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let lanes: Vec<Device> = places.iter().map(Place::device).collect();
     lanes.iter().copied().try_for_each(check_device)?;
     let batch_on = |place: &Place| fields.batch_bytes(config.batch_size, place.is_device());
-    // Each device once, with a batch of all who have theirs there.
+    // Each device once, with one batch of each rank on it.
     let mut found: Vec<(&Place, BatchBytes)> = Vec::new();
     for place in &places {
         match found.iter_mut().find(|(other, _)| other.device() == place.device()) {
@@ -193,7 +197,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let threads = checked.threads(own, recipe.has_engines());
     let device_facts = |(place, batch): &(&Place, BatchBytes)| -> Option<Result<DeviceFacts>> {
         let gpu = place.gpu_of_batches()?;
-        // Threads that the run may add take memory there, too.
+        // Threads that `autotune` may add take memory there, too.
         let decoding = recipe.device_bytes(place.device(), most_threads);
         let facts = |free| DeviceFacts { index: gpu.index(), free, batch: batch.on_device, decoding };
         Some(gpu.memory().map(|(free, _)| facts(free)))
@@ -213,7 +217,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             built_in: recipe.decodes_on_cpu(),
             reading: recipe.reading(threads),
             scratch: &|max_image| {
-                // Threads of engines make no tiles, and are few.
+                // Threads of engines are few and make no tiles.
                 let tiles = fields.tile_bytes(max_image).saturating_mul(threads.get() as u64);
                 recipe.scratch_bytes(max_image, threads).saturating_add(tiles)
             },
@@ -228,13 +232,13 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let size = fields.size.clone();
     let mix_at = |place: &Place| -> Result<Option<BatchMix>> {
         let Some(mix) = &fields.mix else { return Ok(None) };
-        // Labels alone are the CPU's.
+        // A dataset of labels only is the CPU's work.
         let mixer = if mix.images.is_empty() { None } else { place.mixer(config.batch_size)? };
         Ok(Some(BatchMix { mixer, ..mix.clone() }))
     };
     let mut mixes = places.iter().map(mix_at).collect::<Result<Vec<_>>>()?.into_iter();
     let chunk = Arc::new(ChunkSize::new(&dataset, &rows[0], resolved.max_record));
-    // What settings on `auto` share when they grow.
+    // Memory for settings on `auto` that grow.
     let more = Arc::new(Semaphore::new(engine::whole_units(resolved.shares.more) as usize));
     let tuning = Arc::new(Tuning::new(resolved.scope(), (&more, resolved.batch_bytes)));
     let meters = Meters { stages: config.accounting, cpu: config.accounting || tuning.follows() };
@@ -302,19 +306,20 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     Ok(rows.into_iter().zip(shards).enumerate().map(loader).collect())
 }
 
-/// Which part of the run each device is; without a list there is one.
+/// The shard of each device; without a list there is one device.
 fn shards(process: Shard, devices: Option<&[Device]>) -> Result<Vec<Shard>> {
     let count = devices.map_or(1, <[_]>::len);
     if count == 0 {
         return Err(Error::config("no devices to build loaders for")
-            .hint("name one or more, or use build, which takes the best there is"));
+            .hint("name one or more, or use build, which makes one loader"));
     }
     let count = u32::try_from(count).map_err(|_| Error::config(format!("{count} devices")))?;
     (0..count).map(|n| process.of_device(n, count)).collect()
 }
 
-/// The memory of batches, for each place. On a GPU it is taken now: a trainer that takes the rest afterwards can't break
-/// an epoch in its middle. When one has less of it than it said, half as many batches are ahead, on all of them.
+/// The memory of batches, for each place. On a GPU it is allocated now, so that a trainer which takes the rest
+/// afterwards cannot break an epoch in the middle. If a GPU has less memory than it reported, half as many batches are
+/// ahead, on all GPUs.
 fn take_rows(
     fields: &Fields,
     places: &[Place],
@@ -342,9 +347,9 @@ fn take_rows(
     take(fewer)
 }
 
-/// The dataset that reads of volumes only what the transform uses, if it can.
+/// A dataset that reads only the part of volumes that the transform uses, if possible.
 fn narrowed(dataset: Arc<dyn Dataset>, fields: &Fields, transform: &Transform) -> Arc<dyn Dataset> {
-    // Fields of one record move together, so one speaks for all.
+    // All fields of a record use the same box.
     let volume = fields.all.iter().find_map(|field| field.lowered.volume.clone());
     let boxes = volume.map(|volume| Arc::new(Boxes { volume, foreground: transform.wants_foreground() }));
     boxes.and_then(|boxes| dataset.narrowed(&(boxes as Arc<dyn Narrow>))).unwrap_or(dataset)
@@ -371,7 +376,7 @@ impl Narrow for Boxes {
     }
 }
 
-/// The cache of decoded pixels, for a process: its ranks share it.
+/// The cache of decoded pixels; the ranks of a process share it.
 fn open_decoded(
     config: &LoaderConfig,
     process: &Shard,
@@ -382,14 +387,14 @@ fn open_decoded(
     let Some(spec) = &config.decoded_cache else { return Ok(None) };
     if !on_cpu {
         let what =
-            "the decoded cache keeps what this crate's decoder makes on the CPU, and images are decoded elsewhere";
+            "the decoded cache keeps pixels of this crate's decoder on the CPU, and the images are decoded elsewhere";
         return Err(Error::config(what).hint(format!("leave {DECODED_CACHE} out, or use {DEVICE_CPU}")));
     }
     memory::check_ram_cache(spec, memory)?;
     DecodedCache::open(spec, dataset, codecs, process.local_world() > 1).map(Some)
 }
 
-/// The cache of a dataset that is read from afar, for a process: its ranks share it.
+/// The cache of a dataset in a remote store; the ranks of a process share it.
 fn open_cache(
     config: &LoaderConfig,
     process: &Shard,

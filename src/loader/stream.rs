@@ -22,21 +22,21 @@ use crate::engine::{Batch, Run, Timeline, block_on};
 
 /// Batches in plan order, made by [`Loader::epoch`](crate::Loader::epoch) and its kin.
 ///
-/// Each item is a whole [`Batch`]. The stream ends after the last one. An error that ends the run is yielded once, in
-/// the place of its batch; then comes `None`, as often as it is asked ([`FusedStream`]). `size_hint` is the exact number
-/// of batches that are left, if no error ends the stream before; it is unknown only for more of them than a `usize`
-/// holds.
-///
-/// **Ahead of you**: reading and decoding started when the stream was made and go on while you do not poll, up to
-/// `prefetch` batches. **Cancel safe**: dropping the future of `.next()` loses nothing. **Dropping the stream** ends its work:
-/// no read begins once the drop returned, one in progress may end, and memory under a running decoder is freed by
-/// that decoder. Works on any executor, inside `select!`, and on none ([`blocking`](Self::blocking)).
+/// - **Items** are complete [`Batch`]es. An error that ends the run is yielded once, in place of its batch; after the
+///   end every poll returns `None` ([`FusedStream`]). `size_hint` is the exact number of batches left, unless an error
+///   ends the stream before; it is unknown only if the number does not fit a `usize`.
+/// - **Ahead of you**: reading and decoding start when the stream is made and continue while you do not poll, up to
+///   `prefetch` batches.
+/// - **Cancel safe**: dropping the future of `.next()` loses nothing.
+/// - **Dropping the stream** ends its work: no read begins after the drop has returned. A read in progress may finish,
+///   and a running decoder frees its own memory.
+/// - **Executors**: works on any, inside `select!`, and without one ([`blocking`](Self::blocking)).
 #[must_use = "dropping the stream ends its reads"]
 pub struct BatchStream {
     run: Run,
     /// `None` or an error was yielded.
     ended: bool,
-    /// Batches still to come; `None` for more than a number can say.
+    /// Batches still to come; `None` if the number does not fit.
     left: Option<u64>,
     /// When the poll that is waiting for the next batch began.
     waiting: Option<Instant>,
@@ -44,9 +44,9 @@ pub struct BatchStream {
     /// Bad samples of the run so far, those of resumed parts included.
     bad_count: u64,
     limits: BadLimits,
-    /// No other rank counts steps.
+    /// Whether a short last batch without a good row may be left out: no other rank counts steps.
     alone: bool,
-    /// What monitors see, too.
+    /// Shared with monitors.
     progress: Arc<Progress>,
     /// `infeed.wait`, while the trainer waits.
     wait_span: Span,
@@ -61,9 +61,10 @@ pub(super) struct BadLimits {
     pub(super) unreadable: Option<u64>,
 }
 
-/// A mount that fails shows itself in a batch or two; a dataset of a million files that lost a handful trains on.
+/// Small enough that a failed mount ends the run within a batch or two; large enough that a dataset of a million files
+/// may lack a handful.
 const FEW_UNREADABLE: u64 = 16;
-/// One in so many of the samples so far: in long streams files may be lost again and again, once each epoch.
+/// One in this many of the samples so far: a stream of many epochs meets the same lost files in each epoch.
 const UNREADABLE_PART: u64 = 100;
 
 impl BadLimits {
@@ -89,14 +90,14 @@ impl BatchStream {
         }
     }
 
-    /// What the stream did so far, and where the time went. Cheap; may be asked at any time, also after the end.
+    /// What the stream did so far, and where the time went. Cheap; may be called at any time, also after the end.
     #[must_use]
     pub fn report(&self) -> Report {
         self.progress.counts().report(self.run.facts())
     }
 
-    /// A handle for others to ask for the [`report`](Self::report): a metrics server, a live view, a logger, while the
-    /// stream itself is polled elsewhere.
+    /// A handle from which other threads get the [`report`](Self::report) while the stream is polled: for a metrics
+    /// server, a live view, a logger.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -115,8 +116,8 @@ impl BatchStream {
         Monitor { progress: Arc::clone(&self.progress), watch: self.run.watch(), rank: self.run.rank() }
     }
 
-    /// The next batch, as `.next().await` gives it. Blocks the thread while it waits; within async code, whatever runs it, that is
-    /// the thread's other tasks, too. `None` at the end.
+    /// The next batch, as `.next().await` returns it; `None` at the end. Blocks the thread while it waits: within async
+    /// code that blocks the other tasks of the thread, too.
     ///
     /// ```
     /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").blocking()?;
@@ -131,14 +132,14 @@ impl BatchStream {
         block_on(self.next())
     }
 
-    /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits; within
-    /// async code, whatever runs it, that is the thread's other tasks, too.
+    /// The same batches as a plain iterator, for trainers without an async runtime. Blocks the thread while it waits:
+    /// within async code that blocks the other tasks of the thread, too.
     pub fn blocking(self) -> Blocking {
         Blocking(self)
     }
 
-    /// Forgets the stream: its work is not ended, nothing is waited for or freed. For a child that a process forked, in which
-    /// the threads that would end it do not exist; see [`Loader::abandon`](crate::Loader::abandon).
+    /// Forgets the stream without ending its work, waiting or freeing memory. For the child of a `fork`, which does not
+    /// have the threads that a drop needs; see [`Loader::abandon`](crate::Loader::abandon).
     pub fn abandon(self) {
         mem::forget(self);
     }
@@ -159,7 +160,7 @@ impl BatchStream {
                     counts.bad_samples.push(bad.clone());
                 }
             }
-            // Those of this batch too; a substituted row is valid, and bad.
+            // This batch included. A substituted row counts as valid and as bad.
             (counts.samples + (batch.valid() + batch.bad_samples().len()) as u64, counts.unreadable)
         };
         batch.set_bad_count(self.bad_count);
@@ -173,7 +174,7 @@ impl BatchStream {
         }
     }
 
-    /// Writes down why the batch that was asked for at `asked` came when it did.
+    /// Records why the batch that was polled for since `asked` came at `now`.
     fn account(&mut self, timeline: Option<Box<Timeline>>, asked: Instant, now: Instant) {
         let Some(last) = self.last.replace(now) else {
             let parts = timeline.iter().flat_map(|timeline| timeline.between(self.run.started(), now));
@@ -227,7 +228,7 @@ fn too_unreadable(last: &BadSample, count: u64, samples: u64, at_most: u64) -> E
 fn over_limit(last: &BadSample, count: u64, at_most: u64) -> Error {
     let error = Error::corrupt(format!("{count} bad samples, at most {at_most} are allowed; the last: {}", last.error));
     let error =
-        error.at_record(last.record).hint("look at the report's bad_samples, then raise the limit or mend the data");
+        error.at_record(last.record).hint("look at the report's bad_samples, then raise the limit or repair the data");
     match &last.object {
         Some(object) => error.at_object(object.clone()),
         None => error,
@@ -272,7 +273,7 @@ impl Stream for BatchStream {
         let item = match item {
             Ok((_, true)) => {
                 this.left = this.left.map(|left| left.saturating_sub(1));
-                // The next epoch's first, as a rule.
+                // Usually the first batch of the next epoch.
                 return Pin::new(this).poll_next(cx);
             }
             Ok((batch, false)) => Ok(batch),
@@ -311,7 +312,7 @@ impl fmt::Debug for BatchStream {
 
 impl Drop for BatchStream {
     fn drop(&mut self) {
-        // The run's own threads may end with it: what its monitors will tell is kept.
+        // The run's threads may end with it, so keep the last report for the monitors.
         if Arc::strong_count(&self.progress) > 1 {
             self.run.cancel();
             let facts = self.run.facts();

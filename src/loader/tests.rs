@@ -1,4 +1,4 @@
-//! Batches do not depend on what `auto` does, however wild.
+//! Batches do not depend on the changes that `auto` makes, even random ones.
 
 use std::{
     sync::{
@@ -33,10 +33,10 @@ use super::{
 };
 use crate::Result;
 
-/// A test that needs it has hung.
+/// If a test waits this long, it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Numbers that are read from a store, or by the decode threads, or lie in memory.
+/// Numbers that are read from a store, by the decode threads, or are in memory.
 fn numbers(kind: &str, count: u64) -> Arc<dyn Dataset> {
     let store = InMemory::new();
     for record in 0..count {
@@ -75,7 +75,7 @@ fn rows_that_no_memory_can_hold_are_refused_by_name() {
 /// Epoch, records and bytes of a batch.
 type Plain = (u64, Vec<u64>, Vec<u8>);
 
-/// The batches of some epochs, and what was changed meanwhile.
+/// The batches of some epochs, and the changes during them.
 fn all(loader: &Loader, epochs: u64) -> (Vec<Plain>, TuneReport) {
     let (done, batches) = mpsc::channel();
     let loader = loader.clone();
@@ -109,7 +109,7 @@ fn batches_are_the_same_whatever_is_changed_while_they_are_made() {
                 assert!(got == want, "{kind}, seed {seed}: other batches after {changes} changes");
                 changes += tuned.decision_count;
                 if tuned.workers.most == 1 && budget.is_some() {
-                    // On one core, with no memory for more batches: nothing can be changed.
+                    // On one core without memory for more batches nothing can be changed.
                     break;
                 }
                 assert!(began.elapsed() < PATIENCE, "{kind}, seed {seed}: only {changes} changes: {tuned:?}");
@@ -122,7 +122,7 @@ fn batches_are_the_same_whatever_is_changed_while_they_are_made() {
 fn the_least_memory_is_enough_for_any_change() {
     for kind in ["resident", "inline", "remote"] {
         let build = |bytes: u64| builder(kind).memory_budget(bytes).build_blocking();
-        // Found by halving: the first budget that builds.
+        // The smallest budget that builds, found by bisection.
         let (mut low, mut high) = (1u64, 1 << 32);
         while low + 1 < high {
             let middle = low.midpoint(high);
@@ -134,7 +134,7 @@ fn the_least_memory_is_enough_for_any_change() {
         for _ in 0..20 {
             let (got, tuned) = all(&loader, 5);
             assert!(got == want, "{kind}: other batches: {tuned:?}");
-            // There is no memory for more than it was built with.
+            // There is no memory for more batches than at the start.
             let grown = tuned.decisions.iter().find(|d| d.what == infeed_core::report::Tuned::Prefetch && d.to > 1);
             assert_eq!((grown, tuned.prefetch.start), (None, 1), "{kind}");
             let started = thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
@@ -150,7 +150,7 @@ fn processes_of_a_machine_begin_with_their_share_of_its_cores() {
         builder("memory").shard(shard).build_blocking().unwrap().config().workers.unwrap()
     };
     let cores = machine::cores().get();
-    // Whoever bound this process has divided the machine.
+    // If this process is bound to some cores, the machine is already divided.
     let share = |processes: usize| if machine::is_bound() { cores } else { (cores / processes).max(1) };
     assert_eq!([workers(1), workers(2), workers(8)], [cores, share(2), share(8)]);
     let given = builder("memory").shard(Shard::new(0, 8).unwrap().with_local(0, 8).unwrap()).workers(3);
@@ -171,7 +171,7 @@ fn without_a_gpu_page_locked_memory_is_an_error_that_says_so() {
         assert_eq!(error.kind(), ErrorKind::Device);
         let said = error.to_string();
         assert!(said.contains("pin_memory needs a GPU that copies from the memory: "), "{said}");
-        assert!(said.contains("leave pin_memory out"), "{said}");
+        assert!(said.contains("omit pin_memory"), "{said}");
         assert!(cfg!(feature = "cuda") || said.contains("built without the feature `cuda`"), "{said}");
     }
 }
@@ -210,13 +210,13 @@ fn streams_beside_each_other_all_end() {
     });
 }
 
-/// Volumes in memory, the first of which stays in its thread's hands until others were begun.
+/// Volumes in memory; the first one stays in work until others were begun.
 #[derive(Debug)]
 struct Volumes {
     schema: Schema,
     begun: Mutex<usize>,
     more: Condvar,
-    /// Records that were begun when the first was whole.
+    /// Records that were begun when the first was complete.
     most: AtomicUsize,
 }
 
@@ -238,11 +238,11 @@ impl Dataset for Volumes {
         *begun += 1;
         self.more.notify_all();
         if record == 0 {
-            // The first of its batch alone, and at least one batch behind it.
+            // Only the first record of its batch, and at least one batch after it.
             let short = |begun: &mut usize| *begun < 5;
             (begun, _) = self.more.wait_timeout_while(begun, PATIENCE, short).unwrap();
             drop(begun);
-            // The others have time to go where they must not.
+            // Time for the other threads to begin batches that they must not begin.
             thread::sleep(Duration::from_millis(50));
             self.most.store(*self.begun.lock().unwrap(), Ordering::Relaxed);
         }
@@ -286,7 +286,8 @@ fn no_batch_of_volumes_is_begun_while_one_far_before_it_is_not_whole() {
         let builder = Loader::builder(Arc::clone(&volumes) as Arc<dyn Dataset>).device(Device::Cpu).batch_size(4);
         let loader = builder.workers(workers).prefetch(16).build_blocking().unwrap();
         assert_eq!(loader.epochs(0..1).blocking().map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
-        // A batch is at least one job: one behind the first for each thread. How many records make a job is learned.
+        // A batch is at least one job, so one batch per thread after the first. The number of records in a job is
+        // measured.
         let most = volumes.most.load(Ordering::Relaxed);
         assert!((5..=4 * (1 + workers)).contains(&most), "{workers} workers: {most} records");
     }

@@ -4,8 +4,8 @@
 //! image, mask, label ─ views a, b ─▶ image.a, image.b, mask.a, mask.b, label
 //! ```
 //!
-//! Views of an image hold the same bytes, so nothing is read or kept twice. Its decoding is shared by the decoder, which
-//! is told by [`Lowered::view`](infeed_pixels::transform::Lowered::view) what belongs together.
+//! Views of an image hold the same bytes, so nothing is read or kept twice. The decoder decodes an image once for all
+//! its views, which it groups by [`Lowered::view`](infeed_pixels::transform::Lowered::view).
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -21,10 +21,10 @@ use infeed_core::{
 use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value};
 use infeed_pixels::transform::{Transform, View};
 
-/// What is done to each field of a dataset, of which an image may have several.
+/// The steps of each field of a dataset; an image may have several views.
 #[derive(Debug)]
 pub(super) struct Views<'a> {
-    /// Of each field: which view it is, and its steps.
+    /// For each field, its view and its steps.
     pub(super) of_field: Vec<(u32, &'a Transform)>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Views<'a> {
     }
 }
 
-/// The dataset with a field for each view of each image, and what is done to each.
+/// The dataset with a field for each view of each image, and the steps of each field.
 pub(super) fn fit<'a>(
     dataset: Arc<dyn Dataset>,
     views: &'a [View],
@@ -46,7 +46,7 @@ pub(super) fn fit<'a>(
         return Ok((dataset, views));
     }
     if !transform.ops().is_empty() {
-        return Err(Error::config("there are views and a transform").hint("give each view all of its steps"));
+        return Err(Error::config("there are views and a transform").hint("put the steps into each view"));
     }
     let each = View::each(views)?;
     let (mut fields, mut sources, mut of_field) = (Vec::new(), Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ pub(super) fn fit<'a>(
             }
             FieldKind::Volume { .. } => {
                 return Err(Error::config(format!("views of field `{}`, a volume", field.name))
-                    .hint(format!("views are of images; leave {VIEWS} out, or the field: {COLUMNS}")));
+                    .hint(format!("leave {VIEWS} out, or open it without the field: {COLUMNS}")));
             }
             _ => {
                 fields.push(field.clone());
@@ -78,8 +78,8 @@ pub(super) fn fit<'a>(
     }
     let twice = |n: &usize| fields[..*n].iter().any(|other: &Field| other.name == fields[*n].name);
     if let Some(n) = (0..fields.len()).find(twice) {
-        let what = format!("the dataset has a field {:?} beside the view of that name", fields[n].name);
-        return Err(Error::config(what).hint("call the view otherwise"));
+        let what = format!("the dataset has a field {:?}, which is also the name of a view", fields[n].name);
+        return Err(Error::config(what).hint("rename the view"));
     }
     let mut schema = dataset.schema().clone();
     schema.fields = fields;
@@ -91,7 +91,7 @@ pub(super) fn fit<'a>(
 struct Viewed {
     inner: Arc<dyn Dataset>,
     schema: Schema,
-    /// Which field of the dataset each field is.
+    /// For each field, the index of its field in the dataset.
     sources: Vec<usize>,
 }
 
@@ -115,7 +115,7 @@ impl Dataset for Viewed {
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let sample = self.inner.parse(record, plan, bytes)?;
         let value = |source: &usize| {
-            // Counted, not copied.
+            // Reference counted, not copied.
             let value = sample.values.get(*source).cloned();
             value.ok_or_else(|| Error::new(ErrorKind::Internal, "a sample has other fields than its schema"))
         };
@@ -142,7 +142,7 @@ impl Dataset for Viewed {
         self.inner.image_size(record)
     }
 
-    /// Of what views leave as it is; the image that a view is made of is no value that is known.
+    /// For fields without views; the image of a view is never a known value.
     fn known(&self, record: u64, field: &str) -> Option<Value> {
         self.inner.known(record, field)
     }
@@ -213,7 +213,7 @@ mod tests {
         let dataset = images.bytes("image.a", vec![Bytes::from_static(b"x")]).build().unwrap();
         let (views, none) = ([View::new("a", Transform::new())], Transform::new());
         let error = fit(Arc::new(dataset), &views, &none).unwrap_err().to_string();
-        assert!(error.contains("a field \"image.a\" beside the view"), "{error}");
+        assert!(error.contains("a field \"image.a\", which is also the name of a view"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is told under which name: one list for every protocol.
+//! Names, kinds and help texts of the metrics: one list for all protocols.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use infeed_core::{
     report::{Report, Times},
 };
 
-/// How figures of a name behave.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Only grows.
@@ -18,10 +18,10 @@ pub(super) enum Kind {
     Histogram,
 }
 
-/// A gauge that says what was, not what is.
+/// A gauge of a past event: it stays after the stream was dropped.
 const FIRST_BATCH: &str = "infeed_first_batch_seconds";
 
-/// A name and what is told under it.
+/// A metric.
 #[derive(Debug)]
 pub(super) struct Family {
     /// As Prometheus spells it, with its unit, without `_total`.
@@ -44,7 +44,7 @@ impl Family {
 
 macro_rules! families {
     ($($kind:ident $name:literal $help:literal;)*) => {
-        /// All names, in the order in which they are told.
+        /// All metrics, in the order of the output.
         pub(super) const FAMILIES: &[Family] =
             &[$(Family { name: concat!("infeed_", $name), kind: Kind::$kind, help: $help }),*];
     };
@@ -57,20 +57,20 @@ families! {
     Counter "bad_samples" "Samples that were skipped or substituted.";
     Counter "unreadable_samples" "Bad samples that could not be read.";
     Gauge "first_batch_seconds" "From the start of the stream to its first batch.";
-    Histogram "data_wait_seconds" "Waits for a batch, the first of a stream left out.";
-    Counter "step_seconds" "Time between batches, waits included, the first of a stream left out.";
+    Histogram "data_wait_seconds" "Waits for a batch, without the first batch of each stream.";
+    Counter "step_seconds" "Time between batches, waits included, without the first batch of each stream.";
     Gauge "waiting_seconds" "How long the trainer has been waiting for its next batch; 0 while it works.";
-    Counter "stage_busy_seconds" "Time at work, summed over threads.";
+    Counter "stage_busy_seconds" "Busy time, summed over threads.";
     Counter "stage_starved_seconds" "Time without input, summed over threads.";
     Counter "stage_blocked_seconds" "Time without room downstream, summed over threads.";
     Counter "stage_cpu_seconds" "Processor time of decode threads.";
     Counter "stage_device_seconds" "Time on the GPU.";
     Counter "stage_items" "Samples; batches for the stage yield.";
     Counter "stage_bytes" "Bytes out.";
-    Counter "decoded_rows" "Rows by the class of decode threads that made them.";
-    Counter "late_batches" "Batches that the trainer waited for a millisecond or longer.";
+    Counter "decoded_rows" "Rows by the class of decoder that made them.";
+    Counter "late_batches" "Batches for which the trainer waited 1 ms or longer.";
     Counter "late_seconds" "The trainer's waits for late batches.";
-    Gauge "queue_level" "Fill when the trainer asked last: batches, jobs, or bytes of encoded data.";
+    Gauge "queue_level" "Fill when the trainer last polled: batches, jobs, or bytes of encoded data.";
     Gauge "queue_capacity" "The most that the queue may hold.";
     Gauge "workers" "Decode threads at work.";
     Gauge "prefetch" "Batches that may be ahead of the trainer.";
@@ -79,34 +79,34 @@ families! {
     Counter "requests_failed" "Requests that ended with an error.";
     Counter "request_retries" "Requests sent again after a failure.";
     Counter "request_hedges" "Second copies of slow requests.";
-    Counter "requests_throttled" "Answers by which the store asked for fewer requests.";
+    Counter "requests_throttled" "Answers with which the store throttled requests.";
     Counter "request_bytes" "Bytes of answered requests.";
     Counter "request_seconds" "From requests to their last bytes, summed.";
     Gauge "request_limit" "How many requests may be in flight to the store.";
-    Counter "decoded_cache_hits" "Records whose pixels the decoded cache had.";
+    Counter "decoded_cache_hits" "Records whose pixels were in the decoded cache.";
     Counter "decoded_cache_misses" "Records that were read and decoded.";
     Counter "decoded_cache_written_bytes" "Bytes put into the decoded cache.";
-    Gauge "decoded_cache_used_bytes" "Bytes in the decoded cache, of all who share it.";
+    Gauge "decoded_cache_used_bytes" "Bytes in the decoded cache, of all processes that share it.";
     Gauge "decoded_cache_size_bytes" "The most that the decoded cache may hold.";
     Counter "cache_hits" "Reads that the cache served.";
     Counter "cache_misses" "Reads that went to the store.";
     Counter "cache_hit_bytes" "Bytes that the cache served.";
     Counter "cache_written_bytes" "Bytes put into the cache.";
     Counter "cache_evictions" "Entries removed to make room.";
-    Counter "cache_damaged" "Entries that were damaged, and read again.";
-    Gauge "cache_used_bytes" "Bytes in the cache, of all who share it.";
+    Counter "cache_damaged" "Damaged entries, which were read from the store again.";
+    Gauge "cache_used_bytes" "Bytes in the cache, of all processes that share it.";
     Gauge "cache_size_bytes" "The most that the cache may hold.";
     Counter "cpu_seconds" "Processor time of the process.";
     Gauge "memory_resident_bytes" "Physical memory of the process.";
     Gauge "memory_peak_bytes" "The most physical memory of the process so far.";
-    Counter "disk_read_bytes" "Bytes that the process had read from disks; the page cache's are not among them.";
-    Counter "disk_written_bytes" "Bytes that the process sent towards disks.";
+    Counter "disk_read_bytes" "Bytes that were read from disks for the process, without reads from the page cache.";
+    Counter "disk_written_bytes" "Bytes that the process wrote, to be stored on disks.";
     Counter "network_received_bytes" "Bytes received by the network namespace of the process, without loopback.";
     Counter "network_sent_bytes" "Bytes sent by the network namespace of the process, without loopback.";
     Gauge "build_info" "1, with the version of infeed.";
 }
 
-/// A figure.
+/// A value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Whole(u64),
@@ -119,7 +119,8 @@ pub(super) enum Value {
 pub(super) struct Waits {
     pub(super) sum: f64,
     pub(super) count: u64,
-    /// Upper bounds in seconds with the waits between a bound and the one before; the last bound is infinite.
+    /// Upper bounds in seconds, each with the number of waits between the previous bound and this one. The last bound
+    /// is infinite.
     pub(super) buckets: Vec<(f64, u64)>,
 }
 
@@ -158,12 +159,12 @@ impl Value {
 
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// Figures by family, as its place in [`FAMILIES`], and labels.
+/// Values by family (its index in [`FAMILIES`]) and labels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sheet(BTreeMap<(usize, Labels), Value>);
 
 impl Sheet {
-    /// Figures of one stream.
+    /// The values of one stream.
     pub(super) fn of(report: &Report, loader: &str, rank: u32) -> Self {
         let mut sheet = Self::default();
         let labels = vec![("loader", loader.to_owned()), ("rank", rank.to_string())];
@@ -261,7 +262,7 @@ impl Sheet {
         sheet
     }
 
-    /// Figures of this process.
+    /// The values of this process.
     pub(super) fn of_process() -> Self {
         let mut sheet = Self::default();
         let usage = process::usage();
@@ -286,7 +287,7 @@ impl Sheet {
         self.0.insert((family.expect("every name is in the list"), labels), value);
     }
 
-    /// Sums figures of equal names and labels. Of gauges the later one counts.
+    /// Sums values of equal names and labels. For gauges the later value wins.
     pub(super) fn add(&mut self, other: Self) {
         for (key, value) in other.0 {
             let counts = FAMILIES[key.0].kind != Kind::Gauge;
@@ -297,8 +298,8 @@ impl Sheet {
         }
     }
 
-    /// What stays of a stream that is gone: all that was counted, and when its first batch came. Its threads and queues are
-    /// gone with it.
+    /// The values that stay after a stream was dropped: its counts, and the time of its first batch. The gauges of its
+    /// threads and queues go.
     pub(super) fn lasting(mut self) -> Self {
         self.0.retain(|(family, _), _| {
             let Family { name, kind, .. } = &FAMILIES[*family];
@@ -307,7 +308,7 @@ impl Sheet {
         self
     }
 
-    /// Figures of one family.
+    /// The values of one family.
     pub(super) fn family(&self, family: usize) -> impl Iterator<Item = (&Labels, &Value)> {
         let of = self.0.range((family, Labels::new())..(family + 1, Labels::new()));
         of.map(|((_, labels), value)| (labels, value))

@@ -1,14 +1,15 @@
-//! Reports for those who watch jobs: Prometheus and OpenTelemetry.
+//! Metrics of loaders for Prometheus and OpenTelemetry.
 //!
 //! ```text
 //! stream ─ .monitor() ─▶ Metrics::watch("train", …) ─┬─ render(): Prometheus' text   ─ serve(address): GET /metrics
 //! stream ─ .monitor() ─▶ Metrics::watch("val", …) ───┘  observe(meter): OpenTelemetry's instruments
 //! ```
 //!
-//! Three things a newcomer gets wrong:
-//! - Nothing is measured here: figures are those of [`Report`](infeed_core::report::Report), asked for when somebody scrapes.
-//! - An epoch's stream ends, its counts stay: watch the next epoch's stream under the same name, and they go on.
-//! - `loader` and `rank` are labels; record ids, objects and messages are not: they would make a series each.
+//! Easy to get wrong:
+//! - This module measures nothing: a scrape reads the numbers of [`Report`](infeed_core::report::Report).
+//! - The counts of a stream stay after it has ended. Watch the stream of the next epoch under the same name: its counts
+//!   are added.
+//! - `loader` and `rank` are labels. Record ids, objects and messages are not, because each would make a new series.
 
 #![forbid(unsafe_code)]
 

@@ -15,23 +15,23 @@ use super::{
     registry::Metrics,
 };
 
-/// All instruments of one export are asked within it, and share one look; the first of them looks anew.
+/// An export reads all instruments within this time, so they share one sheet. The first instrument makes a new one.
 const SAME_LOOK: Duration = Duration::from_millis(200);
 
 impl Metrics {
-    /// Registers an instrument for every figure with a meter of OpenTelemetry, whose provider then asks for them as often as
-    /// it exports. Once for each meter.
+    /// Registers an instrument for every metric with a meter of OpenTelemetry. Its provider reads them at each export.
+    /// Call it once for each meter.
     ///
-    /// Names and attributes are those of Prometheus' series: `infeed_samples` with `loader` and `rank`, so that one dashboard
-    /// serves both. OpenTelemetry takes no histogram that was counted elsewhere: waits for data are the counter
-    /// `infeed_data_wait_seconds` and, by length, the counter `infeed_data_wait_bucket` with the attribute `le`.
+    /// Names and attributes are those of Prometheus (`infeed_samples` with `loader` and `rank`), so that one dashboard
+    /// serves both. OpenTelemetry accepts no finished histogram, so waits for data are two counters:
+    /// `infeed_data_wait_seconds`, and by length `infeed_data_wait_bucket` with the attribute `le`.
     pub fn observe(&self, meter: &Meter) {
         let look = Arc::new(Look { metrics: self.clone(), last: Mutex::default() });
         for (at, family) in FAMILIES.iter().enumerate() {
             let look = Arc::clone(&look);
             let (name, unit, help) = (family.name, family.unit(), family.help);
-            // Times are fractions, all else is counted.
-            // They stay registered when what names them is gone.
+            // Times are fractions, all other metrics are whole numbers.
+            // Instruments stay registered after their handles are dropped.
             match (family.kind, unit) {
                 (Kind::Gauge, "s") => {
                     let gauge = meter.f64_observable_gauge(name).with_unit(unit).with_description(help);
@@ -55,14 +55,14 @@ impl Metrics {
         for (at, family) in FAMILIES.iter().enumerate().filter(buckets) {
             let look = Arc::clone(&look);
             let name = format!("{}_bucket", family.name.trim_end_matches("_seconds"));
-            let help = format!("{} Each count with those of shorter ones.", family.help);
+            let help = format!("{} Each count includes the shorter waits.", family.help);
             let counter = meter.u64_observable_counter(name).with_unit("1").with_description(help);
             let _registered = counter.with_callback(move |observer| look.buckets(at, observer)).build();
         }
     }
 }
 
-/// One look at the figures for all instruments.
+/// One sheet of values for all instruments of an export.
 struct Look {
     metrics: Metrics,
     last: Mutex<Option<(Instant, Arc<Sheet>)>>,
@@ -70,7 +70,7 @@ struct Look {
 
 impl Look {
     fn sheet(&self, family: usize) -> Arc<Sheet> {
-        // A sheet is put in whole or not at all.
+        // A panic leaves the sheet whole: it is replaced in one assignment.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((at, sheet)) if family > 0 && at.elapsed() < SAME_LOOK => Arc::clone(sheet),

@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Metrics {
-    /// All figures now as OpenMetrics text, which Prometheus scrapes.
+    /// All metrics now as OpenMetrics text, which Prometheus scrapes.
     #[must_use]
     pub fn render(&self) -> String {
         let mut registry = Registry::default();
@@ -27,7 +27,7 @@ impl Metrics {
     }
 }
 
-/// Figures for one scrape.
+/// Values for one scrape.
 #[derive(Debug)]
 struct Figures(Sheet);
 

@@ -1,4 +1,4 @@
-//! What is watched, and what is left of that which ended.
+//! The watched streams, and the counts of streams that have ended.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use infeed_core::report::Report;
 use super::families::Sheet;
 use crate::loader::Monitor;
 
-/// Figures of some loaders, and of the process they run in. Cloning gives another handle.
+/// Metrics of some loaders, and of the process in which they run. Cloning gives another handle.
 ///
 /// ```
 /// # #[cfg(feature = "prometheus")] {
@@ -32,7 +32,7 @@ pub struct Metrics(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     streams: Vec<Watched>,
-    /// Counts of streams that are gone.
+    /// Counts of streams that were dropped.
     ended: Sheet,
 }
 
@@ -43,30 +43,30 @@ struct Watched {
 }
 
 impl Metrics {
-    /// Nothing is watched yet; figures of the process are there.
+    /// Metrics of the process only; [`watch`](Self::watch) adds streams.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Watches one more stream, whose series get `loader` and the stream's rank as labels. Streams of the same name and rank
-    /// are summed: those of the epochs of one loader, one after the other.
+    /// Adds a stream; its series get `loader` and the stream's rank as labels. Streams of the same name and rank are
+    /// summed, so the epochs of a loader continue the same series.
     pub fn watch(&self, loader: &str, monitor: Monitor) {
         self.state().streams.push(Watched { loader: loader.to_owned(), monitor });
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each section leaves the figures whole, so a panic elsewhere cannot have broken them.
+        // Each critical section leaves the state whole, so a panic elsewhere cannot have broken it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All figures now. What ended is folded in for good, so that a thousand epochs cost no more than one.
+    /// All values now. Ended streams are folded into `ended`, so that a thousand epochs cost no more than one.
     pub(super) fn sheet(&self) -> Sheet {
         let mut state = self.state();
         let State { streams, ended } = &mut *state;
         let mut running = Sheet::default();
         streams.retain(|Watched { loader, monitor }| {
-            // Asked before the report, so that the report of a stream that is gone is the last one.
+            // Before the report, so that the report of a dropped stream is its last one.
             let gone = monitor.is_ended();
             let report: Report = monitor.report();
             let sheet = Sheet::of(&report, loader, monitor.rank());

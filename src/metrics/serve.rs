@@ -1,4 +1,4 @@
-//! A little HTTP server for scrapes.
+//! A small HTTP server for scrapes.
 
 use std::{
     collections::VecDeque,
@@ -29,12 +29,12 @@ use tokio::net::TcpStream;
 use super::registry::Metrics;
 use crate::engine::IoRuntime;
 
-/// How long a request may be in coming. Scrapes take milliseconds; whoever is slower holds a place that others want.
+/// Longest time for a request to arrive. Scrapes take milliseconds; slower clients would hold connections.
 const ASKING: Duration = Duration::from_secs(5);
-/// From the connection to the end of the answer, for those who read slowly.
+/// Longest time from the connection to the end of the answer, for clients that read slowly.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at a time. Prometheus makes one. Whoever opens more, and asks nothing, loses the oldest: a scraper that comes
-/// is answered at once.
+/// Most connections at a time; Prometheus makes one. A further connection closes the oldest, so that idle connections
+/// cannot keep a scraper out.
 const CONNECTIONS: usize = 64;
 
 /// A server of [`Metrics`]; dropping it closes its address.
@@ -53,12 +53,12 @@ const CONNECTIONS: usize = 64;
 #[must_use = "dropping it ends the server"]
 pub struct Server {
     address: SocketAddr,
-    /// Its thread ends with it.
+    /// Dropping it ends the thread.
     _io: IoRuntime,
 }
 
 impl Server {
-    /// Where it listens: with the port that was found, if 0 was asked for.
+    /// The address that it listens on; with the actual port if you passed port 0.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -66,12 +66,12 @@ impl Server {
 }
 
 impl Metrics {
-    /// Answers `GET /metrics` at an address, on one thread of its own, whatever runtime the caller has. Port 0 takes any that
-    /// is free. Everybody who reaches the address may read: take `127.0.0.1`, or a network that you trust.
+    /// Answers `GET /metrics` at an address, on its own thread; needs no runtime. Port 0 takes any free port. There is
+    /// no access control: use `127.0.0.1`, or a network that you trust. The server listens when this returns.
     ///
     /// # Errors
-    /// `Io` when the address is in use or not of this machine, `Denied` for a port that is not allowed, `OutOfMemory` when
-    /// the system gives no thread. The address is taken when this returns.
+    /// `Io` if the address is in use or not of this machine, `Denied` for a port that is not allowed, `OutOfMemory` if
+    /// the system cannot start a thread.
     pub fn serve(&self, address: SocketAddr) -> Result<Server> {
         let taken = |error: io::Error| {
             let (kind, what, hint) = match error.kind() {
@@ -79,10 +79,10 @@ impl Metrics {
                     (ErrorKind::Io, "is in use", "choose another port, or 0 for one that is free")
                 }
                 io::ErrorKind::PermissionDenied => {
-                    (ErrorKind::Denied, "is not allowed", "choose a port from 1024 on, or 0 for one that is free")
+                    (ErrorKind::Denied, "is not allowed", "choose port 1024 or above, or 0 for a free one")
                 }
                 _ => {
-                    (ErrorKind::Io, "can't be listened at", "choose an address of this machine, such as 127.0.0.1:9464")
+                    (ErrorKind::Io, "can't be listened on", "choose an address of this machine, such as 127.0.0.1:9464")
                 }
             };
             Error::new(kind, format!("metrics: {address} {what}")).with_source(error).hint(hint)
@@ -93,7 +93,7 @@ impl Metrics {
         let io = IoRuntime::start()?;
         let metrics = self.clone();
         io.spawn(async move {
-            // It is registered with the thread's own runtime.
+            // `from_std` registers the listener with this thread's runtime.
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => accept(listener, metrics).await,
                 Err(error) => tracing::warn!(%error, %address, "metrics are not served"),
@@ -105,12 +105,12 @@ impl Metrics {
 
 async fn accept(listener: tokio::net::TcpListener, metrics: Metrics) {
     let mut connections = FuturesUnordered::new();
-    // In the order in which they came; handles of those that ended lie among them until they are the oldest.
+    // In the order of arrival. Handles of connections that have ended stay until they are the oldest.
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let mut next = pin!(listener.accept().fuse());
         futures::select_biased! {
-            // Of one that was given up, too.
+            // Also for a connection that was aborted.
             _ = connections.select_next_some() => {}
             accepted = next => match accepted {
                 Ok((stream, _)) => {
@@ -121,7 +121,7 @@ async fn accept(listener: tokio::net::TcpListener, metrics: Metrics) {
                         open.pop_front().iter().for_each(AbortHandle::abort);
                     }
                 }
-                // No file handles left, or a connection that was gone again: neither is for ever.
+                // No file handles left, or the connection is already closed: both are temporary.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
@@ -136,7 +136,7 @@ async fn connection(stream: TcpStream, metrics: Metrics) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(ASKING).keep_alive(false);
     let served = http.serve_connection(TokioIo::new(stream), service);
-    // A client that breaks off is its own matter.
+    // A client that disconnects is no error of ours.
     let _ = tokio::time::timeout(PATIENCE, served).await;
 }
 
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// A test that needs it has hung.
+    /// If a test waits this long, it hangs.
     const HUNG: Duration = Duration::from_secs(60);
 
     fn connect(address: SocketAddr) -> TcpStream {
@@ -211,7 +211,7 @@ mod tests {
         assert!(taken.to_string().contains("is in use; choose another port"), "{taken}");
         let address = server.address();
         drop(server);
-        // The thread ends on its own time: within a minute.
+        // The thread ends some time later, within a minute.
         let closed = (0..HUNG.as_millis() / 10).any(|_| {
             thread::sleep(Duration::from_millis(10));
             TcpStream::connect(address).is_err()
@@ -219,7 +219,7 @@ mod tests {
         assert!(closed, "the address is given back");
     }
 
-    /// On a clock that stands still while somebody blocks, and else jumps to the next timer.
+    /// With a clock that is paused while a task blocks, and otherwise jumps to the next timer.
     #[tokio::test(start_paused = true)]
     async fn who_asks_nothing_or_slowly_keeps_nobody_from_an_answer() {
         const REQUEST: &str = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -230,7 +230,7 @@ mod tests {
             let answer = stream.read(&mut [0; 1]);
             !matches!(answer, Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
         };
-        // Answered in order: what the server does about those that came before is done.
+        // Connections are accepted in order, so the server has handled all earlier ones.
         let is_open = move |stream: &mut TcpStream| {
             assert!(ask(address, REQUEST).ends_with("# EOF\n"));
             stream.set_nonblocking(true).unwrap();
@@ -239,18 +239,18 @@ mod tests {
             open
         };
         let crowd = spawn_blocking(move || {
-            // Far more than there are places, half of them in the middle of a request.
+            // Far more connections than the limit, half of them in the middle of a request.
             let slow = |n| {
                 let mut stream = connect(address);
                 if n % 2 == 0 {
-                    // The other side may be done with it already.
+                    // The other side may have closed it already.
                     let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nx-slow: ");
                 }
                 stream
             };
             let mut idle: Vec<TcpStream> = (0..300).map(slow).collect();
             assert!(is_open(&mut idle[299]), "the newest has its time");
-            // The oldest are closed for the newest.
+            // The newest connections close the oldest.
             assert!(idle[..200].iter_mut().all(closed));
             idle
         });

@@ -1,4 +1,4 @@
-//! Where shards end, which every rank finds out alone.
+//! Where shards end; every rank computes this without the others.
 
 use std::num::NonZeroU64;
 
@@ -19,7 +19,7 @@ pub(super) fn by_size(dataset: &dyn Dataset, order: &impl Fn(u64) -> u64, most: 
     for position in 0..dataset.len() {
         let record = order(position);
         let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
-        // Of records whose bytes lie in parts that others share.
+        // For records that only consist of shared parts, such as row groups.
         let in_parts = if plan.extents.is_empty() && !plan.shared.is_empty() { dataset.largest_read() } else { 0 };
         let bytes = plan.len_bytes().max(resident).max(in_parts);
         if held.saturating_add(bytes) > most && held > 0 {
@@ -31,7 +31,7 @@ pub(super) fn by_size(dataset: &dyn Dataset, order: &impl Fn(u64) -> u64, most: 
     Ok(starts)
 }
 
-/// Of records that are in memory, what the schema tells.
+/// Bytes of a record that is in memory, by the schema.
 fn resident_bytes(dataset: &dyn Dataset) -> u64 {
     let of = |kind: &FieldKind| match kind {
         FieldKind::Image { channels, size: Some((height, width)), dtype } => {

@@ -1,4 +1,5 @@
-//! Ahead of time: a dataset read once, its images resized and encoded again, packed into shards that are read faster.
+//! Makes shards in advance: reads a dataset once, resizes and encodes its images, and packs them into tars that are
+//! read faster.
 //!
 //! ```text
 //! dataset ─ order ─▶ cut into shards by the sizes of the source ─▶ this rank's ─▶ Loader ─▶ Pack (on the decoding threads:
@@ -14,15 +15,17 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Three things that are easy to get wrong:
+//! Easy to get wrong:
 //!
-//! - **Where a shard ends is decided by the sizes of the source**, before anything is encoded: each rank knows it alone.
-//! - **The bytes of a shard depend on the dataset and the settings**, not on the number of workers and ranks, nor on how often
-//!   the work was broken off.
-//! - **A shard is finished when it is there**: it appears at once and whole, after its sidecar, which names the job and a
-//!   crc32c of each member; a run that goes on reads finished local shards again to compare. The manifest appears with the
-//!   last of them. A tar of no sidecar is somebody else's, and is never written over; and into a folder that holds other
-//!   files and no sidecar nothing is written at all.
+//! - **The sizes of the source determine where a shard ends**, before anything is encoded: each rank computes this
+//!   without the others.
+//! - **The bytes of a shard depend on the dataset and the settings**, not on the number of workers and ranks, and not
+//!   on interruptions.
+//! - **A shard that exists is complete**: it appears at once, after its sidecar (which names the job and has a crc32c
+//!   of each member). A resumed run reads finished local shards again and compares these sums. The manifest appears
+//!   with the last shard.
+//! - **Foreign files are safe**: a tar without a sidecar is never overwritten, and nothing is written into a folder
+//!   that holds other files and no sidecar.
 
 #![forbid(unsafe_code)]
 
@@ -73,7 +76,7 @@ const SHARD_SIZE: u64 = 256 << 20;
 /// The largest image that is decoded: 44 million pixels.
 const MAX_IMAGE: u64 = 128 << 20;
 
-/// What one rank did.
+/// The result of [`Prepare::run`] on one rank.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
@@ -94,9 +97,9 @@ const MAX_IMAGE: u64 = 128 << 20;
 pub struct Prepared {
     /// Shards of the whole job.
     pub shards: u64,
-    /// Those of this rank.
+    /// Shards of this rank.
     pub own_shards: u64,
-    /// Of these, the ones that were there already.
+    /// Shards of this rank that an earlier run had finished.
     pub found: u64,
     /// Records that were read and packed.
     pub records: u64,
@@ -106,11 +109,11 @@ pub struct Prepared {
     pub bytes_written: u64,
     /// Records that were left out, see [`Prepare::on_bad_sample`].
     pub bad_samples: Vec<BadSample>,
-    /// Whether all shards of all ranks are there, and so the manifest.
+    /// Whether all shards of all ranks exist, and therefore the manifest.
     pub complete: bool,
 }
 
-/// Where the work stands.
+/// How far the work of this rank is; see [`Prepare::progress`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
@@ -127,7 +130,7 @@ pub struct Prepared {
 ///     last = Some(now);
 /// });
 /// prepare.run().await?;
-/// let last = last.expect("it was told");
+/// let last = last.expect("progress was called");
 /// assert_eq!((last.records, last.of, last.shards, last.of_shards), (6, 6, 1, 1));
 /// # Ok(()) }
 /// ```
@@ -140,13 +143,13 @@ pub struct Progress {
     pub of: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Shards of this rank that are finished and stay, those that were there before among them.
+    /// Finished shards of this rank, including those of earlier runs.
     pub shards: u64,
     /// Shards of this rank.
     pub of_shards: u64,
 }
 
-/// Settings of a preparation; [`run`](Self::run) does it.
+/// Settings for making shards; [`run`](Self::run) makes them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
@@ -189,7 +192,7 @@ impl std::fmt::Debug for Prepare<'_> {
 }
 
 impl<'a> Prepare<'a> {
-    /// Packs `dataset` into shards at `url`: a local folder, which is made when it is not there, or a bucket and prefix.
+    /// Packs `dataset` into shards at `url`: a local folder (created if it does not exist), or a bucket and prefix.
     pub fn new(dataset: Arc<dyn Dataset>, url: impl Into<String>) -> Self {
         Self {
             dataset,
@@ -210,7 +213,7 @@ impl<'a> Prepare<'a> {
         }
     }
 
-    /// Begins the names of shards: `train` for `train-000000.tar`. Default `shard`.
+    /// First part of the shards' names: `train` for `train-000000.tar`. Default `shard`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -233,28 +236,28 @@ impl<'a> Prepare<'a> {
         self.store(Store::Jpeg(quality))
     }
 
-    /// Whether images that are encoded anew are turned upright first, as their files say; where they are stored is no room to
-    /// say it. Files that are kept as they are say it still. Default: ignore.
+    /// Whether re-encoded images are first rotated by the orientation in their files; shards do not store an
+    /// orientation. Files that are kept as they are keep it. Default: ignore.
     pub fn orientation(mut self, orientation: Orientation) -> Self {
         self.orientation = orientation;
         self
     }
 
-    /// Puts a restart marker behind each row of blocks of the JPEGs that are encoded here: a decoder may begin there, at the
-    /// price of about 1 % of space. Default: no.
+    /// Writes a restart marker after each row of blocks of the JPEGs that are encoded here, so that a decoder can start
+    /// there. Costs about 1 % of space. Default: no.
     pub fn restart_markers(mut self, wanted: bool) -> Self {
         self.restarts = wanted;
         self
     }
 
-    /// Packs in a random order. Default: the dataset's.
+    /// Packs in a random order. Default: the dataset's order.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.shuffle = Some(seed);
         self
     }
 
-    /// Ends a shard before the record with which it would hold more bytes of the source. Default 256 MiB. Shards of resized
-    /// images become smaller in proportion.
+    /// Most bytes of the source in a shard (or one record). Default 256 MiB. Shards of resized images become smaller in
+    /// proportion.
     pub fn shard_size(mut self, bytes: u64) -> Self {
         self.shard_size = bytes;
         self
@@ -266,7 +269,8 @@ impl<'a> Prepare<'a> {
         self
     }
 
-    /// This process among those that share the work: shard `i` is made by rank `i % world`. Default: the only one.
+    /// Rank and world size, if several processes share the work: rank `i % world` makes shard `i`. Default: rank 0 of
+    /// 1.
     pub fn shard(mut self, shard: Shard) -> Self {
         self.shard = shard;
         self
@@ -278,23 +282,23 @@ impl<'a> Prepare<'a> {
         self
     }
 
-    /// What becomes of images that can't be decoded, and of records whose files or objects can't be read: `Stop` (default), or
-    /// `Skip`, which leaves them out. A run that was broken off may be gone on with by the other, but `Stop` refuses
-    /// finished shards from which records were left out.
+    /// What to do with images that cannot be decoded, and with records whose files or objects cannot be read: `Stop`
+    /// (default), or `Skip`, which leaves them out. An interrupted run may be resumed with the other policy, but with
+    /// `Stop` finished shards that lack records are an error.
     pub fn on_bad_sample(mut self, policy: OnBadSample) -> Self {
         self.bad = policy;
         self
     }
 
-    /// How many records may be left out because they can't be read, see
-    /// [`LoaderBuilder::max_unreadable`](crate::LoaderBuilder::max_unreadable). Default: 16, or one in a hundred. Nothing to
-    /// [`OnBadSample::Stop`], which ends at the first.
+    /// How many records may be left out because they cannot be read, see
+    /// [`LoaderBuilder::max_unreadable`](crate::LoaderBuilder::max_unreadable). Default: 16, or 1 %, whichever is more.
+    /// No effect with [`OnBadSample::Stop`], which ends at the first.
     pub fn max_unreadable(mut self, records: u64) -> Self {
         self.max_unreadable = Some(records);
         self
     }
 
-    /// Is told after every few records, and after each shard.
+    /// Calls `progress` after every few records and after each shard.
     pub fn progress(mut self, progress: impl FnMut(Progress) + Send + Sync + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
@@ -305,17 +309,17 @@ impl<'a> Prepare<'a> {
         match (self.size, self.store) {
             (Size::Shorter(0) | Size::Exact(0, _) | Size::Exact(_, 0), _) => config("a size of 0", "use 1 or more"),
             (Size::Shorter(n) | Size::Exact(n, _) | Size::Exact(_, n), _) if n > 65_535 => {
-                config("a size above 65535", "a JPEG holds no more")
+                config("a size above 65535", "use 65535 or less, as JPEG does")
             }
             (_, Store::Jpeg(0 | 101..)) => {
-                config("a quality that is not 1 to 100", "90 is hard to tell from the original")
+                config("a quality that is not 1 to 100", "use 90, which is hard to tell from the original")
             }
             _ if self.shard_size == 0 => config("a shard size of 0", "use some megabytes"),
             _ if self.name.is_empty() || self.name.contains(['/', '.', '#', '%', '\\']) => {
-                config("no name for shards", "use letters, digits, - and _")
+                config("the name of the shards is empty or has other characters", "use letters, digits, - and _")
             }
             _ if matches!(self.bad, OnBadSample::Substitute) => {
-                config("a bad sample can't be substituted in shards", "stop or skip")
+                config("a bad sample can't be substituted in shards", "use stop or skip")
             }
             _ if self.dataset.is_empty() => {
                 Err(Error::new(ErrorKind::Empty, "the dataset has no records").hint("check the path"))
@@ -324,19 +328,19 @@ impl<'a> Prepare<'a> {
         }
     }
 
-    /// Whether the field will be the same when it is read from the shards.
+    /// Rejects a field that would not be the same when it is read from the shards.
     fn check_field(&self, field: &Field) -> Result<()> {
         let name = &field.name;
         let refuse = |what: String, hint: &'static str| Err(Error::new(ErrorKind::Unsupported, what).hint(hint));
         let changed = (self.size, self.store) != Default::default();
         let by_name = Field::picture(&**name).mask;
         if matches!(field.kind, FieldKind::Image { .. }) && by_name != field.mask {
-            // Shards hold names and files, and no word of what was said when this dataset was opened.
+            // Shards hold names and files, but not the options with which this dataset was opened.
             let kind = if field.mask { "mask" } else { "image" };
             tracing::warn!(
                 field = name,
                 kind,
-                "its name says otherwise: {FIELD} has to say it when the shards are read"
+                "its name means another kind of field: set {FIELD} when you open the shards"
             );
         }
         match &field.kind {
@@ -346,7 +350,7 @@ impl<'a> Prepare<'a> {
             }
             FieldKind::Image { channels, dtype, .. } if field.mask => match (channels, dtype) {
                 (1, None | Some(DType::U8)) => Ok(()),
-                _ => refuse(format!("the mask `{name}` is no image of one channel of u8"), "read it where it is"),
+                _ => refuse(format!("the mask `{name}` is not a u8 image of one channel"), "read the original"),
             },
             FieldKind::Image { channels, dtype, .. } => match (channels, dtype) {
                 (3, None | Some(DType::U8)) => Ok(()),
@@ -354,32 +358,32 @@ impl<'a> Prepare<'a> {
                 (3, Some(dtype)) => {
                     refuse(format!("`{name}` is of {dtype}, JPEG and raw pixels of shards are u8"), "keep its encoding")
                 }
-                (n, _) => refuse(format!("`{name}` has {n} channels, images of shards have 3"), "read it where it is"),
+                (n, _) => refuse(format!("`{name}` has {n} channels, images of shards have 3"), "read the original"),
             },
             FieldKind::Volume { .. } => {
-                refuse(format!("`{name}` is a volume, shards hold images"), "uncompressed volumes are read by range")
+                refuse(format!("`{name}` is a volume, shards hold images"), "use the volumes without shards")
             }
             FieldKind::Instances { .. } => refuse(
-                format!("`{name}` are boxes of images, which shards have no kind of member for"),
-                "read them where they are",
+                format!("`{name}` holds boxes of images, and shards cannot hold boxes"),
+                "use the dataset without shards",
             ),
             FieldKind::Array { .. } if name == "image" => {
-                refuse("numbers called `image` would be read as pixels".into(), "give the field another name")
+                refuse("numbers called `image` would be read as pixels".into(), "rename the field")
             }
             _ => Ok(()),
         }
     }
 
-    /// Identity of what will be in the shards.
+    /// Identity of the content of the shards.
     fn job(&self) -> Fingerprint {
-        // What is done with bad samples is not in it: shards that have all of their records are the same either way, and
-        // `has_all` looks at the others.
+        // Without the policy for bad samples: shards with all of their records are the same under every policy, and
+        // `has_all` checks the others.
         let job = Fingerprint::of("prepare 2")
             .part(self.dataset.fingerprint())
             .text(&format!("{:?} {:?} {:?} {:?}", self.size, self.store, self.shuffle, self.parts))
             .text(&format!("{}", self.restarts))
             .number(self.shard_size);
-        // Shards of earlier versions are those that ignore it.
+        // Shards of earlier versions were made without it, that is, with `Ignore`.
         let job = match self.orientation {
             Orientation::Ignore => job,
             turned => job.text(&format!("{turned:?}")),
@@ -387,16 +391,18 @@ impl<'a> Prepare<'a> {
         job.finish()
     }
 
-    /// Does the work of this rank; goes on where an earlier run with the same settings was broken off.
+    /// Makes the shards of this rank; continues an earlier run with the same settings that was interrupted.
     ///
-    /// A finished shard is made again when a file that it was made from has another length, time or version tag by now.
+    /// A finished shard is made again if one of its source files now has another length, modification time or version
+    /// tag.
     ///
-    /// Needs a tokio runtime for remote datasets and outputs. Dropping the future leaves finished shards; in a bucket, an
-    /// upload that was begun stays unseen until the bucket's rule for incomplete uploads removes it.
+    /// Needs a tokio runtime for remote datasets and outputs. Cancel safety: if the future is dropped, finished shards
+    /// stay. In a bucket, an unfinished upload stays invisible until the bucket's rule for incomplete uploads removes
+    /// it.
     ///
     /// # Errors
-    /// `Config` for settings that can't be, and for an output that holds shards of another job, or other files and none of this
-    /// one; what reading, decoding and writing fail with.
+    /// `Config` for invalid settings, and for an output that holds shards of another job, or other files but no shards
+    /// of this job; any error of reading, decoding and writing.
     pub async fn run(mut self) -> Result<Prepared> {
         self.check()?;
         let out = Source::create(&self.url)?;
@@ -443,7 +449,7 @@ impl<'a> Prepare<'a> {
         Ok(done)
     }
 
-    /// Refuses a finished shard from which an earlier run left records out, where this one is to end at such a record.
+    /// Rejects a finished shard from which an earlier run left records out, if this run stops at bad records.
     fn has_all(&self, found: &tar::Shard, records: Range<u64>, out: &Source) -> Result<()> {
         let lacks = (records.end - records.start).saturating_sub(found.len() as u64);
         if lacks == 0 || !matches!(self.bad, OnBadSample::Stop) {
@@ -455,14 +461,14 @@ impl<'a> Prepare<'a> {
         };
         Err(Error::config(what)
             .at_object(out.display_name(&found.name))
-            .hint(format!("leave bad samples out again, by {SKIP}, or name a new folder")))
+            .hint(format!("set {SKIP} to leave bad samples out again, or name a new folder")))
     }
 
     fn file(&self, shard: usize) -> String {
         format!("{}-{shard:06}.tar", self.name)
     }
 
-    /// The shards of this job that are there, with what their sidecars tell.
+    /// The existing shards of this job, with the content of their sidecars.
     async fn present(&self, out: &Source, shards: usize, job: u128) -> Result<HashMap<String, tar::Shard>> {
         let objects: Vec<Object> = out.list().try_collect().await?;
         let ours: HashSet<String> = (0..shards).map(|shard| self.file(shard)).collect();
@@ -480,7 +486,7 @@ impl<'a> Prepare<'a> {
         let mut reads = stream::iter(reads).buffer_unordered(16);
         let (mut present, mut told) = (HashMap::new(), HashSet::new());
         while let Some((object, shards)) = reads.try_next().await? {
-            // One that is damaged tells nothing but that its shard was begun here.
+            // A damaged sidecar only shows that its shard was begun here.
             told.insert(format!("{}.tar", object.name.trim_end_matches(".infeed")));
             for mut shard in shards {
                 if shard.job != job {
@@ -489,7 +495,7 @@ impl<'a> Prepare<'a> {
                 let name = shard.name.to_string();
                 if let Some(tar) = objects.get(name.as_str()).filter(|tar| tar.size == shard.size) {
                     shard.etag = tar.etag.as_deref().map(Into::into);
-                    // A shard that was made again is told by its own index until the manifest is written.
+                    // The own index of a shard that was made again is newer than the manifest.
                     if object.name != INDEX || !present.contains_key(&name) {
                         present.insert(name.clone(), shard);
                     }
@@ -501,7 +507,7 @@ impl<'a> Prepare<'a> {
         if let Some(other) = tars.find(|name| !ours.contains(**name) || !told.contains(**name)) {
             return Err(foreign(other));
         }
-        // Beside shards of ours other files do no harm; where there are none, the folder is more likely a mistake.
+        // Other files next to our shards are fine. Without shards of ours, the folder is more likely a mistake.
         match objects.keys().filter(|_| told.is_empty()).min() {
             Some(other) => Err(Error::config("other files are there, and no shards of an earlier run")
                 .at_object(out.display_name(other))
@@ -510,13 +516,13 @@ impl<'a> Prepare<'a> {
         }
     }
 
-    /// The versions of all that these records are read from, where anybody tells them: of a store's objects the tags, of
-    /// files of this machine times and lengths. Of Python's objects nothing is known.
+    /// The versions of everything from which these records are read: tags of a store's objects, times and lengths of
+    /// local files. Objects of Python have no version.
     fn sources(&self, records: &[u64]) -> u128 {
         let mut print = Fingerprint::of("sources");
         let mut last: Option<Extent> = None;
         for record in records {
-            // One that fails is a bad sample, and told where it is read.
+            // If this fails, reading the record reports a bad sample.
             let Ok(plan) = self.dataset.plan(*record, SampleRng::new(0, 0, *record)) else { continue };
             let shared = plan.shared.into_iter().flat_map(|part| part.extents);
             for extent in plan.extents.into_iter().chain(shared) {
@@ -552,7 +558,7 @@ impl<'a> Prepare<'a> {
             .batch_size(BATCH)
             .last_batch(LastBatch::Partial)
             .on_bad_sample(match self.bad {
-                // Also where a whole batch is bad: only samples are written, however they lie in batches.
+                // So that a batch without a good row is no error: only samples are written, batches do not matter here.
                 OnBadSample::Skip { at_most } => OnBadSample::SkipPadded { at_most },
                 other => other,
             });
@@ -583,7 +589,7 @@ impl<'a> Prepare<'a> {
                 Either::Right((error, _)) => return Err(error),
             };
             let pieces = batch.bytes(pack::FIELD).unwrap_or_default();
-            // Rows that were skipped moved the last ones into their places.
+            // The last rows were moved into the places of skipped ones.
             let mut rows: Vec<usize> = (0..batch.valid()).collect();
             rows.sort_unstable_by_key(|row| batch.positions()[*row]);
             for (n, row) in rows.into_iter().enumerate() {
@@ -608,7 +614,7 @@ impl<'a> Prepare<'a> {
             let records = done.records + batches.report().bad_sample_count;
             self.tell(Progress { records, of, bytes, shards: finished, of_shards: done.own_shards });
         }
-        // Shards whose last records were all skipped are there too, if empty.
+        // Also write the shards all of whose records were skipped: they are empty.
         loop {
             if let Some((_, tar)) = open.take() {
                 self.is_unchanged(&tar.todo, out)?;
@@ -626,14 +632,14 @@ impl<'a> Prepare<'a> {
         Ok(())
     }
 
-    /// Refuses a shard some of which may have been read before a change of its files, and some behind it.
+    /// Rejects a shard if its files changed while it was made: it may mix both versions.
     fn is_unchanged(&self, shard: &Todo, out: &Source) -> Result<()> {
         if self.sources(&shard.records) == shard.sources {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Io, "the dataset is written to while it is prepared")
+        Err(Error::new(ErrorKind::Io, "the dataset changed while it was prepared")
             .at_object(out.display_name(&shard.name))
-            .hint("wait until it is complete, then run the same again"))
+            .hint("wait until it is complete, then run the same command again"))
     }
 
     fn tell(&mut self, done: Progress) {
@@ -642,7 +648,7 @@ impl<'a> Prepare<'a> {
         }
     }
 
-    /// Writes the manifest, once the shards of all ranks are there.
+    /// Writes the manifest if the shards of all ranks exist.
     async fn complete(&self, out: &Source, shards: usize, job: u128) -> Result<bool> {
         let mut present = self.present(out, shards, job).await?;
         if present.len() < shards {
@@ -650,10 +656,10 @@ impl<'a> Prepare<'a> {
         }
         let in_order = (0..shards).filter_map(|shard| present.remove(&self.file(shard)));
         let mut all: Vec<tar::Shard> = in_order.collect();
-        // A manifest is copied with its shards, and their tags are others then.
+        // If the manifest is copied with its shards, their tags change.
         all.iter_mut().for_each(|shard| shard.etag = None);
         let classes = self.dataset.schema().classes.as_deref().unwrap_or_default().to_vec();
-        // Several ranks may find that they were the last: they write the same.
+        // Several ranks may finish last at the same time: they write the same bytes.
         out.put(INDEX, Index { classes, shards: all }.encode()?.into()).await?;
         Ok(true)
     }
@@ -663,15 +669,15 @@ fn lost() -> Error {
     Error::new(ErrorKind::Internal, "a record belongs to no shard").hint("please report this")
 }
 
-/// What a sidecar or the manifest tells; nothing when it is damaged, for then its shard is made again.
+/// The shards in a sidecar or the manifest; none if it is damaged, because then its shard is made again.
 async fn read_index(out: &Source, object: Object) -> Result<(Object, Vec<tar::Shard>)> {
     let bytes = Beside::Table.read(out, &object).await?;
     let shards = Index::parse(&bytes).map_or_else(|_| Vec::new(), |index| index.shards);
     Ok((object, shards))
 }
 
-/// Whether a finished shard is what it was when it was written. Local ones are read; of those in a bucket, which takes
-/// uploads whole or not at all, the size is enough.
+/// Whether a finished shard is undamaged. Local shards are read. For shards in a bucket the size is enough, because a
+/// bucket never shows a partial upload.
 async fn is_whole(out: &Source, shard: &tar::Shard) -> Result<bool> {
     if !out.reads_inline() {
         return Ok(true);
@@ -687,31 +693,31 @@ async fn is_whole(out: &Source, shard: &tar::Shard) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a shard was made from what is there now.
+/// Whether a shard was made from the current source files.
 fn is_of(shard: &tar::Shard, sources: u128) -> bool {
     if shard.sources == 0 {
         let shard = &*shard.name;
-        tracing::warn!(shard, "made by an earlier version: whether its dataset has changed since is not known");
+        tracing::warn!(shard, "made by an earlier version: it is not known whether its dataset has changed since");
         return true;
     }
     let same = shard.sources == sources;
     if !same {
-        tracing::warn!(shard = &*shard.name, "files that it was made from have changed; it is made again");
+        tracing::warn!(shard = &*shard.name, "files from which it was made have changed; it is made again");
     }
     same
 }
 
-/// A shard that is to be made.
+/// A shard to make.
 struct Todo {
     name: String,
     records: Vec<u64>,
-    /// What [`Prepare::sources`] told before anything was read.
+    /// The result of [`Prepare::sources`] before anything was read.
     sources: u128,
-    /// It is there, made from something else, or damaged.
+    /// Whether it exists already, damaged or made from other files.
     again: bool,
 }
 
-/// What each shard tells of its job.
+/// What each sidecar stores about the job.
 struct Told {
     job: u128,
     shards: u32,
@@ -750,8 +756,9 @@ impl Tar {
         self.writer.write(piece).await
     }
 
-    /// Says what it holds, then makes it visible. Gives its size. One that is made again becomes visible first: what a kill
-    /// between the two leaves is then said to be made from other files, and not to hold what it doesn't.
+    /// Writes the sidecar, then makes the shard visible; returns its size. A shard that is made again becomes visible
+    /// before its sidecar: after a kill between the two, the old sidecar belongs to other source files, so the next run
+    /// makes the shard again.
     async fn finish(mut self, out: &Source, told: &Told) -> Result<u64> {
         let end = [0; 2 * BLOCK as usize];
         self.writer.write(end).await?;
@@ -762,7 +769,7 @@ impl Tar {
         let size = shard.size;
         let sidecar = format!("{}.infeed", shard.name.trim_end_matches(".tar"));
         let classes = told.classes.clone();
-        // One hidden name for each, so that what a kill leaves is written over.
+        // Each has a fixed hidden name, so that the next run overwrites what a kill leaves.
         let mut writer = out.writer(&sidecar)?;
         writer.write(Index { classes, shards: vec![shard] }.encode()?).await?;
         let (first, second) = if self.todo.again { (self.writer, writer) } else { (writer, self.writer) };

@@ -1,6 +1,6 @@
-//! What becomes of the images.
+//! Size and encoding of prepared images.
 
-/// What becomes of the size of images.
+/// How the size of images changes.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
@@ -30,13 +30,13 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// Stays.
+    /// The size stays.
     #[default]
     Keep,
-    /// The shorter side gets this length and the longer one keeps the proportion, rounded down. Images that are not longer
-    /// stay as they are.
+    /// Shorter side in pixels; the longer side keeps the proportion, rounded down. Images whose shorter side is not
+    /// longer than this keep their size.
     Shorter(u32),
-    /// Height and width, whatever the proportion.
+    /// Height and width in pixels; the proportion may change.
     Exact(u32, u32),
 }
 
@@ -51,19 +51,19 @@ pub enum Size {
 /// # let dataset = std::sync::Arc::new(images.labels(vec![0, 1, 2, 0, 1, 2]).build()?);
 /// use infeed::prepare::{Prepare, Store};
 ///
-/// // As pixels: nothing is lost, and nothing is decoded later.
+/// // As pixels: lossless, and later runs need not decode.
 /// let done = Prepare::new(dataset, out).store(Store::Raw).run().await?;
 /// assert!(done.bytes_written > 6 * 32 * 48 * 3);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// Files as they are, byte for byte; those that are resized as JPEG of quality 90. What the dataset has as pixels stays
-    /// pixels (`.image.npy`), resized or not.
+    /// Files stay as they are, byte for byte. Resized files become JPEGs of quality 90. Images that the dataset has as
+    /// pixels stay pixels (`.image.npy`), resized or not.
     #[default]
     Keep,
-    /// As JPEG of this quality, 1 to 100: 4:4:4 from 90, else 4:2:0.
+    /// JPEG of this quality, 1 to 100; chroma is 4:4:4 from quality 90 on, otherwise 4:2:0.
     Jpeg(u8),
-    /// As pixels (`.image.npy`): ten times the space, no decoding.
+    /// Pixels (`.image.npy`): ten times the space, no decoding.
     Raw,
 }

@@ -1,4 +1,4 @@
-//! One record to a piece of tar, on the decoding threads.
+//! Turns a record into a piece of a tar, on the decode threads.
 
 use std::{borrow::Cow, collections::HashMap, num::NonZeroUsize, sync::Arc, time::Instant};
 
@@ -22,10 +22,10 @@ use super::options::{Size, Store};
 /// The field that holds the pieces.
 pub(super) const FIELD: &str = "piece of tar";
 
-/// Quality of images that are resized and not told how to be stored.
+/// Quality of resized images with [`Store::Keep`].
 const QUALITY: u8 = 90;
 
-/// The records to pack, in order. Nothing of them becomes a tensor but small fields: the decoder makes bytes.
+/// The records to pack, in order. Only small fields become tensors: the decoder makes bytes.
 #[derive(Debug)]
 pub(super) struct Packing {
     inner: Arc<dyn Dataset>,
@@ -66,7 +66,7 @@ impl Dataset for Packing {
     fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let record = self.record(record)?;
         let sample = self.inner.parse(record, plan, bytes)?;
-        // The name of the sample, until its piece is there.
+        // The name of the sample; the decoder replaces it with the piece.
         let name = Bytes::from(format!("{record:09}"));
         Ok(Sample::new(std::iter::once(Value::Bytes(name)).chain(sample.values)))
     }
@@ -109,7 +109,7 @@ impl Dataset for Packing {
     }
 }
 
-/// What is done to images.
+/// How images change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
     pub(super) size: Size,
@@ -117,14 +117,15 @@ pub(super) struct Recipe {
     pub(super) restarts: bool,
 }
 
-/// A field, and what it is called within a tar.
+/// A field and its name within a tar.
 #[derive(Clone, Debug)]
 struct Member {
     field: Field,
     name: String,
 }
 
-/// A dot, a slash or a capital would make other samples or fields of the members.
+/// The members of a record. Names get no dot, slash or capital letter, which would change the sample or field of a
+/// member.
 fn members(fields: &[Field]) -> Result<Vec<Member>> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
     let plain = |c: char| if fits(c.to_ascii_lowercase()) { c.to_ascii_lowercase() } else { '_' };
@@ -134,7 +135,7 @@ fn members(fields: &[Field]) -> Result<Vec<Member>> {
     for Member { field, name } in &members {
         if let Some(other) = names.insert(name.clone(), &field.name) {
             let what = format!("the fields `{other}` and `{}` are both called `{name}` within a tar", field.name);
-            return Err(Error::config(what).hint("open the dataset with the columns that are needed"));
+            return Err(Error::config(what).hint("open the dataset with only the columns that you need"));
         }
     }
     Ok(members)
@@ -162,7 +163,7 @@ impl Pack {
         Ok(Self { fields: members(&schema.fields)?.into(), recipe, classes, codecs: codecs.into(), max_image })
     }
 
-    /// About the most bytes of one record, for the budget: panoramas are larger than it says.
+    /// Approximate largest record in bytes, for the budget; panoramas may be larger.
     fn largest_piece(&self, dataset: &dyn Dataset) -> usize {
         let read = dataset.usual_read().max(64 << 10);
         let pixels = match (self.recipe.store, self.recipe.size) {
@@ -227,7 +228,7 @@ impl Worker for Packer {
 }
 
 impl Packer {
-    /// Puts the piece in the place of all that it was made of.
+    /// Replaces the values of a sample with its piece.
     fn pack(&mut self, item: &mut Item) -> Result<()> {
         let sample = item.sample.as_mut().map_err(|e| e.clone())?;
         let broken = || Error::new(ErrorKind::Internal, "a sample has other fields than its schema");
@@ -253,7 +254,7 @@ impl Packer {
     /// Extension and content.
     fn member<'v>(&mut self, member: &Member, value: &'v Value) -> Result<(Cow<'static, str>, Cow<'v, [u8]>)> {
         let Member { field, name } = member;
-        // Fields of the names that extensions stand for alone.
+        // A field with an extension's default name needs no prefix.
         let named = |default: &'static str, last: &'static str| match &**name {
             name if name == default => Cow::Borrowed(last),
             name => Cow::Owned(format!("{name}.{last}")),
@@ -275,7 +276,7 @@ impl Packer {
             }
             Value::Encoded(_) | Value::Pixels { .. } => self.image(name, value)?,
             _ => {
-                let what = format!("`{}` is no image of one file", field.name);
+                let what = format!("`{}` is not an image of one file", field.name);
                 return Err(
                     Error::new(ErrorKind::Unsupported, what).hint("shards hold images, labels, arrays and bytes")
                 );
@@ -307,7 +308,7 @@ impl Packer {
             (Store::Keep | Store::Raw, Value::Pixels { .. }) if name != "image" => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    format!("pixels of `{name}`, shards hold those of `image`"),
+                    format!("`{name}` holds pixels, and shards hold pixels only of the field `image`"),
                 )
                 .hint("open the dataset without it"));
             }
@@ -338,7 +339,7 @@ impl Packer {
             return Ok(("image.npy".into(), Cow::Owned(content)));
         };
         let (Ok(width), Ok(height)) = (u16::try_from(width), u16::try_from(height)) else {
-            let what = format!("{width}x{height} pixels, a JPEG holds 65535 a side");
+            let what = format!("{width}x{height} pixels, a JPEG holds at most 65535 a side");
             return Err(Error::new(ErrorKind::Unsupported, what).hint("resize, or store raw pixels"));
         };
         let mut content = Vec::with_capacity(len / 6);
@@ -354,7 +355,7 @@ impl Packer {
     }
 }
 
-/// Height and width with the shorter side cut to `side`; `None` when it is not longer.
+/// Height and width with the shorter side reduced to `side`; `None` if it is not longer.
 fn shorter(info: &ImageInfo, side: u32) -> Option<(u32, u32)> {
     let (height, width) = (u64::from(info.height), u64::from(info.width));
     let (short, side) = (height.min(width), u64::from(side));

@@ -1,4 +1,4 @@
-//! What is compared: from words as typed to the arguments of `infeed run`.
+//! The configurations: from words as typed to the arguments of `infeed run`.
 
 use std::{ffi::OsString, path::Path};
 
@@ -12,46 +12,46 @@ use crate::{
     typed::{Options, Typed, parse},
 };
 
-/// Options of `infeed run` that write files, show things or go on from others: of a run that is one of many they tell
-/// nothing, and several runs would write one file.
+/// Options of `infeed run` that write files, show progress or continue from a state. They are useless in one run of
+/// many, and several runs would write the same file.
 const REFUSED: [&str; 9] =
     ["json", "html", "state", "resume", "live", "metrics", "metrics-linger", "log-every", "quiet"];
 
-/// What a run of it does.
+/// What ends a run of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     /// All samples of its epochs: the same in each round.
     Whole,
-    /// So many batches; what was read ahead of them differs.
+    /// A number of batches. Runs may differ in how much they read ahead.
     Batches,
-    /// When time is over.
+    /// Time.
     Time,
 }
 
-/// One of those that are compared.
+/// One of the compared configurations.
 #[derive(Clone, Debug)]
 pub(crate) struct Configuration {
     pub name: String,
     /// As typed.
     pub given: String,
-    /// Of `infeed run`, the shared ones included.
+    /// Arguments of `infeed run`, including the shared ones.
     pub arguments: Vec<String>,
     pub ends: Ends,
 }
 
 impl Configuration {
-    /// The name for a sentence.
+    /// The name as it stands in a sentence.
     pub(crate) fn quoted(&self) -> String {
         invocation::quoted(&self.name)
     }
 }
 
-/// All of them. `None`: the help of `infeed run` was asked for among their options, and printed.
+/// All configurations. `None`: their options include `--help`, and the help of `infeed run` was printed.
 pub(crate) fn all(args: &CompareArgs) -> Result<Option<Vec<Configuration>>, Failure> {
     let CompareArgs { configurations, names, shared, .. } = args;
     if names.len() > configurations.len() {
         let (names, all) = (names.len(), configurations.len());
-        return Err(Failure::Usage(format!("{names} times --name for {all} configurations: leave out those behind")));
+        return Err(Failure::Usage(format!("{names} times --name for {all} configurations: omit the last ones")));
     }
     let mut all: Vec<Configuration> = Vec::with_capacity(configurations.len());
     for (at, given) in configurations.iter().enumerate() {
@@ -62,7 +62,7 @@ pub(crate) fn all(args: &CompareArgs) -> Result<Option<Vec<Configuration>>, Fail
             None => given,
         };
         let mut name = name.to_owned();
-        // The same twice shows what a difference of nothing looks like.
+        // A user may compare a configuration with itself, to see the spread without a difference.
         if all.iter().any(|other| other.name == name) {
             name = format!("{name} ({})", at + 1);
         }
@@ -74,7 +74,7 @@ pub(crate) fn all(args: &CompareArgs) -> Result<Option<Vec<Configuration>>, Fail
     Ok(Some(all))
 }
 
-/// Without the space that had clap take it.
+/// Removes the space that `typed::with_quoted` put in front of an option.
 fn as_typed(given: &str) -> &str {
     given.strip_prefix(' ').filter(|rest| rest.starts_with('-')).unwrap_or(given)
 }
@@ -86,26 +86,26 @@ fn words(given: &str) -> Result<Vec<String>, String> {
         let toml = Path::new(given).extension().is_some_and(|extension| extension == "toml");
         return Ok(if toml { vec!["--config".into(), given.into()] } else { vec![given.into()] });
     }
-    shlex::split(given).ok_or_else(|| "a quote in it has no end".into())
+    shlex::split(given).ok_or_else(|| "a quote in it is not closed".into())
 }
 
-/// With those that all have; where both say the same thing, its own count.
+/// Adds the shared arguments. If both set the same option, the configuration's own value counts.
 fn with_shared(own: Vec<String>, shared: &[String]) -> Vec<String> {
     let options = Options::of("run");
     let typed = |words: &[String]| options.typed(words.iter().map(OsString::from));
     let said: Vec<Option<String>> = typed(&own).into_iter().map(|typed| typed.name).collect();
     let keeps = |Typed { name, words }: &Typed| match name {
         Some(name) => options.repeats(name) || !said.contains(&Some(name.clone())),
-        // The dataset; words like `--help`, and those that nobody knows, are none.
+        // A word without a name is the dataset, unless it starts with `-`: `--help`, or an unknown option.
         None => !said.contains(&None) || words.iter().any(|word| word.to_string_lossy().starts_with('-')),
     };
     let kept = typed(shared).into_iter().filter(keeps).flat_map(|typed| typed.words);
-    // All of them were Unicode before.
+    // All words came from strings, so this loses nothing.
     let kept = kept.map(|word| word.to_string_lossy().into_owned());
     own.into_iter().chain(kept).collect()
 }
 
-/// Arguments that `infeed run` takes, and what ends a run of them. `None`: they ask for its help.
+/// Checks that `infeed run` accepts the arguments, and finds what ends the run. `None`: they contain `--help`.
 fn checked(mut arguments: Vec<String>) -> Result<Option<(Vec<String>, Ends)>, String> {
     let names: Vec<String> = Options::of("run")
         .typed(arguments.iter().map(OsString::from))
@@ -113,7 +113,7 @@ fn checked(mut arguments: Vec<String>) -> Result<Option<(Vec<String>, Ends)>, St
         .filter_map(|typed| typed.name)
         .collect();
     if let Some(name) = names.iter().find(|name| REFUSED.contains(&name.as_str())) {
-        return Err(format!("--{name} is not for a run that is one of many: leave it out"));
+        return Err(format!("--{name} is not for a run that is one of many: omit it"));
     }
     if !names.iter().any(|name| ENDS.contains(&name.as_str())) {
         arguments.extend(FOR_A_WHILE.map(String::from));
@@ -130,20 +130,20 @@ fn checked(mut arguments: Vec<String>) -> Result<Option<(Vec<String>, Ends)>, St
             };
             Ok(Some((arguments, ends)))
         }
-        Ok(_) => Err("these are no arguments of infeed run".into()),
+        Ok(_) => Err("these are not arguments of infeed run".into()),
         Err(error) if error.exit_code() == 0 => {
-            // Help that nobody reads to the end is no failure.
+            // A closed pipe while help is printed is not a failure.
             let _ = error.print();
             Ok(None)
         }
         Err(error) if error.kind() == ErrorKind::MissingRequiredArgument && error.to_string().contains("<URL>") => {
-            Err("it names no dataset: name one in it, or for all behind --".into())
+            Err("it names no dataset: add one to it, or one for all after --".into())
         }
         Err(error) => Err(words_of(&error.to_string())),
     }
 }
 
-/// What clap found, without how `infeed run` is used.
+/// Clap's error without the usage of `infeed run`.
 fn words_of(error: &str) -> String {
     let error = error.strip_prefix("error: ").unwrap_or(error);
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|end| error.find(end)).min();
@@ -233,11 +233,11 @@ mod tests {
     fn what_run_refuses_is_told_of_the_configuration() {
         for (line, words) in [
             (&["/a", "/b -w many"][..], "'/b -w many': invalid value 'many' for '--workers"),
-            (&["/a", "-w 2"], "'-w 2': it names no dataset: name one in it, or for all behind --"),
+            (&["/a", "-w 2"], "'-w 2': it names no dataset: add one to it, or one for all after --"),
             (&["/a", "/b --batchsize 3"], "'/b --batchsize 3': unexpected argument '--batchsize' found"),
             (&["/a", "/b --json x"], "'/b --json x': --json is not for a run that is one of many"),
             (&["/a", "/b", "--", "-q"], "/a: --quiet is not for"),
-            (&["/a", "/b '"], "a quote in it has no end"),
+            (&["/a", "/b '"], "a quote in it is not closed"),
             (&["/a", "/b /c"], "'/b /c': unexpected argument '/c' found"),
         ] {
             let said = refused(line);

@@ -1,18 +1,18 @@
-//! What one run of a configuration came to.
+//! The figures of one run of a configuration.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{busy::Busy, child::Rates};
 
-/// A run, in the words of its own JSON. Rates leave out the first batch, waits do too; times are in seconds.
+/// The figures of a run, named as in its JSON. Rates and waits leave out the first batch; times are in seconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Measure {
     pub samples_per_second: f64,
     pub iterations_per_second: f64,
     pub wait_per_batch_seconds: Option<f64>,
     pub cpu_seconds_per_sample: Option<f64>,
-    /// The first batch included.
+    /// Including the first batch.
     pub seconds: f64,
     pub first_batch_seconds: Option<f64>,
     pub cpu_seconds: Option<f64>,
@@ -23,12 +23,12 @@ pub(crate) struct Measure {
     pub records: u64,
     pub samples: u64,
     pub batches: u64,
-    /// With what was read ahead of the last batch.
+    /// Including bytes read ahead of the last batch.
     pub bytes_read: u64,
     pub bad_samples: u64,
     /// With `--checksum`.
     pub checksum: Option<String>,
-    /// Who else used the cores meanwhile.
+    /// Use of the cores by other processes.
     pub busy: Option<Busy>,
 }
 

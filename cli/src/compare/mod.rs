@@ -1,11 +1,11 @@
 //! `infeed compare`: configurations in turn, and how much faster one is than the others.
 //!
 //! ```text
-//! configuration: words as typed ─▶ a process a run ─▶ measure ─▶ ratio, work ─▶ report
+//! configuration: words as typed ─▶ one process per run ─▶ measure ─▶ ratio, work ─▶ report
 //! ```
 //!
-//! Each round runs all of them, every second round in reverse: a machine that gets slower by itself slows down all alike,
-//! and ratios are taken round by round.
+//! Each round runs all configurations, every second round in reverse order, and ratios are taken round by round. So a
+//! machine that gets slower over time slows down all configurations equally.
 
 mod configuration;
 mod measure;
@@ -63,14 +63,14 @@ pub(crate) async fn command(args: CompareArgs) -> Result<(), Failure> {
     }
 }
 
-/// How the rounds ended. What was measured before stays.
+/// How the rounds ended. Rounds that were finished before count.
 enum Ended {
     Done,
     Failed(Failure),
     Stopped(Signal),
 }
 
-/// Runs all rounds, and adds what was measured in whole ones.
+/// Runs all rounds, and adds the figures of finished rounds to `runs`.
 async fn run_rounds(
     args: &CompareArgs,
     configurations: &[Configuration],
@@ -95,7 +95,7 @@ async fn run_rounds(
             match runner.run(&arguments).await? {
                 Outcome::Done(json, warnings) => {
                     let measure = Measure::new(&json);
-                    // Once, not in every round.
+                    // Warn once, not in every round.
                     if !std::mem::replace(&mut told[at], true) {
                         warn(configuration, &measure, &warnings, out);
                     }
@@ -121,7 +121,7 @@ async fn run_rounds(
     Ok(Ended::Done)
 }
 
-/// Hands on what a run warned of; what it said of the cores is told of all runs together.
+/// Passes on the warnings of a run, except about busy cores: one warning covers all runs.
 fn warn(configuration: &Configuration, measure: &Measure, warnings: &[String], out: &Out) {
     let busy = measure.busy.as_ref().and_then(Busy::warning);
     for warning in warnings.iter().filter(|warning| Some(*warning) != busy.as_ref()) {

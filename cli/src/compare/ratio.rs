@@ -1,10 +1,11 @@
-//! How much faster one configuration is than another, round by round: what made a whole round slow is in both of its runs.
+//! How much faster one configuration is than another. Ratios are taken round by round, because a disturbance that slows
+//! a whole round slows both of its runs.
 
 use serde::Serialize;
 
 use crate::{invocation, spread::Spread};
 
-/// The fastest configuration beside another one.
+/// The fastest configuration compared with another one.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ratio {
     pub name: String,
@@ -12,13 +13,13 @@ pub(crate) struct Ratio {
     /// Rates of the first as multiples of the second's.
     #[serde(flatten)]
     pub spread: Spread,
-    /// Rounds lie on both sides of 1, or there is only one.
+    /// Some rounds are above 1 and some below, or there is only one round.
     pub within_spread: bool,
     pub rounds: Vec<f64>,
 }
 
 impl Ratio {
-    /// Rates of both, round by round. `None`: there are no rounds.
+    /// From the rates of both, round by round. `None` without rounds.
     pub(crate) fn new(name: &str, rates: &[f64], to: &str, others: &[f64]) -> Option<Self> {
         let rounds = each(rates, others);
         let spread = Spread::of(&rounds)?;
@@ -30,7 +31,7 @@ impl Ratio {
         let [name, to] = [&self.name, &self.to].map(|name| invocation::quoted(name));
         let times = times(&self.spread);
         match (self.rounds.len(), self.within_spread) {
-            (1, _) => format!("{name} is {times} as fast as {to} in one round, which tells no spread: use --rounds 5"),
+            (1, _) => format!("{name} is {times} as fast as {to} in one round, which shows no spread: use --rounds 5"),
             (_, false) => format!("{name} is {times} as fast as {to}"),
             (_, true) => format!(
                 "{name} is {times} as fast as {to}: the difference is within the spread; more --rounds may tell them apart"
@@ -44,7 +45,7 @@ pub(crate) fn each(rates: &[f64], others: &[f64]) -> Vec<f64> {
     rates.iter().zip(others).map(|(rate, other)| rate / other.max(f64::MIN_POSITIVE)).collect()
 }
 
-/// `1.23× (1.18–1.31)`: the median, and the ends.
+/// `1.23× (1.18–1.31)`: median, minimum and maximum.
 pub(crate) fn times(spread: &Spread) -> String {
     match spread.min == spread.max {
         true => format!("{:.2}×", spread.median),

@@ -1,4 +1,4 @@
-//! What `infeed compare` found: JSON for machines, a table for people and one for Markdown.
+//! The results of `infeed compare`: JSON, a table for the terminal, and a table in Markdown.
 
 use std::fmt::Write as _;
 
@@ -21,24 +21,24 @@ use crate::{
 #[derive(Debug, Serialize)]
 pub(crate) struct CompareReport {
     pub version: u32,
-    /// That were measured: as many as there are runs of each configuration.
+    /// Measured rounds, which is the number of runs of each configuration.
     pub rounds: u64,
-    /// That were not.
+    /// Rounds before them, which are not measured.
     pub warmup_rounds: u64,
-    /// Arguments of `infeed run` that all have.
+    /// Arguments of `infeed run` for all configurations.
     pub shared: Vec<String>,
     pub machine: Machine,
     /// In the order given.
     pub configurations: Vec<Compared>,
     /// The name of the one with the highest median of samples a second; `None` without a round.
     pub fastest: Option<String>,
-    /// The fastest beside each of the others.
+    /// The fastest compared with each of the others.
     pub ratios: Vec<Ratio>,
-    /// Where their work differs, in words.
+    /// Differences between their work, as sentences.
     pub differences: Vec<String>,
-    /// What else is to be known before these figures are believed.
+    /// Other reasons to doubt the figures.
     pub warnings: Vec<String>,
-    /// What they did alike.
+    /// The work that all did equally.
     #[serde(skip)]
     alike: Option<String>,
 }
@@ -50,19 +50,19 @@ pub(crate) struct Machine {
     pub infeed: &'static str,
 }
 
-/// One configuration. Spreads are over the rounds; `None` where no run told.
+/// One configuration. Spreads are over the rounds; `None` if no run has the figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compared {
     pub name: String,
     pub given: String,
-    /// Of `infeed run`.
+    /// Arguments of `infeed run`.
     pub arguments: Vec<String>,
     pub samples_per_second: Option<Spread>,
     pub wait_per_batch_seconds: Option<Spread>,
     pub cpu_seconds_per_sample: Option<Spread>,
     /// Its rate as a multiple of the fastest one's, round by round.
     pub ratio_to_fastest: Option<Spread>,
-    /// Rounds whose rate is not like the others', from 1.
+    /// Rounds whose rate is an outlier, counted from 1.
     pub outlier_rounds: Vec<usize>,
     /// Round by round.
     pub runs: Vec<Measure>,
@@ -73,7 +73,7 @@ const VERSION: u32 = 1;
 const LONGEST_NAME: usize = 32;
 
 impl CompareReport {
-    /// From the runs of each configuration, as many of each.
+    /// Makes the report. All configurations have the same number of runs.
     pub(super) fn new(
         configurations: &[Configuration],
         runs: Vec<Vec<Measure>>,
@@ -83,7 +83,7 @@ impl CompareReport {
         let rates: Vec<Vec<f64>> = runs.iter().map(|runs| of(runs, |run| Some(run.samples_per_second))).collect();
         let medians: Vec<Option<f64>> = rates.iter().map(|rates| Some(Spread::of(rates)?.median)).collect();
         let fastest = (0..medians.len()).filter(|&at| medians[at].is_some()).max_by(|&a, &b| {
-            // Of equal ones the first.
+            // The first of equal ones.
             medians[a].unwrap_or(0.0).total_cmp(&medians[b].unwrap_or(0.0)).then(b.cmp(&a))
         });
         let name = |at: usize| configurations[at].name.as_str();
@@ -125,7 +125,7 @@ impl CompareReport {
         }
     }
 
-    /// For a terminal.
+    /// The table for a terminal.
     pub(super) fn table(&self) -> String {
         let mut table = report::table();
         let (head, rows) = self.cells();
@@ -137,7 +137,7 @@ impl CompareReport {
         table.trim_fmt()
     }
 
-    /// The same for a page, with what it says and how it was measured.
+    /// The table in Markdown, with the verdict, the method and the warnings.
     pub(super) fn markdown(&self) -> String {
         let (head, rows) = self.cells();
         let mut text = format!("| {} |\n|:---|{}\n", head.join(" | "), "---:|".repeat(head.len() - 1));
@@ -167,31 +167,23 @@ impl CompareReport {
         text
     }
 
-    /// How much faster the fastest is, and of what work.
+    /// How much faster the fastest is, and which work was equal.
     pub(super) fn verdict(&self) -> Vec<String> {
         let work = self.alike.as_ref().map(|words| format!("equal work: {words}"));
         self.ratios.iter().map(Ratio::words).chain(work).collect()
     }
 
-    /// What speaks against the figures.
+    /// Reasons to doubt the figures.
     pub(super) fn warnings(&self) -> Vec<String> {
         let work = (!self.differences.is_empty())
             .then(|| format!("the configurations did not do the same work: {}", self.differences.join("; ")));
         work.into_iter().chain(self.warnings.iter().cloned()).collect()
     }
 
-    /// The head of the table, and its figures without the names.
+    /// The header of the table, and its rows without the names.
     fn cells(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
-        let mut head = vec![
-            "configuration",
-            "samples/s",
-            "±",
-            "min … max",
-            "wait a batch",
-            "CPU a sample",
-            "records",
-            "read a sample",
-        ];
+        let mut head =
+            vec!["configuration", "samples/s", "±", "min … max", "wait/batch", "CPU/sample", "records", "read/sample"];
         let sums = self.configurations.iter().any(|one| one.runs.iter().any(|run| run.checksum.is_some()));
         head.extend(sums.then_some("checksum"));
         head.push("to the fastest");
@@ -224,12 +216,12 @@ impl CompareReport {
     }
 }
 
-/// What each run tells of one thing.
+/// One figure of each run.
 fn of(runs: &[Measure], figure: impl Fn(&Measure) -> Option<f64>) -> Vec<f64> {
     runs.iter().filter_map(figure).collect()
 }
 
-/// Samples a second; where they are few, tenths count.
+/// Samples per second, with one decimal below 100.
 pub(super) fn rate(rate: f64) -> String {
     if rate < 100.0 { format!("{rate:.1}") } else { units::count(rate.round() as u64) }
 }
@@ -249,7 +241,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// A name as Markdown shows it in a table, whatever it holds.
+/// A name as code in a Markdown table, with special characters escaped.
 fn code(name: &str) -> String {
     format!("`{}`", name.replace('`', "'").replace('|', "\\|"))
 }
@@ -260,8 +252,8 @@ fn warnings(configurations: &[Configuration], runs: &[Vec<Measure>], warmup_roun
         let name = configuration.quoted();
         if runs.iter().any(|run| run.batches == 1) {
             warnings.push(format!(
-                "{name} made one batch in a run, so its rate is that of its start: give it more --epochs, or --max-time, or a \
-                 smaller --batch-size"
+                "{name} made one batch in a run, so its rate includes the start: use more --epochs, a longer \
+                 --max-time, or a smaller --batch-size"
             ));
         }
         let rates = of(runs, |run| Some(run.samples_per_second));
@@ -270,7 +262,8 @@ fn warnings(configurations: &[Configuration], runs: &[Vec<Measure>], warmup_roun
         match far[..] {
             [] => {}
             [0] if rates[0] < middle => warnings.push(format!(
-                "the first round of {name} was slow ({} samples/s beside {}): files or caches were cold; use --warmup {}",
+                "the first round of {name} was slow ({} samples/s, median {}): files or caches were cold; \
+                 use --warmup {}",
                 rate(rates[0]),
                 rate(middle),
                 warmup_rounds + 1
@@ -278,8 +271,8 @@ fn warnings(configurations: &[Configuration], runs: &[Vec<Measure>], warmup_roun
             _ => {
                 let each = far.iter().map(|&at| format!("round {} {} samples/s", at + 1, rate(rates[at])));
                 warnings.push(format!(
-                    "{name} has outliers, {} beside {}: something else ran, or the store was slow; use more --rounds on a quiet \
-                     machine",
+                    "{name} has outliers, {} (median {}): something else ran, or the store was slow; use more --rounds \
+                     on a quiet machine",
                     each.collect::<Vec<_>>().join(", "),
                     rate(middle)
                 ));
@@ -290,7 +283,7 @@ fn warnings(configurations: &[Configuration], runs: &[Vec<Measure>], warmup_roun
     warnings
 }
 
-/// Whether others held the cores: over all runs, else during one.
+/// Whether other processes held the cores: over all runs, or else during one run.
 fn busy(configurations: &[Configuration], runs: &[Vec<Measure>]) -> Option<String> {
     let known = || runs.iter().flatten().filter_map(|run| run.busy);
     let seconds: f64 = known().map(|busy| busy.seconds).sum();
@@ -384,18 +377,17 @@ mod tests {
         let cold = report(&[400.0, 1010.0, 990.0, 1000.0, 1005.0], &[1200.0; 5]);
         assert_eq!(
             cold.warnings,
-            [
-                "the first round of 'old|toml' was slow (400 samples/s beside 1,000): files or caches were cold; use --warmup 2"
-            ]
+            ["the first round of 'old|toml' was slow (400 samples/s, median 1,000): files or caches were cold; \
+                use --warmup 2"]
         );
         assert_eq!(cold.configurations[0].outlier_rounds, [1]);
         let odd = report(&[1000.0, 1010.0, 400.0, 990.0, 1005.0], &[12.0, 12.01, 12.02, 12.03, 20.0]);
         assert_eq!(odd.warnings.len(), 2);
         assert!(
-            odd.warnings[0].starts_with("'old|toml' has outliers, round 3 400 samples/s beside 1,000: "),
+            odd.warnings[0].starts_with("'old|toml' has outliers, round 3 400 samples/s (median 1,000): "),
             "{odd:?}"
         );
-        assert!(odd.warnings[1].starts_with("'-w 2' has outliers, round 5 20.0 samples/s beside 12.0: "), "{odd:?}");
+        assert!(odd.warnings[1].starts_with("'-w 2' has outliers, round 5 20.0 samples/s (median 12.0): "), "{odd:?}");
     }
 
     #[test]

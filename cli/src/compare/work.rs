@@ -1,4 +1,4 @@
-//! Whether the configurations did the same work: what is faster because it did less is not faster.
+//! Whether the configurations did the same work. A run that did less work is not faster.
 
 use super::{
     configuration::{Configuration, Ends},
@@ -6,10 +6,10 @@ use super::{
 };
 use crate::units;
 
-/// Bytes a sample of runs that end in the middle of an epoch: other samples, and other ones that were read ahead.
+/// Tolerance for bytes per sample in runs that end inside an epoch, because they load and read ahead different samples.
 const AS_MUCH: f64 = 0.1;
 
-/// Where their work differs, a sentence each. `runs` are those of each configuration.
+/// The differences between their work, one sentence each. `runs` has the runs of each configuration.
 pub(crate) fn differences(configurations: &[Configuration], runs: &[Vec<Measure>]) -> Vec<String> {
     let last: Vec<(&Configuration, &Measure)> =
         configurations.iter().zip(runs).filter_map(|(of, runs)| Some((of, runs.last()?))).collect();
@@ -24,7 +24,7 @@ pub(crate) fn differences(configurations: &[Configuration], runs: &[Vec<Measure>
     };
     let mut found = Vec::new();
     found.extend(differ("records of the dataset", |run| run.records));
-    // By time the faster one gets further, which is the very thing that is measured.
+    // If time ends the runs, the faster one gets further: that is what is measured.
     let by_time = configurations.iter().any(|of| of.ends == Ends::Time);
     let whole = configurations.iter().all(|of| of.ends == Ends::Whole);
     if !by_time {
@@ -36,7 +36,7 @@ pub(crate) fn differences(configurations: &[Configuration], runs: &[Vec<Measure>
         let each: Vec<f64> = last.iter().map(|(_, run)| run.bytes_per_sample()).collect();
         let most = each.iter().copied().fold(0.0, f64::max);
         if each.iter().any(|bytes| *bytes < (1.0 - AS_MUCH) * most) {
-            found.push(told("bytes read a sample", each.iter().map(|bytes| units::size(*bytes as u64)).collect()));
+            found.push(told("bytes read per sample", each.iter().map(|bytes| units::size(*bytes as u64)).collect()));
         }
     }
     found.extend(differ("bad samples", |run| run.bad_samples));
@@ -48,7 +48,7 @@ pub(crate) fn differences(configurations: &[Configuration], runs: &[Vec<Measure>
     found
 }
 
-/// What they did alike. `None`: it differs, or there is nothing to tell.
+/// The work that all did equally. `None` if it differs, or if there are no runs.
 pub(crate) fn alike(configurations: &[Configuration], runs: &[Vec<Measure>]) -> Option<String> {
     if !differences(configurations, runs).is_empty() {
         return None;
@@ -58,16 +58,16 @@ pub(crate) fn alike(configurations: &[Configuration], runs: &[Vec<Measure>]) -> 
     let samples = units::count(run.samples);
     let each = units::size(run.bytes_per_sample() as u64);
     if configurations.iter().any(|of| of.ends == Ends::Time) {
-        return Some(format!("the same {records} records, about {each} read a sample"));
+        return Some(format!("the same {records} records, about {each} read per sample"));
     }
     let read = match configurations.iter().all(|of| of.ends == Ends::Whole) {
         true => units::size(run.bytes_read) + " read",
-        false => format!("about {each} read a sample"),
+        false => format!("about {each} read per sample"),
     };
     let mut words = format!("{samples} samples of {records} records, {read}");
     match &run.checksum {
         Some(sum) => words += &format!(", checksum {sum}"),
-        None => words += "; --checksum tells whether the rows are the same",
+        None => words += "; --checksum shows whether the rows are equal",
     }
     Some(words)
 }
@@ -94,7 +94,7 @@ mod tests {
         let same = runs([run(100, 5000), run(100, 5000)]);
         assert!(differences(&all, &same).is_empty());
         let words = alike(&all, &same).unwrap();
-        assert!(words.starts_with("100 samples of 100 records, 4.9 KiB read; --checksum tells"), "{words}");
+        assert!(words.starts_with("100 samples of 100 records, 4.9 KiB read; --checksum shows"), "{words}");
         let other = runs([run(100, 5000), run(96, 4999)]);
         let told = differences(&all, &other);
         assert_eq!(told, ["samples of a run: a 100, 'b 2' 96", "bytes read: a 5,000, 'b 2' 4,999"]);
@@ -107,9 +107,9 @@ mod tests {
         // Twice as fast, and read as much for each.
         let same = runs([run(100, 5000), run(210, 10_300)]);
         assert!(differences(&all, &same).is_empty());
-        assert_eq!(alike(&all, &same).unwrap(), "the same 100 records, about 50 B read a sample");
+        assert_eq!(alike(&all, &same).unwrap(), "the same 100 records, about 50 B read per sample");
         let less = runs([run(100, 5000), run(210, 0)]);
-        assert_eq!(differences(&all, &less), ["bytes read a sample: a 50 B, 'b 2' 0 B"]);
+        assert_eq!(differences(&all, &less), ["bytes read per sample: a 50 B, 'b 2' 0 B"]);
         // By batches both deliver as many, but read ahead as they like.
         let all = configurations(Ends::Batches);
         assert!(differences(&all, &runs([run(64, 3200), run(64, 3400)])).is_empty());

@@ -1,4 +1,4 @@
-//! What about the machine and the data makes loading slow, whatever the settings.
+//! Properties of the machine and the data that make loading slow with any settings.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use crate::{alone::Sizes, busy::Busy, report::RunReport, units};
 
-/// Something that was looked at.
+/// One check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Check {
     pub name: &'static str,
-    /// Nothing to do.
+    /// Whether there is nothing to do.
     pub ok: bool,
     pub words: String,
 }
@@ -26,18 +26,18 @@ impl Check {
     }
 }
 
-/// An image of more pixels takes more memory than many others together.
+/// An image with more pixels takes more memory than many others together.
 const HUGE_PIXELS: u64 = 20_000_000;
-/// A smaller object costs more to ask for than to read: a request takes as long as some hundred KB.
+/// For a smaller object, the request costs more than its bytes: a request takes as long as some hundred KB.
 const TINY_BYTES: u64 = 64 << 10;
-/// Below it a disk, not a cable, is the brake.
+/// Below this rate per thread, the disk limits.
 const SLOW_DISK: f64 = 100e6;
-/// What programs that hand batches between processes ask of it.
+/// What programs that pass batches between processes need in /dev/shm.
 const SMALL_SHM: u64 = 1 << 30;
-/// Each request and each open file takes one.
+/// Each request and each open file takes one file descriptor.
 const FEW_FILES: u64 = 4096;
 
-/// Everything that can be said about this machine, this run and these data.
+/// All checks of the machine, the run and the data.
 pub(crate) fn checks(run: &RunReport, busy: Option<&Busy>, sizes: Option<&Sizes>, dataset: &dyn Dataset) -> Vec<Check> {
     let cores = infeed::internal::machine::cores().get();
     let all = machine::processors().unwrap_or(0);
@@ -75,7 +75,7 @@ fn cores_words(workers: usize, cores: usize, machine: usize, quota: Option<f64>)
     }
     if let Some(quota) = quota.filter(|quota| *quota < cores as f64) {
         words +=
-            &format!("; the container may use the time of {quota:.1}, so more threads than that are stopped in turn");
+            &format!("; the container may use the time of {quota:.1} cores, so more threads than that are throttled");
         return Check::new("cores", workers as f64 <= quota.ceil(), format!("{words}; {workers} workers"));
     }
     words += &format!("; {workers} workers");
@@ -85,9 +85,9 @@ fn cores_words(workers: usize, cores: usize, machine: usize, quota: Option<f64>)
     Check::new("cores", workers <= cores, words)
 }
 
-/// Who else was there.
+/// Use of the cores by other processes.
 fn others_words(busy: &Busy) -> Check {
-    let mut words = format!("held {:.1} of {} cores while the runs lasted", busy.others, busy.cores);
+    let mut words = format!("held {:.1} of {} cores during the runs", busy.others, busy.cores);
     if busy.steal >= 0.05 {
         words += &format!("; the host of this virtual machine kept {:.1}", busy.steal);
     }
@@ -104,10 +104,10 @@ fn object_words(bytes: &[u64], remote: bool) -> Option<Check> {
     let mut sorted: Vec<u64> = bytes.iter().copied().filter(|len| *len > 0).collect();
     sorted.sort_unstable();
     let median = *sorted.get(sorted.len() / 2)?;
-    let words = format!("a record reads {} at the median", units::size(median));
+    let words = format!("the median record reads {}", units::size(median));
     let tiny = remote && median < TINY_BYTES;
     let words = if tiny {
-        format!("{words}: each is a request that costs more than its bytes; put them together")
+        format!("{words}: a request costs more than these bytes; pack the records into shards")
     } else {
         words
     };
@@ -117,12 +117,13 @@ fn object_words(bytes: &[u64], remote: bool) -> Option<Check> {
 fn image_words(pixels: &[u64]) -> Option<Check> {
     let largest = *pixels.iter().max()?;
     let huge = pixels.iter().filter(|pixels| **pixels > HUGE_PIXELS).count();
-    let words = format!("the largest of the sample has {:.1} megapixels", largest as f64 / 1e6);
-    let words = if huge > 0 { format!("{words}; {huge} are huge, store them smaller") } else { words };
+    let words = format!("the largest in the sample has {:.1} megapixels", largest as f64 / 1e6);
+    let words =
+        if huge > 0 { format!("{words}; {huge} have more than 20 megapixels: store them smaller") } else { words };
     Some(Check::new("image sizes", huge == 0, words))
 }
 
-/// Of local files: how quickly the decode threads read them.
+/// The rate at which each decode thread reads local files.
 fn disk_words(run: &RunReport, remote: bool) -> Option<Check> {
     let fetch = run
         .stream
@@ -130,12 +131,12 @@ fn disk_words(run: &RunReport, remote: bool) -> Option<Check> {
         .iter()
         .find(|stage| stage.stage == Stage::Fetch)
         .filter(|stage| stage.bytes > 0 && !remote)?;
-    // Of one thread: several read beside each other.
+    // The rate of one thread. Several threads read in parallel.
     let rate = fetch.bytes as f64 / fetch.busy.as_secs_f64().max(f64::MIN_POSITIVE);
-    // A few small reads say nothing about a disk.
+    // A few small reads do not measure a disk.
     let enough = fetch.bytes > 8 << 20;
-    let words = format!("{}/s by each thread", units::size(rate as u64));
-    let words = if enough { words } else { format!("{words}, of too few bytes to judge") };
+    let words = format!("{}/s per thread", units::size(rate as u64));
+    let words = if enough { words } else { format!("{words}, too few bytes to judge") };
     Some(Check::new("disk", !enough || rate >= SLOW_DISK, words))
 }
 

@@ -1,7 +1,8 @@
-//! `infeed doctor`: why is the trainer waiting, and what is to be changed?
+//! `infeed doctor`: why the trainer waits, and what to change.
 //!
-//! A few short runs that leave out one part each (as DS-Analyzer does), one of them with decoded pixels in the place of files, a look at the machine, and a verdict that the library
-//! works out from their figures ([`infeed::report::diagnose`]).
+//! It makes a few short runs that leave out one part each (as DS-Analyzer does), one of them with decoded pixels
+//! instead of files, and checks the machine. The library derives the verdict from the figures
+//! ([`infeed::report::diagnose`]).
 
 mod machine;
 mod page;
@@ -34,7 +35,7 @@ use crate::{
     signals::Signals,
 };
 
-/// Batches of each run, unless --max-batches says otherwise: enough for a mean, few enough for a minute.
+/// Batches of each run without --max-batches: enough for a mean, and few enough for a minute.
 const BATCHES: u64 = 40;
 
 /// `infeed doctor`.
@@ -44,27 +45,26 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     args.html.as_deref().map_or(Ok(()), out::check_writable)?;
     if args.state.is_some() || args.resume.is_some() {
-        return Err(Failure::Usage("--state and --resume are for infeed run".into()));
+        return Err(Failure::Usage("--state and --resume are for infeed run; omit them".into()));
     }
     Steps::check(args.loader.fixed.transform.as_deref())?;
     let start = Instant::now();
     let dataset = args.dataset.open(&args.url, || options::rank(&args.loader.fixed)).await?;
     let open_seconds = start.elapsed().as_secs_f64();
     let wanted = *args.max_batches.get_or_insert(BATCHES);
-    // Bad samples are a finding, not an end, also where a whole batch is bad.
+    // Bad samples do not end the run but are part of the result, even if a whole batch is bad.
     args.loader.fixed.on_bad_sample.get_or_insert(OnBadSampleArg::SkipPadded);
     let (config, ..) = options::loader_config(&args, &*dataset, u64::MAX)?;
-    // What an earlier run left there would make the cold one warm.
+    // Entries of earlier runs would make the cold run warm.
     if config.cache.is_some() {
-        let what =
-            "doctor measures what a run without a cache waits for; leave out --cache, or cache in the --config file";
+        let what = "doctor measures the waits of a run without a cache; omit --cache, or cache in the --config file";
         return Err(Failure::Usage(what.into()));
     }
-    // The runs are to differ in what they leave out, not in what was found on the way.
+    // The runs must differ only in the part that they leave out, not in tuned settings.
     if matches!(args.loader.fixed.autotune, Some(OnOff::On)) {
-        return Err(Failure::Usage("doctor compares runs of the same settings; leave out --autotune on".into()));
+        return Err(Failure::Usage("doctor compares runs with equal settings; omit --autotune on".into()));
     }
-    // A small dataset is read several times; one smaller than a batch makes a smaller batch.
+    // A small dataset is read several times. A dataset smaller than a batch gives a smaller batch.
     let records = wanted.saturating_mul(config.batch_size as u64);
     let held = Held::read(&dataset, records).await?;
     let (subject, prepared) = match &held {
@@ -73,7 +73,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     };
     let of_rank = subject.len() / u64::from(config.shard.world());
     let batch = u64::try_from(config.batch_size).unwrap_or(u64::MAX).min(of_rank).max(1);
-    // Held records are not those that parts and weights were told of.
+    // Parts and weights do not apply to the records held in memory.
     let chosen = matches!(config.order, Order::Mixture(_)) || args.loader.fixed.weights.is_some();
     args.loader.fixed.in_sequence = held.is_some() && chosen;
     args.loader.swept.batch_size = usize::try_from(batch).ok();
@@ -110,18 +110,21 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     shown.end_bar();
     let busy = cores.since().known();
     if cold.stream.batches == 0 || cached.stream.batches == 0 {
-        return Err(Failure::Failed("no batch came, so there is nothing to find; use a smaller --batch-size".into()));
+        return Err(Failure::Failed(
+            "no batch arrived, so there is nothing to judge; use a smaller --batch-size".into(),
+        ));
     }
 
     let mut figures = figures(headspace, &trials, &cold, &cached, subject.needs_fetch());
     if held.is_none() && figures.remote {
-        // Nothing was held in memory: what the batches themselves waited for tells the stalls apart.
+        // Nothing was held in memory, so the causes of the batches' waits separate the stalls.
         let fetch: f64 = [Cause::Request, Cause::Read].map(|cause| per_step(&cold, cause)).iter().sum();
         figures.cached = Some((figures.cold - fetch).max(headspace));
     }
     if figures.decoded.is_some() {
         figures.decoded_bytes = decoded_bytes;
-        // Half of the memory is the trainer's, and the page cache's; each process of the machine has its own.
+        // Leave half of the memory to the trainer and the page cache, and divide the rest among the machine's
+        // processes.
         let half = infeed::internal::machine::memory().unwrap_or(0) / 2;
         figures.decoded_room = half / u64::from(config.shard.local_world().max(1));
     }
@@ -138,10 +141,10 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
 }
 
-/// Why a part of them is of no use.
-const ALL: &str = "there is no verdict without all runs";
+/// Why the finished runs are of no use.
+const ALL: &str = "a verdict needs all runs";
 
-/// A run whose lines nobody wants. `after` so many others.
+/// A run without output. `after` is the text of how many runs were finished before.
 async fn trial(
     args: &RunArgs,
     dataset: &Arc<dyn Dataset>,
@@ -155,10 +158,10 @@ async fn trial(
     }
 }
 
-/// Steps that are timed without data, at most: a timer is as good after a few.
+/// Most steps that are timed without data: more would not make the mean better.
 const STEPS: u64 = 20;
 
-/// What a step takes when data are there: the simulated trainer, timers included.
+/// Time of a step with data ready: the simulated trainer, including its timer.
 async fn trainer_alone(step: Duration, steps: u64, after: String) -> Result<f64, Failure> {
     if step.is_zero() {
         return Ok(0.0);
@@ -175,7 +178,7 @@ async fn trainer_alone(step: Duration, steps: u64, after: String) -> Result<f64,
     Ok(began.elapsed().as_secs_f64() / steps as f64)
 }
 
-/// Takes local files out of the page cache, so that the cold run is one. What lies in a RAM disk stays.
+/// Removes local files from the page cache, so that the cold run is cold. Files on a RAM disk stay in memory.
 fn forget(dataset: &dyn Dataset, were_read: bool) {
     if !were_read {
         return;
@@ -186,7 +189,7 @@ fn forget(dataset: &dyn Dataset, were_read: bool) {
         for extent in plan.extents.iter().filter(|extent| extent.source.reads_inline()) {
             let path = extent.source.display_name(&extent.name);
             let path = path.strip_prefix("file://").unwrap_or(&path).to_owned();
-            // Shards hold many records: once is enough.
+            // Shards hold many records, so do each file once.
             if done.insert(path.clone())
                 && let Ok(file) = File::open(Path::new(&path))
             {
@@ -196,7 +199,7 @@ fn forget(dataset: &dyn Dataset, were_read: bool) {
     }
 }
 
-/// Waits for one cause, of a step on average; of the first batch, that part of its time.
+/// Mean wait per step for one cause, including its part of the first batch's time.
 fn per_step(run: &RunReport, cause: Cause) -> f64 {
     let waits = run.stream.late_causes.iter().filter(|known| known.cause == cause).map(|known| known.wait);
     let first = run.stream.first_batch_parts.iter().filter(|part| part.cause == cause).map(|part| part.time);

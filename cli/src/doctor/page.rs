@@ -26,14 +26,14 @@ pub(super) fn page(report: &DoctorReport) -> String {
     let stalls = &report.diagnosis.stalls;
     let share = |time: f64| format!("{:.1} % of a step", 100.0 * time / report.figures.cold.max(f64::MIN_POSITIVE));
     let rows = [
-        // Not called AU: that is the cold run's below, which leaves out the first batch.
+        // Not AU: the cold run below has it, and it leaves out the first batch.
         vec!["trainer's own".into(), share(report.figures.headspace.min(report.figures.cold))],
         vec!["fetch stall".into(), share(stalls.fetch)],
         vec!["prep stall".into(), share(stalls.prep)],
         vec!["transfer stall".into(), share(stalls.transfer)],
     ];
     page.table(&[], &rows);
-    page.heading("What could be changed");
+    page.heading("Possible changes");
     let changes = report.diagnosis.changes.iter();
     let changes = changes.map(|change| vec![change.change.clone(), gain(change.gain)]);
     page.table(&[], &changes.collect::<Vec<_>>());
@@ -48,7 +48,7 @@ pub(super) fn page(report: &DoctorReport) -> String {
     page.end()
 }
 
-/// How much a change brings.
+/// The gain of a change.
 fn gain(times: f64) -> String {
     if times < 1.005 { "no gain".into() } else { format!("{times:.2} times the rate") }
 }

@@ -1,4 +1,4 @@
-//! What `infeed doctor` found: trials, the machine, a verdict.
+//! The results of `infeed doctor`: trials, checks of the machine, and a verdict.
 
 use infeed::{
     Device,
@@ -21,7 +21,7 @@ pub(crate) struct DoctorReport {
     pub figures: Measured,
     pub diagnosis: Diagnosis,
     pub trials: Vec<Trial>,
-    /// Who else used the cores while they lasted; `None` where the system does not say.
+    /// Use of the cores by other processes during the trials; `None` if the system does not report it.
     pub busy: Option<Busy>,
     pub checks: Vec<Check>,
     /// The cold run, in full.
@@ -32,7 +32,7 @@ pub(crate) struct DoctorReport {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Trial {
     pub name: &'static str,
-    /// A step on average over the whole run: what is read ahead while the first batch comes is paid for, too.
+    /// Mean step over the whole run, including the first batch, during which other batches are read ahead.
     pub step_seconds: f64,
     /// The part of it that was spent waiting.
     pub wait_seconds: f64,
@@ -76,7 +76,7 @@ impl DoctorReport {
         let share = |time: f64| format!("{:.1} %", 100.0 * time / self.figures.cold.max(f64::MIN_POSITIVE));
         let gpu = self.cold.device != Device::Cpu.to_string();
         let transfer = if gpu { share(stalls.transfer) } else { format!("{} (no GPU)", share(stalls.transfer)) };
-        // Not called AU: that leaves out the first batch, and what is stalled there.
+        // Not AU, which leaves out the first batch and its stalls.
         table.add_row(["trainer's own".to_owned(), format!("{:.1} %", 100.0 * self.diagnosis.au)]);
         table.add_row(["fetch stall".into(), share(stalls.fetch)]);
         table.add_row(["prep stall".into(), share(stalls.prep)]);
@@ -99,7 +99,8 @@ impl DoctorReport {
         parts.push(width::fit(&self.diagnosis.words, 0));
         let others = self.diagnosis.changes.iter().skip(1).filter(|change| change.gain > 1.05);
         parts.extend(
-            others.map(|change| width::fit(&format!("Then: {} ({:.2} times).", change.change, change.gain), 2)),
+            others
+                .map(|change| width::fit(&format!("Then: {} ({:.2} times the rate).", change.change, change.gain), 2)),
         );
         parts.join("\n\n")
     }

@@ -1,9 +1,9 @@
-//! The pictures. Curves are SVG, drawn twice: for a screen or paper, and for a phone, where the same drawing would have
-//! letters too small to read; the style of the page shows one of them. Bars and maps are boxes of the page, which wrap as
-//! its text does. What the colours mean stands above a picture, where no curve crosses it, and each axis has its unit.
+//! Charts. Curves are SVG and drawn twice: for a screen or paper, and for a phone, where the letters of the larger
+//! drawing would be too small. The page's style shows one of them. Bars and maps are HTML boxes. The legend stands
+//! above a chart, where no curve crosses it, and each axis has its unit.
 //!
-//! Colours are of equal weight on light and dark paper; text and axes take the page's colour (what is black here is ink
-//! there).
+//! Colours look equally strong on light and dark pages. Text and axes, which are black here, take the page's text
+//! colour.
 
 use std::fmt::Write as _;
 
@@ -21,13 +21,13 @@ const LINES: [RGBColor; 5] = [BLUE, ORANGE, RGBColor(46, 150, 100), RGBColor(176
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// One of the two drawings of a picture.
+/// One of the two drawings of a chart.
 #[derive(Clone, Copy)]
 struct Size {
     class: &'static str,
     width: u32,
     height: u32,
-    /// Words along the lower edge, at most.
+    /// Most labels along the lower axis.
     words: usize,
 }
 
@@ -36,8 +36,8 @@ const SIZES: [Size; 2] = [
     Size { class: "narrow", width: 350, height: 220, words: 4 },
 ];
 
-/// Both drawings, for those who see and, in words, for those who don't; `None` when the figures can't be drawn (there are
-/// none, or they are no numbers).
+/// Both drawings, with `words` as their text for screen readers. `None` if the figures cannot be drawn: there are none,
+/// or they are not finite.
 fn draw(words: &str, picture: impl Fn(&Area<'_>, Size) -> Drawn) -> Option<String> {
     let mut both = String::new();
     for size in SIZES {
@@ -63,7 +63,7 @@ fn css(color: RGBColor) -> String {
     format!("#{:02x}{:02x}{:02x}", color.0, color.1, color.2)
 }
 
-/// What the colours mean, and what is drawn over what.
+/// The legend: colours, and the quantities of the axes.
 fn legend(names: &[(RGBColor, &str)], axes: &str) -> String {
     let mut text = String::from("<ul class=\"legend\">");
     for (color, name) in names {
@@ -75,7 +75,7 @@ fn legend(names: &[(RGBColor, &str)], axes: &str) -> String {
     text + "</ul>"
 }
 
-/// A line over something.
+/// One line of a chart.
 struct Curve<'a> {
     name: &'a str,
     color: RGBColor,
@@ -83,7 +83,7 @@ struct Curve<'a> {
 }
 
 impl Curve<'_> {
-    /// The least and the greatest of each stretch: more points than a picture has columns are bytes alone.
+    /// Minimum and maximum of each section. More points than columns would only make the file larger.
     fn thinned(&self, columns: usize) -> Vec<(f64, f64)> {
         let each = self.points.len().div_ceil(columns.max(1)).max(1);
         if each <= 2 {
@@ -102,12 +102,12 @@ impl Curve<'_> {
     }
 }
 
-/// Lines over the time of the run, from nothing up, in `unit`.
+/// Lines over the time of the run, from 0 up, in `unit`.
 fn curves(unit: &str, curves: &[Curve<'_>]) -> Option<String> {
     let points = || curves.iter().flat_map(|curve| curve.points.iter());
     let end = most(points().map(|(at, _)| *at)).max(1e-6);
     let top = most(points().map(|(_, value)| *value)) * 1.05;
-    // One point is no line.
+    // One point does not make a line.
     if top <= 0.0 || curves.iter().all(|curve| curve.points.len() < 2) {
         return None;
     }
@@ -116,7 +116,7 @@ fn curves(unit: &str, curves: &[Curve<'_>]) -> Option<String> {
     let picture = draw(&format!("{said} in {unit} over the seconds of the run"), |area, size| {
         let mut chart = ChartBuilder::on(area)
             .margin(6)
-            // Half of a word at the very end.
+            // Space for half of a label at the end.
             .margin_right(26)
             .x_label_area_size(24)
             .y_label_area_size(74)
@@ -135,12 +135,12 @@ fn curves(unit: &str, curves: &[Curve<'_>]) -> Option<String> {
     Some(legend(&names, &format!("{unit}, over the seconds since the start")) + &picture?)
 }
 
-/// A place on an axis, without what adding up steps left behind.
+/// A position on an axis, without the rounding errors of adding steps.
 fn tick(value: f64, most: f64) -> String {
     if value.abs() < most * 1e-9 { "0".into() } else { units::number(value) }
 }
 
-/// Lines over the time of the run; `None` when there is nothing to draw.
+/// Lines over the time of the run; `None` if there is nothing to draw.
 pub(crate) fn over_time(unit: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> Option<String> {
     let lines = lines.iter().zip(LINES).map(|((name, points), color)| Curve { name, color, points: points.clone() });
     curves(unit, &lines.collect::<Vec<_>>())
@@ -148,7 +148,7 @@ pub(crate) fn over_time(unit: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> Option
 
 /// Step and wait of each batch over the time of the run.
 pub(crate) fn time_line(steps: &[[f64; 3]]) -> Option<String> {
-    // Not the first: its wait is the start of everything, and would flatten the rest.
+    // Without the first batch, whose wait includes the start and would flatten the rest.
     let steps = steps.get(1..).filter(|steps| !steps.is_empty())?;
     let lines = [(BLUE, 2, "step"), (ORANGE, 1, "of it waiting")].map(|(color, at, name)| Curve {
         name,
@@ -158,7 +158,7 @@ pub(crate) fn time_line(steps: &[[f64; 3]]) -> Option<String> {
     curves("ms", &lines)
 }
 
-/// How many waits were how long, in steps of a factor of two.
+/// Histogram of waits, with bins that double in width.
 pub(crate) fn histogram(steps: &[[f64; 3]]) -> Option<String> {
     let bins = wait_bins(steps.get(1..)?);
     let first = bins.iter().position(|count| *count > 0)?;
@@ -185,7 +185,7 @@ pub(crate) fn histogram(steps: &[[f64; 3]]) -> Option<String> {
     Some(legend(&[(ORANGE, "batches")], "by how long the trainer waited for them") + &picture?)
 }
 
-/// `16 ms`: two digits, for a place on an axis.
+/// `16 ms`: two digits, for a label of an axis.
 fn short_time(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s >= 1.0 => (s, "s"),
@@ -198,7 +198,7 @@ fn short_time(seconds: f64) -> String {
 /// The first bin ends at twice this, in seconds; each is twice as wide as the one before.
 const LEAST: f64 = 1e-6;
 
-/// Batches by wait; the last bin holds whatever is longer.
+/// Batches by wait. The last bin includes all longer waits.
 fn wait_bins(steps: &[[f64; 3]]) -> Vec<u64> {
     let mut bins = vec![0; 24];
     for [_, wait, _] in steps.iter().filter(|[_, wait, _]| wait.is_finite()) {
@@ -208,7 +208,7 @@ fn wait_bins(steps: &[[f64; 3]]) -> Vec<u64> {
     bins
 }
 
-/// Bars one below the other, each of several parts, with a name before and a word behind it.
+/// Bars one below the other, each with several parts, a name before it and a text after it.
 fn bars(rows: &[(String, Vec<f64>, String)], parts: &[(RGBColor, &str)]) -> Option<String> {
     let length = |parts: &[f64]| parts.iter().map(|part| part.max(0.0)).sum::<f64>();
     let top = most(rows.iter().map(|(_, parts, _)| length(parts)));
@@ -226,7 +226,7 @@ fn bars(rows: &[(String, Vec<f64>, String)], parts: &[(RGBColor, &str)]) -> Opti
     Some(text + "</div>")
 }
 
-/// What each stage did with its time.
+/// The time of each stage: busy, starved, blocked.
 pub(crate) fn stages(stages: &[&StageReport]) -> Option<String> {
     let rows = stages.iter().map(|stage| {
         let parts = [stage.busy, stage.starved, stage.blocked].map(|time| time.as_secs_f64());
@@ -252,7 +252,7 @@ fn logarithmic_places(low: f64, high: f64) -> Vec<f64> {
     let each = STEPS.iter().map(|steps| decades().flat_map(|ten| steps.iter().map(move |step| ten * step)));
     let mut choices = each.map(|places| places.filter(within).collect::<Vec<_>>());
     choices.find(|places| places.len() > 2).unwrap_or_else(|| {
-        // As on an axis that is not logarithmic.
+        // The same numbers as on a linear axis.
         let mut step = 10f64.powf((high - low).log10().floor());
         while (high - low) / step < 4.0 {
             step /= 2.0;
@@ -261,7 +261,7 @@ fn logarithmic_places(low: f64, high: f64) -> Vec<f64> {
     })
 }
 
-/// Rates over workers, a line for each name.
+/// Rates over workers, with one line per name.
 pub(crate) fn rates_by_workers(lines: &[(String, Vec<(f64, f64)>)]) -> Option<String> {
     let points = || lines.iter().flat_map(|(_, line)| line.iter().copied());
     let workers = most(points().map(|(workers, _)| workers));
@@ -297,7 +297,7 @@ pub(crate) fn rates_by_workers(lines: &[(String, Vec<(f64, f64)>)]) -> Option<St
     Some(legend(&names, "samples/s, over the number of workers") + &picture?)
 }
 
-/// A field of [`heat_map`].
+/// A cell of [`heat_map`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct HeatCell {
     pub workers: Option<u64>,
@@ -324,7 +324,7 @@ pub(crate) fn heat_map(cells: &[HeatCell]) -> Option<String> {
         for n in &workers {
             let cell = cells.iter().find(|cell| cell.workers == Some(*n) && cell.batch_size == Some(*batch));
             text += &cell.map_or("<td></td>".into(), |cell| {
-                // On light and on dark paper alike: the page shines through where the rate is low.
+                // Transparent at low rates, so that it fits light and dark pages.
                 let share = 0.08 + 0.6 * (cell.samples_per_second / top).clamp(0.0, 1.0);
                 let (RGBColor(r, g, b), rate) = (BLUE, units::number(cell.samples_per_second));
                 format!("<td style=\"background:rgba({r},{g},{b},{share:.2})\">{rate}</td>")

@@ -7,8 +7,8 @@
 //! figures ─▶ charts: a picture each ───────┴▶ page: parts in a row, escaped ─▶ one file
 //! ```
 //!
-//! A command that has more to show than a run puts its own page together from these; nothing here knows the commands.
-//! Everything that comes from data or from the command line is escaped by [`Page`].
+//! A command that shows more than a run builds its own page from these parts; this module does not depend on the
+//! commands. [`Page`] escapes everything that comes from data or from the command line.
 
 pub(crate) mod charts;
 mod page;

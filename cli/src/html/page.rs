@@ -1,4 +1,4 @@
-//! A page and its parts: headings, words, the verdict, tables, pictures.
+//! A page and its parts: headings, text, the verdict, tables, charts.
 
 use std::{fmt::Write as _, time::SystemTime};
 
@@ -6,7 +6,7 @@ use infeed::internal::printable;
 
 use crate::{invocation, process, report::Verdict, units};
 
-/// Light, dark and on paper. Below 640 pixels what stood beside each other stands below each other.
+/// Styles for light and dark screens and for paper. Below 640 pixels, columns are stacked.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c1c1a;--soft:#63635e;--line:#d9d8d2;--paper:#fdfdfb;--card:#f4f3ee;--good:#1b7f4d}\
 @media(prefers-color-scheme:dark){:root{--ink:#e9e8e3;--soft:#a2a19a;--line:#3a3a37;--paper:#161615;--card:#232321;--good:#5fc08d}}\
@@ -47,10 +47,10 @@ body{max-width:none;padding:0;font-size:10.5pt}h2{break-after:avoid}figure,tr,.v
 thead{display:table-header-group}.wide{overflow:visible}table{font-size:8.5pt}th,td{padding:.15rem .3rem;overflow-wrap:normal}\
 th{white-space:normal}td.words{min-width:0;overflow-wrap:anywhere}.long{font-size:7.5pt}}";
 
-/// Tables of more rows stay tables on a phone, which scrolls them in their own box: so many cards are a long way to go.
+/// A table with more rows stays a table on a phone, in its own scrolling box, because so many cards would be too long.
 const CARDS: usize = 12;
 
-/// Text in the place of markup.
+/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -60,9 +60,9 @@ pub(super) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // What turns directions would turn the page's own words.
+            // Direction marks would also affect the text of the page.
             c if printable::is_order(c) && !c.is_control() => out.extend(c.escape_default()),
-            // No document may hold them.
+            // HTML does not allow these.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -70,11 +70,11 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// A page that is put together from its parts.
+/// A page that is built from parts.
 pub(crate) struct Page(String);
 
 impl Page {
-    /// With the time of its writing and the version below its title.
+    /// Starts a page. The time and the version stand below the title.
     pub(crate) fn new(title: &str, about: &str) -> Self {
         Self::written(title, about, SystemTime::now())
     }
@@ -103,7 +103,7 @@ impl Page {
         self
     }
 
-    /// What was found and what to try next, in a box.
+    /// The verdict and the next step, in a box.
     pub(crate) fn verdict(&mut self, verdict: &Verdict) -> &mut Self {
         let _ = write!(self.0, "<div class=\"verdict\"><p><strong>{}</strong></p>", escape(&verdict.found));
         if let Some(next) = &verdict.next {
@@ -113,9 +113,9 @@ impl Page {
         self
     }
 
-    /// Columns of figures, the first of which holds names; without a head names and words beside them.
+    /// A table of figures, with names in the first column. Without a head: names and texts.
     ///
-    /// On a phone names stand above their words, and each row of figures becomes a card, unless they are many.
+    /// On a phone, names stand above their texts, and each row of figures becomes a card, unless there are many rows.
     pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> &mut Self {
         if rows.is_empty() {
             return self;
@@ -134,7 +134,7 @@ impl Page {
         for row in rows {
             let cells = row.iter().enumerate().map(|(n, cell)| {
                 let cell = escape(cell);
-                // An error in the place of the figures that it kept from coming.
+                // An error takes the place of all missing figures.
                 let rest = head.len().saturating_sub(n);
                 match head.get(n) {
                     None if n == 0 => format!("<td>{cell}</td>"),
@@ -151,7 +151,7 @@ impl Page {
         self
     }
 
-    /// A picture, if there is one to show.
+    /// A chart, if there is one.
     pub(crate) fn figure(&mut self, picture: Option<String>) -> &mut Self {
         if let Some(picture) = picture {
             let _ = writeln!(self.0, "<figure>{picture}</figure>");

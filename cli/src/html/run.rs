@@ -1,4 +1,4 @@
-//! What the page of a run shows; other pages have it as a part.
+//! The page of a run, which is also a part of other pages.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn run_page(report: &RunReport) -> String {
 
 /// Figures, pictures and tables of a run.
 pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
-    // What comes next stands in the box above, and what was read and sent beside its curves.
+    // The box above has the advice, and the section with curves has disk and network.
     let traffic = run.sampled.as_ref().map(traffic_words).unwrap_or_default();
     let elsewhere = |name: &str| name == "next" || traffic.iter().any(|(known, _)| *known == name);
     let rows = run.rows().into_iter().filter(|(name, _)| !elsewhere(name));
@@ -31,7 +31,7 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
     if run.device == "cpu" {
         rows.push(vec!["device".into(), "cpu (no GPU used)".into()]);
     }
-    // With several classes it is among the rows above.
+    // With several classes, the rows above include it.
     if run.stream.decoded_by.len() == 1 {
         rows.push(vec!["decoded by".into(), decoded_by_words(&run.stream.decoded_by)]);
     }
@@ -40,18 +40,20 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         page.words(&warning);
     }
     if run.stream.batches == 0 {
-        page.words("No batch was delivered, so there is no time to show.");
+        page.words("No batch was delivered, so there are no times to show.");
         return;
     }
-    // Only the commands' own loop takes the time of each batch.
+    // Only the loop of a command records the time of each batch.
     let timed = !run.line.steps.is_empty();
     if timed {
-        page.heading("Time line").words("Each batch: the whole step, and how much of it was spent waiting for data.");
+        page.heading("Time line")
+            .words("For each batch, the time of the step and the part of it spent waiting for data.");
         page.figure(charts::time_line(&run.line.steps));
     }
     if let Some(sampled) = &run.sampled {
-        page.heading("Processor, disk and network")
-            .words("Cores and disk are this process' own; the network's figures are the machine's, all its processes together.");
+        page.heading("Processor, disk and network").words(
+            "Cores and disk are figures of this process; network figures are of the machine, with all its processes.",
+        );
         let rows = sampled.cores_mean.zip(sampled.cores_max);
         let rows = rows.map(|(mean, max)| ("cores busy", format!("{mean:.2} on average, at most {max:.2}")));
         let rows = rows.into_iter().chain(traffic_words(sampled)).map(|(name, words)| vec![name.to_owned(), words]);
@@ -68,14 +70,16 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
             ("sent (machine)", pick(|moment| moment.sent.map(|rate| rate / MIB))),
             ("loopback (machine)", pick(|moment| moment.loopback.map(|rate| rate / MIB))),
         ];
-        // Lines along the bottom say nothing.
+        // Leave out lines that stay at 0.
         let moved: Vec<_> = rates.into_iter().filter(|(_, line)| line.iter().any(|(_, rate)| *rate > 0.01)).collect();
         page.figure(charts::over_time("MiB/s", &moved));
     }
     if timed {
         page.heading("Waits for data").figure(charts::histogram(&run.line.steps));
     }
-    page.heading("Stages").words("Seconds summed over threads: at work, without input, without room.");
+    page.heading("Stages").words(
+        "Seconds summed over threads: working (busy), without input (starved), without room for output (blocked).",
+    );
     let stages: Vec<_> = run.stream.stages.iter().filter(|stage| stage.items > 0 || !stage.blocked.is_zero()).collect();
     page.figure(charts::stages(&stages));
     let cells = |stage: &&StageReport| {
@@ -105,7 +109,7 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         });
         page.table(&["waiting for", "batches", "wait"], &causes.collect::<Vec<_>>());
         let worst = || run.stream.late_batches.iter().take(10);
-        // Most waits are for no single object.
+        // Most waits have no single object as cause.
         let objects = worst().any(|late| late.object.is_some());
         let rows = worst().map(|late| {
             let object = late.object.clone().unwrap_or_else(|| "no single object".into());
@@ -117,12 +121,12 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
         let head = ["object", "cause", "epoch", "batch", "wait"];
         page.table(&head[usize::from(!objects)..], &rows.collect::<Vec<_>>());
     }
-    page.heading("Queues").words("How full they were when the trainer asked for a batch.");
+    page.heading("Queues").words("How full they were when the trainer requested a batch.");
     let queues = run.stream.queues.iter().map(|queue| {
-        // One of them is counted in bytes.
+        // The queue `encoded` is counted in bytes.
         let words = |n: u64| if queue.name == "encoded" { units::size(n) } else { units::count(n) };
         let mean = if queue.name == "encoded" { words(queue.mean as u64) } else { units::number(queue.mean) };
-        let of = queue.capacity.map_or("no bound of its own".into(), words);
+        let of = queue.capacity.map_or("no own limit".into(), words);
         let empty = format!("{:.0} %", 100.0 * queue.empty);
         vec![queue.name.to_owned(), mean, words(queue.max), of, empty]
     });
@@ -152,7 +156,7 @@ pub(crate) fn run_parts(page: &mut Page, run: &RunReport) {
     }
 }
 
-/// Everything that decided the run.
+/// All settings of the run.
 pub(crate) fn run_settings(page: &mut Page, run: &RunReport) {
     page.heading("Settings").table(&[], &settings::rows(&run.config));
 }

@@ -1,10 +1,10 @@
-//! The settings of a run as people read them: units, no more digits than were given, a line for each step of a transform.
+//! The settings of a run as text: with units, no more digits than were given, and one line per step of a transform.
 
 use serde_json::{Map, Value};
 
 use crate::units;
 
-/// Names and words of whatever was set.
+/// Names and values of all settings that are set.
 pub(super) fn rows(config: &Map<String, Value>) -> Vec<Vec<String>> {
     let set = config.iter().filter(|(_, value)| !is_nothing(value));
     set.map(|(key, value)| vec![key.clone(), words(key, value)]).collect()
@@ -19,7 +19,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// A value, by the name of its setting.
+/// The text of a value. The name of its setting decides the unit.
 fn words(key: &str, value: &Value) -> String {
     match value {
         Value::Null => "none".into(),
@@ -28,7 +28,7 @@ fn words(key: &str, value: &Value) -> String {
         Value::Number(number) => match (number.as_u64(), number.as_f64()) {
             (Some(bytes), _) if key == "size" && bytes >= 1 << 20 => units::size(bytes),
             (Some(bytes), _) if key.ends_with("bytes") || key.ends_with("budget") => units::size(bytes),
-            // A name for a sequence of draws, to be typed again as it is.
+            // Seeds have no thousands separators, so that they can be typed again.
             (Some(seed), _) if key.ends_with("seed") => seed.to_string(),
             (_, Some(seconds)) if key.ends_with("time") => match seconds {
                 0.0 => "0 s".into(),
@@ -38,7 +38,7 @@ fn words(key: &str, value: &Value) -> String {
             (_, Some(number)) => units::number(number),
             _ => number.to_string(),
         },
-        // Steps stand below each other; numbers beside each other.
+        // Steps go on separate lines, numbers on one line.
         Value::Array(items) => {
             let between = if items.iter().any(Value::is_object) { "\n" } else { ", " };
             items.iter().map(|item| words(key, item)).collect::<Vec<_>>().join(between)
@@ -48,7 +48,7 @@ fn words(key: &str, value: &Value) -> String {
             let rest =
                 items.iter().filter(|(key, value)| name.is_none_or(|(known, _)| known != *key) && !is_nothing(value));
             let rest = rest.map(|(key, value)| match value {
-                // What is said by being there.
+                // An empty object has only its name.
                 Value::Object(inner) if inner.is_empty() => key.clone(),
                 Value::Object(_) => format!("{key}: {}", words(key, value)),
                 _ => format!("{key} {}", words(key, value)),

@@ -1,7 +1,7 @@
-//! `infeed run --live`: the run on the whole terminal.
+//! `infeed run --live`: a full-screen view of the run.
 //!
-//! A thread asks the stream's monitor four times a second and draws; the trainer's loop does not know of it. While the
-//! view is up, words for stdout and stderr are held: some of them are shown, warnings are printed when it is gone.
+//! A thread reads the stream's monitor four times a second and draws, independent of the trainer's loop. While the view
+//! is shown, lines for stdout and stderr are held. The view shows some of them; warnings are printed after it.
 
 mod screen;
 mod view;
@@ -38,9 +38,9 @@ use screen::Shown;
 pub(crate) use view::About;
 use view::History;
 
-/// Between two pictures. Eyes want no more, and it stays below a thousandth of a core.
+/// Time between two draws. This is often enough for people, and takes less than a thousandth of a core.
 const EVERY: Duration = Duration::from_millis(250);
-/// Between two looks for keys.
+/// Time between two checks for keys.
 const KEYS: Duration = Duration::from_millis(50);
 
 /// Whether there is a terminal to draw on; if not, why.
@@ -50,19 +50,19 @@ pub(crate) fn possible() -> Result<(), &'static str> {
     }
     match std::env::var_os("TERM") {
         None => Err("TERM is not set"),
-        Some(term) if term == "dumb" || term.is_empty() => Err("this terminal can't place text"),
+        Some(term) if term == "dumb" || term.is_empty() => Err("this terminal cannot position text"),
         Some(_) => Ok(()),
     }
 }
 
-/// The view while it is up. Dropping it gives the terminal back, and prints what was held.
+/// The view while it is shown. Dropping it restores the terminal and prints held lines.
 #[derive(Debug)]
 pub(crate) struct Live {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the view looks at.
+/// The inputs of the view.
 #[derive(Debug)]
 pub(crate) struct LiveInputs {
     pub about: About,
@@ -72,7 +72,7 @@ pub(crate) struct LiveInputs {
 }
 
 impl Live {
-    /// Takes the terminal. `quit` is told when somebody wants the run to end.
+    /// Takes over the terminal. `quit` gets a signal when the user ends the run.
     pub(crate) fn start(inputs: LiveInputs, quit: Keys) -> io::Result<Self> {
         restore_on_panic();
         enter()?;
@@ -81,11 +81,11 @@ impl Live {
         let body = move || {
             if let Err(error) = show(inputs, &stopped, &quit) {
                 leave();
-                console::labelled(Label::Warning, &format_args!("the live view ended: {error}; the run goes on"));
+                console::labelled(Label::Warning, &format_args!("the live view ended: {error}; the run continues"));
             }
         };
         let thread = thread::Builder::new().name("infeed-live".into()).spawn(body);
-        // Without its thread nothing would give the terminal back.
+        // Without the thread, nothing would restore the terminal.
         let thread = thread.inspect_err(|_| leave())?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -94,27 +94,27 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // It looks every 50 ms. One that panicked has said so.
+        // The thread checks `stop` every 50 ms. A panic has printed its message.
         self.thread.take().map(JoinHandle::join);
         leave();
     }
 }
 
 fn show(inputs: LiveInputs, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
-    // The other screen is empty. Clearing it would ask where the cursor is, and not every terminal answers.
+    // The alternate screen is empty. Clearing it would query the cursor position, which not every terminal answers.
     let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     let LiveInputs { about, monitor, process, gpu } = inputs;
     let mut history = History::new(about);
     let mut shown = Shown::default();
     let mut keys = true;
-    // Down: somebody panicked, and the words of it are on the screen now.
+    // `has_view` is false after a panic, whose message is on the screen.
     while !stop.load(Ordering::Acquire) && console::has_view() {
         let began = Instant::now();
         let gpu = gpu.as_ref().and_then(LatestGpu::now);
         let view = history.look(began, &monitor.report(), &process.now(), gpu, console::held_lines());
         terminal.draw(|frame| screen::draw(frame, &view, shown))?;
         while began.elapsed() < EVERY && !stop.load(Ordering::Acquire) {
-            // No keyboard is no reason to end.
+            // The view works without a keyboard.
             keys = keys && event::poll(KEYS).is_ok();
             if !keys {
                 thread::sleep(KEYS);
@@ -139,13 +139,13 @@ fn show(inputs: LiveInputs, stop: &AtomicBool, quit: &Keys) -> io::Result<()> {
                             break;
                         }
                         KeyCode::Char('q' | 'Q') | KeyCode::Esc => Signal::Quit,
-                        // The terminal sends no signal while it is ours.
+                        // In raw mode, the terminal sends no signal.
                         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Signal::Interrupt,
                         _ => continue,
                     };
                     quit.press(signal);
                 }
-                // Drawn anew at once.
+                // Draw again at once.
                 Event::Resize(..) => break,
                 _ => {}
             }
@@ -160,18 +160,18 @@ fn enter() -> io::Result<()> {
     execute!(io::stdout(), terminal::EnterAlternateScreen, cursor::Hide).inspect_err(|_| leave())
 }
 
-/// Gives the terminal back, and prints what was held. Does nothing the second time.
+/// Restores the terminal and prints held lines. A second call does nothing.
 fn leave() {
     if !console::end_view() {
         return;
     }
-    // Nothing can be done about a terminal that is gone.
+    // Errors are ignored: the terminal may be gone.
     let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
     let _ = terminal::disable_raw_mode();
     console::print_held();
 }
 
-/// The words of a panic belong on a screen where they stay.
+/// Restores the terminal before a panic prints its message, so that the message stays visible.
 fn restore_on_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,5 +1,5 @@
-//! The picture: panels of lines, the most wanted first, in one column or two. Where there is no room for all lines a panel
-//! folds to one that has its figures; none vanishes. Lines that are too long end in `…`.
+//! Draws panels of lines in one or two columns, the most important first. If there is no room for all lines of a panel,
+//! it folds to one line with its figures, so every panel stays visible. Lines that are too long end in `…`.
 
 use ratatui::{
     Frame,
@@ -12,25 +12,25 @@ use ratatui::{
 use super::view::{Load, QueueBar, Rate, StageBar, View};
 use crate::units;
 
-/// From here on two columns stand beside each other.
+/// From this width on, there are two columns.
 const WIDE: u16 = 110;
-/// Below it panels are folded unless somebody unfolds them.
+/// Below this width, panels are folded unless the user unfolds them.
 const NARROW: u16 = 72;
 const SOFT: Style = Style::new().fg(Color::DarkGray);
 const GOOD: Style = Style::new().fg(Color::Green);
 const MUCH: Style = Style::new().fg(Color::Yellow);
 const FULL: Style = Style::new().fg(Color::Red);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-/// Of titles, and of names below them.
+/// Widths of titles, and of names below them.
 const TITLE: usize = 10;
 const NAME: usize = 10;
 
-/// What somebody chose to see.
+/// What the user chose to see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
-    /// Help in the place of the panels.
+    /// Help instead of the panels.
     pub(super) help: bool,
-    /// Panels folded, or not; `None`: as there is room.
+    /// Whether panels are folded; `None`: by the width of the window.
     pub(super) folded: Option<bool>,
 }
 
@@ -39,7 +39,7 @@ impl Shown {
         self.help = !self.help;
     }
 
-    /// `width`: of the window, which decides until somebody does.
+    /// `width`: the width of the window, which decides until the user does.
     pub(super) fn toggle_fold(&mut self, width: u16) {
         self.folded = Some(!self.folds(width));
     }
@@ -49,16 +49,16 @@ impl Shown {
     }
 }
 
-/// Lines with a name, and one line that says the same in short.
+/// Lines with a name, and one line with the same in short.
 struct Panel {
     lines: Vec<Line<'static>>,
     folded: Line<'static>,
-    /// Some of the lines are better than none.
+    /// Whether to show some of the lines if not all fit.
     list: bool,
 }
 
 impl Panel {
-    /// `short`: what stands behind the title when it is folded.
+    /// `short`: the text after the title of a folded panel.
     fn new(name: &'static str, lines: Vec<Vec<Span<'static>>>, short: Vec<Span<'static>>) -> Self {
         let title = |words: String| Span::styled(format!("{words:<TITLE$}"), BOLD);
         let first = |n: usize| if n == 0 { title(name.to_owned()) } else { Span::raw(" ".repeat(TITLE)) };
@@ -100,13 +100,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, shown: Shown) {
     }
 }
 
-/// Panels one below the other: those that come first are unfolded as long as there is room, with lines between them if all
-/// of it fits.
+/// Places panels one below the other. The first ones are unfolded while there is room. If all of them fit, empty lines
+/// separate them.
 fn fit(panels: Vec<Panel>, area: Rect, fold: bool) -> Vec<Line<'static>> {
     let panels: Vec<Panel> = panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect();
     let height = usize::from(area.height);
     let mut left = height.saturating_sub(panels.len());
-    // Lines of each, 0 for a folded one.
+    // Lines of each panel, 0 for a folded one.
     let open = panels.iter().map(|panel| {
         let more = panel.lines.len() - 1;
         match more {
@@ -136,7 +136,7 @@ fn fit(panels: Vec<Panel>, area: Rect, fold: bool) -> Vec<Line<'static>> {
     all.into_iter().map(|line| cut(line, area.width)).collect()
 }
 
-/// A line of so many columns at most.
+/// Cuts a line to `width` columns.
 fn cut(line: Line<'static>, width: u16) -> Line<'static> {
     let width = usize::from(width);
     if line.width() <= width {
@@ -192,16 +192,16 @@ fn head(view: &View, width: u16) -> Vec<Line<'static>> {
     if let Some(left) = view.left {
         progress.push(soft(format!(" · {} left", clock(left))));
     }
-    // In front, so that it is seen in a narrow window, too.
+    // In front, so that a narrow window shows it.
     let keys = soft(" q ends it  ? help  ");
     let top = vec![Span::styled(" infeed run ", name), keys, raw(format!("{}{what}", view.url))];
     let mut done = bar(view.done, usize::from(width.min(200)), GOOD);
-    // A road, not a load.
+    // Progress is drawn with another character than loads.
     done[0].content = done[0].content.replace('█', "━").into();
     vec![top.into(), progress.into(), done.into()]
 }
 
-/// Keys and words, in 60 columns.
+/// Help: keys and terms, in 60 columns.
 fn help() -> Vec<Line<'static>> {
     const KEYS: [(&str, &str); 4] = [
         ("q, Esc", "end the run after this batch, with its summary"),
@@ -212,11 +212,11 @@ fn help() -> Vec<Line<'static>> {
     const WORDS: [(&str, &str); 9] = [
         ("rate", "the last 2 seconds, and the mean of the run"),
         ("waiting", "the trainer's time without data, and its curve"),
-        ("stages", "what threads do: busy, of all that do it;"),
-        ("", "starved: nothing to do; blocked: no room"),
-        ("queues", "what lies ready, of what may: batches, bytes"),
+        ("stages", "busy threads, of the threads of the stage;"),
+        ("", "starved: no input; blocked: no room for output"),
+        ("queues", "ready, of the capacity: batches or bytes"),
         ("late", "batches that the trainer waited for, by cause"),
-        ("auto", "settings on auto, and what was changed"),
+        ("auto", "settings on auto, and their changes"),
         ("bars", "load: green below 60 %, yellow, and red with !"),
         ("", "from 90 % on (the trainer: red below 60 %)"),
     ];
@@ -229,15 +229,15 @@ fn help() -> Vec<Line<'static>> {
     [Line::default()].into_iter().chain(keys).chain([Line::default()]).chain(words).collect()
 }
 
-/// A bar of so many columns, filled so far.
+/// A bar of `columns` columns.
 fn bar(load: f64, columns: usize, style: Style) -> Vec<Span<'static>> {
     let full = (load.clamp(0.0, 1.0) * columns as f64).round() as usize;
-    // What is there is seen.
+    // A small load still shows one column.
     let full = full.max(usize::from(load > 0.005)).min(columns);
     vec![Span::styled("█".repeat(full), style), soft("─".repeat(columns - full))]
 }
 
-/// A load in colour, and in a mark for those who see none.
+/// The colour of a load, and a mark for terminals without colours.
 fn level(load: f64) -> (Style, &'static str) {
     match load {
         load if load >= 0.9 => (FULL, "!"),
@@ -246,7 +246,7 @@ fn level(load: f64) -> (Style, &'static str) {
     }
 }
 
-/// The same where much is good: the trainer at work.
+/// The same for a load where much is good: the trainer at work.
 fn level_of_good(load: f64) -> (Style, &'static str) {
     match load {
         load if load >= 0.9 => (GOOD, " "),

@@ -1,4 +1,4 @@
-//! From reports to what is shown: rates over the last seconds, words, shares.
+//! Turns reports into what is shown: rates over the last seconds, texts, shares.
 
 use std::{
     collections::VecDeque,
@@ -18,21 +18,21 @@ use crate::{
     usage::Moment,
 };
 
-/// What `now` means.
+/// The time that `now` covers.
 const WINDOW: Duration = Duration::from_secs(2);
-/// Moments of the curve of waits.
+/// Points of the curve of waits.
 const CURVE: usize = 240;
 
-/// What does not change while a run lasts.
+/// Facts that do not change during a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
     pub url: String,
     pub what: String,
     pub batches_per_epoch: u64,
     pub epochs: u64,
-    /// Batches of the run that were done before it went on.
+    /// Batches that were done before a resume.
     pub done_before: u64,
-    /// Batches of this run, if it ends before its epochs do.
+    /// Batches of this run, if it ends before its last epoch.
     pub wanted: u64,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct Rate {
     pub(super) mean: f64,
 }
 
-/// Threads at work, without input, without room.
+/// Numbers of threads that work, have no input, or have no room for output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StageBar {
     pub(super) name: &'static str,
     pub(super) busy: f64,
     pub(super) starved: f64,
     pub(super) blocked: f64,
-    /// Threads that do it, with whatever else they do.
+    /// Threads of this stage, including their other work.
     pub(super) of: f64,
 }
 
@@ -59,15 +59,15 @@ impl StageBar {
         Self { name, busy, starved, blocked, of: busy + starved + blocked }
     }
 
-    /// The part of its threads' time that it takes, of 1.
+    /// The fraction of its threads' time that it takes.
     pub(super) fn load(&self) -> f64 {
         share(self.busy, self.of)
     }
 }
 
-/// Decode threads decode and augment, and read where data are local: each of these is a part of their time.
+/// Decode threads decode and augment, and read local data. Each of these stages takes a part of their time.
 fn share_threads(stages: &mut [StageBar]) {
-    // Whoever reads from a store has nothing to do at times, or no room.
+    // A stage that reads from a store is sometimes starved or blocked.
     let waits = |bar: &StageBar| bar.starved + bar.blocked > 0.0;
     let theirs = |bar: &StageBar| match bar.name {
         "decode" | "transform" => true,
@@ -78,12 +78,12 @@ fn share_threads(stages: &mut [StageBar]) {
     stages.iter_mut().filter(|bar| theirs(bar)).for_each(|bar| bar.of = of);
 }
 
-/// Something of the process or the machine.
+/// A figure of the process or the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Load {
     pub(super) name: &'static str,
     pub(super) words: String,
-    /// Of 1, where there is a most.
+    /// A fraction of 1, if there is a maximum.
     pub(super) of: Option<f64>,
 }
 
@@ -98,11 +98,11 @@ pub(super) struct QueueBar {
     pub(super) name: &'static str,
     pub(super) level: String,
     pub(super) capacity: Option<String>,
-    /// Of 1, where there is a capacity.
+    /// A fraction of 1, if there is a capacity.
     pub(super) fill: Option<f64>,
 }
 
-/// One picture.
+/// All contents of one draw.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     pub(super) url: String,
@@ -110,16 +110,16 @@ pub(super) struct View {
     pub(super) elapsed: f64,
     /// `epoch 2 [37/391]`
     pub(super) place: String,
-    /// Of 1.
+    /// A fraction of 1.
     pub(super) done: f64,
     pub(super) left: Option<f64>,
     pub(super) samples: Rate,
     pub(super) bytes: Rate,
     /// p50, p99, longest.
     pub(super) waits: [f64; 3],
-    /// Share of the time.
+    /// Share of the time spent waiting.
     pub(super) waiting: Rate,
-    /// For how long by now.
+    /// How long the current wait has lasted.
     pub(super) waits_now: Option<f64>,
     /// Shares of the time, the latest last.
     pub(super) curve: Vec<f64>,
@@ -143,7 +143,7 @@ struct Totals {
     stages: Vec<[f64; 3]>,
 }
 
-/// What was seen until now.
+/// Earlier totals.
 #[derive(Debug)]
 pub(super) struct History {
     about: About,
@@ -156,7 +156,7 @@ impl History {
         Self { about, totals: VecDeque::new(), curve: VecDeque::new() }
     }
 
-    /// The next picture, of this instant.
+    /// The view at this instant.
     pub(super) fn look(
         &mut self,
         at: Instant,
@@ -171,7 +171,7 @@ impl History {
             at,
             samples: report.samples,
             bytes: report.bytes_read,
-            // The first batch's wait is the start of everything; a wait that lasts counts so far.
+            // The first batch's wait, which includes the start, does not count. A current wait counts so far.
             waited: report.data_wait.sum.as_secs_f64() + waits_now.filter(|_| report.batches > 0).unwrap_or(0.0),
             stages: report.stages.iter().map(stage).collect(),
         };
@@ -198,7 +198,7 @@ impl History {
         let place = (done_before + report.batches).saturating_sub(1);
         let each = (*batches_per_epoch).max(1);
         let done = report.batches as f64 / in_all.max(1) as f64;
-        // Not from the first batches alone: they were made before anybody asked.
+        // Not from the first batches: they were made before they were requested.
         let left = (report.batches > 4 && done < 1.0).then(|| elapsed / done - elapsed);
         let stages = report.stages.iter().zip(first.stages.iter().zip(&last.stages));
         let stages = stages.map(|(stage, (was, is))| {
@@ -296,7 +296,7 @@ fn loads(now: &Moment, gpu: Option<GpuNow>, report: &Report) -> Vec<Load> {
     rows
 }
 
-/// Causes, and the longest wait.
+/// Waits by cause, and the longest wait.
 fn late(report: &Report) -> Vec<String> {
     let mut words: Vec<String> = report
         .late_causes
@@ -314,7 +314,7 @@ fn late(report: &Report) -> Vec<String> {
     words
 }
 
-/// Where settings on `auto` are, and the last changes.
+/// The values of settings on `auto`, and the last changes.
 fn tuned(report: &Report) -> Vec<String> {
     let mut words: Vec<String> = autotune_words(&report.autotune).into_iter().collect();
     let last = report.autotune.decisions.iter().rev().take(4);

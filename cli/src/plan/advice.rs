@@ -1,4 +1,4 @@
-//! Which way to take, and why, in words.
+//! The recommended way of reading, and the reasons.
 
 use serde::Serialize;
 
@@ -8,23 +8,23 @@ use super::{
 };
 use crate::units;
 
-/// A run is as long as another up to this factor.
+/// Two runs count as equally long up to this factor.
 const AS_LONG: f64 = 1.02;
-/// Dollars that a way has to save, beside half of the price, before it is worth what it takes to set up. A choice.
+/// A way that takes more setup must halve the price and save this many dollars. A choice, not measured.
 const WORTH: f64 = 100.0;
-/// Waiting that is not worth a word.
+/// A share of waiting that is too small to mention.
 const UNNOTICED: f64 = 0.01;
 
-/// What to do on so many nodes.
+/// The advice for a number of nodes.
 #[derive(Debug, Serialize)]
 pub(super) struct Advice {
     pub(super) way: Way,
     pub(super) why: String,
-    /// What bounds that way from the second epoch on.
+    /// The limit of that way from the second epoch on.
     pub(super) bound_by: Limit,
 }
 
-/// A number of nodes, with what to do.
+/// The figures for a number of nodes, with advice.
 #[derive(Debug, Serialize)]
 pub(super) struct Planned {
     #[serde(flatten)]
@@ -32,11 +32,11 @@ pub(super) struct Planned {
     pub(super) advice: Advice,
 }
 
-/// The way with the shortest run; of those that are about as short, the one that takes least to set up, unless another is
-/// much cheaper.
+/// Chooses the way with the shortest run. Of ways that are about as short, it chooses the one with the least setup,
+/// unless another is much cheaper.
 pub(super) fn of(job: &Job, row: &Row) -> Advice {
     let shortest = row.outcomes.iter().map(|outcome| outcome.hours).fold(f64::INFINITY, f64::min);
-    // In the order of what there is to set up.
+    // In order of setup effort.
     let short: Vec<&Outcome> = row.outcomes.iter().filter(|outcome| outcome.hours <= shortest * AS_LONG).collect();
     let simplest = short[0];
     let cheapest = short.iter().copied().reduce(|least, next| if next.usd() < least.usd() { next } else { least });
@@ -46,13 +46,13 @@ pub(super) fn of(job: &Job, row: &Row) -> Advice {
     let chosen = if dear { cheapest } else { simplest };
     let mut why = Vec::new();
     if dear {
-        why.push(format!("{} where {} costs {}", money(chosen.usd()), simplest.way.name(), money(simplest.usd())));
+        why.push(format!("it costs {}, {} costs {}", money(chosen.usd()), simplest.way.name(), money(simplest.usd())));
     } else if let Some(bucket) = row.outcomes.iter().find(|outcome| outcome.way == Way::Bucket)
         && chosen.way != Way::Bucket
         && bucket.hours > chosen.hours * AS_LONG
     {
         let (bound, lasts) = (bucket.limit.name(), lasts(bucket.hours));
-        why.push(format!("record by record from the bucket it is bound by the {bound}, {lasts} in all"));
+        why.push(format!("reading record by record from the bucket is limited by the {bound} and takes {lasts}"));
     }
     if let Some(words) = by_way(job, row, chosen) {
         why.push(words);
@@ -63,7 +63,7 @@ pub(super) fn of(job: &Job, row: &Row) -> Advice {
 
 fn by_way(job: &Job, row: &Row, chosen: &Outcome) -> Option<String> {
     match chosen.way {
-        Way::Shared => Some("the shared folder gives enough, and there is nothing to set up".into()),
+        Way::Shared => Some("the shared folder is fast enough and needs no setup".into()),
         Way::Bucket if chosen.prefixes > 1.0 => {
             Some(format!("spread the objects over {} prefixes or more", units::count(chosen.prefixes as u64)))
         }
@@ -73,11 +73,14 @@ fn by_way(job: &Job, row: &Row, chosen: &Outcome) -> Option<String> {
         }
         Way::Shards => {
             let records = (chosen.request_bytes / job.record_bytes).max(1.0);
-            Some(format!("{records:.0} records a request"))
+            Some(format!("{records:.0} records per request"))
         }
         Way::Stage => {
             let copies = rate(job.bytes() * row.nodes as f64).replace("/s", "");
-            Some(format!("{copies} are copied in {}, and nothing is read after that", lasts(chosen.hours_before)))
+            Some(format!(
+                "copying {copies} takes {}, and nothing is read from the store after that",
+                lasts(chosen.hours_before)
+            ))
         }
     }
 }
@@ -86,20 +89,20 @@ fn bound(row: &Row, chosen: &Outcome) -> String {
     if chosen.waiting < UNNOTICED {
         return match chosen.limit_first_epoch {
             Limit::Trainer => "the trainers do not wait".into(),
-            first => format!("the trainers wait for the {} in the first epoch alone", first.name()),
+            first => format!("the trainers wait for the {} in the first epoch only", first.name()),
         };
     }
     let wait = format!("the trainers wait {:.0} % of the time for the {}", 100.0 * chosen.waiting, chosen.limit.name());
     let change = match chosen.limit {
         Limit::Trainer => "",
-        Limit::Cores => ": more cores, smaller images (`infeed prepare --shorter 256`), or decoding on the GPUs",
+        Limit::Cores => ": use more cores, smaller images (`infeed prepare --shorter 256`), or decoding on the GPUs",
         Limit::Network | Limit::StoreBandwidth if row.outcomes.iter().any(|outcome| outcome.way == Way::Stage) => {
-            ": nothing else is faster"
+            ": no other way is faster"
         }
-        Limit::Network | Limit::StoreBandwidth => ": give nodes room for the data (--cache), or make it smaller",
+        Limit::Network | Limit::StoreBandwidth => ": give the nodes a cache (--cache), or store the data smaller",
         Limit::Prefixes => ": spread the objects over more prefixes (--prefixes)",
-        Limit::Latency => ": more is in flight with larger requests, from shards read in blocks",
-        Limit::Client => ": more ranks, or larger requests, from shards read in blocks",
+        Limit::Latency => ": use larger requests, from shards read in blocks, to have more bytes in flight",
+        Limit::Client => ": use more ranks, or larger requests, from shards read in blocks",
     };
     format!("{wait}{change}")
 }

@@ -1,32 +1,36 @@
-//! Which part of its reads a node's cache serves, when each epoch deals the records out anew.
+//! The share of a node's reads that its cache serves, when each epoch distributes the records anew.
 //!
-//! A node reads a record in an epoch with `p = 1 / nodes`, whatever came before, so the next time lies `k` epochs ahead with
-//! `p (1 - p)^(k - 1)`. The cache keeps what this node needs soonest (`source::cache::policy`), which it knows 8 epochs ahead
-//! (`engine::cached::next_use`). A record that waits `k` epochs for its next use takes its place for `k` epochs, so serving a
-//! share `h` of the reads, the soonest first, takes
+//! A node reads a given record in an epoch with probability `p = 1 / nodes`, independent of earlier epochs. So its next
+//! use is `k` epochs ahead with probability `p (1 - p)^(k - 1)`. The cache keeps what this node needs soonest
+//! (`source::cache::policy`); it can compute next uses 8 epochs ahead (`engine::cached::next_use`). A record that waits
+//! `k` epochs for its next use occupies space for `k` epochs. So serving a share `h` of the reads, the soonest first,
+//! takes
 //!
 //! ```text
-//! need(h) = p · Σ k · x_k      of the dataset; x_k = p (1 - p)^(k - 1) while Σ x_k <= h; what comes after 8 epochs
-//!                              is all alike and waits 8 + 1 / p on average
+//! need(h) = p · Σ k · x_k      of the dataset; x_k = p (1 - p)^(k - 1) while Σ x_k <= h; uses after 8 epochs
+//!                              are not told apart and wait 8 + 1 / p on average
 //! ```
 //!
-//! and the hit rate of a cache that has settled is the `h` with `need(h) = size`. Until then it serves what was seen before:
-//! `1 - (1 - p)^e` of the reads of epoch `e`, counted from 0.
+//! The hit rate of a settled cache is the `h` with `need(h) = size`. Before that, it serves the records read in earlier
+//! epochs: `1 - (1 - p)^e` of the reads of epoch `e`, counted from 0.
 //!
-//! Compared with the policy's own code and the order's own permutation in a simulation (1,670 points: 1 to 256 nodes, caches of
-//! 1 to 100 % of the data, 5 to 90 epochs, 1 to 8 processes): at most 0.032 off, the mean over the epochs from the second.
+//! Compared with a simulation that runs the policy's code and the real permutation (1,670 points: 1 to 256 nodes,
+//! caches of 1 to 100 % of the data, 5 to 90 epochs, 1 to 8 processes): the mean over the epochs from the second is at
+//! most 0.032 off.
 
 use std::ops::Range;
 
 /// Epochs that the cache looks ahead: `FAR` of `next_use`.
 const FAR: u32 = 8;
 
-/// What an entry that another process of the machine used goes on taking, in epochs, when it is not needed soon: whoever wrote
-/// it does not know of the use before the next epoch. Fitted to the simulation (75 points, root mean square 0.010).
+/// Epochs that an entry keeps its space after another process of the machine used it, although it is not needed soon:
+/// the process that wrote the entry sees this use only in the next epoch. Fitted to the simulation (75 points, root
+/// mean square 0.010).
 const UNNOTICED: f64 = 0.9;
 
-/// Beyond it, what was found waits so long to be read that the cache serves less than is said here: of a rank's epoch, with
-/// one process a node and with several (simulated: up to 0.03 less at these, 0.3 less at a whole epoch).
+/// The part of its epoch that a rank may read ahead before the cache serves less than this model states, with one
+/// process per node and with several. Entries then wait longer to be read (simulated: up to 0.03 less at these values,
+/// 0.3 less at a whole epoch).
 pub(super) const fn most_ahead(processes: f64) -> f64 {
     if processes > 1.0 { 1.0 / 3.0 } else { 0.05 }
 }
@@ -36,7 +40,7 @@ pub(super) const fn most_ahead(processes: f64) -> f64 {
 pub(super) struct NodeCache {
     /// Nodes that share an epoch.
     pub(super) nodes: f64,
-    /// Its size, as a part of the dataset.
+    /// Its size as a fraction of the dataset.
     pub(super) part: f64,
     /// Processes that share it.
     pub(super) processes: f64,
@@ -46,10 +50,10 @@ impl NodeCache {
     /// The share of the reads that it serves once it has settled.
     pub(super) fn settled(&self) -> f64 {
         if self.nodes <= 1.0 {
-            // All is needed in the next epoch, so nothing is replaced.
+            // Every entry is needed in the next epoch, so none is replaced.
             return self.part.min(1.0);
         }
-        // `need` rises with the share.
+        // `need` grows with the share, so bisect.
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..60 {
             let middle = (low + high) / 2.0;
@@ -58,7 +62,7 @@ impl NodeCache {
         low
     }
 
-    /// The size, as a part of the dataset, that serves so much.
+    /// The size, as a fraction of the dataset, that serves this share of the reads.
     fn need(&self, hits: f64) -> f64 {
         let p = 1.0 / self.nodes;
         let (mut left, mut waits, mut share) = (hits, 0.0, p);
@@ -80,13 +84,13 @@ impl NodeCache {
     }
 
     fn hits_of(&self, epoch: u64, settled: f64) -> f64 {
-        // Beyond 2^31 epochs there is nothing left to see.
+        // After 2^31 epochs every record was read.
         let epoch = i32::try_from(epoch).unwrap_or(i32::MAX);
         let seen = 1.0 - (1.0 - 1.0 / self.nodes).powi(epoch);
         seen.min(settled)
     }
 
-    /// The mean over the epochs from the second to the last of so many; of none, 0.
+    /// The mean over the epochs from the second to the last; 0 for fewer than two epochs.
     pub(super) fn mean_hits(&self, epochs: u64) -> f64 {
         if epochs < 2 {
             return 0.0;

@@ -30,7 +30,7 @@ use crate::{
     out::{JsonTarget, Out},
 };
 
-/// Records looked at for their size: enough for a mean, planned in a millisecond.
+/// Records sampled for their size: enough for a mean, and planned in a millisecond.
 const SAMPLED: u64 = 1000;
 
 /// The JSON of `plan`. Bytes, seconds, US dollars.
@@ -51,7 +51,7 @@ pub(crate) async fn command(args: PlanArgs) -> Result<(), Failure> {
         (Some(url), ..) => Data::open(url, &args).await?,
         (None, Some(records), Some(bytes)) => {
             if let Some(option) = args.dataset.given() {
-                return Err(Failure::Usage(format!("{option} is for a dataset; name one in the place of --records")));
+                return Err(Failure::Usage(format!("{option} needs a dataset; name one instead of --records")));
             }
             Data {
                 records: records as f64,
@@ -59,7 +59,7 @@ pub(crate) async fn command(args: PlanArgs) -> Result<(), Failure> {
                 objects: args.objects.unwrap_or(records) as f64,
             }
         }
-        _ => return Err(Failure::Usage("say --records and --record-bytes, or name a dataset".into())),
+        _ => return Err(Failure::Usage("give --records and --record-bytes, or name a dataset".into())),
     };
     let job = job(&args, &data)?;
     let rows: Vec<Planned> = args
@@ -75,7 +75,7 @@ pub(crate) async fn command(args: PlanArgs) -> Result<(), Failure> {
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
 }
 
-/// What the model has to know of a dataset.
+/// The properties of a dataset that the model needs.
 #[derive(Clone, Copy, Debug)]
 struct Data {
     records: f64,
@@ -84,22 +84,22 @@ struct Data {
 }
 
 impl Data {
-    /// Opens a dataset; reads none of its records.
+    /// Opens a dataset without reading its records.
     async fn open(url: &str, args: &PlanArgs) -> Result<Self, Failure> {
         let dataset = args.dataset.open(url, || Ok(0)).await?;
         let records = dataset.len();
         let mut sample = Looked::default();
         let step = records.div_ceil(SAMPLED).max(1);
         for first in (0..records).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
-            // Neighbours too: they tell whether records share objects.
+            // Neighbours too: they show whether records share objects.
             (first..records.min(first + step.min(2))).try_for_each(|record| sample.add(&*dataset, record))?;
         }
         if sample.bytes == 0 {
-            let what = format!("{url}: its records lie in memory or are made, so there is nothing to read");
-            return Err(Failure::Usage(format!("{what}; say --records and --record-bytes")));
+            let what = format!("{url}: its records are in memory or generated, so there is nothing to read");
+            return Err(Failure::Usage(format!("{what}; give --records and --record-bytes")));
         }
         if (sample.names.len() as u64) < sample.records {
-            // Records that share objects: all of them are looked at.
+            // If records share objects, look at all records.
             sample = Looked::default();
             (0..records).try_for_each(|record| sample.add(&*dataset, record))?;
         }
@@ -112,12 +112,12 @@ impl Data {
     }
 }
 
-/// What the plans of some records say.
+/// Sums over the plans of records.
 #[derive(Debug, Default)]
 struct Looked {
     records: u64,
     bytes: u64,
-    /// Of objects.
+    /// Names of objects.
     names: HashSet<Arc<str>>,
 }
 
@@ -130,7 +130,7 @@ impl Looked {
             self.bytes += extent.len();
             self.names.insert(Arc::clone(&extent.name));
         }
-        // Read once for all records that share it.
+        // An extent that several records share is read once.
         for extent in plan.shared.iter().flat_map(|shared| &shared.extents) {
             if self.names.insert(Arc::clone(&extent.name)) {
                 self.bytes += extent.len();
@@ -145,7 +145,7 @@ fn job(args: &PlanArgs, data: &Data) -> Result<Job, Failure> {
     let batch_size = node.batch_size as f64;
     let rate = match (node.rate, node.step_time) {
         (Some(rate), _) => rate,
-        (None, Some(step)) if step.is_zero() => return Err(Failure::Usage("--step-time is 0".into())),
+        (None, Some(step)) if step.is_zero() => return Err(Failure::Usage("--step-time is 0; use more".into())),
         (None, Some(step)) => batch_size / step.as_secs_f64(),
         (None, None) => figures::RATE,
     };
@@ -155,7 +155,7 @@ fn job(args: &PlanArgs, data: &Data) -> Result<Job, Failure> {
         (store.shard_size.0, "--shard-size"),
     ] {
         if bytes == 0 {
-            return Err(Failure::Usage(format!("{option} is 0")));
+            return Err(Failure::Usage(format!("{option} is 0; use 1 or more")));
         }
     }
     Ok(Job {

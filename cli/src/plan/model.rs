@@ -1,4 +1,5 @@
-//! What one job asks of its nodes and of the store, way by way: arithmetic without a clock, a file or a network.
+//! What one job needs of its nodes and of the store, for each way of reading. Only arithmetic: no clock, file or
+//! network.
 
 use serde::Serialize;
 
@@ -7,7 +8,7 @@ use super::{
     figures::{self, IN_FLIGHT, LARGEST, PREFIX_RATE, STAGE_JOBS, TOGETHER},
 };
 
-/// Records, trainers, nodes and store. Bytes, seconds, US dollars.
+/// A job: records, trainers, nodes and store. In bytes, seconds and US dollars.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Job {
     pub(super) records: f64,
@@ -16,35 +17,35 @@ pub(super) struct Job {
     pub(super) objects: f64,
     pub(super) epochs: u64,
     pub(super) ranks_per_node: f64,
-    /// Samples a second that a rank's trainer takes.
+    /// Samples per second that a rank's trainer takes.
     pub(super) rate: f64,
     pub(super) batch_size: f64,
     /// Batches between two states.
     pub(super) state_every: f64,
     pub(super) cores: f64,
-    /// Of a core, for a sample whose bytes are there.
+    /// Processor time per sample, after reading.
     pub(super) cpu_seconds: f64,
-    /// Bytes a second of a node's network.
+    /// Bytes per second of a node's network.
     pub(super) bandwidth: f64,
     pub(super) near: Option<Near>,
     /// Encoded bytes that each rank reads ahead.
     pub(super) read_ahead: f64,
-    /// To the first byte.
+    /// Time from a request to its first byte.
     pub(super) latency: f64,
-    /// Bytes a second of one connection.
+    /// Bytes per second of one connection.
     pub(super) connection_bandwidth: f64,
-    /// Bytes a second of the whole store, where that is known.
+    /// Bytes per second of the whole store; `None`: unlimited.
     pub(super) total_bandwidth: Option<f64>,
     pub(super) prefixes: f64,
-    /// Bytes a second of a file system that all nodes see, if there is one.
+    /// Bytes per second of a file system that all nodes share, if there is one.
     pub(super) shared_bandwidth: Option<f64>,
     pub(super) usd_per_1000: f64,
     pub(super) usd_per_gb: f64,
-    /// Of a shard of the packed form.
+    /// Bytes per shard of the packed form.
     pub(super) shard_bytes: f64,
 }
 
-/// Room for data near the trainers.
+/// A cache near the trainers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Near {
@@ -58,9 +59,9 @@ pub(super) enum Near {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Way {
-    /// Files of a file system that all nodes see.
+    /// From files of a file system that all nodes share.
     Shared,
-    /// From the bucket in every epoch, a request a record.
+    /// From the bucket in every epoch, with one request per record.
     Bucket,
     /// The same, with a cache on each node.
     Cache,
@@ -71,7 +72,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// From what is least to set up to what is most.
+    /// In order of setup effort.
     pub(super) const ALL: [Self; 5] = [Self::Shared, Self::Bucket, Self::Cache, Self::Shards, Self::Stage];
 
     pub(super) const fn name(self) -> &'static str {
@@ -85,7 +86,7 @@ impl Way {
     }
 }
 
-/// What bounds the rate.
+/// What limits the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Limit {
@@ -112,25 +113,25 @@ impl Limit {
     }
 }
 
-/// What a way comes to on so many nodes.
+/// The result of one way on a number of nodes.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome {
     pub(super) way: Way,
-    /// Of the reads from the second epoch on.
+    /// The share of reads served from the second epoch on.
     pub(super) hit_rate: f64,
-    /// Bytes of a request.
+    /// Bytes per request.
     pub(super) request_bytes: f64,
     /// Of all nodes, from the second epoch on.
     pub(super) requests_per_epoch: f64,
     pub(super) requests_first_epoch: f64,
-    /// Of all nodes from the second epoch on, at the rate that the trainers want.
+    /// Of all nodes from the second epoch on, at the trainers' full rate.
     pub(super) requests_per_second: f64,
-    /// Prefixes of the bucket that the first epoch needs at that rate.
+    /// Prefixes of the bucket that the first epoch needs at this rate.
     pub(super) prefixes: f64,
-    /// From the store, of all nodes.
+    /// Bytes from the store, of all nodes.
     pub(super) bytes_per_epoch: f64,
     pub(super) bytes_first_epoch: f64,
-    /// From the second epoch on, at the rate that the trainers want.
+    /// From the second epoch on, at the trainers' full rate.
     pub(super) node_bytes_per_second: f64,
     pub(super) total_bytes_per_second: f64,
     /// Of all nodes, from the second epoch on.
@@ -140,9 +141,9 @@ pub(super) struct Outcome {
     pub(super) limit_first_epoch: Limit,
     /// Share of the time from the second epoch on in which the trainers wait.
     pub(super) waiting: f64,
-    /// Copying or packing, before the first epoch.
+    /// Time of copying or packing before the first epoch.
     pub(super) hours_before: f64,
-    /// Of the run, that included.
+    /// Time of the run, including `hours_before`.
     pub(super) hours: f64,
     pub(super) usd_requests: f64,
     pub(super) usd_egress: f64,
@@ -154,58 +155,58 @@ impl Outcome {
     }
 }
 
-/// What opening the dataset takes.
+/// The cost of opening the dataset.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Opening {
     pub(super) pages: f64,
-    /// One page after another, as with one folder; folders are listed 16 at a time.
+    /// Time if pages are listed in sequence, as in one folder. (Folders are listed 16 at a time.)
     pub(super) seconds: f64,
-    /// When every rank lists.
+    /// If every rank lists.
     pub(super) requests_each_rank_lists: f64,
     pub(super) usd_each_rank_lists: f64,
     pub(super) usd_one_listing: f64,
-    /// Objects to list when the data is packed.
+    /// Objects to list if the data is packed.
     pub(super) shards: f64,
 }
 
-/// What the loss of a node takes.
+/// The cost of losing a node.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Lost {
-    /// At most, with a state each so many batches.
+    /// Records that are read again at most, with a state every `state_every` batches.
     pub(super) records_with_state: f64,
     pub(super) seconds_with_state: f64,
-    /// On average, with a state at the end of each epoch.
+    /// Records that are read again on average, with a state at the end of each epoch.
     pub(super) records_with_epoch_state: f64,
     pub(super) seconds_with_epoch_state: f64,
-    /// What the new node reads from the store that the lost cache would have served, in the whole of the run.
+    /// Bytes that the new node reads from the store and the lost cache would have served, over the whole run.
     pub(super) cache_refill_bytes: f64,
-    /// What the new node copies, where data is staged.
+    /// Bytes that the new node copies, if data is staged.
     pub(super) stage_bytes: f64,
 }
 
-/// A number of nodes.
+/// The results for a number of nodes.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) nodes: u64,
     pub(super) ranks: f64,
     pub(super) samples_per_second_wanted: f64,
-    /// What each rank reads ahead, of its epoch.
+    /// What each rank reads ahead, in epochs of a rank.
     pub(super) read_ahead_epochs: f64,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) opening: Opening,
     pub(super) lost: Lost,
 }
 
-/// How a way reads in one epoch.
+/// The load of a way in one epoch.
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    /// Of a request, and requests a sample.
+    /// Bytes per request, and requests per sample.
     request_bytes: f64,
     requests: f64,
-    /// From the store, a sample.
+    /// Bytes from the store per sample.
     bytes: f64,
     cpu_seconds: f64,
-    /// A store behind a network, with requests and their limits.
+    /// Whether the store is remote, with requests and their limits.
     remote: bool,
     total_bandwidth: Option<f64>,
 }
@@ -218,26 +219,26 @@ impl Job {
     fn cache(&self, nodes: f64) -> Option<NodeCache> {
         match self.near? {
             Near::Folder(size) => Some(NodeCache { nodes, part: size / self.bytes(), processes: self.ranks_per_node }),
-            // Each rank for itself, as a node of one rank.
+            // Each rank has its own cache, like a node with one rank.
             Near::Ram(size) => {
                 Some(NodeCache { nodes: nodes * self.ranks_per_node, part: size / self.bytes(), processes: 1.0 })
             }
         }
     }
 
-    /// What a rank reads ahead, of its part of an epoch.
+    /// What a rank reads ahead, as a fraction of its part of an epoch.
     fn ahead(&self, nodes: f64) -> f64 {
         let batches = figures::BATCHES_AHEAD * self.batch_size * self.record_bytes;
         self.read_ahead.min(batches) * nodes * self.ranks_per_node / self.bytes()
     }
 
-    /// How a record is read by itself: bytes of a request, and how many.
+    /// Reading of single records: bytes per request, and requests per record.
     fn single(&self) -> (f64, f64) {
         let requests = (self.record_bytes / LARGEST).ceil().max(1.0);
         (self.record_bytes / requests, requests)
     }
 
-    /// The same for records that follow one another in a shard: a batch is cut into requests of up to 8 MiB.
+    /// The same for consecutive records of a shard: a batch is divided into requests of up to 8 MiB.
     fn together(&self) -> (f64, f64) {
         if self.record_bytes > TOGETHER {
             return self.single();
@@ -267,13 +268,13 @@ impl Job {
         }
     }
 
-    /// Samples a second of all nodes, and what bounds them.
+    /// Samples per second of all nodes, and the limit.
     fn rate(&self, nodes: f64, load: &Load) -> (f64, Limit) {
         let ranks = nodes * self.ranks_per_node;
         let requests = if load.remote { load.requests } else { 0.0 };
         let in_flight = IN_FLIGHT.min(self.read_ahead / load.request_bytes).max(1.0);
         let answered = in_flight / self.request_seconds(load.request_bytes);
-        // Nothing asked is no bound.
+        // A resource that is not used does not limit.
         let per = |most: f64, each: f64| if each > 0.0 { most / each } else { f64::INFINITY };
         let bounds = [
             (ranks * self.rate, Limit::Trainer),
@@ -291,7 +292,7 @@ impl Job {
         self.latency + bytes / self.connection_bandwidth
     }
 
-    /// `None` where it cannot be.
+    /// The outcome of a way; `None` if it is not possible.
     pub(super) fn outcome(&self, way: Way, nodes: u64) -> Option<Outcome> {
         let nodes = nodes as f64;
         let cache = (way == Way::Cache).then(|| self.cache(nodes)).flatten();
@@ -348,7 +349,7 @@ impl Job {
         })
     }
 
-    /// Seconds and requests of copying all of it to each node.
+    /// Seconds and requests of copying the dataset to each node.
     fn staging(&self, nodes: f64) -> (f64, f64) {
         let object = self.bytes() / self.objects;
         let parts = (object / LARGEST).ceil().max(1.0);
@@ -359,7 +360,7 @@ impl Job {
         (seconds, nodes * self.objects * parts)
     }
 
-    /// Seconds of packing by all nodes, each of which reads and writes its part.
+    /// Seconds of packing the dataset, divided among all nodes.
     fn preparing(&self, nodes: f64) -> f64 {
         let load = Load { cpu_seconds: 1.0 / figures::PREPARED, ..self.load(Way::Bucket, 0.0) };
         let unbounded = Self { rate: f64::INFINITY, ..self.clone() };
@@ -374,7 +375,7 @@ impl Job {
         let list = |requests: f64| requests / 1000.0 * figures::USD_PER_1000_LISTS;
         let again = (self.state_every * self.batch_size * ranks).min(self.records * self.epochs as f64);
         let refill: f64 = self.cache(n).map_or(0.0, |cache| {
-            // By a node that comes when the others' caches have settled.
+            // For a node that joins when the caches of the others have settled.
             let last = cache.hits(self.epochs - 1..self.epochs).sum::<f64>();
             cache.hits(0..self.epochs).map(|hits| (last - hits).max(0.0)).sum::<f64>() / cache.nodes
         });

@@ -1,4 +1,4 @@
-//! The plan for people.
+//! The plan as text and tables.
 
 use super::{
     advice::Planned,
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::{failure::Failure, out::Out, report, units};
 
-/// So many numbers of nodes are compared way by way.
+/// Up to this many numbers of nodes, each gets a table of all ways.
 const COMPARED: usize = 2;
 
 pub(super) fn print(out: &Out, job: &Job, rows: &[Planned]) -> Result<(), Failure> {
     out.words(format_args!(
-        "{} records of {}, {}, in {} objects; {} epochs; {} ranks a node take {} samples/s each",
+        "{} records of {}, {}, in {} objects; {} epochs; {} ranks per node take {} samples/s each",
         units::count(job.records as u64),
         size(job.record_bytes),
         size(job.bytes()),
@@ -30,15 +30,15 @@ pub(super) fn print(out: &Out, job: &Job, rows: &[Planned]) -> Result<(), Failur
             let each = size(job.rate * job.ranks_per_node * job.record_bytes);
             let all = size(wanted * job.record_bytes);
             let rate = units::count(wanted.round() as u64);
-            out.words(format_args!("\n{nodes}: {rate} samples/s, {each}/s a node, {all}/s in all"))?;
+            out.words(format_args!("\n{nodes}: {rate} samples/s, {each}/s per node, {all}/s in total"))?;
             out.line(ways(&row.outcomes))?;
         }
     } else {
-        out.words(format_args!("\nBy {}", by(job)))?;
+        out.words(format_args!("\nFrom {}", by(job)))?;
         out.line(sizes(job, rows))?;
     }
     out.line("\nWhat to do")?;
-    // Numbers with one answer are one line; its figures are those of the last.
+    // Consecutive numbers of nodes with the same advice share one line, with the figures of the last.
     for alike in rows.chunk_by(|a, b| a.advice.way == b.advice.way && a.advice.bound_by == b.advice.bound_by) {
         let [first, .., last] = alike else {
             alike.iter().try_for_each(|only| advised(out, &nodes(only.row.nodes), only))?;
@@ -48,7 +48,7 @@ pub(super) fn print(out: &Out, job: &Job, rows: &[Planned]) -> Result<(), Failur
     }
     out.line("")?;
     words(job, rows).iter().try_for_each(|line| out.words(line))?;
-    out.line("\nMeasured on one machine each, or not at all:")?;
+    out.line("\nSources of the figures (measured on one machine, or not):")?;
     FIGURES.iter().try_for_each(|figure| {
         let kind = if figure.measured { "measured" } else { "not measured" };
         out.words(format_args!("  {}: {kind}, {}", figure.what, figure.from))
@@ -66,7 +66,7 @@ fn nodes(nodes: u64) -> String {
     }
 }
 
-/// The way that the table over numbers of nodes shows.
+/// The way that the table by number of nodes shows.
 fn shown(job: &Job, row: &Row) -> Way {
     let cached = job.near.is_some() && row.outcomes.iter().any(|outcome| outcome.way == Way::Cache);
     if cached { Way::Cache } else { Way::Bucket }
@@ -74,7 +74,7 @@ fn shown(job: &Job, row: &Row) -> Way {
 
 fn by(job: &Job) -> String {
     match job.near {
-        None => "the bucket, a request a record".into(),
+        None => "the bucket, one request per record".into(),
         Some(Near::Folder(bytes)) => format!("the bucket, with a cache of {} on each node", size(bytes)),
         Some(Near::Ram(bytes)) => format!("the bucket, with a cache of {} in each rank's memory", size(bytes)),
     }
@@ -157,7 +157,7 @@ fn ways(outcomes: &[Outcome]) -> String {
     table.trim_fmt()
 }
 
-/// What no column holds.
+/// Facts that have no column.
 fn words(job: &Job, rows: &[Planned]) -> Vec<String> {
     let mut lines = Vec::new();
     let Some(Planned { row: most, .. }) = rows.iter().max_by_key(|planned| planned.row.nodes) else { return lines };
@@ -165,7 +165,7 @@ fn words(job: &Job, rows: &[Planned]) -> Vec<String> {
     let opening = &most.opening;
     lines.push(format!(
         "opening: {} pages of the listing, {} one after another; on {nodes} {} if each rank lists, {} if one does; \
-         packed, {} objects",
+         {} objects if packed",
         units::count(opening.pages as u64),
         units::time(opening.seconds),
         money(opening.usd_each_rank_lists),
@@ -174,36 +174,38 @@ fn words(job: &Job, rows: &[Planned]) -> Vec<String> {
     ));
     let lost = &most.lost;
     lines.push(format!(
-        "a lost node of {nodes}: with a state each {} batches at most {} records are read again ({}), with one each epoch \
-         half an epoch on average ({}), without any all that was done{}",
+        "if one of {nodes} is lost: with a state every {} batches, at most {} records are read again ({}); with one \
+         per epoch, half an epoch on average ({}); without a state, everything so far{}",
         units::count(job.state_every as u64),
         units::count(lost.records_with_state.round() as u64),
         units::time(lost.seconds_with_state),
         units::time(lost.seconds_with_epoch_state),
         match lost.cache_refill_bytes {
             0.0 => String::new(),
-            bytes => format!("; its cache fills again for {}", size(bytes)),
+            bytes => format!("; refilling its cache reads {}", size(bytes)),
         },
     ));
     if let Some(shards) = most.outcomes.iter().find(|outcome| outcome.way == Way::Shards) {
         lines.push(format!(
-            "shards: read in blocks with a window of 1, {:.0} records a request; in random order a shard's records are a \
-             request each, as files are",
+            "shards: {:.0} records per request if read in blocks with a window of 1; in random order one request per \
+             record, as for files",
             (shards.request_bytes / job.record_bytes).max(1.0),
         ));
     }
     let far = rows.iter().find(|planned| planned.row.read_ahead_epochs > most_ahead(job.ranks_per_node));
     if let (Some(Near::Folder(_)), Some(Planned { row, .. })) = (job.near, far) {
         lines.push(format!(
-            "reading ahead spans {:.2} epochs of a rank on {}: the cache serves less than is said here; a smaller \
-             --memory-budget of run (--read-ahead here) helps",
+            "reading ahead spans {:.2} epochs of a rank on {}: the cache serves less than stated here; use a smaller \
+             --memory-budget of infeed run (--read-ahead here)",
             row.read_ahead_epochs,
             self::nodes(row.nodes),
         ));
     }
     if job.usd_per_gb == 0.0 {
-        lines
-            .push("egress is free within the store's region; elsewhere --usd-per-gb (S3's list: 0.02 and 0.09)".into());
+        lines.push(
+            "egress is free within the store's region; elsewhere set --usd-per-gb (S3's list prices: 0.02 and 0.09)"
+                .into(),
+        );
     }
     lines
 }

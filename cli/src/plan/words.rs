@@ -1,4 +1,4 @@
-//! Sizes, rates, prices and times as people read them.
+//! Sizes, rates, prices and times in text.
 
 use crate::units;
 

@@ -1,4 +1,4 @@
-//! `infeed profile`: where the time of a run goes, as the profilers of frameworks show it.
+//! `infeed profile`: where the time of a run goes, in the form of the frameworks' profilers.
 
 mod page;
 mod report;
@@ -26,7 +26,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     args.run.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     args.run.html.as_deref().map_or(Ok(()), out::check_writable)?;
     if args.run.state.is_some() || args.run.resume.is_some() {
-        return Err(Failure::Usage("--state and --resume are for infeed run".into()));
+        return Err(Failure::Usage("--state and --resume are for infeed run; omit them".into()));
     }
     Steps::check(args.run.loader.fixed.transform.as_deref())?;
     let start = Instant::now();
@@ -35,7 +35,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     let before = process::threads();
     let run = run::on(&args.run, &dataset, open_seconds, None, &mut out, &mut Observers::default()).await?;
     let threads = report::grown(&before, &run.threads);
-    // What follows are other runs: they have no place in the trace.
+    // The runs below are not part of the trace.
     let traced = trace.as_ref().map(Trace::finish).transpose()?;
     let stopped = run.stopped;
     let alone = match stopped.is_some() || args.no_stages {
@@ -54,7 +54,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
             path.display()
         ))?;
         if left_out > 0 {
-            out.warn(format_args!("{} events found no place; use --max-batches", units::count(left_out)));
+            out.warn(format_args!("{} events did not fit; use --max-batches to trace less", units::count(left_out)));
         }
     }
     if let Some(path) = &args.run.html {
@@ -64,7 +64,7 @@ pub(crate) async fn command(args: ProfileArgs, trace: Option<Trace>) -> Result<(
     match stopped {
         Some(signal) => {
             let after = report.run.stopped_after();
-            Err(Failure::Stopped { signal, after, hint: "the table is of what was done until then" })
+            Err(Failure::Stopped { signal, after, hint: "the table covers the run until then" })
         }
         None => Ok(()),
     }

@@ -31,10 +31,10 @@ pub(super) fn page(report: &ProfileReport) -> String {
     ];
     let parts = &report.run.stream.first_batch_parts;
     rows.extend(parts.iter().map(|part| vec![cause_words(part.cause).into(), units::time(part.time.as_secs_f64())]));
-    rows.push(vec!["first batch".into(), or(report.run.first_batch_seconds(), "none came")]);
+    rows.push(vec!["first batch".into(), or(report.run.first_batch_seconds(), "none arrived")]);
     page.table(&["", "time"], &rows);
     if !report.alone.is_empty() {
-        page.heading("Stages alone").words("Samples a second when nothing but this stage is done.");
+        page.heading("Stages alone").words("Samples per second when only this stage runs.");
         page.figure(charts::rates_by_workers(&by_stage(&report.alone)));
         let rows = report.alone.iter().map(|row| {
             let rate = units::number(row.samples_per_second);
@@ -43,13 +43,13 @@ pub(super) fn page(report: &ProfileReport) -> String {
         page.table(&["stage", "workers", "samples/s", "first batch"], &rows.collect::<Vec<_>>());
     }
     if !report.steps.is_empty() {
-        page.heading("Augmentations").words("What one thread takes longer for a sample with the step than without.");
+        page.heading("Augmentations").words("Additional time of one thread per sample with the step.");
         let rows = report.steps.iter().map(|step| {
             let StepReport { view, step, name, seconds, share } = step;
             let place = view.as_ref().map_or_else(|| step.to_string(), |view| format!("{view} {step}"));
             vec![place, name.clone(), units::time(*seconds), format!("{:.0} %", 100.0 * share)]
         });
-        page.table(&["step", "", "a sample", "of the transform"], &rows.collect::<Vec<_>>());
+        page.table(&["step", "", "per sample", "of the transform"], &rows.collect::<Vec<_>>());
     }
     page.heading("The run");
     run_parts(&mut page, &report.run);

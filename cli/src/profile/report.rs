@@ -1,4 +1,4 @@
-//! What `infeed profile` found: rows of times, threads, and stages alone.
+//! The results of `infeed profile`: rows of times, threads, and single stages.
 
 use infeed::report::{Stage, StageReport};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::{
     units, width,
 };
 
-/// What the step's row holds besides the trainer's own time.
+/// The part of a step in which the trainer waits.
 const WAIT: &str = "wait for data";
 
 /// The JSON of `profile`; its keys are stable. Times are in seconds.
@@ -17,13 +17,13 @@ const WAIT: &str = "wait for data";
 pub(crate) struct ProfileReport {
     pub version: u32,
     pub run: RunReport,
-    /// One row for each thing that takes time.
+    /// One row for the trainer's step, its wait, and each stage.
     pub table: Vec<Row>,
-    /// Processor time by kind of thread, while the loader was there.
+    /// Processor time by name of thread, during the run.
     pub threads: Vec<ThreadGroup>,
-    /// Rates of single stages by the number of decode threads; empty where they can't be taken apart.
+    /// Rates of single stages by the number of decode threads; empty if stages cannot be separated.
     pub alone: Vec<AloneReport>,
-    /// What augmentations cost; empty without any, or where stages can't be taken apart.
+    /// The cost of augmentations; empty without any, or if stages cannot be separated.
     pub steps: Vec<StepReport>,
 }
 
@@ -32,15 +32,15 @@ pub(crate) struct ProfileReport {
 pub(crate) struct Row {
     pub name: &'static str,
     pub calls: u64,
-    /// Host time without what is listed below it.
+    /// Host time without the row below that is part of it.
     pub self_seconds: f64,
     /// Host time.
     pub total_seconds: f64,
     /// Of one call.
     pub average_seconds: f64,
-    /// Processor time; `None` where it is not known.
+    /// Processor time; `None` if unknown.
     pub cpu_seconds: Option<f64>,
-    /// On the GPU; `None` without one.
+    /// Time on the GPU; `None` without one.
     pub device_seconds: Option<f64>,
 }
 
@@ -63,17 +63,17 @@ pub(crate) struct AloneReport {
     pub samples: u64,
 }
 
-/// An augmentation, alone: what the transform takes longer with it than without.
+/// One augmentation: the additional time of the transform with it.
 #[derive(Debug, Serialize)]
 pub(crate) struct StepReport {
-    /// Of which view; `None` without views.
+    /// The view; `None` without views.
     pub view: Option<String>,
     /// Its place among the steps, from 1, as messages count them.
     pub step: usize,
     pub name: String,
-    /// Processor time of one decode thread, for a sample; for views of several, all of them.
+    /// Processor time of one decode thread per sample; for a view with a count, of all its rows.
     pub seconds: f64,
-    /// Of the time that all steps take.
+    /// Share of the time of all steps.
     pub share: f64,
 }
 
@@ -108,7 +108,7 @@ impl ProfileReport {
         for row in &self.table {
             let or = |seconds: Option<f64>, none: &str| seconds.map_or(none.into(), units::time);
             table.add_row([
-                // A part of the step above it.
+                // Part of the step above it.
                 if row.name == WAIT { format!("  {WAIT}") } else { row.name.to_owned() },
                 units::time(row.self_seconds),
                 format!("{:.1} %", 100.0 * row.self_seconds / all.max(f64::MIN_POSITIVE)),
@@ -120,11 +120,11 @@ impl ProfileReport {
             ]);
         }
         report::align_right(&mut table, 1..);
-        let words = width::fit("Stages pass beside the trainer's steps, each summed over its threads.", 0);
+        let words = width::fit("Stages run in parallel with the trainer's steps; each is summed over its threads.", 0);
         format!("{}\n{words}", table.trim_fmt())
     }
 
-    /// The first batch, apart.
+    /// The parts of the first batch's time.
     fn first_words(&self) -> Option<String> {
         let first = self.run.first_batch_seconds()?;
         let mut table = report::table();
@@ -140,7 +140,7 @@ impl ProfileReport {
 
     fn thread_words(&self) -> Option<String> {
         let mut table = report::table();
-        table.set_header(["threads", "how many", "CPU"]);
+        table.set_header(["threads", "count", "CPU"]);
         for threads in &self.threads {
             table.add_row([threads.name.clone(), threads.threads.to_string(), units::time(threads.cpu_seconds)]);
         }
@@ -177,18 +177,19 @@ impl ProfileReport {
 impl ProfileReport {
     fn step_words(&self) -> Option<String> {
         let mut table = report::table();
-        table.set_header(["augmentation", "a sample", "of the transform"]);
+        table.set_header(["augmentation", "per sample", "of the transform"]);
         for StepReport { view, step, name, seconds, share } in &self.steps {
             let of = view.as_ref().map_or(String::new(), |view| format!("{view}: "));
             table.add_row([format!("{of}{step} {name}"), units::time(*seconds), format!("{:.0} %", 100.0 * share)]);
         }
         report::align_right(&mut table, 1..);
-        let words = width::fit("One thread, with the step and without; a step may spare another's work.", 0);
+        let words =
+            width::fit("Measured on one thread, with and without the step. One step may save work of another.", 0);
         (!self.steps.is_empty()).then(|| format!("{}\n{words}", table.trim_fmt()))
     }
 }
 
-/// The rows: the trainer's loop first, then the loader's stages, which pass beside it.
+/// The rows: first the trainer's loop, then the loader's stages, which run in parallel with it.
 fn table(run: &RunReport) -> Vec<Row> {
     let steps = run.stream.batches.saturating_sub(1);
     let step = run.stream.step.sum.as_secs_f64();
@@ -215,7 +216,7 @@ fn table(run: &RunReport) -> Vec<Row> {
     rows
 }
 
-/// What threads used since `before`, by name.
+/// Processor time of threads since `before`, by name.
 pub(super) fn grown(before: &[ThreadTime], after: &[ThreadTime]) -> Vec<ThreadGroup> {
     let mut all: Vec<ThreadGroup> = Vec::new();
     for ThreadTime { id, name, cpu_seconds: cpu } in after {

@@ -1,4 +1,4 @@
-//! Single stages, measured one at a time by the number of decode threads.
+//! Single stages, each measured alone for several numbers of decode threads.
 
 use std::{
     sync::Arc,
@@ -22,14 +22,14 @@ use crate::{
     out::{BarOf, Out},
 };
 
-/// How long a stage is measured alone, unless --max-time is less: long enough for a rate, short enough that four stages at
+/// Time of each measurement, unless --max-time is less: long enough for a rate, and short enough that four stages at
 /// five numbers of workers take less than half a minute.
 const ALONE: Duration = Duration::from_millis(500);
 
-/// What a run does.
+/// The name of all stages together.
 const ALL: &str = "all";
 
-/// Each stage by itself at 1, 2, 4, … workers, up to the cores.
+/// Measures each stage alone at 1, 2, 4, … workers, up to the number of cores.
 pub(super) async fn measure_all(
     args: &RunArgs,
     dataset: &Arc<dyn Dataset>,
@@ -37,7 +37,7 @@ pub(super) async fn measure_all(
 ) -> Result<(Vec<AloneReport>, Vec<StepReport>), Failure> {
     let (config, ..) = options::loader_config(args, &**dataset, u64::MAX)?;
     let Some(held) = Held::read(dataset, 4 * config.batch_size as u64).await? else {
-        out.line("\nStages alone: left out, the records of this dataset share decoded parts.")?;
+        out.line("\nStages alone: not measured, because the records of this dataset share decoded parts.")?;
         return Ok((Vec::new(), Vec::new()));
     };
     let time = args.max_time.map_or(ALONE, |most| most.min(ALONE));
@@ -69,12 +69,12 @@ pub(super) async fn measure_all(
             let mut config = quick(config.clone(), dataset.len());
             config.workers = Some(*workers);
             if [Only::Fetch.name(), Only::Decode.name()].contains(&stage) {
-                // Their samples hold no image, for which a transform would be.
+                // Their samples hold no image, so a transform does not apply.
                 let LoaderConfig { transform, views, .. } = LoaderConfig::default();
                 (config.transform, config.views) = (transform, views);
             }
             if stage != ALL {
-                // Batches are mixed when they are whole: no part of what is measured one by one.
+                // Mixing works on whole batches and is not part of a single stage.
                 config.mix = None;
             }
             rows.push(measure(stage, &dataset, config, *workers, time).await?.0);
@@ -84,7 +84,7 @@ pub(super) async fn measure_all(
     let pixels = held.only(Only::Transform);
     let mut all = Vec::new();
     let mut without: Vec<Vec<f64>> = steps.iter().map(|_| Vec::new()).collect();
-    // In turn, so that a machine whose speed changes does so for all.
+    // In turn, so that a change in the machine's speed affects all of them.
     for _ in 0..rounds {
         all.push(seconds_a_sample(&pixels, &config, time).await?);
         out.bar().inc(1);
@@ -96,7 +96,7 @@ pub(super) async fn measure_all(
     out.end_bar();
     let all = median(&mut all);
     let report = |(step, mut seconds): (Augmentation, Vec<f64>)| {
-        // Below what the machine's noise hides, nothing.
+        // Noise may make the difference negative.
         let seconds = (all - median(&mut seconds)).max(0.0);
         let Augmentation { view, index, name } = step;
         let view = view.map(|view| config.views[view].name.clone());
@@ -106,10 +106,10 @@ pub(super) async fn measure_all(
     Ok((rows, steps))
 }
 
-/// How often each step is measured.
+/// Measurements of each step, of which the median counts.
 const ROUNDS: usize = 3;
 
-/// A step that works on pictures, of a transform or of a view.
+/// An augmentation of a transform or of a view.
 struct Augmentation {
     view: Option<usize>,
     index: usize,
@@ -118,7 +118,7 @@ struct Augmentation {
 
 fn augmentations(config: &LoaderConfig) -> Vec<Augmentation> {
     let of = |view: Option<usize>, transform: &Transform| {
-        // Grayscale makes rows of another shape, which can't be left out, and costs next to nothing.
+        // Grayscale changes the shape of rows, so it cannot be left out. It costs almost nothing.
         let counts = |op: &Op| op.is_augmentation() && !matches!(op, Op::Grayscale(_));
         let steps = transform.ops().iter().enumerate().filter(|(_, op)| counts(op));
         steps.map(|(index, op)| Augmentation { view, index, name: op.name().to_owned() }).collect::<Vec<_>>()
@@ -141,8 +141,7 @@ impl Augmentation {
     }
 }
 
-/// The step, but that it does not happen. It keeps its place, and with it the draws of the others, and the picture that
-/// they work on.
+/// The step with probability 0. It keeps its place, so that the other steps keep their draws and their input.
 fn never(op: &Op) -> Op {
     match op {
         Op::RandomErasing(step) => {
@@ -154,8 +153,8 @@ fn never(op: &Op) -> Op {
     }
 }
 
-/// What one thread takes for a sample, whose pixels are there: its processor time where the system tells it, for others may
-/// use the cores meanwhile.
+/// Time of one thread per sample, with decoded pixels in memory. This is processor time if the system reports it,
+/// because other processes may use the cores meanwhile.
 async fn seconds_a_sample(pixels: &Arc<dyn Dataset>, config: &LoaderConfig, time: Duration) -> Result<f64, Failure> {
     let mut config = quick(config.clone(), pixels.len());
     config.workers = Some(1);
@@ -169,22 +168,22 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Settings for a few records again and again: whole batches, in sequence, whatever is wrong with some.
+/// Settings for repeated passes over a few records: whole batches, in sequence, with bad samples skipped.
 fn quick(mut config: LoaderConfig, records: u64) -> LoaderConfig {
     config.batch_size = config.batch_size.min(usize::try_from(records).unwrap_or(usize::MAX)).max(1);
     config.order = Order::Sequential;
     config.shard = Shard::default();
     if config.on_bad_sample == OnBadSample::Stop {
-        // Also where a whole batch is bad: these runs are about time.
+        // Even if a whole batch is bad: these runs only measure time.
         config.on_bad_sample = OnBadSample::SkipPadded { at_most: u64::MAX };
     }
     config.cache = None;
-    // Too short to settle in.
+    // The runs are too short for autotuning to settle.
     config.autotune = false;
     config
 }
 
-/// Also the processor time that the decode threads took for a row; `None` where the system does not tell.
+/// Measures a stage. Also gives the decode threads' processor time per row; `None` if the system does not report it.
 async fn measure(
     stage: &'static str,
     dataset: &Arc<dyn Dataset>,
@@ -199,7 +198,7 @@ async fn measure(
     let mut from = None;
     while let Some(batch) = batches.next().await {
         let batch = batch?;
-        // The first batch is the start of everything, and told apart.
+        // The first batch includes the start of the loader, and is reported apart.
         match from {
             None => from = Some(Instant::now()),
             Some(_) => samples += batch.len() as u64,

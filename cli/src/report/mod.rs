@@ -1,4 +1,4 @@
-//! What a run came to: JSON for machines, tables for people, from the same figures.
+//! The report of a run: JSON and tables from the same figures.
 //!
 //! ```text
 //! infeed::Report ─┐

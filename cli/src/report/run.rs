@@ -1,4 +1,4 @@
-//! A run: its own facts, and what the loader's report says of it.
+//! The report of a run: the run's own figures and the loader's report.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -32,64 +32,64 @@ pub(crate) struct RunReport {
     pub version: u32,
     pub url: String,
     pub format: String,
-    /// Of the dataset.
+    /// Records of the dataset.
     pub records: u64,
     pub epochs: u64,
     pub samples_per_second: f64,
     pub open_seconds: f64,
     pub build_seconds: f64,
-    /// What the loader says of the stream, taken when the last step was done.
+    /// The loader's report of the stream, taken at the end of the last step.
     #[serde(flatten)]
     pub stream: Report,
     pub au: Option<f64>,
     pub bottleneck: Option<Stage>,
-    /// Of all threads, over the run.
+    /// Processor time of all threads, over the run.
     pub cpu_seconds: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
     pub checksum: Option<Checksum>,
     /// What the checksum is taken over; `None` without one.
     pub checksum_of: Option<ChecksumOf>,
-    /// What came after the warm-up; `None` without one, or when nothing came.
+    /// The figures after the warm-up; `None` without a warm-up, or without batches after it.
     pub settled: Option<Settled>,
-    /// Those of the stream, with what they may cost; `None` for data that is read otherwise.
+    /// Requests to the store, with an estimate of their cost; `None` for data that needs no requests.
     pub requests: Option<Requests>,
     pub device: String,
-    /// What that GPU did meanwhile.
+    /// Use of that GPU during the run.
     pub gpu: Option<GpuUse>,
-    /// What the system said of the process meanwhile; `None` with `--accounting off`.
+    /// Use of processor, disk and network during the run; `None` with `--accounting off`.
     pub sampled: Option<Sampled>,
-    /// Who else used the cores meanwhile; `None` where the system does not say.
+    /// Use of the cores by other processes; `None` if the system does not report it.
     pub busy: Option<Busy>,
     pub workers: Option<usize>,
     /// Datasets of a mixture.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartReport>,
-    /// Everything that decided the run.
+    /// All settings of the run.
     pub config: Map<String, Value>,
     /// The signal that ended it early.
     #[serde(skip)]
     pub stopped: Option<Signal>,
-    /// What ended it early, and after how much; `None`: nothing did.
+    /// What ended it early, and where; `None` if nothing did.
     pub ended: Option<Ended>,
-    /// Wait and time of batches, for pictures.
+    /// Wait and time of batches, for charts.
     #[serde(skip)]
     pub line: TimeLine,
-    /// What each thread had used when the last batch was done.
+    /// Processor time of each thread after the last batch.
     #[serde(skip)]
     pub threads: Vec<ThreadTime>,
 }
 
-/// What ended a run before its last epoch did, and where it was then.
+/// What ended a run before its last epoch, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Ended {
     /// The option or the signal.
     pub by: &'static str,
-    /// As the lines of the log, states and the library count them: the first is 0.
+    /// Counted from 0, as in the lines of the log, in states and in the library.
     pub epoch: u64,
-    /// Done of this epoch, before a resume, too.
+    /// Finished batches of this epoch, including those before a resume.
     pub batches_of_epoch: u64,
     pub batches_per_epoch: u64,
-    /// Of the whole run.
+    /// Epochs of the whole run.
     pub epochs: u64,
 }
 
@@ -120,7 +120,7 @@ impl Ended {
     }
 }
 
-/// One dataset of a mixture: its name, records and share, and what came of it on this rank.
+/// One dataset of a mixture: its name, records and share, and its samples on this rank.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PartReport {
     #[serde(flatten)]
@@ -139,7 +139,7 @@ impl PartReport {
     }
 }
 
-/// Wait and time of each batch, seconds; of many batches each n-th alone, so that an endless run fits.
+/// Wait and time of each batch in seconds. With many batches, only every n-th is kept, so that memory stays bounded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TimeLine {
     /// End of the step since the start of the run, wait, whole time.
@@ -189,10 +189,10 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Takes them out of a stream's report: they are told once, with the estimate.
+    /// Moves the requests out of a stream's report, and adds the estimate.
     pub(crate) fn take(stream: &mut Report, url: &str, records: u64) -> Option<Self> {
         let report = stream.requests.take()?;
-        // Of an epoch of all ranks.
+        // The share of an epoch of all ranks that this stream delivered.
         let share = stream.samples as f64 / records as f64;
         Some(Self { cost_estimate: report.cost_estimate(url, share), report })
     }
@@ -208,24 +208,24 @@ impl Requests {
             let _ = write!(words, ", throttled {} times", units::count(report.throttled));
         }
         if let Some(cost) = &self.cost_estimate {
-            let _ = write!(words, ", about ${:.4} an epoch at list price", cost.usd_per_epoch);
+            let _ = write!(words, ", about ${:.4} per epoch at list price", cost.usd_per_epoch);
         }
         words
     }
 }
 
 impl RunReport {
-    /// From the call of `epoch` to the end of the last step.
+    /// Time from the call of `epoch` to the end of the last step.
     pub(crate) fn seconds(&self) -> f64 {
         self.stream.elapsed.as_secs_f64()
     }
 
-    /// After how much a signal ended it.
+    /// Where a signal ended it, such as `after 11 of 24 batches`.
     pub(crate) fn stopped_after(&self) -> Option<String> {
         self.ended.filter(|_| self.stopped.is_some()).map(|ended| ended.after())
     }
 
-    /// What ended it early, and after how much, in words.
+    /// What ended it early, and where, as text.
     pub(crate) fn ended_words(&self) -> Option<String> {
         self.ended.map(|ended| ended.words(self.stopped))
     }
@@ -234,7 +234,7 @@ impl RunReport {
         self.stream.first_batch.map(|time| time.as_secs_f64())
     }
 
-    /// What waits for what, and what to try.
+    /// What limits the run, and what to try.
     pub(crate) fn verdict(&self) -> Verdict {
         let step = self.config.get("step_time").and_then(Value::as_f64);
         Verdict::of_stream(
@@ -246,7 +246,7 @@ impl RunReport {
         )
     }
 
-    /// Two tables: the run, and where its time went.
+    /// Two tables: the run, and the time of its stages.
     pub(crate) fn table(&self) -> String {
         let mut table = table();
         self.rows().into_iter().for_each(|(name, value)| table.add_row([name.to_owned(), value]));
@@ -256,7 +256,7 @@ impl RunReport {
         text
     }
 
-    /// Names and words, the same in the table and on the page.
+    /// Names and values, the same in the table and on the page.
     pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows: Vec<(&'static str, String)> = Vec::new();
         let epochs = if self.epochs == 1 { "1 epoch".into() } else { format!("{} epochs", self.epochs) };
@@ -273,7 +273,7 @@ impl RunReport {
         rows.extend(self.ended_words().map(|words| ("stopped", words)));
         rows.extend(self.parts.iter().map(|part| ("part", part.words())));
         let mut rate = format!("{} samples/s", units::count(self.samples_per_second.round() as u64));
-        // Datasets that lie in memory read nothing.
+        // Datasets in memory read nothing.
         if self.stream.bytes_read > 0 {
             let read = self.stream.bytes_read as f64 / self.seconds().max(f64::MIN_POSITIVE);
             let _ = write!(rate, ", {}/s read", units::size(read as u64));
@@ -311,7 +311,7 @@ impl RunReport {
             let each = units::time(cpu / self.stream.samples as f64);
             rows.push((
                 "CPU",
-                format!("{} ({each} a sample), {} workers", units::time(cpu), self.workers.unwrap_or(0)),
+                format!("{} ({each} per sample), {} workers", units::time(cpu), self.workers.unwrap_or(0)),
             ));
         }
         if let Some(words) = autotune_words(&self.stream.autotune) {
@@ -392,6 +392,6 @@ mod tests {
         requests.report.throttled = 7;
         requests.cost_estimate = requests.report.cost_estimate("s3://bucket/x", 2.0);
         let full = requests.words();
-        assert!(full.ends_with("throttled 7 times, about $0.0024 an epoch at list price"), "{full}");
+        assert!(full.ends_with("throttled 7 times, about $0.0024 per epoch at list price"), "{full}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tables for a terminal: as they are while they fit, and in parts where they don't.
+//! Tables for a terminal. A table that is too wide is broken into parts.
 
 use std::ops::RangeFrom;
 
@@ -6,29 +6,29 @@ use comfy_table::{CellAlignment, presets};
 
 use crate::width;
 
-/// Words in a narrower column are hard to read.
+/// The narrowest column of text that is easy to read.
 const NARROWEST: usize = 20;
-/// In front of words below their name.
+/// Indentation of text below its name.
 const BELOW: usize = 3;
 
-/// Rows of cells, of which the first says what the row is about.
+/// Rows of cells. The first cell of a row is its name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    /// Empty for rows of a name and words.
+    /// Empty for rows of a name and a text.
     head: Vec<String>,
     rows: Vec<Vec<String>>,
-    /// From this column on, at the right.
+    /// From this column on, cells are aligned to the right.
     right: Option<usize>,
-    /// Columns that say what a row is about.
+    /// The number of first columns that identify a row.
     keys: usize,
 }
 
-/// Borders tell nothing: columns alone.
+/// A table without borders.
 pub(crate) fn table() -> Table {
     Table { keys: 1, ..Table::default() }
 }
 
-/// For columns of figures.
+/// Aligns columns of figures to the right.
 pub(crate) fn align_right(table: &mut Table, columns: RangeFrom<usize>) {
     table.right = Some(columns.start);
 }
@@ -42,20 +42,20 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// What so many columns hold is repeated in each part of a table that does not fit.
+    /// Sets the number of first columns that are repeated in each part of a broken table.
     pub(crate) const fn keyed_by(&mut self, columns: usize) {
         self.keys = columns;
     }
 
-    /// As wide as the terminal.
+    /// The table, at most as wide as the terminal.
     pub(crate) fn trim_fmt(&self) -> String {
         self.fit(width::columns())
     }
 
-    /// In so many columns, unless a single word is longer.
+    /// The table in at most `width` columns, unless a single word is longer.
     ///
-    /// What does not fit is broken: words of the last column if there are any, then the table, into parts that begin with
-    /// the same columns.
+    /// If it does not fit, the text of the last column is wrapped. If that is not enough, the table is broken into
+    /// parts that begin with the same columns.
     pub(crate) fn fit(&self, width: usize) -> String {
         let columns: Vec<usize> = (0..self.columns()).collect();
         let all = self.part(&columns);
@@ -81,13 +81,13 @@ impl Table {
         self.rows.iter().map(Vec::len).max().unwrap_or(0).max(self.head.len())
     }
 
-    /// Without the blank on each side.
+    /// The width of a column without the space on each side.
     fn width_of(&self, column: usize) -> usize {
         let cells = self.rows.iter().chain([&self.head]).filter_map(|row| row.get(column));
         cells.flat_map(|cell| cell.lines().map(width::of)).max().unwrap_or(0)
     }
 
-    /// The same with the words of a column broken to fit into a width.
+    /// The table with the text of a column wrapped to a width.
     fn with_words(&self, column: usize, width: usize) -> Self {
         let mut broken = self.clone();
         for cell in broken.rows.iter_mut().filter_map(|row| row.get_mut(column)) {
@@ -96,7 +96,7 @@ impl Table {
         broken
     }
 
-    /// Names with their words beside them; below them where there is no room for the longest word.
+    /// Names with their text next to them, or below them if the longest word does not fit next to them.
     fn named(&self, width: usize) -> String {
         let names = self.width_of(0);
         let left = width.saturating_sub(names + 3);
@@ -118,11 +118,11 @@ impl Table {
         self.rows.iter().flat_map(row).collect::<Vec<_>>().join("\n")
     }
 
-    /// Parts of as many columns as fit, one below the other.
+    /// Parts with as many columns as fit, one below the other.
     fn parts(&self, width: usize) -> String {
         let columns = self.columns();
         let wide = |columns: &[usize]| columns.iter().map(|column| self.width_of(*column) + 2).sum::<usize>();
-        // Names that leave no room for anything beside them are not repeated.
+        // Names that leave no room for another column are not repeated.
         let keys = (0..=self.keys.min(columns))
             .rev()
             .find(|keys| wide(&(0..*keys).collect::<Vec<_>>()) + NARROWEST <= width || *keys == 0);
@@ -131,20 +131,20 @@ impl Table {
         let mut next = keys.len();
         while next < columns {
             let mut part = keys.clone();
-            // The last blank is not written.
+            // The last space is not written.
             while next < columns && (part.len() == keys.len() || wide(&part) + self.width_of(next) < width) {
                 part.push(next);
                 next += 1;
             }
             let room = width.saturating_sub(wide(&keys) + 1);
-            // A column that is too wide by itself has words in it, such as an error.
+            // A single column that is too wide holds text, such as an error.
             let broken = match part[..] {
                 [.., only] if part.len() == keys.len() + 1 => self.with_words(only, room.max(NARROWEST)),
                 _ => self.clone(),
             };
             let text = broken.part(&part);
             parts.push(match (&part[..], fits(&text, width)) {
-                // Names that are longer than what is left of a line.
+                // The names are longer than the rest of the line.
                 ([keys @ .., only], false) => self.pairs(keys, *only).named(width),
                 _ => text,
             });
@@ -152,7 +152,7 @@ impl Table {
         parts.join("\n\n")
     }
 
-    /// One column beside the names of the rows, as a table of names and words.
+    /// One column next to the names of the rows, as a table of names and text.
     fn pairs(&self, keys: &[usize], column: usize) -> Self {
         let cell = |row: &Vec<String>, column: usize| row.get(column).cloned().unwrap_or_default();
         let pair = |row: &Vec<String>| {
@@ -163,7 +163,7 @@ impl Table {
         Self { rows: head.into_iter().chain(&self.rows).map(pair).collect(), ..table() }
     }
 
-    /// These columns.
+    /// The table with only these columns.
     fn part(&self, columns: &[usize]) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING);

@@ -1,8 +1,7 @@
-//! What waits for what, in a sentence, and what to try next: the one place where these sentences are made. Pages show
-//! them in a box, tables in two rows.
+//! The verdict: a sentence about what waits for what, and what to try next. Pages show it in a box, tables in two rows.
 //!
-//! Of a single run they are read off the causes of its late batches. `infeed doctor` measures more, and its verdict is
-//! [`infeed::report::diagnose`]'s.
+//! For a single run, it follows from the causes of late batches. `infeed doctor` measures more, and takes its verdict
+//! from [`infeed::report::diagnose`].
 
 use std::path::Path;
 
@@ -14,24 +13,23 @@ use infeed::{
 use super::words::cause_words;
 use crate::{busy::Busy, units};
 
-/// What was found, and what to do about it.
+/// What limits the run, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// A sentence.
     pub found: String,
-    /// The next thing to try, a sentence; `None`: there is nothing to do.
+    /// The next thing to try, as a sentence; `None` if there is nothing to do.
     pub next: Option<String>,
 }
 
 impl Verdict {
-    /// That of several runs.
+    /// The verdict of `infeed doctor`.
     pub(crate) fn of_diagnosis(diagnosis: &Diagnosis) -> Self {
         Self { found: diagnosis.found.clone(), next: diagnosis.next.clone() }
     }
 
-    /// That of one run. `step`: the simulated trainer's seconds a step; `None` in a program of the user's own, where there
-    /// is a trainer whatever it does.
-    /// `crowded`: others held cores that it would have used.
+    /// The verdict of one run. `step`: seconds per step of the simulated trainer; `None` in a user's program, which
+    /// always has a trainer. `crowded`: other processes held cores that the run would have used.
     pub(super) fn of_stream(
         stream: &Report,
         workers: Option<usize>,
@@ -56,17 +54,17 @@ impl Verdict {
             next: (!next.is_empty()).then(|| next.to_owned()),
         };
         if seen.batches == 0 {
-            return verdict("No batch came, so there is nothing to judge.", "Let it run until some have come.");
+            return verdict("No batch came, so there is nothing to judge.", "Let it run until some batches have come.");
         }
         let Some(au) = seen.au else {
             return verdict(
-                "One batch came: it says how long the start takes, and nothing about waiting.",
-                &format!("Let it run for more of them, or lower {}.", setting("batch_size")),
+                "One batch came: it shows how long the start takes, but nothing about waiting.",
+                &format!("Let it run for more batches, or lower {}.", setting("batch_size")),
             );
         };
         if au > ENOUGH {
             let found = format!("The trainer is the limit: data was ready for {:.0} % of its time.", 100.0 * au);
-            return verdict(&found, "Nothing about the data: a faster loader would change nothing.");
+            return verdict(&found, "Leave the loader as it is: a faster one would change nothing.");
         }
         let (what, advice) = seen.held_by();
         if seen.no_trainer {
@@ -74,42 +72,43 @@ impl Verdict {
             let found =
                 format!("There is no trainer in this run, so the loader sets the pace: {rate}, limited by {what}.");
             let next = format!(
-                "Give the time of one of your steps (--step-time 50ms) to see whether that is fast enough. To go faster: {advice}."
+                "Give the time of one of your training steps (--step-time 50ms) to see whether that is fast enough. \
+                 To go faster: {advice}."
             );
             return verdict(&found, &next);
         }
         let found = format!("The trainer waits {:.0} % of its time, most of it for {what}.", 100.0 * (1.0 - au));
         let mut next = first_upper(&advice);
-        next.push_str(if seen.in_command { "; infeed doctor measures what it would bring." } else { "." });
+        next.push_str(if seen.in_command { "; infeed doctor measures the gain." } else { "." });
         verdict(&found, &next)
     }
 }
 
-/// AU from which a faster loader changes nothing that one would notice; as [`Report::bottleneck`].
+/// AU above which a faster loader makes no noticeable difference; the same value as in [`Report::bottleneck`].
 const ENOUGH: f64 = 0.95;
 
-/// What the sentences are made of.
+/// The facts for the sentences.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     batches: u64,
     samples_per_second: f64,
-    /// The trainer's share of its own time.
+    /// The share of time in which the trainer does not wait.
     au: Option<f64>,
-    /// What it waited for longest.
+    /// The cause of most waiting.
     cause: Option<Cause>,
-    /// The stage whose threads worked longest.
+    /// The busiest stage.
     busiest: Option<Stage>,
-    /// Whether decoding takes more than what is done to pixels.
+    /// Whether decoding takes as long as the transform, or longer.
     decodes_more: bool,
     no_trainer: bool,
-    /// A run of a command, not of a program's own loop.
+    /// A run of a command, not of a user's loop.
     in_command: bool,
     cached: bool,
     workers: usize,
     cores: usize,
-    /// Its files are there already.
+    /// Whether the files are in memory.
     in_memory: bool,
-    /// By others, if it was so many that nothing can be said of more workers or cores.
+    /// Cores held by other processes, if so many that the effect of more workers or cores is unknown.
     cores_held: f64,
 }
 
@@ -131,9 +130,9 @@ impl Seen {
         }
     }
 
-    /// What the trainer waits for, and what may be done about it.
+    /// What the trainer waits for, and what to do about it.
     fn held_by(&self) -> (&'static str, String) {
-        // Waits below a millisecond have no cause: then the busiest stage is the best guess.
+        // Waits below a millisecond have no cause, so the busiest stage is the best guess.
         let cause = self.cause.or(match self.busiest {
             Some(Stage::Fetch) => Some(Cause::Read),
             Some(Stage::Decode) => Some(Cause::Decode),
@@ -144,19 +143,19 @@ impl Seen {
         let Some(cause) = cause else {
             return (
                 "handing batches over",
-                format!("larger batches are handed over less often ({})", setting("batch_size")),
+                format!("use larger batches, which are handed over less often ({})", setting("batch_size")),
             );
         };
         let advice = match cause {
-            Cause::Plan => "look at the sampler, which takes longer than the data".into(),
+            Cause::Plan => "speed up the sampler: it takes longer than loading".into(),
             Cause::Room => {
                 format!("leave {} and {} on auto, or raise them", setting("prefetch"), setting("memory_budget"))
             }
-            Cause::Request if self.cached => "let a second epoch come, which the cache serves".into(),
+            Cause::Request if self.cached => "run a second epoch, which the cache serves".into(),
             Cause::Request => {
                 format!("keep the data near with {}, or infeed stage URL DIR before training", setting("cache"))
             }
-            Cause::Read if self.in_memory => "store the data smaller, for it lies in memory already".into(),
+            Cause::Read if self.in_memory => "store the files smaller: they are in memory already".into(),
             Cause::Read => "put the data on a faster disk or a RAM disk: infeed stage URL /dev/shm/DIR".into(),
             Cause::Queue | Cause::Decode | Cause::Augmentation if self.cores_held > 0.0 => {
                 format!("run again when other processes do not hold {:.1} of the {} cores", self.cores_held, self.cores)
@@ -167,11 +166,11 @@ impl Seen {
             Cause::Decode => self.less_decoding(),
             Cause::Queue if self.decodes_more => self.less_decoding(),
             Cause::Queue | Cause::Augmentation => format!(
-                "use fewer or cheaper steps of augmentation, {}, or take more cores or a GPU",
+                "use fewer or cheaper steps of augmentation, {}, or more cores or a GPU",
                 setting("dtype u8 or f16")
             ),
             Cause::Copy => format!("send smaller rows: {}", setting("dtype u8 or f16")),
-            Cause::Consumer => "give the trainer's runtime a thread of its own, for data was there".into(),
+            Cause::Consumer => "give the trainer's runtime its own thread: data was ready".into(),
             _ => "see the tables below".into(),
         };
         (cause_words(cause), advice)
@@ -179,17 +178,17 @@ impl Seen {
 
     fn less_decoding(&self) -> String {
         let kept = setting("decoded_cache");
-        format!("keep decoded pixels from epoch to epoch ({kept}), store images smaller, or take more cores or a GPU")
+        format!("keep decoded pixels for later epochs ({kept}), store images smaller, or use more cores or a GPU")
     }
 }
 
-/// Whether a dataset's files lie in memory (tmpfs), as far as its name tells.
+/// Whether a local dataset is on a file system in memory (tmpfs).
 pub(crate) fn lies_in_memory(url: &str) -> bool {
     let path = Path::new(url.strip_prefix("file://").unwrap_or(url));
     disk::free_space(path).is_some_and(|space| space.in_memory)
 }
 
-/// What the front of this process calls a setting of the library.
+/// The name of a library setting in the front of this process (command line, Rust or Python).
 fn setting(library: &str) -> String {
     let known = SETTINGS.iter().find(|setting| setting.name(Front::Library) == library);
     known.map_or_else(|| library.to_owned(), ToString::to_string)

@@ -1,4 +1,4 @@
-//! Figures in a few words each, the same in tables, pages and the live view.
+//! Figures as short texts, the same in tables, pages and the live view.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -6,7 +6,7 @@ use infeed::report::{CacheReport, Cause, CauseReport, LateBatch, Stage, TuneRepo
 
 use crate::{gpu::GpuUse, units, usage::Sampled};
 
-/// What settings on `auto` came to, with the reason for the last change. `None`: all of them were given.
+/// The values of settings on `auto`, with the reason for the last change. `None` if none is on `auto`.
 pub(crate) fn autotune_words(tuned: &TuneReport) -> Option<String> {
     let each = [(Tuned::Workers, tuned.workers), (Tuned::Prefetch, tuned.prefetch)];
     let words = each.into_iter().filter(|(_, setting)| setting.auto).map(|(what, setting)| {
@@ -27,7 +27,7 @@ pub(crate) fn autotune_words(tuned: &TuneReport) -> Option<String> {
     Some(words)
 }
 
-/// How many batches were late, and for what; the worst with its object.
+/// The number of late batches by cause, and the longest wait with its object.
 pub(super) fn late_words(causes: &[CauseReport], worst: &[LateBatch]) -> Option<String> {
     let all: u64 = causes.iter().map(|cause| cause.batches).sum();
     let each = causes.iter().take(3).map(|c| {
@@ -48,13 +48,13 @@ pub(super) fn late_words(causes: &[CauseReport], worst: &[LateBatch]) -> Option<
     (all > 0).then_some(words)
 }
 
-/// Which class of decode threads made how many rows.
+/// Rows by class of decode threads.
 pub(crate) fn decoded_by_words(counts: &BTreeMap<&str, u64>) -> String {
     let words = counts.iter().map(|(class, samples)| format!("{class} {}", units::count(*samples)));
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// A bottleneck for people.
+/// The text for a bottleneck.
 pub(crate) const fn bottleneck_words(stage: Stage) -> &'static str {
     match stage {
         Stage::Yield => "the trainer: data was always ready",
@@ -62,7 +62,7 @@ pub(crate) const fn bottleneck_words(stage: Stage) -> &'static str {
     }
 }
 
-/// A cause for people.
+/// The text for a cause.
 pub(crate) const fn cause_words(cause: Cause) -> &'static str {
     match cause {
         Cause::Plan => "the order of records",
@@ -72,7 +72,7 @@ pub(crate) const fn cause_words(cause: Cause) -> &'static str {
         Cause::Queue => "a free decode thread",
         Cause::Decode => "decoding",
         Cause::Augmentation => "augmentation",
-        Cause::Copy => "putting rows together and up",
+        Cause::Copy => "putting rows together and uploading them",
         Cause::Consumer => "the trainer's own runtime",
         _ => "something new",
     }
@@ -101,8 +101,8 @@ pub(super) fn cache_words(cache: &CacheReport, what: &str) -> String {
     words
 }
 
-/// Disk and network, where there was something. The disk's figures are this process' own; no system tells the network's of
-/// one process.
+/// Disk and network traffic, if any. Disk figures are of this process; network figures are of the machine, because
+/// systems do not report them per process.
 pub(crate) fn traffic_words(sampled: &Sampled) -> Vec<(&'static str, String)> {
     let part = |bytes: Option<u64>, most: Option<f64>, what: &str| {
         let bytes = bytes.filter(|bytes| *bytes > 0)?;

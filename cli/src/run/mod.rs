@@ -1,4 +1,4 @@
-//! `infeed run`: a training loop without the training.
+//! `infeed run`: a training loop that does not train.
 
 mod trainer;
 
@@ -34,26 +34,26 @@ use crate::{
     usage::UsageSampler,
 };
 
-/// Who looks on while a run lasts.
+/// What shows a run to others while it is in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Observers {
     live: bool,
     metrics: Metrics,
-    /// Those that came since the stream began, for who waits after its end.
+    /// Signals since the stream began, for the wait of `--metrics-linger`.
     signals: Option<Signals>,
 }
 
-/// `infeed run`. `metrics` are those that are exported elsewhere, too.
+/// `infeed run`. `metrics` may also be exported elsewhere, such as by OpenTelemetry.
 pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), Failure> {
     let WatchedArgs { observers: watching, run: args } = args;
     let mut out = Out::new(args.json.as_ref());
-    // An hour of work must not end in a path that can't be written.
+    // Check now, so that an hour of work does not end in a path that cannot be written.
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     args.state.as_deref().map_or(Ok(()), out::check_writable)?;
     args.html.as_deref().map_or(Ok(()), out::check_writable)?;
     args.decode_index.as_deref().map_or(Ok(()), out::check_writable)?;
     let from = args.resume.as_deref().map(StateFile::read).transpose()?;
-    // And neither in an address that was taken.
+    // The same for an address in use.
     let server = watching.metrics.map(|address| metrics.serve(address)).transpose()?;
     if let Some(server) = server.as_ref().filter(|_| !console::is_quiet()) {
         console::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
@@ -62,7 +62,7 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     if let Err(why) = live::possible()
         && watching.live
     {
-        console::to_stderr(format_args!("--live: {why}, so the usual lines follow"));
+        console::to_stderr(format_args!("--live: {why}, so lines are printed instead"));
         observers.live = false;
     }
     let report = run(&args, from, &mut out, &mut observers).await?;
@@ -84,15 +84,15 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
         Some(Signal::Quit) => Ok(()),
         Some(signal) => {
             let hint = match args.state.is_some() {
-                true => "go on with --resume and the state file",
-                false => "with --state it could go on later",
+                true => "continue with --resume and the state file",
+                false => "with --state, --resume could continue",
             };
             Err(Failure::Stopped { signal, after: report.stopped_after(), hint })
         }
     }
 }
 
-/// Opens, builds, streams; gives the figures.
+/// Opens the dataset, builds the loader and streams. Gives the figures.
 pub(crate) async fn run(
     args: &RunArgs,
     from: Option<StateFile>,
@@ -105,7 +105,7 @@ pub(crate) async fn run(
     on(args, &dataset, start.elapsed().as_secs_f64(), from, out, observers).await
 }
 
-/// Builds and streams a dataset that was opened already.
+/// Builds the loader and streams, for an open dataset.
 pub(crate) async fn on(
     args: &RunArgs,
     dataset: &Arc<dyn Dataset>,
@@ -138,7 +138,7 @@ pub(crate) async fn on(
 
     let rank = loader.config().shard.rank();
     let mut config = describe(&loader, args, &transform_name, &launch)?;
-    // CPU threads alone have nothing to share.
+    // If only CPU threads decode, nothing is shared with a GPU.
     let shares = loader.config().split == Split::Adaptive && loader.config().decode != Decode::Cpu;
     let of = match loader.config().device {
         Some(Device::Cuda(_)) if shares => ChecksumOf::Records,
@@ -149,7 +149,10 @@ pub(crate) async fn on(
         (_, false) => None,
         (None, true) => Some(Checksum::default()),
         (Some(from), true) => Some(from.checksum_for(rank, of).unwrap_or_else(|| {
-            out.warn("the resumed run kept no checksum of this kind, so this one covers the rest alone; run the first part with --checksum too");
+            out.warn(
+                "the state file has no checksum of this kind, so this one covers only the rest; \
+                 run the first part with --checksum too",
+            );
             Checksum::default()
         })),
     };
@@ -161,7 +164,7 @@ pub(crate) async fn on(
     let sampler = (loader.config().accounting || observers.live).then(UsageSampler::start);
     let cpu = process::cpu_seconds();
     let cores = Cores::now();
-    // Before anything is asked for: whoever sees a request may end the run.
+    // Before the first request, because a signal may follow it at once.
     let signals = Signals::new()?;
     observers.signals = Some(Signals::new()?);
     let (stream, step_offset) = match &from {
@@ -174,7 +177,8 @@ pub(crate) async fn on(
     if let (Some(from), (0, _)) = (&from, stream.size_hint()) {
         let LoaderState { epoch, position, .. } = &from.state;
         return Err(Failure::Usage(format!(
-            "--resume: nothing is left of {} epochs after position {position} of epoch {epoch}; raise --epochs, which counts the whole run's",
+            "--resume: nothing is left of {} epochs after position {position} of epoch {epoch}; raise --epochs, \
+             which counts all epochs of the run",
             args.epochs
         )));
     }
@@ -195,7 +199,7 @@ pub(crate) async fn on(
             let gpu = gpu.as_ref().map(GpuSampler::latest);
             let inputs = LiveInputs { about, monitor: stream.monitor(), process: sampler.latest(), gpu };
             let live = Live::start(inputs, signals.keys());
-            live.inspect_err(|error| out.warn(format_args!("--live: no view on this terminal: {error}"))).ok()
+            live.inspect_err(|error| out.warn(format_args!("--live: cannot draw on this terminal: {error}"))).ok()
         }
         _ => None,
     };
@@ -225,11 +229,11 @@ pub(crate) async fn on(
         parts: Parts::of(&loader),
     };
     let trained = trainer.train(stream).await;
-    // From here on words go to the terminal as ever, those of a failure first of all.
+    // From here on lines go to the terminal again, first of all those of a failure.
     drop(live);
-    // Also when the run failed: what was learned is true.
+    // Also after a failure: the entries found so far are valid.
     index.as_ref().zip(args.decode_index.as_deref()).map_or(Ok(()), |(index, path)| index.save(path))?;
-    // It stays until the end: its threads are to be counted.
+    // Keep the stream until the end, so that its threads are counted.
     let stream = trained?;
     let epoch = match &loader.config().order {
         Order::Mixture(mixture) => mixture.counts(0)?.iter().sum(),
@@ -274,10 +278,10 @@ pub(crate) async fn on(
     })
 }
 
-/// Class indices of all records. Of shards whose records have more the labels are read alone.
+/// Class indices of all records. For shards with other fields, only the labels are read.
 async fn labels(args: &RunArgs, dataset: &Arc<dyn Dataset>) -> Result<Vec<i64>, Failure> {
     if dataset.known(0, "label").is_none() && dataset.schema().fields.len() > 1 {
-        // Formats that take no columns say so, and others would have said so before.
+        // Formats without columns give an error here, and all labels are read below.
         let narrow =
             args.dataset.apply(infeed::open(&args.url), || options::rank(&args.loader.fixed))?.columns(["label"]).await;
         if let Some(narrow) = narrow.ok().filter(|narrow| narrow.len() == dataset.len()) {
@@ -287,7 +291,7 @@ async fn labels(args: &RunArgs, dataset: &Arc<dyn Dataset>) -> Result<Vec<i64>, 
     Ok(infeed::dataset::labels(&**dataset).await?)
 }
 
-/// Everything that decided the run: the loader's settings with nothing on `auto`, and the run's own.
+/// All settings of the run: the loader's, with `auto` resolved, and the run's own.
 fn describe(
     loader: &Loader,
     args: &RunArgs,
@@ -297,7 +301,7 @@ fn describe(
     let config = serde_json::to_value(loader.config());
     let config = config.map_err(|error| Failure::Failed(format!("cannot describe the settings: {error}")))?;
     let Value::Object(mut config) = config else {
-        return Err(Failure::Failed("cannot describe the settings: they are no map".into()));
+        return Err(Failure::Failed("cannot describe the settings: they are not a map".into()));
     };
     let shard = loader.config().shard;
     config.remove("shard");
@@ -318,7 +322,7 @@ fn describe(
     Ok(config)
 }
 
-/// Where the run went on from: `checksum` starts from the sum named here.
+/// The state that the run continued from. Its checksum starts from the sum named here.
 fn resumed(from: Option<&StateFile>, rank: u32, of: ChecksumOf) -> Value {
     from.map_or(Value::Null, |from| {
         json!({ "epoch": from.state.epoch, "position": from.state.position, "checksum": from.checksum_for(rank, of) })

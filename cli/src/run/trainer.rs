@@ -1,4 +1,4 @@
-//! The trainer's loop, without the training.
+//! The trainer's loop, without training.
 
 use std::{
     fmt,
@@ -23,14 +23,14 @@ use crate::{
     state::{self, StateFile},
 };
 
-/// The loop. Nothing in it but the step costs more than a few microseconds: it is our benchmark.
+/// The loop. It is our benchmark, so nothing in it but the step takes more than a few microseconds.
 pub(super) struct Trainer<'a> {
     pub(super) args: &'a RunArgs,
     pub(super) out: &'a mut Out,
     pub(super) rank: u32,
     pub(super) batches_per_epoch: u64,
     pub(super) batch_size: u64,
-    /// Epoch in which the run starts, and the steps of it that were done before.
+    /// The first epoch of this run, and its steps that were done before.
     pub(super) step_offset: (u64, u64),
     pub(super) checksum: Option<Checksum>,
     pub(super) of: ChecksumOf,
@@ -42,10 +42,10 @@ pub(super) struct Trainer<'a> {
     pub(super) batches_wanted: u64,
     pub(super) signals: Signals,
     pub(super) stopped: Option<Signal>,
-    /// Epoch of the last batch, and the batches of it that are done.
+    /// The epoch of the last batch, and the finished batches of that epoch.
     pub(super) at: Option<(u64, u64)>,
     pub(super) line: TimeLine,
-    /// When the first batch came.
+    /// Arrival of the first batch.
     pub(super) first: Option<Instant>,
     pub(super) warmed: Option<Warmed>,
     pub(super) settled: Option<Settled>,
@@ -93,7 +93,7 @@ impl Parts {
     }
 }
 
-/// The moment when the warm-up was over, and what had come until then.
+/// The end of the warm-up, and what had arrived until then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Warmed {
     at: Instant,
@@ -110,19 +110,19 @@ impl Trainer<'_> {
         let mut unsaved = None;
         let done = self.steps(&mut stream, &mut unsaved).await;
         self.out.end_bar();
-        // Also when the run failed: what was delivered need not be delivered again.
+        // Also after a failure, so that a resumed run does not repeat delivered batches.
         let saved = unsaved.map_or(Ok(()), |state| self.save(state));
         done.and(saved).map(|()| stream)
     }
 
-    /// Leaves the last batch's state in `unsaved` unless it is in the state file.
+    /// Runs all steps. Leaves the last batch's state in `unsaved`, unless the state file has it.
     async fn steps(&mut self, stream: &mut BatchStream, unsaved: &mut Option<LoaderState>) -> Result<(), Failure> {
         let began = Instant::now();
         let mut last = began;
         while self.batches < self.batches_wanted && self.stopped.is_none() {
             let asked = Instant::now();
             let next = tokio::select! {
-                // A batch that is there is taken: only a wait is cut short.
+                // A ready batch is taken: a signal only cuts a wait short.
                 biased;
                 batch = stream.next() => batch,
                 signal = self.signals.next() => {
@@ -140,7 +140,7 @@ impl Trainer<'_> {
                 self.say_epoch(batch.epoch());
             }
             self.at = Some((batch.epoch(), self.done(&batch)));
-            // The last batch's step is done, the state is saved, and then the run ends.
+            // After a signal: the state of the last batch is saved below, then the run ends.
             tokio::select! {
                 biased;
                 signal = self.signals.next() => self.stopped = Some(signal),
@@ -159,7 +159,7 @@ impl Trainer<'_> {
             if self.is_logged(&batch) || self.stopped.is_some() {
                 unsaved.take().map_or(Ok(()), |state| self.save(state))?;
                 match self.log(&batch) {
-                    // Nobody reads the lines, but files may still be wanted.
+                    // The reader of stdout is gone, but files may still be wanted.
                     Err(Failure::Pipe) if self.writes_files() => {}
                     logged => logged?,
                 }
@@ -172,15 +172,15 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// In front of the bar.
+    /// Shows the epoch in front of the bar.
     fn say_epoch(&self, epoch: u64) {
         self.out.bar().set_message(format!("epoch {} of {}", epoch + 1, self.args.epochs));
     }
 
-    /// What ended the run before its last epoch did, and after how much; `None`: nothing.
+    /// What ended the run before its last epoch, and where; `None` if nothing did.
     pub(super) fn ended(&self) -> Option<Ended> {
         let (epochs, all) = (self.args.epochs, self.batches_per_epoch);
-        // Where it would have begun, when no batch came.
+        // Without a batch, the place where it would have begun.
         let (epoch, done) = self.at.unwrap_or(self.step_offset);
         let by = match self.stopped {
             Some(signal) => signal.name(),
@@ -192,7 +192,7 @@ impl Trainer<'_> {
         Some(Ended { by, epoch, batches_of_epoch: done, batches_per_epoch: all, epochs })
     }
 
-    /// Keeps the figures of what comes after the warm-up. `running`: since the first batch.
+    /// Updates the figures after the warm-up. `running`: time since the first batch.
     fn settle(&mut self, now: Instant, running: Duration, wait: Duration) {
         let Some(warm_up) = self.args.warm_up.filter(|warm_up| running >= *warm_up) else { return };
         let Some(warmed) = self.warmed else {
@@ -225,13 +225,13 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Batches of this epoch that are done after `batch`, those before a resume included.
+    /// Finished batches of this epoch after `batch`, including those before a resume.
     fn done(&self, batch: &Batch) -> u64 {
         let (first, offset) = self.step_offset;
         batch.step() + 1 + if batch.epoch() == first { offset } else { 0 }
     }
 
-    /// Each so many batches, and the last of each epoch.
+    /// Every `--log-every` batches, and at the last batch of each epoch.
     fn is_logged(&self, batch: &Batch) -> bool {
         self.done(batch).is_multiple_of(self.args.log_every) || batch.state().epoch > batch.epoch()
     }
@@ -261,20 +261,20 @@ impl Trainer<'_> {
     }
 }
 
-/// A trainer's work, if there is any.
+/// The simulated work of a trainer.
 async fn step(time: Duration) {
     if !time.is_zero() {
         tokio::time::sleep(time).await;
     }
 }
 
-/// Time and wait of the last batch and on average over the epoch, as training scripts print them.
+/// Time and wait, of the last batch and the mean over the epoch, as training scripts print them.
 #[derive(Debug, Default)]
 pub(super) struct Meters {
     epoch: u64,
     /// Batches of the whole run.
     batches: u64,
-    /// Batches of the averages.
+    /// Batches in the means.
     count: u32,
     last: (Duration, Duration),
     sum: (Duration, Duration),
@@ -283,7 +283,7 @@ pub(super) struct Meters {
 impl Meters {
     fn add(&mut self, epoch: u64, time: Duration, data: Duration) {
         self.batches += 1;
-        // The run's first batch is left out of the averages: its wait is the start of everything.
+        // The means leave out the run's first batch, whose wait includes the start of the loader.
         if epoch != self.epoch || self.batches == 2 {
             *self = Self { epoch, batches: self.batches, ..Self::default() };
         }

@@ -1,4 +1,4 @@
-//! One archive: copied as it is, unpacked after.
+//! One archive: copied as it is, then unpacked.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ pub(super) enum Packing {
 }
 
 impl Packing {
-    /// By the name's end; `None` is no archive.
+    /// By the extension; `None` if it is not an archive.
     pub(super) fn of(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
@@ -57,10 +57,10 @@ impl Packing {
     }
 }
 
-/// The line that says that all of an archive was unpacked.
+/// The name of the manifest's line that marks an archive as unpacked.
 const UNPACKED: &str = "*unpacked";
 
-/// Copies and unpacks; only unpacks, or does nothing, where that was done.
+/// Copies and unpacks an archive. Skips what was done before.
 pub(super) async fn stage(
     args: &StageArgs,
     source: &Source,
@@ -88,7 +88,7 @@ pub(super) async fn stage(
     Ok(done)
 }
 
-/// Copies the archive from where an earlier copy broke off; gives its version and the bytes that came.
+/// Copies the archive, starting where an earlier copy stopped. Gives its version and the bytes fetched.
 async fn fetch(
     args: &StageArgs,
     source: &Source,
@@ -107,7 +107,7 @@ async fn fetch(
         let mut check = check(source, object).await?;
         let mut at = 0;
         let mut buffer = Vec::new();
-        // Ranges in order, as far as each is what was written.
+        // Keep ranges in order, as long as the file holds what the manifest lists.
         let fits = |entry: &&Entry, at: u64| (1..=RANGE.min(object.size - at)).contains(&entry.size);
         let written = |at: u64| known.get(&format!("*{at}")).filter(|_| attempt == 1);
         while let Some(entry) = written(at).filter(|entry| entry.etag == copied && fits(entry, at)) {
@@ -123,7 +123,7 @@ async fn fetch(
         drop(buffer);
         file.set_len(at).map_err(failed)?;
         let rest = object.size - at;
-        // The archive stays until its files are there. What a compressed one will grow to, only unpacking tells.
+        // The archive stays until its files are there. The unpacked size of a compressed archive is not known before.
         let unpacked = if Packing::of(&object.name) == Some(Packing::Plain) { object.size } else { 0 };
         target.check_space(args, at, rest + unpacked, 0)?;
         out.start_bar(rest, BarOf::Bytes);
@@ -144,13 +144,13 @@ async fn fetch(
         if is_as_stored(source, object, check, copied.as_deref(), attempt).await? {
             return Ok((copied, fetched));
         }
-        // Whatever is in the file, from an earlier copy or from this one, is not to be believed.
+        // Copy all of it again: the damage may be in any part, from an earlier copy or from this one.
         attempt += 1;
     }
 }
 
-/// Writes the files of an archive. A hard link has the bytes of the file that it names; symbolic links and devices are left
-/// out.
+/// Writes the files of an archive. A hard link gets the bytes of the file that it names. Symbolic links and devices are
+/// left out.
 fn unpack(
     args: &StageArgs,
     object: &Object,
@@ -166,9 +166,9 @@ fn unpack(
     let counted = Counted { inner: io::BufReader::with_capacity(1 << 20, file), bar: out.bar().clone() };
     let mut archive = tar::Archive::new(packing.reader(counted).map_err(bad)?);
     let mut done = Done::default();
-    // In their order, each with its length and hash: what a hard link may name.
+    // Files written so far, with length and hash. A hard link may name only these.
     let mut written: HashMap<String, (u64, String)> = HashMap::new();
-    // Without what links save.
+    // Bytes of files, without hard links.
     let mut on_disk = 0u64;
     let part = part_in(&target.dir, 0);
     let _gone_after = Part(&part);
@@ -191,13 +191,13 @@ fn unpack(
         let path = inside(&target.dir, &name)?;
         if kind.is_hard_link() {
             let to = entry.link_name().map_err(bad)?;
-            let to = to.ok_or_else(|| bad(io::Error::other(format!("{name:?} is a link to nothing"))))?;
+            let to = to.ok_or_else(|| bad(io::Error::other(format!("{name:?} is a hard link without a target"))))?;
             let to = unicode(&to)?;
-            // Checked before it is looked for: a name that leads outside is an attack, not a mistake.
+            // Checked first, because a target outside the folder is an attack, not a mistake.
             let from = inside(&target.dir, &to)?;
-            // What the archive wrote itself, and nothing else that may lie there.
+            // Only files written from this archive, not others in the folder.
             let Some((size, hash)) = written.get(&to).cloned() else {
-                let what = format!("{name:?} is a hard link to {to:?}, which is no file before it");
+                let what = format!("{name:?} is a hard link to {to:?}, which is not a file before it in the archive");
                 return Err(bad(io::Error::other(what)));
             };
             if from != path {
@@ -213,7 +213,7 @@ fn unpack(
         let all = on_disk;
         if let Some(limit) = args.limit.filter(|limit| all.saturating_add(object.size) > limit.0) {
             let what =
-                format!("{} and what is in it take more than --limit {}; raise it", args.url, units::size(limit.0));
+                format!("{} and its files take more than --limit {}; raise --limit", args.url, units::size(limit.0));
             return Err(Failure::Failed(what));
         }
         if let Some(folder) = path.parent() {
@@ -237,20 +237,20 @@ fn unpack(
     }
     out.end_bar();
     if written.is_empty() {
-        return Err(Failure::Failed(format!("{}: no files in it", args.url)));
+        return Err(Failure::Failed(format!("{}: the archive holds no files", args.url)));
     }
     done.top = top_of(written.keys().map(String::as_str));
     Ok(done)
 }
 
-/// Gives a file a second name, or a copy of its bytes where the file system has no such names. `part` is where it lies
-/// until it has its place.
+/// Makes a hard link to a file, or a copy if the file system has no hard links. It is made at `part` and then renamed.
 fn link(from: &Path, part: &Path, path: &Path) -> Result<(), Failure> {
     let failed = |error| unwritable(path, error);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    // Two names of one file are not renamed over each other: the first would stay, and the next file be written into it.
+    // Remove them first. Renaming a link over another link to the same file does nothing, so `part` would stay a link,
+    // and the next file would be written into it.
     for old in [part, path] {
         match fs::remove_file(old) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -261,14 +261,14 @@ fn link(from: &Path, part: &Path, path: &Path) -> Result<(), Failure> {
     fs::rename(part, path).map_err(failed)
 }
 
-/// The folder that all names begin with.
+/// The folder that all names share as first part.
 fn top_of<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut tops = names.map(|name| name.split_once('/').map(|(top, _)| top));
     let first = tops.next()??;
     tops.all(|top| top == Some(first)).then(|| first.to_owned())
 }
 
-/// Tells the bar how far the archive is.
+/// Advances the bar as the archive is read.
 struct Counted<R> {
     inner: R,
     bar: indicatif::ProgressBar,
@@ -280,7 +280,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A file and its hash; tells failures of the file from those of the archive.
+/// A file and its hash. Keeps errors of the file apart from errors of the archive.
 struct HashedFile {
     file: File,
     hasher: Hasher,

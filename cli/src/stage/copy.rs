@@ -1,4 +1,4 @@
-//! Objects copied as they are: read in ranges, hashed on the way, renamed when they are whole.
+//! Objects copied as they are: read in ranges, hashed while copying, renamed when complete.
 
 use std::{
     collections::HashMap,
@@ -25,9 +25,9 @@ use crate::{
     out::{BarOf, Out},
 };
 
-/// Bytes of one read: few enough requests, and small enough to be repeated.
+/// Bytes of one read: large enough for few requests, and small enough to be repeated.
 pub(super) const RANGE: u64 = 8 << 20;
-/// Reads of one file at a time: of many files, and of an archive, which is alone.
+/// Concurrent reads of one file: when many files are copied, and for a single file or archive.
 const AHEAD: usize = 2;
 pub(super) const AHEAD_ALONE: usize = 16;
 
@@ -45,20 +45,20 @@ impl Files {
     }
 }
 
-/// What a copy came to.
+/// The result of a copy.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// What was there.
+    /// Files that were there before.
     pub(super) found: Files,
     pub(super) copied: Files,
-    /// Bytes that came from the source.
+    /// Bytes read from the source.
     pub(super) fetched: u64,
     pub(super) left_out: u64,
     /// The only folder at the top of an archive.
     pub(super) top: Option<String>,
 }
 
-/// Copies the objects that are not there.
+/// Copies the objects that are missing.
 pub(super) async fn copy_all(
     args: &StageArgs,
     source: &Source,
@@ -107,21 +107,21 @@ pub(super) async fn copy_all(
     Ok(done)
 }
 
-/// Whether an object was copied in this version and its file is still what was written.
+/// Whether an object was copied in this version and its file is unchanged.
 fn is_whole(dir: &Path, source: &Source, object: &Object, known: &HashMap<String, Entry>) -> bool {
     let Some(entry) = known.get(&object.name) else { return false };
     let same = entry.size == object.size && entry.etag == version(source, object);
     same && holds(&dir.join(&object.name), entry.size, &entry.xxh3)
 }
 
-/// By what an object that is written anew, and as long as before, is told from what it was: the store's tag, or the time of
-/// a file of this machine.
+/// The version of an object, which shows that it was rewritten even if its length is the same: the store's ETag, or the
+/// modification time of a local file.
 pub(super) fn version(source: &Source, object: &Object) -> Option<String> {
     object.extent(source).version()
 }
 
-/// Copies an object to `part` and renames it to `path`; gives its version and hash. Each read is counted and tied to the
-/// version that was listed; a file of this machine must have its own before and after.
+/// Copies an object to `part` and renames it to `path`. Gives its version and hash. Each read is reported to
+/// `progress`, and requires the listed version; a local file must have the same version before and after.
 async fn copy(
     source: &Source,
     object: &Object,
@@ -157,20 +157,20 @@ async fn copy(
     }
 }
 
-/// A file that is not whole, and goes when nobody writes to it any more.
+/// An incomplete file, which is removed on drop.
 pub(super) struct Part<'a>(pub(super) &'a Path);
 
 impl Drop for Part<'_> {
     fn drop(&mut self) {
-        // As a rule it was renamed.
+        // Usually it was renamed, and this fails.
         let _ = fs::remove_file(self.0);
     }
 }
 
-/// Copies of an object, before its damage is an error.
+/// Attempts to copy an object before damage is an error.
 const ATTEMPTS: u32 = 4;
 
-/// What an object must be that is read in ranges; one that is read whole is compared where it is read.
+/// The check of an object that is read in ranges. An object that is read whole is checked by its read.
 pub(super) async fn check(source: &Source, object: &Object) -> Result<Option<Check>, Failure> {
     if object.size <= RANGE {
         return Ok(None);
@@ -178,8 +178,7 @@ pub(super) async fn check(source: &Source, object: &Object) -> Result<Option<Che
     Ok(Some(object.extent(source).check().await?))
 }
 
-/// Whether all bytes that came are those that the store told of, and of the version that was there before. `false`: they have
-/// to be read once more.
+/// Whether all bytes match what the store reports, and the version did not change. `false`: read them again.
 pub(super) async fn is_as_stored(
     source: &Source,
     object: &Object,
@@ -189,7 +188,7 @@ pub(super) async fn is_as_stored(
 ) -> Result<bool, Failure> {
     let stored = match check {
         _ if version(source, object).as_deref() != before => {
-            let changed = Error::new(ErrorKind::Io, "the file is written to while it is copied");
+            let changed = Error::new(ErrorKind::Io, "the file is being written while it is copied");
             Err(changed.hint("wait until it is complete, then run the same command again"))
         }
         Some(check) => check.finish(&object.extent(source)).await,
@@ -205,7 +204,7 @@ pub(super) async fn is_as_stored(
     }
 }
 
-/// The bytes of an object from `start`, in order, some ranges ahead.
+/// The bytes of an object from `start`, in order, with `ahead` concurrent reads.
 pub(super) fn ranges(
     source: &Source,
     object: &Object,
@@ -214,7 +213,7 @@ pub(super) fn ranges(
 ) -> impl Stream<Item = infeed::Result<Bytes>> + use<> {
     let extent = object.extent(source);
     let starts = (start..object.size).step_by(RANGE as usize);
-    // Stores refuse to read nothing of something, and an empty file has no range at all.
+    // An empty file gives no range. Stores refuse requests for empty ranges.
     let reads = starts.map(move |start| {
         let mut part: Extent = extent.clone();
         part.range = start..(start + RANGE).min(extent.range.end);

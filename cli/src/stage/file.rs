@@ -1,4 +1,4 @@
-//! A file on the disk: its hash, and why it can't be written.
+//! A file on the disk: its hash, and errors of writing it.
 
 use std::{
     fs::File,
@@ -44,7 +44,7 @@ impl Write for Hasher {
     }
 }
 
-/// A full disk is the likeliest reason, and what to do about it.
+/// An error of writing, with what to do about a full disk or too many open files.
 pub(super) fn unwritable(path: &Path, error: io::Error) -> Failure {
     match error.kind() {
         _ if no_files(&error) => Failure::Failed(format!(
@@ -52,7 +52,7 @@ pub(super) fn unwritable(path: &Path, error: io::Error) -> Failure {
             path.display()
         )),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Failure::Failed(
-            format!("cannot write {}: {error}; make room and run the same command again", path.display()),
+            format!("cannot write {}: {error}; free space and run the same command again", path.display()),
         ),
         _ => Failure::file("cannot write", path, error),
     }

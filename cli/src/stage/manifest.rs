@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::file::unwritable;
 use crate::failure::Failure;
 
-/// The folder's own records; datasets leave out names with a dot.
+/// The folder of the manifest. Datasets ignore names that begin with a dot.
 pub(super) const FOLDER: &str = ".infeed-stage";
 const VERSION: u32 = 1;
 
@@ -24,10 +24,10 @@ struct Header {
     url: String,
 }
 
-/// A file that is whole, or a range of an archive.
+/// A complete file, or a range of an archive.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Relative to the folder; of an archive's range, `*` and where it starts.
+    /// Relative to the folder; for a range of an archive, `*` and its start.
     pub(super) name: String,
     pub(super) size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// Reads what there is; the last line may be broken.
+    /// Opens or creates the manifest and reads its lines. The last line may be incomplete.
     pub(super) fn open(folder: &Path, url: &str) -> Result<Self, Failure> {
         let path = folder.join("manifest.jsonl");
         let failed = |error| Failure::file("cannot write", &path, error);
@@ -73,7 +73,7 @@ impl Manifest {
                     file.write_all(b"\n").map_err(failed)?;
                 }
             }
-            // None, or broken in its first line: nothing was copied.
+            // No line, or an incomplete first line: nothing was copied.
             _ => {
                 file.set_len(0).map_err(failed)?;
                 write_line(&mut file, &Header { version: VERSION, url: url.to_owned() }).map_err(failed)?;
@@ -82,7 +82,7 @@ impl Manifest {
         Ok(Self { file, path, known })
     }
 
-    /// What was there when it was opened.
+    /// The entries that were there when it was opened.
     pub(super) fn take(&mut self) -> HashMap<String, Entry> {
         std::mem::take(&mut self.known)
     }

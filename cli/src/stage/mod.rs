@@ -5,11 +5,12 @@
 //!                                                            └ a line of the manifest for each file that is whole
 //! ```
 //!
-//! Each object is compared with what its store tells of it: a checksum, else the MD5 that most ETags are, else its length.
-//! Of one above 8 MiB, which comes in ranges, a HEAD asks for that. The report says how many were compared with what.
+//! Each object is compared with what its store reports: a checksum, else the MD5 that most ETags are, else its length.
+//! An object above 8 MiB is read in ranges, and a HEAD request gets these values. The report counts objects by
+//! comparison.
 //!
-//! It may be stopped at any moment, by any signal, and started again: what the manifest names and whose hash is right
-//! stays, everything else is copied anew. The folder's own records begin with a dot, so that no dataset sees them.
+//! A copy may be stopped at any moment, by any signal, and started again. Files that the manifest names and whose hash
+//! is right stay; all others are copied again. The manifest's folder begins with a dot, so that datasets ignore it.
 
 mod archive;
 mod copy;
@@ -41,29 +42,29 @@ struct StageReport {
     /// Files in the folder now, and their bytes.
     files: u64,
     bytes: u64,
-    /// Those that this call copied; of an archive, its own bytes.
+    /// Files copied by this call; for an archive, `copied_bytes` are the archive's own bytes.
     copied_files: u64,
     copied_bytes: u64,
-    /// Those that were there.
+    /// Files that were there before.
     kept_files: u64,
     kept_bytes: u64,
     seconds: f64,
     bytes_per_second: f64,
-    /// How the objects that this call copied were compared with what the store told of them. An archive is one.
+    /// How the objects copied by this call were verified. An archive is one object.
     verified: VerifiedReport,
     /// Whether the files were unpacked from an archive, and the entries that are not files (links) left out.
     unpacked: bool,
     left_out: u64,
 }
 
-/// How many objects were compared with what.
+/// Numbers of objects by way of verification.
 #[derive(Debug, Serialize)]
 struct VerifiedReport {
-    /// With a checksum of all of their bytes.
+    /// By a checksum of the whole object.
     checksum: u64,
-    /// With an ETag that is their MD5.
+    /// By an ETag that is the MD5.
     md5: u64,
-    /// With their length and version: nothing more is told of them.
+    /// By length and version only: the store reports nothing else.
     length_only: u64,
 }
 
@@ -72,7 +73,7 @@ pub(crate) async fn command(args: StageArgs) -> Result<(), Failure> {
     let mut out = Out::new(args.json.as_ref());
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
     if args.limit.is_some_and(|limit| limit.0 == 0) {
-        return Err(Failure::Usage("--limit 0: nothing could be copied; give it room or leave it away".into()));
+        return Err(Failure::Usage("--limit is 0, so nothing can be copied; give a size above 0, or omit it".into()));
     }
     let start = Instant::now();
     let (source, objects) = list(&args.url).await?;
@@ -109,7 +110,7 @@ pub(crate) async fn command(args: StageArgs) -> Result<(), Failure> {
     };
     out.words(report.words())?;
     if let Some(top) = &done.top {
-        out.words(format_args!("all files lie in one folder; open {}", args.dir.join(top).display()))?;
+        out.words(format_args!("all files are in one folder; open {}", args.dir.join(top).display()))?;
     }
     args.json.as_ref().map_or(Ok(()), |json| json.write(&report))
 }
@@ -131,7 +132,7 @@ impl StageReport {
             words.push_str(&format!("; verified: {}", by.join(", ")));
         }
         if self.kept_files > 0 {
-            words.push_str(&format!("; {} were there", files(self.kept_files)));
+            words.push_str(&format!("; {} were there before", files(self.kept_files)));
         }
         if self.left_out > 0 {
             words.push_str(&format!("; {} links left out", units::count(self.left_out)));
@@ -140,7 +141,7 @@ impl StageReport {
     }
 }
 
-/// All objects of the url, or the one that it names.
+/// All objects below the url, or the one object that it names.
 async fn list(url: &str) -> Result<(Source, Vec<Object>), Failure> {
     let mut source = Source::parse(url)?;
     let mut objects: Vec<Object> = source.list().try_collect().await?;

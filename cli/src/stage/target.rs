@@ -1,4 +1,4 @@
-//! The folder that is copied to: its lock, its manifest, what fits into it.
+//! The target folder: its lock, its manifest and its free space.
 
 use std::{
     fs::{self, File},
@@ -11,15 +11,15 @@ use infeed::{internal::disk, source::Object};
 use super::manifest::{self, Manifest};
 use crate::{args::StageArgs, failure::Failure, units};
 
-/// What a file takes beyond its bytes, at least half a block on average.
+/// Space reserved per file beyond its bytes. A file wastes half a block on average.
 const BLOCK: u64 = 4096;
 
-/// The folder that is copied to.
+/// The target folder.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) dir: PathBuf,
     pub(super) manifest: Manifest,
-    /// Holds the lock: two copies into one folder would undo each other's work.
+    /// The lock. Two copies into one folder would overwrite each other's files.
     _lock: File,
 }
 
@@ -40,7 +40,7 @@ impl Target {
             return Err(Failure::Failed(format!("another infeed stage is copying to {}", dir.display())));
         }
         let manifest = Manifest::open(&own, &args.url)?;
-        // Whoever wrote these is gone.
+        // Left by a process that has ended, since the lock is free.
         for part in fs::read_dir(&own).map_err(|e| failed("cannot read", e))?.flatten() {
             if part.path().extension().is_some_and(|extension| extension == "part") {
                 let _ = fs::remove_file(part.path());
@@ -49,13 +49,13 @@ impl Target {
         Ok(Self { dir, manifest, _lock: lock })
     }
 
-    /// Whether the folder may take `more` bytes in `files` files when `there` bytes are there already.
+    /// Whether `more` bytes in `files` files fit, with `there` bytes in the folder already.
     pub(super) fn check_space(&self, args: &StageArgs, there: u64, more: u64, files: u64) -> Result<(), Failure> {
         let all = there + more;
         if let Some(limit) = args.limit.filter(|limit| all > limit.0) {
             let (all, limit, over) = (units::size(all), units::size(limit.0), units::size(all - limit.0));
             let what =
-                format!("{} holds {all}, --limit is {limit}: {over} too much; raise it or copy a part", args.url);
+                format!("{} holds {all}, --limit is {limit}: {over} too much; raise --limit or copy a part", args.url);
             return Err(Failure::Failed(what));
         }
         let needed = more + files * BLOCK;
@@ -72,18 +72,18 @@ impl Target {
     }
 }
 
-/// Where a file is written before it is whole.
+/// The path of a file while it is incomplete.
 pub(super) fn part_in(dir: &Path, number: usize) -> PathBuf {
     dir.join(manifest::FOLDER).join(format!("{number}.part"))
 }
 
-/// Where an object of this name goes: below `dir` and nowhere else.
+/// The path of an object of this name. It is always below `dir`.
 pub(super) fn inside(dir: &Path, name: &str) -> Result<PathBuf, Failure> {
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     let path = Path::new(name);
     let own = path.components().next().is_some_and(|first| first.as_os_str() == manifest::FOLDER);
     if name.is_empty() || own || !path.components().all(plain) {
-        let what = format!("{name:?} would lie outside of {}: refused", dir.display());
+        let what = format!("{name:?} would be written outside of {}: refused", dir.display());
         return Err(Failure::Failed(what));
     }
     Ok(dir.join(path))

@@ -1,4 +1,4 @@
-//! What workers and prefetch on `auto` come to, beside the best cell of the sweep.
+//! Compares workers and prefetch on `auto` with the best cell of the sweep.
 
 use std::{ffi::OsString, fmt::Write as _, time::Duration};
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::cell::{Cell, Settings};
 use crate::{spread::median, typed::typed, units};
 
-/// What `auto` is to reach of the best cell's rate.
+/// The share of the best cell's rate that `auto` should reach.
 const AS_GOOD: f64 = 0.95;
-/// How long both are measured when nothing else was said.
+/// Time of each measurement without `--max-time`.
 const MEASURED: Duration = Duration::from_secs(10);
 
-/// Both runs, one right after the other.
+/// Both runs of a round, one right after the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Round {
     pub auto: Cell,
@@ -27,12 +27,12 @@ pub(crate) struct AutoReport {
     /// Time that passed in each run before it was measured.
     pub settle_seconds: f64,
     pub rounds: Vec<Round>,
-    /// Rate of `auto` as a share of the other's, round by round: at the median, at least, at most.
+    /// The rate of `auto` as a share of the best cell's, over the rounds: median, minimum, maximum.
     pub share: Option<[f64; 3]>,
     pub words: String,
 }
 
-/// The fastest cell that has its workers or its prefetch from a list.
+/// The fastest cell with a fixed number of workers or prefetch.
 pub(crate) fn best(cells: &[Cell]) -> Option<&Cell> {
     let fixed = |asked: &Option<String>| asked.as_deref().is_some_and(|asked| asked != "auto");
     let fine = |cell: &&Cell| {
@@ -54,7 +54,7 @@ impl AutoReport {
         }
     }
 
-    /// The best cell's settings with what `auto` is to find left to it.
+    /// The best cell's settings with workers and prefetch on `auto`.
     pub(crate) fn auto(&self) -> Settings {
         let auto = Some("auto".to_owned());
         Settings { workers: auto.clone(), prefetch: auto, ..self.best.clone() }
@@ -80,15 +80,15 @@ impl AutoReport {
         let best = rate(|round| &round.best);
         let cell = &self.best;
         let mut words = format!(
-            "auto: {auto} samples/s after {settle}, {middle:.3} of the best cell ({cell}: {best}) at the median of {} rounds, \
-             {least:.3} to {most:.3}",
+            "auto: {auto} samples/s after {settle}, median share {middle:.3} of the best combination ({cell}: {best}) \
+             in {} rounds, {least:.3} to {most:.3}",
             self.rounds.len()
         );
         if let Some(Cell { workers_at_end: Some(workers), prefetch_at_end: Some(prefetch), .. }) =
             self.rounds.last().map(|round| &round.auto)
         {
             // Writing to a string does not fail.
-            let _ = write!(words, "; it came to workers {workers}, prefetch {prefetch}");
+            let _ = write!(words, "; it ended at workers {workers}, prefetch {prefetch}");
         }
         words += if middle >= AS_GOOD { "; within 5 %" } else { "; more than 5 % below" };
         words
@@ -101,7 +101,7 @@ impl Round {
     }
 }
 
-/// The sweep's options for a run that ends by time.
+/// The sweep's options, changed so that a run ends by time.
 pub(crate) fn options(shared: &[OsString], settle: Duration, measured: Option<Duration>) -> Vec<OsString> {
     const OTHER: [&str; 3] = ["epochs", "max-batches", "max-time"];
     let kept = typed("sweep", shared.iter().cloned())
@@ -139,7 +139,9 @@ mod tests {
             report.add(Round { auto: found, best: cell("2", other) });
         }
         assert_eq!(report.share, Some([0.98, 0.7, 0.99]));
-        for part in ["0.980 of the best cell (workers 2, batch-size 8: 100)", "3 rounds", "prefetch 16; within 5 %"] {
+        for part in
+            ["0.980 of the best combination (workers 2, batch-size 8: 100)", "3 rounds", "prefetch 16; within 5 %"]
+        {
             assert!(report.words.contains(part), "{part}: {}", report.words);
         }
         report.add(Round { auto: cell("auto", 80.0), best: cell("2", 100.0) });

@@ -1,4 +1,4 @@
-//! One cell of a sweep: what was asked for, and what came of it.
+//! One cell of a sweep: its settings and its figures.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{busy::Busy, child::Rates, units};
 
-/// What makes a cell another one, as typed. `None`: not said.
+/// The settings in which cells differ, as typed. `None`: not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub workers: Option<String>,
@@ -49,7 +49,7 @@ impl fmt::Display for Settings {
 pub(crate) struct Cell {
     /// As typed.
     pub asked: Settings,
-    /// As they were, nothing on `auto`.
+    /// The values used, with `auto` resolved.
     pub workers: Option<u64>,
     pub batch_size: Option<u64>,
     pub prefetch: Option<u64>,
@@ -57,7 +57,7 @@ pub(crate) struct Cell {
     pub device: Option<String>,
     pub iterations_per_second: f64,
     pub samples_per_second: f64,
-    /// Of the whole cell, the first batch included.
+    /// Of the whole run, including the first batch.
     pub seconds: f64,
     pub batches: u64,
     pub first_batch_seconds: Option<f64>,
@@ -65,21 +65,21 @@ pub(crate) struct Cell {
     pub cpu_seconds: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
     pub bottleneck: Option<String>,
-    /// Who else used the cores meanwhile.
+    /// Use of the cores by other processes.
     #[serde(default)]
     pub busy: Option<Busy>,
-    /// What `workers` and `prefetch` on `auto` came to.
+    /// Where `workers` and `prefetch` on `auto` ended.
     #[serde(default)]
     pub workers_at_end: Option<u64>,
     #[serde(default)]
     pub prefetch_at_end: Option<u64>,
-    /// What a GPU did, as `run` tells it.
+    /// Use of the GPU, in the form of `run`'s JSON.
     pub gpu: Option<Value>,
-    /// Why there are no figures.
+    /// The error, if there are no figures.
     pub error: Option<String>,
 }
 
-/// The same without parts in parts, for CSV.
+/// A cell without nested fields, for CSV.
 #[derive(Debug, Serialize)]
 pub(crate) struct Flat<'a> {
     workers: Option<u64>,
@@ -131,7 +131,7 @@ impl Cell {
         }
     }
 
-    /// A cell that gave no figures.
+    /// A cell whose run failed.
     pub(crate) fn failed(asked: Settings, error: &str) -> Self {
         let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
         Self {

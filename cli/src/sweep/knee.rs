@@ -1,4 +1,4 @@
-//! Where more workers stop helping.
+//! The knee: the number of workers above which the rate hardly rises.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::cell::Cell;
 use crate::{busy::Busy, units};
 
-/// Rates this much below the best are as good: two runs of one cell differ by as much on a busy machine.
+/// Rates within 5 % of the best count as equal: two runs of one cell differ by as much on a busy machine.
 const AS_GOOD: f64 = 0.95;
-/// With so much more at the edge of the sweep, the best lies beyond it.
+/// If the last step of the sweep still gained 10 % or more, the best number of workers is outside of it.
 const STILL_RISING: f64 = 1.10;
 
-/// The cell to take: as fast as any, with the least.
+/// The recommended cell: as fast as any, with the fewest workers, then the least memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Knee {
     pub workers: Option<u64>,
@@ -21,7 +21,7 @@ pub(crate) struct Knee {
     pub dtype: Option<String>,
     pub device: Option<String>,
     pub samples_per_second: f64,
-    /// Of the best cell's rate.
+    /// Its rate as a share of the best cell's rate.
     pub share_of_best: f64,
     /// `false`: the rate still rises at the edge of the sweep.
     pub inside: bool,
@@ -29,13 +29,13 @@ pub(crate) struct Knee {
     pub words: String,
 }
 
-/// The knee of the cells that have figures, measured while others used the cores so.
+/// The knee of the cells that have figures. `busy`: use of the cores by other processes meanwhile.
 pub(crate) fn find(cells: &[Cell], busy: Option<&Busy>) -> Option<Knee> {
     let fine: Vec<&Cell> = cells.iter().filter(|cell| cell.error.is_none() && cell.samples_per_second > 0.0).collect();
     let best = fine.iter().max_by(|a, b| a.samples_per_second.total_cmp(&b.samples_per_second))?;
     let good = fine.iter().filter(|cell| cell.samples_per_second >= AS_GOOD * best.samples_per_second);
     let knee = good.min_by_key(|cell| (cell.workers, cell.peak_rss_bytes, cell.prefetch, cell.batch_size))?;
-    // The others of the same line: only their workers differ.
+    // The cells that differ from it only in the number of workers.
     let mut line: Vec<&&Cell> = fine.iter().filter(|cell| same_but_workers(cell, knee)).collect();
     line.sort_by_key(|cell| cell.workers);
     let at = line.iter().position(|cell| cell.workers == knee.workers)?;
@@ -70,10 +70,10 @@ fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool, crow
         1 => format!("1 worker gives {:+.0} %", percent(cell)),
         n => format!("{n} workers give {:+.0} %", percent(cell)),
     };
-    let mut words = format!("The knee, up to which more workers help: {}, {} samples/s", name(knee), rate(knee));
+    let mut words = format!("The knee, above which more workers hardly help: {}, {} samples/s", name(knee), rate(knee));
     // Writing to a string does not fail.
     let _ = match std::ptr::eq(knee, best) {
-        true => write!(words, ", the best rate of all"),
+        true => write!(words, ", the best rate"),
         false => {
             let share = 100.0 * knee.samples_per_second / best.samples_per_second;
             write!(words, ", {share:.0} % of the best rate ({}: {})", name(best), rate(best))
@@ -91,16 +91,16 @@ fn words(knee: &Cell, best: &Cell, line: &[&&Cell], at: usize, rises: bool, crow
     if let Some(Busy { others, cores, .. }) = crowd {
         let _ = write!(
             words,
-            "; other processes held {others:.1} of {cores} cores, so what more workers or cores bring is not known"
+            "; other processes held {others:.1} of {cores} cores, so the effect of more workers or cores is unknown"
         );
         return words;
     }
     let why = match knee.bottleneck.as_deref() {
-        _ if rises => "the rate still rises at the edge of the sweep, so go on with more workers",
+        _ if rises => "the rate still rises at the edge of the sweep, so try more workers",
         Some("yield") => "the trainer is the limit, so a faster loader changes nothing",
         Some("fetch") => "reading is the limit, so more decode threads wait for the same bytes",
-        Some(_) if cores_busy(knee) => "all cores are busy, so more threads share the same processor",
-        _ => "more threads find nothing more to do",
+        Some(_) if cores_busy(knee) => "all cores are busy, so more threads share the same cores",
+        _ => "more threads have nothing to do",
     };
     let _ = write!(words, "; {why}");
     words
@@ -142,13 +142,13 @@ mod tests {
     #[test]
     fn a_rate_that_still_rises_has_no_knee_inside() {
         let knee = find(&[cell(1, 8, 100.0), cell(2, 8, 190.0)], None).unwrap();
-        assert!(!knee.inside && knee.words.contains("go on with more workers"), "{}", knee.words);
-        // On cores that others held, nobody is sent for more.
+        assert!(!knee.inside && knee.words.contains("try more workers"), "{}", knee.words);
+        // On cores that other processes held, the advice is not to try more.
         let mut busy = Busy { others: 1.4, cores: 2, usable: 2.0, seconds: 9.0, ..Busy::default() };
         let words = |busy: &Busy| find(&[cell(1, 8, 100.0), cell(2, 8, 190.0)], Some(busy)).unwrap().words;
         assert!(
             words(&busy)
-                .ends_with("other processes held 1.4 of 2 cores, so what more workers or cores bring is not known")
+                .ends_with("other processes held 1.4 of 2 cores, so the effect of more workers or cores is unknown")
         );
         busy.others = 0.0;
         assert_eq!(words(&busy), knee.words);

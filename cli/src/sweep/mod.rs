@@ -1,6 +1,6 @@
-//! `infeed sweep`: the same run with other workers, batch sizes, … and where more of them stops helping.
+//! `infeed sweep`: the same run with different workers, batch sizes, …, and the values above which it gets no faster.
 //!
-//! Each cell is an `infeed run` in a process of its own ([`child`](crate::child)).
+//! A *cell* is one combination of settings. Each cell runs `infeed run` in its own process ([`child`](crate::child)).
 //!
 //! ```text
 //! options: lists ─▶ a process a cell ─▶ cell ─▶ knee, auto ─▶ report ─▶ page
@@ -46,7 +46,7 @@ pub(crate) async fn command(args: SweepArgs) -> Result<(), Failure> {
     };
     let cores = Cores::now();
     let mut stopped = run_cells(&args, &wanted, &shared, &mut report, &mut out).await?;
-    // Processor time of the cells is known once they have ended: they are not among the others.
+    // Known only after the cells' processes have ended: until then their time would count as other processes'.
     report.busy = cores.since().known();
     report.knee = knee::find(&report.cells, report.busy.as_ref());
     if let (None, Some(rounds)) = (stopped, args.auto) {
@@ -76,7 +76,11 @@ pub(crate) async fn command(args: SweepArgs) -> Result<(), Failure> {
                 |settings: &&Settings| report.cells.iter().any(|cell| cell.asked == **settings && cell.error.is_none());
             let (done, all) = (wanted.iter().filter(measured).count(), wanted.len());
             let after = Some(format!("after {done} of {all} combinations"));
-            let hint = if args.out.is_some() { "the same command goes on" } else { "with --out it could go on later" };
+            let hint = if args.out.is_some() {
+                "run the same command again to continue"
+            } else {
+                "with --out, the same command could continue"
+            };
             Err(Failure::Stopped { signal, after, hint })
         }
         (None, true, Some(Cell { error: Some(error), .. })) => Err(Failure::Failed(error.clone())),
@@ -84,7 +88,7 @@ pub(crate) async fn command(args: SweepArgs) -> Result<(), Failure> {
     }
 }
 
-/// A cell, one that failed too; or the signal that ended it.
+/// Runs a cell. Gives the cell, which may have failed, or the signal that stopped it.
 async fn run_cell(
     runner: &mut Runner,
     url: &str,
@@ -101,7 +105,7 @@ async fn run_cell(
     })
 }
 
-/// Measures the cells that are not there yet; the signal that ended it early.
+/// Measures the cells that have no figures yet. Gives the signal if one stopped it early.
 async fn run_cells(
     args: &SweepArgs,
     wanted: &[Settings],
@@ -134,7 +138,7 @@ async fn run_cells(
     Ok(None)
 }
 
-/// Runs `auto` and the best cell in turn; the signal that ended it early.
+/// Runs `auto` and the best cell in turn. Gives the signal if one stopped it early.
 async fn run_rounds(
     args: &SweepArgs,
     rounds: u64,
@@ -143,11 +147,14 @@ async fn run_rounds(
     out: &mut Out,
 ) -> Result<Option<Signal>, Failure> {
     let Some(best) = auto::best(&report.cells) else {
-        out.warn("no cell with workers or prefetch of its own has figures, so there is nothing to compare auto with; give --workers a list");
+        out.warn(
+            "no combination with a fixed number of workers or prefetch has figures, \
+             so there is nothing to compare auto with; give --workers a list",
+        );
         return Ok(None);
     };
     let settle = args.settle;
-    // What was measured before counts if it is the same comparison.
+    // Earlier rounds count if they compared the same settings.
     let same = |known: &AutoReport| known.best == best.asked && known.settle_seconds == settle.as_secs_f64();
     let mut found = report.auto.take().filter(same).unwrap_or_else(|| AutoReport::new(&best.asked, settle));
     let mut runner = Runner::new()?;
@@ -155,7 +162,7 @@ async fn run_rounds(
     out.start_bar(rounds, BarOf::Things("rounds"));
     while (found.rounds.len() as u64) < rounds {
         let mut pair = [found.auto(), found.best.clone()];
-        // Who is first changes: a machine may get slower or faster by itself.
+        // The order alternates, because a machine may get slower or faster over time.
         let swapped = found.rounds.len() % 2 == 1;
         if swapped {
             pair.reverse();

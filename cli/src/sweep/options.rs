@@ -1,4 +1,4 @@
-//! From what was typed to the options of each cell.
+//! The options of each cell, from the arguments of the command.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ use crate::{
     typed::{Typed, typed},
 };
 
-/// Every combination, workers changing fastest.
+/// All combinations, with workers changing fastest.
 pub(super) fn settings(lists: &ListArgs) -> Vec<Settings> {
     fn texts<T>(list: &[T], text: impl Fn(&T) -> String) -> Vec<Option<String>> {
         // An option that was not given stays as it is.
@@ -38,7 +38,7 @@ pub(super) fn settings(lists: &ListArgs) -> Vec<Settings> {
     all
 }
 
-/// What was typed, less the url, the lists and where the sweep's own figures go.
+/// The arguments without the url, the lists and the options for the sweep's own output.
 pub(super) fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
     const OWN: [&str; 12] = [
         "workers",
@@ -52,7 +52,7 @@ pub(super) fn shared_options(given: Vec<OsString>, url: &str) -> Vec<OsString> {
         "html",
         "auto",
         "settle",
-        // Of a cell nothing is shown.
+        // The output of a cell is not shown.
         "quiet",
     ];
     let mut shared = Vec::new();

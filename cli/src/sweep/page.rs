@@ -15,12 +15,12 @@ use crate::{
 };
 
 pub(super) fn page(report: &SweepReport) -> String {
-    // As many epochs as fit into the time that a cell has are no choice of anybody's.
+    // The default number of epochs, which only --max-time ends, is not a choice of the user.
     let about = format!("{} {}", report.url, report.options.join(" ")).replace(" --epochs 1000000000", "");
     let mut page = Page::new("infeed sweep", about.trim());
     match &report.knee {
         Some(knee) => page.verdict(&Verdict { found: format!("{}.", knee.words), next: None }),
-        None => page.words("No cell gave a rate, so there is nothing to compare."),
+        None => page.words("No combination gave a rate, so there is nothing to compare."),
     };
     if let Some(warning) = report.busy.as_ref().and_then(Busy::sentence) {
         page.words(&warning);
@@ -28,7 +28,7 @@ pub(super) fn page(report: &SweepReport) -> String {
     let fine: Vec<_> = report.cells.iter().filter(|cell| cell.error.is_none()).collect();
     let mut maps: Vec<(String, Vec<HeatCell>)> = Vec::new();
     for cell in fine {
-        // One map for whatever is neither workers nor batch size.
+        // One map for each combination of the other settings.
         let asked = Settings { workers: None, batch_size: None, ..cell.asked.clone() };
         let name = if asked == Settings::default() { String::new() } else { asked.to_string() };
         let Cell { workers, batch_size, samples_per_second, .. } = *cell;
@@ -41,7 +41,7 @@ pub(super) fn page(report: &SweepReport) -> String {
     if let Some(auto) = report.auto.as_ref().filter(|auto| !auto.words.is_empty()) {
         page.verdict(&Verdict { found: format!("{}.", auto.words), next: None });
     }
-    page.heading("Samples a second").words("By workers and batch size; the stronger the colour, the faster.");
+    page.heading("Samples per second").words("By workers and batch size. A stronger colour is a higher rate.");
     for (name, cells) in &maps {
         if !name.is_empty() {
             page.words(name);
@@ -55,7 +55,7 @@ pub(super) fn page(report: &SweepReport) -> String {
         }
         page.figure(picture);
     }
-    page.heading("Cells");
+    page.heading("Combinations");
     let or = |value: Option<f64>, words: fn(f64) -> String| value.map_or(String::new(), words);
     let rows = report.cells.iter().map(|cell| {
         let number = |value: Option<u64>| value.map_or(String::new(), units::count);

@@ -1,4 +1,4 @@
-//! What `infeed sweep` found, cell by cell; its file is what the same command goes on from.
+//! The results of `infeed sweep`, cell by cell. The same command continues from its file.
 
 use std::{fmt, path::Path};
 
@@ -13,15 +13,15 @@ use crate::{busy::Busy, failure::Failure, out, report, units};
 pub(crate) struct SweepReport {
     pub version: u32,
     pub url: String,
-    /// The options that all cells have.
+    /// The options shared by all cells.
     pub options: Vec<String>,
     pub cells: Vec<Cell>,
-    /// The cell to take, and why; `None` while there are none to compare.
+    /// The recommended cell, and why; `None` without cells to compare.
     pub knee: Option<Knee>,
-    /// What `auto` comes to beside the best cell; `None` unless that was asked for.
+    /// `auto` compared with the best cell; `None` without `--auto`.
     #[serde(default)]
     pub auto: Option<AutoReport>,
-    /// Who else used the cores while the cells of the last call were measured; `None` where the system does not say.
+    /// Use of the cores by other processes during the last call; `None` where the system does not report it.
     #[serde(default)]
     pub busy: Option<Busy>,
 }
@@ -29,19 +29,22 @@ pub(crate) struct SweepReport {
 const VERSION: u32 = 1;
 
 impl SweepReport {
-    /// Without a cell.
+    /// A report without cells.
     pub(super) const fn new(url: String, options: Vec<String>) -> Self {
         Self { version: VERSION, url, options, cells: Vec::new(), knee: None, auto: None, busy: None }
     }
 
-    /// The cells that were measured before, if they are of this sweep.
+    /// Reads the cells measured before. It is an error if they belong to another sweep.
     pub(super) fn read(path: &Path, url: &str, options: &[String]) -> Result<Self, Failure> {
         let text = Beside::Note.read_file(path).map_err(|error| Failure::file("cannot read", path, error))?;
-        let refuse = |what: String| Failure::file("cannot go on from", path, what);
+        let refuse = |what: String| Failure::file("cannot continue from", path, what);
         let report: Self =
             serde_json::from_slice(&text).map_err(|error| refuse(format!("not written by infeed sweep: {error}")))?;
         if report.version != VERSION {
-            return Err(refuse(format!("it has version {}, this infeed reads {VERSION}", report.version)));
+            return Err(refuse(format!(
+                "it has version {}, this infeed reads {VERSION}; use another --out",
+                report.version
+            )));
         }
         if report.url != url || report.options != options {
             let old = report.options.join(" ");
@@ -50,7 +53,7 @@ impl SweepReport {
         Ok(report)
     }
 
-    /// Writes it where there is a place for it.
+    /// Writes the report to `path`, if there is one.
     pub(super) fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
         let Some(path) = path else { return Ok(()) };
         let mut text = serde_json::to_vec(self).map_err(|error| Failure::file("cannot write", path, error))?;
@@ -102,7 +105,7 @@ pub(super) fn table(cells: &[Cell]) -> String {
         table.add_row(row);
     }
     report::align_right(&mut table, 0..);
-    // What the cells differ in most of the time.
+    // Workers and batch size: most cells differ in these.
     table.keyed_by(2);
     table.trim_fmt()
 }

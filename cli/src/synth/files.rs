@@ -1,4 +1,4 @@
-//! Files that are made and written on all cores.
+//! Generates and writes files on all cores.
 
 use std::{
     fs,

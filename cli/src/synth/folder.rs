@@ -1,4 +1,4 @@
-//! Class folders of photographs, as ImageNet and Caltech-256 have them.
+//! Class folders of photographs, like those of ImageNet and Caltech-256.
 
 use infeed::dataset::{Draws, SampleRng};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{args::SynthKind, failure::Failure, rgb_png};
 
-/// Pictures dealt to classes in turn.
+/// Images, assigned to classes in turn.
 #[derive(Debug)]
 pub(super) struct Folder {
     plan: Plan,
@@ -93,7 +93,7 @@ fn imagenet(index: usize, draws: &mut Draws) -> Recipe {
         (_, u) if u < 0.26 => Kind::Color420,
         _ => Kind::Color444,
     };
-    // Found by trying: 0.55 bytes per pixel, nine tenths of files between 0.15 and 1.0, as in the real set.
+    // Found by trials: 0.55 bytes per pixel, nine tenths of files between 0.15 and 1.0, as in the real set.
     let detail = 0.65 * 8f32.powf(draws.unit());
     Recipe { width, height, quality, detail, kind, progressive: draws.unit() < 0.01 }
 }

@@ -1,7 +1,7 @@
-//! Data with the statistics of the real thing, for demos, benches and tests.
+//! Data with the statistics of real datasets, for demos, benchmarks and tests.
 //!
-//! Everything is a function of (kind, seed, index): any number of cores writes the same bytes, and a larger `--count`
-//! with as many classes begins with the pictures of a smaller one.
+//! Everything is a function of (kind, seed, index): any number of cores writes the same bytes. With the same number
+//! of classes, a larger `--count` begins with the images of a smaller one.
 
 mod cifar;
 mod files;
@@ -47,7 +47,7 @@ pub(crate) fn command(args: &SynthArgs) -> Result<(), Failure> {
     ))
 }
 
-/// Makes the files of `plan` in `dir`, which must be new or empty: data of two runs mixed would be a nasty surprise.
+/// Makes the files of `plan` in `dir`, which must be new or empty, so that data of two runs is never mixed.
 pub(crate) fn make(plan: Plan, tiff: &TiffArgs, dir: &Path, out: &mut Out) -> Result<Made, Failure> {
     let shape = tiff::Shape::new(tiff)?;
     fs::create_dir_all(dir).map_err(|error| Failure::file("cannot make folder", dir, error))?;

@@ -1,4 +1,4 @@
-//! Patients as NRRD files: CT, PET and two masks of one ball-shaped tumour, as the study of workload D has them.
+//! Patients as NRRD files: CT, PET and two masks of one ball-shaped tumour, as in the study of workload D.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What is to be made, checked.
+//! What to generate, after checks.
 
 use crate::{
     args::{SynthArgs, SynthKind},
@@ -31,7 +31,7 @@ impl Plan {
         if args.kind != SynthKind::Tiff
             && let Some(option) = args.tiff.given()
         {
-            return usage(format!("{option}: for tiff alone; the other kinds are as the real data are"));
+            return usage(format!("{option} is only for tiff; omit it for other kinds"));
         }
         if args.kind != SynthKind::Nrrd && (args.raw || args.side.is_some()) {
             return usage("--raw and --side are for nrrd".into());
@@ -48,7 +48,7 @@ impl Plan {
             return usage("--count: use 1 or more".into());
         }
         let wanted = args.classes.unwrap_or(default);
-        // An empty class folder would be no class to a reader.
+        // Readers would not see the class of an empty folder.
         let classes = if fixed { wanted } else { wanted.min(args.count) };
         Ok(Self {
             kind: args.kind,

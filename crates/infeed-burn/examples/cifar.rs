@@ -1,8 +1,8 @@
-//! A small convolutional net on CIFAR-10's binary files, trained with burn on the CPU. Killed at any moment and started again
-//! it goes on within the epoch, and ends where a run that nobody killed ends.
+//! Trains a small convolutional net on CIFAR-10's binary files with burn on the CPU. You can kill it at any moment:
+//! started again, it resumes within the epoch, and ends with the same result as an uninterrupted run.
 //!
-//! `cargo run --release --example cifar -- DIR [EPOCHS [CHECKPOINTS]]`, where DIR holds `data_batch_*.bin` and
-//! `test_batch.bin`. Without a folder it makes pictures up, which shows the loop and no learning worth the name.
+//! `cargo run --release --example cifar -- DIR [EPOCHS [CHECKPOINTS]]`, where DIR contains `data_batch_*.bin` and
+//! `test_batch.bin`. Without DIR it trains on generated images, which shows the loop but no real learning.
 
 use std::{
     error::Error,
@@ -31,7 +31,7 @@ const EVERY: u64 = 20;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Three convolutions, each followed by a ReLU and a 2x2 maximum, then one linear layer: 32x32 to 4x4 to 10.
+/// Three convolutions, each followed by a ReLU and 2x2 max pooling, then one linear layer: 32x32 to 4x4 to 10.
 #[derive(Module, Debug)]
 struct Net {
     convolutions: Vec<Conv2d>,
@@ -61,23 +61,23 @@ impl Net {
     }
 }
 
-/// A training, and where it is kept.
+/// The settings of a training run.
 #[derive(Debug)]
 pub(crate) struct Training {
-    /// What [`open`] takes.
+    /// The dataset, for [`open`].
     pub(crate) url: String,
-    /// Pictures of a step.
+    /// Images per step.
     pub(crate) batch_size: usize,
-    /// How many.
+    /// Number of epochs.
     pub(crate) epochs: u64,
-    /// A folder, if the run shall survive.
+    /// The folder for checkpoints, if there are to be any.
     pub(crate) checkpoints: Option<PathBuf>,
-    /// Ends after so many steps of this run as if it were killed: without a checkpoint of them.
+    /// Ends after this many steps of this run as if it were killed: without a checkpoint of the last step.
     pub(crate) killed_after: Option<u64>,
 }
 
 impl Training {
-    /// Trains, tests after each epoch, and gives the loss of each step of this run.
+    /// Trains, tests after each epoch, and returns the loss of each step of this run.
     pub(crate) fn run(&self) -> Result<Vec<f32>> {
         let device = Device::flex().autodiff();
         let train = self.loader("train", "cifar-train", LastBatch::Drop)?;
@@ -109,7 +109,7 @@ impl Training {
                     return Ok(losses);
                 }
                 let state = train.state();
-                // Of a whole epoch: where its last batch ends, the next one begins.
+                // After the last batch of an epoch, the state is already at position 0 of the next one.
                 let step = state.epoch * steps + state.position / self.batch_size as u64;
                 if step.is_multiple_of(EVERY) || state.position == 0 {
                     self.save(step, &net, optimizer.to_record(), &state)?;
@@ -134,7 +134,7 @@ impl Training {
         Ok(builder.last_batch(last).transform(Transform::preset(transform)?).build_blocking()?)
     }
 
-    /// All that goes on together is written together: a folder that is there is whole.
+    /// Writes net, optimizer and loader state together. The folder is renamed when it is complete.
     fn save(&self, step: u64, net: &Net, optimizer: burn::optim::OptimizerRecord, state: &LoaderState) -> Result<()> {
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         let (folder, partial) = (checkpoints.join(format!("{step:08}")), checkpoints.join("partial"));
@@ -158,7 +158,7 @@ fn latest(checkpoints: &Path) -> Option<PathBuf> {
     fs::read_dir(checkpoints).ok()?.flatten().map(|entry| entry.path()).filter(whole).max()
 }
 
-/// How many of all.
+/// Number of correct images, and number of all.
 fn accuracy(net: &Net, test: &InfeedLoader<ClassificationBatch>) -> Result<(i64, usize)> {
     let (mut right, mut all) = (0, 0);
     for batch in test.iter() {

@@ -1,17 +1,17 @@
-//! Batches of the usual tasks.
+//! Batch types of common tasks.
 
 use burn_core::tensor::{Device, Int, Tensor};
 use infeed::{Batch, Error, Result};
 
 use crate::TensorExt;
 
-/// What a loader's batch becomes; see [`InfeedLoader::new`](crate::InfeedLoader::new).
+/// A type that is made from a loader's batch; see [`InfeedLoader::new`](crate::InfeedLoader::new).
 ///
 /// ```
 /// use burn_core::tensor::{Device, Tensor};
 /// use infeed_burn::{FromBatch, InfeedLoader, TensorExt, burn_core, infeed};
 ///
-/// /// Pictures without labels, and which records they are.
+/// /// Images without labels, and their records.
 /// struct Pictures {
 ///     images: Tensor<4>,
 ///     records: Vec<u64>,
@@ -32,10 +32,10 @@ use crate::TensorExt;
 /// # Ok::<(), infeed::Error>(())
 /// ```
 pub trait FromBatch: Sized {
-    /// Makes it of a batch, with tensors on `device`.
+    /// Makes the value from a batch, with tensors on `device`.
     ///
     /// # Errors
-    /// What the batch lacks. It ends the epoch.
+    /// For example a field that the batch lacks. An error ends the epoch.
     fn from_batch(batch: &Batch, device: &Device) -> Result<Self>;
 }
 
@@ -55,7 +55,7 @@ pub trait FromBatch: Sized {
 pub struct ClassificationBatch {
     /// `[N, C, H, W]`, of the field `image`.
     pub images: Tensor<4>,
-    /// `[N]`, of the field `label`, in the device's type of integers.
+    /// `[N]`, of the field `label`, in the device's integer type.
     pub targets: Tensor<1, Int>,
 }
 
@@ -83,7 +83,7 @@ impl FromBatch for ClassificationBatch {
 pub struct SegmentationBatch {
     /// `[N, C, H, W]`, of the field `image`.
     pub images: Tensor<4>,
-    /// `[N, H, W]`, of the field `mask`, in the device's type of integers.
+    /// `[N, H, W]`, of the field `mask`, in the device's integer type.
     pub masks: Tensor<3, Int>,
 }
 
@@ -93,18 +93,20 @@ impl FromBatch for SegmentationBatch {
         let [rows, channels, .., last] = masks.dims();
         let [height, width] = match (channels, last) {
             (1, _) => [masks.dims()[2], last],
-            // Channels come last.
+            // NHWC.
             (_, 1) => [channels, masks.dims()[2]],
             _ => {
-                let what = format!("{:?} where masks of one channel are expected", masks.dims());
-                return Err(Error::config(what).at_field("mask").hint("make a batch of your own: InfeedLoader::with"));
+                let what = format!("the shape is {:?}, and masks need one channel", masks.dims());
+                return Err(Error::config(what)
+                    .at_field("mask")
+                    .hint("use a batch type of your own: InfeedLoader::with"));
             }
         };
         Ok(Self { images: images(batch, device)?, masks: masks.reshape([rows, height, width]) })
     }
 }
 
-/// Images and the boxes in them: those of all rows one after another.
+/// Images and their boxes. The boxes of all rows are concatenated.
 ///
 /// ```
 /// # use burn_core::{data::dataloader::DataLoader, tensor::Device};
@@ -127,16 +129,16 @@ impl FromBatch for SegmentationBatch {
 pub struct DetectionBatch {
     /// `[N, C, H, W]`, of the field `image`.
     pub images: Tensor<4>,
-    /// `[T, 4]`: pixels of the row, left, top, right, bottom, unless the transform says otherwise.
+    /// `[T, 4]`: left, top, right, bottom in pixels of the row, unless the transform sets another format.
     pub boxes: Tensor<2>,
-    /// `[T]`, in the device's type of integers.
+    /// `[T]`, in the device's integer type.
     pub labels: Tensor<1, Int>,
-    /// `N + 1` numbers: those of row `n` are from `offsets[n]` to `offsets[n + 1]`.
+    /// `N + 1` numbers: row `n` has the boxes `offsets[n]..offsets[n + 1]`.
     pub offsets: Vec<usize>,
 }
 
 impl DetectionBatch {
-    /// Which of the boxes and labels belong to each row.
+    /// For each row, the range of its boxes and labels.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = std::ops::Range<usize>> {
         self.offsets.windows(2).map(|ends| ends[0]..ends[1])
     }
@@ -146,9 +148,13 @@ impl FromBatch for DetectionBatch {
     fn from_batch(batch: &Batch, device: &Device) -> Result<Self> {
         let mut fields = batch.instance_fields();
         let (Some((_, marked)), None) = (fields.next(), fields.next()) else {
-            let what =
-                format!("a batch for detection has one field of boxes, this one {}", batch.instance_fields().count());
-            return Err(Error::config(what).hint("open the dataset with its annotations, or make a batch of your own"));
+            let what = format!(
+                "a DetectionBatch needs one field of boxes, this batch has {}",
+                batch.instance_fields().count()
+            );
+            return Err(
+                Error::config(what).hint("open the dataset with its annotations, or use a batch type of your own")
+            );
         };
         let offsets: &[i64] = marked.offsets().as_slice().unwrap_or_default();
         Ok(Self {
@@ -164,13 +170,13 @@ fn images(batch: &Batch, device: &Device) -> Result<Tensor<4>> {
     field(batch, "image")?.burn(device).map_err(|error| error.at_field("image"))
 }
 
-/// Converted to what the device computes with.
+/// A field in the device's integer type.
 fn integers<const D: usize>(batch: &Batch, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
     let values = field(batch, name)?;
     let (dtype, axes) = (values.dtype(), values.shape().len());
     if axes != D || dtype.whole().is_none() {
-        let what = format!("{:?} of {dtype} where classes are expected, integers with {D} axes", values.shape());
-        return Err(Error::config(what).at_field(name).hint("make a batch of your own: InfeedLoader::with"));
+        let what = format!("the shape is {:?} of {dtype}, and classes are integers with {D} axes", values.shape());
+        return Err(Error::config(what).at_field(name).hint("use a batch type of your own: InfeedLoader::with"));
     }
     Ok(Tensor::from_data(values.burn_data()?, device))
 }
@@ -179,6 +185,6 @@ fn field<'a>(batch: &'a Batch, name: &str) -> Result<&'a infeed::Tensor> {
     batch.get(name).ok_or_else(|| {
         let names: Vec<&str> = batch.fields().map(|(name, _)| name).collect();
         Error::config(format!("the batch has no field {name:?}, but {names:?}"))
-            .hint("make a batch of your own: InfeedLoader::with")
+            .hint("use a batch type of your own: InfeedLoader::with")
     })
 }

@@ -1,15 +1,15 @@
-//! A dataset for those who keep burn's own loader and a batcher of theirs.
+//! A dataset for burn's own loader and your own batcher.
 
 use std::{fmt, sync::Arc};
 
 use burn_core::data::dataset::{Dataset, DatasetError};
 use infeed::{Batch, Error, Loader, Result, bytes::Bytes, sampler::ListSampler, tensor::Element};
 
-/// What infeed opens, as burn's [`Dataset`]: `hf://` without Python, buckets, shards, every format.
+/// A dataset that infeed opened, as burn's [`Dataset`]: `hf://` without Python, buckets, shards, every format.
 ///
-/// Records are read and decoded when burn asks for them, a batch of burn's by the loader's threads at once. Nothing is read
-/// ahead of burn's own threads; [`InfeedLoader`](crate::InfeedLoader) does that. A record is the same each time: transforms
-/// that draw at random draw the same.
+/// Records are read and decoded when burn requests them; the loader's threads process the records of a burn batch in
+/// parallel. Nothing is read ahead of burn's own threads; use [`InfeedLoader`](crate::InfeedLoader) for that. A record
+/// is the same each time, since random transforms draw the same numbers.
 ///
 /// ```
 /// use burn_core::data::dataset::Dataset;
@@ -37,18 +37,18 @@ pub struct InfeedDataset<I> {
 }
 
 impl<I> InfeedDataset<I> {
-    /// The loader says how records are decoded and transformed; its order is not looked at.
+    /// The loader decodes and transforms the records; its order has no effect.
     ///
     /// # Errors
-    /// `Config` for a loader on a GPU, or of one of several ranks.
+    /// `Config` for a loader on a GPU, or a loader of one of several ranks.
     pub fn new(loader: Loader, make: impl Fn(Row<'_>) -> Result<I> + Send + Sync + 'static) -> Result<Self> {
         let config = loader.config();
         if config.shard.world() > 1 {
-            return Err(Error::config("a dataset of burn's has all records, and the loader is one of several ranks")
-                .hint("leave the loader's shard out"));
+            return Err(Error::config("a burn dataset has all records, and the loader is one of several ranks")
+                .hint("omit the loader's shard"));
         }
         if config.device != Some(infeed::Device::Cpu) {
-            return Err(Error::config("the rows of a dataset of burn's lie in host memory")
+            return Err(Error::config("the rows of a burn dataset are in host memory, and the loader's are on a GPU")
                 .hint("build the loader with .device(Device::Cpu)"));
         }
         Ok(Self { loader, make: Arc::new(make) })
@@ -64,7 +64,7 @@ impl<I: Send + Sync> Dataset<I> for InfeedDataset<I> {
     fn get_many(&self, indexes: Vec<usize>) -> std::result::Result<Vec<I>, DatasetError> {
         let records: Vec<u64> = indexes.into_iter().map(|index| index as u64).collect();
         let of = self.loader.dataset().len();
-        // The trait's own word for it.
+        // The trait requires this panic and its wording.
         assert!(records.iter().all(|record| *record < of), "index out of bounds: {records:?} of {of} records");
         self.read(&records).map_err(DatasetError::new)
     }
@@ -82,8 +82,11 @@ impl<I> InfeedDataset<I> {
             for batch in self.loader.with_sampler(Arc::new(list))?.epoch(0).blocking() {
                 let batch = batch?;
                 if batch.records() != records {
-                    return Err(Error::config(format!("of the records {records:?} came {:?}", batch.records()))
-                        .hint("let bad samples stop the loader: a dataset of burn's has an item for each index"));
+                    return Err(Error::config(format!(
+                        "records {records:?} were requested, {:?} came",
+                        batch.records()
+                    ))
+                    .hint("use OnBadSample::Stop: a burn dataset needs an item for each index"));
                 }
                 for row in 0..batch.len() {
                     items.push((self.make)(Row { batch: &batch, row })?);
@@ -121,25 +124,25 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The values of a field; a label is one.
+    /// The values of a field; a label is one value.
     ///
     /// # Errors
-    /// `Config` where there is no such field, or its values are of another type.
+    /// `Config` if there is no such field, or its values have another type.
     pub fn values<T: Element>(&self, field: &str) -> Result<&'a [T]> {
         let tensor = self.tensor(field)?;
         let each = tensor.shape()[1..].iter().product::<usize>();
         let all = tensor.as_slice::<T>().ok_or_else(|| {
-            Error::config(format!("values of {} are asked for as {}", tensor.dtype(), T::DTYPE))
+            Error::config(format!("values of {} were requested as {}", tensor.dtype(), T::DTYPE))
                 .at_field(field)
-                .hint("ask for the type that they have, or set the loader's dtype")
+                .hint("request the type that they have, or set the loader's dtype")
         })?;
         Ok(&all[self.row * each..(self.row + 1) * each])
     }
 
-    /// The shape of the values.
+    /// The shape of a field's values.
     ///
     /// # Errors
-    /// `Config` where there is no such field.
+    /// `Config` if there is no such field.
     pub fn shape(&self, field: &str) -> Result<&'a [usize]> {
         Ok(&self.tensor(field)?.shape()[1..])
     }
@@ -147,7 +150,7 @@ impl<'a> Row<'a> {
     /// Text or other bytes.
     ///
     /// # Errors
-    /// `Config` where there is no such field of bytes.
+    /// `Config` if there is no such field of bytes.
     pub fn bytes(&self, field: &str) -> Result<&'a Bytes> {
         let values =
             self.batch.bytes(field).ok_or_else(|| no_field(field, self.batch.byte_fields().map(|(name, _)| name)))?;
@@ -157,7 +160,7 @@ impl<'a> Row<'a> {
     /// Boxes, labels and masks.
     ///
     /// # Errors
-    /// `Config` where there is no such field of instances.
+    /// `Config` if there is no such field of instances.
     pub fn instances(&self, field: &str) -> Result<infeed::RowInstances<'a>> {
         let marked = self.batch.instances(field);
         let names = || self.batch.instance_fields().map(|(name, _)| name);

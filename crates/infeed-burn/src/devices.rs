@@ -1,4 +1,4 @@
-//! Loaders of the devices that train together.
+//! Loaders for training on several devices.
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -10,11 +10,11 @@ use infeed::{Batch, Error, Loader, LoaderState, Result};
 
 use crate::{FromBatch, InfeedLoader, slice::Refused};
 
-/// The loaders of [`build_each`](infeed::LoaderBuilder::build_each) as one [`DataLoader`], for burn's training on several
-/// devices: each device gets the part of its own rank, and all take the same number of steps.
+/// The loaders of [`build_each`](infeed::LoaderBuilder::build_each) as one [`DataLoader`], for burn's training on
+/// several devices: each device gets the part of its own rank, and all have the same number of steps.
 ///
-/// burn slices what it is given into as many parts as there are devices, the rest of a division to the last one. Parts of a
-/// single [`InfeedLoader`] can so differ by a step. Here each slice is a rank, whatever it is called.
+/// burn slices a loader into one part per device; the last part gets the remainder. Parts of a single [`InfeedLoader`]
+/// can therefore differ by a step. Here each slice is a rank.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::{FromBatch, InfeedLoader, slice::Refused};
 ///
 /// let dataset = infeed::open("synthetic://?count=103&height=8&width=8&classes=10").blocking()?;
 /// let builder = infeed::Loader::builder(dataset).batch_size(10).shuffle(42);
-/// // One for each device of burn's; their batches lie in host memory.
+/// // One for each device of burn; their batches are in host memory.
 /// let loaders = builder.build_each_blocking([infeed::Device::Cpu, infeed::Device::Cpu])?;
 /// let train = DeviceLoaders::<ClassificationBatch>::new(loaders, &Device::default()).epochs(0..3);
 ///
@@ -39,7 +39,8 @@ pub struct DeviceLoaders<O> {
 }
 
 impl<O: 'static> DeviceLoaders<O> {
-    /// The loader of each device, in their order. Tensors go to `device` until burn names each its own.
+    /// One loader per device, in the order of the devices. Tensors go to `device` until burn sets each loader's own
+    /// device.
     pub fn new(loaders: impl IntoIterator<Item = Loader>, device: &Device) -> Self
     where
         O: FromBatch,
@@ -63,16 +64,17 @@ impl<O: 'static> DeviceLoaders<O> {
         Self { parts: self.parts.into_iter().map(|part| part.epochs(epochs.clone())).collect() }
     }
 
-    /// See [`InfeedLoader::resume`]: the state of any of the devices, also of another number of them.
+    /// See [`InfeedLoader::resume`]. `state` may be from any of the devices, also from a run with another number of
+    /// devices.
     ///
     /// # Errors
-    /// As there.
+    /// As [`InfeedLoader::resume`].
     pub fn resume(self, state: &LoaderState) -> Result<Self> {
         let parts = self.parts.into_iter().map(|part| part.resume(state)).collect::<Result<_>>()?;
         Ok(Self { parts })
     }
 
-    /// See [`InfeedLoader::state`]; the first device's, `None` without devices.
+    /// The state of the first device, see [`InfeedLoader::state`]. `None` without devices.
     #[must_use]
     pub fn state(&self) -> Option<LoaderState> {
         self.parts.first().map(InfeedLoader::state)
@@ -80,7 +82,7 @@ impl<O: 'static> DeviceLoaders<O> {
 }
 
 impl<O: Send + 'static> DataLoader<O> for DeviceLoaders<O> {
-    /// The batches of the one device; an error where there are several.
+    /// The batches of a single device; an error if there are several.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         match &self.parts[..] {
             [part] => part.iter(),
@@ -99,8 +101,8 @@ impl<O: Send + 'static> DataLoader<O> for DeviceLoaders<O> {
         Arc::new(Self { parts: self.parts.iter().map(|part| part.on(device)).collect() })
     }
 
-    /// The loader of a device, where `start` and `end` are those of its part of [`num_items`](DataLoader::num_items) as burn
-    /// divides them; iterators of other slices give an error.
+    /// The loader of a device, if `start` and `end` are that device's part of [`num_items`](DataLoader::num_items) as
+    /// burn divides it. The iterator of any other slice yields an error.
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
         let (items, parts) = (self.num_items(), self.parts.len());
         let each = items / parts.max(1);
@@ -108,8 +110,10 @@ impl<O: Send + 'static> DataLoader<O> for DeviceLoaders<O> {
         match (0..parts).find(fits) {
             Some(part) => Arc::new(self.parts[part].clone()),
             None => Arc::new(Refused(
-                Error::config(format!("a slice from {start} to {end} of {items} items is none of {parts} devices"))
-                    .hint("build as many loaders as the trainer has devices"),
+                Error::config(format!(
+                    "a slice from {start} to {end} of {items} items matches none of {parts} devices"
+                ))
+                .hint("build as many loaders as the trainer has devices"),
             )),
         }
     }

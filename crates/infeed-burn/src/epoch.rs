@@ -21,17 +21,17 @@ use crate::place::{Ahead, Make, Shared};
 
 /// The batches of one epoch; made by [`InfeedLoader::stream`](crate::InfeedLoader::stream).
 ///
-/// An error is yielded once, then it ends. **Cancel safe**, as [`infeed::BatchStream`] is. Dropped before its last batch, the
-/// rest of the epoch is left out, and the next iterator is the next epoch.
+/// Yields an error once, then ends. **Cancel safe**, as [`infeed::BatchStream`]. If it is dropped before its last
+/// batch, the rest of the epoch is skipped, and the next iterator is the next epoch.
 #[must_use = "dropping it leaves the epoch out"]
 pub struct Epoch<O> {
     shared: Arc<Shared>,
     make: Make<O>,
     device: Device,
     epoch: u64,
-    /// `None` behind the last batch.
+    /// `None` after the last batch.
     ahead: Option<Ahead>,
-    /// Instead of the first batch.
+    /// Yielded instead of the first batch.
     error: Option<Error>,
     samples: u64,
     of: u64,
@@ -56,13 +56,14 @@ impl<O> Epoch<O> {
         }
     }
 
-    /// Samples that were handed over, and all of the epoch; equal behind the last batch, also where bad samples were skipped.
+    /// Samples handed over so far, and samples of the whole epoch. Equal after the last batch, even if bad samples were
+    /// skipped.
     #[must_use]
     pub fn progress(&self) -> Progress {
         Progress::new(self.samples as usize, self.of as usize, Some("items".to_owned()))
     }
 
-    /// What the stream gave, as this epoch's.
+    /// Converts an item of the stream, which may already belong to the next epoch.
     fn given(&mut self, next: Option<Result<Batch>>) -> Option<Result<O>> {
         match next {
             Some(Ok(batch)) if batch.epoch() > self.epoch => {
@@ -85,7 +86,7 @@ impl<O> Epoch<O> {
     fn hand_over(&mut self, batch: &Batch) -> Result<O> {
         self.shared.passed(batch);
         self.samples = self.of.min(self.samples + batch.valid() as u64);
-        // burn's loops ask the progress at the last batch whether it was the last.
+        // burn's loops check at the last batch whether the progress is complete.
         if batch.state().epoch > self.epoch {
             self.end(None);
         }
@@ -96,7 +97,7 @@ impl<O> Epoch<O> {
         made
     }
 
-    /// The stream stands behind the epoch.
+    /// The epoch is over. Keeps the stream for the next one.
     fn end(&mut self, batch: Option<Batch>) {
         self.samples = self.of;
         if let Some(ahead) = self.ahead.take() {
@@ -118,7 +119,7 @@ impl<O> Stream for Epoch<O> {
     }
 }
 
-/// The batch that was taken before, if one was.
+/// The batch that was already taken from the stream, if there is one.
 fn first_of(ahead: &mut Option<Ahead>) -> Option<Result<Batch>> {
     ahead.as_mut()?.batch.take().map(Ok)
 }
@@ -135,7 +136,7 @@ impl<O> fmt::Debug for Epoch<O> {
     }
 }
 
-/// For loops without a runtime.
+/// The epoch as a blocking iterator, for loops without a runtime.
 pub(crate) struct BlockingEpoch<O>(pub(crate) Epoch<O>);
 
 impl<O> Iterator for BlockingEpoch<O> {

@@ -17,5 +17,5 @@ pub use epoch::Epoch;
 pub use loader::InfeedLoader;
 pub use tensor::TensorExt;
 
-/// The crates whose types stand in signatures here, in the versions that fit.
+/// The crates whose types this crate's signatures use, in matching versions.
 pub use {burn_core, infeed};

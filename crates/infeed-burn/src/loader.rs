@@ -17,11 +17,11 @@ use crate::{
 
 /// A [`Loader`] as burn's [`DataLoader`].
 ///
-/// Each [`iter`](DataLoader::iter) is the next epoch: in the loader's exact order, whatever the number of threads. Batches are
-/// read ahead within the loader's memory budget.
+/// Each [`iter`](DataLoader::iter) is the next epoch, in the loader's exact order for any number of threads. Batches
+/// are read ahead within the loader's memory budget.
 ///
-/// Clones, and what [`to_device`](DataLoader::to_device) gives, are the same loader in the same place: keep one, and its
-/// [`state`](Self::state) tells how far burn's learner came with another.
+/// Clones, and the results of [`to_device`](DataLoader::to_device), share one loader and one place. Keep a clone: its
+/// [`state`](Self::state) is the place that burn's learner reached.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -49,10 +49,10 @@ pub struct InfeedLoader<O> {
 }
 
 impl<O: 'static> InfeedLoader<O> {
-    /// Batches of one of the ready-made kinds, or of a kind of yours.
+    /// Yields batches of one of this crate's types, or of your own type.
     ///
     /// Build the loader with [`device(Device::Cpu)`](infeed::LoaderBuilder::device), and
-    /// [`pin_memory(true)`](infeed::LoaderBuilder::pin_memory) where burn runs on an NVIDIA GPU.
+    /// [`pin_memory(true)`](infeed::LoaderBuilder::pin_memory) if burn runs on an NVIDIA GPU.
     pub fn new(loader: Loader, device: &Device) -> Self
     where
         O: FromBatch,
@@ -60,7 +60,7 @@ impl<O: 'static> InfeedLoader<O> {
         Self::with(loader, device, O::from_batch)
     }
 
-    /// Batches that a function makes.
+    /// Yields what a function makes from each batch.
     ///
     /// ```
     /// use burn_core::{data::dataloader::DataLoader, tensor::{Device, Tensor}};
@@ -81,9 +81,11 @@ impl<O: 'static> InfeedLoader<O> {
         Self { shared: Arc::new(Shared::new(loader)), make: Arc::new(make), device: device.clone() }
     }
 
-    /// Which epochs the iterators are, in turn. Then the next epoch is read while the last batches of the one before are
-    /// still in use, and while the trainer validates; behind the last one is an error. Without it they are counted from 0 on without
-    /// end, and each is read from when its iterator is asked for. What was [resumed](Self::resume) stays where it is.
+    /// Sets the epochs of the iterators. The next epoch is then read while the trainer still uses the last batches of
+    /// the one before, and while it validates. An iterator after the last epoch yields an error.
+    ///
+    /// Default: epochs from 0 without end; each is read only once its iterator is made. A place that was
+    /// [resumed](Self::resume) is kept.
     #[must_use]
     pub fn epochs(self, epochs: Range<u64>) -> Self {
         let mut place = self.shared.place();
@@ -95,8 +97,8 @@ impl<O: 'static> InfeedLoader<O> {
         self
     }
 
-    /// Goes on where `state` was taken, in the middle of an epoch as well: the next iterator is the rest of it. Reading begins
-    /// now. The world size, the batch size and the number of threads may have changed.
+    /// Resumes at `state`, also within an epoch: the next iterator is the rest of that epoch. Reading starts now. The
+    /// world size, the batch size and the number of threads may differ from those of the state.
     ///
     /// ```
     /// use burn_core::{data::dataloader::DataLoader, tensor::Device};
@@ -129,14 +131,14 @@ impl<O: 'static> InfeedLoader<O> {
         Ok(self)
     }
 
-    /// Where to go on behind the last batch that an iterator or stream gave: for a checkpoint, beside those of the model and
-    /// the optimiser. What was read ahead does not count.
+    /// The place after the last batch that an iterator or stream yielded, regardless of read-ahead. Save it in a
+    /// checkpoint, with the model and the optimiser.
     #[must_use]
     pub fn state(&self) -> LoaderState {
         self.shared.place().state.clone()
     }
 
-    /// What the latest epoch did and where the time went; `None` before the first.
+    /// Statistics of the latest epoch and where the time went; `None` before the first epoch.
     #[must_use]
     pub fn monitor(&self) -> Option<Monitor> {
         self.shared.place().monitor.clone()
@@ -175,7 +177,7 @@ impl<O: Send + 'static> DataLoader<O> for InfeedLoader<O> {
         Box::new(BlockingEpoch(self.stream()))
     }
 
-    /// Samples of an epoch on this rank; less than the dataset where the last batch is dropped.
+    /// Samples of an epoch on this rank; fewer than the dataset's if the last batch is dropped.
     fn num_items(&self) -> usize {
         self.shared.loader.samples_per_epoch() as usize
     }
@@ -184,11 +186,12 @@ impl<O: Send + 'static> DataLoader<O> for InfeedLoader<O> {
         Arc::new(self.on(device))
     }
 
-    /// The records from `start` to `end` in this loader's order, by the same threads. A slice up to the last item has what a dropped
-    /// last batch leaves out, too. For a training on several devices take [`DeviceLoaders`](crate::DeviceLoaders), whose
-    /// parts have the same number of steps.
+    /// The records from `start` to `end`, in this loader's kind of order and with its threads. A slice up to the last
+    /// item also contains the records that a dropped last batch would omit. For training on several devices use
+    /// [`DeviceLoaders`](crate::DeviceLoaders), whose parts have the same number of steps.
     ///
-    /// What can't be sliced (a loader with a sampler of its own or of several ranks) gives an iterator with the error.
+    /// A loader with its own sampler, or of one of several ranks, cannot be sliced: its slice's iterator yields an
+    /// error.
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
         match slice_of(&self.shared.loader, start as u64, end as u64) {
             Ok(loader) => Arc::new(Self { shared: Arc::new(Shared::like(loader, &self.shared)), ..self.clone() }),

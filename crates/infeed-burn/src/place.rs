@@ -1,38 +1,38 @@
-//! Where a trainer is in its loader.
+//! The place of a trainer in its loader.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_core::tensor::Device;
 use infeed::{Batch, BatchStream, Error, Loader, LoaderState, Result, loader::Monitor};
 
-/// Makes of a loader's batch what the trainer takes.
+/// Converts a loader's batch to the trainer's type.
 pub(crate) type Make<O> = Arc<dyn Fn(&Batch, &Device) -> Result<O> + Send + Sync>;
 
-/// One loader, and where its trainer is in it.
+/// A loader, and the place of its trainer.
 pub(crate) struct Shared {
     pub(crate) loader: Loader,
     place: Mutex<Place>,
 }
 
 pub(crate) struct Place {
-    /// The epoch that the next iterator is.
+    /// The epoch of the next iterator.
     pub(crate) next: u64,
-    /// Where all epochs end, if the trainer said so.
+    /// The end (exclusive) of all epochs, if the trainer set it.
     pub(crate) end: Option<u64>,
-    /// Behind the last batch that was handed over.
+    /// The state after the last batch that was handed over.
     pub(crate) state: LoaderState,
-    /// The state was the trainer's.
+    /// Whether the trainer resumed at a state.
     pub(crate) resumed: bool,
-    /// A stream that has come to the beginning of `next`, or into it.
+    /// A stream whose next batch is in epoch `next`.
     pub(crate) ahead: Option<Ahead>,
-    /// Of the latest stream.
+    /// The monitor of the latest stream.
     pub(crate) monitor: Option<Monitor>,
 }
 
 /// A stream between two iterators.
 pub(crate) struct Ahead {
     pub(crate) stream: BatchStream,
-    /// The next batch, where it had to be taken to see that the epoch before is over.
+    /// The next batch, if it was taken to find out that the epoch before it is over.
     pub(crate) batch: Option<Batch>,
 }
 
@@ -43,7 +43,7 @@ impl Shared {
         Self { loader, place: Mutex::new(place) }
     }
 
-    /// Of another loader, whose epochs are those of `other`.
+    /// For another loader, with the epochs of `other`.
     pub(crate) fn like(loader: Loader, other: &Self) -> Self {
         let shared = Self::new(loader);
         {
@@ -54,18 +54,18 @@ impl Shared {
     }
 
     pub(crate) fn place(&self) -> MutexGuard<'_, Place> {
-        // Each section leaves the place whole.
+        // A panic leaves the place consistent, so poisoning does not matter.
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next epoch, how many of its samples are done (where it was resumed), and a stream that goes on with it.
+    /// The next epoch, the number of its samples that are done (after a resume), and a stream of the rest.
     pub(crate) fn begin(&self) -> Result<(u64, u64, Ahead)> {
         let mut place = self.place();
         let epoch = place.next;
         let end = place.end.unwrap_or(epoch.saturating_add(1));
         if epoch >= end {
             return Err(Error::config(format!("the epochs end before {end}, and all of them were iterated over"))
-                .hint("give InfeedLoader::epochs as many as the trainer runs"));
+                .hint("give InfeedLoader::epochs as many epochs as the trainer runs"));
         }
         let position = if place.state.epoch == epoch { place.state.position } else { 0 };
         let ahead = match place.ahead.take() {
@@ -87,7 +87,7 @@ impl Shared {
         self.place().state.clone_from(batch.state());
     }
 
-    /// `epoch` is over, and the stream stands behind it. Another iterator may have begun the next one meanwhile.
+    /// `epoch` is over. Keeps the stream for the next epoch, unless another iterator has begun that epoch meanwhile.
     pub(crate) fn end(&self, epoch: u64, ahead: Ahead) {
         let mut place = self.place();
         if place.next == epoch + 1 && place.end.is_some_and(|end| place.next < end) {

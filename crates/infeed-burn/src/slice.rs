@@ -1,4 +1,4 @@
-//! Part of a loader's records, in its order and by its threads.
+//! Part of a loader's records, in its kind of order and with its threads.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) fn slice_of(loader: &Loader, start: u64, end: u64) -> Result<Loader> 
     let (records, items) = (loader.dataset().len(), loader.samples_per_epoch());
     let refused = |why: String| Error::config(format!("a slice from {start} to {end}: {why}"));
     if start >= end || end > items {
-        return Err(refused(format!("the loader has {items} items")).hint("slice within them, an item at least"));
+        return Err(refused(format!("the loader has {items} items")).hint("slice within them, with at least one item"));
     }
     let config = loader.config();
     if config.shard.world() > 1 {
@@ -30,9 +30,9 @@ pub(crate) fn slice_of(loader: &Loader, start: u64, end: u64) -> Result<Loader> 
     let order = |records, groups| config.order.sampler(records, groups, whole.lanes);
     if order(records, loader.dataset().groups())?.fingerprint() != whole.identity.order_fingerprint {
         return Err(refused(format!("the loader has an order of its own ({})", whole.identity.order))
-            .hint("give the slice's records to a sampler of your own"));
+            .hint("make a sampler of the slice's records"));
     }
-    // The records that a dropped last batch leaves out are the last slice's.
+    // The last slice also gets the records that a dropped last batch would omit.
     let end = if end == items { records } else { end };
     let groups = loader.dataset().groups().map(|groups| {
         let inside = groups.iter().filter(|group| (start + 1..end).contains(group)).map(|group| group - start);
@@ -41,7 +41,7 @@ pub(crate) fn slice_of(loader: &Loader, start: u64, end: u64) -> Result<Loader> 
     loader.with_sampler(Arc::new(Slice { order: order(end - start, groups)?, start, records }))
 }
 
-/// An order of fewer records, which begin at `start`.
+/// An order of a part of the records, which begins at `start`.
 #[derive(Debug)]
 struct Slice {
     order: Arc<dyn Sampler>,
@@ -84,7 +84,7 @@ impl Sampler for Slice {
     }
 }
 
-/// Gives an error in place of batches: burn's calls that give loaders have no place for one.
+/// A loader that yields an error instead of batches, since burn's methods that return loaders cannot return an error.
 #[derive(Clone)]
 pub(crate) struct Refused(pub(crate) Error);
 
@@ -112,7 +112,7 @@ impl<O: Send + 'static> DataLoader<O> for Refused {
     }
 }
 
-/// The one item.
+/// An iterator of one error.
 struct Failure<O>(std::iter::Once<std::result::Result<O, DatasetError>>);
 
 impl<O> Iterator for Failure<O> {

@@ -1,4 +1,4 @@
-//! A tensor of a batch as burn's, in the same memory.
+//! Converts a batch's tensor to burn, in the same memory.
 
 use burn_core::tensor::{
     AllocationProperty, BoolStore, Bytes, DType, Device, Tensor, TensorData,
@@ -6,10 +6,10 @@ use burn_core::tensor::{
 };
 use infeed::{Error, ErrorKind, Result};
 
-/// [`infeed::Tensor`] as burn's types, without a copy on the host.
+/// Converts an [`infeed::Tensor`] to burn's types, without a copy on the host.
 ///
-/// burn's data shares the memory: it goes back to the loader with the last of what was made of it. Whoever writes into it
-/// in place gets a copy first, so the batch stays as it was.
+/// burn's data shares the memory, which returns to the loader once nothing made from the tensor exists any more. A
+/// write in place makes a copy first, so the batch does not change.
 ///
 /// | infeed | burn's kind | burn's type |
 /// |---|---|---|
@@ -31,13 +31,13 @@ pub trait TensorExt {
     /// ```
     ///
     /// # Errors
-    /// `Device` for a tensor on a GPU: burn's runtimes take no memory of others there.
+    /// `Device` for a tensor on a GPU: burn's runtimes cannot take over memory from outside there.
     fn burn_data(&self) -> Result<TensorData>;
 
-    /// A tensor on `device`, of the type that it has here.
+    /// A tensor on `device`, with the same element type.
     ///
-    /// On the CPU the tensor lies in the loader's memory. To a GPU the values are copied once, straight from page-locked
-    /// memory where the loader was built with [`pin_memory`](infeed::LoaderBuilder::pin_memory).
+    /// On the CPU the tensor shares the loader's memory. To a GPU the values are copied once, directly from page-locked
+    /// memory if the loader was built with [`pin_memory`](infeed::LoaderBuilder::pin_memory).
     ///
     /// ```
     /// use burn_core::tensor::{Device, Tensor};
@@ -52,17 +52,17 @@ pub trait TensorExt {
     /// ```
     ///
     /// # Errors
-    /// As [`burn_data`](Self::burn_data); `Config` where the tensor has another number of axes than `D`, or another kind of
-    /// values than `K` (integers are no `Float`: [`float`](Tensor::float) converts on the device).
+    /// As [`burn_data`](Self::burn_data); `Config` if the tensor does not have `D` axes, or its values are not of kind
+    /// `K` (integers are not `Float`: [`float`](Tensor::float) converts on the device).
     fn burn<const D: usize, K: Basic>(&self, device: &Device) -> Result<Tensor<D, K>>;
 }
 
 impl TensorExt for infeed::Tensor {
     fn burn_data(&self) -> Result<TensorData> {
         if let infeed::Device::Cuda(gpu) = self.device() {
-            let what = format!("the batch lies on GPU {gpu}, and burn's runtimes take no memory of others there");
+            let what = format!("the batch is on GPU {gpu}, and burn's runtimes cannot take over memory there");
             return Err(Error::new(ErrorKind::Device, what)
-                .hint("build the loader with .device(Device::Cpu), and .pin_memory(true) where burn runs on a GPU"));
+                .hint("build the loader with .device(Device::Cpu), and .pin_memory(true) if burn runs on a GPU"));
         }
         let property = if self.is_pinned() { AllocationProperty::Pinned } else { AllocationProperty::Other };
         let bytes = bytes::Bytes::from_owner(HostValues(self.clone()));
@@ -73,22 +73,20 @@ impl TensorExt for infeed::Tensor {
         let axes = self.shape().len();
         if axes != D {
             return Err(Error::config(format!("the tensor has the shape {:?}, {axes} axes, not {D}", self.shape()))
-                .hint("ask for a tensor of as many axes as it has"));
+                .hint("request a tensor with as many axes as it has"));
         }
         let data = self.burn_data()?;
         let found = kind(data.dtype());
         if found != K::KIND {
             let what = format!("the tensor has values of {}, which are {found:?}, not {:?}", self.dtype(), K::KIND);
-            return Err(
-                Error::config(what).hint("ask for that kind, and convert the tensor, or set the loader's dtype")
-            );
+            return Err(Error::config(what).hint("request that kind and convert the tensor, or set the loader's dtype"));
         }
         let dtype = data.dtype();
         Ok(Tensor::from_data(data, (device, dtype)))
     }
 }
 
-/// Keeps the memory of a tensor that lies on the host.
+/// Keeps the memory of a tensor on the host.
 struct HostValues(infeed::Tensor);
 
 impl AsRef<[u8]> for HostValues {
@@ -111,7 +109,7 @@ const fn dtype(dtype: infeed::DType) -> DType {
         infeed::DType::Bf16 => DType::BF16,
         infeed::DType::F32 => DType::F32,
         infeed::DType::F64 => DType::F64,
-        // A byte, 0 or 1, as Rust's own.
+        // A byte, 0 or 1, as Rust's `bool`.
         infeed::DType::Bool => DType::Bool(BoolStore::Native),
     }
 }

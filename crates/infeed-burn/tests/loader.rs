@@ -391,7 +391,7 @@ fn burns_own_loader_reads_an_infeed_dataset() {
 
     let loader = builder(10).build_blocking().unwrap();
     let typed = InfeedDataset::new(loader, |row| row.values::<u8>("image").map(<[u8]>::to_vec)).unwrap();
-    assert!(typed.get(0).unwrap_err().to_string().contains("values of f32 are asked for as u8"));
+    assert!(typed.get(0).unwrap_err().to_string().contains("values of f32 were requested as u8"));
     let ranked = builder(20).shard(Shard::new(0, 2).unwrap()).build_blocking().unwrap();
     assert!(InfeedDataset::new(ranked, |_| Ok(())).unwrap_err().to_string().contains("several ranks"));
 }

@@ -1,17 +1,17 @@
-//! A small residual net on CIFAR-10, trained on the CPU from an async loop, that can be killed at any moment and goes on.
+//! Trains a small residual net on CIFAR-10 on the CPU, in an async loop. You can kill it at any moment, and it resumes.
 //!
-//! `cargo run --release -p infeed-candle --example cifar -- [DIR [CHECKPOINTS [EPOCHS [plain|today]]]]`, where DIR holds
-//! `data_batch_*.bin` and `test_batch.bin`. `plain` pads, crops and flips; `today` has RandAugment, erasing, MixUp and smoothed
-//! labels besides, which pay when a net would else learn its pictures by heart: in many epochs, or of few pictures. Without a
-//! folder it makes pictures up, which shows the loop and no learning worth the name.
+//! `cargo run --release -p infeed-candle --example cifar -- [DIR [CHECKPOINTS [EPOCHS [plain|today]]]]`, where DIR
+//! contains `data_batch_*.bin` and `test_batch.bin`. `plain` pads, crops and flips. `today` adds RandAugment, erasing,
+//! MixUp and label smoothing, which help against overfitting: in many epochs, or with few images. Without DIR it trains
+//! on generated images, which shows the loop but no real learning.
 //!
-//! With a folder for checkpoints it writes one each 20 steps: weights, momentum and the loader's state, in one file that takes the
-//! place of the last by a rename, so that they are always of one step. Start the same command again, and it goes on behind that
-//! step, in the middle of an epoch, with the losses to the last bit that it would have had.
+//! With a folder for checkpoints it saves every 20 steps: weights, momentum and the loader's state, in one file that
+//! replaces the last one by a rename, so that all three are from the same step. The same command started again resumes
+//! after that step, within the epoch, with bit-identical losses.
 //!
-//! Measured with 10,000 of the 50,000 pictures and the command `cifar -- cifar-10-batches-bin checkpoints 2`: 34.8 % of the test
-//! pictures after one epoch, 41.2 % after two, 156 steps. That took 244 seconds of processor time, and 643 seconds on 2 cores which
-//! others used, too. The loop waited for data in 0.07 % of them.
+//! Measured with 10,000 of the 50,000 training images and the command `cifar -- cifar-10-batches-bin checkpoints 2`:
+//! test accuracy 34.8 % after one epoch, 41.2 % after two (156 steps). That took 244 seconds of processor time, and 643
+//! seconds on 2 cores shared with other programs. The loop waited for data during 0.07 % of that time.
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use std::{collections::HashMap, error::Error, f64::consts::PI, fs, path::Path, time::Instant};
@@ -31,12 +31,12 @@ use infeed_candle::BatchExt;
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const CLASSES: usize = 10;
-/// Learning rate at first.
+/// Initial learning rate.
 const RATE: f64 = 0.1;
 /// Steps between checkpoints.
 const SAVED_EACH: u64 = 20;
 
-/// A convolution and the normalisation behind it.
+/// A convolution, followed by batch normalisation.
 struct Layer {
     convolution: Conv2d,
     norm: BatchNorm,
@@ -54,7 +54,7 @@ impl Layer {
     }
 }
 
-/// Two layers, and a way past them.
+/// Two layers with a shortcut.
 struct Block {
     layers: [Layer; 2],
     past: Option<Layer>,
@@ -75,8 +75,8 @@ impl Block {
     }
 }
 
-/// A layer that halves the picture, three blocks of 16, 32 and 64 channels, the mean of each, then one linear layer: 78,000
-/// weights.
+/// A layer that halves the image, three blocks of 16, 32 and 64 channels, global mean pooling, then one linear layer:
+/// 78,000 weights.
 struct Net {
     stem: Layer,
     blocks: Vec<Block>,
@@ -101,8 +101,8 @@ impl Net {
     }
 }
 
-/// Gradient descent with momentum, as PyTorch's `SGD`. candle's own has no momentum, and its `AdamW` does not give its moments
-/// out: a run that was killed could not go on with them.
+/// Gradient descent with momentum, as PyTorch's `SGD`. candle's own has no momentum, and its `AdamW` does not expose
+/// its moments, so a killed run could not resume with them.
 struct Sgd {
     vars: Vec<(String, Var)>,
     velocity: HashMap<String, Tensor>,
@@ -111,7 +111,7 @@ struct Sgd {
 impl Sgd {
     fn step(&mut self, gradients: &GradStore, rate: f64) -> candle_core::Result<()> {
         for (name, var) in &self.vars {
-            // Running means have none.
+            // Running means have no gradient.
             let Some(gradient) = gradients.get(var) else { continue };
             let decayed = (gradient + (var.as_tensor() * 5e-4)?)?;
             let velocity = match self.velocity.get(name) {
@@ -119,20 +119,20 @@ impl Sgd {
                 None => decayed,
             };
             var.set(&(var.as_tensor() - (&velocity * rate)?)?)?;
-            // Without what it was computed from.
+            // Without the graph of its computation.
             self.velocity.insert(name.clone(), velocity.detach());
         }
         Ok(())
     }
 }
 
-/// The net, and all that a step changes.
+/// The net, and everything else that a step changes.
 pub(crate) struct Trainer {
     net: Net,
     optimizer: Sgd,
-    /// Steps done, those before a restart included: `Batch::step` counts from where its stream began.
+    /// Steps done, including those before a restart: `Batch::step` counts from the start of its stream.
     pub(crate) step: u64,
-    /// Steps of the whole run, along which the learning rate falls.
+    /// Steps of the whole run, for the schedule of the learning rate.
     steps: u64,
 }
 
@@ -147,19 +147,19 @@ impl Trainer {
         Ok(Self { net, optimizer: Sgd { vars, velocity: HashMap::new() }, step: 0, steps })
     }
 
-    /// Learns from a batch. Returns the loss before that.
+    /// Trains on a batch. Returns the loss before the update.
     pub(crate) fn learn(&mut self, batch: &Batch) -> Result<f32> {
         let batch = batch.candle(&Device::Cpu)?;
         let logits = self.net.forward(&batch["image"], true)?;
         let loss = cross_entropy(&logits, &batch["label"])?;
-        // Down to nothing along half a wave.
+        // Cosine schedule, down to 0.
         let rate = RATE * 0.5 * (1.0 + (PI * self.step as f64 / self.steps as f64).cos());
         self.optimizer.step(&loss.backward()?, rate)?;
         self.step += 1;
         Ok(loss.to_scalar()?)
     }
 
-    /// Part of the test pictures that are classed right.
+    /// Fraction of the test images that are classified correctly.
     async fn accuracy(&self, mut batches: BatchStream) -> Result<f64> {
         let (mut right, mut all) = (0.0, 0.0);
         while let Some(batch) = batches.next().await {
@@ -172,7 +172,8 @@ impl Trainer {
         Ok(right / all)
     }
 
-    /// Weights, momentum, how many steps, and the loader's state after the last of them. One file, renamed when it is whole.
+    /// Saves weights, momentum, number of steps, and the loader's state after the last step. One file, renamed when it
+    /// is complete.
     pub(crate) fn save(&self, file: &Path, state: &LoaderState) -> Result<()> {
         let Sgd { vars, velocity } = &self.optimizer;
         let weights = vars.iter().map(|(name, var)| (format!("weight {name}"), var.as_tensor().clone()));
@@ -183,12 +184,12 @@ impl Trainer {
         all.insert("step".into(), Tensor::new(self.step as i64, &Device::Cpu)?);
         let part = file.with_extension("part");
         safetensors::save(&all, &part)?;
-        // On the disk before the name is: a machine may lose its power, too.
+        // Flush the file to disk before the rename, in case of a power failure.
         fs::File::open(&part)?.sync_all()?;
         Ok(fs::rename(&part, file)?)
     }
 
-    /// What was saved takes the place of what is here. Returns where the data goes on.
+    /// Loads a checkpoint. Returns the loader's state.
     pub(crate) fn load(&mut self, file: &Path) -> Result<LoaderState> {
         let mut all = safetensors::load(file, &Device::Cpu)?;
         let mut take = |name: &str| all.remove(name).ok_or_else(|| format!("{}: no {name:?} in it", file.display()));
@@ -203,7 +204,7 @@ impl Trainer {
     }
 }
 
-/// candle draws weights from a generator that nobody can seed on a CPU. These are the same in each run: He's, by splitmix64.
+/// candle's CPU generator cannot be seeded. These weights are the same in each run: He initialisation, by splitmix64.
 fn draw_weights(vars: &[(String, Var)]) -> candle_core::Result<()> {
     let mut state = 42u64;
     let mut draw = || {
@@ -224,12 +225,12 @@ fn draw_weights(vars: &[(String, Var)]) -> candle_core::Result<()> {
     Ok(())
 }
 
-/// With weights of all classes, as mixed batches have them.
+/// Cross entropy with weights of all classes, as mixed batches have them.
 fn cross_entropy(logits: &Tensor, weights: &Tensor) -> candle_core::Result<Tensor> {
     (ops::log_softmax(logits, D::Minus1)? * weights)?.sum(D::Minus1)?.mean_all()?.neg()
 }
 
-/// What the net learns from. Weights of all classes take the place of the label in either.
+/// The augmentations. In all of them the label becomes weights of all classes.
 fn recipe(name: &str) -> Result<(Transform, Mix)> {
     let crop = Transform::new().random_crop(32, 4).horizontal_flip(0.5);
     let classes = Mix { num_classes: Some(CLASSES as u32), ..Mix::default() };
@@ -240,14 +241,14 @@ fn recipe(name: &str) -> Result<(Transform, Mix)> {
             Ok((transform, Mix { mixup: 0.2, label_smoothing: 0.1, ..classes }))
         }
         "test" => Ok((Transform::preset("cifar-val")?, classes)),
-        other => Err(format!("{other:?} is no recipe: plain or today").into()),
+        other => Err(format!("{other:?} is not a recipe: use plain or today").into()),
     }
 }
 
 pub(crate) async fn loader(url: &str, split: &str, name: &str, batch_size: usize) -> Result<Loader> {
     let dataset = if url.starts_with("synthetic:") { open(url).await? } else { open(url).split(split).await? };
     let (transform, mix) = recipe(name)?;
-    // The test takes all pictures; a step, always as many.
+    // The test uses all images; training uses only full batches.
     let last = if name == "test" { LastBatch::Partial } else { LastBatch::Drop };
     let loader = Loader::builder(dataset).device(infeed::Device::Cpu).batch_size(batch_size).shuffle(42);
     Ok(loader.last_batch(last).transform(transform).mix(mix).build().await?)

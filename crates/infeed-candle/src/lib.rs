@@ -6,11 +6,12 @@
 //!               └─▶ batch.state(), batch.records(), batch.bytes("text"): stay with the batch
 //! ```
 //!
-//! - **One copy, and no way around it**: candle keeps values in a `Vec` of its own and takes no memory of others. The batch may be
-//!   dropped at once; its memory goes back to the loader. The copy of 128 pictures of 224×224 in `f32` (77 MB) is a pass over memory,
-//!   nothing beside a step.
-//! - **The batch is still there** afterwards: take [`infeed::Batch::state`] from it once the step is done.
-//! - **candle has fewer types**. What it lacks is widened where that is exact, see the table; nothing is rounded.
+//! - **One copy, which cannot be avoided**: candle keeps values in its own `Vec` and cannot take over memory. The batch
+//!   may be dropped at once; its memory returns to the loader. The copy of 128 images of 224×224 in `f32` (77 MB) is
+//!   one pass over memory, negligible compared with a step.
+//! - **The batch stays usable**: take [`infeed::Batch::state`] from it after the step.
+//! - **candle has fewer types**. A missing type is widened to one that holds it exactly, see the table; nothing is
+//!   rounded.
 //!
 //! | infeed | candle | |
 //! |---|---|---|
@@ -18,14 +19,14 @@
 //! | `bool` | `u8` | 0 and 1 |
 //! | `i8` | `i16` | |
 //! | `u16` | `u32` | pixels of 16 bits keep their values |
-//! | `u64` | `i64` | an error where a value is 2⁶³ or more |
+//! | `u64` | `i64` | an error if a value is 2⁶³ or more |
 //!
 //! Labels are `i64`, which candle's `gather` and `cross_entropy` take.
 //!
-//! **A GPU.** Rows in host memory go to whatever device is named: to CUDA in one copy by the driver, fastest from rows that the
-//! loader [pinned](infeed::LoaderBuilder::pin_memory) (mind what is said there of several GPUs). Batches that lie on a GPU
-//! already are an error here: build the loader with `.device(infeed::Device::Cpu)`. `docs/frameworks.md` of infeed's repository has the
-//! code that copies on the device; candle's CUDA takes NVIDIA's compiler to build.
+//! **GPUs.** Rows in host memory can go to any candle device. To CUDA the driver makes one copy, fastest from
+//! [pinned](infeed::LoaderBuilder::pin_memory) rows (see there for several GPUs). Batches on a GPU are an error here:
+//! build the loader with `.device(infeed::Device::Cpu)`. The code that copies on the device is in `docs/frameworks.md`
+//! of infeed's repository, since candle's CUDA support needs NVIDIA's compiler to build.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -33,7 +34,7 @@ use std::collections::HashMap;
 use candle_core::{Device, Result, Tensor, WithDType, bail};
 use infeed::{Batch, DType, tensor::Element};
 
-/// `candle` of a tensor.
+/// Copies a tensor to candle.
 ///
 /// ```
 /// # use infeed::{Loader, dataset::MemoryDataset};
@@ -49,10 +50,10 @@ use infeed::{Batch, DType, tensor::Element};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait TensorExt {
-    /// The values in candle's memory, on `device`: one copy, types by the [table](crate).
+    /// The values in candle's memory, on `device`: one copy, types as in the [table](crate).
     ///
     /// # Errors
-    /// The tensor lies on a GPU; a `u64` that is no `i64`; what candle says of the device.
+    /// If the tensor is on a GPU, or holds a `u64` of 2⁶³ or more; and candle's errors of the device.
     fn candle(&self, device: &Device) -> Result<Tensor>;
 }
 
@@ -62,7 +63,7 @@ impl TensorExt for infeed::Tensor {
     }
 }
 
-/// `candle` of a batch.
+/// Copies the tensors of a batch to candle.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -84,12 +85,12 @@ impl TensorExt for infeed::Tensor {
 /// # Ok(()) }
 /// ```
 pub trait BatchExt {
-    /// All tensors of the batch in candle's memory, on `device`: those of [`infeed::Batch::fields`] by their names (images,
-    /// masks, labels, arrays), and those of instances behind their field's: `instances.boxes`, `instances.labels`,
-    /// `instances.offsets` and what else [`infeed::BatchInstances::tensors`] names.
+    /// All tensors of the batch in candle's memory, on `device`, by name: the [fields](infeed::Batch::fields) (images,
+    /// masks, labels, arrays), and the tensors of instances with their field's name in front, as
+    /// [`infeed::BatchInstances::tensors`] names them: `instances.boxes`, `instances.labels`, `instances.offsets`, …
     ///
-    /// One copy of each, types by the [table](crate). Fields of bytes (text) and outlines of instances are no tensors and stay
-    /// in the batch.
+    /// One copy of each, types as in the [table](crate). Fields of bytes (text) and outlines of instances are not
+    /// tensors and stay in the batch.
     ///
     /// # Errors
     /// As [`TensorExt::candle`], with the field's name.
@@ -110,12 +111,12 @@ impl BatchExt for Batch {
     }
 }
 
-/// `what` is who has the values, for errors.
+/// `what`: the tensor's name in errors.
 fn copied(tensor: &infeed::Tensor, device: &Device, what: &str) -> Result<Tensor> {
     let Some(bytes) = tensor.bytes() else {
         bail!(
-            "infeed: {what} lies on {}, which candle can't take over; build the loader with `.device(infeed::Device::Cpu)`, \
-             or copy it by `to_host` first",
+            "infeed: {what} is on {}, which candle can't take over; build the loader with `.device(infeed::Device::Cpu)`, \
+             or copy it with `to_host` first",
             tensor.device()
         )
     };
@@ -135,7 +136,7 @@ fn copied(tensor: &infeed::Tensor, device: &Device, what: &str) -> Result<Tensor
             Ok(v) => Ok(v),
             Err(_) => bail!(
                 "infeed: {what} has the u64 {v}, which candle's largest integers, i64, don't hold; `take` it out of the \
-                 batch before, and read it by `as_slice`"
+                 batch first, and read it with `as_slice`"
             ),
         }),
     }

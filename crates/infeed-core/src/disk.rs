@@ -1,5 +1,6 @@
-//! How much space a file system has, and what it keeps in memory. Three lines of `unsafe` over `libc`, which is here for
-//! the threads' scheduling anyway; `rustix` would write them and is a crate more for whoever builds the library alone.
+//! How much space a file system has, and dropping a file from the page cache. Three lines of `unsafe` over `libc`,
+//! which the scheduling of threads needs anyway; `rustix` would have these calls, but would be one more crate for users
+//! who build only the library.
 
 use std::path::Path;
 
@@ -9,11 +10,11 @@ use std::path::Path;
 pub struct FreeSpace {
     /// Bytes that this process may still write.
     pub free: u64,
-    /// The files lie in memory (tmpfs, ramfs): what is written there is taken from programs.
+    /// The files are in memory (tmpfs, ramfs): writing there takes memory from programs.
     pub in_memory: bool,
 }
 
-/// Asks for the space on the file system of `path`, which exists. `None` where the system does not say.
+/// The space on the file system of `path`, which must exist. `None` if the system does not report it.
 ///
 /// ```
 /// # #[cfg(target_os = "linux")]
@@ -26,13 +27,13 @@ pub fn free_space(path: &Path) -> Option<FreeSpace> {
         use std::{ffi::CString, mem::MaybeUninit, os::unix::ffi::OsStrExt};
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         let mut found = MaybeUninit::<libc::statfs64>::zeroed();
-        // SAFETY: the path ends with a zero byte, and the kernel writes one `statfs64`, both of which live until the
-        // call returns.
+        // SAFETY: the path ends with a zero byte and the kernel writes one `statfs64`; both live until the call
+        // returns.
         let failed = unsafe { libc::statfs64(path.as_ptr(), found.as_mut_ptr()) } != 0;
         if failed {
             return None;
         }
-        // SAFETY: integers, for which zero bytes are a value too; the call filled them in.
+        // SAFETY: integers, for which zero bytes are valid values; the call filled them in.
         let found = unsafe { found.assume_init() };
         const TMPFS: u64 = 0x0102_1994;
         const RAMFS: u64 = 0x8584_58f6;
@@ -47,8 +48,8 @@ pub fn free_space(path: &Path) -> Option<FreeSpace> {
     }
 }
 
-/// Asks the system to keep no bytes of a file in memory, so that the next read comes from its disk. `false`: it refused, or
-/// is not Linux. What lies in memory alone (tmpfs) stays where it is.
+/// Asks the system to drop a file from the page cache, so that the next read comes from its disk. `false`: the system
+/// refused, or is not Linux. Files that exist in memory only (tmpfs) are not affected.
 ///
 /// ```
 /// # #[cfg(target_os = "linux")] {
@@ -60,7 +61,7 @@ pub fn forget(file: &std::fs::File) -> bool {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd;
-        // SAFETY: a call about an open descriptor, which the borrow keeps open; it touches no memory of ours.
+        // SAFETY: a call on an open descriptor, which the borrow keeps open; it touches no memory of this process.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) == 0 }
     }
     #[cfg(not(target_os = "linux"))]

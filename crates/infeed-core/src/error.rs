@@ -18,18 +18,19 @@ use crate::{report::Stage, types::printable};
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// What failed, where it was, and what to try. Cheap to clone.
+/// What failed, where, and what to do about it. Cheap to clone.
 ///
-/// `Display` prints one line of its own level; causes are in [`source`](StdError::source), and `{:#}` prints the
-/// whole chain. Branch on [`kind`](Error::kind), read [`context`](Error::context) for the object and record.
+/// `Display` prints one line without the causes; these are in [`source`](StdError::source), and `{:#}` prints the whole
+/// chain. Branch on [`kind`](Error::kind); read [`context`](Error::context) for the object and the record.
 ///
-/// Settings are called as the methods that set them; in the command line as its options, in Python as its arguments.
+/// Messages name a setting as its caller sets it: in Rust by its method, on the command line by its option, in Python
+/// by its argument.
 ///
 /// ```
 /// use infeed::{Error, ErrorKind};
@@ -46,22 +47,22 @@ struct Inner {
     context: ErrorContext,
     hint: Option<Cow<'static, str>>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
-    /// Whose fault it is, where the kind does not tell.
+    /// What is at fault, if the kind does not determine it.
     fault: Fault,
 }
 
-/// Whose fault an error is.
+/// What is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// As the kind says.
+    /// What the kind implies.
     OfKind,
-    /// One object's, which can't be read; others may.
+    /// One object that can't be read; others may be readable.
     Object,
-    /// This machine's: any sample may meet it.
+    /// This machine: the error can happen with any sample.
     Machine,
 }
 
-/// One kind for each way a caller may want to react.
+/// One kind for each reaction that a caller may want.
 ///
 /// ```
 /// use infeed::ErrorKind;
@@ -78,27 +79,27 @@ enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A setting that can't be; found by `build()` or by the call that takes it.
+    /// An impossible setting, reported by `build()` or by the call that takes the setting.
     Config,
     /// Nothing to train on: no records, or fewer than the first batch needs.
     Empty,
-    /// A path, object or field that does not exist.
+    /// A path, object or field does not exist.
     NotFound,
     /// Access was refused.
     Denied,
     /// Reading failed; trying again may help.
     Io,
-    /// The data is damaged: a property of this sample, not of the run.
+    /// The data of this sample is damaged. The run itself is fine.
     Corrupt,
-    /// Valid data of a kind that infeed does not read.
+    /// Valid data in a form that infeed does not read.
     Unsupported,
-    /// A saved state that does not fit this loader.
+    /// A saved state does not fit this loader.
     State,
     /// A GPU or its driver failed or is missing.
     Device,
     /// A memory bound would be exceeded.
     OutOfMemory,
-    /// An invariant of infeed broke; please report it.
+    /// A bug in infeed: an invariant does not hold. Please report it.
     Internal,
 }
 
@@ -120,12 +121,12 @@ impl ErrorKind {
     }
 }
 
-/// Where an error happened. Every part is optional; parts are filled in as the error travels up.
+/// Where an error happened. Every part is optional. Parts are added while the error is passed up.
 ///
 /// ```
 /// use infeed::{Error, report::Stage};
 ///
-/// // As it comes from a stream.
+/// // As a stream returns it.
 /// let error = Error::corrupt("JPEG ends after 3112 of 14870 bytes")
 ///     .at_stage(Stage::Decode)
 ///     .at_object("train-00012.tar")
@@ -139,20 +140,20 @@ impl ErrorKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErrorContext {
-    /// The step of the pipeline.
+    /// The stage of the pipeline.
     pub stage: Option<Stage>,
-    /// Name of the file or object, as the user would type it where possible.
+    /// Name of the file or object, written as the user would write it if possible.
     pub object: Option<String>,
     /// Bytes of the object that were being read.
     pub range: Option<Range<u64>>,
     /// Index of the record in its dataset.
     pub record: Option<u64>,
-    /// Name of the record's field, where records have several images.
+    /// Name of the record's field, if records have several images.
     pub field: Option<String>,
 }
 
 impl Error {
-    /// An error that says what went wrong in a few words, without where and what to do: add those with the other calls.
+    /// An error with a few words on what went wrong. Add where it happened and what to do with the other methods.
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
         let what = short(what.into());
         Self(Arc::new(Inner {
@@ -165,7 +166,7 @@ impl Error {
         }))
     }
 
-    /// Shorthand for a setting that can't be.
+    /// Shorthand for an impossible setting.
     pub fn config(what: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Config, what)
     }
@@ -175,21 +176,21 @@ impl Error {
         Self::new(ErrorKind::Corrupt, what)
     }
 
-    /// Says what to do next, in the imperative.
+    /// Adds what to do next, in the imperative.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         Arc::make_mut(&mut self.0).hint = Some(hint.into());
         self
     }
 
-    /// Keeps the cause.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
         self
     }
 
-    /// Keeps the cause of another error, whose own words are told already.
+    /// Adds the cause of another error, whose own message is already part of this one.
     #[doc(hidden)]
     #[must_use]
     pub fn with_cause_of(mut self, other: &Self) -> Self {
@@ -197,14 +198,14 @@ impl Error {
         self
     }
 
-    /// Names the step, unless an inner step is named already.
+    /// Adds the stage, unless an inner call has set it.
     #[must_use]
     pub fn at_stage(mut self, stage: Stage) -> Self {
         Arc::make_mut(&mut self.0).context.stage.get_or_insert(stage);
         self
     }
 
-    /// Names the object, unless an inner one is named already.
+    /// Adds the object, unless an inner call has set it.
     #[must_use]
     pub fn at_object(mut self, object: impl Into<String>) -> Self {
         let context = &mut Arc::make_mut(&mut self.0).context;
@@ -214,35 +215,35 @@ impl Error {
         self
     }
 
-    /// Names the bytes, unless an inner range is named already.
+    /// Adds the range of bytes, unless an inner call has set it.
     #[must_use]
     pub fn at_range(mut self, range: Range<u64>) -> Self {
         Arc::make_mut(&mut self.0).context.range.get_or_insert(range);
         self
     }
 
-    /// Names the record, unless an inner one is named already.
+    /// Adds the record, unless an inner call has set it.
     #[must_use]
     pub fn at_record(mut self, record: u64) -> Self {
         Arc::make_mut(&mut self.0).context.record.get_or_insert(record);
         self
     }
 
-    /// Names the field of the record, unless an inner one is named already.
+    /// Adds the field of the record, unless an inner call has set it.
     #[must_use]
     pub fn at_field(mut self, field: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.0).context.field.get_or_insert_with(|| field.into());
         self
     }
 
-    /// Replaces the record: a wrapper dataset renames its child's record to its own.
+    /// Replaces the record: a wrapper dataset replaces its child's index with its own.
     #[must_use]
     pub fn rename_record(mut self, record: u64) -> Self {
         Arc::make_mut(&mut self.0).context.record = Some(record);
         self
     }
 
-    /// Says which step of a transform it is about, counted from 1.
+    /// Adds to the message which step of a transform failed, counted from 1.
     #[doc(hidden)]
     #[must_use]
     pub fn in_step(mut self, index: usize) -> Self {
@@ -251,15 +252,15 @@ impl Error {
         self
     }
 
-    /// Says that it is one object that can't be read, while its store or disk answers: it is gone, access to it is refused,
-    /// its blocks are damaged. Not for a store that is out of reach.
+    /// Marks the error as limited to one object, while its store or disk still responds: the object is missing, access
+    /// to it is refused, or its blocks are damaged. Do not use it for a store that can't be reached.
     #[must_use]
     pub fn unreadable(mut self) -> Self {
         Arc::make_mut(&mut self.0).fault = Fault::Object;
         self
     }
 
-    /// Says that no sample is to blame: the machine has no memory or no threads left.
+    /// Marks the error as one of the machine, which has no memory or no threads left: no sample is at fault.
     #[doc(hidden)]
     #[must_use]
     pub fn of_machine(mut self) -> Self {
@@ -267,19 +268,19 @@ impl Error {
         self
     }
 
-    /// How to react.
+    /// The kind, by which to choose a reaction.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What went wrong, without where and what to do, for whoever tells these in another form.
+    /// What went wrong, without where and without what to do. For code that prints the parts in another form.
     #[must_use]
     pub fn what(&self) -> &str {
         &self.0.what
     }
 
-    /// What to do about it, as [`hint`](Self::hint) was given it.
+    /// What to do about it, as set by [`hint`](Self::hint).
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -291,8 +292,9 @@ impl Error {
         &self.0.context
     }
 
-    /// Whether only one sample is bad, so that `on_bad_sample` decides: damaged or unsupported data, an image above
-    /// `max_image_bytes`, or an object that [can't be read](Self::is_unreadable), of a named record.
+    /// Whether only one sample is bad, so that `on_bad_sample` applies. True if the record is known and its data is
+    /// damaged or unsupported, its image is above `max_image_bytes`, or its object [can't be
+    /// read](Self::is_unreadable).
     #[must_use]
     pub fn is_sample(&self) -> bool {
         let kinds = matches!(self.0.kind, ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::OutOfMemory);
@@ -304,9 +306,9 @@ impl Error {
         self.0.context.record.is_some() && of_sample
     }
 
-    /// Whether one object can't be read while others may: it is gone (a store's 404), access to it is refused (403), or the
-    /// disk fails at its bytes. `false` for a store or a network that does not answer, and for what refuses every object
-    /// alike: wrong credentials, a missing bucket, no more file handles.
+    /// Whether one object can't be read while others may be readable: it is missing (a store's 404), access to it is
+    /// refused (403), or the disk fails at its bytes. `false` for a store or network that does not answer, and for
+    /// causes that affect every object: wrong credentials, a missing bucket, no more file handles.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         self.0.fault == Fault::Object
@@ -314,7 +316,8 @@ impl Error {
 }
 
 impl fmt::Display for Error {
-    /// Names and words of others come out as a terminal may have them: control characters and turned directions are escaped.
+    /// Control characters and direction marks in names and messages from outside are escaped, so that the text is safe
+    /// on a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let alternate = f.alternate();
         self.tell(&mut printable::Lines(f), alternate)
@@ -325,7 +328,7 @@ impl Error {
     fn tell(&self, f: &mut impl fmt::Write, whole_chain: bool) -> fmt::Result {
         let Inner { kind, what, context, hint, source, fault: _ } = &*self.0;
         match context.stage {
-            // A config or state error is about the caller's words, whatever step noticed it.
+            // A config or state error is about the caller's input, whichever stage detected it.
             Some(stage) if !matches!(kind, ErrorKind::Config | ErrorKind::State) => write!(f, "{stage}: {what}")?,
             _ => write!(f, "{}: {what}", kind.word())?,
         }
@@ -352,7 +355,7 @@ impl Error {
             write!(f, "; {hint}")?;
         }
         if whole_chain {
-            // Many errors repeat their cause in their own words: each is told once.
+            // Many errors repeat the message of their cause. Each message is printed once.
             let mut told = String::new();
             let mut cause: Option<&(dyn StdError + 'static)> = source.as_ref().map(|e| &**e as _);
             while let Some(error) = cause {
@@ -380,7 +383,7 @@ impl StdError for Error {
     }
 }
 
-/// Bytes of words that are kept: a value that is named may be a whole file.
+/// The most bytes kept of a message: a value quoted in it may be a whole file.
 const LONGEST: usize = 4096;
 
 fn short(words: Cow<'static, str>) -> Cow<'static, str> {
@@ -442,7 +445,7 @@ mod tests {
             .hint(format!("look at {name}"))
             .with_source(std::io::Error::other(name));
         assert!(format!("{error:#}").matches(printable::is_order).all(|order| order == "\n"));
-        // Its own line breaks, not those of a name.
+        // The line break of the error itself, not one from a name.
         assert!(
             Error::corrupt("x")
                 .at_object(name)

@@ -1,7 +1,7 @@
-//! A 128-bit identity of whatever decides the order of samples.
+//! A 128-bit identity of everything that determines the order of samples.
 //!
 //! Built from labelled parts, so that `("ab", "c")` and `("a", "bc")` differ. xxh3 is not a cryptographic hash: it
-//! tells accidental differences, not attacks.
+//! detects accidental differences, not attacks.
 
 use std::{fmt, str::FromStr};
 
@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// ```
 /// use infeed::dataset::Fingerprint;
 ///
-/// // Of files and their sizes, as a dataset of one's own tells it.
+/// // From files and their sizes, as your own dataset may compute it.
 /// let fingerprint = Fingerprint::of("stamps").text("all.stamps").number(132_000).finish();
 /// assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
 /// let longer = Fingerprint::of("stamps").text("all.stamps").number(132_264).finish();
@@ -54,7 +54,7 @@ impl Fingerprinter {
         self
     }
 
-    /// Adds a text, with its length before it.
+    /// Adds a text, preceded by its length.
     #[inline]
     pub fn text(mut self, value: &str) -> Self {
         self.0.update(&(value.len() as u64).to_le_bytes());
@@ -62,7 +62,7 @@ impl Fingerprinter {
         self
     }
 
-    /// Adds bytes, with their length before them.
+    /// Adds bytes, preceded by their length.
     #[inline]
     pub fn bytes(mut self, value: &[u8]) -> Self {
         self.0.update(&(value.len() as u64).to_le_bytes());

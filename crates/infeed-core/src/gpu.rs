@@ -1,4 +1,4 @@
-//! What is told of a GPU.
+//! Facts about a GPU.
 
 use std::fmt;
 
@@ -20,20 +20,21 @@ use serde::Serialize;
 pub struct Gpu {
     /// The number in `cuda:0`.
     pub index: u32,
-    /// The maker's name for it.
+    /// The maker's name.
     pub name: String,
-    /// Memory it has, used or not.
+    /// Total memory.
     pub memory_bytes: u64,
     /// Compute capability, major and minor.
     pub compute: (u32, u32),
-    /// Newest CUDA version that the driver knows, major and minor.
+    /// Newest CUDA version that the driver supports, major and minor.
     pub driver: (u32, u32),
-    /// Its place, as `0000:1b:00.0`, by which other tools know it: `CUDA_VISIBLE_DEVICES` changes `index`, not this.
+    /// Its PCI address, as `0000:1b:00.0`, as other tools show it. `CUDA_VISIBLE_DEVICES` changes `index`, but not
+    /// this.
     pub pci_bus_id: Option<String>,
 }
 
 impl Gpu {
-    /// As its driver tells it.
+    /// A GPU with these facts, as its driver reports them.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(
@@ -74,12 +75,12 @@ impl fmt::Display for Gpu {
 pub struct NvJpegLibrary {
     /// Major, minor, patch.
     pub version: (u32, u32, u32),
-    /// The name or path it was loaded by.
+    /// The name or path from which it was loaded.
     pub library: String,
 }
 
 impl NvJpegLibrary {
-    /// As its driver tells it.
+    /// A library with these facts.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(version: (u32, u32, u32), library: String) -> Self {

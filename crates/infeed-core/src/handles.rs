@@ -1,8 +1,8 @@
-//! Streams and events of other libraries, whose makers vouch for them.
+//! CUDA streams and events of other libraries. Their creators guarantee that they are valid.
 
 use std::ffi::c_void;
 
-/// A `CUstream` (the runtime's `cudaStream_t` is the same thing): the queue of work that reads a tensor.
+/// A `CUstream` (the runtime's `cudaStream_t` is the same type): the queue of work that reads a tensor.
 ///
 /// ```no_run
 /// # fn launch(pixels: u64, stream: *mut std::ffi::c_void) {}
@@ -16,7 +16,7 @@ use std::ffi::c_void;
 ///     if let Some(pixels) = batch["image"].device_ptr(stream) {
 ///         launch(pixels.as_raw(), stream.as_raw());
 ///     }
-/// } // Each batch's memory waits for the work that `stream` has.
+/// } // Each batch's memory is reused only after the work on `stream`.
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,16 +26,16 @@ impl CudaStream {
     /// The legacy default stream of the tensor's device.
     pub const DEFAULT: Self = Self(0);
 
-    /// The default stream of the calling thread, in programs that use one for each thread: of the thread that names it,
-    /// wherever the tensor is dropped.
+    /// The default stream of the calling thread, for programs that use one per thread. It is the stream of the thread
+    /// that passes this handle, even if another thread drops the tensor.
     pub const PER_THREAD: Self = Self(2);
 
-    /// A stream of some framework.
+    /// A stream of another framework.
     ///
     /// # Safety
     /// - `stream` is null, or a stream of the device on which it will be used.
-    /// - It lives until every tensor whose address was asked for with it, or that was lent or taken with it, has been
-    ///   dropped.
+    /// - It lives until every tensor has been dropped whose address was requested with it, or that was lent or taken
+    ///   with it.
     #[must_use]
     pub unsafe fn from_raw(stream: *mut c_void) -> Self {
         Self(stream as usize)
@@ -48,13 +48,13 @@ impl CudaStream {
     }
 }
 
-/// A `CUevent` that was recorded behind the work that reads a tensor.
+/// A `CUevent` that was recorded after the work that reads a tensor.
 ///
 /// ```no_run
 /// # fn train(batch: infeed::Batch, raw: *mut std::ffi::c_void) -> infeed::Result<()> {
 /// use infeed::device::CudaEvent;
 ///
-/// // SAFETY: it was recorded behind the kernels that read the batch, on this device.
+/// // SAFETY: it was recorded after the kernels that read the batch, on this device.
 /// let event = unsafe { CudaEvent::from_raw(raw) };
 /// batch["image"].release_after(event)?;
 /// drop(batch); // The memory is used again once the event has passed.
@@ -64,11 +64,12 @@ impl CudaStream {
 pub struct CudaEvent(usize);
 
 impl CudaEvent {
-    /// An event of some framework.
+    /// An event of another framework.
     ///
     /// # Safety
     /// - `event` is an event of the device on which it will be used, and lives as long as this value is used.
-    /// - It was recorded behind all work that reads the tensors which it is given to, and not in the capture of a graph.
+    /// - It was recorded after all work that reads the tensors to which it is passed, and not during the capture of a
+    ///   graph.
     #[must_use]
     pub unsafe fn from_raw(event: *mut c_void) -> Self {
         Self(event as usize)

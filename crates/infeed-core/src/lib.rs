@@ -1,27 +1,27 @@
 //! What every crate of infeed uses. **Internal: no promise of stability**; users depend on `infeed`.
 //!
 //! ```text
-//! types     element types, layouts, devices, the shape of an image; names as they are printed, and those that were meant
-//! error     one error type: what, where, what to do     setting   what errors call a setting
-//! random    draws by counters                            fingerprint   hashes of datasets
+//! types     element types, layouts, devices, the shape of an image; printing names, suggestions for mistyped ones
+//! error     one error type: what, where, what to do     setting   how errors name a setting
+//! random    counter-based draws                          fingerprint   hashes of datasets
 //! report    the figures of a run
-//! rows      memory of batches ◀─ buffer  what a driver of a GPU implements for it;  handles, gpu  what is told of one
-//! machine, numa, process, threads, disk     what the system says of the machine and of this process
+//! rows      memory of batches ◀─ buffer  what a GPU driver implements for it;  handles, gpu  facts about a GPU
+//! machine, numa, process, threads, disk     what the system reports about the machine and this process
 //! ```
 //!
-//! **Boundary**: no I/O but what the system says of itself, no task, no thread, no driver of a GPU.
+//! **Boundary**: no I/O except reading what the system reports about itself; no task, no thread, no GPU driver.
 //!
-//! `unsafe` stands in `rows`, for memory that several threads write at once, and in `threads` and `disk`, for calls
-//! of the system. What each promises to safe callers:
+//! `unsafe` is used in `rows`, for memory that several threads write at once, and in `threads` and `disk`, for system
+//! calls. What each file promises to safe callers:
 //!
 //! | file | promise |
 //! |---|---|
 //! | [`rows`] | disjoint mutable rows of one allocation can be sent to different threads and put together again; memory is always initialised |
-//! | [`buffer`] | what rows ask of memory that a driver gave; whoever implements it promises what is said there |
-//! | [`handles`] | names of streams and events, whose makers vouch for them |
-//! | [`disk`] | asks the system how much room there is, or to forget what it keeps of a file; a refusal is no error |
-//! | [`machine`], [`numa`], [`process`] | read what the system says; what it does not say is `None`, or changes nothing |
-//! | [`threads`] | changes how and where the calling thread is scheduled, or tells its processor time; a refusal is no error |
+//! | [`buffer`] | the traits that `rows` requires of memory from a driver; each implementor guarantees what is written there |
+//! | [`handles`] | names of streams and events; their creators guarantee that they are valid |
+//! | [`disk`] | asks the system for the free space, or to drop a file from the page cache; a refusal is not an error |
+//! | [`machine`], [`numa`], [`process`] | read what the system reports; anything it does not report is `None` or changes nothing |
+//! | [`threads`] | changes how and where the calling thread is scheduled, or reads its processor time; a refusal is not an error |
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "what is implemented is a promise, see there")]

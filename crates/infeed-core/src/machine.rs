@@ -1,10 +1,11 @@
-//! What the operating system says of the machine, or of the part of it that this process may use. `None` where it does not
-//! say, as everywhere but on Linux.
+//! What the operating system reports about the machine, or about the part of it that this process may use. `None` if it
+//! reports nothing, which is always so on systems other than Linux.
 //!
-//! `/proc` and the control groups are read by hand here and in [`process`](super::process), each fact in one place. Crates
-//! were looked at: `procfs` 0.18 reads `/proc` without the limits of control groups, and brings `procfs-core`, `rustix`,
-//! `linux-raw-sys` and `hex` for what are a hundred lines here; `sysinfo` 0.40 knows other systems too, but not the peak
-//! memory of a process, nor quotas of processor time. The price of reading by hand: other systems tell nothing.
+//! `/proc` and the control groups are parsed by hand here and in [`process`](super::process), each fact in one place.
+//! Two crates were considered. `procfs` 0.18 reads `/proc` without the limits of control groups, and brings
+//! `procfs-core`, `rustix`, `linux-raw-sys` and `hex` to replace about a hundred lines here. `sysinfo` 0.40 supports
+//! other systems too, but reads neither the peak memory of a process nor quotas of processor time. The price of parsing
+//! by hand: nothing is reported on other systems.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes of memory: the machine's, or what a container or a batch system allows if that is less.
+/// Bytes of memory: the machine's, or the limit of a container or a batch system if that is lower.
 ///
 /// ```
 /// # #[cfg(target_os = "linux")]
@@ -31,18 +32,18 @@ pub fn memory() -> Option<u64> {
     [all, memory_limit(Path::new(GROUPS), &groups)].into_iter().flatten().min()
 }
 
-/// Cores' worth of time that a container or a batch system allows, such as 1.5; `None` for no such limit.
+/// The limit of a container or a batch system in cores' worth of time, such as 1.5; `None` without a limit.
 #[must_use]
 pub fn cpu_quota() -> Option<f64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     quota(Path::new(GROUPS), &groups)
 }
 
-/// Threads that this process can keep busy: the processors that it may run on, and no more than its quota of time, of
-/// whatever group above it, pays for. One at least.
+/// Threads that this process can keep busy: the processors on which it may run, but no more than its quota of processor
+/// time allows, including the quotas of the control groups above its own. At least one.
 ///
-/// The standard library's `available_parallelism` reads quotas too, but not those that a container sees at its root under
-/// another name than its own; the least of both counts.
+/// The standard library's `available_parallelism` reads quotas too. It misses those that a container sees at its root
+/// under a name other than its own, so the lower of both counts is used.
 ///
 /// ```
 /// let cores = infeed::internal::machine::cores();
@@ -54,24 +55,26 @@ pub fn cores() -> NonZeroUsize {
     cpu_quota().map_or(usable, |quota| usable.min(within(quota)))
 }
 
-/// Whole threads for a quota, rounded down: one more would be stopped in the middle of each period, with what it holds.
+/// Whole threads for a quota, rounded down: one more would be stopped in the middle of each period, while it holds
+/// locks and memory.
 fn within(quota: f64) -> NonZeroUsize {
     NonZeroUsize::new(quota as usize).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Whether this thread may run on some processors of the machine alone: what binds processes has divided them, then.
+/// Whether this thread may run on only some of the machine's processors. Then a launcher has already divided them among
+/// processes.
 #[must_use]
 pub fn is_bound() -> bool {
     super::threads::allowed().zip(processors()).is_some_and(|(allowed, all)| allowed.len() < all)
 }
 
-/// The cores of each of several processes that divide them, one at least.
+/// Cores of each process if `processes` share `cores`; at least one.
 #[must_use]
 pub fn share(cores: NonZeroUsize, processes: usize) -> NonZeroUsize {
     NonZeroUsize::new(cores.get() / processes.max(1)).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Processors of the machine, whoever may use them.
+/// All processors of the machine, whether or not this process may use them.
 #[must_use]
 pub fn processors() -> Option<usize> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
@@ -87,21 +90,21 @@ pub fn processor() -> Option<String> {
     Some(line.trim_start_matches([' ', '\t', ':']).to_owned())
 }
 
-/// What the processors did since the machine began, whoever used them; sums of several.
+/// What the processors did since the machine started, for all processes. Sums over several processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessorUse {
-    /// How many they are.
+    /// Number of processors.
     pub processors: usize,
-    /// They worked, for whichever process, or for the system.
+    /// Time in which they worked, for any process or for the system.
     pub busy: Duration,
-    /// Nobody had work for them.
+    /// Time without work.
     pub idle: Duration,
-    /// They had work, and the host of this virtual machine gave them no time.
+    /// Time with work in which the host of this virtual machine ran something else.
     pub stolen: Duration,
 }
 
-/// What the processors did that this process may run on. One read in `/proc`, to about 10 ms a processor.
+/// What the processors did on which this process may run. One read in `/proc`, precise to about 10 ms per processor.
 ///
 /// ```
 /// # #[cfg(target_os = "linux")]
@@ -114,19 +117,19 @@ pub fn processor_use() -> Option<ProcessorUse> {
     used(&text, super::threads::ticks_per_second()?, |n| allowed.as_ref().is_none_or(|all| all.contains(&n)))
 }
 
-/// Sums of `/proc/stat`: a line for each processor, its times in clock ticks.
+/// Sums of `/proc/stat`, which has one line per processor with its times in clock ticks.
 fn used(stat: &str, rate: u64, counts: impl Fn(usize) -> bool) -> Option<ProcessorUse> {
     let mut sum = ProcessorUse::default();
     let time = |ticks: u64| Duration::from_secs_f64(ticks as f64 / rate.max(1) as f64);
     for line in stat.lines() {
         let mut words = line.split_ascii_whitespace();
-        // `cpu` alone is the sum of all.
+        // The line `cpu` without a number is the sum of all.
         let number = words.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
         if !number.is_some_and(&counts) {
             continue;
         }
         let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-        // Guests are among user and nice. Kernels before 2.6.11 know no steal.
+        // Guest time is contained in user and nice. Kernels before 2.6.11 have no steal time.
         let [user, nice, system, idle, wait, irq, soft_irq, more @ ..] = &ticks[..] else { return None };
         let all = |ticks: &[&u64]| time(ticks.iter().fold(0, |sum: u64, ticks| sum.saturating_add(**ticks)));
         sum.processors += 1;
@@ -140,8 +143,8 @@ fn used(stat: &str, rate: u64, counts: impl Fn(usize) -> bool) -> Option<Process
 fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
     let read = |folder: PathBuf| {
         let read = |file| -> Option<u64> { fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok() };
-        // Without a limit the file says `max`, or a number above any machine's memory. Above `high` the kernel takes pages
-        // away and slows the process down until it is below.
+        // Without a limit the file contains `max`, or a number above any machine's memory. Above `high` the kernel
+        // reclaims pages and slows the process down until it is below.
         ["memory.max", "memory.high", "memory.limit_in_bytes"].into_iter().filter_map(read).min()
     };
     folders(root, groups, "memory").into_iter().filter_map(read).min()
@@ -164,10 +167,10 @@ fn quota_of(text: &str) -> Option<f64> {
     (period > 0.0 && quota > 0.0).then(|| quota / period)
 }
 
-/// The folders of this process' control group and of all above it, each of which may set a limit. `groups` is
-/// `/proc/self/cgroup`: a line for each hierarchy, with an empty list of controllers for that of version 2.
+/// The folders of this process' control group and of all groups above it, each of which may set a limit. `groups` is
+/// the content of `/proc/self/cgroup`: one line per hierarchy; version 2 has an empty list of controllers.
 ///
-/// A container sees its own group as the root, whatever the line says: the root is always among them.
+/// In a container the own group is mounted as the root, whatever path the line names, so the root is always included.
 fn folders(root: &Path, groups: &str, controller: &str) -> Vec<PathBuf> {
     let mut all = vec![root.to_owned(), root.join(controller)];
     for line in groups.lines() {
@@ -178,7 +181,7 @@ fn folders(root: &Path, groups: &str, controller: &str) -> Vec<PathBuf> {
             some if some.split(',').any(|name| name == controller) => root.join(controller),
             _ => continue,
         };
-        // Outside of what a container sees.
+        // The group is outside the part that the container sees.
         if group.split('/').any(|part| part == "..") {
             continue;
         }
@@ -218,11 +221,11 @@ mod tests {
         assert_eq!((memory_limit(dir.path(), second), quota(dir.path(), second)), (Some(5000), Some(1.5)));
         write("slurm/job_7/step_0/memory.high", "4000\n");
         assert_eq!(memory_limit(dir.path(), second), Some(4000));
-        // A container, as its own group is the root there.
+        // A container, where its own group is the root.
         write("memory.max", "700\n");
         assert_eq!(memory_limit(dir.path(), "0::/\n"), Some(700));
         assert_eq!(memory_limit(dir.path(), "0::/../../elsewhere\n"), Some(700));
-        // The first version: a folder for each controller.
+        // Version 1: one folder per controller.
         let first = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/\n";
         write("memory/docker/x/memory.limit_in_bytes", "300\n");
         write("cpu/docker/x/cpu.cfs_quota_us", "-1\n");

@@ -1,9 +1,10 @@
 //! Which processors are near which GPU, on machines whose memory is divided among sockets ("NUMA nodes").
 //!
-//! A copy from page-locked memory of one socket to a GPU of the other goes over the link between them, which others need
-//! too; and a thread reads memory of its own socket faster. So threads of a GPU run on its node, and what they page-lock is
-//! first touched, and so lies, there. Where the machine does not tell, or there is nothing to choose, nothing is done:
-//! one node; a GPU whose node is not known (virtual machines say -1); no allowed processor on its node; all of them on it.
+//! A copy from page-locked memory of one socket to a GPU of another crosses the link between them, which other traffic
+//! shares; and a thread reads memory of its own socket faster. So the threads of a GPU run on its node. They touch its
+//! page-locked memory first, which places that memory on the node too. Nothing is done if the machine reports too
+//! little or leaves no choice: one node; a GPU whose node is unknown (virtual machines report -1); no allowed processor
+//! on its node; all allowed processors on its node.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -18,22 +19,23 @@ use crate::types::Device;
 /// Processors by the system's numbers, ascending.
 pub type Processors = Arc<[usize]>;
 
-/// No machine has more; a list that says so is not believed.
+/// No machine has more processors. A list with higher numbers is rejected.
 const MOST: usize = 1 << 16;
 
-/// Where the threads of a loader had best run. The default is: anywhere.
+/// Where the threads of a loader should run. The default is anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Near {
-    /// GPUs for which it matters, with the processors near them.
+    /// GPUs that are near some of the allowed processors only, with these processors.
     gpus: Vec<(u32, Processors)>,
-    /// Those of threads that read, if all devices are near the same ones.
+    /// Processors for the threads that read, if all devices are near the same ones.
     readers: Option<Processors>,
 }
 
 impl Near {
-    /// For loaders of these devices, by what the system says of this machine and this thread, and `look` of its GPUs.
+    /// For loaders on these devices. Uses what the system reports about this machine and this thread; `look` returns
+    /// the GPUs.
     pub fn find(devices: &[Device], look: impl FnOnce() -> Result<Vec<Gpu>, String>) -> Self {
-        // Without one of theirs, GPUs are not even looked for: that wakes them up.
+        // If no device is a GPU, GPUs are not even enumerated: that would wake them up.
         if devices.iter().all(|device| *device == Device::Cpu) {
             return Self::default();
         }
@@ -42,14 +44,14 @@ impl Near {
         Self::on(Path::new("/sys"), &allowed, devices, place)
     }
 
-    /// On a machine that tells of itself under `root`; `place` says where on its bus a GPU is.
+    /// For a machine described under `root`; `place` returns a GPU's PCI address.
     fn on(root: &Path, allowed: &[usize], devices: &[Device], place: impl Fn(u32) -> Option<String>) -> Self {
         let nodes = nodes(root);
         if nodes.len() < 2 {
             return Self::default();
         }
         let mut near = Self::default();
-        // A thread that reads works for all of them.
+        // A thread that reads works for all devices.
         let mut common: Option<Option<Processors>> = None;
         for device in devices {
             let processors = match device {
@@ -77,24 +79,25 @@ impl Near {
         self.gpus.iter().find(|(index, _)| device == Device::Cuda(*index)).map(|(_, near)| near)
     }
 
-    /// Processors for thread `n` of those that read: as many stay near as there are processors, the others may run
-    /// anywhere, lest the rest of the machine stand idle. Threads with low numbers work when not all do.
+    /// Processors for reading thread `n`. As many threads stay near as there are near processors; the others may run
+    /// anywhere, so that the rest of the machine is used. If only some threads are active, they are those with the
+    /// lowest numbers.
     pub fn reader(&self, n: usize) -> Option<&Processors> {
         self.readers.as_ref().filter(|near| n < near.len())
     }
 }
 
-/// The allowed processors on the node of one GPU, unless there is nothing to choose.
+/// The allowed processors on the node of one GPU, or `None` if there is no choice.
 fn near_one(root: &Path, nodes: &[(u32, Vec<usize>)], allowed: &[usize], place: &str) -> Option<Processors> {
     let path = root.join("bus/pci/devices").join(place).join("numa_node");
-    // -1 where it is not known.
+    // The file contains -1 if the node is unknown.
     let node: u32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
     let (_, on_node) = nodes.iter().find(|(number, _)| *number == node)?;
     let near: Processors = allowed.iter().copied().filter(|processor| on_node.contains(processor)).collect();
     (!near.is_empty() && near.len() < allowed.len()).then_some(near)
 }
 
-/// Nodes that have processors; those of memory alone have none.
+/// Nodes that have processors. Nodes with memory only have none.
 fn nodes(root: &Path) -> Vec<(u32, Vec<usize>)> {
     let Ok(entries) = fs::read_dir(root.join("devices/system/node")) else { return Vec::new() };
     let node = |path: PathBuf| {
@@ -123,7 +126,7 @@ fn parse(list: &str) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
 
-    /// A machine that tells these nodes, and the node of each GPU's place.
+    /// A machine with these nodes, and the node of each GPU.
     fn machine(nodes: &[(u32, &str)], gpus: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let write = |path: String, text: &str| {
@@ -159,7 +162,7 @@ mod tests {
         let own: Processors = [0, 1, 2, 3, 8, 9, 10, 11].into();
         assert_eq!(near.engine(GPU[0]), Some(&own));
         assert_eq!((near.reader(0), near.reader(7), near.reader(8)), (Some(&own), Some(&own), None));
-        // Of what this process may use.
+        // Only processors that this process may use.
         let near = on(&two_sockets(), &[2, 3, 4, 12, 13], &[GPU[2]]);
         assert_eq!((near.engine(GPU[2]), near.engine(GPU[0])), (Some(&[4, 12, 13].into()), None));
         assert_eq!((near.reader(2), near.reader(3)), (Some(&[4, 12, 13].into()), None));

@@ -1,35 +1,35 @@
-//! What the operating system says of this process: processor time, memory, disk and network so far, its threads and limits.
-//! Read by hand, see [`machine`](super::machine) for why.
+//! What the operating system reports about this process: processor time, memory, disk and network so far, its threads
+//! and limits. Parsed by hand; [`machine`](super::machine) gives the reasons.
 #![forbid(unsafe_code)]
 
 use std::{fs, time::Duration};
 
-/// What this process used so far. `None` where the system does not say.
+/// What this process used so far. A field is `None` if the system does not report it.
 ///
-/// All but the memory are totals since the process, or for the network the machine, began: two of them, one later than the
-/// other, make a rate.
+/// Memory fields are current values. All others are totals since the start of the process, or for the network since the
+/// start of the machine: the difference of two such values gives a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// User and system time of all threads, those that are gone included.
+    /// User and system time of all threads, including those that have ended.
     pub cpu: Option<Duration>,
     /// Physical memory now, bytes.
     pub resident: Option<u64>,
-    /// The most physical memory it ever held, bytes.
+    /// The most physical memory it has held, bytes.
     pub peak: Option<u64>,
-    /// Bytes that had to come from a disk or a network file system: what the page cache had is not among them.
+    /// Bytes read from a disk or a network file system; excludes what the page cache served.
     pub disk_read: Option<u64>,
-    /// Bytes that were sent towards a disk.
+    /// Bytes that were sent to a disk.
     pub disk_written: Option<u64>,
-    /// Bytes that came over the interfaces of this process' network namespace, all its processes', without loopback.
+    /// Bytes received over the interfaces of the network namespace, by all its processes, without loopback.
     pub received: Option<u64>,
-    /// Bytes that went out likewise.
+    /// Bytes sent, counted the same way.
     pub sent: Option<u64>,
-    /// Bytes over loopback: a store or a proxy on the same machine.
+    /// Bytes over loopback, for example to a store or a proxy on the same machine.
     pub loopback: Option<u64>,
 }
 
-/// Looks now. Four small reads in `/proc`, about 50 µs; nothing is told where there is none.
+/// The usage now. Four small reads in `/proc`, about 50 µs; all fields are `None` on systems without it.
 ///
 /// ```
 /// let usage = infeed::internal::process::usage();
@@ -57,15 +57,15 @@ pub fn usage() -> Usage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Thread {
-    /// The system's number for it.
+    /// The system's thread id.
     pub id: u64,
-    /// Its name, of which the system keeps 15 bytes.
+    /// Its name; the system keeps the first 15 bytes.
     pub name: String,
-    /// Processor time so far, to about 10 ms.
+    /// Processor time so far, in steps of about 10 ms.
     pub cpu: Duration,
 }
 
-/// The threads of this process. Empty where the system does not say. Two small reads in `/proc` for each.
+/// The threads of this process. Empty if the system does not report them. Two small reads in `/proc` per thread.
 #[must_use]
 pub fn threads() -> Vec<Thread> {
     let (Ok(tasks), Some(rate)) = (fs::read_dir("/proc/self/task"), super::threads::ticks_per_second()) else {
@@ -81,33 +81,34 @@ pub fn threads() -> Vec<Thread> {
     tasks.flatten().filter_map(read).collect()
 }
 
-/// User and system time of `/proc/*/stat`, in clock ticks.
+/// User plus system time in `/proc/*/stat`, in clock ticks.
 fn ticks(stat: &str) -> Option<u64> {
     two_fields(stat, 11)
 }
 
-/// The same of children.
+/// The same for children.
 fn ticks_of_children(stat: &str) -> Option<u64> {
     two_fields(stat, 13)
 }
 
-/// The sum of a field and the next, counted from 0 behind the name.
+/// The sum of a field and the next one, counted from 0 after the name.
 fn two_fields(stat: &str, first: usize) -> Option<u64> {
-    // The second field is the thread's name in parentheses, which may hold spaces and parentheses.
+    // The second field is the thread's name in parentheses. It may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let user: u64 = fields.nth(first)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     user.checked_add(system)
 }
 
-/// Processor time of this process' children that have ended and were waited for, and of theirs; to about 10 ms.
+/// Processor time of this process' children that have ended and were waited for, and of their children, in steps of
+/// about 10 ms.
 #[must_use]
 pub fn children_cpu() -> Option<Duration> {
     let ticks = ticks_of_children(&fs::read_to_string("/proc/self/stat").ok()?)?;
     Some(Duration::from_secs_f64(ticks as f64 / super::threads::ticks_per_second()? as f64))
 }
 
-/// How many files this process may have open; `u64::MAX` for any number.
+/// How many files this process may have open; `u64::MAX` for no limit.
 #[must_use]
 pub fn open_files() -> Option<u64> {
     file_limit(&fs::read_to_string("/proc/self/limits").ok()?)
@@ -119,12 +120,12 @@ fn file_limit(limits: &str) -> Option<u64> {
     if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number after a name at the beginning of a line.
 fn value(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
-/// Bytes behind a name at the beginning of a line that tells them in KiB.
+/// Bytes: a number in KiB after a name at the beginning of a line.
 pub(super) fn kib(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -137,7 +138,7 @@ struct Traffic {
     loopback: u64,
 }
 
-/// Sums of `/proc/net/dev`: a line for each interface, bytes received in the first column, sent in the ninth.
+/// Sums of `/proc/net/dev`, which has one line per interface, bytes received in the first column and sent in the ninth.
 fn traffic(text: &str) -> Traffic {
     let mut sums = Traffic::default();
     for line in text.lines() {
@@ -145,7 +146,7 @@ fn traffic(text: &str) -> Traffic {
         let mut figures = figures.split_ascii_whitespace().map(str::parse::<u64>);
         let (Some(Ok(received)), Some(Ok(sent))) = (figures.next(), figures.nth(7)) else { continue };
         if name.trim() == "lo" {
-            // Each byte is sent and received once.
+            // On loopback each byte is both sent and received, so only one direction is counted.
             sums.loopback = sums.loopback.saturating_add(received);
         } else {
             sums.received = sums.received.saturating_add(received);
@@ -205,7 +206,7 @@ mod tests {
             let this = found.iter().find(|thread| thread.name == "infeed-told-of");
             this.unwrap_or_else(|| panic!("{found:?}")).cpu
         };
-        // The system counts in ticks, of 10 ms: it works until one is told.
+        // The system counts in ticks of 10 ms, so this works until one tick is counted.
         let works = move || {
             while told().is_zero() {
                 assert!(super::super::threads::cpu_time() < Some(Duration::from_secs(60)), "no time is told");

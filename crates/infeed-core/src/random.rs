@@ -1,8 +1,8 @@
-//! Counter-based random draws: the same numbers for a record, whoever computes them and when.
+//! Counter-based random draws: a record gets the same numbers on any thread, at any time.
 //!
-//! A draw is a pure function of (seed, epoch, record, op index, draw index), and where there are several of (which time in
-//! the epoch, view), so augmentation does not depend on the number of workers, on the order in which they run, on a resume,
-//! or on the device.
+//! A draw is a pure function of (seed, epoch, record, op index, draw index), and, if a record is used several times, of
+//! (occurrence in the epoch, view). So augmentation does not depend on the number of workers, on the order in which
+//! they run, on a resume, or on the device.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,22 +35,23 @@ pub struct SampleRng {
 }
 
 impl SampleRng {
-    /// Keyed by run, epoch and record. The parts are hashed one after another, never added: neighbouring seeds and
-    /// epochs share nothing.
+    /// Keyed by run, epoch and record. The parts are hashed one after another, not added, so that neighbouring seeds
+    /// and epochs have no draws in common.
     #[must_use]
     #[inline]
     pub const fn new(seed: u64, epoch: u64, record: u64) -> Self {
         Self { key: mix(mix(mix(seed) ^ epoch) ^ record) }
     }
 
-    /// The same record, another time in the same epoch. 0 is the first time, and changes nothing.
+    /// The source for another occurrence of the record in the same epoch. 0 is the first occurrence, and changes
+    /// nothing.
     #[must_use]
     #[inline]
     pub const fn again(self, occurrence: u64) -> Self {
         self.other(occurrence, 0x5851_f42d_4c95_7f2d)
     }
 
-    /// Another view of the same record. 0 is the first view, and changes nothing.
+    /// The source for another view of the record. 0 is the first view, and changes nothing.
     #[must_use]
     #[inline]
     pub const fn view(self, view: u32) -> Self {
@@ -62,7 +63,7 @@ impl SampleRng {
         if n == 0 { self } else { Self { key: mix(mix(self.key ^ purpose) ^ n) } }
     }
 
-    /// The draws of the transform step with this index.
+    /// The draws for the transform step with this index.
     #[must_use]
     #[inline]
     pub const fn op(self, index: u32) -> Draws {
@@ -70,7 +71,7 @@ impl SampleRng {
     }
 }
 
-/// A sequence of draws for one step of one sample.
+/// A sequence of draws for one transform step of one sample.
 ///
 /// ```
 /// use infeed::transform::SampleRng;
@@ -114,7 +115,7 @@ impl Draws {
         low + (high - low) * self.unit_f64()
     }
 
-    /// Uniform in `0..n`; 0 when `n` is 0. The bias of the multiplication is below n / 2^64.
+    /// Uniform in `0..n`; 0 if `n` is 0. The bias is below n / 2^64.
     #[inline]
     pub const fn below(&mut self, n: u64) -> u64 {
         ((self.bits() as u128 * n as u128) >> 64) as u64
@@ -126,8 +127,8 @@ impl Draws {
         self.unit() < p
     }
 
-    /// Normally distributed, mean 0 and deviation 1 ([Box and Muller 1958](https://doi.org/10.1214/aoms/1177706645)): two
-    /// draws.
+    /// Normally distributed, mean 0 and standard deviation 1 ([Box and Muller
+    /// 1958](https://doi.org/10.1214/aoms/1177706645)): two draws.
     #[inline]
     pub fn normal(&mut self) -> f64 {
         // Above 0, so that the logarithm is finite.
@@ -135,23 +136,23 @@ impl Draws {
         radius * (std::f64::consts::TAU * self.unit_f64()).cos()
     }
 
-    /// Two of them in f32, from one draw: 24 bits each decide radius and angle.
+    /// Two normally distributed values in f32 from one draw: 24 bits for the radius, 24 for the angle.
     #[doc(hidden)]
     #[inline]
     pub fn normal_pair(&mut self) -> [f32; 2] {
         const PART: f32 = 1.0 / (1u64 << 24) as f32;
         let bits = self.bits();
-        // 2^-24 to 1.
+        // From 2^-24 to 1.
         let radius = (-2.0 * (((bits >> 40) + 1) as f32 * PART).ln()).sqrt();
         let (sin, cos) = (std::f32::consts::TAU * ((bits >> 8 & 0xff_ffff) as f32 * PART)).sin_cos();
         [radius * cos, radius * sin]
     }
 
-    /// Gamma distributed of this shape (above 0) and scale 1 ([Marsaglia and Tsang
-    /// 2000](https://doi.org/10.1145/358407.358414)). As many draws as it takes.
+    /// Gamma distributed with this shape (above 0) and scale 1 ([Marsaglia and Tsang
+    /// 2000](https://doi.org/10.1145/358407.358414)). The number of draws varies.
     pub fn gamma(&mut self, shape: f64) -> f64 {
         if shape < 1.0 {
-            // Of a larger shape, times a power of a uniform number.
+            // A gamma value of shape + 1, times a power of a uniform number.
             return self.gamma(shape + 1.0) * (1.0 - self.unit_f64()).powf(1.0 / shape);
         }
         let d = shape - 1.0 / 3.0;
@@ -165,26 +166,27 @@ impl Draws {
         }
     }
 
-    /// Beta distributed, both parameters above 0.
+    /// Beta distributed; both parameters are above 0.
     #[inline]
     pub fn beta(&mut self, a: f64, b: f64) -> f64 {
         let (x, y) = (self.gamma(a), self.gamma(b));
-        // Both may be too small for a number, where the parameters are tiny: then it is one end or the other.
+        // With tiny parameters both values may underflow to 0. Then the result is 0 or 1.
         if x + y > 0.0 { x / (x + y) } else { f64::from(u8::from(self.unit_f64() * (a + b) < a)) }
     }
 }
 
-/// Simulations repeat themselves in any process.
+/// Set for simulations, which must repeat themselves in any process.
 static REPEATS: AtomicBool = AtomicBool::new(false);
 
-/// 0 to 1, another for each process and `n`: many who wait must not come back together.
+/// A number in 0 to 1 that differs between processes and between `n`, so that many waiting clients do not return at the
+/// same time.
 #[inline]
 pub fn jitter(n: u64) -> f64 {
     let process = if REPEATS.load(Ordering::Relaxed) { 0 } else { std::process::id() };
     (mix(mix(u64::from(process)) ^ n) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// From now on [`jitter`] is the same in each process. For tests.
+/// Makes [`jitter`] the same in each process from now on. For tests.
 #[doc(hidden)]
 pub fn repeat_jitter() {
     REPEATS.store(true, Ordering::Relaxed);
@@ -236,7 +238,8 @@ mod tests {
     #[test]
     fn distributions_have_their_moments() {
         let near = |(mean, variance): (f64, f64), of: (f64, f64)| {
-            // Five deviations of the mean; the variance's own is about twice that of a normal one's.
+            // Five standard deviations of the mean; the deviation of the variance is about twice that of a normal
+            // variable's.
             let bound = 5.0 * (of.1 / 1e5).sqrt();
             assert!((mean - of.0).abs() < bound, "mean {mean}, not {}", of.0);
             assert!((variance / of.1 - 1.0).abs() < 0.06, "variance {variance}, not {}", of.1);

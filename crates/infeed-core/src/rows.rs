@@ -1,4 +1,4 @@
-//! Owned, disjoint, rejoinable rows of one buffer, in host memory (page-locked or not) or on a GPU.
+//! Owned, disjoint rows of one buffer, which can be joined again; in host memory (page-locked or not) or on a GPU.
 //!
 //! ```text
 //! Pool::take ─▶ Rows (the whole batch) ─split_to─▶ Rows │ Rows │ Rows    one for each job, sent to any thread
@@ -6,13 +6,13 @@
 //!                                                                                      └ last clone dropped: back to the pool
 //! ```
 //!
-//! A job *owns* its rows: when a stream is dropped in the middle of a batch, memory under a running decoder or kernel
-//! stays alive until it is done with it. Rows on a GPU have an address instead of bytes; they return to the pool when
-//! the streams that read them are done. `Frozen` may also lie over memory of another library, which gets it back with
-//! the last clone.
+//! A job *owns* its rows: if a stream is dropped in the middle of a batch, the memory under a running decoder or kernel
+//! stays alive until that work is done. Rows on a GPU have an address instead of bytes; they return to the pool when
+//! the streams that read them are done. A `Frozen` may also cover memory of another library, which gets it back when
+//! the last clone is dropped.
 //!
-//! Rows of a pool in host memory get their buffer when somebody first touches them: of many batches that wait for a
-//! thread none holds memory, so those in work follow one another through the few buffers that the caches know.
+//! Rows of a pool in host memory get their buffer when they are first touched. So batches that wait for a thread hold
+//! no memory, and the batches in work reuse a few buffers that are still in the processor's caches.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc},
@@ -38,53 +38,55 @@ use crate::{
     types::Device,
 };
 
-/// Start of every buffer: a cache line, and what AVX-512 loads and DLPack consumers expect.
+/// Alignment of every buffer: a cache line, which AVX-512 loads and DLPack consumers expect.
 pub const ALIGN: usize = 64;
 
-/// The most bytes of one buffer: with what aligning it takes, no more than `isize::MAX`, the most that a slice may have.
+/// The most bytes of one buffer: with the bytes added for alignment, at most `isize::MAX`, the longest that a slice may
+/// be.
 const MOST_BYTES: usize = isize::MAX as usize / ALIGN * ALIGN - ALIGN;
 
 /// Bytes of `rows` rows, if one buffer can hold them.
 fn bytes_of(rows: usize, row_bytes: usize) -> Result<usize> {
     rows.checked_mul(row_bytes).filter(|len| *len <= MOST_BYTES).ok_or_else(|| {
         Error::config(format!(
-            "{rows} rows of {row_bytes} bytes are more than {MOST_BYTES} bytes, the most of a buffer"
+            "{rows} rows of {row_bytes} bytes are more than {MOST_BYTES} bytes, the most that one buffer can have"
         ))
         .hint(format!("lower {BATCH_SIZE}, or make the rows smaller"))
     })
 }
 
-/// One aligned allocation. Always initialised: zeroed when new, the last owner's bytes when recycled.
+/// One aligned allocation. Always initialised: zeroed when new, with the last owner's bytes when recycled.
 struct Block {
     base: NonNull<u8>,
-    /// From `base` to the first byte aligned to [`ALIGN`].
+    /// Bytes from `base` to the first byte aligned to [`ALIGN`].
     skip: usize,
     layout: Layout,
-    /// Pages of its own, not the allocator's.
+    /// Whether it is a mapping of its own, not from the allocator.
     mapped: bool,
 }
 
-/// From here on a block has pages of its own, which the system has back when it is freed. An allocator keeps them: glibc
-/// raises its threshold for mapping to what was freed last, up to 32 MiB, and takes the next blocks from heaps whose middle
-/// it never gives back (900 MB after 1,542 loaders, 12 MB with this).
+/// From this size on a block is a mapping of its own, which goes back to the system when it is freed. An allocator
+/// would keep it: glibc raises its threshold for mapping to the size that was freed last, up to 32 MiB, and takes the
+/// next blocks from heaps whose middle it never gives back (900 MB after 1,542 loaders; 12 MB with mappings).
 const MAPPED: usize = 1 << 20;
-/// From here on pages of 2 MiB are asked for, where the system gives them to who asks (`madvise`): the first touch of
-/// 64 MiB took 11 ms instead of 26, of 4 MiB 0.1 instead of 1.5; reading along and across was as fast (Linux 6.18, a VM).
+/// From this size on pages of 2 MiB are requested, which some systems give only on request (`madvise`). The first touch
+/// of 64 MiB took 11 ms instead of 26 ms, that of 4 MiB 0.1 ms instead of 1.5 ms; reading along rows and across them
+/// was as fast (Linux 6.18, a VM).
 const HUGE: usize = 2 << 20;
 
-// SAFETY: a block owns plain bytes; who may touch which of them is decided by `Rows` and `Frozen`.
+// SAFETY: a block owns plain bytes; `Rows` and `Frozen` control access to them.
 unsafe impl Send for Block {}
 // SAFETY: as above; `&Block` gives no access to the bytes by itself.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// `None`: the system has no memory for it.
+    /// `None` if the system has no memory for it.
     fn zeroed(layout: Layout) -> Option<Self> {
         assert!(layout.size() >= ALIGN, "made by `Block::layout`");
         if cfg!(all(target_os = "linux", not(miri))) && layout.size() >= MAPPED {
             return Self::mapped(layout);
         }
-        // SAFETY: the layout's size is not zero, as was just seen.
+        // SAFETY: the layout's size is not zero, as asserted above.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base)?;
         let skip = base.as_ptr().align_offset(ALIGN);
@@ -96,16 +98,16 @@ impl Block {
     #[cfg(target_os = "linux")]
     fn mapped(layout: Layout) -> Option<Self> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping at an address of the kernel's choice; it touches no memory that is there.
+        // SAFETY: a new mapping at an address that the kernel chooses; it touches no existing memory.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), layout.size(), protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
         }
         if layout.size() >= HUGE {
-            // SAFETY: the mapping that was just made, whole. It is advice: a refusal changes nothing.
+            // SAFETY: the whole mapping that was just made. This is advice only: a refusal changes nothing.
             let _ = unsafe { libc::madvise(start, layout.size(), libc::MADV_HUGEPAGE) };
         }
-        // Pages are aligned to more than ALIGN.
+        // Page alignment is larger than ALIGN.
         NonNull::new(start.cast()).map(|base| Self { base, skip: 0, layout, mapped: true })
     }
 
@@ -114,15 +116,15 @@ impl Block {
         None
     }
 
-    /// What is allocated for `len` bytes.
+    /// The layout to allocate for `len` bytes.
     fn layout(len: usize) -> Layout {
         assert!(len <= MOST_BYTES, "a length that `bytes_of` gave");
-        // Aligned by hand: asking the allocator for more than 16 would make it clear the pages itself, on this
-        // thread, where `calloc` hands out untouched ones that the decoding threads fault in.
+        // Aligned by hand. If more than 16 is requested, the allocator clears the pages itself, on this thread;
+        // `calloc` returns untouched pages, which the decode threads fault in.
         Layout::from_size_align(len + ALIGN, 16).expect("at most isize::MAX bytes, by the bound above")
     }
 
-    /// The first of as many bytes as [`layout`](Self::layout) was asked for, initialised.
+    /// The first byte, aligned, of as many initialised bytes as were passed to [`layout`](Self::layout).
     fn start(&self) -> *mut u8 {
         // SAFETY: `skip` is at most ALIGN, and `layout` added ALIGN bytes to the length.
         unsafe { self.base.as_ptr().add(self.skip) }
@@ -133,9 +135,9 @@ impl Drop for Block {
     fn drop(&mut self) {
         #[cfg(target_os = "linux")]
         if self.mapped {
-            // SAFETY: mapped in `mapped` with this length; nobody has a pointer into it any more, and it is unmapped once.
+            // SAFETY: mapped in `mapped` with this length; no pointer into it is left, and it is unmapped once.
             let refused = unsafe { libc::munmap(self.base.as_ptr().cast(), self.layout.size()) } != 0;
-            // The kernel may have to split a mapping that it merged, and have no room for one more.
+            // The kernel may have to split a mapping that it merged, and fail because there are too many mappings.
             if refused {
                 tracing::debug!(bytes = self.layout.size(), "the system did not take a buffer back");
             }
@@ -153,7 +155,7 @@ struct Foreign {
     _owner: Box<dyn Send + Sync>,
 }
 
-// SAFETY: nobody writes the bytes while they are here (`Frozen::foreign` asks for it), and the owner may go anywhere.
+// SAFETY: the bytes are not written while they are here (a condition of `Frozen::foreign`); the owner is `Send + Sync`.
 unsafe impl Send for Foreign {}
 // SAFETY: as above.
 unsafe impl Sync for Foreign {}
@@ -164,7 +166,7 @@ impl fmt::Debug for Foreign {
     }
 }
 
-/// What a buffer is made of.
+/// The memory of a buffer.
 #[derive(Debug)]
 enum Memory {
     Host(Block),
@@ -173,11 +175,11 @@ enum Memory {
     Foreign(Foreign),
 }
 
-/// Where the buffers of a pool lie.
+/// Where a pool allocates its buffers.
 #[derive(Clone, Debug)]
 enum Place {
     Host,
-    /// In host memory that a GPU copies from while the host goes on.
+    /// In page-locked host memory, from which a GPU copies while the host continues.
     Pinned(Arc<dyn GpuBuffers>),
     Device(Arc<dyn GpuBuffers>),
 }
@@ -202,7 +204,7 @@ impl Memory {
         }
     }
 
-    /// Waits until it is free.
+    /// Waits until the memory may be written again.
     fn wait_until_free(&self) {
         match self {
             Self::Host(_) | Self::Foreign(_) => {}
@@ -211,7 +213,7 @@ impl Memory {
         }
     }
 
-    /// Whether nobody will ever know that it is free.
+    /// Whether it can never be determined that the memory is free.
     fn is_lost(&self) -> bool {
         match self {
             Self::Host(_) | Self::Foreign(_) => false,
@@ -220,7 +222,7 @@ impl Memory {
         }
     }
 
-    /// No owner is left.
+    /// Called when no owner is left.
     fn retire(&self) {
         match self {
             Self::Host(_) | Self::Foreign(_) => {}
@@ -232,8 +234,8 @@ impl Memory {
 
 /// Keeps the buffers of finished batches for the next ones: fresh memory costs more than the writes into it.
 ///
-/// The one that came back last goes out first. Idle and lent buffers together stay within `most`; a buffer that comes
-/// back above it is freed.
+/// The buffer that came back last is used first. Idle and lent buffers together stay within `most`; a buffer that comes
+/// back above that number is freed.
 #[derive(Clone, Debug)]
 pub struct Pool {
     shared: Arc<PoolShared>,
@@ -245,17 +247,17 @@ struct PoolShared {
     most: AtomicUsize,
     place: Place,
     state: Mutex<PoolState>,
-    /// Told when a buffer came back, or a GPU has read one that had.
+    /// Notified when a buffer comes back, or when a GPU has finished reading one that came back.
     returned: Notify,
 }
 
 impl PoolState {
-    /// Buffers there are, wherever they are.
+    /// All buffers: idle, still read, and lent.
     fn buffers(&self) -> usize {
         self.idle.len() + self.still_read + self.made
     }
 
-    /// Counts a take. Buffers that were idle behind each of the latest ones, told once in [`TAKES`].
+    /// Counts a take. Every [`TAKES`] takes, returns how many idle buffers none of them needed; 0 otherwise.
     fn spare(&mut self) -> usize {
         let idle = self.idle.len();
         self.least_idle = if self.takes == 0 { idle } else { self.least_idle.min(idle) };
@@ -264,19 +266,19 @@ impl PoolState {
     }
 }
 
-/// A buffer that so many takes did not need is too many.
+/// A buffer that was not needed during this many takes is surplus.
 const TAKES: u32 = 64;
 
 #[derive(Debug, Default)]
 struct PoolState {
     idle: Vec<Memory>,
-    /// Buffers that came back and are [`StillRead`]: as good as idle, but not here.
+    /// Buffers that came back and are held by a [`StillRead`]: they count as idle, but are not in `idle`.
     still_read: usize,
-    /// Rows that are out, with a buffer or still without.
+    /// Rows that are lent, with or without a buffer.
     lent: usize,
-    /// Of these, with one.
+    /// How many of these have a buffer.
     made: usize,
-    /// Takes since the surplus was looked at, and the fewest buffers that were idle behind one of them.
+    /// Takes since the surplus was computed, and the smallest number of idle buffers seen by one of them.
     takes: u32,
     least_idle: usize,
 }
@@ -288,21 +290,20 @@ impl fmt::Debug for Block {
 }
 
 impl Pool {
-    /// Host buffers of `rows` rows of `row_bytes`, at most `most` of them kept alive by the pool's own wish. Allocates
-    /// nothing yet.
+    /// Host buffers of `rows` rows of `row_bytes`. The pool keeps at most `most` of them alive. Allocates nothing yet.
     ///
     /// # Errors
-    /// `Config` when no buffer can be as long as that.
+    /// `Config` if no buffer can be that long.
     #[inline]
     pub fn new(rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
         Self::with(Place::Host, rows, row_bytes, most)
     }
 
-    /// The same in page-locked host memory, which a GPU copies from while the host goes on. What was frozen and came back is
-    /// written again only when all is done that `gpu` was given before.
+    /// A pool in page-locked host memory, from which a GPU copies while the host continues. A buffer that was frozen
+    /// and came back is written again only when all work that was submitted to `gpu` before is done.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Device` for a driver that can't tell when copies are done.
+    /// Those of [`new`](Self::new); `Device` if the driver can't report when copies are done.
     #[inline]
     pub fn pinned(
         gpu: &(impl GpuBuffers + Clone + 'static),
@@ -314,10 +315,10 @@ impl Pool {
         Self::with(Place::Pinned(Arc::new(gpu.clone())), rows, row_bytes, most.max(1))
     }
 
-    /// The same in device memory, where it keeps one at least.
+    /// A pool in device memory. It keeps at least one buffer.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     #[inline]
     pub fn on_device(
         gpu: &(impl GpuBuffers + Clone + 'static),
@@ -334,7 +335,7 @@ impl Pool {
         Ok(Self { shared: Arc::new(PoolShared { len, most, place, state, returned }) })
     }
 
-    /// Changes how many buffers the pool keeps alive. What is too many goes when it comes back.
+    /// Changes how many buffers the pool keeps alive. Surplus buffers in use are freed when they come back.
     #[inline]
     pub fn set_most(&self, most: usize) {
         self.shared.most.store(most, Ordering::Relaxed);
@@ -342,16 +343,16 @@ impl Pool {
         drop(surplus);
     }
 
-    /// Takes out idle buffers that are too many, `spare` at most, to be dropped when the lock is open again.
+    /// Takes out surplus idle buffers, at most `spare`. The caller drops them after releasing the lock.
     fn surplus(&self, state: &mut PoolState, spare: usize) -> Vec<Memory> {
         let too_many = state.buffers().saturating_sub(self.most()).min(state.idle.len()).min(spare);
         if too_many == 0 {
             return Vec::new();
         }
         match self.shared.place {
-            // The coldest ones lie in front.
+            // The buffers that were used least recently are in front.
             Place::Host | Place::Device(_) => state.idle.drain(..too_many).collect(),
-            // Freeing one that is copied from would wait.
+            // Freeing a buffer from which a GPU still copies would wait.
             Place::Pinned(_) => {
                 let mut left = too_many;
                 let surplus = state.idle.extract_if(.., |memory| {
@@ -364,9 +365,9 @@ impl Pool {
         }
     }
 
-    /// Whether a buffer that came back stays. Page-locked ones do, and go when many were taken and none needed them: locking
-    /// and unlocking takes long, and may wait for the GPU. A trainer that holds several batches neither pays for it again
-    /// and again nor does it on its own thread.
+    /// Whether a buffer that came back stays. Page-locked buffers always stay at first. They are freed later, once many
+    /// takes did not need them, because locking and unlocking memory is slow and may wait for the GPU. So a trainer
+    /// that holds several batches does not pay for it repeatedly, nor on its own thread.
     fn keeps(&self, state: &PoolState, memory: &Memory) -> bool {
         let few = state.buffers() < self.most() || matches!(memory, Memory::Pinned(_));
         few && !memory.is_lost()
@@ -383,7 +384,7 @@ impl Pool {
         self.shared.len
     }
 
-    /// Bytes now kept idle.
+    /// Bytes of idle buffers.
     #[must_use]
     #[inline]
     pub fn idle_bytes(&self) -> usize {
@@ -391,7 +392,7 @@ impl Pool {
         (state.idle.len() + state.still_read) * self.shared.len
     }
 
-    /// Rows that were taken and are not back, whether they were touched or not.
+    /// How many rows handles are lent, whether or not their memory was touched.
     #[must_use]
     #[inline]
     pub fn lent(&self) -> usize {
@@ -401,7 +402,7 @@ impl Pool {
     /// Allocates until `buffers` are idle or lent.
     ///
     /// # Errors
-    /// `OutOfMemory` when there is no more; those that were allocated stay.
+    /// `OutOfMemory` if the system has no more. Buffers that were allocated before stay.
     #[inline]
     pub fn fill(&self, buffers: usize) -> Result<()> {
         loop {
@@ -413,14 +414,16 @@ impl Pool {
         }
     }
 
-    /// One buffer as rows of `row_bytes`, which may leave an end of it unused: recycled if one is idle (its old bytes still in it), else new. New host
-    /// memory is zero. In host memory the rows come at once and the buffer when they are first touched.
+    /// One buffer as rows of `row_bytes`; bytes at its end may be left unused. It is recycled if one is idle (with its
+    /// old bytes), otherwise new. New host memory is zero. In host memory the rows are returned at once, and the buffer
+    /// is taken when they are first touched.
     ///
-    /// `None`: buffers came back, but a GPU still reads them, and there are `most` already; ask again when one was
-    /// [`returned`](Self::returned). When all are lent, a new one is made: whoever holds batches does not stall the stream.
+    /// `None` if all buffers that came back are still read by a GPU and there are `most` already. Try again when one
+    /// was [`returned`](Self::returned). If all buffers are lent, a new one is made, so that a caller who keeps batches
+    /// does not stall the stream.
     ///
     /// # Errors
-    /// `OutOfMemory` when the GPU has no more, `Device` when it failed.
+    /// `OutOfMemory` if the GPU has no more, `Device` if it failed.
     ///
     /// # Panics
     /// When `rows * row_bytes` is more than the pool's buffer length.
@@ -441,7 +444,8 @@ impl Pool {
         Ok(Some(Rows { home: Arc::new(home), offset: 0, rows, row_bytes }))
     }
 
-    /// A buffer for rows that were just lent. It is there before they are: whether there is memory has to be known.
+    /// A buffer for rows in page-locked or GPU memory. It is allocated before the rows are returned, so that a lack of
+    /// memory is reported.
     fn for_gpu(&self) -> Result<Option<Memory>> {
         let (idle, surplus) = {
             let mut state = self.lock();
@@ -480,10 +484,10 @@ impl Pool {
         memory.inspect_err(|_| self.lock().made -= 1)
     }
 
-    /// [`try_take`](Self::try_take) of a pool of host memory, which always has a buffer.
+    /// [`try_take`](Self::try_take) for a pool in pageable host memory, which always has a buffer.
     ///
     /// # Panics
-    /// When `rows * row_bytes` is not the pool's buffer length, or the pool is on a GPU or page-locked.
+    /// If `rows * row_bytes` is more than the pool's buffer length, or the pool is on a GPU or page-locked.
     #[must_use]
     #[inline]
     pub fn take(&self, rows: usize, row_bytes: usize) -> Rows {
@@ -493,18 +497,18 @@ impl Pool {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, PoolState> {
-        // The counters are adjusted after each push and pop, so a panic elsewhere leaves them true.
+        // The counters are adjusted after each push and pop, so they are right even after a panic elsewhere.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes back what was lent; without memory: rows that nobody touched.
+    /// Takes back lent rows; `memory` is `None` if they were never touched.
     fn put_back(&self, memory: Option<Memory>) {
         let surplus = {
             let mut state = self.lock();
             state.lent -= 1;
             let Some(memory) = memory else { return };
             state.made -= 1;
-            // Lent ones count: they come back too, and the pool as a whole stays within its number.
+            // Lent buffers count, since they come back too: so the whole pool stays within `most`.
             if self.keeps(&state, &memory) {
                 state.idle.push(memory);
                 None
@@ -516,15 +520,15 @@ impl Pool {
         self.shared.returned.notify_waiters();
     }
 
-    /// Ends when a buffer comes back after this call, or a GPU has read one that had.
+    /// Completes when a buffer comes back after this call, or when a GPU has finished reading one that came back.
     #[inline]
     pub fn returned(&self) -> impl Future<Output = ()> + Send + use<'_> {
-        // It hears from now on, polled or not.
+        // It receives notifications from now on, polled or not.
         self.shared.returned.notified()
     }
 
-    /// One of the buffers that came back and that a GPU still reads, for somebody to wait for. The one that came back
-    /// first; none twice.
+    /// Of the buffers that came back and that a GPU still reads, the one that came back first, for a thread to wait
+    /// for. Each is returned once.
     #[must_use]
     #[inline]
     pub fn still_read(&self) -> Option<StillRead> {
@@ -535,7 +539,7 @@ impl Pool {
         Some(StillRead { memory: Some(memory), pool: self.clone() })
     }
 
-    /// Whether a buffer lies here, free or not.
+    /// Whether the pool holds a buffer that came back, free or not.
     #[must_use]
     #[inline]
     pub fn has_idle(&self) -> bool {
@@ -543,7 +547,7 @@ impl Pool {
     }
 }
 
-/// A buffer that came back while a GPU reads it; goes to its pool when dropped.
+/// A buffer that came back while a GPU still reads it. Returns to its pool when dropped.
 #[derive(Debug)]
 #[must_use = "it is there for somebody to wait"]
 pub struct StillRead {
@@ -552,7 +556,7 @@ pub struct StillRead {
 }
 
 impl StillRead {
-    /// Waits, with this thread asleep, until the GPU has read the buffer, and gives it back to the pool.
+    /// Blocks this thread until the GPU has read the buffer, then returns it to the pool.
     #[inline]
     pub fn wait(self) {
         self.memory.iter().for_each(Memory::wait_until_free);
@@ -565,7 +569,7 @@ impl Drop for StillRead {
             let mut state = self.pool.lock();
             state.still_read -= 1;
             if self.memory.as_ref().is_some_and(|memory| self.pool.keeps(&state, memory)) {
-                // In front, where the coldest ones lie.
+                // To the front, where the buffers that were used least recently are.
                 state.idle.splice(..0, self.memory.take());
             }
             self.memory.take()
@@ -575,18 +579,18 @@ impl Drop for StillRead {
     }
 }
 
-/// A buffer and the pool it goes back to.
+/// A buffer and the pool to which it returns.
 #[derive(Debug)]
 struct Home {
-    /// Empty until the rows are touched; on a GPU and without a pool it is there from the start. An error is for ever: whoever
-    /// has other rows of the buffer finds the same.
+    /// Empty until the rows are touched. Filled from the start on a GPU and without a pool. An error stays: all other
+    /// rows of the buffer get the same one.
     memory: OnceLock<Result<Memory>>,
     pool: Option<Pool>,
-    /// [`Writing`]s that are held.
+    /// Number of [`Writing`] guards.
     writers: AtomicUsize,
 }
 
-/// A GPU may be writing rows of a buffer: it is kept alive, and nobody can freeze, copy or clear rows of it.
+/// A GPU may be writing rows of a buffer: the buffer is kept alive, and its rows can't be frozen, copied or cleared.
 #[derive(Debug)]
 pub struct Writing {
     home: Arc<Home>,
@@ -594,12 +598,12 @@ pub struct Writing {
 
 impl Writing {
     fn new(home: &Arc<Home>) -> Self {
-        // Relaxed: whoever could look at the counter gets the rows from this thread, later.
+        // Relaxed: any thread that reads the counter gets the rows from this thread later.
         home.writers.fetch_add(1, Ordering::Relaxed);
         Self { home: Arc::clone(home) }
     }
 
-    /// Whether it is the buffer of these rows that is written.
+    /// Whether it guards the buffer of these rows.
     #[must_use]
     #[inline]
     pub fn is_of(&self, rows: &Rows) -> bool {
@@ -609,7 +613,8 @@ impl Writing {
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        // Release, with `Home::is_written`: what the host saw of the work's end comes before what is done with the rows.
+        // Release, paired with `Home::is_written`: the host has seen the end of the work before anything is done with
+        // the rows.
         self.home.writers.fetch_sub(1, Ordering::Release);
     }
 }
@@ -623,13 +628,13 @@ impl Home {
         self.writers.load(Ordering::Acquire) > 0
     }
 
-    /// The memory, taken now if nobody has touched it yet.
+    /// The memory, allocated now if it was not touched before.
     fn claim(&self) -> Result<&Memory> {
         let first = || self.pool.as_ref().expect("without a pool it is there from the start").on_host();
         self.memory.get_or_init(first).as_ref().map_err(Error::clone)
     }
 
-    /// Whether it is memory of ours on the host, or will be when it is touched.
+    /// Whether it is host memory of this crate, or will be when it is touched.
     fn is_host(&self) -> bool {
         matches!(self.memory.get(), None | Some(Ok(Memory::Host(_) | Memory::Pinned(_))))
     }
@@ -657,7 +662,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // What was never there is not given back.
+        // Memory that was never allocated is not returned.
         let memory = self.memory.take().and_then(Result::ok);
         memory.iter().for_each(Memory::retire);
         if let Some(pool) = &self.pool {
@@ -666,10 +671,10 @@ impl Drop for Home {
     }
 }
 
-/// Exclusive rows of a buffer; neighbours may be owned by other threads.
+/// Exclusive rows of a buffer. Other threads may own the neighbouring rows.
 ///
-/// All constructors keep `offset + rows * row_bytes` within the buffer, which no sum or product of these can leave
-/// then: the longest buffer has `MOST_BYTES`.
+/// All constructors keep `offset + rows * row_bytes` within the buffer. Since a buffer has at most `MOST_BYTES`, no sum
+/// or product of these overflows.
 ///
 /// ```
 /// use infeed::codec::Rows;
@@ -693,22 +698,22 @@ impl Rows {
     /// Zeroed rows in a buffer of their own, in host memory.
     ///
     /// # Errors
-    /// `Config` when no buffer can be as long as that, `OutOfMemory` when there is no memory for it.
+    /// `Config` if no buffer can be that long, `OutOfMemory` if there is no memory for it.
     #[inline]
     pub fn zeroed(rows: usize, row_bytes: usize) -> Result<Self> {
         let memory = Memory::new(&Place::Host, bytes_of(rows, row_bytes)?)?;
         Ok(Self { home: Arc::new(Home::of(memory)), offset: 0, rows, row_bytes })
     }
 
-    /// Where the rows lie.
+    /// Where the rows are.
     #[must_use]
     #[inline]
     pub fn device(&self) -> Device {
         self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.index()))
     }
 
-    /// Address of a row on a GPU for work that writes it. Whoever starts that work holds [`writing`](Self::writing) until
-    /// the host has seen its end.
+    /// Address of a row on a GPU, for work that writes it. The code that starts the work must hold
+    /// [`writing`](Self::writing) until the host has seen the work's end.
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -720,7 +725,7 @@ impl Rows {
         Some(block.address() + at as u64)
     }
 
-    /// Says that a GPU writes rows of this buffer, until it is dropped.
+    /// Marks that a GPU writes rows of this buffer, until the guard is dropped.
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -728,10 +733,10 @@ impl Rows {
         Writing::new(&self.home)
     }
 
-    /// Refuses what would read or write beside a GPU that still writes.
+    /// Fails while a GPU still writes rows of this buffer, since the host must not read or write them then.
     ///
     /// # Errors
-    /// `Internal`, which says so.
+    /// `Internal` in that case.
     #[doc(hidden)]
     #[inline]
     pub fn idle(&self) -> Result<()> {
@@ -756,10 +761,10 @@ impl Rows {
         self.row_bytes
     }
 
-    /// Cuts off the first `count` rows as a handle of their own.
+    /// Splits off the first `count` rows as a separate handle.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If there are fewer.
     #[must_use]
     #[inline]
     pub fn split_to(&mut self, count: usize) -> Self {
@@ -770,7 +775,7 @@ impl Rows {
         front
     }
 
-    /// Puts two neighbours together again; gives both back when they are not neighbours of one buffer.
+    /// Joins two neighbours again. If they are not neighbours in one buffer, both are returned.
     ///
     /// # Errors
     /// `(self, next)`, unchanged, when `next` does not start where `self` ends.
@@ -791,11 +796,11 @@ impl Rows {
         self.rows * self.row_bytes
     }
 
-    /// Takes the memory of the whole buffer, unless somebody has touched rows of it: in host memory it is there only then.
-    /// Afterwards no call below finds that there is none.
+    /// Allocates the memory of the whole buffer, unless its rows were touched already: in host memory it is allocated
+    /// only then. After this call the methods below can't fail for lack of memory.
     ///
     /// # Errors
-    /// `OutOfMemory` when the system has no more; all rows of the buffer get the same answer.
+    /// `OutOfMemory` if the system has no more; all rows of the buffer get the same result.
     #[inline]
     pub fn claim(&self) -> Result<()> {
         self.home.claim().map(drop)
@@ -804,8 +809,8 @@ impl Rows {
     /// All bytes.
     ///
     /// # Panics
-    /// When the rows lie on a GPU, as do the calls below that give bytes; when there is no memory for them, which
-    /// [`claim`](Self::claim) tells before.
+    /// If the rows are on a GPU (the same for the methods below that return bytes), or if there is no memory for them;
+    /// [`claim`](Self::claim) detects that beforehand.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -815,10 +820,10 @@ impl Rows {
         unsafe { std::slice::from_raw_parts(start, self.rows * self.row_bytes) }
     }
 
-    /// All bytes, to write.
+    /// All bytes, for writing.
     ///
     /// # Panics
-    /// When the rows lie on a GPU.
+    /// If the rows are on a GPU.
     #[must_use]
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
@@ -828,10 +833,10 @@ impl Rows {
         unsafe { std::slice::from_raw_parts_mut(start, self.rows * self.row_bytes) }
     }
 
-    /// One row, to write.
+    /// One row, for writing.
     ///
     /// # Panics
-    /// When `row` is out of range, or the rows lie on a GPU.
+    /// If `row` is out of range, or the rows are on a GPU.
     #[must_use]
     #[inline]
     pub fn row_mut(&mut self, row: usize) -> &mut [u8] {
@@ -843,10 +848,10 @@ impl Rows {
     /// Copies row `from` over row `to`. On a GPU, waits for the copy.
     ///
     /// # Errors
-    /// `Device` when the GPU failed, `Internal` when a launch still writes rows of this buffer.
+    /// `Device` if the GPU failed, `Internal` if a launch still writes rows of this buffer.
     ///
     /// # Panics
-    /// When one is out of range.
+    /// If one is out of range.
     #[inline]
     pub fn copy_row(&mut self, from: usize, to: usize) -> Result<()> {
         self.idle()?;
@@ -860,13 +865,13 @@ impl Rows {
         Ok(())
     }
 
-    /// Sets rows `from..` to zero. On a GPU, waits for it.
+    /// Sets rows `from..` to zero. On a GPU, waits until that is done.
     ///
     /// # Errors
-    /// `Device` when the GPU failed, `Internal` when a launch still writes rows of this buffer.
+    /// `Device` if the GPU failed, `Internal` if a launch still writes rows of this buffer.
     ///
     /// # Panics
-    /// When `from` is out of range.
+    /// If `from` is out of range.
     #[inline]
     pub fn clear_from(&mut self, from: usize) -> Result<()> {
         self.idle()?;
@@ -879,13 +884,13 @@ impl Rows {
         Ok(())
     }
 
-    /// Fills rows that a pool for a GPU gave from as many rows in host memory. On a GPU, waits for the copy.
+    /// Copies as many rows from host memory into rows of a pool for a GPU. On a GPU, waits for the copy.
     ///
     /// # Errors
-    /// `Device` when the GPU failed, `Internal` when a launch still writes rows of this buffer.
+    /// `Device` if the GPU failed, `Internal` if a launch still writes rows of this buffer.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// If the lengths differ.
     #[inline]
     pub fn upload(&mut self, rows: &Self) -> Result<()> {
         self.idle()?;
@@ -900,7 +905,7 @@ impl Rows {
     /// Makes the rows read-only and shareable. Free.
     ///
     /// # Panics
-    /// When a launch writes rows of this buffer whose end was not waited for.
+    /// If a launch still writes rows of this buffer and its end was not waited for.
     #[must_use]
     #[inline]
     pub fn freeze(self) -> Frozen {
@@ -918,7 +923,7 @@ impl fmt::Debug for Rows {
     }
 }
 
-/// Finished rows: read-only, cheap to clone. The buffer returns to its pool with the last clone.
+/// Finished rows: read-only, cheap to clone. The buffer returns to its pool when the last clone is dropped.
 #[derive(Clone)]
 pub struct Frozen {
     home: Arc<Home>,
@@ -927,10 +932,10 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// Host memory of another library; dropping `owner` gives it back, with the last clone.
+    /// Host memory of another library, which gets it back when the last clone is dropped and with it `owner`.
     ///
     /// # Safety
-    /// `len` initialised bytes begin at `start`, `isize::MAX` at most; they stay valid, and nobody writes them, until
+    /// `len` initialised bytes begin at `start`, at most `isize::MAX`. They stay valid, and no code writes them, until
     /// `owner` is dropped.
     #[must_use]
     pub unsafe fn foreign(start: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
@@ -938,7 +943,7 @@ impl Frozen {
         Self { home: Arc::new(Home::of(memory)), offset: 0, len }
     }
 
-    /// Memory of a GPU that another library lends, as a driver of ours holds it.
+    /// GPU memory lent by another library, wrapped by infeed's driver.
     #[must_use]
     #[inline]
     pub fn lent(memory: Box<dyn DeviceBuffer>) -> Self {
@@ -946,8 +951,8 @@ impl Frozen {
         Self { home: Arc::new(Home::of(Memory::Device(memory))), offset: 0, len }
     }
 
-    /// The bytes; the first is aligned to [`ALIGN`] unless rows were cut off before or the memory is another library's.
-    /// `None` on a GPU.
+    /// The bytes; `None` on a GPU. The first is aligned to [`ALIGN`], unless rows were split off before or the memory
+    /// is another library's.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> Option<&[u8]> {
@@ -956,14 +961,15 @@ impl Frozen {
         }
         // SAFETY: inside the block, as in `Rows::bytes`.
         let start = unsafe { self.home.start().add(self.offset) };
-        // SAFETY: initialised; made from the only `Rows` over these bytes, so nobody can write them any more.
+        // SAFETY: initialised; made from the only `Rows` over these bytes, so they can't be written any more.
         Some(unsafe { std::slice::from_raw_parts(start, self.len) })
     }
 
-    /// All of it as one row to be written, if nobody else has any of the buffer and it is host memory of ours; else it again.
+    /// All bytes as one row that may be written. Fails if another handle to the buffer exists or the memory is not host
+    /// memory of this crate.
     ///
     /// # Errors
-    /// Itself, unchanged.
+    /// The value itself, unchanged.
     #[inline]
     pub fn into_rows(mut self) -> std::result::Result<Rows, Self> {
         let ours = Arc::get_mut(&mut self.home).is_some_and(|home| home.is_host());
@@ -981,28 +987,28 @@ impl Frozen {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where the bytes lie.
+    /// Where the bytes are.
     #[must_use]
     #[inline]
     pub fn device(&self) -> Device {
         self.home.device().map_or(Device::Cpu, |block| Device::Cuda(block.index()))
     }
 
-    /// Whether it is page-locked host memory of ours.
+    /// Whether it is page-locked host memory of infeed.
     #[must_use]
     #[inline]
     pub fn is_pinned(&self) -> bool {
         matches!(self.home.memory.get(), Some(Ok(Memory::Pinned(_))))
     }
 
-    /// Address of the first byte on a GPU for work on `stream`: the memory is reused only behind that work.
+    /// Address of the first byte on a GPU, for work on `stream`. The memory is reused only after that work.
     #[must_use]
     #[inline]
     pub fn address_for(&self, stream: CudaStream) -> Option<u64> {
@@ -1011,10 +1017,10 @@ impl Frozen {
         Some(block.address() + self.offset as u64)
     }
 
-    /// The memory is reused only after `event` has passed. Nothing to do for host memory.
+    /// The memory is reused only after `event` has passed. Does nothing for host memory.
     ///
     /// # Errors
-    /// `Device` when the event is refused.
+    /// `Device` if the event is refused.
     #[inline]
     pub fn release_after(&self, event: CudaEvent) -> Result<()> {
         self.home.device().map_or(Ok(()), |block| block.release_after(event))
@@ -1023,10 +1029,10 @@ impl Frozen {
     /// Copies all bytes to `out`, and waits.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     ///
     /// # Panics
-    /// When `out` has another length.
+    /// If `out` has another length.
     #[inline]
     pub fn download(&self, out: &mut [u8]) -> Result<()> {
         assert_eq!(out.len(), self.len, "as many bytes");
@@ -1041,7 +1047,7 @@ impl Frozen {
     /// The first `len` bytes.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If there are fewer.
     #[must_use]
     #[inline]
     pub fn prefix(&self, len: usize) -> Self {
@@ -1067,7 +1073,7 @@ mod tests {
         rows.row_mut(1).fill(3);
         let mut cut = rows.split_to(3);
         let frozen = cut.split_to(2).freeze();
-        // Others have other rows of the buffer.
+        // Other handles cover other rows of the buffer.
         let frozen = frozen.into_rows().unwrap_err();
         drop((rows, cut));
         let mut again = frozen.into_rows().unwrap();
@@ -1075,10 +1081,10 @@ mod tests {
         again.bytes_mut().fill(5);
         drop(again.freeze());
         assert_eq!((pool.lent(), pool.idle_bytes()), (0, 32), "it went back");
-        // Memory of another library may be anybody's, and read-only.
+        // Memory of another library may be shared and read-only.
         static WORDS: [u64; 2] = [0; 2];
         let start = NonNull::from(&WORDS).cast();
-        // SAFETY: sixteen bytes that live for ever, and nobody writes them.
+        // SAFETY: sixteen bytes that live forever and are never written.
         let foreign = unsafe { Frozen::foreign(start, 16, Box::new(())) };
         assert_eq!(foreign.into_rows().unwrap_err().len(), 16);
     }
@@ -1213,7 +1219,7 @@ mod tests {
 
     #[test]
     fn rows_that_no_memory_can_hold_are_refused() {
-        // Products and sums that come out small when they are cut at the end of the word, and just too large ones.
+        // Products and sums that would be small after overflow, and some that are slightly too large.
         let most = isize::MAX as usize;
         let wrapping = [(1 << 33, 1 << 31), (usize::MAX, 2), (2, most), (1 << 32, 1 << 32)];
         let large = [(1, usize::MAX), (1, most + 1), (1, most), (1, most - 15), (1, MOST_BYTES + 1)];
@@ -1227,7 +1233,7 @@ mod tests {
                 );
             }
         }
-        // A length that can be said and that no machine has: no abort, and nothing is handed out.
+        // A valid length that no machine has: no abort, and no rows are returned.
         let error = Rows::zeroed(1, MOST_BYTES).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
         let pool = Pool::new(1, MOST_BYTES, 1).unwrap();
@@ -1246,7 +1252,7 @@ mod tests {
         assert_eq!(pool.lent(), 1);
         drop((front, rows));
         assert_eq!((pool.lent(), pool.idle_bytes(), pool.lock().buffers()), (0, 0, 0));
-        // The next batch asks again.
+        // The next batch tries again.
         assert!(pool.take(2, MOST_BYTES / 2).claim().is_err());
         let small = Pool::new(2, 8, 2).unwrap();
         small.take(2, 8).claim().unwrap();
@@ -1257,7 +1263,7 @@ mod tests {
     #[test]
     fn what_is_freed_is_gone_whatever_was_freed_before() {
         let resident = || crate::process::usage().resident.expect("Linux tells");
-        // 24 MiB, below the 32 MiB to which glibc raises its threshold; a small block behind each keeps a heap from
+        // 24 MiB, below the 32 MiB to which glibc raises its threshold; a small block after each keeps a heap from
         // shrinking.
         let round = || {
             let blocks: Vec<(Rows, Vec<u8>)> = (0..8)
@@ -1273,7 +1279,7 @@ mod tests {
         let before = resident();
         let kept: Vec<_> = (0..4).map(|_| round()).collect();
         let after = resident();
-        // Other tests run beside this one.
+        // Other tests run at the same time.
         assert!(after < before + (96 << 20), "{} MiB stay", (after - before) >> 20);
         drop(kept);
     }

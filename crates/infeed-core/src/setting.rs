@@ -1,4 +1,5 @@
-//! What settings are called where an error is shown: a method in a program, an option in a terminal, an argument in Python.
+//! How errors name a setting: as a method in a Rust program, as an option on the command line, as an argument in
+//! Python.
 //!
 //! ```text
 //! format!("convert the file or set {SKIP}")
@@ -7,13 +8,14 @@
 //!     Front::Python    convert the file or set on_bad_sample={"skip": {"at_most": …}}
 //! ```
 //!
-//! A [`Setting`] in a text writes its name for the front of this process. So whatever becomes of the text (a hint, a cause
-//! that an error above repeats, a line of the log, a string in JSON), it is right when it is shown, and nothing has to be
-//! found and replaced in it. The price is that a process has one front, which [`speak_as`] sets before anything can fail.
+//! A [`Setting`] that is formatted into a text writes its name for the front of this process. So the name is right
+//! wherever the text is shown (in a hint, in a cause that an error above repeats, in a line of the log, in JSON), and
+//! no code searches for names to replace. The price is that a process has one front, which [`speak_as`] must set before
+//! anything can fail.
 //!
-//! Texts name no setting by hand: `a_setting_is_named_by_the_table_alone` in `integration` reads the sources. That the names exist is
-//! checked against the sources of the builders (`integration`), the options of the commands (`infeed-cli`) and the signatures of
-//! the Python package (its tests).
+//! No text contains a setting's name directly: the test `a_setting_is_named_by_the_table_alone` in `integration` reads
+//! the sources for that. Other tests check that the names exist: against the sources of the builders (`integration`),
+//! the options of the commands (`infeed-cli`) and the signatures of the Python package (its tests).
 
 use std::{
     fmt,
@@ -35,16 +37,16 @@ pub enum Front {
 impl Front {
     const ALL: [Self; 3] = [Self::Library, Self::Command, Self::Python];
 
-    /// That of this process.
+    /// The front of this process.
     pub fn here() -> Self {
-        // Nothing else is read because of it.
+        // Relaxed: no other memory depends on this value.
         Self::ALL.get(usize::from(FRONT.load(Ordering::Relaxed))).copied().unwrap_or_default()
     }
 }
 
 static FRONT: AtomicU8 = AtomicU8::new(Front::Library as u8);
 
-/// From now on texts name settings as this front does, in the whole process.
+/// Sets the front of the whole process: from now on texts name settings in its form.
 pub fn speak_as(front: Front) {
     FRONT.store(front as u8, Ordering::Relaxed);
 }
@@ -53,13 +55,13 @@ pub fn speak_as(front: Front) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     library: &'static str,
-    /// Empty: no option sets it.
+    /// Empty if no option sets it.
     command: &'static str,
     python: &'static str,
 }
 
 impl Setting {
-    /// Its name in a front, with a value where there is but one to give; empty where nothing sets it.
+    /// Its name in a front, with a value if there is only one to set; empty if nothing sets it in this front.
     #[must_use]
     pub const fn name(&self, front: Front) -> &'static str {
         match front {
@@ -69,17 +71,17 @@ impl Setting {
         }
     }
 
-    /// Its name alone, without a value.
+    /// Its name without a value.
     pub fn word(&self) -> &'static str {
         bare(self.name(Front::here()))
     }
 
-    /// It, set to a text.
+    /// The setting with a text as its value.
     pub fn to(self, value: &str) -> String {
         self.valued(Front::here(), value, |value| format!("{value:?}"))
     }
 
-    /// It, set to a list of texts, which have no commas.
+    /// The setting with a list of texts as its value. They must not contain commas.
     pub fn to_list(self, values: &[&str]) -> String {
         self.valued(Front::here(), &values.join(","), |_| format!("{values:?}"))
     }
@@ -94,7 +96,7 @@ impl Setting {
         }
     }
 
-    /// What follows another advice where the setting exists, and nothing where it does not: `, or set split("train")`.
+    /// A suffix for other advice: `, or set split("train")`. Empty if the setting does not exist in this front.
     pub fn or_set(&self, value: &str) -> String {
         match self.name(Front::here()) {
             "" => String::new(),
@@ -110,17 +112,17 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What stands before a value.
+/// The name without the parenthesis or value after it.
 fn bare(name: &str) -> &str {
     name.split(['(', '=', ' ']).next().unwrap_or_default()
 }
 
-/// Advice for programs in Rust alone, which write parts of their own; nothing elsewhere.
+/// Advice for Rust programs only, which can implement their own parts; empty in the other fronts.
 pub fn in_rust(advice: &'static str) -> &'static str {
     if Front::here() == Front::Library { advice } else { "" }
 }
 
-/// What there is to name; every command calls it alike.
+/// Defines one constant per setting, with the setting's name in each front.
 macro_rules! settings {
     ($($name:ident: $library:literal, $command:literal, $python:literal;)*) => {
         $(#[doc = concat!("As errors name `", $library, "`.")]
@@ -136,7 +138,7 @@ macro_rules! settings {
 }
 
 settings! {
-    // Of a loader.
+    // Settings of a loader.
     BATCH_SIZE: "batch_size", "--batch-size", "batch_size";
     CACHE: "cache", "--cache", "cache";
     DECODE: "decode", "--decode", "decode";
@@ -169,7 +171,7 @@ settings! {
     WORKERS: "workers", "--workers", "num_workers";
     WORLD_SIZE: "shard", "--world-size", "world_size";
 
-    // Of a dataset that is opened.
+    // Settings for opening a dataset.
     ALLOW_INCOMPLETE: "allow_incomplete(true)", "--allow-incomplete", "allow_incomplete=True";
     ANNOTATIONS: "annotations(…)", "--annotations", "annotations=…";
     CHANNELS: "channels", "--channels", "channels";
@@ -203,10 +205,10 @@ mod tests {
             assert_eq!(SKIP.name(front), skip);
             assert_eq!(COLUMNS.valued(front, "image", |value| format!("[{value:?}]")), train);
         }
-        // As this process is.
+        // In the front of this process.
         assert_eq!(format!("lower {WORKERS} or set {SKIP}"), "lower workers or set on_bad_sample(Skip)");
         assert_eq!(SPLIT.or_set("train") + &LABELS.or_set(""), r#", or set split("train"), or set labels(…)"#);
-        // A shell would take it apart.
+        // A shell would expand it.
         assert_eq!(PATTERN.valued(Front::Command, "{a}/{b}", str::to_owned), "--pattern '{a}/{b}'");
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Makes the calling thread one that does long work and never pushes another thread off its core by waking up.
+/// Marks the calling thread as one that does long work, so that its wake-up does not preempt another thread.
 ///
-/// Without it, handing a batch over wakes decode threads, and the system may run one of them in the place of the
-/// trainer's thread for a whole time slice: 2 ms of waiting a batch, measured on 2 cores, where the hand-over itself
-/// takes microseconds. The thread's share of the processor stays the same. Does nothing where the system refuses or
-/// is not Linux.
+/// Without it, handing a batch over wakes decode threads, and the system may run one of them in place of the trainer's
+/// thread for a whole time slice: 2 ms of waiting per batch, measured on 2 cores, although the hand-over itself takes
+/// microseconds. The thread's share of the processor stays the same. Does nothing if the system refuses or is not
+/// Linux.
 pub fn yield_to_others() {
     #[cfg(target_os = "linux")]
     {
@@ -20,7 +20,8 @@ pub fn yield_to_others() {
     }
 }
 
-/// Processors that the calling thread may run on, ascending. `None` where the system does not tell, or has more than 1,024.
+/// Processors on which the calling thread may run, ascending. `None` if the system does not report them, or has more
+/// than 1,024.
 pub fn allowed() -> Option<Vec<usize>> {
     #[cfg(target_os = "linux")]
     {
@@ -35,8 +36,8 @@ pub fn allowed() -> Option<Vec<usize>> {
     None
 }
 
-/// Keeps the calling thread, and threads that it starts, on these processors. Whether the system obeyed; if not, nothing
-/// has changed.
+/// Keeps the calling thread, and threads that it starts, on these processors. Returns whether the system complied; if
+/// not, nothing has changed.
 pub fn stay_on(processors: &[usize]) -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -62,9 +63,9 @@ fn no_processors() -> libc::cpu_set_t {
     unsafe { std::mem::zeroed() }
 }
 
-/// Processor time that the calling thread has used. `None` where the system does not tell.
+/// Processor time that the calling thread has used. `None` if the system does not report it.
 ///
-/// A call into the kernel, about 0.2 µs: once or twice a job of a millisecond.
+/// A system call of about 0.2 µs, made once or twice per job of about a millisecond.
 pub fn cpu_time() -> Option<Duration> {
     #[cfg(target_os = "linux")]
     return clock(libc::CLOCK_THREAD_CPUTIME_ID);
@@ -72,7 +73,8 @@ pub fn cpu_time() -> Option<Duration> {
     None
 }
 
-/// Processor time of all threads of this process, those that are gone included. `None` where the system does not tell.
+/// Processor time of all threads of this process, including those that have ended. `None` if the system does not report
+/// it.
 pub fn process_cpu_time() -> Option<Duration> {
     #[cfg(target_os = "linux")]
     return clock(libc::CLOCK_PROCESS_CPUTIME_ID);
@@ -80,11 +82,11 @@ pub fn process_cpu_time() -> Option<Duration> {
     None
 }
 
-/// Clock ticks a second: the unit in which `/proc` tells processor time.
+/// Clock ticks per second: the unit of processor time in `/proc`.
 pub fn ticks_per_second() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: asks for a number, touches no memory.
+        // SAFETY: reads a number; touches no memory.
         let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
         u64::try_from(ticks).ok().filter(|ticks| *ticks > 0)
     }
@@ -114,7 +116,7 @@ mod tests {
             let some = [inside[inside.len() - 1]];
             assert!(super::stay_on(&some));
             assert_eq!(own(), some);
-            // Threads that it starts inherit it.
+            // Threads inherit the setting from the thread that starts them.
             assert_eq!(std::thread::spawn(own).join().unwrap(), some);
             assert!(!super::stay_on(&[]) && !super::stay_on(&[1 << 20]));
             assert_eq!(own(), some);
@@ -141,7 +143,7 @@ mod tests {
         };
         work(2);
         let (worked, of_all) = (used(), super::process_cpu_time().expect("Linux tells"));
-        // Asleep until another has worked: that one's time is the process', and not this thread's.
+        // Sleeps until another thread has worked: that time counts for the process, but not for this thread.
         std::thread::scope(|scope| scope.spawn(|| work(20)).join().unwrap());
         assert!(used() - worked < Duration::from_millis(10));
         assert!(super::process_cpu_time().expect("Linux tells") - of_all >= Duration::from_millis(20));

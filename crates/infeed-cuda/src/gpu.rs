@@ -1,4 +1,4 @@
-//! A GPU as a loader takes it.
+//! A GPU as an accelerator of a loader.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,10 +21,10 @@ use crate::{
     decoders::{CudaRaw, NvJpeg, NvJpegOptions, NvJpegPlan},
 };
 
-/// The GPU `cuda:index`. The first call for one may take a second.
+/// Opens the GPU `cuda:index`. The first call for a GPU may take a second.
 ///
 /// # Errors
-/// `Device`, saying why there is none of that number, or why it can't be used.
+/// `Device`: there is no such GPU, or it can't be used. The message gives the reason.
 pub fn open(index: u32) -> Result<Arc<dyn Accelerator>> {
     Ok(Arc::new(Gpu { context: Context::open(index)?, kernels: OnceLock::new() }))
 }
@@ -32,7 +32,7 @@ pub fn open(index: u32) -> Result<Arc<dyn Accelerator>> {
 #[derive(Debug)]
 struct Gpu {
     context: Context,
-    /// Kept once they are loaded: who opens the same GPU again meanwhile has the same.
+    /// Loaded once: a second `Gpu` for the same device shares these kernels while they live.
     kernels: OnceLock<Arc<Kernels>>,
 }
 
@@ -92,9 +92,9 @@ impl Accelerator for Gpu {
         if !has_files || decode == Decode::Cpu {
             return Ok(Box::new(move |most, threads| Arc::new(raw(most, threads))));
         }
-        // The batches and the other threads come first; nvJPEG makes do with what is left.
+        // Memory of batches and of the other threads has priority; nvJPEG gets the rest.
         let threads = raw(0, most_threads).device_bytes(0).saturating_mul(most_threads.get() as u64);
-        // For steps on pictures, of the engines' two threads and of streams as well.
+        // Steps on pictures also need memory on the engines' two threads and on the streams.
         let others = 2 + streams.unwrap_or(0) as u64;
         let steps = raw(0, most_threads).steps_bytes().saturating_mul(others);
         let taken = wanted.device_batch.saturating_mul(4).saturating_add(threads).saturating_add(steps);
@@ -119,19 +119,19 @@ impl Accelerator for Gpu {
         stream: CudaStream,
         owner: Box<dyn Send + Sync>,
     ) -> Result<Box<dyn DeviceBuffer>> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let block = unsafe { DeviceBlock::foreign(&self.context, address, len, stream, owner) }?;
         Ok(Box::new(block))
     }
 }
 
-/// Refuses a codec that keeps JPEGs to itself where a GPU is to decode them.
+/// An error if a GPU is to decode JPEGs, but a codec allows only the CPU for them.
 fn check_codec(codecs: &[Arc<dyn ImageCodec>]) -> Result<()> {
     let taking = codecs.iter().find(|codec| codec.recognises(&[0xff, 0xd8, 0xff, 0xe0]));
     match taking.filter(|codec| !codec.is_interchangeable()) {
         Some(codec) => {
-            let what = format!("the codec `{}` decodes JPEGs on the CPU alone, and {DECODE_GPU} is set", codec.name());
-            Err(Error::config(what).hint(format!("leave the codec or its settings out, or leave {DECODE} on auto")))
+            let what = format!("the codec `{}` decodes JPEGs only on the CPU, but {DECODE_GPU} is set", codec.name());
+            Err(Error::config(what).hint(format!("omit the codec or its settings, or leave {DECODE} on auto")))
         }
         None => Ok(()),
     }

@@ -1,18 +1,18 @@
-//! Loading libraries that may be missing, by name, at run time.
+//! Loads libraries, which may be missing, by name at run time.
 
 use libloading::Library;
 
-/// The first of these libraries that loads, for the life of the process, with its name. The reason names the first
-/// that is there and does not load, else the first.
+/// Loads the first of these libraries that exists, for the life of the process, and returns it with its name. The error
+/// names the library that exists but does not load; if none exists, the first one.
 pub(super) fn load(names: &[&str]) -> Result<(&'static Library, String), String> {
     let mut reason = None;
     for name in names {
-        // SAFETY: runs the initialisers of a system library of NVIDIA's, or of the one that the user names.
+        // SAFETY: runs the initialisers of a system library of NVIDIA, or of the library that the user names.
         match unsafe { Library::new(*name) } {
-            // Leaked, so never unloaded: drivers keep threads that run their code.
+            // Leaked, so never unloaded: the driver's own threads run its code.
             Ok(library) => return Ok((Box::leak(Box::new(library)), (*name).to_owned())),
             Err(error) => {
-                // glibc and musl: the file itself is missing, not one that it needs.
+                // The words of glibc and musl for a missing file: the library itself, not one that it depends on.
                 let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
                 let missing = ["cannot open shared object file", "No such file", "Error loading shared library"];
                 let absent = text.contains(*name) && missing.iter().any(|part| text.contains(part));

@@ -1,9 +1,8 @@
 //! Ranges on the time line of NVIDIA's profilers (NVTX 3).
 //!
-//! There is no library to link: a profiler names one of its own in `NVTX_INJECTION64_PATH`, and whoever has ranges to tell
-//! loads it and shows it a table of empty places for functions, which it fills
-//! (<https://github.com/NVIDIA/NVTX>, `nvtxInit.h` and `nvtxTypes.h`). Without a profiler nothing is loaded and a range costs
-//! one load of a pointer.
+//! There is no library to link: a profiler names its own in `NVTX_INJECTION64_PATH`. The program loads that library and
+//! passes it a table of empty slots, which the library fills with its functions (<https://github.com/NVIDIA/NVTX>,
+//! `nvtxInit.h` and `nvtxTypes.h`). Without a profiler nothing is loaded and a range costs one load of a pointer.
 
 use std::{
     env,
@@ -15,21 +14,21 @@ use std::{
     },
 };
 
-/// A place for a function of the profiler's.
+/// A slot for a function of the profiler.
 type Slot = AtomicPtr<c_void>;
 
-/// The most functions of a module, the place that ends a table included.
+/// The most slots of a module, including the one that ends a table.
 const MOST: usize = 17;
-/// How many functions each module has, by its number; there is no module 0.
+/// The number of slots of each module, by the module's number; there is no module 0.
 const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
-/// The module of ranges without a domain, and its functions that are called here.
+/// The module of ranges without a domain, and the functions of it that are called here.
 const CORE: usize = 1;
 const RANGE_PUSH_A: usize = 9;
 const RANGE_POP: usize = 11;
 
 static SLOTS: [[Slot; MOST]; SIZES.len()] = [const { [const { AtomicPtr::new(ptr::null_mut()) }; MOST] }; SIZES.len()];
 
-/// For each module the addresses of its places; the last one is null.
+/// For each module the addresses of its slots; the last one is null.
 struct Tables([[*const Slot; MOST]; SIZES.len()]);
 
 // SAFETY: it holds addresses of statics, which are atomics.
@@ -41,7 +40,7 @@ const fn tables() -> [[*const Slot; MOST]; SIZES.len()] {
     let mut tables = [[ptr::null(); MOST]; SIZES.len()];
     let mut module = 1;
     while module < SIZES.len() {
-        // 0 stands for no function.
+        // Slot 0 has no function.
         let mut n = 1;
         while n < SIZES[module] {
             tables[module][n] = &raw const SLOTS[module][n];
@@ -71,7 +70,7 @@ static CALLBACKS: Callbacks =
 static VERSION: Version =
     Version { struct_size: size_of::<Version>(), version: 3, reserved: 0, set_injection_version: injection_version };
 
-/// Where the profiler may write its functions.
+/// Returns the table that the profiler writes its functions to.
 ///
 /// # Safety
 /// `out_table` and `out_size` are null or can be written.
@@ -84,7 +83,7 @@ unsafe extern "C" fn module_function_table(
         return 0;
     };
     if !out_size.is_null() {
-        // SAFETY: not null, so the caller lets it be written.
+        // SAFETY: not null, so it can be written, as the caller guarantees.
         unsafe { out_size.write(SIZES[module] as c_uint) };
     }
     if !out_table.is_null() {
@@ -96,7 +95,7 @@ unsafe extern "C" fn module_function_table(
 
 extern "C" fn injection_version(_version: u32) {}
 
-/// What the profiler asks for.
+/// Returns the tables that the profiler requests.
 extern "C" fn export_table(id: u32) -> *const c_void {
     match id {
         1 => (&raw const CALLBACKS).cast(),
@@ -105,7 +104,7 @@ extern "C" fn export_table(id: u32) -> *const c_void {
     }
 }
 
-/// Loads what the profiler named, once for the process.
+/// Loads the profiler's library, once for the process.
 fn load() -> Result<(), String> {
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     let load = || {
@@ -117,11 +116,11 @@ fn load() -> Result<(), String> {
                 b"InitializeInjectionNvtx2\0",
             )
         };
-        let initialise = initialise.map_err(|_| format!("{name} is no library of an NVTX profiler"))?;
-        // SAFETY: it calls back what it is given, as the interface says; the tables are statics.
+        let initialise = initialise.map_err(|_| format!("{name} is not a library of an NVTX profiler"))?;
+        // SAFETY: it calls the function that it is given, as the interface specifies; the tables are statics.
         let ready = unsafe { initialise(export_table) };
         if ready == 0 {
-            // What it may have written is not to be called.
+            // Clear the slots: functions that it may have written must not be called.
             SLOTS.iter().flatten().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Release));
             return Err(format!("{name} did not start"));
         }
@@ -133,12 +132,12 @@ fn load() -> Result<(), String> {
 /// Loads the profiler's library if there is one.
 ///
 /// # Errors
-/// Says why there are no ranges: no profiler is there, or its library does not load.
+/// The reason why there are no ranges: there is no profiler, or its library does not load.
 pub fn start() -> Result<(), String> {
     load()
 }
 
-/// Begins a range on this thread, within the one that was begun before. Does nothing before [`start`].
+/// Begins a range on this thread, nested in the one that began before. Does nothing before [`start`].
 pub fn push(name: &CStr) {
     let function = SLOTS[CORE][RANGE_PUSH_A].load(Ordering::Acquire);
     if !function.is_null() {
@@ -155,7 +154,7 @@ pub fn pop() {
     if !function.is_null() {
         // SAFETY: the profiler put a `nvtxRangePop_impl_fntype` there.
         let pop: unsafe extern "C" fn() -> c_int = unsafe { std::mem::transmute(function) };
-        // SAFETY: it takes nothing; without a range it returns an error that nobody needs.
+        // SAFETY: it takes no arguments; without an open range it returns an error, which is ignored.
         unsafe { pop() };
     }
 }

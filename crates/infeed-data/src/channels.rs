@@ -1,4 +1,4 @@
-//! Several files for one record: a pattern of names for channels, a folder beside another for masks.
+//! Several files per record: channels by a pattern of names, masks by pairs of names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,18 +6,18 @@ use infeed_core::error::{Error, ErrorKind, Result, setting::MASK_FILES};
 
 use super::{layout::stem, pairs::Sides};
 
-/// `{name}_{channel}.tif`: what names the record, and what the channel.
+/// `{name}_{channel}.tif`: which parts of a name are the record and the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// Text before, between and after the two.
     text: [String; 3],
     channel_first: bool,
-    /// Channels in the order asked for; else all that there are.
+    /// Channels in the requested order; `None`: all.
     channels: Option<Vec<String>>,
 }
 
 impl Pattern {
-    /// Reads `{name}_{channel}.tif`, or `{name}_{channel:dapi,gfp,rfp}.tif` with the channels in their order.
+    /// Parses `{name}_{channel}.tif`, or `{name}_{channel:dapi,gfp,rfp}.tif` with the channels in order.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |what: &str| {
             Err(Error::config(format!("the pattern of channels {text:?} {what}")).hint(
@@ -51,12 +51,12 @@ impl Pattern {
         }
         let text = <[String; 3]>::try_from(texts).expect("two parts have three texts around them");
         if text[1].is_empty() {
-            return wrong("has nothing between the two");
+            return wrong("has no text between the two");
         }
         Ok(Self { text, channel_first, channels })
     }
 
-    /// Record and channel of a file, if it is of the pattern. The record is named with the folders above.
+    /// Record and channel of a file, if it matches the pattern. The record's name includes the folders above.
     fn split<'a>(&self, file: &'a str) -> Option<(String, &'a str)> {
         let [before, between, after] = &self.text;
         let depth = self.text.iter().map(|text| text.matches('/').count()).sum();
@@ -77,7 +77,7 @@ impl Pattern {
                 let name = found.min_by_key(|name| name.len())?;
                 (name, &inside[name.len() + between.len()..])
             }
-            // The name may have the text between as well: a channel is short.
+            // The record's name may contain the separator too; a channel's name is the shorter part.
             (None, true) => inside.split_once(between.as_str()).map(|(channel, name)| (name, channel))?,
             (None, false) => inside.rsplit_once(between.as_str())?,
         };
@@ -85,7 +85,7 @@ impl Pattern {
         (plain(name) && plain(channel)).then(|| (format!("{folder}{name}"), channel))
     }
 
-    /// The file of a record's channel: [`split`](Self::split) backwards.
+    /// The file of a record's channel: the inverse of [`split`](Self::split).
     fn file(&self, record: &str, channel: &str) -> String {
         let [before, between, after] = &self.text;
         let (folder, name) = record.rfind('/').map_or(("", record), |at| record.split_at(at + 1));
@@ -96,27 +96,28 @@ impl Pattern {
     }
 }
 
-/// Files put together to records.
+/// Files combined into records.
 #[derive(Debug)]
 pub struct Groups {
-    /// Of each record, relative to the dataset.
+    /// Name of each record, relative to the dataset.
     pub(crate) names: Vec<String>,
-    /// Files of a record.
+    /// Files per record.
     pub(crate) per: usize,
-    /// Channels of its image, the first of them.
+    /// How many of the first files of a record are channels of its image.
     pub(crate) channels: usize,
     /// `per` indices of files for each record.
     pub(crate) order: Vec<u32>,
 }
 
 impl Groups {
-    /// Each file a record.
+    /// Each file is a record.
     fn single(files: &[(u32, &str)]) -> Self {
         let order = files.iter().map(|(i, _)| *i).collect();
         Self { names: files.iter().map(|(_, name)| (*name).to_owned()).collect(), per: 1, channels: 1, order }
     }
 
-    /// A file for each channel: `files` are indices and names. Those of another pattern are left out, with a warning.
+    /// One file per channel; `files` are indices and names. Files that do not match the pattern are left out, with a
+    /// warning.
     fn of_channels(files: &[(u32, &str)], pattern: &Pattern) -> Result<Self> {
         let mut found: BTreeMap<String, HashMap<&str, u32>> = BTreeMap::new();
         let mut others = files.iter().filter(|(i, file)| match pattern.split(file) {
@@ -127,7 +128,7 @@ impl Groups {
         if found.is_empty() {
             let first = files.first().map_or("", |(_, name)| name);
             let what = format!("none of {} images fits the pattern of channels; the first is `{first}`", files.len());
-            return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern as the files are named"));
+            return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern to match the names of the files"));
         }
         if let (Some((first, count)), None) = (stray, &pattern.channels) {
             tracing::warn!(count, first, "files that do not fit the pattern of channels are left out");
@@ -146,7 +147,7 @@ impl Groups {
         };
         if channels.len() > 255 {
             let what = format!("{} channels, such as `{}` and `{}`", channels.len(), channels[0], channels[1]);
-            return Err(Error::config(what).hint("infeed reads 255 at most: is the pattern the right one?"));
+            return Err(Error::config(what).hint("infeed reads at most 255: check the pattern"));
         }
         let mut order = Vec::with_capacity(found.len() * channels.len());
         for (record, files) in &found {
@@ -167,33 +168,33 @@ impl Groups {
         Ok(Self { names: found.into_keys().collect(), per, channels: per, order })
     }
 
-    /// Leaves out all records but these, which ascend.
+    /// Removes all records except these, which ascend.
     pub(crate) fn keep(&mut self, kept: &[usize]) {
         self.order = kept.iter().flat_map(|i| &self.order[i * self.per..][..self.per]).copied().collect();
         self.names = kept.iter().map(|i| std::mem::take(&mut self.names[*i])).collect();
     }
 
-    /// Adds a mask to each record: `masks` are indices, and the stems of their records. `files` are all names.
+    /// Adds a mask to each record. `masks` are indices, with the stems of their records; `files` are all names.
     fn with_masks(self, masks: &[(u32, String)], files: &[&str]) -> Result<Self> {
         let mut of: HashMap<&str, u32> = HashMap::with_capacity(masks.len());
         for (i, stem) in masks {
             if let Some(other) = of.insert(stem, *i) {
                 let (a, b) = (files[other as usize], files[*i as usize]);
                 let what = format!("two masks for one image, `{a}` and `{b}`");
-                return Err(Error::config(what).hint(format!("remove one, or say which: {MASK_FILES}")));
+                return Err(Error::config(what).hint(format!("remove one, or choose with {MASK_FILES}")));
             }
         }
         let an_example = masks.first().map_or("", |(i, _)| files[*i as usize]);
         let mut order = Vec::with_capacity(self.order.len() + self.names.len());
         for (name, own) in self.names.iter().zip(self.order.chunks_exact(self.per)) {
-            // The name of a record of several files has no extension.
+            // The name of a record with several files has no extension.
             let stem = if self.per > 1 { name } else { stem(name) };
             let Some(mask) = of.remove(stem) else {
                 let file = files[own[0] as usize];
                 let what = format!("`{file}` has no mask; that of another image is `{an_example}`");
                 return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
-                    "add it, or remove the image; {MASK_FILES} tells other names of masks, and the images alone are read \
-                     from their folder"
+                    "add it, or remove the image; {MASK_FILES} sets other names of masks; to read only images, open \
+                     their folder"
                 )));
             };
             order.extend_from_slice(own);
@@ -207,10 +208,10 @@ impl Groups {
     }
 }
 
-/// Puts files together to records; `None` when each is one.
+/// Combines files into records; `None` if each file is a record.
 ///
 /// # Errors
-/// `NotFound` for a file that is missing, `Config` for a pattern that can't be.
+/// `NotFound` for a missing file, `Config` for an invalid pattern.
 pub(crate) fn group<'a>(
     names: impl Iterator<Item = &'a str> + Clone,
     pattern: Option<&str>,

@@ -33,13 +33,13 @@ use super::{
 const IMAGE: ImageInfo = ImageInfo { height: 32, width: 32, channels: 3, dtype: DType::U8, planar: true };
 const PIXELS: usize = 3 * 32 * 32;
 
-/// Which of the two: both a format for `open`) and the layout of a record.
+/// Which of the two datasets: both a format for `open` and the layout of a record.
 ///
 /// ```
 /// use infeed::dataset::{Cifar, parse_cifar_record};
 ///
 /// # let file = [vec![3; Cifar::Ten.record_bytes()], vec![5; Cifar::Ten.record_bytes()]].concat();
-/// // How often each class comes in one of CIFAR-10's files.
+/// // How often each class occurs in one of CIFAR-10's files.
 /// let mut counts = vec![0; Cifar::Ten.classes()];
 /// for record in file.chunks(Cifar::Ten.record_bytes()) {
 ///     counts[usize::from(parse_cifar_record(Cifar::Ten, record)?.label)] += 1;
@@ -253,7 +253,7 @@ impl Cifar {
                 return Err(Error::corrupt(what)
                     .at_stage(Stage::Open)
                     .at_object(source.display_name(&object.name))
-                    .hint("the file is cut or of another kind; fetch it again"));
+                    .hint("the file is truncated or of another kind; fetch it again"));
             }
         }
         if chosen.iter().all(|o| o.size == 0) {

@@ -30,8 +30,8 @@ use super::{
 /// ```
 ///
 /// # Errors
-/// `Config` when there is none, or when their fields or classes differ: open the later ones with the classes of the
-/// first.
+/// `Config` if there are no datasets, or if their fields or classes differ. If classes differ, open the later datasets
+/// with the classes of the first.
 pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Arc<dyn Dataset>> {
     let parts: Vec<_> = datasets.into_iter().collect();
     let Some(first) = parts.first() else {
@@ -55,18 +55,18 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
     }
     let starts = Starts::of(parts.iter().map(|part| part.len()));
     let starts = starts.ok_or_else(|| Error::config("more than 2^64 records"))?;
-    // The parts count their own patients.
+    // Names of index fields, such as patients, are kept only if all parts have the same.
     schema.names.retain(|names| parts.iter().all(|part| part.schema().names.contains(names)));
     Ok(Arc::new(Concat { parts, starts, schema }))
 }
 
-/// What differs, in words.
+/// The difference between two schemas in words.
 pub fn difference(a: &Schema, b: &Schema) -> Option<String> {
     let names = |s: &Schema| s.fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
     if names(a) != names(b) {
         return Some(format!("its fields are {}, not {}", names(b).join(", "), names(a).join(", ")));
     }
-    // Bytes of any length are of one kind, whatever the longest is; so are instances, however many there are.
+    // Bytes fields are alike whatever their longest value is; so are instances, whatever their number.
     let alike = |a: &FieldKind, b: &FieldKind| match (a, b) {
         (FieldKind::Bytes { .. }, FieldKind::Bytes { .. }) => true,
         (FieldKind::Instances { masks: a, .. }, FieldKind::Instances { masks: b, .. }) => a == b,
@@ -98,7 +98,7 @@ struct Concat {
 }
 
 impl Concat {
-    /// Which part, the part, and the record in it.
+    /// The index of the part, the part, and the record's number in it.
     fn child(&self, record: u64) -> Result<(usize, &dyn Dataset, u64)> {
         let (at, record) = self.starts.find(record)?;
         Ok((at, &*self.parts[at], record))
@@ -122,7 +122,7 @@ impl Dataset for Concat {
     fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
         let (at, part, child) = self.child(record)?;
         let mut plan = part.plan(child, rng).map_err(|e| e.rename_record(record))?;
-        // Each part numbers its shared ones from 0.
+        // Each part numbers its shared parts from 0.
         for shared in &mut plan.shared {
             shared.key = shared.key * self.parts.len() as u64 + at as u64;
         }
@@ -134,7 +134,7 @@ impl Dataset for Concat {
         part.parse(child, plan, bytes).map_err(|e| e.rename_record(record))
     }
 
-    /// Records of one part that follow one another are read together.
+    /// Consecutive records of one part are read together.
     fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
         let found = match records.iter().map(|record| self.starts.find(*record)).collect::<Result<Vec<_>>>() {
             Ok(found) => found,
@@ -148,7 +148,7 @@ impl Dataset for Concat {
             let short = more.len() < run.len();
             read.extend(more);
             if short {
-                // What the others read would be taken for these.
+                // Otherwise the results of the next run would be taken for these records.
                 break;
             }
         }
@@ -213,7 +213,7 @@ impl Dataset for Concat {
         self.parts.iter().map(|p| p.resident_bytes()).sum()
     }
 
-    /// A part without groups is one group: its records have no better neighbours.
+    /// A part without groups counts as one group, because its records have no better neighbours.
     fn groups(&self) -> Option<Arc<[u64]>> {
         let groups: Vec<_> = self.parts.iter().map(|p| p.groups()).collect();
         if groups.iter().all(Option::is_none) {

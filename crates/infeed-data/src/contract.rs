@@ -1,4 +1,4 @@
-//! What every dataset promises, checked.
+//! Checks what every dataset promises.
 
 use std::{
     collections::HashSet,
@@ -17,24 +17,24 @@ use super::{
     schema::{Field, FieldKind, is_class},
 };
 
-/// Records that are looked at, besides the first and the last.
+/// Records that are checked, in addition to the first and the last.
 const SAMPLED: u64 = 32;
 
-/// Checks on up to 34 records that a dataset keeps the promises of [`Dataset`]; call it in the tests of a format of
+/// Checks on up to 34 records that a dataset keeps the promises of [`Dataset`]. Call it in the tests of a format of
 /// your own.
 ///
-/// - Fields have names of their own, sizes above 0; length, schema and fingerprint stay the same.
+/// - Names of fields are unique, sizes are above 0; length, schema and fingerprint stay the same.
 /// - Groups begin with 0 and ascend below the length.
-/// - Plans come out the same again, lie within their objects, and stay below `largest_read`.
+/// - A second call of `plan` gives the same plan. Plans stay within their objects, and below `largest_read`.
 /// - Records that the dataset reads itself have no extents, and `read` gives a result for each.
-/// - What `parse` gives fits the schema: kinds, lengths, labels below the number of classes, or -1.
-/// - A record beyond the end is an error. Nothing panics, not for such records and not for bytes cut short.
+/// - The result of `parse` fits the schema: kinds, lengths, labels below the number of classes, or -1.
+/// - A record beyond the end is an error. Nothing panics, even for such records or truncated bytes.
 ///
-/// Reads the records with [`Extent::read`]: over a network it needs a tokio runtime. [`Dataset::read`] is called here and
-/// now, and may block.
+/// Reads the records with [`Extent::read`]: over a network it needs a tokio runtime. [`Dataset::read`] is called on
+/// this thread, and may block.
 ///
 /// # Errors
-/// `Internal` for the first broken promise; or what `plan`, reading or `parse` failed with.
+/// `Internal` for the first broken promise; otherwise the error of `plan`, of reading or of `parse`.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -62,7 +62,7 @@ fn ensure(kept: bool, broken: impl FnOnce() -> String) -> Result<()> {
     if kept { Ok(()) } else { Err(Error::new(ErrorKind::Internal, format!("dataset contract: {}", broken()))) }
 }
 
-/// Runs `f`, and makes an error of a panic.
+/// Runs `f`, and turns a panic into an error.
 fn calm<T>(what: &str, f: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(f)).or_else(|_| ensure(false, || format!("{what} panics")).map(|()| unreachable!()))
 }
@@ -132,7 +132,7 @@ async fn check_record(dataset: &dyn Dataset, record: u64) -> Result<()> {
     check_sample(dataset, &sample)?;
     let cut: Vec<Bytes> = bytes.iter().map(|b| b.slice(..b.len() / 2)).collect();
     for damaged in [&cut[..], &[]] {
-        // An error or a sample: either will do, the codec looks at it next.
+        // Either an error or a sample is right; the codec checks the bytes next.
         let _ = calm("parse of damaged bytes", || dataset.parse(record, &plan, damaged))?;
     }
     Ok(())
@@ -159,7 +159,7 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
             (FieldKind::Image { .. }, Value::Encoded(_)) => true,
             (FieldKind::Image { channels, .. }, Value::Channels(files)) => files.len() == usize::from(*channels),
             (FieldKind::Image { channels, size, dtype }, Value::Pixels { info, data }) => {
-                // Gray is repeated and alpha dropped; nothing else changes the number of channels.
+                // Gray is repeated and alpha dropped; otherwise the number of channels stays.
                 let channels_fit = info.channels == *channels || (*channels == 3 && [1, 4].contains(&info.channels));
                 info.len_bytes() == data.len() as u64
                     && channels_fit
@@ -172,7 +172,7 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
                     && size.is_none_or(|size| size.map(|n| n as usize) == volume.shape)
             }
             (FieldKind::Label, Value::Label(label)) => {
-                // Class names belong to `label`; another field counts other classes.
+                // Class names belong to `label`; another field has its own names.
                 field.name != "label" || schema.classes.as_ref().is_none_or(|classes| is_class(*label, classes))
             }
             (FieldKind::Array { dtype, shape }, Value::Array(data)) => Some(data.len()) == dtype.len_bytes(shape),

@@ -1,10 +1,10 @@
-//! Fields that are something else than their format takes them for, because the user says so.
+//! Fields that get another kind than the one that their format found, because the user says so.
 //!
 //! ```text
 //! "mask" ─ Said::parse ─▶ what the field was ─ way ─▶ what it becomes, and how each value of it does
 //! ```
 //!
-//! It is done here, behind all formats, so that a word means the same for each of them.
+//! This is done here, for all formats alike, so that a word has the same meaning for each of them.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -26,14 +26,14 @@ use super::{
     volume::Narrow,
 };
 
-/// What may be said of a field.
+/// The kinds that a user may give a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     /// Images of labels from 0 to 255.
     Mask,
-    /// The same up to 65 535.
+    /// Images of labels from 0 to 65 535.
     Mask16,
-    /// Images, whatever they are called.
+    /// Images, whatever their name.
     Image,
     /// Class indices.
     Label,
@@ -50,14 +50,14 @@ const WORDS: [(&str, Said); 5] = [
 ];
 
 impl Said {
-    /// What was said of the field `name`: one of the words above.
+    /// The kind that a word stands for, for messages of the field `name`.
     pub fn parse(name: &str, said: &str) -> Result<Self> {
         let known = WORDS.iter().find(|(word, _)| *word == said);
         known.map(|(_, kind)| *kind).ok_or_else(|| {
             let all = WORDS.map(|(word, _)| word);
             let meant = nearest(said, all).map_or(String::new(), |near| format!("did you mean {near}? "));
-            Error::config(format!("`{said}` is no kind that the field `{name}` could be"))
-                .hint(format!("{meant}a field is {}; files are named for fields of volumes alone", all.join(", ")))
+            Error::config(format!("`{said}` is not a kind that the field `{name}` can have"))
+                .hint(format!("{meant}use one of {}; only fields of volumes take names of files", all.join(", ")))
         })
     }
 
@@ -66,15 +66,15 @@ impl Said {
     }
 }
 
-/// Says what fields of `dataset` are, where names and metadata do not: `declare(dataset, [("annotation", "mask")])`. As
-/// [`Open::field`](super::Open::field) does for what is opened; nothing is read.
+/// Sets the kinds of fields of `dataset`, if names and metadata do not show them: `declare(dataset, [("annotation",
+/// "mask")])`. The same as [`Open::field`](super::Open::field), for a dataset that is open already. Nothing is read.
 ///
-/// | word | the field has to be | it becomes |
+/// | word | the field has to hold | it becomes |
 /// |---|---|---|
 /// | `mask` | images; bytes that are image files; numbers `[H, W]` | a [mask](Field::mask) of values from 0 to 255 |
 /// | `mask16` | the same | a mask of values from 0 to 65 535, whose rows are `f32` |
-/// | `image` | the same; numbers `[H, W, C]` or `[C, H, W]` of `u8`, `u16` or `f32` | an image, whatever it is called |
-/// | `label` | integers, one in each record; bytes that are such a number as text | a class index |
+/// | `image` | the same; numbers `[H, W, C]` or `[C, H, W]` of `u8`, `u16` or `f32` | an image, whatever its name |
+/// | `label` | integers, one in each record; bytes with such a number as text | a class index |
 /// | `bytes` | images that are files | the files as they are |
 ///
 /// ```
@@ -88,8 +88,8 @@ impl Said {
 /// ```
 ///
 /// # Errors
-/// `NotFound` for a field that is not there, `Config` for a word that is none of these, `Unsupported` for a field that can't
-/// be it.
+/// `NotFound` for a field that is not there, `Config` for a word that is not in the table, `Unsupported` for a field
+/// that can't become this kind.
 pub fn declare<N: AsRef<str>, W: AsRef<str>>(
     dataset: Arc<dyn Dataset>,
     fields: impl IntoIterator<Item = (N, W)>,
@@ -101,7 +101,7 @@ pub fn declare<N: AsRef<str>, W: AsRef<str>>(
     declared(dataset, &fields.into_iter().map(parse).collect::<Result<Vec<_>>>()?)
 }
 
-/// The same of words that were understood.
+/// The same, with parsed words.
 pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> Result<Arc<dyn Dataset>> {
     if fields.is_empty() {
         return Ok(dataset);
@@ -113,18 +113,15 @@ pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> 
             let names = || schema.fields.iter().map(|field| field.name.as_str());
             let meant = nearest(name, names()).map_or(String::new(), |near| format!("did you mean {near}? "));
             let all = names().collect::<Vec<_>>().join(", ");
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("no field `{name}`, of which {FIELD} says what it is"),
-            )
-            .hint(format!("{meant}there are {all}; what is left out is read when {COLUMNS} names it")));
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no field `{name}`, which {FIELD} names"))
+                .hint(format!("{meant}there are {all}; a field that was left out is read if {COLUMNS} names it")));
         };
         let field = &dataset.schema().fields[at];
         let Some((field, way)) = become_said(field, *said, dataset.largest_read()) else {
             let what =
                 format!("the field `{name}` is {}, which can't be read as {}", in_words(&field.kind), said.word());
             return Err(Error::new(ErrorKind::Unsupported, what).hint(
-                "images and bytes become masks, images or bytes; numbers [H, W] masks or images; one integer a label",
+                "images and bytes can be masks, images or bytes; numbers [H, W] masks or images; one integer a label",
             ));
         };
         (schema.fields[at], ways[at]) = (field, way);
@@ -139,23 +136,24 @@ fn in_words(kind: &FieldKind) -> String {
     }
 }
 
-/// How a value becomes what was said.
+/// How the values of a field are converted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Kept,
-    /// Bytes are an image file.
+    /// Bytes become an image file.
     Encoded,
-    /// An image file is bytes.
+    /// An image file becomes bytes.
     Bytes,
-    /// Numbers of this type are pixels.
+    /// Numbers of this type become pixels.
     Pixels(DType, ImageInfo),
-    /// A number of this type is a label.
+    /// A number of this type becomes a label.
     Number(DType),
-    /// A text is one.
+    /// A text becomes a label.
     Text,
 }
 
-/// The field that one becomes, of which a record has no more than `most` bytes; nothing where it can't be.
+/// The field that results, and how its values are converted; `None` if it can't become this kind. A record of it has at
+/// most `most` bytes.
 fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
     let name = field.name.clone();
     let files = |mask: bool, channels, dtype| {
@@ -169,12 +167,12 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
             let unknown = size.is_none() && (dtype.is_none() || field.mask);
             let kind = match unknown {
                 true => FieldKind::Image { channels: 1, size: None, dtype: Some(of_mask) },
-                // Its headers, or whoever holds the pixels, said it.
+                // Headers of files, or the owner of the pixels, gave the size and type.
                 false => FieldKind::Image { channels: *channels, size: *size, dtype: dtype.or(Some(of_mask)) },
             };
             (Field::mask(name, kind), Way::Kept)
         }
-        // A mask of files: nobody looked into them.
+        // A mask in files: its header was not read.
         (FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) }, Said::Image) if field.mask => {
             (files(false, 3, None), Way::Kept)
         }
@@ -194,7 +192,7 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
             let pixels = match dtype {
                 DType::U8 | DType::U16 | DType::F32 => *dtype,
                 DType::Bool if is_mask => DType::U8,
-                // Labels of any integers, as long as they fit.
+                // Labels of any integer type, as long as the values fit.
                 other if is_mask && integer(*other, &[0; 8]).is_some() => of_mask,
                 _ => return None,
             };
@@ -220,7 +218,7 @@ fn info_of(shape: &[usize], dtype: DType) -> Option<ImageInfo> {
     Some(ImageInfo { height: side(height)?, width: side(width)?, channels: channels as u8, dtype, planar })
 }
 
-/// The integer that begins here, in the machine's order; nothing of what are none.
+/// The integer at the start of `bytes`, in the machine's order; `None` for a type that is not an integer.
 fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
     Some(match dtype {
         DType::U8 | DType::Bool => i128::from(*bytes.first()?),
@@ -235,7 +233,7 @@ fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
     })
 }
 
-/// Labels of another type in that of `info`.
+/// Converts labels of another integer type to the type of `info`.
 fn narrow(data: &[u8], from: DType, info: ImageInfo) -> Result<Bytes> {
     let wide = info.dtype == DType::U16;
     let most = if wide { i128::from(u16::MAX) } else { i128::from(u8::MAX) };
@@ -246,11 +244,12 @@ fn narrow(data: &[u8], from: DType, info: ImageInfo) -> Result<Bytes> {
             Ok(value) if i128::from(value) <= most && wide => out.extend(value.to_ne_bytes()),
             Ok(value) if i128::from(value) <= most => out.push(value as u8),
             _ => {
-                let hint =
-                    if wide { "there are masks of 0 to 65535 alone" } else { "say mask16 where it is 65535 at most" };
-                return Err(
-                    Error::new(ErrorKind::Unsupported, format!("a mask with {value}, beyond 0 to {most}")).hint(hint)
-                );
+                let hint = if wide { "masks hold values from 0 to 65535" } else { "use mask16 for values up to 65535" };
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("a mask with the value {value}, outside of 0 to {most}"),
+                )
+                .hint(hint));
             }
         }
     }
@@ -263,8 +262,11 @@ impl Way {
             (Self::Encoded, Value::Bytes(bytes)) => Value::Encoded(bytes),
             (Self::Bytes, Value::Encoded(bytes)) => Value::Bytes(bytes),
             (Self::Bytes, _) => {
-                return Err(Error::new(ErrorKind::Unsupported, "pixels, where bytes of an image file were asked for")
-                    .hint("they lie there decoded: say image or mask"));
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "the image is stored as pixels, not as a file whose bytes could be read",
+                )
+                .hint("use image or mask"));
             }
             (Self::Pixels(from, info), Value::Array(data)) => {
                 let as_they_are = from == info.dtype || (from, info.dtype) == (DType::Bool, DType::U8);
@@ -276,13 +278,13 @@ impl Way {
             }
             (Self::Number(dtype), Value::Array(data)) => {
                 let number = integer(dtype, &data).and_then(|number| i64::try_from(number).ok());
-                Value::Label(number.ok_or_else(|| Error::corrupt("a label beyond all integers of 64 bits"))?)
+                Value::Label(number.ok_or_else(|| Error::corrupt("a label that does not fit into 64 bits"))?)
             }
             (Self::Text, Value::Bytes(text)) => {
                 let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
                 Value::Label(number.ok_or_else(|| {
                     let shown: String = String::from_utf8_lossy(&text).chars().take(24).collect();
-                    Error::corrupt(format!("`{}` is no whole number, as a label is", shown.escape_debug()))
+                    Error::corrupt(format!("`{}` is not an integer, as a label has to be", shown.escape_debug()))
                         .hint("read it as bytes")
                 })?)
             }
@@ -296,7 +298,7 @@ impl Way {
 struct Declared {
     inner: Arc<dyn Dataset>,
     schema: Schema,
-    /// Of each field.
+    /// One for each field.
     ways: Arc<[Way]>,
 }
 
@@ -471,8 +473,8 @@ mod tests {
     fn what_can_not_be_is_an_error_that_says_what_could() {
         let text = |fields: &[(&str, &str)]| said(fields).unwrap_err().to_string();
         let error = text(&[("gt", "masc")]);
-        assert!(error.contains("`masc` is no kind that the field `gt` could be"), "{error}");
-        assert!(error.contains("did you mean mask? a field is mask, mask16, image, label, bytes"), "{error}");
+        assert!(error.contains("`masc` is not a kind that the field `gt` can have"), "{error}");
+        assert!(error.contains("did you mean mask? use one of mask, mask16, image, label, bytes"), "{error}");
         let error = text(&[("textt", "mask")]);
         assert!(
             error.contains("no field `textt`") && error.contains("did you mean text? there are gt, ids"),
@@ -482,6 +484,9 @@ mod tests {
         assert!(error.contains("`weights` is f64 [2, 2], which can't be read as mask"), "{error}");
         assert!(text(&[("planes", "label")]).contains("`planes` is u8 [3, 5, 6]"));
         let error = one("lost", "mask").1.unwrap_err().to_string();
-        assert!(error.contains("a mask with -1, beyond 0 to 255") && error.contains("field lost"), "{error}");
+        assert!(
+            error.contains("a mask with the value -1, outside of 0 to 255") && error.contains("field lost"),
+            "{error}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Images, and what is marked in them: what formats of detection have in common.
+//! Images with annotations: the part that detection formats share.
 
 use std::{mem::size_of_val, sync::Arc};
 
@@ -17,15 +17,14 @@ use super::{
     sizes::Sizes,
 };
 
-/// Each file is a record; so is an entry of every list.
+/// Each file is a record, and so is an entry of every list.
 #[derive(Debug)]
 pub(crate) struct DetectionDataset {
     format: &'static str,
     files: Files,
-    /// What the dataset calls its images.
+    /// The dataset's ids of its images.
     ids: Vec<i64>,
-    /// Height and width of the images, as the annotations say them: with a 0 where they do not, which the header of the
-    /// file tells then.
+    /// Height and width of the images, by the annotations. If either is 0, the size is read from the file's header.
     sizes: Vec<[u32; 2]>,
     marked: Marked,
     schema: Schema,
@@ -34,7 +33,8 @@ pub(crate) struct DetectionDataset {
 }
 
 impl DetectionDataset {
-    /// As many files, ids and sizes as `marked` was made for. A size with a 0 is not known before its image is read.
+    /// `files`, `ids` and `sizes` have as many entries as `marked`. A size with a 0 is not known before its image is
+    /// read.
     pub(crate) fn new(
         format: &'static str,
         mut files: Files,
@@ -50,7 +50,7 @@ impl DetectionDataset {
             tracing::warn!(
                 flat,
                 url,
-                "boxes have no width or no height; sanitize_bounding_boxes in the transform drops such"
+                "boxes have no width or no height; sanitize_bounding_boxes in the transform removes them"
             );
         }
         let instances = Field::instances(marked.most(), marked.has_masks());
@@ -66,16 +66,16 @@ impl DetectionDataset {
         Self { format, files, ids, sizes, marked, schema, reads, fingerprint }
     }
 
-    /// Height and width, where the annotations say them.
+    /// Height and width, if the annotations have them.
     fn size(&self, at: usize) -> Option<[u32; 2]> {
         self.sizes.get(at).copied().filter(|size| !size.contains(&0))
     }
 }
 
-/// Height and width as the file has them.
+/// Height and width by the file's header.
 fn size_in_header(file: &[u8]) -> Result<[u32; 2]> {
-    const NO_SIZE: &str = "neither the annotations nor the header of the file say how large the image is";
-    let hint = || "fetch the file again, or write the size of the image into its annotations".to_owned();
+    const NO_SIZE: &str = "neither the annotations nor the file's header have the size of the image";
+    let hint = || "fetch the file again, or add the size of the image to its annotations".to_owned();
     let (height, width) = match size_of_bmp(file) {
         Some([height, width]) => (height as usize, width as usize),
         None => {
@@ -89,7 +89,7 @@ fn size_in_header(file: &[u8]) -> Result<[u32; 2]> {
     }
 }
 
-/// The library does not know rows from the top, whose height is negative, and OS/2's short header.
+/// The library does not support rows from the top (negative height) and OS/2's short header.
 fn size_of_bmp(file: &[u8]) -> Option<[u32; 2]> {
     let word = |at: usize| Some(i32::from_le_bytes(*file.get(at..)?.first_chunk()?));
     let short = |at: usize| Some(u16::from_le_bytes(*file.get(at..)?.first_chunk()?));
@@ -120,7 +120,7 @@ impl Dataset for DetectionDataset {
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let i = index(record, self.files.len())?;
         let [image] = bytes else {
-            let what = format!("{} buffers where the plan has 1", bytes.len());
+            let what = format!("{} buffers, but the plan has 1", bytes.len());
             return Err(Error::new(ErrorKind::Internal, what).at_record(record));
         };
         let size = self.size(i).map_or_else(|| size_in_header(image), Ok);
@@ -137,7 +137,7 @@ impl Dataset for DetectionDataset {
         self.size(usize::try_from(record).ok()?)
     }
 
-    /// Broken ones are found when their record is read.
+    /// Errors are reported when their record is read.
     fn known(&self, record: u64, field: &str) -> Option<Value> {
         let i = index(record, self.files.len()).ok()?;
         match field {
@@ -204,7 +204,7 @@ mod tests {
         {
             let error = size_in_header(bad).unwrap_err();
             assert!(
-                error.kind() == ErrorKind::Corrupt && error.to_string().contains("how large the image is"),
+                error.kind() == ErrorKind::Corrupt && error.to_string().contains("have the size of the image"),
                 "{error}"
             );
         }

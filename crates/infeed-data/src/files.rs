@@ -1,4 +1,4 @@
-//! A million files in little memory.
+//! Names and sizes of a million files in little memory.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,18 @@ use infeed_store::{Extent, Object, Source};
 
 use super::names::is_image;
 
-/// Names and sizes of a million files in one text and two vectors: 16 bytes and the name for each.
+/// Names and sizes of files, in one text and two vectors: 16 bytes per file plus the name.
 #[derive(Debug)]
 pub struct Files {
     pub(crate) source: Source,
     pub(crate) text: String,
-    /// Where each name ends in `text`.
+    /// The end of each name in `text`.
     ends: Vec<u64>,
     pub(crate) sizes: Vec<u64>,
     tags: Tags,
 }
 
-/// Version tags, where the store has them: 16 bytes for each that is a quoted MD5, as S3's are.
+/// ETags, if the store has them: 16 bytes for each that is a quoted MD5, as S3's are.
 #[derive(Debug, Default)]
 struct Tags {
     /// One for each file, or none at all.
@@ -36,7 +36,7 @@ impl Tags {
             let digest = tag.and_then(Self::digest);
             digests.push(digest.unwrap_or(0));
             if digest.is_none() {
-                // An empty text: no tag.
+                // An empty text stands for no tag.
                 others.insert(i, tag.unwrap_or_default().into());
             }
         }
@@ -63,13 +63,13 @@ impl Tags {
 }
 
 impl Files {
-    /// `objects` are sorted.
+    /// `objects` have to be sorted.
     pub(crate) fn of_images(source: Source, objects: &[Object]) -> Self {
         let images: Vec<&Object> = objects.iter().filter(|o| is_image(&o.name)).collect();
         Self::of(source, &images)
     }
 
-    /// These, in this order.
+    /// These objects, in this order.
     pub(crate) fn of(source: Source, objects: &[&Object]) -> Self {
         let tags = Tags::new(objects.iter().map(|o| o.etag.as_deref()));
         let mut files = Self { source, text: String::new(), ends: Vec::new(), sizes: Vec::new(), tags };
@@ -81,7 +81,7 @@ impl Files {
         files
     }
 
-    /// Leaves out all but these, which ascend.
+    /// Removes all files except these, which ascend.
     pub(crate) fn keep(&mut self, kept: &[usize]) {
         let tags: Vec<Option<String>> = kept.iter().map(|i| self.tags.get(*i)).collect();
         let mut files = Self {
@@ -118,17 +118,17 @@ impl Files {
         (0..self.len()).map(|i| self.name(i))
     }
 
-    /// A read of all of the file `i`, in the version that was listed.
+    /// A read of the whole file `i`, in the listed version.
     pub(crate) fn extent(&self, i: usize) -> Extent {
         Extent::whole(&self.source, self.name(i), self.sizes[i]).with_etag(self.tags.get(i))
     }
 
-    /// The file `i` as messages call it.
+    /// The name of file `i` in messages.
     pub(crate) fn display(&self, i: usize) -> String {
         self.source.display_name(self.name(i))
     }
 
-    /// What they take in memory.
+    /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len() + self.len() * 16 + self.tags.bytes()
     }

@@ -1,11 +1,11 @@
-//! Some records of a dataset, by what is in them.
+//! Selects records of a dataset by their content.
 //!
 //! ```text
 //! "label=cat,dog" ─ parse ─▶ Filter ─ fields of the schema ─▶ Check ─ known(record), or read ─▶ passes? ─▶ list ─▶ Subset
 //! ```
 //!
-//! All of it is done when the dataset is opened: afterwards a filtered dataset is a list of record numbers, which orders,
-//! ranks and states count as they do any others.
+//! All of it happens when the dataset is opened. A filtered dataset is then a list of record numbers; orders, ranks and
+//! states treat it like any other dataset.
 
 use std::{borrow::Cow, collections::HashSet, fmt, str::FromStr, sync::Arc};
 
@@ -23,21 +23,25 @@ use super::{
     subset::subset,
 };
 
-/// What a record must be like, in a line: a field, what is asked of it, and a value.
+/// A condition on records, in one line: a field, an operator, and a value.
 ///
 /// | line | passes |
 /// |---|---|
 /// | `label=cat,dog` | labels that are one of these classes, by name or number; texts and numbers that are one of these |
-/// | `label!=3` | all others |
-/// | `caption~=^a (cat\|dog)` | texts, and names of classes, in which the pattern is found ([`regex_lite`]'s syntax) |
-/// | `caption*=sunset` | texts, and names of classes, that contain this |
-/// | `width>=256`, also `>`, `<=`, `<` | numbers, texts that are numbers, numbers of labels, counts of boxes |
+/// | `label!=3` | all records that do not pass `label=3` |
+/// | `caption~=^a (cat\|dog)` | texts and class names in which the pattern is found ([`regex_lite`]'s syntax) |
+/// | `caption*=sunset` | texts and class names that contain this |
+/// | `width>=256`, also `>`, `<=`, `<` | numbers, texts that are numbers, label indices, numbers of boxes |
 ///
-/// Beside the fields of the dataset there are `object`, the name of the object that holds the record; `height` and `width` of
-/// the image, where the dataset [knows](Dataset::image_size) them; and values in fields of JSON, as `json.width` or
-/// `json.license.id`. What a text or JSON does not say passes `!=` alone. Texts are read as UTF-8.
+/// In addition to the fields of the dataset, these names can be used:
 ///
-/// As text and in configuration it is the line.
+/// - `object`: the name of the object that holds the record
+/// - `height`, `width` of the image, if the dataset [gives them](Dataset::image_size) before reading
+/// - `json.width`, `json.license.id`: values in a field of JSON
+///
+/// A value that the text or JSON does not contain passes only `!=`. Texts are read as UTF-8.
+///
+/// As text and in configuration files, a filter is this line.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -67,7 +71,7 @@ enum Test {
     Below,
 }
 
-/// The longer ones first: `>=` begins as `>` does.
+/// The longer ones first, because `>=` also begins with `>`.
 const TESTS: [(&str, Test); 8] = [
     ("!=", Test::NoneOf),
     ("~=", Test::Matches),
@@ -90,7 +94,7 @@ impl Test {
 }
 
 impl Filter {
-    /// The name of the field that it looks at.
+    /// The name of the field that it tests.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
@@ -113,10 +117,10 @@ impl FromStr for Filter {
             Error::config(format!("the filter `{text}` {why}"))
                 .hint("write it like label=cat,dog, label!=3, caption~=PATTERN, caption*=text or width>=256")
         };
-        let at = text.find(['=', '!', '~', '*', '>', '<']).ok_or_else(|| refuse("asks nothing"))?;
+        let at = text.find(['=', '!', '~', '*', '>', '<']).ok_or_else(|| refuse("has no operator"))?;
         let (field, rest) = text.split_at(at);
         let found = TESTS.iter().find_map(|(word, test)| Some((*test, rest.strip_prefix(word)?)));
-        let (test, value) = found.ok_or_else(|| refuse("asks nothing"))?;
+        let (test, value) = found.ok_or_else(|| refuse("has no operator"))?;
         let (field, value) = (field.trim(), if test == Test::Matches { value } else { value.trim() });
         if field.is_empty() {
             return Err(refuse("names no field"));
@@ -124,10 +128,10 @@ impl FromStr for Filter {
         let filter = Self { field: field.to_owned(), test, value: value.to_owned() };
         match test {
             Test::Matches => {
-                Regex::new(value).map_err(|e| filter.refuse("has no pattern that can be read").with_source(e))?;
+                Regex::new(value).map_err(|e| filter.refuse("has a pattern that can't be parsed").with_source(e))?;
             }
             _ if test.is_of_numbers() && value.parse::<f64>().is_err() => {
-                return Err(refuse("compares with no number"));
+                return Err(refuse("does not compare with a number"));
             }
             _ if value.is_empty() => return Err(refuse("has no value")),
             _ => {}
@@ -158,11 +162,13 @@ impl From<Filter> for String {
 
 /// The records of `dataset` that pass all `filters`, in its order.
 ///
-/// Costs as much as is not [known](Dataset::known) without reading: for labels of folders and annotations nothing, else each
-/// record is read whole, 64 at a time, on this task; [`Open::filter`](super::Open::filter) reads the fields of shards alone that
-/// it needs. It blocks where [`Dataset::read`] does. Memory: 8 bytes for each record that passes.
+/// Costs nothing for values that are [known](Dataset::known) without reading, such as labels from folders and
+/// annotations. Otherwise each record is read whole, 64 at a time, on this task; [`Open::filter`](super::Open::filter)
+/// reads only the fields of shards that it needs. Blocks if [`Dataset::read`] does. Memory: 8 bytes for each record
+/// that passes.
 ///
-/// For a [mixture](crate::sampler::Mixture) filter the parts, and put them together then: a part of a whole is one dataset.
+/// For a [mixture](crate::sampler::Mixture), filter each part first and then put them together: a filtered whole has no
+/// parts.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -175,8 +181,8 @@ impl From<Filter> for String {
 /// ```
 ///
 /// # Errors
-/// `Config` for a field that is not there or can't be compared so, and for classes that are not there; `Empty` when no record
-/// passes; what reading a record failed with, for nobody knows whether it passes.
+/// `Config` for a field or a class that is not there, or for a field that does not support the operator; `Empty` if no
+/// record passes; the error of reading a record, because it is then unknown whether the record passes.
 pub async fn filter(dataset: Arc<dyn Dataset>, filters: impl IntoIterator<Item = Filter>) -> Result<Arc<dyn Dataset>> {
     let filters: Vec<Filter> = filters.into_iter().collect();
     let passing = passing(&*dataset, &filters).await?;
@@ -184,8 +190,8 @@ pub async fn filter(dataset: Arc<dyn Dataset>, filters: impl IntoIterator<Item =
     some(only(dataset, passing)?, &words)
 }
 
-/// The records of `dataset` for which `passes` says so, of the record's number and what it holds, in its order. All
-/// records are read, as for [`filter`].
+/// The records of `dataset` for which `passes` returns true, in its order. `passes` gets the record's number and its
+/// content. All records are read, as by [`filter`].
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -200,7 +206,7 @@ pub async fn filter(dataset: Arc<dyn Dataset>, filters: impl IntoIterator<Item =
 /// ```
 ///
 /// # Errors
-/// Those of `passes`, and as [`filter`].
+/// Those of `passes`, and those of [`filter`].
 pub async fn filter_with(
     dataset: Arc<dyn Dataset>,
     mut passes: impl FnMut(u64, &Sample) -> Result<bool> + Send,
@@ -217,12 +223,12 @@ pub async fn filter_with(
     some(only(dataset, passing)?, "the function")
 }
 
-/// These records; the dataset itself where they are all.
+/// A dataset of these records; the dataset itself if they are all.
 pub(crate) fn only(dataset: Arc<dyn Dataset>, records: Vec<u64>) -> Result<Arc<dyn Dataset>> {
     if records.len() as u64 == dataset.len() { Ok(dataset) } else { subset(dataset, records) }
 }
 
-/// An error for none.
+/// An error if the dataset has no records.
 pub(crate) fn some(dataset: Arc<dyn Dataset>, what: &str) -> Result<Arc<dyn Dataset>> {
     match dataset.is_empty() {
         false => Ok(dataset),
@@ -231,8 +237,9 @@ pub(crate) fn some(dataset: Arc<dyn Dataset>, what: &str) -> Result<Arc<dyn Data
     }
 }
 
-/// Which columns of shards `filters` need, as far as `schema` tells, which may have others; none: what they ask is known without
-/// reading. Of a name with dots that is no field there, the `whole` is one, or what stands before the first dot is JSON.
+/// The columns of shards that `filters` need. Empty if the filters need no reading. `schema` may lack columns that the
+/// shards have: if a name with dots is not a field there, it is either a field's whole name (`whole`), or the part
+/// before the first dot is a field of JSON.
 pub(crate) fn columns(schema: &Schema, filters: &[Filter], whole: bool) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for filter in filters {
@@ -253,7 +260,7 @@ pub(crate) fn columns(schema: &Schema, filters: &[Filter], whole: bool) -> Vec<S
     names
 }
 
-/// The records that pass.
+/// The numbers of the records that pass.
 pub(crate) async fn passing(dataset: &dyn Dataset, filters: &[Filter]) -> Result<Vec<u64>> {
     let checks = filters.iter().map(|filter| Check::new(filter, dataset)).collect::<Result<Vec<_>>>()?;
     let (mut passing, mut unknown) = (Vec::new(), Vec::new());
@@ -263,7 +270,7 @@ pub(crate) async fn passing(dataset: &dyn Dataset, filters: &[Filter]) -> Result
             match check.without_reading(dataset, record) {
                 Some(true) => {}
                 None => list = Some(&mut unknown),
-                // One that fails decides, whatever the others are.
+                // One filter that fails decides, even if others need reading.
                 Some(false) => {
                     list = None;
                     break;
@@ -292,10 +299,10 @@ pub(crate) async fn passing(dataset: &dyn Dataset, filters: &[Filter]) -> Result
     Ok(passing)
 }
 
-/// A filter for the fields of a dataset.
+/// A filter, matched to the fields of a dataset.
 struct Check {
     column: Column,
-    /// For `known`.
+    /// The name to call `Dataset::known` with.
     name: String,
     asks: Asks,
 }
@@ -307,7 +314,7 @@ enum Column {
     /// A value in the field's JSON.
     Json(usize, Vec<String>),
     Object,
-    /// Height, else width.
+    /// Height if true, otherwise width.
     Side {
         height: bool,
     },
@@ -322,9 +329,9 @@ impl Column {
     }
 }
 
-/// What is asked of a label, a number or a text.
+/// The condition on a label, a number or a text.
 enum Asks {
-    /// The labels that pass; `false`: those that do not.
+    /// The labels that pass; with `false`, the labels that do not.
     Labels(HashSet<i64>, bool),
     Texts(HashSet<String>, bool),
     Numbers(Vec<f64>, bool),
@@ -333,7 +340,7 @@ enum Asks {
     Compares(Test, f64),
 }
 
-/// What a record has there.
+/// The value that a record has.
 enum Fact<'a> {
     Text(Cow<'a, str>),
     Number(f64),
@@ -360,8 +367,10 @@ impl Check {
             (None, None, "object") => (name, Column::Object),
             (None, None, "height" | "width") => {
                 if let Some(record) = (0..dataset.len()).find(|record| dataset.image_size(*record).is_none()) {
-                    let why = format!("asks for what is not known before record {record} is read");
-                    return Err(filter.refuse(why).hint("filter by a field; only annotations tell sizes ahead"));
+                    let why = format!("asks for a size that is not known before record {record} is read");
+                    return Err(filter
+                        .refuse(why)
+                        .hint("filter by a field; only annotations give sizes before reading"));
                 }
                 (name, Column::Side { height: name == "height" })
             }
@@ -408,7 +417,7 @@ impl Asks {
     fn new(filter: &Filter, column: &Column, schema: &Schema) -> Result<Self> {
         let Filter { test, value, .. } = filter;
         let field = column.at().map(|at| &schema.fields[at]);
-        // A number was made sure of in parsing.
+        // Parsing checked that it is a number.
         let compares = || Self::Compares(*test, value.parse().unwrap_or(f64::NAN));
         let want = *test == Test::OneOf;
         let numbers = || match test {
@@ -466,7 +475,7 @@ impl Asks {
                     };
                     let of_number = || value.parse::<i64>().ok().filter(known);
                     of_name.map(|at| at as i64).or_else(of_number).ok_or_else(|| {
-                        let error = filter.refuse(format!("names `{value}`, which is no class"));
+                        let error = filter.refuse(format!("names `{value}`, which is not a class"));
                         match classes {
                             Some(classes) => {
                                 let more = if classes.len() > 8 { ", …" } else { "" };
@@ -492,7 +501,7 @@ impl Asks {
         match (self, fact) {
             (Self::Labels(labels, want), Fact::Label(label)) => labels.contains(label) == *want,
             (Self::Texts(texts, want), Fact::Text(text)) => texts.contains(&**text) == *want,
-            // Of JSON, where 3 is a number.
+            // From JSON, where 3 is a number.
             (Self::Texts(texts, want), Fact::Number(number)) => {
                 texts.iter().any(|text| text.parse() == Ok(*number)) == *want
             }
@@ -505,7 +514,7 @@ impl Asks {
                 let number = match fact {
                     Fact::Number(number) => *number,
                     Fact::Label(label) => *label as f64,
-                    // No text that is no number compares with any.
+                    // A text that is not a number passes no comparison.
                     Fact::Text(text) => text.trim().parse().unwrap_or(f64::NAN),
                     Fact::Nothing => f64::NAN,
                 };
@@ -523,10 +532,10 @@ impl Asks {
 }
 
 fn pattern(filter: &Filter) -> Result<Regex> {
-    Regex::new(&filter.value).map_err(|e| filter.refuse("has no pattern that can be read").with_source(e))
+    Regex::new(&filter.value).map_err(|e| filter.refuse("has a pattern that can't be parsed").with_source(e))
 }
 
-/// What JSON has at the end of this path; nothing where it is no JSON.
+/// The value at this path in JSON; `Nothing` if the text is not JSON.
 fn in_json<'a>(text: &[u8], path: &[String]) -> Fact<'a> {
     let Ok(whole) = serde_json::from_slice::<serde_json::Value>(text) else { return Fact::Nothing };
     match path.iter().try_fold(&whole, |value, name| value.get(name)) {
@@ -537,7 +546,7 @@ fn in_json<'a>(text: &[u8], path: &[String]) -> Fact<'a> {
     }
 }
 
-/// One number, in the machine's order, as near as an f64 is.
+/// One number, in the machine's order, as the nearest f64.
 fn number(bytes: &[u8], dtype: DType) -> Option<f64> {
     macro_rules! of {
         ($type:ty) => {
@@ -659,12 +668,12 @@ mod tests {
             assert_eq!(serde_json::from_str::<Filter>(&json).unwrap(), filter);
         }
         for (text, want) in [
-            ("label", "asks nothing"),
+            ("label", "has no operator"),
             ("=cat", "names no field"),
             ("label=", "has no value"),
-            ("label~cat", "asks nothing"),
-            ("caption~=(", "no pattern that can be read"),
-            ("width>=wide", "compares with no number"),
+            ("label~cat", "has no operator"),
+            ("caption~=(", "a pattern that can't be parsed"),
+            ("width>=wide", "does not compare with a number"),
         ] {
             let error = text.parse::<Filter>().unwrap_err().to_string();
             assert!(error.contains(want) && error.contains(text), "{error}");
@@ -679,7 +688,7 @@ mod tests {
             MemoryDataset::builder().labels(vec![5]).array("box", DType::F32, vec![4], vec![0; 16]).build().unwrap();
         let boxes: Arc<dyn Dataset> = Arc::new(boxes);
         for (dataset, text, want) in [
-            (&dataset, "label=eel", "names `eel`, which is no class"),
+            (&dataset, "label=eel", "names `eel`, which is not a class"),
             (&dataset, "label=3", "there are 3: cat, dog, wild cat"),
             (&dataset, "captoin=x", "there are label, caption, json, width, object"),
             (&dataset, "width~=2", "looks for text in numbers"),

@@ -1,4 +1,4 @@
-//! What a format is, and what it may be told.
+//! What a format is, and which options it takes.
 
 use std::{fmt::Debug, path::PathBuf, sync::Arc};
 
@@ -65,27 +65,27 @@ use super::{declared::Said, names::looks_like_mask, record::Dataset};
 pub trait Format: Debug + Send + Sync + 'static {
     /// Short lower-case name.
     fn name(&self) -> &'static str;
-    /// Whether the listed objects look like this format. Names only: nothing is opened.
+    /// Whether the listed objects look like this format. Judged by names; nothing is opened.
     fn recognises(&self, objects: &[Object]) -> bool;
-    /// What it would read of the listed objects, and why; names only. Of several formats the first takes them, unless
-    /// two have [annotations](Evidence::Annotations): these are refused, with their names. Default: as
-    /// [`recognises`](Self::recognises) says.
+    /// What the format would read of the listed objects, and why. Judged by names. If several formats claim objects,
+    /// the first one gets them, unless two have [annotations](Evidence::Annotations): that is an error that names both.
+    /// Default: a claim of [`Evidence::Files`] if [`recognises`](Self::recognises) is true.
     fn claim(&self, objects: &[Object]) -> Option<Claim> {
         let claim = || Claim::new(Evidence::Files, format!("there are files of the format {}", self.name()));
         self.recognises(objects).then(claim)
     }
-    /// Whether an object of this name, beside what it recognises, is one that it reads or knows. `inspect` shows the
-    /// others as left out, and `open()` warns of those that look like labels. Default: of all.
+    /// Whether the format reads or uses an object of this name, in addition to what it recognises. `inspect` lists the
+    /// others as left out, and `open()` warns about those that look like labels. Default: true.
     fn reads(&self, name: &str) -> bool {
         let _ = name;
         true
     }
-    /// What it may be told. `open()`) refuses everything else by name, so that nothing is passed over in
-    /// silence; what is named here, [`open`](Self::open) has to follow.
+    /// The options that the format takes. `open()` returns an error for any other, so that no option is ignored in
+    /// silence; [`open`](Self::open) has to follow each option listed here.
     fn options(&self) -> &'static [OpenOption] {
         &[]
     }
-    /// Opens the dataset. `objects` are all of the source's, sorted by the bytes of their names.
+    /// Opens the dataset. `objects` are all objects of the source, sorted by the bytes of their names.
     fn open<'a>(
         &'a self,
         source: &'a Source,
@@ -94,7 +94,7 @@ pub trait Format: Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>>;
 }
 
-/// What a [`Format`] would read of a place.
+/// What a [`Format`] would read at a place.
 ///
 /// ```
 /// use infeed::{dataset::{Evidence, formats}, source::Object};
@@ -107,9 +107,9 @@ pub trait Format: Debug + Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claim {
-    /// What speaks for it.
+    /// The kind of evidence for it.
     pub evidence: Evidence,
-    /// The same in words, for people: "annotations/instances_train.json beside images".
+    /// The reason in words, for people: "annotations/instances_train.json beside images".
     pub why: String,
 }
 
@@ -121,7 +121,7 @@ impl Claim {
     }
 }
 
-/// What speaks for a [`Claim`].
+/// The kind of evidence for a [`Claim`].
 ///
 /// ```
 /// use infeed::{
@@ -136,13 +136,13 @@ impl Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Evidence {
-    /// Files of its kind.
+    /// Files of the format.
     Files,
-    /// Files that say what is in images, and the images.
+    /// Files that describe what is in images, and the images.
     Annotations,
 }
 
-/// What was recognised at a place; see [`Open::on_recognised`](super::Open::on_recognised).
+/// The result of recognising a place; see [`Open::on_recognised`](super::Open::on_recognised).
 ///
 /// ```
 /// use infeed::dataset::Recognised;
@@ -157,22 +157,22 @@ pub enum Evidence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recognised {
-    /// The place.
+    /// The url of the place.
     pub url: String,
     /// The name of the format.
     pub format: String,
-    /// Why this one, in words.
+    /// The reason for this format, in words.
     pub why: String,
-    /// What is not read, by kind: "3 .txt, the first is `labels/a.txt`".
+    /// The files that are not read, by kind: "3 .txt, the first is `labels/a.txt`".
     pub left_out: Vec<String>,
 }
 
-/// What `open()`) may be told. A [`Format`] names what it takes, and gets nothing else.
+/// The options of `open()`. A [`Format`] gets only those that it [takes](Format::options).
 ///
 /// ```
 /// use infeed::dataset::{OpenOption, OpenOptions};
 ///
-/// // What `open(url).split("test").masks(true)` gives to a format, and how one says that it takes less.
+/// // What `open(url).split("test").masks(true)` passes to a format, and how a format refuses an option.
 /// let mut options = OpenOptions::default();
 /// (options.split, options.masks) = (Some("test".into()), true);
 /// assert_eq!(options.given().collect::<Vec<_>>(), [OpenOption::Masks, OpenOption::Split]);
@@ -181,52 +181,51 @@ pub struct Recognised {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// Name of the format, when names do not tell.
+    /// Name of the format, if it should not be recognised by names.
     pub format: Option<String>,
-    /// Object of the source, or path or url, of a file with labels.
+    /// File with labels: an object of the source, or a path or url.
     pub labels: Option<String>,
     /// Whether records are only the images that the file with labels lists.
     pub labels_only: bool,
-    /// The column of the labels, of a file that has several.
+    /// The column with the labels, in a file that has several.
     pub label_column: Option<String>,
-    /// Object of the source, or path or url, of a JSON file that says what is marked in the images.
+    /// JSON file with annotations (boxes, outlines) of the images: an object of the source, or a path or url.
     pub annotations: Option<String>,
-    /// Whether outlines are read, beside boxes.
+    /// Whether outlines are read as well as boxes.
     pub masks: bool,
     /// How the masks of images are named: `masks/{stem}_mask.png`.
     pub mask_files: Option<String>,
     /// Class names in the order of their indices.
     pub classes: Option<Arc<[String]>>,
-    /// `train`, `test`, …, when a source holds several.
+    /// `train`, `test`, …, if a source holds several.
     pub split: Option<String>,
     /// How the files of an image's channels are named.
     pub channels: Option<String>,
-    /// Folder of the manifests of buckets.
+    /// Folder where listings of buckets are kept.
     pub manifests: Option<PathBuf>,
-    /// Which file of volumes is which field of which patient: `{patient}/{field}.nrrd`.
+    /// Pattern that gives the field and patient of each volume file: `{patient}/{field}.nrrd`.
     pub pattern: Option<String>,
-    /// Records of each patient.
+    /// Number of records of each patient.
     pub samples: Option<u64>,
-    /// Fields of volumes, each with the files that are its channels; of others, each with the word that says what it is.
-    /// A [`Format`] that does not take [`OpenOption::Field`] is not given them: what was said is done behind it.
+    /// For fields of volumes, the files that are the field's channels; for any other field, one word for its kind. A
+    /// [`Format`] that does not take [`OpenOption::Field`] does not get these: `open()` applies the words afterwards.
     pub fields: Vec<(String, Vec<String>)>,
-    /// What was said of the fields, for a format that reads masks in another way than images.
+    /// The kinds that the user gave fields, for a format that reads masks in another way than images.
     #[doc(hidden)]
     pub said: Vec<(String, Said)>,
-    /// The fields to read, of records that have others too.
+    /// The fields to read, if records have others too.
     pub columns: Option<Vec<String>>,
-    /// Whether shards of a `prepare` are read when others of it are missing.
+    /// Whether shards written by `prepare` are read if some of the set are missing.
     pub allow_incomplete: bool,
 }
 
-/// One thing that a format may be told, or not take. `format`, `manifests` and
-/// `allow_incomplete` are none of them: they are for
-/// `open()`) itself.
+/// One option that a format may take or refuse. `format`, `manifests` and `allow_incomplete` are not among them:
+/// `open()` itself uses these.
 ///
 /// ```
 /// use infeed::dataset::{OpenOption, formats};
 ///
-/// // Which formats may be told the names of classes.
+/// // Which formats take names of classes.
 /// let taking = formats().iter().filter(|format| format.options().contains(&OpenOption::Classes));
 /// let names: Vec<_> = taking.map(|format| format.name()).collect();
 /// assert!(names.contains(&"folder"));
@@ -281,7 +280,7 @@ impl OpenOption {
         Self::Columns,
     ];
 
-    /// As the method of [`Open`](super::Open) is called that sets it.
+    /// The name of the method of [`Open`](super::Open) that sets it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -319,7 +318,7 @@ impl OpenOption {
         }
     }
 
-    /// What to do where it is not taken.
+    /// What to do if it is not taken.
     fn hint(self) -> String {
         let hint = match self {
             Self::Labels => {
@@ -332,35 +331,35 @@ impl OpenOption {
             }
             Self::Masks => {
                 return format!(
-                    "leave it out: outlines are in COCO's JSON, which {ANNOTATIONS} names, and in texts of YOLO"
+                    "leave it out: outlines are in COCO's JSON, which {ANNOTATIONS} names, and in YOLO's text files"
                 );
             }
-            Self::MaskFiles => "leave it out: it tells masks from images, where both are files",
-            Self::Classes => "leave it out: there are no classes whose names could be given",
+            Self::MaskFiles => "leave it out: it tells mask files from image files",
+            Self::Classes => "leave it out: there are no classes to name",
             Self::Split => "leave it out, and open the folder or the files of the split: train-{00000..00099}.tar",
             Self::Channels => "leave it out: it puts files of images together, one for each channel",
             Self::Pattern => "leave it out: it tells files of volumes apart",
             Self::SamplesPerPatient => "leave it out: only volumes have patients",
             Self::Field => {
-                "leave it out: files are put together of volumes alone; what another field is, one word says, such as mask"
+                "leave it out: only fields of volumes take files; any other field takes one word, such as mask"
             }
-            Self::Columns => "leave it out: fields are chosen of shards, whose records have several",
+            Self::Columns => "leave it out: only formats whose records have several fields take it, such as shards",
         };
         hint.to_owned()
     }
 }
 
 impl OpenOptions {
-    /// Whether an image of this name is a mask: as was said, else as the name does.
+    /// Whether an image of this name is a mask: the kind that the user gave decides, otherwise the name.
     #[doc(hidden)]
     pub fn is_mask(&self, name: &str) -> bool {
         let said = self.said.iter().find(|(field, _)| field == name);
         said.map_or_else(|| looks_like_mask(name), |(_, said)| matches!(said, Said::Mask | Said::Mask16))
     }
 
-    /// What was said, of what formats may be told.
+    /// The options that were given, of those that formats take.
     pub fn given(&self) -> impl Iterator<Item = OpenOption> {
-        // Written out, so that no new option is forgotten here.
+        // Each field is written out, so that no new option is forgotten here.
         let Self {
             format: _,
             manifests: _,
@@ -398,11 +397,11 @@ impl OpenOptions {
         given.into_iter().filter_map(|(option, given)| given.then_some(option))
     }
 
-    /// Refuses what is not among `taken`, for a format that takes less of some datasets than
-    /// [`Format::options`] says. `what` is a plural: "arrays of one file".
+    /// Returns an error if an option is given that is not among `taken`. For a format that takes fewer options for some
+    /// datasets than [`Format::options`] lists. `what` is a plural: "arrays of one file".
     ///
     /// # Errors
-    /// `Config`, which names the first option that is not taken, those that are, and what to do.
+    /// `Config`; it names the first option that is not taken, the options that are, and what to do.
     pub fn only(&self, what: &str, taken: &[OpenOption]) -> Result<()> {
         let Some(refused) = self.given().find(|option| !taken.contains(option)) else { return Ok(()) };
         let names = taken.iter().map(|option| option.setting().word());

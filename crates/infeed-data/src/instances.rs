@@ -1,15 +1,15 @@
-//! What is marked in an image: boxes, their classes, their outlines.
+//! The objects that are marked in an image: boxes, classes, outlines.
 
 use super::mask::Mask;
 
-/// The things that are marked in one image, for detection and segmentation.
+/// The objects that are marked in one image, for detection and segmentation.
 ///
-/// All lists but `masks` have one entry for each thing, in the order of the dataset.
+/// Each list except `masks` has one entry for each object, in the order of the dataset.
 ///
 /// ```
 /// use infeed::dataset::Instances;
 ///
-/// // Two things in an image of 480 rows and 640 columns.
+/// // Two objects in an image of 480 rows and 640 columns.
 /// let mut marked = Instances::new([480, 640]);
 /// marked.push([10.0, 20.0, 110.0, 220.0], 3);
 /// marked.push([300.0, 0.0, 640.0, 480.0], 7);
@@ -18,28 +18,29 @@ use super::mask::Mask;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Instances {
-    /// Height and width, in pixels, of the image that the numbers are for.
+    /// Height and width, in pixels, of the image that the coordinates refer to.
     pub size: [u32; 2],
-    /// Left, top, right, bottom in pixels (`xyxy`). An image goes from 0 to its width, a pixel from its number to the next.
+    /// Left, top, right, bottom in pixels (`xyxy`). Coordinates go from 0 to the width or height; pixel `n` covers `n`
+    /// to `n + 1`.
     pub boxes: Vec<[f32; 4]>,
     /// Class indices.
     pub labels: Vec<i64>,
-    /// What the dataset calls each: COCO's ids of annotations, else their place in the image.
+    /// The id of each object: COCO's annotation id, otherwise its index in the image.
     pub ids: Vec<i64>,
-    /// Whether it is a crowd (COCO) or difficult (VOC): losses and evaluations leave those out.
+    /// Whether the object is a crowd (COCO) or difficult (VOC). Losses and evaluations leave these out.
     pub crowd: Vec<bool>,
-    /// Outlines, where the field has them: one for each thing.
+    /// One outline for each object, if the field has masks.
     pub masks: Option<Vec<Mask>>,
 }
 
 impl Instances {
-    /// None, in an image of this height and width.
+    /// No objects, in an image of this height and width.
     #[must_use]
     pub fn new(size: [u32; 2]) -> Self {
         Self { size, ..Self::default() }
     }
 
-    /// Adds a thing without an outline.
+    /// Adds an object without an outline.
     pub fn push(&mut self, r#box: [f32; 4], label: i64) {
         self.ids.push(self.boxes.len() as i64);
         self.boxes.push(r#box);
@@ -47,13 +48,13 @@ impl Instances {
         self.crowd.push(false);
     }
 
-    /// How many there are.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.boxes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.boxes.is_empty()
@@ -68,7 +69,7 @@ impl Instances {
         self.len() * (16 + 8 + 8 + 1) + self.masks.iter().flatten().map(corners).sum::<usize>()
     }
 
-    /// Whether all lists are as long as that of the boxes.
+    /// Whether all lists have the length of `boxes`.
     #[doc(hidden)]
     pub fn is_sound(&self) -> bool {
         let len = self.boxes.len();

@@ -1,4 +1,4 @@
-//! Labels from folders.
+//! Labels from names of folders.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,7 +13,7 @@ use infeed_store::Source;
 
 use super::layout;
 
-/// Indices of class names; an error when two classes share a name.
+/// The index of each class name; an error if two classes share a name.
 pub(crate) fn index_of(classes: &[String]) -> Result<HashMap<&str, i64>> {
     let index: HashMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
     if index.len() < classes.len() {
@@ -24,8 +24,8 @@ pub(crate) fn index_of(classes: &[String]) -> Result<HashMap<&str, i64>> {
     Ok(index)
 }
 
-/// Labels from the first folder of each name, and the class names; neither for a flat folder. A folder of images around
-/// all of them counts for nothing. Folders that are kinds of files are refused, if asked; those of splits always.
+/// Labels from the first folder of each name, and the class names; neither for a flat folder. A folder that holds all
+/// images is ignored. Folders named after splits are always refused, folders named after kinds of files if asked for.
 #[expect(clippy::type_complexity, reason = "both or neither")]
 pub(crate) fn classes_of(
     names: &[&str],
@@ -39,7 +39,7 @@ pub(crate) fn classes_of(
     let mut flat = None;
     for &name in names {
         match name[around..].split_once('/') {
-            // Looked up before it is copied: a thousand classes, a million files.
+            // Looked up before it is copied, because there are perhaps a thousand classes in a million files.
             Some((top, _)) => {
                 if !found.contains(top) {
                     found.insert(top.to_owned());
@@ -68,7 +68,7 @@ pub(crate) fn classes_of(
     }
     if let Some(kinds) = layout::no_classes(&found.iter().map(String::as_str).collect()).filter(|_| refuse_kinds) {
         let what =
-            format!("the folders {} are called like kinds of files and splits, not like classes", kinds.join(", "));
+            format!("the folders {} are named like kinds of files and splits, not like classes", kinds.join(", "));
         let masks = format!("{}/{{stem}}.png", kinds[kinds.len() - 1]);
         return Err(Error::config(what).at_object(source.url()).hint(format!(
             "tell masks by a pattern of their names, such as {}; or take the folders for classes: {}",
@@ -78,11 +78,15 @@ pub(crate) fn classes_of(
     }
     if let Some(marks) = found.iter().find(|top| layout::is_marks(top)).filter(|_| found.len() > 1 && given.is_none()) {
         let folder = source.display_name(&format!("{}{marks}", &names[0][..around]));
-        tracing::warn!(folder, "a folder that is called like masks or labels of images is taken for a class");
+        tracing::warn!(folder, "a folder whose name is usual for masks or labels of images is taken for a class");
     }
     if let (Some(only), 1, None) = (found.first(), found.len(), &given) {
         let folder = source.display_name(&format!("{}{only}", &names[0][..around]));
-        tracing::warn!(class = only, folder, "all images are of one class; open its folder if it is none");
+        tracing::warn!(
+            class = only,
+            folder,
+            "all images are of one class; if its folder is not a class, open that folder"
+        );
     }
     let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
     let index = index_of(&classes)?;

@@ -1,8 +1,8 @@
-//! What a tree of images is, as the names of its folders and files tell.
+//! The roles of files in a tree of images, by the names of folders and files.
 //!
-//! Public datasets call their folders by a few words. A word says that the files in a folder are *images*, or that they
-//! are *marks*: masks, boxes or labels of the images. Without the words, and without `_mask` and the like, a mark and its
-//! image have one name, their key:
+//! Public datasets name their folders with a few words. A word shows that the files in a folder are *images*, or that
+//! they are *marks*: masks, boxes or labels of the images. Without these words, and without `_mask` and similar
+//! suffixes, a mark and its image have the same name, their key:
 //!
 //! ```text
 //! images/train/a.jpg  masks/train/a.png          train/a
@@ -16,7 +16,7 @@ use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 
 use super::names::{SPLITS, base, parent};
 
-/// Folders that hold images.
+/// Names of folders with images.
 const IMAGES: [&str; 16] = [
     "images",
     "image",
@@ -36,7 +36,7 @@ const IMAGES: [&str; 16] = [
     "inputs",
 ];
 
-/// Folders that hold what is marked in images.
+/// Names of folders with masks, boxes or labels of images.
 const MARKS: [&str; 33] = [
     "masks",
     "mask",
@@ -73,7 +73,7 @@ const MARKS: [&str; 33] = [
     "xmls",
 ];
 
-/// Folders that hold another kind of picture of what the images show.
+/// Names of folders with another kind of picture of the same content.
 const KINDS: [&str; 13] = [
     "depth",
     "depths",
@@ -90,7 +90,7 @@ const KINDS: [&str; 13] = [
     "visualization",
 ];
 
-/// What a folder's name says of its files.
+/// The role of a folder's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     Images,
@@ -105,7 +105,7 @@ pub(crate) fn is_split(word: &str) -> bool {
     SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word))
 }
 
-/// What a folder's name says, and what is left of it without that word: `train` of `train_masks`.
+/// The role in a folder's name, and the rest of the name: `train` of `train_masks`.
 fn role(folder: &str) -> (Option<Role>, &str) {
     let whole = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(folder));
     if whole(&IMAGES) {
@@ -139,20 +139,20 @@ fn role(folder: &str) -> (Option<Role>, &str) {
     (None, folder)
 }
 
-/// Whether a folder is called as those of masks and labels are.
+/// Whether a folder has a name that is usual for masks and labels.
 pub(crate) fn is_marks(folder: &str) -> bool {
     role(folder).0 == Some(Role::Marks)
 }
 
-/// Whether a file lies where masks and labels do.
+/// Whether a file is in a folder of masks or labels.
 pub(crate) fn is_mark(name: &str) -> bool {
     of_folders(parent(name)).0 == Some(Role::Marks)
 }
 
-/// What the folders of a path say together, and the path without their words.
+/// The role of the folders of a path together, and the path without the words.
 pub(crate) fn of_folders(path: &str) -> (Option<Role>, Cow<'_, str>) {
     let parts = || path.split('/').filter(|part| !part.is_empty()).map(role);
-    // Masks below a folder of images are masks.
+    // Masks in a folder of images are masks.
     let found = parts().filter_map(|(role, _)| role).max_by_key(|role| match role {
         Role::Images => 0,
         Role::Kind => 1,
@@ -165,7 +165,7 @@ pub(crate) fn of_folders(path: &str) -> (Option<Role>, Cow<'_, str>) {
     (found, Cow::Owned(rest.join("/")))
 }
 
-/// A file's name without its ending.
+/// A file's name without its extension.
 pub(crate) fn stem(name: &str) -> &str {
     let start = name.rfind('/').map_or(0, |at| at + 1);
     name[start..].rfind('.').map_or(name, |dot| &name[..start + dot])
@@ -175,12 +175,12 @@ pub(crate) fn joined(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The key of a file: folders without their words, and the stem.
+/// The key of a file: its folders without the words, and the stem.
 pub(crate) fn key(name: &str) -> String {
     joined(&of_folders(parent(name)).1, stem(base(name)))
 }
 
-/// Keeps what belongs to a split, of `items` with keys; all when none was said, and there is only one.
+/// Keeps the items of a split, by their keys. Without a split keeps all, which is an error if there are several splits.
 pub(crate) fn keep_split<T>(items: &mut Vec<T>, key: impl Fn(&T) -> String, split: Option<&str>) -> Result<()> {
     if let Some(split) = split {
         items.retain(|item| parent(&key(item)).split('/').any(|folder| folder.eq_ignore_ascii_case(split)));
@@ -193,7 +193,7 @@ pub(crate) fn keep_split<T>(items: &mut Vec<T>, key: impl Fn(&T) -> String, spli
     one_split(items.iter().map(key))
 }
 
-/// Refuses keys that lie in several splits and nowhere else.
+/// An error if all keys are in splits, and in several.
 pub(crate) fn one_split(keys: impl Iterator<Item = String>) -> Result<()> {
     let firsts: BTreeSet<Option<String>> =
         keys.map(|key| key.split_once('/').map(|(first, _)| first.to_owned())).collect();
@@ -205,7 +205,7 @@ pub(crate) fn one_split(keys: impl Iterator<Item = String>) -> Result<()> {
     Ok(())
 }
 
-/// The folder that all names are in, as long as it is one of images: it is no class.
+/// The folder that contains all names, if its name is one of images: it is not a class.
 pub(crate) fn wrapper<'a>(names: &[&'a str]) -> &'a str {
     let Some(first) = names.first() else { return "" };
     let mut end = 0;
@@ -220,7 +220,7 @@ pub(crate) fn wrapper<'a>(names: &[&'a str]) -> &'a str {
     &first[..end]
 }
 
-/// The first folders of names that are kinds of files, or splits, and none of them a class; sorted.
+/// The top folders of names, sorted, if all of them are named like kinds of files or splits, so that none is a class.
 pub(crate) fn no_classes<'a>(tops: &BTreeSet<&'a str>) -> Option<Vec<&'a str>> {
     let ordinary = |top: &&&str| role(top).0.is_none() && !is_split(top);
     (tops.len() > 1 && !tops.iter().any(|top| ordinary(&top))).then(|| tops.iter().copied().collect())
@@ -231,23 +231,23 @@ pub(crate) fn without_split(name: &str) -> &str {
     name.split_once('/').filter(|(first, _)| is_split(first)).map_or(name, |(_, rest)| rest)
 }
 
-/// Whether the folders that images are in may be their classes.
+/// Whether the folders of images may be their classes.
 pub(crate) fn are_classes(names: &[&str]) -> bool {
     let around = wrapper(names).len();
     let tops: BTreeSet<&str> = names.iter().filter_map(|name| Some(name[around..].split_once('/')?.0)).collect();
     !tops.is_empty() && no_classes(&tops).is_none() && !tops.iter().all(|top| is_split(top))
 }
 
-/// Whether a folder beside those of classes is no class of images by its name.
+/// Whether the name of a folder next to class folders shows that it is not a class.
 pub(crate) fn may_be_left(top: &str) -> bool {
     top.starts_with('.') || is_left_by_system(&format!("{top}/x")) || role(top).0.is_some() || is_split(top)
 }
 
-/// What systems leave in folders beside the files that somebody put there.
+/// Files that operating systems add to folders.
 pub(crate) fn is_left_by_system(name: &str) -> bool {
     const FOLDERS: [&str; 6] = ["__MACOSX", "@eaDir", ".thumbnails", ".ipynb_checkpoints", ".Trashes", ".Trash"];
     let (folders, file) = name.rsplit_once('/').unwrap_or(("", name));
-    // A million are asked: few folders have one of these letters.
+    // Tested for a million names: few begin with one of these letters.
     file.starts_with("._")
         || folders.bytes().any(|b| matches!(b, b'.' | b'@' | b'_'))
             && folders.split('/').any(|part| FOLDERS.contains(&part))

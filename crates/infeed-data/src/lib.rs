@@ -1,5 +1,5 @@
-//! What a record is: how many there are, which bytes hold one, how to cut them into fields; and in which order they come
-//! (`sampler`). **Internal: no promise of stability**; users depend on `infeed`.
+//! Records: their number, the bytes that hold one, how bytes are cut into fields, and their order (`sampler`).
+//! **Internal: no promise of stability**; users depend on `infeed`.
 //!
 //! ```text
 //! open(url) ─ Source::list ─▶ names ─ Format::claim ─▶ Format::open ─▶ Dataset
@@ -9,17 +9,19 @@
 //!
 //! Three things that are easy to get wrong:
 //!
-//! - **Formats are recognised by names alone**: a million objects are listed, none is opened. What kind of image a file
-//!   is, its first bytes tell when it is read.
-//! - **All I/O happens in opening**, but for looks into the index of tars, a file of this machine. `plan` and `parse` are pure and must not panic, whatever the bytes are. Records that lie in
-//!   no file and no store are read by [`Dataset::read`], which may block.
+//! - **Formats are recognised by names alone**: a million objects are listed, none is opened. The kind of an image file
+//!   is read from its first bytes, when the file is read.
+//! - **All I/O happens while a dataset is opened**, except for lookups in the index of tars, a file on this machine.
+//!   `plan` and `parse` are pure and must not panic, whatever the bytes are. Records that are in no file and no store
+//!   are read by [`Dataset::read`], which may block.
 //! - **Records are ordered by name bytes**, on every machine and store, because a saved state counts positions.
 //!
-//! To add a format: a file with a [`Format`] and a [`Dataset`], its word in `src/dataset/formats.rs` of `infeed`,
-//! and a test that calls [`dataset_contract`]. Outside these crates, [`Open::add_format`] takes it. A format says itself
-//! which options it takes ([`Format::options`]); the others are refused before it is asked.
+//! To add a format: write a file with a [`Format`] and a [`Dataset`], add it to `src/dataset/formats.rs` of `infeed`,
+//! and call [`dataset_contract`] in a test. Outside these crates, use [`Open::add_format`]. A format lists the options
+//! that it takes ([`Format::options`]); any other option is an error before the format is called.
 //!
-//! Imports run one way, from what a record is to its formats; what opens a dataset is told which there are ([`Opener`]):
+//! Imports go one way, from records to formats; code that opens datasets gets the list of formats from outside
+//! ([`Opener`]):
 //!
 //! ```text
 //! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names layout objects files labels label_table marked pairs table ◀─ folder coco voc yolo …
@@ -28,8 +30,9 @@
 //!                                                               └─▶ declared
 //! ```
 //!
-//! Several datasets are [one](concat()), which [tells its parts](Dataset::parts); which share of an epoch each is, the order says
-//! ([`Mixture`](crate::sampler::Mixture)). Records are chosen when a dataset is opened ([`Filter`]), and numbered anew.
+//! Several datasets can be [put together](concat()) into one, which [has parts](Dataset::parts); a
+//! [`Mixture`](crate::sampler::Mixture) sets each part's share of an epoch. Records are selected when a dataset is
+//! opened ([`Filter`]), and renumbered.
 #![forbid(unsafe_code)]
 #![allow(clippy::len_without_is_empty, reason = "items are public for other crates of ours, which ask for no more")]
 
@@ -138,7 +141,7 @@ pub use yolo::Yolo;
 #[doc(hidden)]
 pub use {arrays::Arrays, coco::Coco, folder::Folder, tar::Tar};
 
-/// What tests here open datasets with. All formats in their order are `src/dataset/formats.rs` of `infeed`.
+/// The opener of tests in this crate. The full list of formats, in order, is in `src/dataset/formats.rs` of `infeed`.
 #[cfg(test)]
 static HERE: Opener = Opener {
     formats: &[

@@ -1,4 +1,4 @@
-//! Reads records one after another while a dataset is opened: what filters and weights have to know of them.
+//! Reads records one after another while a dataset is opened, for filters and weights.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use super::{
     schema::FieldKind,
 };
 
-/// Records whose reads are under way together: enough to hide a store's answers, few enough to hold.
+/// Records that are read at the same time: enough to hide the latency of a store, few enough for memory.
 const WINDOW: usize = 64;
 
-/// A look at records in ascending order.
+/// Reads records in ascending order.
 #[derive(Debug, Default)]
 struct Look {
-    /// Shared parts of the window before, decoded: the next one often uses them, too.
+    /// Decoded shared parts of the previous window; the next one often uses them too.
     shared: HashMap<u64, Bytes>,
 }
 
@@ -66,7 +66,7 @@ impl Look {
     }
 }
 
-/// Hands each of `records`, which ascend, to `each` with what it holds.
+/// Reads `records`, which ascend, and calls `each` with each number and its content.
 pub(crate) async fn look(
     dataset: &dyn Dataset,
     records: &[u64],
@@ -80,10 +80,10 @@ pub(crate) async fn look(
     Ok(())
 }
 
-/// The field `label` of all records: for weights that depend on classes.
+/// The field `label` of all records, for weights that depend on classes.
 ///
-/// Datasets that [know](Dataset::known) their labels tell them at once; of others every record is read, whole: of shards open
-/// the [column](super::Open::columns) `label` alone. It blocks where [`Dataset::read`] does.
+/// If the dataset [knows](Dataset::known) its labels, this reads nothing. Otherwise it reads every record whole; for
+/// shards, open only the [column](super::Open::columns) `label`. Blocks if [`Dataset::read`] does.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -93,13 +93,13 @@ pub(crate) async fn look(
 /// ```
 ///
 /// # Errors
-/// `Config` for a dataset without labels; or what reading a record failed with.
+/// `Config` for a dataset without labels; otherwise the error of reading a record.
 pub async fn labels(dataset: &dyn Dataset) -> Result<Vec<i64>> {
     let fields = &dataset.schema().fields;
     let Some(at) = fields.iter().position(|field| field.name == "label" && field.kind == FieldKind::Label) else {
         let names: Vec<_> = fields.iter().map(|field| field.name.as_str()).collect();
         return Err(Error::config(format!("there is no field `label` of class indices among {}", names.join(", ")))
-            .hint("open a dataset with labels, or give it those of a file"));
+            .hint("open a dataset with labels, or give a file with labels when opening it"));
     };
     let known = |record| match dataset.known(record, "label") {
         Some(Value::Label(label)) => Some(label),

@@ -1,4 +1,4 @@
-//! What is marked in all images of a dataset, in a few flat lists: 860,000 boxes are no 860,000 allocations.
+//! The annotations of all images of a dataset in a few flat lists: 860,000 boxes do not need 860,000 allocations.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use super::{
     mask::{Mask, Rle},
 };
 
-/// One box of one image, on its way into [`Marked`].
+/// One box of one image, to be added to [`Marked`].
 #[derive(Clone, Copy, Debug)]
 pub struct Thing {
-    /// The image, by its place in the dataset.
+    /// The index of the image in the dataset.
     pub(crate) record: usize,
-    /// Left, top, right, bottom, in the units of all.
+    /// Left, top, right, bottom, in the units of the dataset.
     pub(crate) corners: [f32; 4],
     pub(crate) label: u32,
     pub(crate) id: i64,
@@ -28,17 +28,17 @@ pub struct Thing {
     pub(crate) outline: Outline,
 }
 
-/// What the numbers of boxes and polygons are.
+/// The units of boxes and polygons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Units {
     #[default]
     Pixels,
-    /// Parts of the width and of the height, from 0 to 1: in pixels when the size of the image is known.
+    /// Fractions of the width and height, from 0 to 1; converted to pixels once the image's size is known.
     Fractions,
 }
 
 impl Units {
-    /// What x and y are multiplied by.
+    /// The factors for x and y.
     fn scale(self, [height, width]: [u32; 2]) -> [f64; 2] {
         match self {
             Self::Pixels => [1.0; 2],
@@ -47,32 +47,32 @@ impl Units {
     }
 }
 
-/// Where an outline lies in [`Outlines`].
+/// The position of an outline in [`Outlines`].
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Outline {
-    /// Nowhere.
+    /// No outline.
     #[default]
     None,
-    /// First and last polygon, the last excluded.
+    /// Range of polygons: first, and end.
     Polygons(usize, usize),
-    /// First and last run, the last excluded.
+    /// Range of runs: first, and end.
     Runs(usize, usize),
 }
 
 /// Corners and runs of all outlines.
 #[derive(Debug, Default)]
 pub struct Outlines {
-    /// x and y in turn.
+    /// x and y alternating.
     numbers: Vec<f64>,
-    /// Where each polygon ends in `numbers`.
+    /// The end of each polygon in `numbers`.
     ends: Vec<usize>,
     runs: Vec<u32>,
-    /// Heights and widths that runs are of, by the first of them, where the size of the image is not known.
+    /// Heights and widths that runs are for, by the first run, if the image's size is not known.
     run_sizes: HashMap<usize, [u32; 2]>,
 }
 
 impl Outlines {
-    /// Adds polygons: `ends` says where each ends in `numbers`, x and y in turn.
+    /// Adds polygons: `numbers` are x and y alternating, `ends` the end of each polygon in them.
     pub(crate) fn polygons(&mut self, numbers: &[f64], ends: &[usize]) -> Outline {
         let (first, before) = (self.ends.len(), self.numbers.len());
         self.numbers.extend_from_slice(numbers);
@@ -87,14 +87,14 @@ impl Outlines {
         Outline::Runs(first, self.runs.len())
     }
 
-    /// Runs of a picture of this height and width: their image has to be, which is known when it comes.
+    /// Notes the height and width that runs are for. They are compared with the image when it is read.
     pub(crate) fn of_size(&mut self, outline: Outline, size: [u32; 2]) {
         if let Outline::Runs(first, _) = outline {
             self.run_sizes.insert(first, size);
         }
     }
 
-    /// The outline there, of an image of this size.
+    /// This outline, in an image of this size.
     fn mask(&self, outline: Outline, size: [u32; 2], units: Units) -> Result<Mask> {
         let [across, down] = units.scale(size);
         match outline {
@@ -109,8 +109,8 @@ impl Outlines {
             }
             Outline::Runs(first, _) if self.run_sizes.get(&first).is_some_and(|of| *of != size) => {
                 let of = self.run_sizes[&first];
-                Err(Error::corrupt(format!("runs are of {of:?}, height and width, the image is {size:?}"))
-                    .hint("correct it, or leave it out of the annotations"))
+                Err(Error::corrupt(format!("height and width are {of:?} for runs, but {size:?} for the image"))
+                    .hint("correct it, or remove it from the annotations"))
             }
             Outline::Runs(first, last) => Ok(Mask::Rle(Rle::new(size, self.runs[first..last].to_vec())?)),
         }
@@ -124,27 +124,27 @@ impl Outlines {
     }
 }
 
-/// What is marked in the images of a dataset.
+/// The annotations of a dataset's images.
 #[derive(Debug)]
 pub struct Marked {
     units: Units,
-    /// What the dataset calls a thing, for messages.
+    /// The word for an annotation, for messages.
     called: &'static str,
-    /// Where the things of each image begin, and where those of the last end.
+    /// The start of each image's entries, then the end of the last image's.
     starts: Vec<usize>,
     boxes: Vec<[f32; 4]>,
     labels: Vec<u32>,
     ids: Vec<i64>,
     crowd: Vec<bool>,
-    /// With masks: all outlines, and where that of each thing is.
+    /// With masks: all outlines, and the position of each entry's.
     outlines: Option<(Outlines, Vec<Outline>)>,
-    /// What is wrong with some images.
+    /// Errors of some images.
     bad: HashMap<usize, String>,
 }
 
 impl Marked {
-    /// Things of `records` images, those of each in the order in which they come here. Images that are in `bad` give
-    /// this error. Messages call a thing `called`, with its id behind.
+    /// The annotations of `records` images; within an image the order of `things` is kept. Images in `bad` return this
+    /// error. Messages name an entry by `called` and its id.
     pub(crate) fn of(
         called: &'static str,
         units: Units,
@@ -153,7 +153,7 @@ impl Marked {
         outlines: Option<Outlines>,
         bad: HashMap<usize, String>,
     ) -> Self {
-        // Stable: in an image the order stays.
+        // A stable sort keeps the order within an image.
         things.sort_by_key(|thing| thing.record);
         let starts = (0..=records).map(|record| things.partition_point(|thing| thing.record < record)).collect();
         let outlines = outlines.map(|mut outlines| {
@@ -175,12 +175,12 @@ impl Marked {
         }
     }
 
-    /// The most in one image.
+    /// The most entries of one image.
     pub(crate) fn most(&self) -> usize {
         self.starts.windows(2).map(|of| of[1] - of[0]).max().unwrap_or(0)
     }
 
-    /// Boxes without a width or a height.
+    /// Number of boxes without a width or a height.
     pub(crate) fn flat(&self) -> usize {
         self.boxes.iter().filter(|[left, top, right, bottom]| left == right || top == bottom).count()
     }
@@ -189,10 +189,10 @@ impl Marked {
         self.outlines.is_some()
     }
 
-    /// What is marked in the image `record`, one of the dataset's, of this height and width.
+    /// The annotations of the image `record`, which has this height and width.
     pub(crate) fn instances(&self, record: usize, size: [u32; 2]) -> Result<Instances> {
         if let Some(wrong) = self.bad.get(&record) {
-            return Err(Error::corrupt(wrong.clone()).hint("correct it, or leave it out of the annotations"));
+            return Err(Error::corrupt(wrong.clone()).hint("correct it, or remove it from the annotations"));
         }
         let of = self.starts[record]..self.starts[record + 1];
         let mut found = Instances::new(size);
@@ -207,8 +207,8 @@ impl Marked {
         if let Some(outside) = found.boxes.iter().position(|corners| is_outside(*corners, size)) {
             let (id, [height, width]) = (self.ids[of.start + outside], size);
             let corners = found.boxes[outside];
-            let what = format!("{} {id}: the box {corners:?} lies outside the image of {width}x{height}", self.called);
-            return Err(Error::corrupt(what).hint("correct it, or leave it out of the annotations"));
+            let what = format!("{} {id}: the box {corners:?} is outside the image of {width}x{height}", self.called);
+            return Err(Error::corrupt(what).hint("correct it, or remove it from the annotations"));
         }
         found.labels = self.labels[of.clone()].iter().map(|label| i64::from(*label)).collect();
         found.ids = self.ids[of.clone()].to_vec();
@@ -220,7 +220,7 @@ impl Marked {
         Ok(found)
     }
 
-    /// Adds what is marked where, without outlines: masks or not, the records are the same.
+    /// Adds the annotations without outlines: the records are the same with or without masks.
     pub(crate) fn print(&self, mut print: Fingerprinter) -> Fingerprinter {
         for start in &self.starts {
             print = print.number(*start as u64);
@@ -234,7 +234,7 @@ impl Marked {
         print
     }
 
-    /// What it takes in memory.
+    /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
         let outlines = self.outlines.as_ref().map_or(0, |(all, places)| all.bytes() + size_of_val(&**places));
         let bad = self.bad.values().map(|wrong| wrong.len() + size_of::<(usize, String)>()).sum::<usize>();
@@ -248,19 +248,19 @@ impl Marked {
     }
 }
 
-/// Nothing of it is in an image of this height and width, nor at its edge.
+/// Whether the box is completely outside an image of this height and width, not even at its edge.
 fn is_outside(corners: [f32; 4], size: [u32; 2]) -> bool {
     let ([left, top, right, bottom], [height, width]) = (corners.map(f64::from), size.map(f64::from));
     right < 0.0 || bottom < 0.0 || left > width || top > height
 }
 
-/// A box as it is kept, or what is wrong with its numbers. One that is thin as a line, or partly outside, is as the
-/// dataset has it. One outside its image is told when the size of that is known: see `Marked::instances`.
+/// Checks a box's numbers. Thin boxes and boxes partly outside are kept as they are. A box completely outside its image
+/// is detected later, when the image's size is known: see `Marked::instances`.
 pub fn corners(corners: [f64; 4]) -> Result<[f32; 4], String> {
     let [left, top, right, bottom] = corners;
     let kept = corners.map(|corner| corner as f32);
     if !kept.iter().all(|corner| corner.is_finite()) {
-        return Err(format!("the box {corners:?} is not of numbers"));
+        return Err(format!("the box {corners:?} has values that are not numbers"));
     }
     if right < left || bottom < top {
         return Err(format!("the box {corners:?} ends before it begins"));
@@ -322,9 +322,9 @@ mod tests {
             assert!(!is_outside(kept_as, [10, 20]), "{kept:?}");
         }
         for (bad, says) in [
-            ([f64::NAN, 0.0, 1.0, 1.0], "not of numbers"),
-            ([0.0, 0.0, f64::INFINITY, 1.0], "not of numbers"),
-            ([0.0, 0.0, 1e300, 1.0], "not of numbers"),
+            ([f64::NAN, 0.0, 1.0, 1.0], "not numbers"),
+            ([0.0, 0.0, f64::INFINITY, 1.0], "not numbers"),
+            ([0.0, 0.0, 1e300, 1.0], "not numbers"),
             ([2.0, 0.0, 1.0, 1.0], "ends before it begins"),
         ] {
             assert!(corners(bad).is_err_and(|wrong| wrong.contains(says)), "{bad:?}");
@@ -351,7 +351,7 @@ mod tests {
         }
         let error = marked.instances(1, [40, 20]).unwrap_err();
         assert!(
-            error.to_string().contains("box 7: the box [0.0, 60.0, 20.0, 80.0] lies outside the image of 20x40"),
+            error.to_string().contains("box 7: the box [0.0, 60.0, 20.0, 80.0] is outside the image of 20x40"),
             "{error}"
         );
     }

@@ -1,4 +1,4 @@
-//! Arrays that the user holds.
+//! Datasets of arrays in memory.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use super::{
     schema::{Field, FieldKind, Schema, is_class},
 };
 
-/// Records in memory: pixels, image files, labels, other numbers. Nothing is copied, neither here nor per record.
+/// Records in memory: pixels, image files, labels, other numbers. Nothing is copied, neither when it is built nor per
+/// record.
 ///
 /// ```
 /// use infeed::dataset::{Dataset, MemoryDataset};
@@ -70,7 +71,7 @@ enum Column {
     },
     Encoded(Vec<Bytes>),
     Labels(Vec<i64>),
-    /// `each` bytes a record, at least 1.
+    /// `each` bytes per record, at least 1.
     Array {
         each: usize,
         data: Bytes,
@@ -113,7 +114,7 @@ impl Column {
         }
     }
 
-    /// Whether it can't lie in a mapped file.
+    /// Whether it can't be in a memory-mapped file.
     fn is_own(&self) -> bool {
         matches!(self, Self::Labels(_) | Self::Instances(_))
     }
@@ -134,12 +135,12 @@ impl Column {
     }
 }
 
-/// Numbers as the bytes they are.
+/// Numbers, as the bytes that represent them.
 struct Numbers<T>(Vec<T>);
 
 impl<T: NoUninit> AsRef<[u8]> for Numbers<T> {
     fn as_ref(&self) -> &[u8] {
-        // Never fails: every slice is aligned for bytes.
+        // Never fails: bytes need no alignment.
         bytemuck::cast_slice(&self.0)
     }
 }
@@ -186,13 +187,13 @@ impl MemoryBuilder {
         self.pixels(data.into(), n, ImageInfo { height, width, channels, dtype: DType::U8, planar })
     }
 
-    /// The same with 16-bit pixels.
+    /// The same as [`images_u8`](Self::images_u8), with 16-bit pixels.
     pub fn images_u16(self, data: Vec<u16>, n: usize, height: u32, width: u32, channels: u8, planar: bool) -> Self {
         let data = Bytes::from_owner(Numbers(data));
         self.pixels(data, n, ImageInfo { height, width, channels, dtype: DType::U16, planar })
     }
 
-    /// The same with single precision pixels.
+    /// The same as [`images_u8`](Self::images_u8), with single precision pixels.
     pub fn images_f32(self, data: Vec<f32>, n: usize, height: u32, width: u32, channels: u8, planar: bool) -> Self {
         let data = Bytes::from_owner(Numbers(data));
         self.pixels(data, n, ImageInfo { height, width, channels, dtype: DType::F32, planar })
@@ -223,13 +224,14 @@ impl MemoryBuilder {
         self.column(Field::new(name, FieldKind::Array { dtype, shape }), column)
     }
 
-    /// Adds text, JSON or other bytes, of any length in each record.
+    /// Adds text, JSON or other bytes; the length may differ from record to record.
     pub fn bytes(self, name: impl Into<String>, values: Vec<Bytes>) -> Self {
         let most = values.iter().map(Bytes::len).max().unwrap_or(0);
         self.column(Field::bytes(name, most), Ok(Column::Bytes(values)))
     }
 
-    /// Adds what is marked in the images as the field `instances`; with masks when the first has them.
+    /// Adds objects that are marked in the images, as the field `instances`. The field has masks if the first record
+    /// has.
     pub fn instances(self, all: Vec<Instances>) -> Self {
         let most = all.iter().map(Instances::len).max().unwrap_or(0);
         let masks = all.first().is_some_and(|first| first.masks.is_some());
@@ -244,7 +246,7 @@ impl MemoryBuilder {
         self.column(Field::instances(most, masks), column)
     }
 
-    /// Calls the field that was added last otherwise, whatever it holds: `.encoded_images(files).named("photo")`.
+    /// Renames the field that was added last, of any kind: `.encoded_images(files).named("photo")`.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
         match self.columns.last_mut() {
@@ -257,8 +259,8 @@ impl MemoryBuilder {
         self
     }
 
-    /// The images that were added last are masks ([`Field::mask`]): files of one channel, or pixels as they are.
-    /// `.encoded_images(files).named("mask").mask()`.
+    /// Makes the images that were added last masks ([`Field::mask`]): files are decoded to one channel, pixels stay as
+    /// they are. `.encoded_images(files).named("mask").mask()`.
     pub fn mask(mut self) -> Self {
         match self.columns.last_mut() {
             Some((field, _)) if matches!(field.kind, FieldKind::Image { .. }) => {
@@ -268,45 +270,46 @@ impl MemoryBuilder {
                 field.mask = true;
             }
             _ => {
-                let nothing = || Error::config("no images to be masks").hint("add them before");
+                let nothing =
+                    || Error::config("there are no images to make masks of").hint("add the images before calling it");
                 self.error.get_or_insert_with(nothing);
             }
         }
         self
     }
 
-    /// Names the classes; the values of the field `label` are indices into them.
+    /// Sets the class names; the values of the field `label` are indices into them.
     pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
         self.classes = Some(classes.into());
         self
     }
 
-    /// Names what the values of another field of class indices count, such as `coarse_label`
+    /// Sets the names for the values of another field of class indices, such as `coarse_label`
     /// ([`Schema::names_of`](super::Schema::names_of)).
     pub fn names(mut self, field: impl Into<String>, names: impl Into<Arc<[String]>>) -> Self {
         self.names.push((field.into(), names.into()));
         self
     }
 
-    /// Images, arrays and bytes lie in files that the system maps into memory, and are dropped from there when others need
-    /// it: they do not count as [resident](Dataset::resident_bytes).
+    /// States that images, arrays and bytes are in memory-mapped files. The system can drop their pages when it needs
+    /// memory, so they do not count as [resident](Dataset::resident_bytes).
     pub fn mapped(mut self) -> Self {
         self.mapped = true;
         self
     }
 
-    /// What tells this dataset from others, where that is known: a hash of its content. Default: names, sizes and the
-    /// number of records, which others may share; a state of theirs would then be taken for one of this dataset.
+    /// Sets what identifies this dataset, such as a hash of its content. Default: names, sizes and number of records.
+    /// Another dataset may have the same ones; a state saved with it would then be accepted for this dataset.
     pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
         self.fingerprint = Some(fingerprint);
         self
     }
 
-    /// Makes the dataset.
+    /// Builds the dataset.
     ///
     /// # Errors
-    /// `Config` when there is no column, two share a name, their lengths differ, a label is not among the classes nor -1, or
-    /// there are names for a field that has no class indices.
+    /// `Config` if there is no column, if two share a name, if their lengths differ, if a label is neither a class nor
+    /// -1, or if there are names for a field that has no class indices.
     pub fn build(self) -> Result<MemoryDataset> {
         let Self { columns, classes, names, mapped, fingerprint, error } = self;
         if let Some(error) = error {
@@ -339,14 +342,14 @@ impl MemoryBuilder {
                 }
             }
         }
-        // Class names are those of `label`; another field counts other classes.
+        // Class names belong to `label`; another field has its own names.
         let of_label = classes.iter().map(|classes| ("label", classes));
         let of_others = names.iter().map(|(name, names)| (&**name, names));
         let named = |name: &str| columns.iter().find(|(field, _)| field.name == name);
         for (name, classes) in of_label.chain(of_others) {
             match named(name) {
                 Some((_, Column::Labels(labels))) => check_labels(labels, classes)?,
-                // Instances may have the classes alone.
+                // Class names may be only for the instances.
                 None if name == "label" => {}
                 _ => return Err(Error::config(format!("there are names for `{name}`, which has no class indices"))),
             }

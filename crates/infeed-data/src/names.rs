@@ -1,4 +1,4 @@
-//! What the names of objects tell.
+//! Facts from the names of objects.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed}
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 use infeed_store::{Object, Source};
 
-/// What makes a file an image here; in lower case.
+/// Extensions of image files, in lower case.
 pub const EXTENSIONS: &[&str] = &[
     ".jpg",
     ".jpeg",
@@ -28,11 +28,11 @@ pub const EXTENSIONS: &[&str] = &[
     ".jxl",
 ];
 
-/// Folders that hold class folders rather than images of a class; and what the names of shards begin with.
+/// Names of folders that hold class folders instead of images of a class; also prefixes of shard names.
 pub const SPLITS: [&str; 10] =
     ["train", "training", "val", "valid", "validation", "test", "testing", "dev", "eval", "trainval"];
 
-/// Whether a name ends with these letters, in any case.
+/// Whether a name ends with this text, in any case.
 pub fn ends_with(name: &str, ending: &str) -> bool {
     let start = name.len().checked_sub(ending.len());
     start.and_then(|start| name.get(start..)).is_some_and(|found| found.eq_ignore_ascii_case(ending))
@@ -42,7 +42,7 @@ pub(crate) fn is_image(name: &str) -> bool {
     EXTENSIONS.iter().any(|extension| ends_with(name, extension))
 }
 
-/// Images of kinds that nothing here reads, by an ending.
+/// Whether this is an extension of images that nothing here reads.
 pub(crate) fn is_unread_image(ending: &str) -> bool {
     const KINDS: [&str; 17] = [
         ".avif", ".heic", ".heif", ".jp2", ".j2k", ".jxl", ".ico", ".svg", ".psd", ".exr", ".hdr", ".dng", ".cr2",
@@ -55,10 +55,10 @@ pub(crate) fn is_tiff(name: &str) -> bool {
     [".tif", ".tiff"].iter().any(|extension| ends_with(name, extension))
 }
 
-/// Words of a name that are said of masks and of no other image.
+/// Words in names of masks, which other images do not have.
 ///
-/// Not among them: `gt` (of sets for restoration the photograph), `depth`, `instance` (photographs of DreamBooth), `annotated`
-/// (a picture that something was drawn on), and `label` within a name (photographs of bottles have a `wine_label`).
+/// Not among them: `gt` (in restoration datasets, the photograph), `depth`, `instance` (photographs of DreamBooth),
+/// `annotated` (a picture with drawings on it), and `label` within a name (photographs of bottles have a `wine_label`).
 const MASK_WORDS: [&str; 13] = [
     "mask",
     "masks",
@@ -75,12 +75,13 @@ const MASK_WORDS: [&str; 13] = [
     "annotations",
 ];
 
-/// Whether an image or volume of this name is a mask: the one rule of all formats, for which only what a user says is
-/// stronger.
+/// Whether an image or volume with this name is a mask. All formats use this one rule; only a kind that the user sets
+/// takes precedence.
 ///
-/// Its name, or a part of it behind a `/` or `.`, begins with `mask`, `label` or `seg` (`mask2`, `labels`, `image/seg/encoded`),
-/// or has one of `MASK_WORDS` as a word (`tumor_mask`, `gt-seg-map`, `annotation`). `masked_image` is none: parts of a
-/// photograph were blanked there; nor are the `with_mask` and `without_mask` of faces.
+/// It is a mask if its name, or a part of it after a `/` or `.`, begins with `mask`, `label` or `seg` (`mask2`,
+/// `labels`, `image/seg/encoded`), or has one of `MASK_WORDS` as a word (`tumor_mask`, `gt-seg-map`, `annotation`).
+/// `masked_image` is not a mask but a photograph with blanked parts; nor are the `with_mask` and `without_mask` of
+/// faces.
 pub fn looks_like_mask(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words = |part: &str| part.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect::<Vec<_>>();
@@ -92,7 +93,8 @@ pub fn looks_like_mask(name: &str) -> bool {
     })
 }
 
-/// The same name as other systems spell it: an `ü` of one letter, or of two. Of plain letters there is no other.
+/// The same name in the Unicode forms of other systems: `ü` as one code point, or as two. Plain ASCII names have no
+/// other form.
 pub(crate) fn other_spellings(name: &str) -> impl Iterator<Item = String> {
     let spelled = (!name.is_ascii()).then(|| {
         let composed = ComposingNormalizerBorrowed::new_nfc().normalize(name).into_owned();
@@ -102,12 +104,12 @@ pub(crate) fn other_spellings(name: &str) -> impl Iterator<Item = String> {
     spelled.into_iter().flatten().filter(move |other| other != name)
 }
 
-/// Without its folders.
+/// The name without its folders.
 pub fn base(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// The folder that it is in, without a `/` at the end.
+/// The folder of a name, without a `/` at the end.
 pub fn parent(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
@@ -120,8 +122,9 @@ fn split_of(name: &str) -> Option<&str> {
     words.find(|word| SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word)))
 }
 
-/// The shards of the split that was asked for; all when none was, and there is only one. Messages call them `what`, and
-/// their names end `like` this behind the split: `-000000.tar`.
+/// The shards of the requested split; without a split, all shards, which is an error if there are several splits.
+/// `what` and `like` are for messages: the word for shards, and the rest of their names after the split, such as
+/// `-000000.tar`.
 pub fn of_split<'a>(
     source: &Source,
     mut shards: Vec<&'a Object>,
@@ -137,7 +140,7 @@ pub fn of_split<'a>(
         if shards.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, format!("no {what} of the split `{split}`"))
                 .at_object(source.url())
-                .hint(format!("they are called SPLIT{like}, or lie in a folder SPLIT")));
+                .hint(format!("they are named SPLIT{like}, or are in a folder SPLIT")));
         }
         return Ok(shards);
     }
@@ -146,7 +149,7 @@ pub fn of_split<'a>(
         let names: Vec<_> = splits.into_iter().collect();
         return Err(Error::config(format!("{what} of several splits: {}", names.join(", ")))
             .at_object(source.url())
-            .hint(format!("open the files of one alone, like {0}{like}{1}", names[0], SPLIT.or_set(names[0]))));
+            .hint(format!("open the files of only one, such as {0}{like}{1}", names[0], SPLIT.or_set(names[0]))));
     }
     Ok(shards)
 }

@@ -1,4 +1,4 @@
-//! What lies at a place: all of it, the objects that a pattern names, files beside them.
+//! Lists a place: everything in it, the objects that a pattern names, and the index files next to them.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -11,7 +11,7 @@ use infeed_store::{Beside, Object, SharedList, Source};
 
 use super::names;
 
-/// Everything below `source` in the order of names, or the one object that it names.
+/// Everything below `source`, ordered by name, or the one object that it names.
 pub async fn list(
     source: Source,
     manifests: Option<&Path>,
@@ -27,16 +27,16 @@ pub async fn list(
     Ok((source, objects))
 }
 
-/// By the job's listing, if it has one.
+/// From the job's listing, if it has one.
 async fn all(source: &Source, manifests: Option<&Path>, shared: Option<&SharedList>) -> Result<Vec<Object>> {
     match shared {
         Some(shared) => shared.objects(source, manifests).await,
-        // What makes a file an image is what has it read whole.
+        // Images are read whole, so their sizes need not be looked up again.
         None => source.objects(manifests, Some(names::is_image)).await,
     }
 }
 
-/// The objects with these names, and what tells of them.
+/// The objects with these names, and their index files.
 pub async fn named(
     source: &Source,
     names: Vec<String>,
@@ -46,9 +46,9 @@ pub async fn named(
     let count = names.len();
     let mut objects = match shared {
         Some(_) if source.is_web() => {
-            return Err(Error::config("files that a url names at a web server are looked up, not listed")
+            return Err(Error::config("files of a web server are looked up by name, not listed")
                 .at_object(source.url())
-                .hint(format!("leave {LISTING} out")));
+                .hint(format!("omit {LISTING}")));
         }
         _ if source.is_web() => with_indexes(source, &names).await?,
         _ => all(source, manifests, shared).await?,
@@ -69,7 +69,7 @@ pub async fn named(
     Ok(objects)
 }
 
-/// These objects, and the indexes beside them, of which only a kind is asked for that the first has.
+/// These objects, and the index files next to them. A kind of index file is looked up only if the first object has it.
 async fn with_indexes(source: &Source, names: &[String]) -> Result<Vec<Object>> {
     let mut wanted = names.to_vec();
     if let Some(stem) = names.first().and_then(|name| name.strip_suffix(".tar")) {
@@ -99,7 +99,7 @@ pub fn inside(objects: Vec<Object>, folder: &str) -> Vec<Object> {
     inside.collect()
 }
 
-/// Says what was looked for and what there is instead.
+/// The error for a place without objects of a kind; it lists what is there instead.
 pub fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Error {
     let mut kinds = BTreeMap::<&str, usize>::new();
     for object in objects {
@@ -121,7 +121,7 @@ pub fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Err
         .hint(format!("images end with {}; or name the format", names::EXTENSIONS.join(", ")))
 }
 
-/// Reads all of one object of the dataset, or else of a path or url. Returns how messages call it, and its bytes.
+/// Reads all of one object of the dataset, otherwise of a path or url. Returns its name in messages, and its bytes.
 pub async fn read_beside(source: &Source, objects: &[Object], name: &str) -> Result<(String, Bytes)> {
     if let Ok(at) = objects.binary_search_by(|o| o.name.as_str().cmp(name)) {
         return Ok((source.display_name(name), Beside::Table.read(source, &objects[at]).await?));

@@ -1,7 +1,7 @@
-//! Which image goes with which mask, or other file that says what is in it.
+//! Matches images with their masks, or with other files that describe them.
 //!
-//! Folders tell them apart by their words (see [`layout`](super::layout)), else what stands before or behind the names:
-//! `a_mask.png` of `a.jpg`; else a pattern of the masks' names.
+//! Folders are told apart by words in their names (see [`layout`](super::layout)), otherwise files by a prefix or
+//! suffix: `a_mask.png` of `a.jpg`. A pattern of the masks' names replaces both rules.
 
 use std::{
     borrow::Cow,
@@ -15,7 +15,7 @@ use super::{
     names::{base, is_image, parent},
 };
 
-/// What stands behind the name of an image in the name of its mask, and which of several masks is taken: the lowest.
+/// Suffixes of mask names, and their rank: if an image has several masks, the lowest rank is taken.
 const BEHIND: [(&str, u8); 16] = [
     ("_gtfine_labelids", 1),
     ("_gtcoarse_labelids", 1),
@@ -38,7 +38,7 @@ const BEFORE: [&str; 5] = ["mask_", "label_", "gt_", "seg_", "annotation_"];
 const IMAGE_BEHIND: [&str; 6] = ["_leftimg8bit", "_image", "_img", "_rgb", "_sat", "_im"];
 const IMAGE_BEFORE: [&str; 3] = ["image_", "img_", "rgb_"];
 
-/// Files of a folder that are looked at to tell whether masks lie beside their images.
+/// Number of files of a folder that are checked for masks next to their images.
 const LOOKED_AT: usize = 64;
 
 fn strip_end<'a>(text: &'a str, end: &str) -> Option<&'a str> {
@@ -51,7 +51,7 @@ fn strip_start<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     text[..start.len()].eq_ignore_ascii_case(start).then_some(rest)
 }
 
-/// What a mask's stem says of its image's, and how likely it is the one that is meant.
+/// The image's stem that a mask's stem stands for, and the rank of the match.
 fn of_mask(stem: &str) -> (&str, u8) {
     let behind = BEHIND.iter().find_map(|(end, rank)| Some((strip_end(stem, end)?, *rank)));
     let before = || BEFORE.iter().find_map(|start| Some((strip_start(stem, start)?, 1)));
@@ -63,27 +63,27 @@ fn of_image(stem: &str) -> &str {
     behind.or_else(|| IMAGE_BEFORE.iter().find_map(|start| strip_start(stem, start))).unwrap_or(stem)
 }
 
-/// What a stem says of an image, and what one says of a mask.
+/// How to get the image's stem from the stem of an image, and from that of a mask.
 type Stems = (fn(&str) -> &str, fn(&str) -> (&str, u8));
 
-/// Images and the masks that go with them.
+/// Images and their masks.
 #[derive(Debug, Default)]
 pub(crate) struct Sides {
-    /// Files by their indices, each with its folders without words, and its base name.
+    /// Indices of image files, each with its folders (without words such as `images`) and base name.
     pub(crate) images: Vec<(u32, String)>,
-    /// Files by their indices, each with the stem of its image.
+    /// Indices of mask files, each with the stem of its image.
     pub(crate) masks: Vec<(u32, String)>,
     /// Further masks of the images.
     pub(crate) others: Vec<u32>,
 }
 
-/// A folder of images, by its place among the names.
+/// A folder of images, as a range of names.
 struct Run<'a> {
     folder: &'a str,
     names: std::ops::Range<usize>,
 }
 
-/// Neighbours in one folder.
+/// Consecutive names in one folder.
 fn runs<'a>(names: &[&'a str]) -> Vec<Run<'a>> {
     let mut runs: Vec<Run<'_>> = Vec::new();
     for (at, name) in names.iter().enumerate() {
@@ -96,8 +96,8 @@ fn runs<'a>(names: &[&'a str]) -> Vec<Run<'a>> {
     runs
 }
 
-/// Images and masks, where names of folders or files tell them apart; `names` are images alone. Where images are of
-/// `several` files, their names are no names of masks: folders alone tell.
+/// Images and masks, if names of folders or files tell them apart; `names` has only image files. If an image consists
+/// of `several` files, their suffixes may be channels, so only folders are used.
 pub(crate) fn sides(names: &[&str], several: bool) -> Option<Sides> {
     let runs = runs(names);
     let roles: Vec<_> = runs.iter().map(|run| of_folders(run.folder)).collect();
@@ -118,7 +118,7 @@ pub(crate) fn sides(names: &[&str], several: bool) -> Option<Sides> {
             }
         }
     }
-    // By their stems as they are, else without what is added to them.
+    // By unchanged stems first, then without prefixes and suffixes.
     let stems: [Stems; 2] = [(|stem| stem, |stem| (stem, 0)), (of_image, of_mask)];
     let matched = |(image, mask): Stems| {
         let known: BTreeSet<_> = images.iter().map(|(_, folder, name)| (*folder, image(stem(name)))).collect();
@@ -129,7 +129,7 @@ pub(crate) fn sides(names: &[&str], several: bool) -> Option<Sides> {
         return None;
     }
     let (image, mask) = stems[usize::from(stripped > plain)];
-    // Of several masks of an image that are of different kinds, the likeliest.
+    // If an image has masks of several kinds, the most likely kind is used.
     let mut best: HashMap<(&str, &str), u8> = HashMap::new();
     for (_, folder, name) in &masks {
         let (of, rank) = mask(stem(name));
@@ -150,7 +150,7 @@ pub(crate) fn sides(names: &[&str], several: bool) -> Option<Sides> {
     Some(sides)
 }
 
-/// Whether some of the names of a folder are those of masks of others.
+/// Whether some files of a folder are masks of others.
 fn holds_both(names: &[&str]) -> bool {
     let some = &names[..names.len().min(LOOKED_AT)];
     let mask = |name: &&str| of_mask(stem(base(name))).1 > 0;
@@ -162,14 +162,14 @@ fn holds_both(names: &[&str]) -> bool {
     some.iter().filter(|name| mask(name)).any(|name| images.contains(of_mask(stem(base(name))).0))
 }
 
-/// Images and masks by a pattern of the masks' names: `masks/{stem}_mask.png`.
+/// Images and masks, by a pattern of the masks' names: `masks/{stem}_mask.png`.
 pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     let wrong = || {
         Error::config(format!("the pattern of masks {pattern:?} has no {{stem}}, or more than one"))
-            .hint("write it like masks/{stem}_mask.png: {stem} stands for the image's name without its ending")
+            .hint("write it like masks/{stem}_mask.png: {stem} stands for the image's name without its extension")
     };
     let (before, after) = pattern.split_once("{stem}").filter(|(_, after)| !after.contains('{')).ok_or_else(wrong)?;
-    // Without an ending, or with `.*`, it stands for all of them.
+    // Without an extension, or with `.*`, the pattern matches every extension.
     let after = after.strip_suffix(".*").unwrap_or(after);
     let of = |name: &str| -> Option<String> {
         let tail = if is_image(after) { name } else { stem(name) };
@@ -187,9 +187,9 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     if sides.masks.is_empty() {
         let first = names.first().copied().unwrap_or("");
         let what = format!("none of {} images fits the pattern of masks; the first is `{first}`", names.len());
-        return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern as the masks are named"));
+        return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern to match the names of the masks"));
     }
-    // What {stem} stands for may leave out folders above the image.
+    // {stem} need not contain all folders above the image.
     let known: BTreeSet<&str> = sides.masks.iter().map(|(_, stem)| stem.as_str()).collect();
     for (at, name) in images {
         let ends = std::iter::once(name).chain(name.match_indices('/').map(|(at, _)| &name[at + 1..]));
@@ -200,15 +200,15 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     for (at, name) in &sides.images {
         if let Some(other) = seen.insert(stem(name), *at) {
             let (a, b) = (names[other as usize], names[*at as usize]);
-            let what = format!("the images `{a}` and `{b}` are of one mask");
-            return Err(Error::config(what).hint(format!("put their folders into the pattern of {MASK_FILES}")));
+            let what = format!("the images `{a}` and `{b}` have the same mask");
+            return Err(Error::config(what).hint(format!("add their folders to the pattern of {MASK_FILES}")));
         }
     }
     Ok(sides)
 }
 
-/// Images with the file of each that has this ending and the same key: places among the objects, in the order of the
-/// images. Of two such files the first.
+/// Each image, with the file of this extension and the same key, as indices into `objects`, in the order of the images.
+/// If there are two such files, the first.
 #[cfg(any(feature = "voc", feature = "yolo"))]
 pub(crate) fn with_marks(objects: &[infeed_store::Object], ending: &str) -> Vec<(usize, Option<usize>)> {
     let mut marks: HashMap<String, usize> = HashMap::new();
@@ -296,6 +296,6 @@ mod tests {
         let says = |names: &[&str], pattern: &str| sides_by(names, pattern).unwrap_err().to_string();
         assert!(says(&["a.jpg"], "masks/a.png").contains("no {stem}"));
         assert!(says(&["a.jpg"], "masks/{stem}.png").contains("none of 1 images fits"));
-        assert!(says(&["x/a.jpg", "y/a.jpg", "m/a.png"], "m/{stem}.png").contains("of one mask"));
+        assert!(says(&["x/a.jpg", "y/a.jpg", "m/a.png"], "m/{stem}.png").contains("have the same mask"));
     }
 }

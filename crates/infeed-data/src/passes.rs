@@ -1,4 +1,4 @@
-//! One pass over the headers of files, many files at a time: what indexes of shards are made of.
+//! One pass over the headers of files, many files at a time. Indexes of shards are made with it.
 
 use std::io;
 
@@ -12,26 +12,26 @@ use futures::{
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_store::{Object, Parts, Source, aside, io_kind};
 
-/// Files at a time. Of local ones each has a thread, which waits for its disk: of a network's more are worth having than
-/// there are cores.
+/// Files at a time. Each local file has a thread, which waits for its disk; on a network disk more threads than cores
+/// are useful.
 pub const AT_A_TIME: usize = 16;
 
-/// The least that is asked of a remote store at a time: a few headers of small records.
+/// Least number of bytes to request from a remote store: a few headers of small records.
 const LEAST: u64 = 256 << 10;
-/// With records nearer to each other than `LEAST`, everything is read in ranges of this size: cheaper than a request for
-/// each. Sixteen files at a time hold 32 MiB.
+/// If the distance between records is less than `LEAST`, everything is read in ranges of this size, which is cheaper
+/// than one request per record. Sixteen files at a time hold 32 MiB.
 const SEQUENTIAL: u64 = 2 << 20;
 
-/// What is read of a local file at a time: a header, and in it or behind it what is small, and the next header.
+/// Bytes to read of a local file: a header, small contents after it, and the next header.
 const PAGE: u64 = 4 << 10;
-/// With records nearer to each other than this, a local file is read from beginning to end. With sixteen files at a time a
-/// disk gives a header each 5 µs, a file server each 20 µs, and 16 KiB take as long.
+/// If the distance between records is less than this, a local file is read from beginning to end. With sixteen files at
+/// a time, a disk returns a header every 5 µs, a file server every 20 µs, and 16 KiB take as long.
 const NEAR: u64 = 16 << 10;
-/// So much of it at a time.
+/// Bytes per read in that case.
 const STRIDE: u64 = 1 << 20;
 
-/// What `one` gives of each number below `count`, in any order: of local files on threads, of others as many as a store is
-/// asked for at a time.
+/// The results of `one` for each number below `count`, in any order: for local files on threads, for others with as
+/// many at a time as a store is asked for.
 pub fn pass_each<T: Send + 'static>(
     source: &Source,
     count: usize,
@@ -44,7 +44,7 @@ pub fn pass_each<T: Send + 'static>(
         .unwrap_or_else(|error| stream::once(async { Err(error) }).boxed())
 }
 
-/// Bytes of a file around a place that moves on.
+/// A window into a file that moves forward.
 #[derive(Debug)]
 pub struct Window<'a> {
     from: From<'a>,
@@ -52,7 +52,7 @@ pub struct Window<'a> {
     size: u64,
     start: u64,
     held: Bytes,
-    /// Records so far, by whose mean size it is chosen how much is read.
+    /// Number of records so far; their mean size decides how much is read.
     pub passed: u64,
 }
 
@@ -64,7 +64,7 @@ enum From<'a> {
 
 impl<'a> Window<'a> {
     /// # Errors
-    /// Of opening a local file.
+    /// Those of opening a local file.
     pub fn new(source: &'a Source, object: &'a Object) -> Result<Self> {
         let from = match source.open_file(&object.name) {
             Some(file) => {
@@ -76,17 +76,17 @@ impl<'a> Window<'a> {
         Ok(Self { from, size: object.size, start: 0, held: Bytes::new(), passed: 0 })
     }
 
-    /// Some bytes, which lie within the size that was listed.
+    /// These bytes, which have to be within the listed size.
     ///
     /// # Errors
-    /// As reading.
+    /// Those of reading.
     pub async fn get(&mut self, at: u64, len: u64) -> Result<Bytes> {
         let held = at >= self.start && at + len <= self.start + self.held.len() as u64;
         if !held {
-            // Not while the next is on its way.
+            // Freed before the next read starts.
             self.held = Bytes::new();
             let stride = at / self.passed.max(1);
-            // The first ones tell how large records are.
+            // After four records the mean distance is known.
             let ask = |near: u64, least: u64, most: u64| if self.passed >= 4 && stride < near { most } else { least };
             let range = |ask: u64| at..(at + ask.max(len)).min(self.size);
             self.held = match &self.from {

@@ -2,11 +2,11 @@
 
 use infeed_core::error::{Error, Result};
 
-/// More names would be a mistake in a pattern.
+/// A pattern with more names is taken for a mistake.
 const MOST: usize = 1 << 20;
 
-/// Whether `open()`) takes the url for the names of many objects: it holds braces, or `::`. A path counts as
-/// it stands when it is there.
+/// Whether `open()` takes the url for the names of several objects: it contains braces or `::`. A path that exists is
+/// taken literally.
 ///
 /// ```
 /// use infeed::dataset::names_many;
@@ -14,13 +14,13 @@ const MOST: usize = 1 << 20;
 /// ```
 #[must_use]
 pub fn names_many(url: &str) -> bool {
-    // An address in brackets has colons of its own.
+    // An IPv6 address in brackets contains colons.
     let many = url.contains("::") && !url.contains('[') || url.contains('{');
     many && !std::path::Path::new(url).exists()
 }
 
-/// What a url names: for each part between `::`, the names in each folder, in the order in which they are named. They are
-/// of objects or of folders, which only the store knows.
+/// The names that a url stands for: for each part between `::`, the folders and the names in each, in the order of the
+/// url. Only the store knows whether a name is an object or a folder.
 pub fn parse(url: &str) -> Result<Vec<(String, Vec<String>)>> {
     let bad = |what: &str| {
         Error::config(what.to_owned())
@@ -36,10 +36,10 @@ pub fn parse(url: &str) -> Result<Vec<(String, Vec<String>)>> {
             if count > MOST {
                 return Err(bad("the pattern names more than a million objects"));
             }
-            // A slash behind it is a folder's.
+            // A trailing slash marks a folder.
             let name = name.trim_end_matches('/');
             let (folder, name) = match name.rsplit_once('/') {
-                // The root of this machine, or of a store.
+                // The root of this machine or of a store.
                 Some((folder, name)) if folder.is_empty() || folder.ends_with('/') => (format!("{folder}/"), name),
                 Some((folder, name)) => (folder.to_owned(), name),
                 None => (".".to_owned(), name),
@@ -56,7 +56,7 @@ pub fn parse(url: &str) -> Result<Vec<(String, Vec<String>)>> {
     Ok(folders)
 }
 
-/// The url of a name in a folder of [`parse`].
+/// The url of a name in a folder, both as [`parse`] returns them.
 pub fn join(folder: &str, name: &str) -> String {
     match folder {
         "." => name.to_owned(),
@@ -65,7 +65,7 @@ pub fn join(folder: &str, name: &str) -> String {
     }
 }
 
-/// Expands braces as a shell does, one in another excepted.
+/// Expands braces as a shell does, except for nested ones.
 fn braces(text: &str) -> Result<Vec<String>, &'static str> {
     let Some(open) = text.find('{') else {
         return if text.contains('}') {
@@ -90,7 +90,7 @@ fn braces(text: &str) -> Result<Vec<String>, &'static str> {
     Ok(words.iter().flat_map(|word| rest.iter().map(move |rest| format!("{before}{word}{rest}"))).collect())
 }
 
-/// `008..012`: as many digits as the longer end is written with.
+/// `008..012`: with as many digits as the longer end has.
 fn range(from: &str, to: &str) -> Result<Vec<String>, &'static str> {
     let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
     let (Some(first), Some(last)) = (number(from), number(to)) else {

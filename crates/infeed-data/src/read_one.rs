@@ -1,4 +1,4 @@
-//! A record for tests, read as a loader reads it.
+//! Reads one record for tests, as a loader does.
 
 use futures::executor::block_on;
 use infeed_core::error::Result;

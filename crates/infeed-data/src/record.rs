@@ -1,4 +1,4 @@
-//! What a record is: which bytes hold it, and the values that are cut out of them.
+//! What a record is: the bytes that hold it, and the values that are cut out of them.
 
 use std::{fmt::Debug, num::NonZeroUsize, ops::Range, sync::Arc};
 
@@ -20,9 +20,9 @@ use super::{
 
 /// Records that can be read in any order.
 ///
-/// All I/O happens in opening, but for looks into an index that is a file of this machine; afterwards each method is pure,
-/// quick and callable from any thread. One may block:
-/// [`read`](Self::read), for records that lie in no file and no store.
+/// All I/O happens while the dataset is opened, except for lookups in an index file on this machine. After that, each
+/// method is pure, quick and callable from any thread. Only [`read`](Self::read) may block; it serves records that are
+/// in no file and no store.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -89,99 +89,107 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     fn schema(&self) -> &Schema;
     /// Name of the format, as `inspect` prints it.
     fn format(&self) -> &str;
-    /// Which bytes hold `record`. Empty for records that the dataset holds in memory.
+    /// The bytes that hold `record`. Empty for records that the dataset holds in memory.
     fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan>;
-    /// Cuts the bytes of the plan's extents (same order), or what [`read`](Self::read) brought, and behind them those of
-    /// its shared parts, decoded, into fields, in the schema's order. Slices, no copies.
-    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample>;
-    /// Reads records whose plans say that [the dataset reads them itself](ReadPlan::by_dataset): for each its bytes, in
-    /// any number of pieces, as [`parse`](Self::parse) wants them; or why there are none. An error about one record costs
-    /// that one alone, and follows `on_bad_sample` as those of other reads do: for what is damaged (`Corrupt`), not
-    /// supported, or [unreadable](Error::unreadable). Any other ends the stream.
+    /// Cuts bytes into fields, in the schema's order. The fields are slices; nothing is copied.
     ///
-    /// It may block, compute, and call another language. The engine calls it ahead of the decode threads, on threads that
-    /// do nothing else, for as many records at a time as take about a millisecond together: in the order of the plan,
-    /// [so many calls](Self::concurrent_reads) at a time, as long as there is memory for what they are expected to bring.
-    /// Nothing is retried and nothing has a deadline; a cache does not keep what it brings. A stream that is dropped does
-    /// not wait for a call, whose thread may outlive it.
+    /// `bytes` are those of the plan's extents in the same order, or those that [`read`](Self::read) returned, followed
+    /// by the decoded shared parts.
+    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample>;
+    /// Reads records whose plans have [`by_dataset`](ReadPlan::by_dataset) set. Returns for each record its bytes, in
+    /// any number of pieces, as [`parse`](Self::parse) wants them, or an error.
+    ///
+    /// If a record is damaged (`Corrupt`), not supported or [unreadable](Error::unreadable), its error concerns only
+    /// this record and is handled as `on_bad_sample` says, as with any other read. Any other error ends the stream.
+    ///
+    /// This method may block, compute, and call another language. The engine calls it ahead of the decode threads, on
+    /// threads used for nothing else. Each call takes as many records as need about a millisecond together, in the
+    /// order of the plan. At most [`concurrent_reads`](Self::concurrent_reads) calls run at a time, and only while
+    /// there is memory for the bytes that they are expected to return.
+    ///
+    /// The engine does not retry a call, sets no deadline, and does not cache the result. A dropped stream does not
+    /// wait for a running call, whose thread may outlive the stream.
     fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
         let none = |_: &u64| Err(Error::new(ErrorKind::Internal, "the dataset reads no record itself"));
         records.iter().map(none).collect()
     }
-    /// How many calls of [`read`](Self::read) it is worth making at a time, unless
-    /// `io_concurrency` says it. `None`, the default: the dataset reads no record
-    /// itself.
+    /// How many calls of [`read`](Self::read) are worth making at a time, unless the setting `io_concurrency` is given.
+    /// Default: `None`, the dataset has no records that it reads itself.
     fn concurrent_reads(&self) -> Option<NonZeroUsize> {
         None
     }
-    /// Decodes a shared part out of the bytes of its extents: done once for all records that use it, as long as the
-    /// loader's memory holds it. At most [`SharedRead::bytes`] long.
+    /// Decodes a shared part from the bytes of its extents. The loader calls it once for all records that use the part,
+    /// as long as its memory holds the result. The result has at most [`SharedRead::bytes`] bytes.
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
         let _ = bytes;
         Err(Error::new(ErrorKind::Internal, format!("the dataset shares no part {key}")))
     }
-    /// What shared parts take.
+    /// Memory that the shared parts need.
     fn shared_bytes(&self) -> SharedBytes {
         SharedBytes::default()
     }
-    /// The same records for a loader that uses only a box of each volume: its plans may read less. `None`: no less.
+    /// The same records, for a loader that uses only a box of each volume; the plans of the result may read less.
+    /// Default: `None`, they would not read less.
     fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
         let _ = to;
         None
     }
-    /// Height and width of the record's image, where that is known before the record is read: annotations say it.
-    /// Rows as large as the largest image of their batch (`Transform::pad_to_largest`)
-    /// and orders by proportion ([`BucketSampler`](crate::sampler::BucketSampler)) need it. Default: not known.
+    /// Height and width of the record's image, if they are known before the record is read, for example from
+    /// annotations. Needed by `Transform::pad_to_largest` (rows as large as the largest image of their batch) and by
+    /// [`BucketSampler`](crate::sampler::BucketSampler) (batches by aspect ratio). Default: `None`, not known.
     fn image_size(&self, record: u64) -> Option<[u32; 2]> {
         let _ = record;
         None
     }
-    /// What `record` has in this field, where that is known before the record is read: labels of folders, columns of tables
-    /// beside images. [Filters](super::filter()) and [weights](super::labels()) read no record for it. Default: not known.
+    /// The value of this field in `record`, if it is known before the record is read: labels from folder names, columns
+    /// of a table that comes with the images. [Filters](super::filter()) and [weights](super::labels()) then need not
+    /// read the record. Default: `None`, not known.
     fn known(&self, record: u64, field: &str) -> Option<Value> {
         let _ = (record, field);
         None
     }
     /// Name of the object that holds `record`, for messages.
     fn object(&self, record: u64) -> String;
-    /// Name of the object that holds this field of `record`, for messages, where fields lie in objects of their own: masks
-    /// beside images. Default: [`object`](Self::object).
+    /// Name of the object that holds this field of `record`, for messages. Differs from [`object`](Self::object), the
+    /// default, if fields are in objects of their own, such as masks in files next to the images.
     fn object_of(&self, record: u64, field: &str) -> String {
         let _ = field;
         self.object(record)
     }
-    /// The most bytes that one record's plan reads, or expects.
+    /// The most bytes that the plan of one record reads or expects.
     fn largest_read(&self) -> u64;
-    /// The most bytes that the plan of a usual record reads: without those that are far larger than the others, such as a
-    /// film among photographs. Memory is divided for these; a larger record is read where there is memory for it anyway,
-    /// else it is a bad sample. Default: [`largest_read`](Self::largest_read), so that none is too large.
+    /// The most bytes that the plan of a usual record reads, without records that are far larger than the others, such
+    /// as a film among photographs. The loader divides its memory by this number. It still reads a larger record if
+    /// there is memory for it; otherwise the record is a bad sample. Default: [`largest_read`](Self::largest_read), so
+    /// that no record is too large.
     fn usual_read(&self) -> u64 {
         self.largest_read()
     }
-    /// Whether some records are read over a network, by tasks ahead of the decoding threads
-    /// ([`Source::reads_inline`](infeed_store::Source::reads_inline) says no), rather than by these threads themselves,
-    /// by [`read`](Self::read), or not at all.
+    /// Whether some records are read over a network, by tasks ahead of the decode threads
+    /// ([`Source::reads_inline`](infeed_store::Source::reads_inline) is false). False if the decode threads read all
+    /// records themselves, if [`read`](Self::read) does, or if nothing is read.
     fn needs_fetch(&self) -> bool {
         true
     }
-    /// Bytes the dataset itself keeps in memory for its records.
+    /// Bytes that the dataset itself keeps in memory for its records.
     fn resident_bytes(&self) -> u64 {
         0
     }
-    /// First records of groups that should be read together (a shard, a patient), ascending, starting with 0.
+    /// First record of each group that should be read together (a shard, a patient), ascending, starting with 0.
     fn groups(&self) -> Option<Arc<[u64]>> {
         None
     }
-    /// First records of the datasets that it was put together from, in their order, starting with 0; empty ones begin where
-    /// the next does. A [`Mixture`](crate::sampler::Mixture) says which share of an epoch each is. Default: it is one.
+    /// First record of each dataset that this one was put together from, in their order, starting with 0. An empty
+    /// dataset begins where the next one does. A [`Mixture`](crate::sampler::Mixture) sets which share of an epoch each
+    /// of them gets. Default: `None`, there is only one.
     fn parts(&self) -> Option<Arc<[u64]>> {
         None
     }
-    /// Identity of format, relative names, sizes and record count.
+    /// Identity: format, relative names, sizes and number of records.
     fn fingerprint(&self) -> Fingerprint;
 }
 
-/// Which bytes hold a record.
+/// The bytes that hold a record.
 ///
 /// ```
 /// use infeed::{
@@ -200,13 +208,13 @@ pub trait Dataset: Debug + Send + Sync + 'static {
 pub struct ReadPlan {
     /// Reads, in the order in which `parse` wants their bytes.
     pub extents: SmallVec<[Extent; 1]>,
-    /// Parts that other records use too.
+    /// Parts that other records use as well.
     pub shared: Vec<SharedRead>,
-    /// The box of the volume that is read, when it is not all of it.
+    /// The box of the volume that is read; `None`: all of it.
     pub window: Option<[Range<usize>; 3]>,
-    /// The dataset reads the record itself, by [`Dataset::read`], in the place of extents. It is expected to bring so many
-    /// bytes: memory is set aside for these before it is called. More may come; then no further read begins until there
-    /// is memory for all that came.
+    /// If set, [`Dataset::read`] reads the record, and there are no extents. The number is how many bytes it is
+    /// expected to return: the loader reserves memory for them before the call. If more bytes arrive, the loader begins
+    /// no further read until there is memory for all of them.
     pub by_dataset: Option<u64>,
 }
 
@@ -229,16 +237,16 @@ pub struct ReadPlan {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SharedRead {
-    /// The same for the same part, in all plans of the dataset.
+    /// Identifies the part: the same key in all plans of the dataset means the same part.
     pub key: u64,
     /// Reads, in the order in which [`Dataset::decode_shared`] wants their bytes.
     pub extents: SmallVec<[Extent; 1]>,
-    /// Bytes of the part when it is decoded, at most.
+    /// Bytes of the decoded part, at most.
     pub bytes: u64,
 }
 
 impl SharedRead {
-    /// A part of at most `bytes` when decoded.
+    /// A part of at most `bytes` bytes when decoded.
     #[must_use]
     pub fn new(key: u64, extents: impl IntoIterator<Item = Extent>, bytes: u64) -> Self {
         Self { key, extents: extents.into_iter().collect(), bytes }
@@ -251,12 +259,12 @@ impl SharedRead {
     }
 }
 
-/// What the shared parts of a dataset take.
+/// Memory that the shared parts of a dataset need.
 ///
 /// ```
 /// use infeed::dataset::SharedBytes;
 ///
-/// // Encoded and decoded lengths of a dataset's parts, as `Dataset::shared_bytes` tells them.
+/// // Encoded and decoded lengths of a dataset's parts, as `Dataset::shared_bytes` returns them.
 /// let parts = [(9_400_000, 67_108_864), (8_100_000, 50_331_648)];
 /// let bytes = SharedBytes {
 ///     encoded: parts.iter().map(|(encoded, _)| *encoded).max().unwrap_or(0),
@@ -267,16 +275,16 @@ impl SharedRead {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedBytes {
-    /// Those of one record at most, encoded: what is read ahead of a store holds them.
+    /// The shared parts of one record, encoded, at most. Read-ahead from a store holds these.
     pub encoded: u64,
-    /// Those of one record at most, encoded and decoded: the loader's least.
+    /// The shared parts of one record, encoded and decoded, at most. The loader needs at least this much memory.
     pub one: u64,
-    /// All, decoded: more is of no use.
+    /// All shared parts, decoded. More memory than this has no effect.
     pub all: u64,
 }
 
 impl ReadPlan {
-    /// Nothing but parts that records share.
+    /// A plan that reads only shared parts.
     #[doc(hidden)]
     #[must_use]
     pub fn of_shared(shared: Vec<SharedRead>) -> Self {
@@ -295,13 +303,13 @@ impl ReadPlan {
         Self { extents: SmallVec::from_buf([extent]), ..Self::default() }
     }
 
-    /// A plan that the dataset carries out itself, by [`Dataset::read`], which is expected to bring so many bytes.
+    /// A plan for a record that [`Dataset::read`] reads; it is expected to return this many bytes.
     #[must_use]
     pub fn by_dataset(bytes: u64) -> Self {
         Self { by_dataset: Some(bytes), ..Self::default() }
     }
 
-    /// Bytes to read, as far as they are known.
+    /// Bytes to read, as far as known.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.extents.iter().map(Extent::len).sum::<u64>() + self.by_dataset.unwrap_or(0)
@@ -314,7 +322,7 @@ impl ReadPlan {
 /// # futures::executor::block_on(async {
 /// use infeed::dataset::{SampleRng, Value};
 ///
-/// // What a loader does for each record: plan, read, parse. This one lies in memory.
+/// // What a loader does for each record: plan, read, parse. This one is in memory.
 /// let dataset = infeed::open("synthetic://?count=50&height=8&width=8&classes=5").await?;
 /// let plan = dataset.plan(7, SampleRng::new(0, 0, 7))?;
 /// let sample = dataset.parse(7, &plan, &[])?;
@@ -353,9 +361,9 @@ impl Sample {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value {
-    /// An image file; its kind is told by its first bytes.
+    /// An image file. Its first bytes give its kind.
     Encoded(Bytes),
-    /// An image file of one channel for each channel of the image, all of one size and type.
+    /// One image file of one channel for each channel of the image, all of one size and type.
     Channels(Arc<[Bytes]>),
     /// Pixels, ready to resample.
     Pixels {
@@ -364,7 +372,7 @@ pub enum Value {
         /// `info.len_bytes()` bytes in the machine's order.
         data: Bytes,
     },
-    /// A volume or the box of it that is needed.
+    /// A volume, or the box of it that is needed.
     Volume(Box<Volume>),
     /// A class index.
     Label(i64),
@@ -372,22 +380,22 @@ pub enum Value {
     Array(Bytes),
     /// Bytes as they are.
     Bytes(Bytes),
-    /// What is marked in the record's image.
+    /// The objects that are marked in the record's image.
     Instances(Box<Instances>),
 }
 
-/// What a part of a dataset reads for the whole: `records` are what the whole calls the part's `children`.
+/// Reads records of a part for the whole dataset: the part calls them `children`, the whole calls them `records`.
 pub fn read_renamed(part: &dyn Dataset, children: &[u64], records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
     let read = part.read(children).into_iter().zip(records);
     read.map(|(read, record)| read.map_err(|e| e.rename_record(*record))).collect()
 }
 
-/// What every dataset says to a record that it does not have.
+/// The error of every dataset for a record that it does not have.
 pub fn no_such_record(record: u64, len: u64) -> Error {
     Error::new(ErrorKind::Internal, format!("record {record} is beyond the dataset's {len} records")).at_record(record)
 }
 
-/// The place of a record in tables; an error for a record beyond them.
+/// The record's index in tables; an error for a record beyond them.
 pub fn index(record: u64, len: usize) -> Result<usize> {
     usize::try_from(record).ok().filter(|i| *i < len).ok_or_else(|| no_such_record(record, len as u64))
 }

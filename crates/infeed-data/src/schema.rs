@@ -1,4 +1,4 @@
-//! What a record's fields are called and hold.
+//! The names of a record's fields, and what they hold.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::names::looks_like_mask;
 /// # Ok::<(), infeed::Error>(()) }).unwrap();
 /// ```
 ///
-/// Of a dataset of one's own:
+/// For a dataset of your own:
 ///
 /// ```
 /// use infeed::dataset::{Field, Schema};
@@ -35,9 +35,9 @@ use super::names::looks_like_mask;
 pub struct Schema {
     /// In the order in which [`Sample`](super::Sample) holds them.
     pub fields: Vec<Field>,
-    /// Class names; a label is an index into them.
+    /// Class names; labels are indices into them.
     pub classes: Option<Arc<[String]>>,
-    /// Names that other index fields count, such as those of patients.
+    /// Names for the values of other index fields, such as patients.
     pub names: Vec<(String, Arc<[String]>)>,
 }
 
@@ -48,13 +48,13 @@ impl Schema {
         Self { fields, classes: None, names: Vec::new() }
     }
 
-    /// What the values of an index field are called: `names_of("patient")`.
+    /// The names for the values of an index field: `names_of("patient")`.
     #[must_use]
     pub fn names_of(&self, field: &str) -> Option<&[String]> {
         self.names.iter().find(|(name, _)| name == field).map(|(_, names)| &**names)
     }
 
-    /// A label that was read: when there are class names, one of them, or -1.
+    /// Checks a label that was read: if there are class names, it is an index into them or -1.
     #[doc(hidden)]
     pub fn label(&self, label: i64) -> Result<i64> {
         match &self.classes {
@@ -73,7 +73,7 @@ impl Schema {
     }
 }
 
-/// Whether a label is one of these classes, or -1: test sets whose labels are kept secret have it.
+/// Whether a label is an index into these classes, or -1, as in test sets whose labels are kept secret.
 #[doc(hidden)]
 pub fn is_class(label: i64, classes: &[String]) -> bool {
     label == -1 || usize::try_from(label).is_ok_and(|label| label < classes.len())
@@ -98,8 +98,8 @@ pub struct Field {
     pub name: String,
     /// What it holds.
     pub kind: FieldKind,
-    /// Whether it is an image of labels: it takes the geometry of the transform, with the draws of the record's other
-    /// images, but each value stays as it is, for nothing is blended, scaled or blanked.
+    /// Whether it is an image of labels. It gets the geometry of the transform, with the same draws as the record's
+    /// other images, but its values stay as they are: nothing is blended, scaled or blanked.
     pub mask: bool,
 }
 
@@ -116,8 +116,9 @@ impl Field {
         Self { mask: true, ..Self::new(name, kind) }
     }
 
-    /// Encoded images of any size under this name: a mask of one channel where the name is that of masks, such as `mask`,
-    /// `label`, `seg_map`, `tumor_mask` and `annotation`, else decoded to RGB. So do all formats.
+    /// Encoded images of any size under this name. If the name is usual for masks, such as `mask`, `label`, `seg_map`,
+    /// `tumor_mask` or `annotation`, the field is a mask of one channel; otherwise it is decoded to RGB. All formats
+    /// use this rule.
     ///
     /// ```
     /// use infeed::dataset::Field;
@@ -129,7 +130,7 @@ impl Field {
     pub fn picture(name: impl Into<String>) -> Self {
         let name = name.into();
         match looks_like_mask(&name) {
-            // Blended, its labels would be others.
+            // Blending would change its labels.
             true => Self::mask(name, FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) }),
             false => Self { name, ..Self::image() },
         }
@@ -147,13 +148,14 @@ impl Field {
         Self::new("label", FieldKind::Label)
     }
 
-    /// What is marked in the images, named `instances`: up to `most` boxes in a record, with masks or without.
+    /// The objects that are marked in the images, as the field `instances`: up to `most` boxes in a record, with or
+    /// without masks.
     #[must_use]
     pub fn instances(most: usize, masks: bool) -> Self {
         Self::new("instances", FieldKind::Instances { most, masks })
     }
 
-    /// Text, JSON or other bytes, up to `most` in a record.
+    /// Text, JSON or other bytes, at most `most` in a record.
     #[must_use]
     pub fn bytes(name: impl Into<String>, most: usize) -> Self {
         Self::new(name, FieldKind::Bytes { most })
@@ -175,22 +177,22 @@ impl Field {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FieldKind {
-    /// An image, encoded or as pixels. Decoded to this many channels (gray is repeated, alpha dropped).
+    /// An image, as a file or as pixels. It is decoded to this many channels (gray is repeated, alpha is dropped).
     Image {
         /// Channels of the tensor before the transform.
         channels: u8,
-        /// Height and width where all records share them.
+        /// Height and width, if all records share them.
         size: Option<(u32, u32)>,
-        /// Element type of the pixels where it is known ahead.
+        /// Element type of the pixels, if it is known before reading.
         dtype: Option<DType>,
     },
     /// A volume: `[channels, depth, height, width]`, made on the host.
     Volume {
         /// Channels of the tensor.
         channels: u32,
-        /// Depth, height and width where all records share them.
+        /// Depth, height and width, if all records share them.
         size: Option<[u32; 3]>,
-        /// Labels, kept as they are in this type; `None`: intensities.
+        /// The type of labels, which are kept as they are; `None`: intensities.
         mask: Option<DType>,
     },
     /// A class index, `i64`.
@@ -202,16 +204,15 @@ pub enum FieldKind {
         /// Shape of one record.
         shape: Vec<usize>,
     },
-    /// Bytes of another length in each record: text, JSON, keys. No tensor: `Batch::bytes` gives
-    /// them.
+    /// Bytes, of a different length in each record: text, JSON, keys. They make no tensor; `Batch::bytes` returns them.
     Bytes {
-        /// The most in one record. The memory budget counts so much for each row of a batch.
+        /// The most bytes in one record. The memory budget counts this many for each row of a batch.
         most: usize,
     },
-    /// What is marked in the record's image: another number of boxes in each record.
-    /// `Batch::instances` gives them.
+    /// The objects that are marked in the record's image; their number differs from record to record.
+    /// `Batch::instances` returns them.
     Instances {
-        /// The most in one record.
+        /// The most boxes in one record.
         most: usize,
         /// Whether they have masks.
         masks: bool,
@@ -219,7 +220,7 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
-    /// What it is in a word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `instances`.
+    /// The kind in one word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `instances`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

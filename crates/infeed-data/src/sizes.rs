@@ -1,22 +1,23 @@
-//! Sizes of records: the largest, and the largest of those that are no outliers.
+//! Sizes of records: the largest, and the largest without outliers.
 
 #![forbid(unsafe_code)]
 
-/// Of a dataset's records, in bytes.
+/// Sizes of a dataset's records, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     #[doc(hidden)]
     pub largest: u64,
-    /// Without outliers.
+    /// The largest without outliers.
     pub usual: u64,
 }
 
-/// A record is an outlier when it is far beyond the middle one: photographs of one camera differ by a factor of ten, those
-/// of a scraped million by fifty (ImageNet: 110 KB in the middle, 15 MB at most, which is 136; memory for 15 MB is never
-/// what lacks, see `loader::resolve`).
+/// A record is an outlier if it is 2^6 times as large as the median record or larger. Photographs of one camera differ
+/// by a factor of ten, a million scraped ones by a factor of fifty. (ImageNet: median 110 KB, largest 15 MB, a factor
+/// of 136; memory for 15 MB is always there, see `loader::resolve`.)
 const FAR_LOG2: usize = 6;
 
-/// Sizes by their powers of two: a count of each, and the largest. What many shards know is put together so.
+/// A histogram of sizes by powers of two: the number of sizes in each, and the largest. Histograms of many shards can
+/// be added up.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     counts: [u64; 65],
@@ -36,7 +37,7 @@ impl Histogram {
         self.most[power] = self.most[power].max(size);
     }
 
-    /// Adds sizes of one power of two, of which there are 65. `None`: they are of another.
+    /// Adds sizes of one of the 65 powers of two. `None` if `most` is not in that power.
     pub(crate) fn add_all(&mut self, power: usize, count: u64, most: u64) -> Option<()> {
         let counted = self.counts.get_mut(power)?;
         *counted = counted.checked_add(count)?;
@@ -44,7 +45,7 @@ impl Histogram {
         (power == (u64::BITS - most.leading_zeros()) as usize).then_some(())
     }
 
-    /// Power, count and the largest of those that there are.
+    /// Power, number and largest size of each power that has sizes.
     pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, u64, u64)> {
         (0..65).filter(|power| self.counts[*power] > 0).map(|power| (power, self.counts[power], self.most[power]))
     }
@@ -55,7 +56,7 @@ impl Histogram {
         let mut below = 0;
         let middle = counts.iter().position(|count| {
             below += count;
-            // The lower of two: one of two files may be the outlier.
+            // The lower median: of two files, one may be the outlier.
             below * 2 >= all
         });
         let far = (middle.unwrap_or(0) + FAR_LOG2).min(64);
@@ -65,7 +66,7 @@ impl Histogram {
 }
 
 impl Sizes {
-    /// One pass, no list.
+    /// One pass; no list is kept.
     pub fn of(sizes: impl IntoIterator<Item = u64>) -> Self {
         let mut histogram = Histogram::default();
         sizes.into_iter().for_each(|size| histogram.add(size));

@@ -1,11 +1,11 @@
-//! What a value is by its first bytes, where neither a name nor metadata say that it is an image.
+//! The kind of a value by its first bytes, if neither a name nor metadata show that it is an image.
 //!
-//! Formats that hold plain bytes (MDS, TFRecord, Parquet) ask here: a picture that passed for bytes would be left out of
-//! batches without a word. Texts must not pass for pictures, so beginnings of two letters count for nothing alone.
+//! Formats that hold plain bytes (MDS, TFRecord, Parquet) use this: a picture taken for plain bytes would be left out
+//! of batches without a warning. Texts must not be taken for pictures, so two letters alone are never enough.
 
 use infeed_core::types::DType;
 
-/// What begins so, and whether a codec of ours reads it.
+/// A kind of image, and whether one of our codecs reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Picture {
     #[doc(hidden)]
@@ -38,7 +38,7 @@ pub fn picture(head: &[u8]) -> Option<Picture> {
     }
 }
 
-/// The type of the values of a picture that may have 16 bits of them, without decoding it: PNG and Netpbm.
+/// The type of a picture's values, which may have 16 bits in PNG and Netpbm files; nothing is decoded.
 pub(crate) fn depth(file: &[u8]) -> DType {
     let wide = match file {
         // Signature, length and name of the first chunk, width, height, bits.
@@ -49,7 +49,7 @@ pub(crate) fn depth(file: &[u8]) -> DType {
     if wide { DType::U16 } else { DType::U8 }
 }
 
-/// The greatest value of a Netpbm file: the third number, behind comments.
+/// The greatest value of a Netpbm file: the third number, comments skipped.
 fn netpbm_most(file: &[u8]) -> Option<u32> {
     let head = file.get(2..file.len().min(4096))?;
     let lines = head.split(|b| *b == b'\n').map(|line| line.split(|b| *b == b'#').next().unwrap_or_default());
@@ -57,7 +57,7 @@ fn netpbm_most(file: &[u8]) -> Option<u32> {
     str::from_utf8(words.nth(2)?).ok()?.parse().ok()
 }
 
-/// `BM` begins many a text: what follows has to be a header too.
+/// Many texts begin with `BM`, so the bytes after it have to be a valid header too.
 fn is_bmp(head: &[u8]) -> bool {
     let word = |at: usize| Some(u32::from_le_bytes(*head.get(at..)?.first_chunk()?));
     let (Some(pixels), Some(header)) = (word(10), word(14)) else { return false };
@@ -66,7 +66,7 @@ fn is_bmp(head: &[u8]) -> bool {
         && (26..1 << 20).contains(&pixels)
 }
 
-/// `P6`, a line's end or a space, and two numbers; or a comment, or the words of `P7`.
+/// `P6`, then a line end or a space, then two numbers; or a comment, or the words of `P7`.
 fn is_netpbm(head: &[u8]) -> bool {
     let [b'P', kind @ b'1'..=b'7', space, rest @ ..] = head else { return false };
     if !space.is_ascii_whitespace() {

@@ -1,4 +1,4 @@
-//! Some records of a dataset, and a random split in two.
+//! A selection of records of a dataset, and a random split in two.
 
 use std::{num::NonZeroUsize, ops::Range, sync::Arc};
 
@@ -15,7 +15,7 @@ use super::{
     volume::Narrow,
 };
 
-/// Records of a dataset, in an order: a range, or a list (which may name one twice).
+/// Records of a dataset, in an order: a range, or a list (which may name a record twice).
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -32,9 +32,9 @@ use super::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Records {
-    /// Those next to each other.
+    /// Consecutive records.
     Range(Range<u64>),
-    /// These.
+    /// These records, in this order.
     List(Vec<u64>),
 }
 
@@ -92,10 +92,11 @@ pub fn subset(dataset: Arc<dyn Dataset>, records: impl Into<Records>) -> Result<
     Ok(Arc::new(Subset::new(dataset, records)))
 }
 
-/// Splits `dataset` at random: `fraction` of its records (rounded) in the first part, the others in the second, as in
-/// `let (train, val) = split(dataset, 0.9, seed)?`.
+/// Splits `dataset` at random: `fraction` of its records (rounded) go to the first part, the others to the second, as
+/// in `let (train, val) = split(dataset, 0.9, seed)?`.
 ///
-/// Each record is in exactly one part, in its old order. The same seed gives the same split, on any machine.
+/// Each record is in exactly one part, and the parts keep the old order. The same seed gives the same split on any
+/// machine.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -106,7 +107,7 @@ pub fn subset(dataset: Arc<dyn Dataset>, records: impl Into<Records>) -> Result<
 /// ```
 ///
 /// # Errors
-/// `Config` when the fraction leaves one part empty.
+/// `Config` if the fraction leaves one part empty.
 pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Arc<dyn Dataset>, Arc<dyn Dataset>)> {
     let len = dataset.len();
     let first = (len as f64 * fraction).round();
@@ -114,7 +115,8 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Arc
         let what = format!("a fraction of {fraction} leaves one part of {len} records empty");
         return Err(Error::config(what).hint("use one between 0 and 1"));
     }
-    // A random permutation by sorting on hashes; only the cut matters, so no part is sorted by hash.
+    // A random permutation by the order of hashes. Only the position of the cut matters, so neither part is sorted by
+    // hash.
     let key = mix(seed ^ 0x5117);
     let mut order: Vec<(u64, u64)> = (0..len).map(|record| (mix(key ^ mix(record)), record)).collect();
     order.select_nth_unstable(first as usize);
@@ -137,7 +139,7 @@ struct Subset {
 }
 
 impl Subset {
-    /// All records are the dataset's.
+    /// `records` are all within the dataset.
     fn new(inner: Arc<dyn Dataset>, records: Records) -> Self {
         let print = Fingerprint::of("subset").part(inner.fingerprint()).number(records.len());
         let fingerprint = match &records {
@@ -153,7 +155,8 @@ impl Subset {
     }
 }
 
-/// Where groups begin among the chosen records; `None` when these jump back and forth, so that nothing stays together.
+/// The first chosen record of each group; `None` if the records jump back and forth, so that groups do not stay
+/// together.
 fn regroup(groups: &[u64], records: &Records) -> Option<Arc<[u64]>> {
     match records {
         Records::Range(range) => {

@@ -1,4 +1,4 @@
-//! Pixels made up from nothing.
+//! Generated pixels.
 
 use bytes::Bytes;
 use infeed_core::{
@@ -14,16 +14,18 @@ use super::{
     schema::{Field, FieldKind, Schema},
 };
 
-/// Each record's pixels start this many places at most behind the tile's beginning, so this many pictures differ.
+/// Each record's pixels start at most this many places after the beginning of the tile, so there are this many
+/// different pictures.
 const SHIFTS: usize = 4096;
 
-/// The largest image: a tile of it is kept in memory.
+/// The largest image; a tile of this size is kept in memory.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Any number of noise images with labels, for demonstrations, examples and tests: no files, no time, the same on every
-/// machine. The label of a record is its remainder by the number of classes.
+/// Any number of noise images with labels, for demonstrations, examples and tests. It needs no files and no time, and
+/// is the same on every machine. The label of a record is its number modulo the number of classes.
 ///
-/// All records are windows of one tile of noise: they cost nothing to make, and one image of memory in all.
+/// All records are windows of one tile of noise. They cost nothing to make, and all together take the memory of one
+/// image.
 ///
 /// ```
 /// use infeed::dataset::{Dataset, SyntheticDataset};
@@ -49,7 +51,7 @@ impl SyntheticDataset {
     /// `count` RGB images of `height` × `width` pixels in `classes` classes.
     ///
     /// # Errors
-    /// `Config` when a number is 0 or an image has more than 256 MiB.
+    /// `Config` if a number is 0 or an image has more than 256 MiB.
     pub fn new(count: u64, height: u32, width: u32, classes: u32) -> Result<Self> {
         Self::make(count, height, width, 3, classes, 0)
     }

@@ -1,11 +1,11 @@
-//! Shards, and which record lies in which: what formats of several records a file have in common.
+//! Shards and their records: the part that formats with several records per file share.
 //!
 //! ```text
 //! record ─ Starts ─▶ shard, number within it ─ what the format knows of the shard ─▶ range ─ extent ─▶ Extent
 //! ```
 //!
-//! A format keeps for each shard what it needs to find a record in it (offsets, an index, the bytes themselves). Sums,
-//! names, versions, groups and messages are here.
+//! For each shard, a format keeps what it needs to find a record in it (offsets, an index, the bytes themselves). This
+//! module has the sums, names, versions, groups and messages.
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -17,7 +17,7 @@ use infeed_store::{Extent, Object, Source};
 
 use super::record::no_such_record;
 
-/// Where each of several things begins whose records follow one another.
+/// The first record of each of several consecutive parts.
 #[derive(Clone, Debug)]
 pub struct Starts {
     starts: Arc<[u64]>,
@@ -25,7 +25,7 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// `None` for more records than can be counted.
+    /// `None` if there are more records than fit into a u64.
     pub(crate) fn of(counts: impl Iterator<Item = u64>) -> Option<Self> {
         let mut len = 0u64;
         let mut starts = Vec::with_capacity(counts.size_hint().0);
@@ -36,22 +36,22 @@ impl Starts {
         Some(Self { starts: starts.into(), len })
     }
 
-    /// Records of all.
+    /// Number of records of all parts.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// The first record of the one at `at`, which is below their number.
+    /// The first record of part `at`, which has to exist.
     pub(crate) fn start_of(&self, at: usize) -> u64 {
         self.starts[at]
     }
 
-    /// The one that holds `record`, and which of its own records that is.
+    /// The part that holds `record`, and the record's number in it.
     pub fn find(&self, record: u64) -> Result<(usize, u64)> {
         if record >= self.len {
             return Err(no_such_record(record, self.len));
         }
-        // Of several that begin here, all but the last hold none.
+        // If several parts begin here, all but the last are empty.
         let at = self.starts.partition_point(|start| *start <= record) - 1;
         Ok((at, record - self.starts[at]))
     }
@@ -64,27 +64,27 @@ pub struct Stored<T> {
     /// Bytes of the whole object.
     pub size: u64,
     pub(crate) etag: Option<Arc<str>>,
-    /// Which of the dataset's records it holds.
+    /// The range of the dataset's records in this shard.
     pub records: Range<u64>,
-    /// What its format knows of it.
+    /// Data of the format.
     pub of: T,
 }
 
 impl<T> Stored<T> {
-    /// A shard of so many records.
+    /// A shard of `count` records.
     pub fn new(object: &Object, count: u64, of: T) -> Self {
         let etag = object.etag.as_deref().map(Into::into);
         Self { name: object.name.as_str().into(), size: object.size, etag, records: 0..count, of }
     }
 
-    /// Its records.
+    /// Number of its records.
     pub const fn count(&self) -> u64 {
         self.records.end - self.records.start
     }
 }
 
 impl<T> fmt::Debug for Stored<T> {
-    /// Without what the format knows, which may be all bytes of the shard.
+    /// Without the format's data, which may be all bytes of the shard.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stored({}, records {:?})", self.name, self.records)
     }
@@ -108,7 +108,7 @@ impl<T> ShardTable<T> {
         Self { source: source.clone(), shards, starts }
     }
 
-    /// Records of all shards.
+    /// Number of records of all shards.
     pub const fn len(&self) -> u64 {
         self.starts.len()
     }
@@ -118,31 +118,31 @@ impl<T> ShardTable<T> {
         &self.shards
     }
 
-    /// The shard that holds `record`, and which of its own that is.
+    /// The shard that holds `record`, and the record's number in it.
     pub fn find(&self, record: u64) -> Result<(&Stored<T>, usize)> {
         let (_, shard) = self.find_at(record)?;
-        // What a shard knows of its records is in memory: their number fits.
+        // Fits: the format's data for each of a shard's records is in memory.
         Ok((shard, (record - shard.records.start) as usize))
     }
 
-    /// The shard that holds `record`, with its place among the shards.
+    /// The shard that holds `record`, with its index among the shards.
     pub fn find_at(&self, record: u64) -> Result<(usize, &Stored<T>)> {
         let (at, _) = self.starts.find(record)?;
         Ok((at, &self.shards[at]))
     }
 
-    /// A read of some bytes of a shard, in the version that was listed.
+    /// A read of some bytes of a shard, in the listed version.
     pub fn extent(&self, shard: &Stored<T>, range: Range<u64>) -> Extent {
         let whole = Extent::whole(&self.source, Arc::clone(&shard.name), shard.size);
         whole.with_etag(shard.etag.clone()).with_range(range)
     }
 
-    /// The shard as messages call it.
+    /// The name of the shard in messages.
     pub fn name_of(&self, shard: &Stored<T>) -> String {
         self.source.display_name(&shard.name)
     }
 
-    /// The shard of a record as messages call it; `format` for records that are not there.
+    /// The name of a record's shard in messages; `format` if there is no such record.
     pub fn object(&self, record: u64, format: &str) -> String {
         self.find(record).map_or_else(|_| format.to_owned(), |(shard, _)| self.name_of(shard))
     }
@@ -152,12 +152,12 @@ impl<T> ShardTable<T> {
         !self.source.reads_inline()
     }
 
-    /// A shard is a group.
+    /// Each shard is a group.
     pub fn groups(&self) -> Arc<[u64]> {
         Arc::clone(&self.starts.starts)
     }
 
-    /// Begins the dataset's identity: how many shards there are, and `each` of them in turn.
+    /// Begins the dataset's fingerprint: the number of shards, and `each` of them in order.
     pub fn print(&self, format: &str, each: impl FnMut(Fingerprinter, &Stored<T>) -> Fingerprinter) -> Fingerprinter {
         self.shards.iter().fold(Fingerprint::of(format).number(self.shards.len() as u64), each)
     }

@@ -1,4 +1,4 @@
-//! A volume as a dataset hands it over: voxels as they lie, and what they mean.
+//! A volume as a dataset returns it: the stored voxels, and what they mean.
 
 use std::{fmt::Debug, ops::Range};
 
@@ -36,12 +36,12 @@ pub struct Volume {
     /// One or more, each with all or some of the voxels.
     pub channels: SmallVec<[VolumeChannel; 2]>,
     /// Voxels to centre patches on, the same for all fields of a record: `(z * height + y) * width + x` as `u64` in
-    /// little-endian bytes, ascending. Empty when there are none or nobody asked.
+    /// little-endian bytes, ascending. Empty if there are none, or if the loader does not need them.
     pub foreground: Bytes,
 }
 
 impl Volume {
-    /// Whether all voxels that the channels speak of are there.
+    /// Whether the pieces hold all voxels that the channels describe.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let inside = |channel: &VolumeChannel| {
@@ -74,19 +74,19 @@ impl Volume {
 /// ```
 #[derive(Clone, Debug)]
 pub struct VolumeChannel {
-    /// Type of the voxels, in the machine's byte order; they need not be aligned.
+    /// Type of the voxels, in the machine's byte order. They need not be aligned.
     pub dtype: DType,
-    /// A voxel means `voxel * slope + intercept`. Masks do without.
+    /// The value of a voxel is `voxel * slope + intercept`. Masks ignore both.
     pub slope: f64,
     /// See `slope`.
     pub intercept: f64,
-    /// The voxel that the box begins with.
+    /// The first voxel of the box.
     pub begin: [usize; 3],
     /// Depth, height, width of the box.
     pub shape: [usize; 3],
-    /// The voxels in one piece, in a piece for each plane, or in one for each line.
+    /// The voxels: in one piece, in one piece per plane, or in one piece per line.
     pub pieces: SmallVec<[Bytes; 1]>,
-    /// Bytes from a voxel to the next along each axis, within a piece.
+    /// Bytes from one voxel to the next along each axis, within a piece.
     pub pitch: [usize; 3],
     /// Bytes before the first voxel of each piece.
     pub skip: usize,
@@ -101,7 +101,7 @@ impl VolumeChannel {
     }
 }
 
-/// Says which box of a volume a loader uses, so that a dataset can read less.
+/// Which box of a volume a loader uses, so that a dataset can read less.
 ///
 /// ```
 /// use std::ops::Range;
@@ -135,15 +135,15 @@ impl VolumeChannel {
 pub trait Narrow: Debug + Send + Sync {
     /// The box for one sample of a volume of this shape.
     fn reads(&self, shape: [usize; 3], rng: SampleRng) -> Result<[Range<usize>; 3]>;
-    /// Voxels of the largest box.
+    /// Number of voxels in the largest box.
     fn most(&self) -> u64;
-    /// Whether boxes depend on the foreground of a mask: then nobody knows them before the mask was read.
+    /// Whether boxes depend on the foreground of a mask. If so, a box is known only after the mask was read.
     fn wants_foreground(&self) -> bool;
 }
 
-/// Voxels of one channel: a box of the volume, in one piece, a piece for each plane, or one for each of its lines.
+/// Voxels of one channel: a box of the volume, in one piece, in one piece per plane, or in one piece per line.
 ///
-/// A raw file of 2x3x4 voxels behind a header, and what a file that ends early is found out by:
+/// The example has a raw file of 2x3x4 voxels after a header, and shows how a truncated file is detected:
 ///
 /// ```
 /// use bytes::Bytes;
@@ -167,20 +167,20 @@ pub trait Narrow: Debug + Send + Sync {
 pub struct Voxels<'a> {
     /// Their type, in the machine's byte order, aligned or not.
     pub dtype: DType,
-    /// The voxel of the volume that the box begins with.
+    /// The first voxel of the box.
     pub begin: [usize; 3],
     /// Depth, height, width of the box.
     pub shape: [usize; 3],
-    /// Where they lie.
+    /// The bytes of the voxels.
     pub pieces: &'a [Bytes],
-    /// Bytes from a voxel to the next along each axis, within a piece.
+    /// Bytes from one voxel to the next along each axis, within a piece.
     pub pitch: [usize; 3],
     /// Bytes before the first voxel of each piece.
     pub skip: usize,
 }
 
 impl Voxels<'_> {
-    /// Axes that are cut into pieces.
+    /// Number of axes along which the box is cut into pieces.
     #[doc(hidden)]
     #[must_use]
     pub fn cut(&self) -> usize {
@@ -191,7 +191,7 @@ impl Voxels<'_> {
         }
     }
 
-    /// Whether each voxel lies within its piece.
+    /// Whether each voxel is within its piece.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         if self.shape.contains(&0) {
@@ -207,7 +207,7 @@ impl Voxels<'_> {
         pieces == Some(self.pieces.len()) && self.pieces.iter().all(|piece| piece.len() >= end)
     }
 
-    /// The piece of a voxel of the volume, and where in it.
+    /// The piece that holds a voxel of the volume, and the offset in it.
     #[doc(hidden)]
     #[must_use]
     pub fn place(&self, cut: usize, at: [usize; 3]) -> (&[u8], usize) {

@@ -1,4 +1,5 @@
-//! What a loader asks of a GPU. Whoever drives one implements it; a build without such a crate has none.
+//! The interface between a loader and a GPU. Crates that drive a GPU implement it; a build without such a crate has no
+//! GPU.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -13,44 +14,47 @@ use crate::{
     kernels::{Mixer, RowRoom},
 };
 
-/// A GPU, found to work.
+/// A GPU that was checked and works.
 pub trait Accelerator: GpuBuffers {
     /// The number in `cuda:0`.
     fn index(&self) -> u32;
 
-    /// Bytes of its memory: free, and in all.
+    /// Bytes of its memory: free, and total.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     fn memory(&self) -> Result<(u64, u64)>;
 
-    /// Loads what makes rows there, once; the first time may take a second. What needs it calls it.
+    /// Loads the code that makes rows on the GPU, once. The first call may take a second. Methods that need the code
+    /// call it.
     ///
     /// # Errors
-    /// `Device` for a driver that does not take it.
+    /// `Device` if the driver does not accept the code.
     fn load(&self) -> Result<()>;
 
-    /// What mixes batches of up to so many rows.
+    /// A mixer for batches of at most `batch_size` rows.
     ///
     /// # Errors
-    /// `OutOfMemory` and `Device` as the driver says.
+    /// `OutOfMemory` and `Device` as the driver reports them.
     fn mixer(&self, batch_size: usize) -> Result<Arc<dyn Mixer>>;
 
-    /// How to make the built-in decoder for it.
+    /// Returns a function that makes the built-in decoder for this GPU.
     ///
     /// # Errors
-    /// `Config` and `Device` where the GPU must decode and can't.
+    /// `Config` and `Device` if the GPU must decode and can't.
     fn decoder(&self, wanted: &DecoderWanted) -> Result<MakeDecoder>;
 
-    /// Memory of this GPU that another library lends. Waits on the host for what `stream` was given so far, so that the bytes
-    /// are complete. When its last owner is gone, `stream` waits for all readers, then `owner` is dropped.
+    /// Wraps memory of this GPU that another library lends. Waits on the host for the work that was queued on `stream`
+    /// so far, so that the bytes are complete. When the last owner of the result is dropped, `stream` waits for all
+    /// readers, then `owner` is dropped.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     ///
     /// # Safety
-    /// `len` bytes begin at `address` in the memory of this GPU; they stay valid, and nobody writes them, until `owner` is
-    /// dropped. Whoever wrote them did so before or on `stream`, and will use the memory for something else only behind it.
+    /// `address` begins `len` bytes in the memory of this GPU. They stay valid, and nothing writes them, until `owner`
+    /// is dropped. They were written before this call or on `stream`. The memory is reused for something else only by
+    /// work that follows on `stream`.
     #[allow(unsafe_code, reason = "a promise that implementations rely on")]
     unsafe fn lent(
         &self,
@@ -61,32 +65,32 @@ pub trait Accelerator: GpuBuffers {
     ) -> Result<Box<dyn DeviceBuffer>>;
 }
 
-/// Makes a decoder for images of at most so many bytes, with so many threads that read.
+/// Makes a decoder, given the most bytes of an image and the number of threads that read.
 pub type MakeDecoder = Box<dyn Fn(u64, NonZeroUsize) -> Arc<dyn Decoder>>;
 
-/// What a decoder on a GPU shall do.
+/// What a GPU's decoder must do.
 #[derive(Clone, Debug)]
 pub struct DecoderWanted {
-    /// Who decodes which file on the CPU.
+    /// The codecs that decode files on the CPU.
     pub codecs: Arc<[Arc<dyn ImageCodec>]>,
-    /// Who decodes.
+    /// Whether the CPU or the GPU decodes JPEGs.
     pub decode: Decode,
     /// Whether there are image files to decode.
     pub has_files: bool,
-    /// Decoding threads that read, at most.
+    /// Most decoding threads that read.
     pub most_threads: NonZeroUsize,
     /// Bytes of the longest row.
     pub row_bytes: usize,
-    /// What steps on a row's pictures take there.
+    /// GPU memory that steps on a row's pictures need.
     pub steps: RowRoom,
-    /// Bytes of a batch on the device, of all ranks that have theirs there.
+    /// Bytes of the batches on the device, for all ranks that use it.
     pub device_batch: u64,
-    /// Streams that decode single images; `None`: none.
+    /// Number of streams that decode single images; `None`: no such streams.
     pub streams: Option<usize>,
-    /// The most memory that may be taken there; `None`: half of what is free.
+    /// Most GPU memory that may be used; `None`: half of the free memory.
     pub device_budget: Option<u64>,
-    /// How images are shared out.
+    /// How images are divided between decoders.
     pub split: Split,
-    /// Whether engines decode no more rows than the crop needs.
+    /// Whether the engines decode only the rows that the crop needs.
     pub cut: bool,
 }

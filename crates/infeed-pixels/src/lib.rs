@@ -3,15 +3,15 @@
 //! ```text
 //! transform   steps, drawn for a sample ─ lowered ─▶ parameters of kernels
 //! codec       an image file ─▶ pixels or planes, as much as the crop needs ─▶ rows, by workers that the engine drives
-//! accelerator what a loader asks of a GPU, for whoever drives one
+//! accelerator the interface to a GPU; crates that drive one implement it
 //! kernels     resample, steps on pictures, mixing of batches: the same bits at each SIMD level, and on a GPU
 //! ```
 //!
-//! **Boundary**: reads nothing, starts no thread; one call makes one row, on the thread that makes it. What a GPU does is in
-//! `infeed-cuda`, by the parameters that are made here.
+//! **Boundary**: reads no files and starts no threads. One call makes one row, on the calling thread. `infeed-cuda`
+//! does the GPU's work, with the parameters that this crate makes.
 //!
-//! `unsafe` stands in `kernels` alone, which promises: reads and writes stay inside the slices they are given, whatever the
-//! parameters.
+//! Only `kernels` contains `unsafe` code. It promises that reads and writes stay inside the slices it is given,
+//! whatever the parameters.
 #![deny(unsafe_code)]
 
 pub mod accelerator;

@@ -1,13 +1,13 @@
-//! Arrays and volumes of science and medicine: HDF5, Zarr, NRRD, NIfTI, DICOM. **Internal: no promise of stability**; users
-//! depend on `infeed`.
+//! Readers of scientific arrays and medical volumes: HDF5, Zarr, NRRD, NIfTI, DICOM. **Internal: no promise of
+//! stability**; users depend on `infeed`.
 //!
 //! ```text
-//! hdf5 zarr ─▶ chunked   arrays in chunks: one dataset, filters and chunks decoded as they are needed
+//! hdf5 zarr ─▶ chunked   arrays in chunks: one dataset; chunks are read and decoded on demand
 //! volumes ─▶ dicom       series of slices as volumes
 //! ```
 //!
-//! **Boundary**: a format here is a [`Format`](infeed_data::Format) and nothing else; it makes no row, and reads no byte but
-//! through `infeed-store`. No C library is linked.
+//! **Boundary**: a format here implements [`Format`](infeed_data::Format) and does nothing else: it makes no rows, and
+//! reads bytes only through `infeed-store`. No C library is linked.
 #![forbid(unsafe_code)]
 
 #[cfg(any(feature = "hdf5", feature = "zarr"))]

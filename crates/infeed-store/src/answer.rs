@@ -1,16 +1,16 @@
-//! What a store said to a request that failed: facts, not words.
+//! What a store answered to a failed request, as facts rather than text.
 //!
 //! ```text
 //! Connector ─ status, headers, body ─▶ Refusal ┐   the slot of    with_answer    the source of    ┌ what to do
-//!           └ no answer at all ──────▶ Broken  ┴ note ─▶ a request ──────────▶ its error ─ of ─▶ └ what to tell
+//!           └ no answer at all ──────▶ Broken  ┴ note ─▶ a request ──────────▶ its error ─ of ─▶ └ what to report
 //! ```
 //!
-//! `object_store` keeps status and body of an answer in types that nobody else can name; all that leaves it is their
-//! wording, which the next version may change. So its connector is ours ([`Connector`](super::Connector)), and what it
-//! sees becomes the source of the error.
+//! `object_store` keeps the status and body of an answer in private types. Other crates get only their text, which the
+//! next version may change. So infeed has its own connector ([`Connector`](super::Connector)), and what it sees becomes
+//! the source of the error.
 //!
-//! The slot belongs to one future ([`with_answer`]): requests that run beside each other never read each other's answers. A
-//! request that is repeated inside keeps its last answer, which is the one that its error tells of.
+//! The slot belongs to one future ([`with_answer`]), so concurrent requests never read each other's answers. If a
+//! request is repeated inside that future, the slot keeps its last answer, which is the one that its error is about.
 
 #![cfg_attr(not(feature = "s3"), allow(dead_code, reason = "what only buckets ask for, and only HTTP stores note"))]
 
@@ -28,26 +28,25 @@ tokio::task_local! {
     static SLOT: Slot;
 }
 
-/// What is known of a request while it runs.
+/// Facts about a request while it runs.
 #[derive(Debug, Default)]
 struct Slot {
     answer: RefCell<Option<Answer>>,
-    /// Pages of a listing in a row that named nothing.
+    /// Number of consecutive pages of a listing without any entry.
     empty: Cell<u32>,
-    /// The length of the answer, where whoever asks knows it.
+    /// The length of the answer, if the caller knows it.
     expected: Option<u64>,
 }
 
-/// An HTTP store's answer that is not what was asked for.
+/// An HTTP store's refusal of a request.
 ///
-/// infeed's own stores find out by themselves. A store that is handed to [`Source::from_store`](super::Source::from_store)
-/// tells by the same means how its failures are to be met: with this as the source of its error, or as a source
-/// further down.
+/// infeed's own stores create it themselves. A store passed to [`Source::from_store`](super::Source::from_store) can
+/// use it to say how its failures should be handled: put it into the chain of sources of its error.
 ///
 /// ```
 /// use infeed::source::Refusal;
 ///
-/// // What S3 says when it is asked too often: reads slow down and go on.
+/// // S3's answer to too many requests: reads slow down and go on.
 /// let answer = Refusal::new(503).with_code("SlowDown");
 /// let error = object_store::Error::Generic { store: "mine", source: answer.into() };
 /// assert_eq!(error.to_string(), "Generic mine error: the store answered 503 SlowDown");
@@ -55,32 +54,32 @@ struct Slot {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// HTTP's status.
+    /// The HTTP status.
     pub status: u16,
-    /// The store's own word for it, such as `SlowDown`.
+    /// The store's error code, such as `SlowDown`.
     pub code: Option<String>,
-    /// What the store says to people.
+    /// The store's message for people.
     pub message: Option<String>,
-    /// The store's name for the request, for those who run it.
+    /// The store's id of the request, for its operators.
     pub request: Option<String>,
-    /// The region in which the bucket is.
+    /// The region of the bucket.
     pub region: Option<String>,
     /// The store's clock.
     pub date: Option<String>,
-    /// It sends elsewhere and does not say where.
+    /// A redirect without a location.
     pub(super) to_nowhere: bool,
-    /// The host that it sends to, which is not followed.
+    /// The host of a redirect, which is not followed.
     pub(super) sends_to: Option<String>,
 }
 
 impl Refusal {
-    /// A status alone: 429 and 503 ask for fewer requests, 408 and other ones from 500 on are worth another try.
+    /// Only a status: 429 and 503 ask for fewer requests; 408 and other statuses from 500 on are worth another attempt.
     #[must_use]
     pub fn new(status: u16) -> Self {
         Self { status, ..Self::default() }
     }
 
-    /// The same with the store's own word; `SlowDown` asks for fewer requests, whatever the status.
+    /// Adds the store's error code. `SlowDown` asks for fewer requests, whatever the status.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());
@@ -91,7 +90,7 @@ impl Refusal {
         self.code.as_deref().is_some_and(|code| codes.contains(&code))
     }
 
-    /// What helps.
+    /// What to do about it.
     pub(super) fn remedy(&self) -> Remedy {
         match self.status {
             429 | 503 => Remedy::FewerRequests,
@@ -103,7 +102,7 @@ impl Refusal {
     }
 }
 
-/// Without what the store repeated of the request: that may be secret.
+/// Without the parts of the request that the store repeats, because they may be secret.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the store answered {}", self.status)?;
@@ -129,20 +128,20 @@ impl StdError for Refusal {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Broken {
     pub(super) phase: Phase,
-    /// What the layers below say, each once.
+    /// The messages of the layers below, each once.
     pub(super) words: String,
 }
 
-/// How far a request came.
+/// How far a request got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// This process or machine can open no more files, and so no connection.
+    /// This process or machine can't open any more files, so it can't connect.
     NoFiles,
-    /// There is no connection.
+    /// There was no connection yet.
     Connecting,
-    /// There is one, and the two sides do not agree on how to encrypt it.
+    /// Connected, but the TLS handshake failed.
     Handshake,
-    /// It was sent, or began to be.
+    /// Sending had begun.
     Later,
 }
 
@@ -170,7 +169,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// What an error carries. Errors of ours have understood theirs: what lies behind them is not looked at.
+    /// The answer carried by an error. infeed's own errors have already used theirs, so their sources are not searched.
     pub(super) fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next.filter(|error| !error.is::<Error>()) {
@@ -185,7 +184,7 @@ impl Answer {
         None
     }
 
-    /// What an error of ours keeps as its cause.
+    /// The answer that one of infeed's errors keeps as its cause.
     pub(super) fn of_cause(error: &Error) -> Option<Self> {
         Self::of(error.source()?)
     }
@@ -197,7 +196,7 @@ impl Answer {
         }
     }
 
-    /// As the cause of an error.
+    /// Makes it the cause of an error.
     pub(super) fn cause_of(self, error: Error) -> Error {
         match self {
             Self::Refused(refusal) => error.with_source(refusal),
@@ -215,14 +214,15 @@ impl From<Answer> for Box<dyn StdError + Send + Sync> {
     }
 }
 
-/// Notes what the request that runs here was answered; `None` after a success.
+/// Records the answer to the request that runs here; `None` after a success.
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub(super) fn note(answer: Option<Answer>) {
-    // Nobody listens to the requests that look for a region.
+    // Without a slot nothing is recorded, for example for requests that find out a region.
     let _ = SLOT.try_with(|slot| *slot.answer.borrow_mut() = answer);
 }
 
-/// Counts a page of a listing; gives how many in a row, this one included, named nothing, as far as one wait for an object saw.
+/// Counts a page of a listing. Returns how many pages in a row, including this one, had no entry within one wait for an
+/// object.
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub(super) fn page(empty: bool) -> u32 {
     let count = |slot: &Slot| {
@@ -232,23 +232,23 @@ pub(super) fn page(empty: bool) -> u32 {
     SLOT.try_with(count).unwrap_or(0)
 }
 
-/// The length of the answer to the request that runs here, where whoever asks knows it.
+/// The length of the answer to the request that runs here, if the caller knows it.
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub(super) fn expected() -> Option<u64> {
     SLOT.try_with(|slot| slot.expected).unwrap_or_default()
 }
 
-/// Runs one request; when it fails, what was noted of it becomes the source of its error.
+/// Runs one request. If it fails, the recorded answer becomes the source of its error.
 pub(super) async fn with_answer<T>(request: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
     with_answer_of(None, request).await
 }
 
-/// The same with the length of its answer, for stores that tell none.
+/// The same with the expected length of the answer, for stores that send none.
 pub(super) async fn with_answer_of<T>(
     expected: Option<u64>,
     request: impl Future<Output = object_store::Result<T>>,
 ) -> object_store::Result<T> {
-    // A request inside another is for the same bytes.
+    // A request inside another one is for the same bytes.
     #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
     let expected = expected.or_else(self::expected);
     let mut request = pin!(SLOT.scope(Slot { expected, ..Slot::default() }, request));
@@ -257,13 +257,13 @@ pub(super) async fn with_answer_of<T>(
         Err(error) => error,
     };
     match request.take_value().and_then(|slot| slot.answer.into_inner()) {
-        // A request inside this one was with_answer already, or somebody has understood it.
+        // An inner `with_answer` has already added the answer, or the error is already one of infeed's.
         Some(answer) if Answer::of(&error).is_none() && our_error(&error).is_none() => Err(carrying(error, answer)),
         _ => Err(error),
     }
 }
 
-/// An error of ours that came through the store, or through its client.
+/// infeed's own error, if one came through the store or its client.
 pub(super) fn our_error(error: &StoreError) -> Option<&Error> {
     std::iter::successors(error.source(), |error| (*error).source()).find_map(|error| error.downcast_ref::<Error>())
 }

@@ -1,4 +1,4 @@
-//! Work that blocks, on threads of its own: whoever waits for it may be a task of any runtime, or of none.
+//! Runs blocking work on separate threads, so that a task of any runtime, or of none, can wait for it.
 
 use std::{
     sync::{
@@ -12,12 +12,12 @@ use futures::{StreamExt, stream, stream::BoxStream};
 use infeed_core::error::{Error, ErrorKind, Result};
 use tokio::sync::mpsc;
 
-/// Calls `work` with each number below `count` on at most `threads` threads, and gives what comes of it in any order. A
-/// call that panics gives nothing. What is not taken waits, a result of each thread. Dropping the stream ends the threads,
-/// each after the call that it is in.
+/// Calls `work` with each number below `count` on at most `threads` threads, and returns the results in any order. A
+/// call that panics gives no result. Each thread holds at most one result that was not taken yet. Dropping the stream
+/// ends the threads, each after its current call.
 ///
 /// # Errors
-/// `OutOfMemory` when no thread can be started.
+/// `OutOfMemory` if no thread can be started.
 pub fn aside<T: Send + 'static>(
     name: &str,
     threads: usize,

@@ -1,10 +1,10 @@
-//! Files beside the data, which are held whole: labels, annotations, indices, lists, settings, states. Whoever wrote them may
-//! have written anything, so each is refused by its size before there is memory for it.
+//! Files that accompany the data and are read whole: labels, annotations, indices, lists, settings, states. Their
+//! content is not trusted, so each is refused by its size before memory is allocated for it.
 //!
-//! | bound | of | bytes, unless `INFEED_SIDE_FILE_LIMIT` says how many |
+//! | bound | applies to | bytes, unless `INFEED_SIDE_FILE_LIMIT` sets another number |
 //! |---|---|---|
-//! | [`Beside::Table`] | what has a line or an entry for each record or shard; footers of Parquet | 1 GiB |
-//! | [`Beside::Note`] | what is of one record, one run or one user | 64 MiB |
+//! | [`Beside::Table`] | files with a line or an entry for each record or shard; footers of Parquet | 1 GiB |
+//! | [`Beside::Note`] | files about one record, one run or one user | 64 MiB |
 
 use std::{
     fs::File,
@@ -16,15 +16,15 @@ use infeed_core::error::{Error, ErrorKind, Result};
 
 use super::cache::parse_size;
 
-/// How many bytes files beside the data may have, of both kinds: `4GiB`.
+/// The most bytes of either kind of file, such as `4GiB`.
 const VARIABLE: &str = "INFEED_SIDE_FILE_LIMIT";
 
-/// What a file beside the data is, which says how large it may be.
+/// The kind of a file that accompanies the data, which determines how large it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// It has a line or an entry for each record or shard.
+    /// A file with a line or an entry for each record or shard.
     Table,
-    /// It is of one record, one run or one user.
+    /// A file about one record, one run or one user.
     Note,
 }
 
@@ -47,53 +47,53 @@ impl Beside {
         self.most(std::env::var_os(VARIABLE).map(|told| told.to_string_lossy().into_owned()).as_deref())
     }
 
-    /// Refuses what is too large.
+    /// Refuses a file that is too large.
     ///
     /// # Errors
-    /// `Unsupported` with the bound and what raises it.
+    /// `Unsupported`, with the bound and how to raise it.
     pub fn check(self, size: u64) -> Result<()> {
         self.check_part("file", size)
     }
 
-    /// Refuses what is too large of a file, such as its footer.
+    /// Refuses a part of a file, such as its footer, that is too large.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Those of [`check`](Self::check).
     pub fn check_part(self, part: &str, size: u64) -> Result<()> {
         let most = self.limit()?;
         if size <= most { Ok(()) } else { Err(too_large(part, &format!("{size} bytes"), size, most)) }
     }
 
-    /// Reads a file of this machine.
+    /// Reads a local file.
     ///
     /// # Errors
-    /// Of the system; `FileTooLarge` for one that is too large.
+    /// Those of the system; `FileTooLarge` for a file that is too large.
     pub fn read_file(self, path: &Path) -> io::Result<Vec<u8>> {
         self.read_open(&mut File::open(path)?)
     }
 
-    /// Reads a text of this machine.
+    /// Reads a local text file.
     ///
     /// # Errors
-    /// As [`read_file`](Self::read_file), and `InvalidData` for what is no UTF-8.
+    /// Those of [`read_file`](Self::read_file), and `InvalidData` if the text is not UTF-8.
     pub fn read_text(self, path: &Path) -> io::Result<String> {
         String::from_utf8(self.read_file(path)?)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
     }
 
-    /// Reads what is left of a file of this machine.
+    /// Reads the rest of a local file.
     ///
     /// # Errors
-    /// As [`read_file`](Self::read_file).
+    /// Those of [`read_file`](Self::read_file).
     pub fn read_open(self, file: &mut File) -> io::Result<Vec<u8>> {
         let refused = |error: Error| io::Error::new(io::ErrorKind::FileTooLarge, error);
         let most = self.limit().map_err(io::Error::other)?;
-        // A pipe or a device has no length, so what comes is counted too.
+        // A pipe or a device has no length, so the bytes read are counted too.
         let size = file.metadata()?.len();
         if size > most {
             return Err(refused(too_large("file", &format!("{size} bytes"), size, most)));
         }
-        // Grows as it can, so that too little memory is an error.
+        // Grows fallibly, so that too little memory is an error.
         let mut bytes = Vec::new();
         file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > most {
@@ -105,9 +105,9 @@ impl Beside {
 
 fn too_large(part: &str, found: &str, size: u64, most: u64) -> Error {
     let enough = size.div_ceil(1 << 30);
-    Error::new(ErrorKind::Unsupported, format!("the {part} has {found}, of its kind {most} are read at most")).hint(
-        format!("check that it is the file that is meant; {VARIABLE}={enough}GiB has it read, if memory is enough"),
-    )
+    Error::new(ErrorKind::Unsupported, format!("the {part} has {found}; the limit is {most} bytes")).hint(format!(
+        "check that it is the right file; set {VARIABLE}={enough}GiB to read it, if there is enough memory"
+    ))
 }
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Its length is told to be 0.
+    /// A file whose reported length is 0.
     #[cfg(target_os = "linux")]
     #[test]
     fn what_never_ends_is_refused_too() {

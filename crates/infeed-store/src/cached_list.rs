@@ -1,4 +1,4 @@
-//! Listing with a manifest: load, compare with the store, or list and keep.
+//! Lists with a manifest: load it and compare it with the store, or list and keep the result.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,15 +7,15 @@ use infeed_core::error::Result;
 
 use super::{Object, Source, connect::Remote, errors::store_error, listing};
 
-/// Places compared, a page each: about as many requests as one can wait for at once.
+/// Places to compare, one page each: about as many requests as can be waited for at once.
 const LOOKS: usize = 16;
-/// With fewer, a look at the pages is the listing itself.
+/// With fewer objects, comparing the pages costs as much as listing.
 const WORTH: usize = 20_000;
 
-/// All objects of `source`, in the order of names.
+/// All objects of `source`, ordered by name.
 pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&std::path::Path>) -> Result<Vec<Object>> {
     remote.connect().await?;
-    // What cannot be listed from a place on cannot be compared at some places, and so is never kept.
+    // A store that can't list from a given place can't be compared at some places, so its listing is never kept.
     let manifest = (!remote.is_directory()).then(|| source.manifest("manifest", chosen)).flatten();
     let place = source.place();
     if let Some(manifest) = &manifest
@@ -38,18 +38,18 @@ pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&st
     Ok(objects)
 }
 
-/// Compares some pages with the store's. Says what differs.
+/// Compares some pages with the store. Returns a description of the first difference.
 async fn differs(source: &Source, remote: &Remote, objects: &[Object]) -> Result<Option<String>> {
     if objects.is_empty() {
         return Ok(Some("it is empty".into()));
     }
-    // Other places each time: what one open misses, the next may find.
+    // Other places each time: a difference that one opening misses may be found by the next.
     let mut random = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64);
     let middle = (2..LOOKS).map(|_| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         Some(((random >> 33) as usize) % objects.len())
     });
-    // Both ends too: most datasets grow at the end.
+    // Both ends are always compared, because most datasets grow at the end.
     let places: Vec<Option<usize>> = [None, Some(objects.len() - 1)].into_iter().chain(middle).collect();
     let looks = places.into_iter().map(|place| look(source, remote, objects, place)).collect::<Vec<_>>();
     let mut looks = stream::iter(looks).buffer_unordered(LOOKS);
@@ -61,13 +61,13 @@ async fn differs(source: &Source, remote: &Remote, objects: &[Object]) -> Result
     Ok(None)
 }
 
-/// Compares the page after an object; with `None`, the first.
+/// Compares the page after an object; with `None`, the first page.
 async fn look(source: &Source, remote: &Remote, objects: &[Object], place: Option<usize>) -> Result<Option<String>> {
     let root = match source.0.prefix.as_ref() {
         "" => String::new(),
         prefix => format!("{prefix}/"),
     };
-    // Within a folder, since stores order folders in different ways.
+    // Within a folder only, since stores order folders in different ways.
     let name = place.map_or("", |at| objects[at].name.as_str());
     let parent = name.rfind('/').map_or("", |slash| &name[..=slash]);
     let after = place.map(|_| format!("{root}{name}"));
@@ -82,7 +82,7 @@ async fn look(source: &Source, remote: &Remote, objects: &[Object], place: Optio
             Some(_) => {}
         }
     }
-    // Whether something is gone can be told only where the store's order is ours.
+    // A missing object can be detected only if the store's order is the same as ours.
     let first = place.map_or(0, |at| at + 1);
     if found.is_sorted_by(|a, b| a.name < b.name) && found.first().is_none_or(|o| o.name.as_str() > name) {
         let here = objects[first..].iter().take_while(|object| object.name.starts_with(parent));

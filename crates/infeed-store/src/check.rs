@@ -1,4 +1,4 @@
-//! One object's hash, while its bytes come.
+//! Hashes one object while its bytes arrive.
 
 use std::sync::Arc;
 
@@ -19,15 +19,16 @@ use super::{
     verify::{Judged, Trust, Verify, hex},
 };
 
-/// What another thread makes costs this one 2 to 7 µs, and comes 7 to 15 µs later when it is alone. As much as an MD5 of 4 KiB (3 to
-/// 6 µs; one of 115 KB 110 to 130) and a CRC-32C of 128 KiB (6 to 9 µs). `what_another_thread_costs` in `sums.rs`, release build, two
-/// busy vCPUs. SHAs go with MD5: 4 KiB of SHA-256 take from 2 µs on, by the processor.
+/// Handing work to another thread costs this thread 2 to 7 µs, and the result comes 7 to 15 µs later if the thread was
+/// idle. That is as much as an MD5 of 4 KiB (3 to 6 µs; one of 115 KB takes 110 to 130) and a CRC-32C of 128 KiB (6 to
+/// 9 µs). Measured by `what_another_thread_costs` in `sums.rs`, release build, two busy vCPUs. SHAs use the MD5 limits:
+/// SHA-256 of 4 KiB takes 2 µs or more, depending on the processor.
 const MD5: Pace = Pace { here: 4 << 10, aside: 1 << 20 };
 const CRC: Pace = Pace { here: 128 << 10, aside: 16 << 20 };
-/// Nobody else reads parts of this length.
+/// No other read uses parts of this length.
 const OTHER_PART: u64 = (5 << 20) + 4093;
 
-/// What an object must be, and what came of it.
+/// The expected hash of an object, and the hash of its bytes so far.
 #[derive(Debug)]
 pub struct Check {
     hash: Hash,
@@ -44,11 +45,11 @@ enum Hash {
     Md5(Md5, Md5Of),
 }
 
-/// Who tells an MD5.
+/// Where the expected MD5 comes from.
 #[derive(Clone, Copy)]
 enum Md5Of {
     Sum([u8; 16]),
-    /// Where it is not sure, [`Trust`] judges.
+    /// If it is not certain to be an MD5, [`Trust`] decides.
     Tag(Tag),
 }
 
@@ -71,7 +72,7 @@ pub(super) fn told(result: &GetResult) -> Option<Told> {
 }
 
 impl Check {
-    /// `object`: what messages call it.
+    /// `object` is its name in messages.
     pub(super) fn new(told: Option<Told>, how: Verify, object: String, trust: &Arc<Trust>) -> Self {
         let crc =
             |name, algorithm, bits, wanted| Hash::Crc { name, digest: Box::new(Crc::new(algorithm)), bits, wanted };
@@ -93,15 +94,16 @@ impl Check {
         Self { hash, object, trust: Arc::clone(trust) }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
     }
 
-    /// Compares; `extent` is the object. May read it once more, in other parts.
+    /// Compares the hash; `extent` is the object. May read it once more, in other parts.
     ///
     /// # Errors
-    /// `Corrupt` for bytes that are not those that were stored; the same bytes again may be taken, see `verify.rs`.
+    /// `Corrupt` if the bytes differ from those stored. If a repeated read gives the same bytes, they may be accepted;
+    /// see `verify.rs`.
     pub async fn finish(self, extent: &Extent) -> Result<()> {
         let Self { hash, object, trust } = self;
         let compared = match hash {
@@ -123,7 +125,8 @@ impl Check {
         compared.inspect(|()| trust.count_checksum())
     }
 
-    /// All bytes at once, without keeping the thread for long; MD5s of what comes at the same time together.
+    /// Hashes all bytes at once, without occupying the thread for long. MD5s of objects that arrive at the same time
+    /// are computed together.
     pub(super) async fn run(mut self, bytes: &Bytes, extent: &Extent, sums: &Arc<Sums>) -> Result<()> {
         let pace = match self.hash {
             Hash::Nothing => return self.finish(extent).await,
@@ -151,7 +154,7 @@ impl Hash {
     }
 }
 
-/// Whether an object's MD5 is what is told of it.
+/// Compares an object's MD5 with the expected one.
 async fn judge(found: [u8; 16], wanted: Md5Of, object: &str, trust: &Trust, extent: &Extent) -> Result<()> {
     let tag = match wanted {
         Md5Of::Sum(wanted) => return compare("MD5", &found, &wanted).inspect(|()| trust.count_checksum()),
@@ -167,17 +170,18 @@ async fn judge(found: [u8; 16], wanted: Md5Of, object: &str, trust: &Trust, exte
     }
     let tags = match tag.sure {
         true => String::new(),
-        false => format!("; or set {VERIFY_CHECKSUMS}, if ETags of this store are something else"),
+        false => format!("; or set {VERIFY_CHECKSUMS}, if this store's ETags are not MD5s"),
     };
     Err(wrong("MD5", &found, &tag.md5, &tags))
 }
 
-/// The MD5 of an object that is read in other parts than before: what is flipped on the way lies elsewhere then. `None` where
-/// it can't be read. Asks the store at once: a permit is held by whoever asks for this, and a second might never come.
+/// The MD5 of an object that is read in other parts than before: an error on the way would then hit other bytes. `None`
+/// if it can't be read. Sends requests without a permit: the caller holds one already, and might wait for a second one
+/// forever.
 async fn in_other_parts(extent: &Extent) -> Option<[u8; 16]> {
     let Extent { source, name, size, .. } = extent;
     let (path, size) = (source.path(name).ok()?, (*size)?);
-    // Two parts at least, and none that is cut where other reads cut.
+    // At least two parts, with cuts that differ from those of other reads.
     let part = (size / 2 + 1).min(OTHER_PART);
     let if_match = extent.if_match();
     let mut md5 = Md5::new();
@@ -208,7 +212,7 @@ fn compare(name: &str, found: &[u8], wanted: &[u8]) -> Result<()> {
 fn wrong(name: &str, found: &[u8], wanted: &[u8], more: &str) -> Error {
     let (found, wanted) = (hex(found), hex(wanted));
     Error::corrupt(format!(
-        "the bytes that came are not those that were stored: their {name} is {found}, the store tells {wanted}"
+        "the received bytes differ from those stored: their {name} is {found}, the store reports {wanted}"
     ))
     .hint(format!(
         "check the network, then the object where it is stored, and write it again if it is damaged there{more}"
@@ -221,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// "123456789", whose sums every catalogue of them tells.
+    /// "123456789", whose hashes are in every catalogue of hash functions.
     #[test]
     fn sums_are_those_of_the_catalogues() {
         let sums = [
@@ -246,7 +250,7 @@ mod tests {
             block_on(pieces.finish(&extent)).unwrap_or_else(|error| panic!("{sum:?}: {error}"));
             let error = block_on(check().run(&Bytes::from_static(b"123456788"), &extent, &Arc::default())).unwrap_err();
             assert_eq!(error.kind(), infeed_core::error::ErrorKind::Corrupt);
-            assert!(error.to_string().contains("the store tells"), "{error}");
+            assert!(error.to_string().contains("the store reports"), "{error}");
         }
         assert_eq!(trust.verified().checksum, 6);
         block_on(Check::new(None, Verify::Auto, "a".into(), &trust).finish(&extent)).unwrap();

@@ -1,4 +1,4 @@
-//! What goes wrong with objects, in words of ours.
+//! infeed's errors for failed reads and listings of objects.
 
 use std::{error::Error as _, io, ops::Range};
 
@@ -32,13 +32,14 @@ pub(super) fn read_error(error: io::Error) -> Error {
     }
 }
 
-/// Says whether it is this file alone that can't be read.
+/// Marks the error as limited to this file, if the cause is.
 fn of_file(error: Error, cause: &io::Error) -> Error {
     if is_of_one_file(cause) { error.unreadable() } else { error }
 }
 
-/// Whether the system says something about one file: not there, not allowed, bad blocks (EIO, and what file systems with
-/// checksums say). What concerns this process (no handles, no memory) or a whole network would fail any other file too.
+/// Whether the error is about one file: it is missing, access is refused, or it has bad blocks (EIO, and the codes of
+/// file systems with checksums). A cause in this process (no handles, no memory) or in a whole network would fail any
+/// other file too.
 fn is_of_one_file(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     // EIO, ELOOP, EBADMSG (XFS: a checksum), EUCLEAN (ext4, XFS: a damaged inode): std has no stable kinds for them.
@@ -71,13 +72,13 @@ pub(super) fn check_range(range: &Range<u64>, size: Option<u64>) -> Result<()> {
     if range.start > range.end || size.is_some_and(|size| range.end > size) {
         let of = size.map(|size| format!(" of {size} bytes")).unwrap_or_default();
         let what = format!("no such range{of}");
-        return Err(Error::new(ErrorKind::Internal, what).hint("the dataset plans reads that can't be"));
+        return Err(Error::new(ErrorKind::Internal, what).hint("the dataset plans a read outside of the object"));
     }
     Ok(())
 }
 
-/// Compares an object with what is known of it. A property of the object, not of this request: reading again would
-/// find the same, so a sample of it is bad and the run may go on.
+/// Compares an object with its expected size. A difference is a property of the object, not of this request, and
+/// reading again would find the same: the sample is bad, and the run may continue.
 pub(super) fn check_size(meta: &ObjectMeta, range: &Range<u64>, size: Option<u64>) -> Result<()> {
     match size {
         Some(size) if meta.size > size => Err(grown(meta.size, size)),
@@ -91,7 +92,7 @@ pub(super) fn shrunk(found: u64, expected: u64) -> Error {
     Error::corrupt(format!("the object ends after {found} of {expected} bytes")).hint(CHANGED)
 }
 
-/// Unlike [`shrunk`], the store claims to have it all: a broken connection or proxy, worth another try.
+/// Unlike [`shrunk`], the store claims to have the whole range: a broken connection or proxy, worth another attempt.
 pub(super) fn short_answer(got: u64, asked: u64) -> Error {
     Error::new(ErrorKind::Io, format!("the answer holds {got} of the {asked} bytes asked for")).hint("try again")
 }
@@ -100,45 +101,46 @@ pub(super) fn too_large(asked: u64) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("{asked} bytes do not fit this machine's memory"))
 }
 
-/// From here on memory is asked for where a refusal is an answer.
+/// From this size on, memory is requested in a way that can fail without ending the process.
 const LARGE: usize = 1 << 20;
-/// From here on it is compared with what the machine has, which takes a few reads of `/proc`.
+/// From this size on, the length is compared with the machine's memory, which takes a few reads of `/proc`.
 const HUGE: usize = 1 << 30;
 
-/// Makes room for so many bytes, which hold what lay in the buffer before or zeros: for who fills them all.
+/// Sets the buffer's length. It then holds old content or zeros, which the caller must overwrite entirely.
 ///
-/// For a large one, `BytesMut` itself would end the process if there is none.
+/// For a large buffer, `BytesMut` itself would end the process if there is no memory.
 pub(super) fn make_room(buffer: &mut BytesMut, length: usize) -> Result<()> {
     if buffer.capacity() < length {
-        // What grows is copied, and nobody wants what is there.
+        // Growing copies the content, which is not needed.
         buffer.clear();
         if length >= LARGE {
-            // Not both at a time.
+            // Frees the old buffer first, so that both do not exist at once.
             *buffer = BytesMut::new();
             let mut fresh = reserved(length)?;
             fresh.resize(length, 0);
-            // Its only owner: taken over, not copied.
+            // The only owner, so the memory is taken over, not copied.
             *buffer = BytesMut::from(Bytes::from(fresh));
             return Ok(());
         }
     }
-    // Zeroing is what safe code pays for reading into fresh memory, 3 µs for 100 KB: only what was not read into before.
+    // Zeroing is the price of reading into fresh memory in safe code, 3 µs for 100 KB. Only bytes that no read filled
+    // before are zeroed.
     buffer.resize(length, 0);
     Ok(())
 }
 
-/// An empty buffer for so many bytes of a store.
+/// An empty buffer with room for `bytes` from a store.
 pub(super) fn room(bytes: u64) -> Result<BytesMut> {
     let length = usize::try_from(bytes).ok().filter(|bytes| *bytes <= isize::MAX as usize);
     room_for(length.ok_or_else(|| too_large(bytes))?)
 }
 
-/// An empty buffer for so many bytes.
+/// An empty buffer with room for `length` bytes.
 pub(super) fn room_for(length: usize) -> Result<BytesMut> {
     if length < LARGE {
         return Ok(BytesMut::with_capacity(length));
     }
-    // With a byte in it: an empty one would be given back.
+    // With one byte in it: an empty vector would be freed in the conversion.
     let mut fresh = reserved(length)?;
     fresh.push(0);
     let mut buffer = BytesMut::from(Bytes::from(fresh));
@@ -147,12 +149,12 @@ pub(super) fn room_for(length: usize) -> Result<BytesMut> {
 }
 
 fn reserved(length: usize) -> Result<Vec<u8>> {
-    // A system that promises memory which it does not have ends the process where it is used.
+    // A system that overcommits memory ends the process later, when the memory is used.
     if length >= HUGE
         && let Some(all) = memory().filter(|all| length as u64 > *all)
     {
         let what = format!("no memory to read {length} bytes: the machine has {all}");
-        let hint = "what is read at once must fit: write it in smaller records, or leave it out";
+        let hint = "a single read must fit into memory: write smaller records, or exclude this one";
         return Err(Error::new(ErrorKind::OutOfMemory, what).hint(hint).of_machine());
     }
     let mut fresh = Vec::new();
@@ -164,7 +166,7 @@ fn reserved(length: usize) -> Result<Vec<u8>> {
     Ok(fresh)
 }
 
-/// What kind of error an error of the system is.
+/// The kind of error for an I/O error.
 pub fn io_kind(error: &io::Error) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
@@ -173,7 +175,7 @@ pub fn io_kind(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// Not a property of any file or store, so that no sample is skipped for it: a setting of the process is too small.
+/// Not a property of a file or store, so no sample may be skipped for it: a limit of the process is too low.
 #[doc(hidden)]
 #[must_use]
 pub fn files_ran_out() -> Error {
@@ -181,14 +183,14 @@ pub fn files_ran_out() -> Error {
         .hint(format!("raise the limit (`ulimit -n`), or lower {IO_CONCURRENCY} and {WORKERS}"))
 }
 
-/// This process (`EMFILE`) or the machine (`ENFILE`) can open no more files.
+/// Whether this process (`EMFILE`) or the machine (`ENFILE`) can't open any more files.
 #[doc(hidden)]
 #[must_use]
 pub fn no_files(error: &io::Error) -> bool {
     cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// Likewise, of a store.
+/// The same for a store's error.
 pub(super) fn too_many_files(error: &object_store::Error) -> bool {
     match Answer::of(error) {
         Some(answer) => matches!(answer, Answer::Broken(broken) if broken.phase == Phase::NoFiles),
@@ -202,31 +204,31 @@ pub(super) fn is_loop(error: &io::Error) -> bool {
     cfg!(unix) && error.raw_os_error() == Some(if cfg!(target_os = "linux") { 40 } else { 62 })
 }
 
-/// Keeps what the store said as the cause and finds out what the caller can do about it.
+/// Keeps the store's error as the cause, and finds out what the caller can do about it.
 pub(super) fn store_error(error: object_store::Error, what: &'static str) -> Error {
     use object_store::Error as E;
-    // A bucket's own words, which say more than the kinds below.
+    // An error made for a bucket contains more than the kinds below.
     if let Some(ours) = our_error(&error) {
         return ours.clone();
     }
     if let E::InvalidPath { source: PathError::EmptySegment { path } | PathError::BadSegment { path, .. } } = &error {
-        // Of a store that is listed without our client: that one says more.
+        // From a store that is listed without infeed's client, which would report more.
         return Error::new(
             ErrorKind::Unsupported,
-            format!("{path:?} is no name to read by: a part of it is empty, `.` or `..`, or holds control characters"),
+            format!("{path:?} can't be used as a name: a part is empty, `.` or `..`, or has control characters"),
         )
         .hint("rename or remove that object, or open a prefix without it");
     }
     if too_many_files(&error) {
         return because(files_ran_out(), error);
     }
-    // The local store wraps what the system said.
+    // The local store wraps the system's error.
     let system = std::iter::successors(error.source(), |error| (*error).source())
         .find_map(|error| error.downcast_ref::<io::Error>());
     let (kind, unreadable) = match &error {
         E::NotFound { .. } => (ErrorKind::NotFound, true),
         E::PermissionDenied { .. } => (ErrorKind::Denied, true),
-        // Credentials are the run's.
+        // Credentials belong to the run, not to one object.
         E::Unauthenticated { .. } => (ErrorKind::Denied, false),
         E::NotSupported { .. } | E::NotImplemented { .. } => (ErrorKind::Unsupported, false),
         E::UnknownConfigurationKey { .. } => (ErrorKind::Config, false),
@@ -241,7 +243,7 @@ pub(super) fn store_error(error: object_store::Error, what: &'static str) -> Err
     because(if unreadable { ours.unreadable() } else { ours }, error)
 }
 
-/// Gives an error its cause: what the store answered, where that is known, instead of what `object_store` makes of it.
+/// Sets the cause of an error: the store's answer if it is known, otherwise `object_store`'s error.
 pub(super) fn because(error: Error, cause: object_store::Error) -> Error {
     match Answer::of(&cause) {
         Some(answer) => answer.cause_of(error),
@@ -259,7 +261,7 @@ mod tests {
         for length in [0, 5, LARGE - 1, LARGE, 3 * LARGE + 7] {
             let mut buffer = room_for(length).unwrap();
             assert!(buffer.is_empty() && buffer.capacity() >= length, "{length}");
-            // As readers of several parts do.
+            // As in readers of several parts.
             let mut later = buffer.split_off(length / 2);
             buffer.extend_from_slice(&vec![1; length / 2]);
             later.extend_from_slice(&vec![2; length - length / 2]);
@@ -281,7 +283,7 @@ mod tests {
             assert_eq!(buffer.len(), length);
             buffer.fill(7);
         }
-        // Nothing is cleared that was read into, and nothing is told that never was.
+        // Bytes that were read into are not cleared, and no uninitialised byte is visible.
         make_room(&mut buffer, 1 << 20).unwrap();
         assert!(buffer.iter().all(|byte| *byte == 7));
         make_room(&mut buffer, (1 << 20) + 5).unwrap();

@@ -1,16 +1,17 @@
-//! One read, and what to do with many: near ones become one request, a large one becomes several.
+//! One read, and combining reads: reads near each other become one request, a large read becomes several.
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use super::{Object, Source};
 
-/// Ranges nearer than this are read together: 64 KiB more cost less than a request of their own (75 to 150 µs of CPU,
-/// and a place among those in flight).
+/// Ranges nearer than this are read together: reading 64 KiB more costs less than another request (75 to 150 µs of CPU,
+/// and a place in the limit of requests in flight).
 const GAP: u64 = 64 << 10;
-/// No more is joined: stores bound the bandwidth of a request, so two side by side come sooner than one of twice the length.
-/// (Row groups of 5.4 MB at 20 MB/s a request, joined by twos: the first batch came after 562 ms, one by one after 379.)
+/// Joined reads are no longer than this: stores limit the bandwidth of one request, so two requests in parallel finish
+/// sooner than one of twice the length. (With row groups of 5.4 MB at 20 MB/s per request, joined in pairs, the first
+/// batch came after 562 ms; read one by one, after 379 ms.)
 const TOGETHER: u64 = 8 << 20;
-/// The largest request. Above 8 to 16 MiB a request's latency no longer counts, and a retry repeats more.
+/// The largest request. Above 8 to 16 MiB the latency of a request no longer matters, and a retry repeats more bytes.
 pub(super) const MOST: u64 = 16 << 20;
 
 /// One read: some bytes of one object of one source.
@@ -23,7 +24,7 @@ pub(super) const MOST: u64 = 16 << 20;
 /// # let store = Source::memory("doc-extent");
 /// # store.put(&Path::parse("shard.bin").unwrap(), "0123456789".into()).await.unwrap();
 /// let source = Source::parse("memory://doc-extent")?;
-/// let record = Extent::part(&source, "shard.bin", 4..7); // What a dataset's plan names.
+/// let record = Extent::part(&source, "shard.bin", 4..7); // As a dataset's plan returns it.
 /// assert_eq!(record.len(), 3);
 /// assert_eq!(record.read().await?, "456");
 /// # Ok::<(), infeed::Error>(()) }).unwrap();
@@ -31,21 +32,21 @@ pub(super) const MOST: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Extent {
-    /// Where.
+    /// The place that holds the object.
     pub source: Source,
     /// Name relative to the source's prefix.
     pub name: Arc<str>,
-    /// Which bytes.
+    /// The range of bytes.
     pub range: Range<u64>,
-    /// Length of the whole object, when it is known. A read of an object that has another length by now fails.
+    /// Length of the whole object, if known. A read fails if the object has another length by then.
     pub size: Option<u64>,
-    /// The object's version tag, when it is known. A remote read of another version fails.
+    /// The object's version tag, if known. A remote read of another version fails.
     pub etag: Option<Arc<str>>,
 }
 
 impl Extent {
-    /// What a request may ask a store to compare. A weak tag matches nothing here (RFC 9110, 13.1.1), and one that is not
-    /// ASCII is in no header: they are compared by whoever reads.
+    /// The tag for a conditional request. A weak tag never matches in a conditional request (RFC 9110, 13.1.1), and a
+    /// tag that is not ASCII can't be put in a header: the reader compares such tags itself.
     pub(super) fn if_match(&self) -> Option<String> {
         self.etag.as_deref().filter(|tag| !tag.starts_with("W/") && tag.is_ascii()).map(str::to_owned)
     }
@@ -62,21 +63,21 @@ impl Extent {
         Self { source: source.clone(), name: name.into(), range, size: None, etag: None }
     }
 
-    /// The same bytes of one version only, as [`Object::etag`](super::Object::etag) tells it.
+    /// The same bytes, of the version with this [`Object::etag`](super::Object::etag) only.
     #[must_use]
     pub fn with_etag(mut self, etag: Option<impl Into<Arc<str>>>) -> Self {
         self.etag = etag.map(Into::into);
         self
     }
 
-    /// Other bytes of the same object.
+    /// Another range of the same object.
     #[doc(hidden)]
     #[must_use]
     pub fn with_range(self, range: Range<u64>) -> Self {
         Self { range, ..self }
     }
 
-    /// Bytes to read.
+    /// Number of bytes to read.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.range.end.saturating_sub(self.range.start)
@@ -90,7 +91,7 @@ impl Extent {
 }
 
 impl Object {
-    /// A read of all of it, in the version that was listed.
+    /// A read of the whole object, in the version that was listed.
     #[must_use]
     pub fn extent(&self, source: &Source) -> Extent {
         Extent::whole(source, self.name.as_str(), self.size).with_etag(self.etag.as_deref())
@@ -102,17 +103,17 @@ impl Object {
 pub struct Merged {
     #[doc(hidden)]
     pub extent: Extent,
-    /// Which extents, and where their bytes lie in the read.
+    /// The index of each extent, and its place in the bytes read.
     pub parts: Vec<(usize, Range<usize>)>,
 }
 
-/// Makes one read of extents that lie near each other in one object. In the order in which their first extents came.
+/// Combines extents that are near each other in one object into one read. The reads are ordered by their first extents.
 pub fn merge(extents: Vec<Extent>) -> Vec<Merged> {
     let whole = |(i, extent): (usize, Extent)| {
         let parts = vec![(i, 0..usize::try_from(extent.len()).unwrap_or(usize::MAX))];
         Merged { extent, parts }
     };
-    // Records that are objects of their own, as most are.
+    // Most records are whole objects, which are never combined.
     let mut places: HashMap<(usize, Arc<str>), Vec<usize>> = HashMap::with_capacity(extents.len());
     for (i, extent) in extents.iter().enumerate() {
         places.entry((extent.source.identity(), Arc::clone(&extent.name))).or_default().push(i);
@@ -122,7 +123,7 @@ pub fn merge(extents: Vec<Extent>) -> Vec<Merged> {
     }
     let mut merged: Vec<Merged> = Vec::new();
     for places in places.into_values() {
-        // Extents that know different things of an object are different reads.
+        // Extents that expect different sizes or versions of an object are different reads.
         let mut rest = places;
         while let Some(&first) = rest.first() {
             let like = |i: &usize| (extents[*i].size, &extents[*i].etag) == (extents[first].size, &extents[first].etag);
@@ -144,8 +145,8 @@ pub fn merge(extents: Vec<Extent>) -> Vec<Merged> {
     merged
 }
 
-/// Joins ranges whose gap is at most `gap`, up to `most` bytes (a range that is longer stays as it is). Gives each
-/// joined range with the indices of those in it.
+/// Joins ranges whose gap is at most `gap`, up to `most` bytes (a longer range stays as it is). Returns each joined
+/// range with the indices of its parts.
 fn coalesce(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<(Range<u64>, Vec<usize>)> {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
     order.sort_by_key(|i| (ranges[*i].start, ranges[*i].end));
@@ -166,11 +167,11 @@ fn coalesce(ranges: &[Range<u64>], gap: u64, most: u64) -> Vec<(Range<u64>, Vec<
     joined
 }
 
-/// Cuts a range into the fewest pieces of at most `most` bytes, all about as long. An empty range is one piece.
+/// Cuts a range into the fewest pieces of at most `most` bytes, of about equal length. An empty range is one piece.
 pub(super) fn cut(range: Range<u64>, most: u64) -> impl ExactSizeIterator<Item = Range<u64>> {
     let len = range.end.saturating_sub(range.start);
     let pieces = len.div_ceil(most).max(1);
-    // Pieces are far fewer than bytes: `u32` would hold them for any object that a store takes.
+    // There are far fewer pieces than bytes: their number would fit `u32` for any object that a store accepts.
     (0..usize::try_from(pieces).unwrap_or(usize::MAX)).map(move |n| {
         let at = |n: u64| range.start + (u128::from(len) * u128::from(n) / u128::from(pieces)) as u64;
         at(n as u64)..at(n as u64 + 1)

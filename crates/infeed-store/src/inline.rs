@@ -1,4 +1,4 @@
-//! Reading on the thread that needs the bytes: files of this machine, and stores that answer without a runtime.
+//! Reads on the thread that needs the bytes: local files, and stores that answer without a runtime.
 
 use std::{
     fs::File,
@@ -27,7 +27,7 @@ impl Extent {
         self.source.begin_inline(&self.name, self.range.clone(), self.size)
     }
 
-    /// Both steps at once: `opened` is called between them.
+    /// Opens and reads; `opened` is called between the two steps.
     #[doc(hidden)]
     pub fn read_inline(&self, buffer: &mut BytesMut, opened: impl FnOnce()) -> Result<()> {
         let Self { source, name, range, size, .. } = self;
@@ -38,8 +38,8 @@ impl Extent {
 }
 
 impl Extent {
-    /// By what its content is known apart from another of the same name: the version tag, or of a file of this machine its
-    /// time and length, for which the file system is asked. `None`: by nothing.
+    /// Distinguishes its content from another of the same name: the version tag, or for a local file its modification
+    /// time and length, which takes a file system call. `None` if neither is available.
     #[doc(hidden)]
     pub fn version(&self) -> Option<String> {
         if let Some(etag) = &self.etag {
@@ -54,14 +54,14 @@ impl Extent {
 impl Source {
     /// Starts reading some bytes on this thread, which must not be one of an async runtime.
     ///
-    /// In two steps, so that a caller can promise that no read *begins* after some moment and yet not hold a lock
-    /// while bytes are copied: this one opens the file, [`InlineRead::read_into`] reads it.
+    /// In two steps, so that a caller can guarantee that no read *begins* after some moment without holding a lock
+    /// while bytes are copied: this method opens the file, [`InlineRead::read_into`] reads it.
     pub fn open_inline(&self, name: &str, range: Range<u64>) -> Result<InlineRead> {
         self.begin_inline(name, range, None)
     }
 
-    /// The file of an object, when this is a folder of this machine. Opening it without the store takes a third of the
-    /// time: no path is parsed, escaped and looked up twice.
+    /// The file of an object, if this is a local folder. Opening it without the store takes a third of the time: no
+    /// path is parsed, escaped and looked up twice.
     pub(super) fn local_path(&self, name: &str) -> Option<PathBuf> {
         let folder = self.0.folder.as_ref().filter(|_| self.0.inline && is_plain(name))?;
         // The folder is that of the prefix.
@@ -89,7 +89,7 @@ impl Source {
     }
 }
 
-/// A read that has started on this thread: an open file, or a store's answer.
+/// A read that was started on this thread: an open file, or a store's answer.
 ///
 /// ```
 /// use bytes::BytesMut;
@@ -113,18 +113,18 @@ pub struct InlineRead {
 
 enum Body {
     Nothing,
-    /// A file, and the length that it should have.
+    /// A file, and its expected length.
     Local(File, Option<u64>),
     File(File),
     Stream(BoxStream<'static, object_store::Result<Bytes>>),
 }
 
 impl InlineRead {
-    /// Reads the bytes into `buffer`: its old content is replaced, its memory reused. Blocks this thread.
+    /// Reads the bytes into `buffer`, replacing its content and reusing its memory. Blocks this thread.
     ///
     /// # Errors
-    /// `Corrupt` when a file turns out shorter than it was, `Io` for everything else. The buffer's content is
-    /// unspecified then.
+    /// `Corrupt` if a file is shorter than its expected length, `Io` for any other failure. The buffer's content is
+    /// then unspecified.
     pub fn read_into(self, buffer: &mut BytesMut) -> Result<()> {
         let Self { source, name, range, mut body } = self;
         body.read(&range, buffer).map_err(|e| source.at(e, &name, &range))
@@ -142,7 +142,7 @@ impl Body {
         let asked = range.end - range.start;
         match self {
             Self::Nothing => buffer.clear(),
-            // What is read from its beginning need not be a file that can be read at a place.
+            // A read from the beginning also works for files without positioned reads.
             Self::Local(file, size) if range.start == 0 => {
                 read_local(file, |mut file, to, _| file.read(to), range, *size, buffer)?;
             }
@@ -182,8 +182,8 @@ impl Body {
 
 /// Reads a range of a local file.
 ///
-/// The length is not asked for: where it matters, one byte more than there should be is read. A read that gives less
-/// has come to the file's end.
+/// The file's length is not requested. If it matters, one byte more than expected is read. A read that returns less has
+/// reached the end of the file.
 pub(super) fn read_local(
     file: &File,
     read: impl Fn(&File, &mut [u8], u64) -> io::Result<usize>,

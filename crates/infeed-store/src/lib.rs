@@ -6,20 +6,20 @@
 //!                                                                      the cache has) the thread that decodes (files)
 //! ```
 //!
-//! A bucket finds its credentials in [`Source::connect`], and its listing may be kept in a manifest (`cached_list.rs` says
-//! when it is believed).
+//! A bucket finds its credentials in [`Source::connect`]. Its listing may be kept in a manifest (`cached_list.rs`
+//! describes when it is trusted).
 //!
-//! Three things that are easy to get wrong:
+//! Three common mistakes:
 //!
-//! - **Names are raw.** `Path::from("a%b")` escapes, `Path::parse` does not. Everything here goes through `parse`, so a
-//!   name that came from a listing reads back as the same object, whatever characters it has.
-//! - **A short answer is not an error to `object_store`**, nor is another version. Each read here counts its bytes; remote
-//!   ones compare the version and are limited, repeated and hedged, see `requests`.
-//! - **Local files are read by whoever needs them**, on a plain thread. Inside tokio each read would hop through the
-//!   blocking pool, at three times the cost.
+//! - **Names are raw.** `Path::from("a%b")` escapes, `Path::parse` does not. All code here uses `parse`, so a name from
+//!   a listing is read back as the same object, whatever characters it has.
+//! - **A short answer is not an error to `object_store`**, nor is another version. Each read here counts its bytes.
+//!   Remote reads also compare the version, and are limited, retried and hedged; see `requests`.
+//! - **Local files are read by the thread that needs them**, a plain thread. Inside tokio each read would go through
+//!   the blocking pool, at three times the cost.
 //!
-//! **Boundary**: knows no dataset, no sample and no order; starts no task of its own, and no thread but those that list a
-//! folder (`walk/pool.rs`). What it hashes, it hashes on threads that the engine lends (`sums.rs`).
+//! **Boundary**: has no notion of datasets, samples or order. It starts no tasks, and no threads except those that list
+//! a folder (`walk/pool.rs`). It hashes on threads that the engine provides (`sums.rs`).
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -96,7 +96,7 @@ pub use {check::Check, verify::Verified};
 #[doc(hidden)]
 pub type ReadsListing = fn(&[u8], infeed_core::fingerprint::Fingerprint);
 
-/// What saved listings begin with, and what reads them: for whoever makes up the rest.
+/// The magic bytes of saved listings, with their readers: for fuzzing.
 #[doc(hidden)]
 pub fn listings() -> [(&'static [u8], ReadsListing); 2] {
     [

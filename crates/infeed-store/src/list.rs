@@ -1,4 +1,4 @@
-//! What lies below a source.
+//! Lists the objects below a source.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use super::{
     walk::{self, Walk, is_hidden},
 };
 
-/// With fewer files of a folder, listing them takes less than a second however slowly calls are answered.
+/// Listing fewer files of a folder takes less than a second, even if file system calls are slow.
 const WORTH: usize = if cfg!(test) { 200 } else { 20_000 };
-/// Objects looked up at a time.
+/// The most objects looked up at a time.
 const LOOKS: usize = 16;
 
 impl Source {
-    /// This source as one object, when its prefix names an object rather than a folder. (For paths,
-    /// [`parse`](Self::parse) has looked already.)
+    /// This source as one object, if its prefix names an object rather than a folder. (Paths were already checked by
+    /// [`parse`](Self::parse).)
     pub async fn as_object(&self) -> Result<Option<Self>> {
         let Inner { store, prefix, folder, only, .. } = &*self.0;
         if only.is_some() {
@@ -44,16 +44,17 @@ impl Source {
         }
     }
 
-    /// Streams all objects below the prefix, in no promised order. Folders of a bucket are listed 16 at a time.
+    /// Streams all objects below the prefix, in no particular order. Folders of a bucket are listed 16 at a time.
     ///
-    /// A listing that holds a key twice, that never ends, or that is none (a proxy's page) is an error. Keys of a bucket that
-    /// cannot be read by their names (`..`, `//`, a leading `/`, control characters) are left out, with a warning.
+    /// A listing that contains a key twice, never ends, or is not a listing (a proxy's page) is an error. Keys of a
+    /// bucket that can't be read by their names (`..`, `//`, a leading `/`, control characters) are left out, with a
+    /// warning.
     ///
-    /// Objects whose name has a part that begins with a dot are left out, but for Zarr's `.zarray`, `.zattrs` and `.zgroup`; empty ones
-    /// are not. In a local folder, links to files and folders are followed, except links that lead back into their own path.
-    /// It is read by threads of its own: as many as there are cores, 8 at most, or 16 where the file system answers
-    /// slowly. They end with the listing, or soon after it was dropped. Costs one look-up per file: 2 µs of a core each when the
-    /// folder is warm; where each call takes 0.3 ms, 300,000 files take 7 s.
+    /// Objects are left out if a part of their name begins with a dot, except Zarr's `.zarray`, `.zattrs` and
+    /// `.zgroup`. Empty objects are included. In a local folder, links to files and folders are followed, except links
+    /// that lead back into their own path. A local folder is read by separate threads: as many as there are cores, at
+    /// most 8, or 16 if the file system answers slowly. They end with the listing, or soon after it was dropped. Each
+    /// file costs one look-up: 2 µs of a core if the folder is in memory. With 0.3 ms per call, 300,000 files take 7 s.
     pub fn list(&self) -> BoxStream<'static, Result<Object>> {
         let source = self.clone();
         async_stream::try_stream! {
@@ -87,11 +88,11 @@ impl Source {
         .boxed()
     }
 
-    /// Everything that [`list`](Self::list) gives, in the order of names; of a bucket, from the manifest if that is
-    /// right, which is kept in `manifests` or where the variables say.
+    /// All objects that [`list`](Self::list) gives, ordered by name. For a bucket, they come from the manifest if it is
+    /// still right. The manifest is in `manifests`, or where the variables point.
     ///
-    /// A local folder has one only where `manifests` or a variable names the place, and for who says by `whole` of which
-    /// names he reads files from the beginning to the end.
+    /// A local folder has a manifest only if `manifests` or a variable names a place for it, and only for callers that
+    /// pass in `whole` which names they read from the beginning to the end.
     #[doc(hidden)]
     pub async fn objects(
         &self,
@@ -112,7 +113,7 @@ impl Source {
             return Ok(objects);
         }
         let mut objects: Vec<Object> = match self.list().try_collect().await {
-            // Most web servers list nothing: then the url is one file's.
+            // Most web servers offer no listings: then the url is that of one file.
             Err(error) if self.is_web() && self.only().is_none() && cannot_list(&error) => Vec::new(),
             listed => listed?,
         };
@@ -120,12 +121,12 @@ impl Source {
         Ok(objects)
     }
 
-    /// Those of these objects that exist, in the order of names. Without a listing: a request for each, 16 at a time, and
-    /// one that sees whether the store gives parts of objects.
+    /// Those of these objects that exist, ordered by name. Works without a listing: one request per name, 16 at a time,
+    /// plus one to check whether the store sends parts of objects.
     #[doc(hidden)]
     pub async fn look_up_names(&self, names: Vec<String>) -> Result<Vec<Object>> {
         if names.iter().any(|name| name.contains(['?', '#'])) {
-            // Told in messages, its secrets would be too.
+            // Messages contain the names, and so would reveal secrets in them.
             return Err(Error::config("a pattern of names with a query or a signature cannot be a dataset")
                 .hint("name files without `?` and `#`; a url of one file may have a query"));
         }
@@ -146,19 +147,19 @@ impl Source {
         Ok(objects)
     }
 
-    /// What a listing shows of an object of the store, if it does.
+    /// The listed object, unless it is left out.
     pub(super) fn shown(&self, meta: object_store::ObjectMeta) -> Option<Object> {
         let location = meta.location.as_ref();
         let name = location.strip_prefix(self.0.prefix.as_ref()).unwrap_or(location).trim_start_matches('/');
         let hidden = name.is_empty() || name.split('/').any(|part| is_hidden(part.as_bytes()));
-        // Azure's listings tell tags without the quotes that its answers have.
+        // Azure's listings contain tags without the quotes that its other answers have.
         let bare = |tag: &String| self.store().starts_with("az ") && !tag.starts_with(['"', 'W']);
         let etag = meta.e_tag.map(|tag| if bare(&tag) { format!("\"{tag}\"") } else { tag });
         (!hidden).then(|| Object { name: name.to_owned(), size: meta.size, etag })
     }
 }
 
-/// Whether a server said that it knows no listings: not that nobody may see this one.
+/// Whether a server reported that it has no listings, as opposed to refusing this one.
 fn cannot_list(error: &Error) -> bool {
     matches!(Answer::of_cause(error), Some(Answer::Refused(refusal)) if matches!(refusal.status, 400 | 404 | 405))
 }

@@ -1,7 +1,7 @@
-//! The listing of a bucket, as a [`Manifest`](super::manifest::Manifest) keeps it.
+//! The listing of a bucket in the form in which a [`Manifest`](super::manifest::Manifest) keeps it.
 //!
-//! A million objects take a thousand requests to list, one after another within a folder; a manifest takes a look at
-//! 16 of those thousand pages.
+//! Listing a million objects takes a thousand requests, one after another within a folder. With a manifest, 16 of those
+//! thousand pages are requested.
 //!
 //! ```text
 //! "infeed manifest 2\n", length and hash
@@ -19,7 +19,7 @@ use super::{
 
 pub(super) const MAGIC: &[u8] = b"infeed manifest 2\n";
 
-/// `objects` are in the order of names.
+/// `objects` must be ordered by name.
 pub(super) fn encode(objects: &[Object], place: Fingerprint) -> Vec<u8> {
     let mut out = unsealed(MAGIC, 32 + objects.len() * 40);
     out.extend_from_slice(&place.0.to_le_bytes());
@@ -55,9 +55,9 @@ fn digits(etag: &str) -> Option<u128> {
     plain.then(|| u128::from_str_radix(hex, 16).ok())?
 }
 
-/// Any bytes give objects, in the order of names, or what is wrong in words for a warning.
+/// Decodes arbitrary bytes: objects ordered by name, or a description of the problem for a warning.
 pub(super) fn decode(bytes: &[u8], place: Fingerprint) -> Result<Vec<Object>, String> {
-    objects(body(MAGIC, bytes)?, place).ok_or_else(|| "it makes no sense".into())
+    objects(body(MAGIC, bytes)?, place).ok_or_else(|| "its content is invalid".into())
 }
 
 fn objects(body: &[u8], place: Fingerprint) -> Option<Vec<Object>> {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// With a checksum that is right, as somebody's own writer would make it.
+        /// With a correct checksum, as another writer could produce it.
         #[test]
         fn any_body_gives_objects_or_nothing(body in prop::collection::vec(any::<u8>(), 0..200), count in 0_u8..50) {
             let body = [&Fingerprint(1).0.to_le_bytes()[..], &[count], &body].concat();

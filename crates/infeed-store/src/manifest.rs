@@ -1,4 +1,4 @@
-//! What was found out about a place, kept for the next time: one policy for all that is kept.
+//! Keeps what was found out about a place for the next time, with one policy for all kinds.
 //!
 //! ```text
 //! Open::manifests, else INFEED_MANIFEST_DIR (`off`: nowhere), else $XDG_CACHE_HOME/infeed, else ~/.cache/infeed
@@ -6,18 +6,19 @@
 //!       └ "infeed … N\n", u64 bytes of the body, u128 xxh3 of the body, the body             little-endian
 //! ```
 //!
-//! | kind | tells | is kept | is believed |
+//! | kind | contains | is kept | is trusted |
 //! |---|---|---|---|
-//! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a look at the store (`cached_list.rs`): one difference, and the bucket is listed again |
-//! | `folder` | names and sizes of a local folder, and by what its folders are known again (`walk/kept.rs`) | from 20,000 files on, where a place was named | folder by folder, after a look at each; until a file turns out to have another size |
-//! | `shards` | where samples lie in tars (`dataset::tar`) | when shards were indexed that cannot have it beside them | shard by shard: those that have the size and ETag that were listed |
-//! | `index-…` | a copy of the index of tars that a bucket has | when it has 1 MiB or more | as long as the bucket's has its ETag |
-//! | `places` | where records lie in TFRecords | when files of a store were indexed, or 20,000 records of a folder | file by file: those that have the size and ETag that were listed |
+//! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a comparison with the store (`cached_list.rs`); after one difference the bucket is listed again |
+//! | `folder` | names and sizes of a local folder, with stamps that identify the state of its folders (`walk/kept.rs`) | from 20,000 files on, if a place for it was set | folder by folder, after a look at each; until a file turns out to have another size |
+//! | `shards` | places of samples in tars (`dataset::tar`) | after indexing shards whose index can't be kept next to them | shard by shard, if it has the listed size and ETag |
+//! | `index-…` | a copy of an index of tars in a bucket | if it has 1 MiB or more | as long as the bucket's index has its ETag |
+//! | `places` | places of records in TFRecords | after indexing files of a store, or 20,000 records of a folder | file by file, if it has the listed size and ETag |
 //!
-//! Each is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. One that is damaged, of
-//! another version or that cannot be read is removed and made anew, with a warning; so is one that was found wrong. One
-//! that cannot be written is a warning, no error. A store that the caller made has no name that another process would
-//! know, and memory ends with its process: of these nothing is kept but in a folder that was named for it.
+//! Each file is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. A file that is
+//! damaged, of another version, unreadable, or found to be wrong is removed and made again, with a warning. If a file
+//! can't be written, that is a warning, not an error. A store made by the caller has no name that another process would
+//! recognise, and an in-memory store ends with its process: for these, files are kept only in a folder that the user
+//! set.
 
 use std::{
     fs::{self, File},
@@ -38,7 +39,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The folder of all manifests: `chosen`, or what the variables say; `None` for none.
+    /// The folder of all manifests: `chosen`, or the folder set by the variables; `None` if there is none.
     pub(super) fn folder(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
         match vars.get("INFEED_MANIFEST_DIR") {
             _ if chosen.is_some() => chosen.map(Path::to_owned),
@@ -50,24 +51,25 @@ impl Manifest {
         }
     }
 
-    /// That folder, if somebody named it.
+    /// That folder, if the user set it.
     pub(super) fn named(vars: &Vars, chosen: Option<&Path>) -> Option<PathBuf> {
         let told = || vars.get("INFEED_MANIFEST_DIR").filter(|dir| *dir != "off").map(Path::new);
         chosen.or_else(told).map(Path::to_owned)
     }
 
-    /// The one of this kind about `place`. `dir` exists or will be made.
+    /// The file of this kind about `place`. `dir` is created if needed.
     pub(super) fn new(dir: &Path, place: Fingerprint, kind: &str) -> Self {
         Self { file: dir.join(format!("{place}.{kind}")) }
     }
 
-    /// Where it is kept.
+    /// Its path.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// What it tells; `None` when there is none, or a wrong one. `parse` says what is wrong in words for a warning.
+    /// Its content; `None` if there is none or it is wrong. `parse` returns a description of what is wrong, for a
+    /// warning.
     pub fn load<T>(&self, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Option<T> {
         let wrong = match Beside::Table.read_file(&self.file) {
             Ok(bytes) => match parse(&bytes) {
@@ -81,25 +83,25 @@ impl Manifest {
         None
     }
 
-    /// Removes one that was found wrong, and says so.
+    /// Removes a file that was found wrong, with a warning.
     pub fn forget(&self, wrong: &str) {
         let file = self.file.display();
-        tracing::warn!(%file, "what was kept is not used and made anew: {wrong}");
+        tracing::warn!(%file, "a kept file is not used and will be made again: {wrong}");
         if let Err(error) = fs::remove_file(&self.file)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%file, %error, "it cannot be removed: remove it, or set INFEED_MANIFEST_DIR to another folder or to off");
+            tracing::warn!(%file, %error, "remove it by hand, or set INFEED_MANIFEST_DIR to another folder or to off");
         }
     }
 
-    /// Keeps these bytes in place of those before, or says why they cannot be kept.
+    /// Replaces the file's content, or warns that it can't be kept.
     pub fn store(&self, bytes: &[u8]) {
         if let Err(error) = self.write(bytes) {
             self.is_not_kept(&error);
         }
     }
 
-    /// One of which parts are read, open; `None` when there is none, or it cannot be opened.
+    /// Opens the file to read parts of it; `None` if there is none or it can't be opened.
     #[must_use]
     pub fn open(&self) -> Option<Parts> {
         match File::open(&self.file).and_then(Parts::of_file) {
@@ -112,7 +114,7 @@ impl Manifest {
         }
     }
 
-    /// Keeps all of these bytes in place of those before, and opens what is kept; or says why it cannot be kept.
+    /// Replaces the file's content and opens it, or warns that it can't be kept.
     #[must_use]
     pub fn store_parts(&self, parts: &Parts) -> Option<Parts> {
         let write = |aside: &Path| {
@@ -128,7 +130,7 @@ impl Manifest {
         }
     }
 
-    /// Removes those whose names differ from this one's behind the last `-` alone: copies of other versions.
+    /// Removes the files whose names differ from this one only after the last `-`: copies of other versions.
     pub fn forget_versions(&self) {
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(own) = name(&self.file).and_then(|name| Some(name.rsplit_once('-')?.0.to_owned())) else { return };
@@ -142,7 +144,7 @@ impl Manifest {
 
     fn is_not_kept(&self, error: &io::Error) {
         let file = self.file.display();
-        tracing::warn!(%file, %error, "what was found cannot be kept; set INFEED_MANIFEST_DIR to a folder that can be written, or to off");
+        tracing::warn!(%file, %error, "nothing is kept; set INFEED_MANIFEST_DIR to a writable folder or to off");
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
@@ -161,10 +163,10 @@ impl Manifest {
     }
 }
 
-/// Bytes behind the magic words and before the body: its length and its hash.
+/// Bytes between the magic bytes and the body: its length and its hash.
 const HEAD: usize = 8 + 16;
 
-/// Begins a file that [`seal`] will end: the body is to be put behind these bytes.
+/// Begins a file for [`seal`]: append the body to these bytes.
 pub fn unsealed(magic: &[u8], body: usize) -> Vec<u8> {
     let mut file = Vec::with_capacity(magic.len() + HEAD + body);
     file.extend_from_slice(magic);
@@ -172,7 +174,7 @@ pub fn unsealed(magic: &[u8], body: usize) -> Vec<u8> {
     file
 }
 
-/// Writes length and hash of the body before it.
+/// Writes length and hash of the body in front of it.
 pub fn seal(magic: &[u8], mut file: Vec<u8>) -> Vec<u8> {
     let start = magic.len() + HEAD;
     let body = &file[start..];
@@ -181,13 +183,13 @@ pub fn seal(magic: &[u8], mut file: Vec<u8>) -> Vec<u8> {
     file
 }
 
-/// The body of a sealed file, if it is whole.
+/// The body of a sealed file, if it is intact.
 ///
 /// # Errors
-/// What is wrong with it, in words for a warning.
+/// A description of what is wrong, for a warning.
 pub fn body<'a>(magic: &[u8], file: &'a [u8]) -> Result<&'a [u8], String> {
-    let Some((head, body)) = file.split_at_checked(magic.len() + HEAD) else { return Err("it is cut off".into()) };
-    let Some(head) = head.strip_prefix(magic) else { return Err("it is of another version".into()) };
+    let Some((head, body)) = file.split_at_checked(magic.len() + HEAD) else { return Err("it is truncated".into()) };
+    let Some(head) = head.strip_prefix(magic) else { return Err("it has another version".into()) };
     let (length, sum) = head.split_at(8);
     if length != (body.len() as u64).to_le_bytes() {
         return Err(format!("it has {} bytes of another length", body.len()));
@@ -207,30 +209,30 @@ pub fn number(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Adds a text, with its length before it.
+/// Adds a text, preceded by its length.
 pub fn text(out: &mut Vec<u8>, text: &str) {
     number(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
 }
 
-/// What is still to be parsed of a body. Nothing in it is trusted with memory.
+/// The part of a body that is not parsed yet. Memory is never allocated for lengths in it without a check.
 #[derive(Debug)]
 pub struct Rest<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Rest<'a> {
-    /// Of all of a body.
+    /// The whole body.
     #[must_use]
     pub const fn of(body: &'a [u8]) -> Self {
         Self(body)
     }
 
-    /// Bytes that are left.
+    /// Number of bytes left.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is left.
+    /// Whether no bytes are left.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -248,7 +250,7 @@ impl<'a> Rest<'a> {
     #[inline]
     pub fn number(&mut self) -> Option<u64> {
         match self.0 {
-            // Most are small.
+            // Most numbers are small.
             [byte @ ..0x80, rest @ ..] => {
                 self.0 = rest;
                 Some((*byte).into())
@@ -276,7 +278,7 @@ impl<'a> Rest<'a> {
         str::from_utf8(self.take(length)?).ok()
     }
 
-    /// A count of things that take `least` bytes each.
+    /// A count of items of at least `least` bytes each.
     pub fn count(&mut self, least: usize) -> Option<usize> {
         let count = usize::try_from(self.number()?).ok()?;
         (count <= self.0.len() / least).then_some(count)

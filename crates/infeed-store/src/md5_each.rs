@@ -1,18 +1,18 @@
-//! MD5 of several buffers beside each other.
+//! MD5 of several buffers in parallel on one core.
 //!
-//! One MD5 keeps a core waiting: each of its steps needs the one before, and there is work for three more meanwhile. Alone
-//! 0.68 GB/s, two 1.4, three 2.0, four 2.1; the crate `md-5` makes 0.39 of any number (release build, a vCPU of an AMD EPYC,
-//! best of 30 rounds of 115 KB each). Vectors give more (7.5 GB/s with AVX-512), but of 32 buffers, and so many hardly ever
-//! come together; of eight they give less than this.
+//! A single MD5 leaves a core waiting: each of its steps needs the one before, and the core could do three more in that
+//! time. One buffer alone 0.68 GB/s, two 1.4, three 2.0, four 2.1; the crate `md-5` reaches 0.39 for any number
+//! (release build, a vCPU of an AMD EPYC, best of 30 rounds of 115 KB each). SIMD is faster (7.5 GB/s with AVX-512),
+//! but only with 32 buffers, which hardly ever arrive together; with eight buffers it is slower than this.
 //!
-//! RFC 1321 is what is computed, and `md-5` what it is held against.
+//! Implements RFC 1321; tests compare it with `md-5`.
 #![forbid(unsafe_code)]
 
 pub(super) type Sum = [u8; 16];
 type Block = [u8; 64];
 type State = [u32; 4];
 
-/// Buffers beside each other: more do not fit the registers.
+/// Buffers hashed in parallel: more do not fit into the registers.
 const LANES: usize = 4;
 
 const START: State = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
@@ -87,7 +87,7 @@ const SINES: [u32; 64] = [
 /// The MD5 of each buffer.
 pub(super) fn md5_each(buffers: &[&[u8]]) -> Vec<Sum> {
     let mut sums = vec![[0; 16]; buffers.len()];
-    // Long ones first, so that none is left alone at the end.
+    // Longest first, so that no long buffer is left alone at the end.
     let mut coming: Vec<usize> = (0..buffers.len()).collect();
     coming.sort_unstable_by_key(|n| buffers[*n].len());
     let ends: Vec<End> =
@@ -117,7 +117,7 @@ pub(super) fn md5_each(buffers: &[&[u8]]) -> Vec<Sum> {
     }
 }
 
-/// A buffer that is summed: what is left of its whole blocks, or of its end.
+/// A buffer being hashed: the rest of its whole blocks, or of its end.
 struct Lane<'a> {
     n: usize,
     state: State,
@@ -126,7 +126,7 @@ struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// To the end, when the whole blocks are done.
+    /// Goes on to the end when the whole blocks are done.
     fn come_to(&mut self, ends: &'a [End]) {
         if self.blocks.is_empty() {
             self.blocks = ends[self.n].blocks();
@@ -135,11 +135,11 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// One MD5, a part at a time.
+/// One MD5, computed in parts.
 #[derive(Clone)]
 pub(super) struct Running {
     state: [State; 1],
-    /// What follows the whole blocks: parts have these alone, but for the last one.
+    /// Bytes after the whole blocks. Only the last part may have any.
     rest: Vec<u8>,
     length: u64,
 }
@@ -151,7 +151,7 @@ impl Default for Running {
 }
 
 impl Running {
-    /// Of a whole buffer.
+    /// The MD5 of a whole buffer.
     pub(super) fn of(buffer: &[u8]) -> Sum {
         let mut running = Self::default();
         running.take(buffer);
@@ -172,7 +172,7 @@ impl Running {
     }
 }
 
-/// What follows the whole blocks of a buffer: its rest, a bit, zeros, its length.
+/// The end of a buffer after its whole blocks: the rest, one bit, zeros, the length.
 struct End {
     blocks: [Block; 2],
     count: usize,
@@ -185,7 +185,7 @@ impl End {
         bytes[..rest.len()].copy_from_slice(rest);
         bytes[rest.len()] = 0x80;
         let count = if rest.len() < 56 { 1 } else { 2 };
-        // In bits, and of them the lower 64.
+        // The length in bits, of which the lower 64 are used.
         bytes[64 * count - 8..64 * count].copy_from_slice(&length.wrapping_mul(8).to_le_bytes());
         Self { blocks, count }
     }
@@ -201,7 +201,7 @@ fn text(state: State) -> Sum {
     sum
 }
 
-/// Takes as many blocks of each lane as the shortest has.
+/// Hashes as many blocks of each lane as the shortest lane has.
 fn together<const L: usize>(lanes: [&mut Lane<'_>; L]) {
     let count = lanes.iter().map(|lane| lane.blocks.len()).min().unwrap_or(0);
     let mut states = lanes.each_ref().map(|lane| lane.state);
@@ -212,7 +212,7 @@ fn together<const L: usize>(lanes: [&mut Lane<'_>; L]) {
     }
 }
 
-/// Takes blocks, as many of each, into the states. `inline(never)`: it fills the registers.
+/// Hashes blocks, as many of each lane, into the states. `inline(never)`, because it fills the registers.
 #[inline(never)]
 fn take<const L: usize>(states: &mut [State; L], blocks: [&[Block]; L]) {
     let count = blocks.iter().map(|blocks| blocks.len()).min().unwrap_or(0);
@@ -230,7 +230,7 @@ fn take<const L: usize>(states: &mut [State; L], blocks: [&[Block]; L]) {
                 }
             };
         }
-        // Written out: as a loop it takes a third longer.
+        // Written out, because a loop takes a third longer.
         macro_rules! round {
             ($first:literal: $mix:expr, $word:expr, $turns:tt) => {
                 round!($first, 0, $mix, $word, $turns);
@@ -245,7 +245,7 @@ fn take<const L: usize>(states: &mut [State; L], blocks: [&[Block]; L]) {
                 step!($mix, 1 2 3 0, $word($i + 3), $first + $i + 3, $four);
             };
         }
-        // Sums instead of ors, and what needs `b`, the word of the step before, as late as can be.
+        // Sums instead of ors, and `b`, the word of the previous step, as late as possible.
         round!(0: (|sum: u32, b: u32, c: u32, d: u32| sum.wrapping_add(d ^ (b & (c ^ d)))), (|i: usize| i), [7 12 17 22]);
         round!(16: (|sum: u32, b: u32, c: u32, d: u32| sum.wrapping_add(!d & c).wrapping_add(d & b)), (|i: usize| 5 * i + 1), [5 9 14 20]);
         round!(32: (|sum: u32, b: u32, c: u32, d: u32| sum.wrapping_add((c ^ d) ^ b)), (|i: usize| 3 * i + 5), [4 11 16 23]);

@@ -1,4 +1,4 @@
-//! What a listing finds.
+//! An entry of a listing.
 
 /// One object found by [`Source::list`](super::Source::list).
 ///
@@ -34,8 +34,8 @@ impl Object {
         Self { name: name.into(), size, etag: None }
     }
 
-    /// Whether it is what had this size and tag when something was found out about it. A copy elsewhere has no tag: then the
-    /// size decides.
+    /// Whether this is still the object that had this size and tag. If one of the two has no tag, as a copy elsewhere
+    /// may, the size decides.
     #[doc(hidden)]
     #[must_use]
     pub fn is_still(&self, size: u64, etag: Option<&str>) -> bool {

@@ -1,4 +1,4 @@
-//! One process of a machine at a time finds out what all of them need.
+//! Lets one process of a machine at a time find out what all of them need.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -9,17 +9,17 @@ use futures::StreamExt;
 
 use super::{Manifest, Source, aside::aside};
 
-/// The right to be the one that finds out, until this is dropped or the process ends.
+/// The right to find out, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Turn {
     _file: File,
-    /// Whether another process had it before: what it found out may be kept by now.
+    /// Whether another process had the turn before: it may have kept what it found.
     pub waited: bool,
 }
 
 impl Source {
-    /// Waits until no other process of this machine has the turn for this place: its folder, or a file beside `kept`.
-    /// `None`: there is nothing that could be locked, or the file system locks nothing. Cancel safe.
+    /// Waits until no other process of this machine has the turn for this place. The lock is on its folder, or on a
+    /// file next to `kept`. `None` if there is no file to lock, or the file system does not support locks. Cancel safe.
     #[doc(hidden)]
     pub async fn turn(&self, kept: Option<&Manifest>) -> Option<Turn> {
         let file = match (self.folder(), kept) {
@@ -41,8 +41,8 @@ impl Source {
                 return None;
             }
         }
-        tracing::info!(url = self.url(), "another process looks at this place; waiting for what it finds");
-        // Given away, so that the thread holds it no longer than whoever waited.
+        tracing::info!(url = self.url(), "another process is looking at this place; waiting for its result");
+        // Moved out, so that the thread does not hold it longer than the waiting task.
         let file = Mutex::new(Some(file));
         let wait = move |_| {
             let file = file.lock().ok()?.take()?;

@@ -1,4 +1,4 @@
-//! A file of this machine that stays open between reads: a shard, of which each record is a part.
+//! A local file that stays open between reads: a shard with many records.
 
 use std::{
     fs::{self, File},
@@ -18,7 +18,7 @@ use super::{
 };
 
 impl Extent {
-    /// Whether it is a part of a file of this machine: others of the same file are likely to be read, too.
+    /// Whether it is a part of a local file: then other parts of the file are likely to be read too.
     #[doc(hidden)]
     #[must_use]
     pub fn is_part_of_file(&self) -> bool {
@@ -26,7 +26,7 @@ impl Extent {
     }
 }
 
-/// An open file. Several threads may read from it at a time. Cloning gives another handle.
+/// An open file. Several threads may read from it at a time. A clone is another handle to it.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct OpenFile(Arc<Inner>);
@@ -40,14 +40,14 @@ struct Inner {
 }
 
 impl OpenFile {
-    /// Opens the file of an extent. `None`: it is no file that can be opened without its store.
+    /// Opens the file of an extent. `None` if it is not a file that can be opened without its store.
     pub fn open(extent: &Extent) -> Result<Option<Self>> {
         let Extent { source, name, range, .. } = extent;
         let at = |error| source.at(error, name, range);
         check_range(range, extent.size).map_err(at)?;
         let Some(path) = source.local_path(name) else { return Ok(None) };
         let file = File::open(&path).map_err(|e| at(open_error(e)))?;
-        // Elsewhere nothing tells one file from another, and threads can't share one.
+        // On other systems files can't be identified, and threads can't share one.
         let stamp = if cfg!(unix) { file.metadata().ok().map(|meta| Stamp::of(&meta)) } else { None };
         Ok(Some(Self(Arc::new(Inner { source: source.clone(), name: Arc::clone(name), path, file, stamp }))))
     }
@@ -59,31 +59,31 @@ impl OpenFile {
         source.identity() == extent.source.identity() && (Arc::ptr_eq(name, &extent.name) || *name == extent.name)
     }
 
-    /// Whether opening it anew would give the same file, unchanged. The name is looked up: of a file that was removed,
-    /// replaced or moved away, or may no longer be read, the handle itself tells nothing. File systems of networks answer
-    /// that from what they remember, where for an opening they ask the server.
+    /// Whether opening the file again would give the same file, unchanged. Looks up the name, because the open handle
+    /// does not show that the file was removed, replaced, moved away, or may no longer be read. Network file systems
+    /// answer the look-up from their cache, but ask the server to open a file.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let Inner { path, stamp, .. } = &*self.0;
         stamp.is_some_and(|stamp| fs::metadata(path).is_ok_and(|meta| Stamp::of(&meta) == stamp))
     }
 
-    /// Whether it is of use to keep it.
+    /// Whether keeping it open is useful.
     #[must_use]
     pub fn can_stay(&self) -> bool {
         self.0.stamp.is_some()
     }
 
-    /// Whether both are handles of one opening.
+    /// Whether both are handles of the same opening.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Reads the bytes of an extent of this file into `buffer`: its old content is replaced, its memory reused.
+    /// Reads the bytes of an extent of this file into `buffer`, replacing its content and reusing its memory.
     ///
     /// # Errors
-    /// As of [`InlineRead::read_into`](super::InlineRead::read_into).
+    /// Those of [`InlineRead::read_into`](super::InlineRead::read_into).
     pub fn read(&self, extent: &Extent, buffer: &mut BytesMut) -> Result<()> {
         let Extent { source, name, range, size, .. } = extent;
         let read = check_range(range, *size).and_then(|()| {

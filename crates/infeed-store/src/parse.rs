@@ -1,4 +1,4 @@
-//! From what the user typed to a store and a prefix.
+//! From the url or path that the user wrote to a store and a prefix.
 
 use std::{
     collections::HashMap,
@@ -23,46 +23,45 @@ const KNOWN: &str = "use a path, file://, memory://, s3://, hf://datasets/OWNER/
                      features; synthetic:// where a dataset is opened)";
 
 impl Source {
-    /// Opens `url`; nothing is read yet, a path of this machine is looked up.
+    /// Opens `url`. Reads nothing yet, but looks up a local path.
     ///
-    /// | url | is |
+    /// | url | meaning |
     /// |---|---|
-    /// | `data/train`, `/data/train` | a folder; every character counts as it stands |
-    /// | `data/train/a.jpg` | the folder `data/train`, of which only `a.jpg` is seen |
+    /// | `data/train`, `/data/train` | a folder; every character is literal |
+    /// | `data/train/a.jpg` | the folder `data/train` with only `a.jpg` visible |
     /// | `file:///data/my%20set` | an absolute path in URL form, with `%` escapes |
     /// | `memory://NAME/prefix` | objects below `prefix` of the store that [`Source::memory`] made |
     /// | `s3://bucket/prefix` | objects of a bucket or an access point (feature `s3`), see [`connect`](Self::connect) |
-    /// | `gs://bucket/prefix` | the same at Google (feature `gcs`), set up by the `GOOGLE_*` variables |
-    /// | `az://container/prefix` | the same at Azure (feature `azure`), set up by the `AZURE_*` variables |
+    /// | `gs://bucket/prefix` | the same at Google (feature `gcs`), configured by the `GOOGLE_*` variables |
+    /// | `az://container/prefix` | the same at Azure (feature `azure`), configured by the `AZURE_*` variables |
     /// | `hf://datasets/OWNER/NAME@REVISION/folder` | files of a dataset of the [Hugging Face hub](https://huggingface.co/datasets) (feature `http`), see below |
-    /// | `https://host/folder` | files of a WebDAV server; of any other, one file, or those that a pattern names (feature `http`); with `%` escapes |
-    /// | `https://host/file.tar?download=1` | one file, asked for by this query, which no message tells: a signature may be in it |
+    /// | `https://host/folder` | files of a WebDAV server; on other servers one file, or the files that a pattern names (feature `http`); with `%` escapes |
+    /// | `https://host/file.tar?download=1` | one file, requested with this query; no message shows the query, since it may contain a signature |
     ///
-    /// **The hub.** A dataset as it lies there: Parquet, images in folders, tars. `@REVISION` is a branch, a tag or a commit,
-    /// `main` where there is none; `@~parquet` is the branch onto which the hub converts every dataset
-    /// (`refs/convert/parquet`), with the files of each configuration in folders of its splits. A branch is looked up once, by
-    /// [`connect`](Self::connect); what is pushed later is not seen. Ranks look it up each: `@COMMIT`, which
-    /// [`connection`](Self::connection) and `infeed inspect` tell, makes sure that they see the same. What is private or gated
-    /// needs a token, and all are asked less often without one. Files come from wherever the hub sends, which never
-    /// gets the token. Whole files are compared with their SHA-256, where the listing tells it (see
-    /// [`Verify`](super::Verify)).
+    /// **The hub.** A dataset in the form in which it is stored: Parquet, images in folders, tars. `@REVISION` is a
+    /// branch, a tag or a commit; the default is `main`. `@~parquet` is the branch onto which the hub converts every
+    /// dataset (`refs/convert/parquet`), with the files of each configuration in one folder per split. A branch is
+    /// looked up once, by [`connect`](Self::connect); later pushes are not seen. Each rank looks it up itself: use
+    /// `@COMMIT`, which [`connection`](Self::connection) and `infeed inspect` show, to make sure that all ranks see the
+    /// same data. Private and gated datasets need a token, and requests without a token are limited more strictly. The
+    /// hub redirects to other servers for the files; these never get the token. Whole files are compared with their
+    /// SHA-256 if the listing contains it (see [`Verify`](super::Verify)).
     ///
     /// ```no_run
     /// # async fn f() -> infeed::Result<()> {
-    /// // Its files are called data/train-00000-of-00001.parquet and the like (feature `parquet`).
+    /// // Its files have names such as data/train-00000-of-00001.parquet (feature `parquet`).
     /// let mnist = infeed::open("hf://datasets/ylecun/mnist/mnist").split("train").await?;
     /// let beans = infeed::open("hf://datasets/AI-Lab-Makerere/beans@~parquet/default").split("validation").await?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// `Config` for a scheme that is none of these, `NotFound` and `Denied` for paths, `Unsupported` without the
-    /// feature.
+    /// `Config` for any other scheme, `NotFound` and `Denied` for paths, `Unsupported` if the feature is off.
     pub fn parse(url: &str) -> Result<Self> {
         parse(url, connect::Vars::process)
     }
 
-    /// [`parse`](Self::parse) with these variables in place of the environment of this process: for two stores with
+    /// [`parse`](Self::parse) with these variables instead of the environment of this process: for two stores with
     /// different credentials in one program, and for tests.
     ///
     /// ```
@@ -78,9 +77,9 @@ impl Source {
         parse(url, || variables.into_iter().collect())
     }
 
-    /// The in-memory store with this name, made at the first call; `memory://name` reads from it.
+    /// The in-memory store with this name, created by the first call; `memory://name` reads from it.
     ///
-    /// It lives as long as the process. Its objects are the caller's to put and to delete.
+    /// It lives as long as the process. The caller puts and deletes its objects.
     ///
     /// ```
     /// # futures::executor::block_on(async {
@@ -99,7 +98,7 @@ impl Source {
     }
 }
 
-/// `vars` is called for stores alone.
+/// `vars` is called only for remote stores.
 fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
     if url.is_empty() {
         return Err(Error::config("the url is empty").hint(KNOWN));
@@ -117,7 +116,7 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
                 return Err(Error::new(ErrorKind::NotFound, format!("there is no in-memory store named {name:?}"))
                     .at_stage(Stage::Open)
                     .hint(match in_rust("make it with Source::memory(name) and put objects into it first") {
-                        "" => "name a folder or a store: such stores are of programs in Rust",
+                        "" => "name a folder or a remote store: only Rust programs can have in-memory stores",
                         make => make,
                     }));
             };
@@ -134,7 +133,7 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
             let scheme = scheme.to_ascii_lowercase();
             let (store, prefix, name) = connect::open_other(&scheme, rest, url, &vars())?;
             let is_web = scheme.starts_with("http");
-            // Messages tell the url: a query may be a signature.
+            // Messages contain the url, but not its query, which may be a signature.
             let (told, of_one) = match url.split_once('?').filter(|_| is_web) {
                 Some((told, _)) => (told, true),
                 None => (url, false),
@@ -142,7 +141,7 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
             let (prefix, only) = match (prefix.parent(), prefix.filename()) {
                 (Some(parent), Some(name)) if of_one => (parent, Some(name.to_owned())),
                 _ if of_one => {
-                    return Err(Error::config("a url with a query is of one file, and this names none")
+                    return Err(Error::config("a url with a query must name one file, and this url names none")
                         .at_object(told)
                         .hint("write https://HOST/FILE?QUERY"));
                 }
@@ -165,7 +164,7 @@ fn is_scheme(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// Host and prefix, checked. Nothing is unescaped: object names hold any character.
+/// Host and prefix, checked. Nothing is unescaped, because object names may contain any character.
 fn split<'a>((host, prefix): (&'a str, &str), url: &str, what: &str, form: &'static str) -> Result<(&'a str, Path)> {
     if host.is_empty() {
         return Err(Error::config(format!("the url does not name {what}"))
@@ -177,7 +176,7 @@ fn split<'a>((host, prefix): (&'a str, &str), url: &str, what: &str, form: &'sta
             .at_object(url)
             .hint("write single slashes, and no `.` or `..` between them")
     };
-    // `Path` would take off a slash in front and find other objects.
+    // `Path` would remove a leading slash and find other objects.
     if prefix.starts_with('/') {
         return Err(bad());
     }
@@ -185,8 +184,8 @@ fn split<'a>((host, prefix): (&'a str, &str), url: &str, what: &str, form: &'sta
     Ok((host, prefix))
 }
 
-/// Tells the memory of this process from that of others: an object there is known to no one else, whatever its name and
-/// version.
+/// Distinguishes the memory of this process from that of others: no other process can read its objects, whatever their
+/// name and version.
 static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
 
 static STORES: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
@@ -240,9 +239,9 @@ fn file_url(url: &str) -> Result<PathBuf> {
         return bad("`#` and `?` end the path of a url")
             .map_err(|e: Error| e.hint("write %23 and %3F, or give the plain path"));
     }
-    // Fails for any host: `file://data/train` means the folder `train` of the machine `data`.
+    // Fails if there is a host: `file://data/train` means the folder `train` of the machine `data`.
     parsed.to_file_path().or_else(|()| {
-        bad("a file:// url holds an absolute path, after three slashes")
+        bad("a file:// url needs an absolute path after three slashes")
             .map_err(|e: Error| e.hint("write file:///data/train, or give the plain path"))
     })
 }
@@ -282,13 +281,13 @@ fn local(path: PathBuf, url: &str) -> Result<Source> {
     })))
 }
 
-/// Says how much of the path exists: a wrong path is most often one wrong letter.
+/// Reports which part of the path exists: a wrong path is most often one mistyped letter.
 fn missing(error: std::io::Error, path: &path::Path, url: &str) -> Error {
     let kind = io_kind(&error);
     if kind != ErrorKind::NotFound {
         return Error::new(kind, "cannot be opened").at_stage(Stage::Open).at_object(url).with_source(error);
     }
-    // `s3:/bucket` and `s3//bucket` are paths too, if they exist.
+    // `s3:/bucket` and `s3//bucket` are also valid paths, if they exist.
     let mistyped = ["s3:", "s3//", "hf:", "hf//", "gs:", "gs//", "az:", "az//", "file:", "http:", "https:"]
         .into_iter()
         .find(|start| url.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start)));

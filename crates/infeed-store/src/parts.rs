@@ -1,8 +1,9 @@
-//! Bytes of which parts are read when they are needed: an index of which a process looks at a few blocks.
+//! Bytes of which parts are read when they are needed, such as an index of which a process needs a few blocks.
 //!
-//! A file is read by place (`pread`) and not mapped. Its pages are the system's own, so all processes of a machine share
-//! them, and none has a copy; a file that another program cuts short is an error of one read, where a map of it would be
-//! a `SIGBUS`; and it works on file systems that map nothing. A read of a block that lies in memory takes about a microsecond.
+//! A file is read by position (`pread`) and not mapped. Its pages stay in the system's page cache, so all processes of
+//! a machine share them. A file that another program truncates is an error of one read; with a mapping it would be a
+//! `SIGBUS`. It also works on file systems without mapping. Reading a block that is in memory takes about a
+//! microsecond.
 
 use std::{borrow::Cow, fs::File, io, ops::Range};
 
@@ -15,9 +16,9 @@ use super::read_at::read_at;
 pub enum Parts {
     /// In memory.
     Held(Bytes),
-    /// In a file of this machine.
+    /// In a local file.
     File {
-        /// It stays open: whoever puts another in its place does not change this one.
+        /// Stays open: replacing the file at its path does not affect this one.
         file: File,
         /// Its length when it was opened.
         len: u64,
@@ -28,13 +29,13 @@ impl Parts {
     /// The bytes of an open file.
     ///
     /// # Errors
-    /// Of the system, which is asked for the length.
+    /// Those of the system, from requesting the length.
     pub fn of_file(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
         Ok(Self::File { file, len })
     }
 
-    /// Bytes of all.
+    /// Number of bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
         match self {
@@ -43,18 +44,18 @@ impl Parts {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Some of the bytes. Blocks until the disk has them.
+    /// A range of the bytes. Blocks until the disk has read them.
     ///
     /// # Errors
-    /// `UnexpectedEof` beyond the end, also of a file that has become shorter; others of the system.
+    /// `UnexpectedEof` beyond the end, also if the file has become shorter; others of the system.
     pub fn read(&self, range: Range<u64>) -> io::Result<Cow<'_, [u8]>> {
-        let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "it is shorter than it says");
+        let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "it ends before the requested bytes");
         if range.start > range.end || range.end > self.len() {
             return Err(cut());
         }
@@ -79,7 +80,7 @@ impl Parts {
         }
     }
 
-    /// All of the bytes in turn, a mebibyte at a time.
+    /// All bytes in order, one MiB at a time.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = io::Result<Cow<'_, [u8]>>> {
         const PIECE: u64 = 1 << 20;
         (0..self.len().div_ceil(PIECE)).map(|i| self.read(i * PIECE..((i + 1) * PIECE).min(self.len())))
@@ -109,7 +110,7 @@ mod tests {
                 assert_eq!(parts.read(beyond).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
             }
         }
-        // Another file in its place changes nothing; the same file cut short does.
+        // Replacing the file has no effect; truncating it does.
         std::fs::rename(dir.path().join("x"), dir.path().join("y")).unwrap();
         std::fs::write(&path, b"other").unwrap();
         assert_eq!(file.read(100..104).unwrap()[..], content[100..104]);

@@ -1,4 +1,4 @@
-//! Reading a range, with its length checked.
+//! Reads a range and checks its length.
 
 use std::ops::Range;
 
@@ -13,28 +13,31 @@ use super::{
     extent::cut,
 };
 
-/// From here on a range of a file comes in pieces. Shorter ones are read at once: 6 MB took 2.0 ms in pieces, 1.4 without.
+/// From this length on, a range of a file is read in pieces. Shorter ranges are read at once: 6 MB took 2.0 ms in
+/// pieces, 1.4 ms at once.
 const LONG: u64 = 64 << 20;
-/// So long that a piece is still in the processor's cache when it is copied: 800 MB took 0.87 s, 1.31 at once, and 1.09 and
-/// 0.95 by 1 and by 16 MiB.
+/// A piece is short enough to be still in the processor's cache when it is copied: 800 MB took 0.87 s in pieces of 4
+/// MiB, 1.31 s at once, 1.09 s in pieces of 1 MiB and 0.95 s in pieces of 16 MiB.
 const PIECE: u64 = 4 << 20;
 
 impl Source {
     /// Reads some bytes of an object.
     ///
-    /// Behind a network the request waits for its turn under the store's limit; it is repeated up to three times after
-    /// a failure, a short answer or a deadline (10 s, more for large ranges), and gets a second copy when it takes much
-    /// longer than usual. This needs a tokio runtime with timers. A whole object is compared with what the store tells of
-    /// it, see [`Verify`](super::Verify).
+    /// Behind a network, the request waits for its turn under the store's limit. It is repeated up to three times after
+    /// a wrong answer, such as a short one. After a failure or a deadline (10 s, more for large ranges) it is repeated
+    /// up to seven times while the store answers other requests, and otherwise for as long as
+    /// [`with_patience`](Self::with_patience) sets. If it takes much longer than usual, a second copy is sent. This
+    /// needs a tokio runtime with timers. A whole object is compared with the checksum that the store sends, see
+    /// [`Verify`](super::Verify).
     ///
     /// # Errors
-    /// An answer that stays short is an `Io` error that names object and range, a missing object `NotFound`, a refused
-    /// one `Denied`. Cancel safe: dropping the future drops its requests.
+    /// `Io` for an answer that stays short, with object and range; `NotFound` for a missing object; `Denied` for a
+    /// refused one. Cancel safe: dropping the future drops its requests.
     pub async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
         Extent::part(self, name, range).read().await
     }
 
-    /// Starts a request and checks what the store says before the body.
+    /// Starts a request and checks the header of the answer, before its body.
     pub(super) async fn request(&self, name: &str, range: &Range<u64>, size: Option<u64>) -> Result<GetResult> {
         let whole = size == Some(range.end) && range.start == 0;
         let part = (!whole).then(|| GetRange::Bounded(range.clone()));
@@ -45,12 +48,12 @@ impl Source {
         Ok(result)
     }
 
-    /// Reads an extent of this source: behind a network with all that `requests` does.
+    /// Reads an extent of this source; behind a network with limits, retries and hedging, as in `requests`.
     #[doc(hidden)]
     pub async fn fetch(&self, extent: &Extent, reader: &Reader) -> Result<Bytes> {
         let Extent { name, range, size, .. } = extent;
         check_range(range, *size).map_err(|e| self.at(e, name, range))?;
-        // Stores refuse to read nothing of something; reading all of nothing is a plain request.
+        // Stores refuse an empty range of an object, but reading all of an empty object is a plain request.
         if range.is_empty() && *size != Some(0) {
             return Ok(Bytes::new());
         }
@@ -67,9 +70,10 @@ impl Source {
     }
 }
 
-/// All of an answer of a store of this machine.
+/// The whole body of an answer from a local store.
 ///
-/// For a long range of a file there is memory before it is read, or an error: `GetResult::bytes` would end the process.
+/// For a long range of a file, memory is allocated first, or there is an error: `GetResult::bytes` would end the
+/// process.
 async fn whole(answer: GetResult) -> Result<Bytes> {
     let broke_off = |error| store_error(error, "reading broke off");
     let length = answer.range.end - answer.range.start;
@@ -78,7 +82,7 @@ async fn whole(answer: GetResult) -> Result<Bytes> {
     };
     let mut all = room(length)?;
     for range in cut(answer.range.clone(), PIECE) {
-        // The file that was opened, whatever has its name by now.
+        // The file that was opened, even if its name belongs to another file by now.
         let payload = GetResultPayload::File(file.try_clone().map_err(read_error)?, path.clone());
         let (meta, attributes) = (answer.meta.clone(), Attributes::default());
         let piece = GetResult { payload, meta, range, attributes, extensions: Default::default() };
@@ -98,7 +102,7 @@ impl Beside {
     /// Reads an object that is no larger than files of its kind may be.
     ///
     /// # Errors
-    /// As reading; `Unsupported` for one that is too large.
+    /// Those of reading; `Unsupported` if the object is too large.
     pub async fn read(self, source: &Source, object: &Object) -> Result<Bytes> {
         self.check(object.size).map_err(|e| e.at_object(source.display_name(&object.name)))?;
         object.extent(source).read().await

@@ -1,4 +1,4 @@
-//! One listing for all processes of a job: the first rank lists and writes it down, the others read it.
+//! One listing for all processes of a job: rank 0 lists and writes a file, the others read it.
 //!
 //! ```text
 //! rank 0:  file there? ─ no ─▶ list the store ─▶ write the file ─▶ objects
@@ -7,15 +7,17 @@
 //!             ▲   └ no: wait
 //! ```
 //!
-//! Two things that are easy to get wrong:
+//! Two common mistakes:
 //!
-//! - **It is never written again.** Ranks that took an older one while the first wrote a newer would train in another
-//!   order, in silence. So one that does not fit the store any more is an error for whoever finds out, and a new state of
-//!   the store is a file of another name.
-//! - **What has come to the store since is not in it**: that is its use. What has changed or is gone is an error.
+//! - **The file is never written again.** If some ranks read an old listing and rank 0 then wrote a newer one, the
+//!   ranks would silently train in different orders. So a listing that no longer fits the store is an error for the
+//!   rank that detects it, and a new state of the store needs a file with another name.
+//! - **Objects added to the store later are not in it**: that is its purpose. Objects that changed or were removed are
+//!   an error.
 //!
-//! Of a dataset of the hub it begins with the commit that rank 0 found (`commit SHA`, a line before the listing): the others
-//! read that one, without a look at the branch, at what it has become, or at files that cannot have changed.
+//! For a dataset of the hub, the file begins with the commit that rank 0 found (`commit SHA`, a line before the
+//! listing). The others read that commit, without looking up the branch, and without checking files, which can't change
+//! within a commit.
 
 use std::{
     fmt,
@@ -33,11 +35,12 @@ use object_store::ObjectStoreExt;
 
 use super::{Beside, Object, Source, answer::with_answer, errors::store_error, listing};
 
-/// Objects that the first rank asks for, and that each of the others does: of a thousand ranks, thousands.
+/// Number of objects that rank 0 checks in the store, and that each other rank checks: a thousand ranks check
+/// thousands.
 const ASKED: [usize; 2] = [16, 2];
-/// How long the others wait: a bucket of ten million objects is listed in less.
+/// How long the other ranks wait: listing a bucket of ten million objects takes less.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
-/// Between two looks, at first and at last; and after how long a wait is told.
+/// Time between two looks, at first and at last; and the time after which a wait is logged.
 const LOOKS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 const TOLD: Duration = Duration::from_secs(30);
 
@@ -46,7 +49,7 @@ const TOLD: Duration = Duration::from_secs(30);
 pub struct SharedList {
     /// Path or url of the file.
     pub file: String,
-    /// Whether this process makes it when it is not there.
+    /// Whether this process makes the file if it does not exist.
     pub makes: bool,
 }
 
@@ -57,13 +60,13 @@ impl fmt::Debug for SharedList {
 }
 
 impl SharedList {
-    /// All objects of `source`, in the order of names, the same in every process.
+    /// All objects of `source`, ordered by name, the same in every process.
     pub async fn objects(&self, source: &Source, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
         let at = |error: Error| error.at_stage(Stage::Open);
         if source.only().is_some() {
             return Err(at(Error::config("a listing is of a folder or a prefix, not of one object")
                 .at_object(source.url())
-                .hint(format!("leave {LISTING} out"))));
+                .hint(format!("omit {LISTING}"))));
         }
         let bytes = match self.read().await.map_err(at)? {
             Some(bytes) => bytes,
@@ -90,8 +93,8 @@ impl SharedList {
         Ok(objects)
     }
 
-    /// Lists, and writes it down; nothing is written when there is nothing. A local folder is listed anew: a size that is kept
-    /// and wrong would be pinned.
+    /// Lists and writes the file, unless there are no objects. A local folder is always listed again: a wrong size from
+    /// a manifest would stay in the file forever.
     async fn make(&self, source: &Source, manifests: Option<&std::path::Path>) -> Result<Vec<Object>> {
         source.connect().await?;
         let objects = source.objects(manifests, None).await?;
@@ -115,7 +118,7 @@ impl SharedList {
         Ok(objects)
     }
 
-    /// What the file holds; `None`: it is not there.
+    /// The content of the file; `None` if it does not exist.
     async fn read(&self) -> Result<Option<bytes::Bytes>> {
         let file = match Source::parse(&self.file) {
             Err(error) if error.kind() == ErrorKind::NotFound && !self.file.contains("://") => return Ok(None),
@@ -125,7 +128,7 @@ impl SharedList {
         let Some(file) = file.as_object().await? else {
             return match file.folder() {
                 None => Ok(None),
-                Some(_) => Err(Error::config("a folder, where the file of a listing belongs").at_object(file.url())),
+                Some(_) => Err(Error::config("this is a folder; name a file for the listing").at_object(file.url())),
             };
         };
         match file.list().try_next().await? {
@@ -162,12 +165,12 @@ impl SharedList {
         }
     }
 
-    /// Asks the store for some of the objects: others each time, and by other ranks.
+    /// Checks some of the objects in the store: different ones each time and for each rank.
     async fn compare(&self, source: &Source, objects: &[Object]) -> Result<()> {
         let random = RandomState::new();
         let count = if objects.is_empty() { 0 } else { ASKED[usize::from(!self.makes)] };
         let one = |i| &objects[(random.hash_one(i) % objects.len() as u64) as usize];
-        // Collected first: each is a future of its own, whatever the closure borrows.
+        // Collected first, so that each future owns what it needs and borrows nothing from the closure.
         let asked: Vec<_> = (0..count).map(|i| self.ask(source, one(i))).collect();
         stream::iter(asked).buffer_unordered(ASKED[0]).try_collect().await
     }
@@ -175,7 +178,7 @@ impl SharedList {
     async fn ask(&self, source: &Source, object: &Object) -> Result<()> {
         let wrong = match with_answer(source.0.store.head(&source.path(&object.name)?)).await {
             Ok(found) if found.size != object.size => "has another size",
-            // What a folder tells without being asked for is no version.
+            // A folder gives change times without being asked, but they are not a version.
             Ok(found) if object.etag.is_some() && found.e_tag != object.etag => "has changed",
             Ok(_) => return Ok(()),
             Err(object_store::Error::NotFound { .. }) => "is gone",
@@ -185,7 +188,7 @@ impl SharedList {
             }
         };
         let what = format!("{wrong}, and the job's listing was made before that");
-        let hint = format!("name another file than {} for the listing of what is there now", self.file);
+        let hint = format!("name a file other than {} to list the present objects", self.file);
         Err(Error::config(what).at_object(source.display_name(&object.name)).hint(hint))
     }
 }
@@ -196,19 +199,19 @@ fn head(commit: &str) -> Vec<u8> {
     format!("{COMMIT}{commit}\n").into_bytes()
 }
 
-/// The commit that a listing is of, and the listing.
+/// The commit of a listing, and the listing.
 fn commit(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let rest = bytes.strip_prefix(COMMIT.as_bytes())?;
     let end = rest.iter().position(|b| !b.is_ascii_alphanumeric()).filter(|end| *end > 0 && rest[*end] == b'\n')?;
     Some((str::from_utf8(&rest[..end]).ok()?, &rest[end + 1..]))
 }
 
-/// What the listing is of. A folder may be mounted at another path on each machine.
+/// The place of the listing. A folder may be mounted at another path on each machine.
 fn place(source: &Source) -> Fingerprint {
     match source.folder() {
         Some(_) => Fingerprint::of("folder of a job's listing").finish(),
         None => match source.connection().and_then(|it| it.commit) {
-            // So a line that was damaged is of another place.
+            // Includes the commit, so that a damaged commit line gives another place.
             Some(commit) => Fingerprint::of("commit of a job's listing").text(&commit).text(source.url()).finish(),
             None => source.place(),
         },

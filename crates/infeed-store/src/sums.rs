@@ -1,15 +1,15 @@
-//! Hashes of what came, made on threads that do nothing else, where somebody lends some: the one that reads goes on reading.
+//! Hashes received bytes on separate threads, if the engine provides some, so that the reading thread goes on reading.
 //!
 //! ```text
-//! an object is here ─ waits ─┬─ a thread is lent ─▶ takes all that wait: MD5s beside each other, others one by one
-//!                            └─ there is none: whoever is first takes them, once others had the thread
+//! an object arrives ─ waits ─┬─ with threads ────▶ a thread takes all waiting objects: MD5s in parallel, others one by one
+//!                            └─ without threads ─▶ the first awaiting task takes them, after yielding to other tasks
 //! ```
 //!
-//! Nobody waits for a request. At a trainer's pace hardly anything comes together; when cores are short, reads pile up, and
-//! each MD5 costs least ([`md5_each`](super::md5_each)).
+//! No thread waits for a request to come. At a trainer's pace hardly any objects arrive together. If cores are short,
+//! reads pile up, and then each MD5 costs least ([`md5_each`](super::md5_each)).
 //!
-//! What waits belongs to who awaits it: dropped, it is taken back, or ends unheard. A thread that was promised and never
-//! comes, or panics, drops what it had: then it is hashed where it is awaited.
+//! Waiting work belongs to the task that awaits it. If that is dropped, the work is taken back, or its result is
+//! ignored. If a requested thread never starts, or panics, its work is dropped, and the awaiting task does it.
 
 use std::{
     collections::VecDeque,
@@ -24,28 +24,28 @@ use super::md5_each::{Running, Sum, md5_each};
 
 type Lend = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
-/// Hashed before others get the thread, where none is lent.
+/// Bytes hashed before other tasks get the thread, if there are no separate threads.
 const AT_ONCE: usize = 256 << 10;
-/// Larger objects are hashed in parts of so many bytes, and others come in between: 1.5 ms of an MD5.
+/// Larger objects are hashed in parts of this size, with other objects in between: 1.5 ms of an MD5.
 const LARGE: usize = 1 << 20;
-/// Summed at a time: two milliseconds of a thread. With 1 MiB a run from a bucket took a seventh more processor time: there is
-/// always one that is summed alone at the end.
+/// Bytes hashed at a time: two milliseconds of a thread. With 1 MiB a run from a bucket took a seventh more processor
+/// time, because at the end one buffer is always hashed alone.
 const TOGETHER: usize = 4 << 20;
 
 /// How many bytes are hashed where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// At most, where it is awaited: no more than another thread costs.
+    /// The most bytes hashed in the awaiting task: they cost no more than handing them to another thread.
     pub(super) here: usize,
-    /// At a time on another thread: about a millisecond.
+    /// The most bytes hashed at a time on another thread: about a millisecond.
     pub(super) aside: usize,
 }
 
-/// Objects that wait to be hashed, and who does it.
+/// Objects waiting to be hashed, and the threads for it.
 #[derive(Default)]
 pub struct Sums {
     queue: Mutex<Queue>,
-    /// `None`: whoever awaits.
+    /// `None`: the awaiting task does it.
     threads: Option<Threads>,
 }
 
@@ -57,11 +57,11 @@ struct Threads {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// What all of them cost, in bytes of MD5s beside each other.
+    /// Total cost, in bytes of MD5s computed in parallel.
     cost: usize,
-    /// Threads that hash, or were asked for.
+    /// Threads that hash or were requested.
     threads: usize,
-    /// The number of the next one.
+    /// The number of the next object.
     next: u64,
 }
 
@@ -69,7 +69,7 @@ struct Waiting {
     number: u64,
     cost: usize,
     work: Work,
-    /// Dropped behind the work, whatever became of it.
+    /// Dropped after the work, whatever its result.
     _over: Over,
 }
 
@@ -78,7 +78,7 @@ enum Work {
     Other(Box<dyn FnOnce() + Send>),
 }
 
-/// Whoever waits goes on when it is dropped.
+/// Wakes the waiting task when dropped.
 struct Over(Arc<Notify>);
 
 impl Drop for Over {
@@ -87,7 +87,7 @@ impl Drop for Over {
     }
 }
 
-/// An object that waits. Dropping it takes it back.
+/// A waiting object. Dropping the ticket takes it back.
 struct Ticket<'a> {
     sums: &'a Sums,
     number: u64,
@@ -110,7 +110,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// A thread that was asked for.
+/// A requested thread.
 struct Thread {
     sums: Arc<Sums>,
     done: bool,
@@ -122,7 +122,7 @@ impl Thread {
             let some = {
                 let mut queue = self.sums.lock();
                 if queue.waiting.is_empty() {
-                    // Under this lock: what comes from here on finds a thread too few.
+                    // Under this lock, so that work from here on gets a new thread.
                     queue.threads -= 1;
                     self.done = true;
                     return;
@@ -134,7 +134,7 @@ impl Thread {
     }
 }
 
-/// It never came, or a hash panicked: the last one leaves nothing that waits.
+/// The thread never started, or a hash panicked: the last thread leaves no waiting work behind.
 impl Drop for Thread {
     fn drop(&mut self) {
         if self.done {
@@ -152,7 +152,7 @@ impl Drop for Thread {
 }
 
 impl Queue {
-    /// The first of those that wait, as many as are hashed at a time.
+    /// Takes the first waiting objects, as many as are hashed at a time.
     fn take(&mut self) -> Vec<Waiting> {
         let mut cost = 0;
         let fits = |waiting: &&Waiting| {
@@ -171,14 +171,15 @@ impl Queue {
 }
 
 impl Sums {
-    /// On threads that `lend` runs its argument on, `most` at a time. Where there is none any more, it drops it.
+    /// Hashes on threads on which `lend` runs its argument, at most `most` at a time. If no thread is left, `lend`
+    /// drops its argument.
     #[must_use]
     pub fn aside(most: usize, lend: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { threads: Some(Threads { lend: Box::new(lend), most: most.max(1) }), ..Self::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Each section leaves it whole.
+        // Each critical section leaves it consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,7 +195,7 @@ impl Sums {
         let ticket = self.wait(bytes.len(), Work::Md5(bytes.clone(), Arc::clone(&sum)));
         if self.threads.is_none() {
             tokio::task::yield_now().await;
-            // Several times, if many came before it.
+            // Several rounds, if many objects came before it.
             loop {
                 let some = {
                     let mut queue = self.lock();
@@ -207,11 +208,11 @@ impl Sums {
             }
         }
         ticket.over().await;
-        // Nobody made it: see the module.
+        // No thread did it: see the module documentation.
         sum.get().copied().unwrap_or_else(|| Running::of(bytes))
     }
 
-    /// A hash with all of `bytes` taken in, each part by `take`. Cancel safe.
+    /// Adds all of `bytes` to a hash, each part by `take`. Cancel safe.
     pub(super) async fn hash<H: Clone + Send + Sync + 'static>(
         self: &Arc<Self>,
         mut hash: H,
@@ -234,10 +235,10 @@ impl Sums {
             let (to, of, mut next) = (Arc::clone(&done), some.clone(), hash.clone());
             let work = move || {
                 take(&mut next, &of);
-                // Set only here.
+                // Set only here, so this can't fail.
                 let _ = to.set(next);
             };
-            // About 1.5 ms of the two that one takes at a time.
+            // About 1.5 ms of the two that a thread takes at a time.
             let cost = some.len() * TOGETHER / pace.aside * 3 / 4;
             self.wait(cost, Work::Other(Box::new(work))).over().await;
             match done.get() {
@@ -257,7 +258,7 @@ impl Sums {
         queue.waiting.push_back(Waiting { number, cost, work, _over: Over(Arc::clone(&over)) });
         let ticket = Ticket { sums: self, number, over, waits: true };
         let Some(threads) = &self.threads else { return ticket };
-        // One more for what waits longer than one takes at a time.
+        // One more thread for each amount that a thread takes at a time.
         let wanted = (1 + queue.cost / TOGETHER).min(threads.most);
         if queue.threads < wanted {
             queue.threads += 1;
@@ -286,7 +287,7 @@ fn run(some: Vec<Waiting>) {
         .collect();
     let buffers: Vec<&[u8]> = md5s.iter().map(|(bytes, _)| *bytes).collect();
     for (sum, (_, to)) in md5_each(&buffers).into_iter().zip(md5s) {
-        // Set only here.
+        // Set only here, so this can't fail.
         let _ = to.set(sum);
     }
     for waiting in some {
@@ -333,7 +334,7 @@ mod tests {
         Md5::digest(bytes).into()
     }
 
-    /// A hash of anything: what came, and where.
+    /// A hash that records what it was given, and on which thread.
     fn note(noted: &mut Vec<(usize, ThreadId)>, bytes: &[u8]) {
         noted.push((bytes.len(), thread::current().id()));
     }
@@ -382,7 +383,7 @@ mod tests {
             assert_eq!(sums.lock().waiting.len(), 2);
         }
         assert!(is_idle(&sums));
-        // Taken by one that is gone before the other looks.
+        // Taken by the first task, which is dropped before the second looks.
         let mut first = Box::pin(sums.md5(&bytes[0], PACE));
         let mut others: Vec<_> = bytes[1..9].iter().map(|bytes| Box::pin(sums.md5(bytes, PACE))).collect();
         assert!(first.as_mut().poll(&mut cx).is_pending());
@@ -400,7 +401,7 @@ mod tests {
         let sums = on_threads(2);
         let here = thread::current().id();
         for (len, parts) in [(0, 0), (1, 1), (PACE.here, 1), (PACE.here + 1, 1), (PACE.aside + 1, 2)] {
-            // In a runtime of one thread, and without any.
+            // In a runtime with one thread, and without a runtime.
             let bytes = Bytes::from(vec![0; len]);
             let hash = || sums.hash(Vec::new(), &bytes, PACE, note);
             let runtime = Builder::new_current_thread().build().unwrap();
@@ -422,7 +423,7 @@ mod tests {
         };
         let (much, little) = (Bytes::from(vec![0; PACE.here + 1]), Bytes::from_static(b"little"));
         let others = async {
-            // Not before the slow one has begun to wait.
+            // Not before the slow task has begun to wait.
             tokio::task::yield_now().await;
             assert_eq!(sums.md5(&little, PACE).await, wanted(&little));
             tell.send(()).unwrap();
@@ -452,8 +453,8 @@ mod tests {
         assert!(is_idle(&sums));
     }
 
-    /// `cargo test --release -p infeed-store --all-features what_another_thread_costs -- --ignored --nocapture`: the processor
-    /// time of the thread that awaits, in µs an object, and how long one takes that is alone.
+    /// `cargo test --release -p infeed-store --all-features what_another_thread_costs -- --ignored --nocapture`: the
+    /// processor time of the awaiting thread, in µs per object, and the latency of a single object.
     #[test]
     #[cfg(target_os = "linux")]
     #[ignore = "a measurement that checks no promise: CONTRIBUTING, Measure, says how to run it"]
@@ -508,7 +509,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is lent comes now, later or never, and who awaits goes away or stays.
+        /// A thread starts now, later or never, and the awaiting task is dropped or stays.
         #[test]
         fn every_hash_is_right_and_nothing_is_left(
             lengths in prop::collection::vec((prop_oneof![9 => 0_usize..200_000, 1 => LARGE..LARGE + 1000], any::<bool>()), 1..12),

@@ -62,7 +62,7 @@ fn hidden_files_are_left_out_and_empty_ones_are_not() {
         write(dir.path(), name, if name == "empty" { b"" } else { b"1" });
     }
     let found = listed(&open(dir.path())).unwrap();
-    // What Zarr is known by is shown.
+    // Names by which Zarr is recognised are listed.
     let want = [("a/.zarray", 1), ("a/x", 1), ("empty", 0)].map(|(name, size)| (name.to_owned(), size));
     assert_eq!(found, BTreeMap::from(want));
     let empty = Extent::whole(&open(dir.path()), "empty", 0);
@@ -113,7 +113,7 @@ fn a_path_to_a_file_shows_only_that_file() {
 #[test]
 fn relative_paths_are_called_what_the_user_called_them() {
     if !std::path::Path::new("src/connect/mod.rs").exists() {
-        // Cargo runs tests in the crate's folder; the GPU kit has none.
+        // Cargo runs tests in the crate's folder, which the GPU kit does not have.
         return;
     }
     let source = Source::parse("src/connect/").unwrap();
@@ -193,8 +193,8 @@ fn a_bucket_with_a_name_that_can_t_be_is_refused_at_once() {
         ("s3://photos:9000/train", "AWS_ENDPOINT_URL"),
         ("s3://ab/train", "3 to 63"),
         ("s3://photos//train", "single slashes"),
-        ("s3://key:secret@photos/train", "no credentials"),
-        ("s3://photos train/x", "cannot hold ` `"),
+        ("s3://key:secret@photos/train", "cannot contain `@`"),
+        ("s3://photos train/x", "cannot contain ` `"),
     ] {
         let error = Source::parse(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{url}");

@@ -1,13 +1,13 @@
-//! What a store tells of the bytes of an object: checksums, and an ETag that may be one.
+//! What a store sends about an object's bytes: checksums, and an ETag that may be one.
 //!
-//! | header | what | believed |
+//! | header | covers | trusted |
 //! |---|---|---|
-//! | `x-amz-checksum-crc64nvme`, `-crc32c`, `-crc32`, `-sha256`, `-sha1` | of the whole object | unless `x-amz-checksum-type` is `COMPOSITE`, or the value ends with `-N`: checksums of parts |
-//! | `x-goog-hash: crc32c=…,md5=…` | of what is stored | unless Google unpacks it on the way |
-//! | `content-md5` | of the body | always |
-//! | `etag`: 32 hex digits | of S3, the MD5 of the object | of Amazon's; elsewhere as `verify.rs` says; never of KMS, SSE-C and S3 Express, where it is something else |
+//! | `x-amz-checksum-crc64nvme`, `-crc32c`, `-crc32`, `-sha256`, `-sha1` | the whole object | unless `x-amz-checksum-type` is `COMPOSITE`, or the value ends with `-N`: checksums of parts |
+//! | `x-goog-hash: crc32c=…,md5=…` | the stored bytes | unless Google decompresses them on the way |
+//! | `content-md5` | the body | always |
+//! | `etag`: 32 hex digits | with S3, the MD5 of the object | for Amazon; for other stores as `verify.rs` decides; never with KMS, SSE-C and S3 Express, which have other ETags |
 //!
-//! S3 tells checksums when it is asked to (`x-amz-checksum-mode: ENABLED`), and of whole objects only.
+//! S3 sends checksums only on request (`x-amz-checksum-mode: ENABLED`), and only for whole objects.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
@@ -22,10 +22,10 @@ pub(super) enum Sum {
     Md5([u8; 16]),
 }
 
-/// What came with an answer.
+/// The checksums that came with an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
-    /// The cheapest checksum that was told: all of them find what happens on a line.
+    /// The cheapest checksum that was sent: all of them detect transmission errors.
     pub(super) sum: Option<Sum>,
     /// An ETag that has the form of an MD5.
     pub(super) tag: Option<Tag>,
@@ -35,7 +35,8 @@ pub(super) struct Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag {
     pub(super) md5: [u8; 16],
-    /// Amazon says so: <https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html>.
+    /// Whether the ETag is certainly an MD5, as Amazon documents:
+    /// <https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html>.
     pub(super) sure: bool,
 }
 
@@ -44,7 +45,7 @@ impl Told {
     pub(super) fn by<'a>(header: impl Fn(&str) -> Option<&'a str>, s3: bool) -> Self {
         let composite = header("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("composite"));
         let amazon = |name| bytes(header(name).filter(|_| !composite)?);
-        // Stored packed, and perhaps not sent so.
+        // Stored compressed, and perhaps sent decompressed.
         let packed = header("x-goog-stored-content-encoding").is_some_and(|how| how != "identity");
         let google = |name: &str| {
             let all = header("x-goog-hash").filter(|_| !packed)?;
@@ -76,7 +77,7 @@ fn fixed<const N: usize>(bytes: Option<Vec<u8>>) -> Option<[u8; N]> {
     bytes?.try_into().ok()
 }
 
-/// Of `"32 hex digits"`; a weak tag promises nothing about bytes.
+/// The digits of `"32 hex digits"`. A weak tag guarantees nothing about the bytes.
 fn digits(etag: &str) -> Option<[u8; 16]> {
     let hex = etag.strip_prefix('"')?.strip_suffix('"')?;
     let plain = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit());

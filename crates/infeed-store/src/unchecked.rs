@@ -1,4 +1,4 @@
-//! Stands in for `check.rs` where no store is behind HTTP: nothing is told there that could be compared.
+//! Replaces `check.rs` in builds without stores over HTTP: other stores send nothing to compare with.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::{
 
 pub(super) type Told = ();
 
-/// Nothing is hashed here.
+/// Hashes nothing.
 #[derive(Debug, Default)]
 pub struct Sums(());
 
 impl Sums {
-    /// As with HTTP.
+    /// Has the signature of the version with HTTP.
     #[must_use]
     pub fn aside(_: usize, _: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static) -> Arc<Self> {
         Arc::default()
     }
 }
 
-/// Counts what could not be compared.
+/// Counts objects that could not be compared.
 #[derive(Debug)]
 pub struct Check(Arc<Trust>);
 
@@ -38,11 +38,11 @@ impl Check {
         Self(Arc::clone(trust))
     }
 
-    /// Takes the next bytes.
+    /// Does nothing.
     #[allow(clippy::unused_self, reason = "as with HTTP")]
     pub const fn update(&mut self, _: &[u8]) {}
 
-    /// Never an error here.
+    /// Never fails.
     ///
     /// # Errors
     /// None.

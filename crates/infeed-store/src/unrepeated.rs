@@ -1,14 +1,14 @@
-//! Listings that say things twice, or never end.
+//! Detects listings that repeat keys, or never end.
 
 use std::collections::HashSet;
 
 use infeed_core::error::{Error, ErrorKind, Result};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Keys that a listing gave. Holds 16 bytes for each, 36 where they do not come in the order of their bytes.
+/// The keys that a listing gave. Takes 16 bytes per key, 36 if the keys do not come in byte order.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// As long as the keys rise, all that is needed of them later.
+    /// Hashes of the keys as long as they ascend; nothing else is needed later.
     rising: Vec<u128>,
     last: String,
     any: HashSet<u128>,
@@ -28,33 +28,34 @@ impl Keys {
         if self.any.insert(hash) {
             return Ok(());
         }
-        // Each would be a record of its own, and be trained on twice.
+        // Each copy would be a record of its own, and be trained on twice.
         Err(Error::new(ErrorKind::Io, format!("the listing holds the key {key:?} twice"))
-            .hint("list again when nobody writes; if it stays so, the store or what stands before it is broken"))
+            .hint("list again when no program writes; if that fails, the store or a proxy in front of it is broken"))
     }
 }
 
-/// Pages without a key in a row: a store may give some, where it skips what was deleted. A hundred of them are 2 to 10 s.
+/// The most pages in a row without a key. A store may return some when it skips deleted objects. A hundred of them take
+/// 2 to 10 s.
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 const EMPTY: u32 = 100;
 
-/// Of stores whose pages nobody here asks for: so many in a row named nothing.
+/// For stores whose pages infeed does not request itself: checks the number of pages in a row without a key.
 ///
 /// # Errors
-/// `Io` when they are too many.
+/// `Io` if there are too many.
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub(super) fn check_pages(empty: u32) -> Result<()> {
     if empty < EMPTY {
         return Ok(());
     }
-    let what = format!("the listing gave {EMPTY} pages without a key, and says that there are more");
+    let what = format!("the listing gave {EMPTY} pages without a key, and reports that there are more");
     Err(Error::new(ErrorKind::Io, what).hint(AGAIN))
 }
 
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
-const AGAIN: &str = "list again; if it stays so, the store or what stands before it is broken";
+const AGAIN: &str = "list again; if that fails, the store or a proxy in front of it is broken";
 
-/// Tokens of a listing's pages.
+/// The tokens of a listing's pages.
 #[cfg(any(feature = "s3", feature = "http"))]
 #[derive(Debug, Default)]
 pub(super) struct Pages {
@@ -64,10 +65,10 @@ pub(super) struct Pages {
 
 #[cfg(any(feature = "s3", feature = "http"))]
 impl Pages {
-    /// After a page of so many entries that told the token of the next.
+    /// Records a page with `entries` entries and the token of the next page.
     ///
     /// # Errors
-    /// `Io` for a token that was there before, and for too many pages of nothing.
+    /// `Io` for a token that came before, and for too many pages without entries.
     pub(super) fn next(&mut self, prefix: &str, entries: usize, token: &str) -> Result<()> {
         let bad = |what: String| Err(Error::new(ErrorKind::Io, what).hint(AGAIN));
         self.empty = if entries == 0 { self.empty + 1 } else { 0 };
@@ -78,7 +79,7 @@ impl Pages {
         }
         if self.empty >= EMPTY {
             return bad(format!(
-                "the listing of {prefix:?} gave {EMPTY} pages without a key, and says that there are more"
+                "the listing of {prefix:?} gave {EMPTY} pages without a key, and reports that there are more"
             ));
         }
         Ok(())

@@ -1,25 +1,28 @@
-//! Whether the bytes that came are those that were stored.
+//! Whether the received bytes are those that were stored.
 //!
 //! ```text
 //! answer ─ Connector ─▶ Told ─┐
-//! bytes ──────────────────────┴ Check ─┬ as told ─▶ whoever reads
-//!                                      └ other ─▶ asked for again, up to three times ─▶ an error with both hashes
+//! bytes ──────────────────────┴ Check ─┬ equal ─▶ the reader
+//!                                      └ other ─▶ read again, up to three times ─▶ an error with both hashes
 //! ```
 //!
-//! **What can be checked** is what is read whole: a store tells hashes of objects, never of ranges. Objects above 16 MiB
-//! come in several ranges; when they are all of a bucket's object, a HEAD beside them asks what the whole must be.
+//! **Only whole objects can be checked**: a store sends hashes of objects, never of ranges. Objects above 16 MiB are
+//! read in several ranges. If these cover the whole object of a bucket, a HEAD request in parallel gets the expected
+//! hash.
 //!
-//! **An ETag of 32 hex digits** is the MD5 of most objects of S3 and its kin, and of some stores it is not. So:
+//! **An ETag of 32 hex digits** is the MD5 of most objects of S3 and compatible stores. With some stores it is not. So:
 //!
-//! - Once one object of a store had the MD5 of its ETag (by chance: 1 in 2^128), its ETags are MD5s, and another one
-//!   that differs is damaged.
-//! - Before, an object that differs is asked for again. If the same bytes come, and once more when it is read in other parts
-//!   (what flips a bit of each answer flips another one then), either the ETag is no MD5 there or the object is damaged at its
-//!   store: it is given out, with a warning that names it. After eight of them ETags of that store are not looked at any
-//!   more. Should an MD5 agree before, an error in the log names those that were given out.
+//! - Once one object of a store had the MD5 of its ETag (by chance: 1 in 2^128), the store's ETags are MD5s, and an
+//!   object that differs is damaged.
+//! - Before that, an object that differs is read again. The same bytes may come again, and once more when the object is
+//!   read in other parts (an error on the way would then hit other bits). In that case either the ETag is not an MD5,
+//!   or the object is damaged in the store: it is delivered, with a warning that names it. After eight such objects,
+//!   ETags of that store are no longer compared. If an MD5 agrees before that, an error in the log names the objects
+//!   that were delivered.
 //!
-//! So one thing passes with a warning alone: the damage at rest of objects of a store none of whose objects agreed yet.
-//! Not at Amazon's, whose ETags are known. A store that tells checksums is never doubted.
+//! So one kind of damage passes with only a warning: damage in the store, of objects of a store of which no object has
+//! agreed yet. This does not apply to Amazon, whose ETags are known to be MD5s. A store that sends checksums is never
+//! in doubt.
 
 #![cfg_attr(not(feature = "tls"), allow(dead_code, reason = "nothing is told without HTTP"))]
 
@@ -33,15 +36,15 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// How what comes from a remote store is compared with what the store says of it: its checksum (`x-amz-checksum-*`,
-/// `x-goog-hash`, `content-md5`), else the MD5 that most ETags are. Damage is asked for again; what stays damaged is an
-/// error with both hashes.
+/// How bytes from a remote store are compared with what the store sends about them: a checksum (`x-amz-checksum-*`,
+/// `x-goog-hash`, `content-md5`), otherwise the MD5 that most ETags are. Damaged bytes are read again; if they stay
+/// damaged, the error contains both hashes.
 ///
-/// Whole objects only: of a range, as records of shards are, no store tells anything. Lengths and versions are compared
-/// always.
+/// Applies to whole objects only. For a range, such as a record of a shard, no store sends a checksum. Lengths and
+/// versions are always compared.
 ///
-/// What opens a dataset (its indexes, its labels, CIFAR's files), what fills a cache and what `infeed stage` copies is
-/// compared with all that is told, whatever is set for the reads of a run.
+/// This setting applies to the reads of a run. Reads that open a dataset (indexes, labels, CIFAR's files), fill a
+/// cache, or copy in `infeed stage` are always compared with everything that the store sends.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -59,29 +62,30 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verify {
-    /// With a checksum if one is told, else with the MD5. CRCs, which S3 tells of objects written since the end of 2024,
-    /// cost 2 µs for 100 KB. An MD5 costs more: 630 µs of processor time for a photograph from a bucket to a row are 760 with
-    /// it, and 2 cores that do nothing else give 0.87 of the rate (release build, photographs of 118 KB, a store in memory).
+    /// With a checksum if the store sends one, otherwise with the MD5. A CRC, which S3 sends for objects written since
+    /// the end of 2024, costs 2 µs per 100 KB. An MD5 costs more: a photograph from a bucket to a row takes 760 µs of
+    /// processor time with it, 630 µs without, and 2 cores that do nothing else reach 0.87 of the rate (release build,
+    /// photographs of 118 KB, a store in memory).
     #[default]
     Auto,
-    /// With a CRC if one is told.
+    /// With a CRC if the store sends one.
     Checksums,
-    /// With nothing in the reads of a run.
+    /// Not at all in the reads of a run.
     Never,
 }
 
-/// How whole objects of a store were compared, by all of this process.
+/// How the whole objects of a store were compared, by all readers of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// With a checksum.
+    /// Compared with a checksum.
     pub checksum: u64,
-    /// With an ETag that is an MD5.
+    /// Compared with an ETag that is an MD5.
     pub md5: u64,
-    /// Nothing was told of them that can be compared.
+    /// Not compared: the store sent nothing to compare with.
     pub length_only: u64,
 }
 
-/// What a store's ETags turned out to be, and what was compared.
+/// What a store's ETags are, as far as is known, and counts of comparisons.
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     tags: Mutex<Tags>,
@@ -90,15 +94,15 @@ pub(crate) struct Trust {
     length_only: AtomicU64,
 }
 
-/// Objects given out in doubt before ETags are not looked at any more.
+/// The most objects delivered in doubt before ETags are no longer compared.
 const DOUBTS: usize = 8;
 
 #[derive(Debug, Default)]
 struct Tags {
     are: TagsAre,
-    /// What an object had when it differed first.
+    /// The hash of each object when it differed for the first time.
     differed: HashMap<String, [u8; 16]>,
-    /// Objects that were given out, though they differ.
+    /// Objects that were delivered although they differ.
     given_out: Vec<String>,
 }
 
@@ -110,22 +114,22 @@ enum TagsAre {
     Others,
 }
 
-/// What a difference from an ETag means.
+/// The meaning of a difference from an ETag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
-    /// Not what was stored, or not yet known.
+    /// Damaged on the way, or not yet decided.
     Wrong,
     /// The same bytes came before.
     Again,
 }
 
 fn lock(tags: &Mutex<Tags>) -> MutexGuard<'_, Tags> {
-    // Each section leaves it whole.
+    // Each critical section leaves it consistent.
     tags.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Trust {
-    /// That of all sources of this process with the same `store`.
+    /// The trust shared by all sources of this process with the same `store`.
     pub(super) fn shared(store: &str) -> Arc<Self> {
         static STORES: LazyLock<Mutex<HashMap<String, Weak<Trust>>>> = LazyLock::new(Mutex::default);
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +155,7 @@ impl Trust {
         self.length_only.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether an ETag is worth hashing an object for.
+    /// Whether hashing an object for its ETag is useless.
     pub(super) fn doubts_tags(&self) -> bool {
         lock(&self.tags).are == TagsAre::Others
     }
@@ -168,7 +172,7 @@ impl Trust {
         for object in given_out {
             tracing::error!(
                 object,
-                "given out before, and damaged: ETags of this store are MD5s, and this one's is another"
+                "delivered before, but damaged: ETags of this store are MD5s, and this object has another MD5"
             );
         }
     }
@@ -177,7 +181,7 @@ impl Trust {
         let mut tags = lock(&self.tags);
         match tags.are {
             TagsAre::Md5s => return Judged::Wrong,
-            // It was begun before that was known.
+            // This read began before that was known.
             TagsAre::Others => return Judged::Again,
             TagsAre::Unknown => {}
         }
@@ -188,8 +192,8 @@ impl Trust {
         Judged::Again
     }
 
-    /// Takes note that an object is given out, though it differs each time in the same way. `false`: it is damaged, as is
-    /// known by now.
+    /// Records that an object is delivered although it differs in the same way each time. `false`: the object is
+    /// damaged, as is known by now.
     pub(super) fn give_out(&self, object: &str, found: [u8; 16]) -> bool {
         let mut tags = lock(&self.tags);
         match tags.are {
@@ -212,13 +216,13 @@ impl Trust {
         self.count_length();
         if enough {
             tracing::warn!(
-                "no ETag of this store is an MD5: they are not compared any more; damage on the way would not be noticed"
+                "no ETag of this store is an MD5: ETags are not compared any more; damage on the way would go unnoticed"
             );
         } else if !known {
             tracing::warn!(
                 object,
                 md5 = hex(&found),
-                "came with the same bytes each time, which are not those of its ETag: that is no MD5 there, or the object is damaged"
+                "the same bytes came each time and do not match its ETag: that is not an MD5, or the object is damaged"
             );
         }
         true
@@ -259,7 +263,7 @@ mod tests {
             assert!(trust.give_out(&object, [n as u8; 16]));
         }
         assert!(trust.doubts_tags());
-        // Those under way then are neither asked for again nor counted as the next eight.
+        // Reads in progress at that time are neither repeated nor counted among the next eight.
         for n in 0..2 * DOUBTS {
             let object = format!("late {n}");
             assert_eq!(trust.differed(&object, [0; 16]), Judged::Again);

@@ -1,4 +1,4 @@
-//! Whole objects from a remote store, compared with what the store tells of them.
+//! Reads whole objects from a remote store and compares them with what the store sends about them.
 
 use bytes::Bytes;
 use futures::future::try_join;
@@ -13,7 +13,8 @@ use super::{
     extent, requests,
 };
 
-/// Reads of an object that comes in several requests, before its damage is an error: as many as of one that comes in one.
+/// The most reads of an object that comes in several requests, before its damage is an error: the same number as for
+/// one request.
 const ATTEMPTS: u32 = 4;
 
 impl Extent {
@@ -21,10 +22,10 @@ impl Extent {
         self.range.start == 0 && self.size == Some(self.range.end)
     }
 
-    /// What this object must be, asked of the store: for whoever reads it in parts of his own.
+    /// The expected hash of this object, requested from the store: for callers that read it in parts of their own.
     ///
     /// # Errors
-    /// As reading.
+    /// Those of reading.
     #[doc(hidden)]
     pub async fn check(&self) -> Result<Check> {
         self.source.check(self, Verify::Auto).await
@@ -32,14 +33,14 @@ impl Extent {
 }
 
 impl Source {
-    /// How whole objects of this store were compared so far, by all of this process.
+    /// How whole objects of this store were compared so far, by all readers in this process.
     #[doc(hidden)]
     #[must_use]
     pub fn verified(&self) -> Verified {
         self.0.trust.verified()
     }
 
-    /// Whether a look-up tells more than an answer with bytes: where it is known to be a bucket, or a dataset of the hub.
+    /// Whether a look-up returns more than an answer with bytes: true for a bucket or a dataset of the hub.
     fn tells(&self) -> bool {
         #[cfg(feature = "s3")]
         if self.0.remote.is_some() {
@@ -52,7 +53,7 @@ impl Source {
         false
     }
 
-    /// Compares the whole object that one answer brought.
+    /// Compares a whole object that came in one answer.
     pub(super) async fn check_answer(
         &self,
         extent: &Extent,
@@ -81,8 +82,8 @@ impl Source {
         looked.map_err(|error| self.at(store_error(error, "cannot be looked up"), name, range))
     }
 
-    /// Reads an extent over the network. All of an object that comes in several requests is compared here, what comes in
-    /// one where it comes.
+    /// Reads an extent over the network. A whole object that comes in several requests is compared here; one that comes
+    /// in a single request is compared when it arrives.
     pub(super) async fn fetch_remote(&self, extent: &Extent, reader: &Reader) -> Result<Bytes> {
         let read = || requests::read(extent, &self.0.requests, reader);
         let how = reader.verify();

@@ -1,4 +1,4 @@
-//! Writing objects that appear at once and whole: for what infeed prepares, never while it reads.
+//! Writes objects that appear at once and complete. Used by `prepare`, never while a dataset is read.
 
 use std::{
     fmt,
@@ -22,32 +22,32 @@ use super::{
     errors::{io_kind, store_error},
 };
 
-/// Parts of an upload: stores take 10,000 of them at most, so a shard may have 160 GB.
+/// Size of the parts of an upload. Stores accept at most 10,000 parts, so a shard may have 160 GB.
 const PART: usize = 16 << 20;
-/// Parts on their way.
+/// The most parts in flight.
 const IN_FLIGHT: usize = 4;
 
 impl Source {
-    /// [`parse`](Self::parse) for a place to write to: a local folder is made when it is not there.
+    /// [`parse`](Self::parse) for a place to write to: a local folder is created if it does not exist.
     ///
     /// # Errors
-    /// As `parse`; `Config` for the path of a file.
+    /// Those of `parse`; `Config` for the path of a file.
     pub fn create(url: &str) -> Result<Self> {
         let local = match url.contains("://") {
             true => url.starts_with("file://").then(|| url::Url::parse(url).ok()?.to_file_path().ok()).flatten(),
             false => Some(url.into()),
         };
         if let Some(folder) = local {
-            fs::create_dir_all(folder).map_err(|e| unwritable(e, "cannot be made").at_object(url))?;
+            fs::create_dir_all(folder).map_err(|e| unwritable(e, "cannot be created").at_object(url))?;
         }
         let source = Self::parse(url)?;
         match source.only() {
             None => Ok(source),
-            Some(_) => Err(Error::config("a file, where a folder belongs").at_object(url)),
+            Some(_) => Err(Error::config("this is a file; name a folder").at_object(url)),
         }
     }
 
-    /// The file of an object, for many small reads of it; `None` where there is no such thing.
+    /// The file of an object, for many small reads of it; `None` if the source is not a local folder.
     #[doc(hidden)]
     pub fn open_file(&self, name: &str) -> Option<Result<File>> {
         let folder = self.0.folder.as_ref()?;
@@ -59,8 +59,8 @@ impl Source {
         Some(open())
     }
 
-    /// Where an object that is being written lies: hidden, beside where it will be; under one name for each object, so that
-    /// the next try writes over it, unless the try has a name of its own.
+    /// The path of an object that is being written: hidden, next to its final path. Each object has one such name, so
+    /// that a second attempt overwrites the first; `own` makes the name unique to an attempt.
     fn aside(&self, name: &str, own: &str) -> Result<Option<[PathBuf; 2]>> {
         self.path(name)?;
         let Some(folder) = &self.0.folder else { return Ok(None) };
@@ -69,7 +69,7 @@ impl Source {
         Ok(Some([path.with_file_name(hidden), path]))
     }
 
-    /// Writes a small object, which others may be writing too.
+    /// Writes a small object, which other processes may be writing too.
     #[doc(hidden)]
     pub async fn put(&self, name: &str, bytes: Bytes) -> Result<Object> {
         let mut writer = self.write_aside(name, &own_name())?;
@@ -77,7 +77,7 @@ impl Source {
         writer.finish().await
     }
 
-    /// [`put`](Self::put) for what may be larger than memory.
+    /// [`put`](Self::put) for objects that may be larger than memory.
     #[doc(hidden)]
     pub async fn put_parts(&self, name: &str, parts: &Parts) -> Result<Object> {
         let mut writer = self.write_aside(name, &own_name())?;
@@ -87,7 +87,7 @@ impl Source {
         writer.finish().await
     }
 
-    /// Begins an object; it appears with [`Writer::finish`], and not at all without.
+    /// Begins an object. It appears with [`Writer::finish`]; without that call it never appears.
     #[doc(hidden)]
     pub fn writer(&self, name: &str) -> Result<Writer> {
         self.write_aside(name, "")
@@ -108,7 +108,7 @@ impl Source {
     }
 }
 
-/// What no other try to write the same object is called.
+/// A suffix that no other attempt to write the same object has.
 fn own_name() -> String {
     static TRY: AtomicU64 = AtomicU64::new(0);
     format!(".{}-{}", std::process::id(), TRY.fetch_add(1, Ordering::Relaxed))
@@ -116,7 +116,7 @@ fn own_name() -> String {
 
 type InFlight = FuturesUnordered<BoxFuture<'static, object_store::Result<()>>>;
 
-/// An object on its way.
+/// An object being written.
 pub struct Writer {
     source: Source,
     name: String,
@@ -131,7 +131,7 @@ impl fmt::Debug for Writer {
     }
 }
 
-/// A hidden file, which goes when nobody writes to it any more; empty when it has its place.
+/// A hidden file, removed when its writer is dropped; the path is empty once the file has its final name.
 struct Aside(PathBuf);
 
 impl Drop for Aside {
@@ -148,7 +148,7 @@ enum Body {
         aside: Aside,
         path: PathBuf,
     },
-    /// Nothing is uploaded before the first part is full: small objects are one request.
+    /// Nothing is uploaded before the first part is full: a small object takes one request.
     Parts {
         upload: Option<Box<dyn MultipartUpload>>,
         in_flight: InFlight,
@@ -168,7 +168,7 @@ impl Writer {
         if self.buffer.len() >= PART { self.flush().await } else { Ok(()) }
     }
 
-    /// Uploads what is on its way, for as long as this is polled; ends with an error only.
+    /// Continues the uploads in flight for as long as this is polled. Ends only with an error.
     pub async fn advance(&mut self) -> Error {
         if let Body::Parts { in_flight, .. } = &mut self.body {
             while let Some(part) = arrived(in_flight).await {
@@ -217,7 +217,7 @@ impl Writer {
         let failed = |e| store_error(e, "cannot be written");
         let done = match &mut self.body {
             Body::File { file, aside, path } => {
-                // A name must not stand for bytes that a crash can still lose.
+                // Synced first, so that a crash can't leave the name without its bytes.
                 let renamed = file.sync_all().and_then(|()| fs::rename(&aside.0, path)).map(|()| aside.0.clear());
                 renamed.map(|()| None).map_err(|e| unwritable(e, "cannot be written"))
             }
@@ -245,7 +245,7 @@ impl Writer {
     }
 }
 
-/// The next part that is there.
+/// The next part that has been uploaded.
 async fn arrived(in_flight: &mut InFlight) -> Option<Result<()>> {
     Some(in_flight.next().await?.map_err(|e| store_error(e, "cannot be written")))
 }

@@ -1,10 +1,11 @@
-//! Shards that many tools write: MDS, TFRecord, Parquet. **Internal: no promise of stability**; users depend on `infeed`.
+//! Shard formats of other tools: MDS, TFRecord, Parquet. **Internal: no promise of stability**; users depend on
+//! `infeed`.
 //!
-//! Each room is one format: the head of its file says what is read and what is not. Records of a part that is compressed as a
-//! whole share it ([`infeed_data::SharedRead`]).
+//! Each module is one format; the top of its file lists what is read and what is not. If a part is compressed as a
+//! whole, its records share it ([`infeed_data::SharedRead`]).
 //!
-//! **Boundary**: a format here is a [`Format`](infeed_data::Format) and nothing else; it decodes no image, and reads no byte
-//! but through `infeed-store`.
+//! **Boundary**: a format here is only a [`Format`](infeed_data::Format). It decodes no images, and reads bytes only
+//! through `infeed-store`.
 #![forbid(unsafe_code)]
 
 mod mds;

@@ -1,15 +1,17 @@
-//! A small residual net on CIFAR-10 in libtorch, trained from an async loop, that can be killed at any moment and goes on.
+//! Trains a small residual net on CIFAR-10 with libtorch, in an async loop. You can kill it at any moment, and it
+//! resumes.
 //!
-//! `cargo run --release --example cifar -- [DIR [CHECKPOINTS [EPOCHS]]]`, where DIR holds `data_batch_*.bin` and
-//! `test_batch.bin`. Without a folder it makes pictures up, which shows the loop and no learning worth the name.
+//! `cargo run --release --example cifar -- [DIR [CHECKPOINTS [EPOCHS]]]`, where DIR contains `data_batch_*.bin` and
+//! `test_batch.bin`. Without DIR it trains on generated images, which shows the loop but no real learning.
 //!
-//! With a folder for checkpoints it writes one each 20 steps: weights, momentum and the loader's state, in one file that takes the
-//! place of the last by a rename, so that they are always of one step. Start the same command again, and it goes on behind that
-//! step, in the middle of an epoch, with the losses to the last bit that it would have had.
+//! With a folder for checkpoints it saves every 20 steps: weights, momentum and the loader's state, in one file that
+//! replaces the last one by a rename, so that all three are from the same step. The same command started again resumes
+//! after that step, within the epoch, with bit-identical losses.
 //!
-//! Measured with 10,000 of the 50,000 pictures and the command `cifar -- cifar-10-batches-bin checkpoints 2`, built for debugging
-//! (libtorch is not): 30.3 % of the test pictures after one epoch, 39.6 % after two, 156 steps. That took 152 seconds of processor
-//! time, and 273 seconds on 2 cores which others used, too. The loop waited 0.18 seconds for data.
+//! Measured with 10,000 of the 50,000 training images and the command `cifar -- cifar-10-batches-bin checkpoints 2`, in
+//! a debug build (libtorch itself is optimised): test accuracy 30.3 % after one epoch, 39.6 % after two (156 steps).
+//! That took 152 seconds of processor time, and 273 seconds on 2 cores shared with other programs. The loop waited 0.18
+//! seconds for data.
 
 use std::{collections::HashMap, error::Error, f64::consts::PI, fs, path::Path, time::Instant};
 
@@ -24,19 +26,19 @@ use tch::{
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const CLASSES: i64 = 10;
-/// Learning rate at first.
+/// Initial learning rate.
 const RATE: f64 = 0.1;
 /// Steps between checkpoints.
 const SAVED_EACH: u64 = 20;
 
-/// A convolution, and the normalisation behind it.
+/// A convolution, followed by batch normalisation.
 fn layer(vars: &nn::Path<'_>, [from, to, kernel, stride]: [i64; 4]) -> nn::SequentialT {
     let config = nn::ConvConfig { padding: kernel / 2, stride, bias: false, ..Default::default() };
     let convolution = nn::conv2d(vars / "convolution", from, to, kernel, config);
     nn::seq_t().add(convolution).add(nn::batch_norm2d(vars / "norm", to, Default::default()))
 }
 
-/// Two layers, and a way past them.
+/// Two layers with a shortcut.
 fn block(vars: &nn::Path<'_>, [from, to, stride]: [i64; 3]) -> impl ModuleT + use<> {
     let first = layer(&(vars / "first"), [from, to, 3, stride]);
     let second = layer(&(vars / "second"), [to, to, 3, 1]);
@@ -47,8 +49,8 @@ fn block(vars: &nn::Path<'_>, [from, to, stride]: [i64; 3]) -> impl ModuleT + us
     })
 }
 
-/// A layer that halves the picture, three blocks of 16, 32 and 64 channels, the mean of each, then one linear layer: 78,000
-/// weights.
+/// A layer that halves the image, three blocks of 16, 32 and 64 channels, global mean pooling, then one linear layer:
+/// 78,000 weights.
 fn net(vars: &nn::Path<'_>) -> nn::SequentialT {
     nn::seq_t()
         .add(layer(&(vars / "stem"), [3, 16, 3, 2]))
@@ -60,16 +62,16 @@ fn net(vars: &nn::Path<'_>) -> nn::SequentialT {
         .add(nn::linear(vars / "head", 64, CLASSES, Default::default()))
 }
 
-/// The net, and all that a step changes.
+/// The net, and everything else that a step changes.
 pub(crate) struct Trainer {
     net: nn::SequentialT,
-    /// Weights, and the means and variances of normalisation.
+    /// Weights, and the running means and variances of batch normalisation.
     vars: HashMap<String, Tensor>,
-    /// What a step goes on by. tch's optimizers keep theirs to themselves, so a run that was killed could not go on with it.
+    /// The momentum. tch's optimizers do not expose theirs, so a killed run could not resume with it.
     velocity: HashMap<String, Tensor>,
-    /// Steps done, those before a restart included: `Batch::step` counts from where its stream began.
+    /// Steps done, including those before a restart: `Batch::step` counts from the start of its stream.
     pub(crate) step: u64,
-    /// Steps of the whole run, along which the learning rate falls.
+    /// Steps of the whole run, for the schedule of the learning rate.
     steps: u64,
 }
 
@@ -83,7 +85,7 @@ impl Trainer {
         Self { net, vars, velocity, step: 0, steps }
     }
 
-    /// Learns from a batch. Returns the loss before that.
+    /// Trains on a batch. Returns the loss before the update.
     pub(crate) fn learn(&mut self, batch: &mut Batch) -> Result<f32> {
         let tensors = batch.tch()?;
         let loss = self.net.forward_t(&tensors["image"], true).cross_entropy_for_logits(&tensors["label"]);
@@ -91,7 +93,7 @@ impl Trainer {
             var.zero_grad();
         }
         loss.backward();
-        // Down to nothing along half a wave.
+        // Cosine schedule, down to 0.
         let rate = RATE * 0.5 * (1.0 + (PI * self.step as f64 / self.steps as f64).cos());
         tch::no_grad(|| {
             for (name, velocity) in &mut self.velocity {
@@ -105,7 +107,7 @@ impl Trainer {
         Ok(f32::try_from(loss)?)
     }
 
-    /// Part of the test pictures that are classed right.
+    /// Fraction of the test images that are classified correctly.
     async fn accuracy(&self, mut batches: BatchStream) -> Result<f64> {
         let (mut right, mut all) = (0.0, 0.0);
         while let Some(batch) = batches.next().await {
@@ -118,7 +120,8 @@ impl Trainer {
         Ok(right / all)
     }
 
-    /// Weights, momentum, how many steps, and the loader's state after the last of them. One file, renamed when it is whole.
+    /// Saves weights, momentum, number of steps, and the loader's state after the last step. One file, renamed when it
+    /// is complete.
     pub(crate) fn save(&self, file: &Path, state: &LoaderState) -> Result<()> {
         let named = |kind: &'static str, all: &HashMap<String, Tensor>| -> Vec<(String, Tensor)> {
             all.iter().map(|(name, tensor)| (format!("{kind} {name}"), tensor.detach())).collect()
@@ -129,12 +132,12 @@ impl Trainer {
         all.push(("step".into(), Tensor::from_slice(&[self.step as i64])));
         let part = file.with_extension("part");
         Tensor::write_safetensors(&all, &part)?;
-        // On the disk before the name is: a machine may lose its power, too.
+        // Flush the file to disk before the rename, in case of a power failure.
         fs::File::open(&part)?.sync_all()?;
         Ok(fs::rename(&part, file)?)
     }
 
-    /// What was saved takes the place of what is here. Returns where the data goes on.
+    /// Loads a checkpoint. Returns the loader's state.
     pub(crate) fn load(&mut self, file: &Path) -> Result<LoaderState> {
         let mut all: HashMap<String, Tensor> = Tensor::read_safetensors(file)?.into_iter().collect();
         let mut take = |name: String| all.remove(&name).ok_or_else(|| format!("{}: no {name:?} in it", file.display()));
@@ -152,7 +155,7 @@ impl Trainer {
 
 pub(crate) async fn loader(url: &str, split: &str, batch_size: usize) -> Result<Loader> {
     let dataset = if url.starts_with("synthetic:") { open(url).await? } else { open(url).split(split).await? };
-    // The test takes all pictures; a step, always as many.
+    // The test uses all images; training uses only full batches.
     let (transform, last) = match split {
         "train" => (Transform::new().random_crop(32, 4).horizontal_flip(0.5), LastBatch::Drop),
         _ => (Transform::new(), LastBatch::Partial),

@@ -1,8 +1,9 @@
-//! libtorch takes memory over: what tch's own `from_blob` can't say is who gets it back.
+//! Gives memory to libtorch, with a function that returns it to the loader, which tch's own `from_blob` does not
+//! support.
 //!
-//! `torch_from_blob` is in libtorch's C interface that PyTorch keeps stable (`torch/csrc/stable/c/shim.h`, since 2.11; tch 0.26
-//! stands on 2.13). Unlike tch's it takes a deleter, which libtorch calls when the last tensor of the storage is gone: a view, a
-//! `shallow_clone` or a graph of gradients keeps the memory as it keeps any other.
+//! `torch_from_blob` is in libtorch's C interface that PyTorch keeps stable (`torch/csrc/stable/c/shim.h`, since 2.11;
+//! tch 0.26 uses 2.13). Unlike tch's function it takes a deleter, which libtorch calls when the last tensor of the
+//! storage is gone. So a view, a `shallow_clone` or a gradient graph keeps the memory alive.
 #![allow(unsafe_code)]
 
 use std::{ffi::c_void, ptr};
@@ -11,7 +12,7 @@ use infeed::DType;
 use tch::{Kind, TchError};
 
 unsafe extern "C" {
-    /// 0, and a new `at::Tensor` at `tensor`; else what failed was printed, or is an exception that was caught.
+    /// Returns 0 and puts a new `at::Tensor` at `tensor`. Not 0: libtorch printed the failure, or caught an exception.
     fn torch_from_blob(
         data: *mut c_void,
         axes: i64,
@@ -30,14 +31,14 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-/// Where the values lie, as libtorch numbers devices.
+/// The memory of the values, in libtorch's device numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Host,
     Cuda(i32),
 }
 
-/// A type that both have.
+/// A type that infeed and tch both have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Type(pub(crate) Kind);
 
@@ -54,12 +55,12 @@ impl Type {
             DType::F32 => Kind::Float,
             DType::F64 => Kind::Double,
             DType::Bool => Kind::Bool,
-            // libtorch has them, tch no names for them.
+            // libtorch has these types, but tch does not name them.
             DType::U16 | DType::U32 | DType::U64 => return None,
         }))
     }
 
-    /// Its number in libtorch's `ScalarType`, which tch knows and does not tell.
+    /// Its number in libtorch's `ScalarType`. tch has the numbers, but not in its public API.
     const fn scalar_type(self) -> i32 {
         match self.0 {
             Kind::Uint8 => 0,
@@ -77,11 +78,12 @@ impl Type {
     }
 }
 
-/// A tensor over row-major values at `data`. `owner` is dropped, on whatever thread, when libtorch has no use for them any more.
+/// A tensor over row-major values at `data`. `owner` is dropped, on any thread, when libtorch no longer uses the
+/// values.
 ///
 /// # Safety
-/// As long as `owner` lives, at `data`, not null, lie as many values of `kind` as `sizes` says, aligned, which may be read and
-/// written from any thread by whoever has the tensor, and nobody reads or writes them beside.
+/// As long as `owner` lives: `data` is not null, and points to as many aligned values of `kind` as `sizes` says. They
+/// may be read and written from any thread through the tensor, and no other code reads or writes them.
 pub(crate) unsafe fn lend<O: Send + 'static>(
     data: *mut c_void,
     sizes: &[i64],
@@ -91,7 +93,7 @@ pub(crate) unsafe fn lend<O: Send + 'static>(
 ) -> Result<tch::Tensor, TchError> {
     let mut strides = vec![1; sizes.len()];
     for axis in (1..sizes.len()).rev() {
-        // Of an axis without a value, as libtorch has them.
+        // An axis of length 0 counts as 1, as in libtorch.
         strides[axis - 1] = strides[axis] * sizes[axis].max(1);
     }
     let (device_type, device_index) = match place {
@@ -100,8 +102,8 @@ pub(crate) unsafe fn lend<O: Send + 'static>(
     };
     let owner = Box::into_raw(Box::new(owner));
     let mut tensor = ptr::null_mut();
-    // SAFETY: sizes and strides are as many as `axes`, and copied; the deleter gets its own owner, once. The rest is the
-    // caller's.
+    // SAFETY: `sizes` and `strides` have `axes` elements, and libtorch copies them; the deleter is called once, with
+    // its own `owner`. The caller guarantees the rest.
     let failed = unsafe {
         torch_from_blob(
             data,
@@ -122,17 +124,18 @@ pub(crate) unsafe fn lend<O: Send + 'static>(
         )
     };
     if failed != 0 || tensor.is_null() {
-        // Nobody knows whether the deleter was called: rather lost than given back twice.
+        // It is unknown whether the deleter was called: leaking the memory is better than freeing it twice.
         return Err(TchError::Torch(format!("infeed: libtorch refused memory of shape {sizes:?} on {place:?}")));
     }
-    // SAFETY: a handle of that interface is the address of an `at::Tensor` made by `new`, which is what tch has and deletes.
+    // SAFETY: a handle of that interface is the address of an `at::Tensor` made by `new`, which tch also uses and
+    // deletes.
     Ok(unsafe { tch::Tensor::from_ptr(tensor.cast()) })
 }
 
 /// # Safety
-/// `owner` is a `Box<O>` that nobody else has.
+/// `owner` is a `Box<O>` without another reference to it.
 unsafe extern "C" fn give_back<O>(_data: *mut c_void, owner: *mut c_void) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { Box::from_raw(owner.cast::<O>()) });
 }
 
@@ -148,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// Six numbers, and a count of how often they were given back.
+    /// Six numbers, and a count of how often they were returned.
     struct Owner(Box<[f32; 6]>, Arc<AtomicUsize>);
 
     impl Drop for Owner {
@@ -162,7 +165,7 @@ mod tests {
         let back = Arc::new(AtomicUsize::new(0));
         let mut owner = Owner(Box::new([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), Arc::clone(&back));
         let at = owner.0.as_mut_ptr().cast();
-        // SAFETY: the box stays where it is, and its owner goes along.
+        // SAFETY: the box does not move, and its owner is passed along.
         let tensor = unsafe { lend(at, sizes, Type(Kind::Float), Place::Host, owner) }.unwrap();
         (tensor, at, move || back.load(Ordering::SeqCst))
     }

@@ -1,4 +1,4 @@
-//! Batches of [`infeed`] as tensors of [`tch`], in the memory where they were made.
+//! Batches of [`infeed`] as tensors of [`tch`], in the loader's memory.
 //!
 //! ```text
 //!  Loader ──▶ Batch ──▶ batch.tch()? ──▶ by name ──▶ net.forward(&tensors["image"])
@@ -7,26 +7,27 @@
 //!               └─▶ batch.state(), batch.records()             the memory goes back to the loader
 //! ```
 //!
-//! - **The tensors are moved out of the batch**, which keeps its state, records, text and instances. They are libtorch's from
-//!   then on: keep them as long as you like, write into them, compute gradients through them. Nothing has to be dropped in an
-//!   order.
-//! - **No copy, if nobody else has the tensor.** libtorch may write into what it has, and tensors of infeed never change under
-//!   their readers. So where there is a clone ([`infeed::Tensor::clone`]), where another library lent the memory to infeed, and
-//!   of instances, which stay in the batch, it is one copy.
-//! - **tch has fewer types**: what it lacks is widened where that is exact, in one copy; nothing is rounded.
+//! - **The tensors are moved out of the batch**, which keeps its state, records, text and instances. libtorch then owns
+//!   them: keep them as long as you like, write to them, compute gradients through them. Drop batch, tensors and loader
+//!   in any order.
+//! - **No copy, if the batch has the only reference to a tensor.** libtorch may write to its memory, and infeed's
+//!   tensors never change under a reader. So one copy is made if there is a clone ([`infeed::Tensor::clone`]), if the
+//!   memory belongs to another library, and for instances, which stay in the batch.
+//! - **tch has fewer types**. A missing type is widened to one that holds it exactly, in one copy; nothing is rounded.
 //!
 //! | infeed | tch | |
 //! |---|---|---|
 //! | `u8`, `i8`, `i16`, `i32`, `i64`, `f16`, `bf16`, `f32`, `f64`, `bool` | the same | no copy |
 //! | `u16` | `Int` | one copy |
 //! | `u32` | `Int64` | one copy |
-//! | `u64` | `Int64` | one copy; an error where a value is 2⁶³ or more |
+//! | `u64` | `Int64` | one copy; an error if a value is 2⁶³ or more |
 //!
-//! **Pinned rows** ([`pin_memory`](infeed::LoaderBuilder::pin_memory)) are pinned tensors: `to_device_(…, non_blocking, …)` copies
-//! them beside the kernels, and the batch may be dropped meanwhile.
-//! **Rows on a GPU** are taken over in the same way, for work on CUDA's default stream, which is libtorch's own unless somebody set
-//! another; their memory is reused only behind what that stream was given. The types of the table's first line alone. *This part
-//! was compiled, and had no GPU with libtorch to run on yet.*
+//! **Pinned rows** ([`pin_memory`](infeed::LoaderBuilder::pin_memory)) become pinned tensors:
+//! `to_device_(…, non_blocking, …)` copies them while kernels run, and the batch may be dropped meanwhile.
+//!
+//! **Rows on a GPU** are also moved, for use on CUDA's default stream (libtorch's default too). Their memory is reused
+//! only after the work that was given to that stream before the drop. Only the types of the table's first line. *This
+//! part compiles, but has not run yet on a GPU with libtorch.*
 #![deny(unsafe_code)]
 
 mod lent;
@@ -38,7 +39,7 @@ use tch::{TchError, Tensor};
 
 use crate::lent::{Place, Type};
 
-/// `tch` of a tensor.
+/// Moves a tensor to tch.
 ///
 /// ```
 /// # use infeed::{Loader, dataset::MemoryDataset};
@@ -52,10 +53,11 @@ use crate::lent::{Place, Type};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait TensorExt {
-    /// The values as a tensor of libtorch: no copy if nobody else has them, else one. Types by the [table](crate).
+    /// The values as a tensor of libtorch: without a copy if this is the only reference to them, otherwise with one.
+    /// Types as in the [table](crate).
     ///
     /// # Errors
-    /// A `u64` that is no `i64`; a type that would have to be copied, on a GPU; what libtorch says.
+    /// A `u64` of 2⁶³ or more; on a GPU, a type that would need a copy; and libtorch's errors.
     fn tch(self) -> Result<Tensor, TchError>;
 }
 
@@ -65,7 +67,7 @@ impl TensorExt for infeed::Tensor {
     }
 }
 
-/// `tch` of a batch.
+/// Moves the tensors of a batch to tch.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -87,15 +89,17 @@ impl TensorExt for infeed::Tensor {
 /// # Ok(()) }
 /// ```
 pub trait BatchExt {
-    /// All tensors of the batch: those of [`infeed::Batch::fields`] by their names (images, masks, labels, arrays), which are
-    /// moved out of it, and copies of those of instances behind their field's: `instances.boxes`, `instances.labels`,
-    /// `instances.offsets` and what else [`infeed::BatchInstances::tensors`] names. Types by the [table](crate).
+    /// All tensors of the batch by name: the [fields](infeed::Batch::fields) (images, masks, labels, arrays), which are
+    /// moved out of it, and copies of the tensors of instances with their field's name in front, as
+    /// [`infeed::BatchInstances::tensors`] names them: `instances.boxes`, `instances.labels`, `instances.offsets`, …
+    /// Types as in the [table](crate).
     ///
-    /// Fields of bytes (text) and outlines of instances are no tensors and stay in the batch. Called again, there are only the
-    /// instances.
+    /// Fields of bytes (text) and outlines of instances are not tensors and stay in the batch. A second call returns
+    /// only the instances.
     ///
     /// # Errors
-    /// As [`TensorExt::tch`], with the field's name. Tensors that were moved before are lost then, with the rest of the batch.
+    /// As [`TensorExt::tch`], with the field's name. The failing tensor, and those
+    /// that were moved before it, are then lost.
     fn tch(&mut self) -> Result<HashMap<String, Tensor>, TchError>;
 }
 
@@ -119,7 +123,7 @@ impl BatchExt for Batch {
     }
 }
 
-/// `what` is who has the values, for errors.
+/// `what`: the tensor's name in errors.
 fn handed_over(tensor: infeed::Tensor, what: &str) -> Result<Tensor, TchError> {
     let (sizes, kind) = (sizes(&tensor), Type::of(tensor.dtype()));
     let kind = match (kind, tensor.device()) {
@@ -127,7 +131,7 @@ fn handed_over(tensor: infeed::Tensor, what: &str) -> Result<Tensor, TchError> {
         (None, Device::Cpu) => return copied(&tensor, what),
         (None, device) => {
             return Err(TchError::Kind(format!(
-                "infeed: {what} is of {} on {device}, which tch lacks; build the loader with `.device(infeed::Device::Cpu)`",
+                "infeed: {what} has {} on {device}, which tch lacks; build the loader with `.device(infeed::Device::Cpu)`",
                 tensor.dtype()
             )));
         }
@@ -135,34 +139,34 @@ fn handed_over(tensor: infeed::Tensor, what: &str) -> Result<Tensor, TchError> {
     if let Device::Cuda(index) = tensor.device() {
         let place =
             Place::Cuda(i32::try_from(index).map_err(|_| TchError::Convert(format!("there is no cuda:{index}")))?);
-        // libtorch's, as long as nobody sets another.
+        // libtorch's current stream, unless the program sets another.
         let Some(at) = tensor.device_ptr(CudaStream::DEFAULT).map(|at| at.as_raw()) else {
             return Err(TchError::Torch(format!("infeed: {what} has no address on cuda:{index}")));
         };
-        // SAFETY: a clone keeps the rows, and gives them back behind what the stream was given. No reference to memory of a GPU
-        // is ever made in Rust; who has another clone sees what is written, as with any two tensors of one memory.
+        // SAFETY: `tensor` keeps the rows alive, and returns them after the work that the stream was given. Rust code
+        // never makes a reference to GPU memory. Another clone sees writes, as any two tensors of one memory do.
         #[expect(unsafe_code, reason = "memory is handed over")]
         return unsafe { lent::lend(at as *mut _, &sizes, kind, place, tensor) };
     }
     match tensor.try_into_mut() {
         Ok(mut own) => {
             let at = own.bytes_mut().as_mut_ptr();
-            // SAFETY: nobody else has the rows, which do not move when their owner does; they are row-major, aligned to 64,
-            // initialised, and as many as the shape says.
+            // SAFETY: `own` has the only reference to the rows, which do not move when `own` does. They are row-major,
+            // aligned to 64 bytes, initialised, and as many as `sizes` says.
             #[expect(unsafe_code, reason = "memory is handed over")]
             unsafe {
                 lent::lend(at.cast(), &sizes, kind, Place::Host, own)
             }
         }
-        // Somebody reads it beside, and libtorch may write.
+        // There may be another reader, and libtorch may write.
         Err(shared) => copied(&shared, what),
     }
 }
 
-/// In libtorch's own memory.
+/// A copy in libtorch's own memory.
 fn copied(tensor: &infeed::Tensor, what: &str) -> Result<Tensor, TchError> {
     let Some(bytes) = tensor.bytes() else {
-        return Err(TchError::Torch(format!("infeed: {what} lies on {}", tensor.device())));
+        return Err(TchError::Torch(format!("infeed: {what} is on {}, not in host memory", tensor.device())));
     };
     if let Some(Type(kind)) = Type::of(tensor.dtype()) {
         return Tensor::f_from_data_size(bytes, &sizes(tensor), kind);
@@ -174,7 +178,7 @@ fn copied(tensor: &infeed::Tensor, what: &str) -> Result<Tensor, TchError> {
             let says = |_| {
                 TchError::Kind(format!(
                     "infeed: {what} has the u64 {v}, which tch's largest integers, Int64, don't hold; `take` it out of the \
-                     batch before, and read it by `as_slice`"
+                     batch first, and read it with `as_slice`"
                 ))
             };
             i64::try_from(v).map_err(says)

@@ -1,10 +1,10 @@
-//! The files that examples measure.
+//! The files that the examples measure.
 
 use std::{fs, io, path::Path};
 
 use infeed_jpeg::Header;
 
-/// The files below a folder that this decoder reads itself.
+/// The files below a folder that this decoder supports.
 pub(crate) fn files_below(folder: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {

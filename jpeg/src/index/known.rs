@@ -1,4 +1,4 @@
-//! The index: what is known in memory, and what a file holds beside it.
+//! The index: entries in memory, and entries in a file.
 
 use std::{
     collections::HashMap,
@@ -23,45 +23,45 @@ use super::{
     stored::{Record, Stored, Writer},
 };
 
-/// Units (8 to 32 pixels wide) from point to point while memory is free, as a power of two. Every 8th instead of every 16th
-/// saves 2 % of a crop's decoding (example `large_index`).
+/// Distance of points while memory is free, in units (8 to 32 pixels wide), as a power of two. Every 8th instead of
+/// every 16th unit saves 2 % of a crop's decode time (example `large_index`).
 const FINEST: u8 = 3;
-/// What an entry takes beside its points and lengths: its key and pointers in a table that is two thirds full, and what the
-/// allocator adds.
+/// Bytes of an entry in addition to its points and lengths: its key and pointers in a table that is two thirds full,
+/// and the allocator's overhead.
 const OVERHEAD: u64 = 96;
-/// Parts of the table, each under a lock.
+/// Parts of the table, each with its own lock.
 const SHARDS: usize = 256;
 
-/// What earlier decodes learned of files, so that later ones begin where a window begins.
+/// An index of files that were decoded before. With it, decoding starts where a window begins.
 ///
-/// A JPEG can only be read from its first byte on: what lies above and beside a window is skipped, which takes half the
-/// time of decoding it. While a file is decoded, the index notes where in the data each row of blocks begins, and every
-/// 8th unit in it: 4 to 6 bytes a point, 700 bytes to 2 KB for a photograph of 500x375 pixels. When the same file comes
-/// again, decoding starts at the point before the window and goes from row to row without what lies between.
+/// A JPEG can only be decoded from its first byte: skipping what lies above and left of a window takes half of the
+/// decode time. While a file is decoded, the index records where in the data each row of blocks begins, and every 8th
+/// unit in the row. A point takes 4 to 6 bytes; a photograph of 500x375 pixels takes 700 bytes to 2 KB. When the same
+/// file comes again, decoding starts at the point before the window and jumps from row to row.
 ///
-/// Of images that are decoded at a quarter or an eighth of their size, it also notes how long each block is (a byte a
-/// block, about a ninth of a file of quality 90; they may take half of the budget): of each block only the first
-/// coefficients are read then, whatever follows them.
+/// For images that are decoded at a quarter or an eighth of their size, the index also records the length of each
+/// block. Only the first coefficients of each block are then read. The lengths take one byte per block (about a ninth
+/// of a file of quality 90), and at most half of the budget.
 ///
-/// Pixels are the same, bit for bit, with or without it. A file is known by a hash of 128 bits of all its bytes, whatever
-/// its name; one index may serve any number of threads. Files with restart markers do not need it; of progressive ones it notes
-/// where rows begin in each of their scans (8 bytes for each 400 blocks of a scan). What somebody falsified may give other
-/// pixels, never a panic: read your own.
+/// Pixels are the same, bit for bit, with and without the index. A file is identified by a 128-bit hash of all its
+/// bytes, not by its name. One index may serve any number of threads. Files with restart markers do not need it. For
+/// progressive files it records where rows begin in each scan (8 bytes per 400 blocks of a scan). A forged index file
+/// may give wrong pixels, but never a panic: use only files from a source that you trust.
 ///
-/// Memory: at most the budget. When it is used up, points become half as many, of a part of the files at a time, until there
-/// is one a row (150 to 300 bytes for such a photograph, and 100 for the entry); after that nothing is added.
-/// What [`save`](Self::save) wrote and [`open`](Self::open) opened takes 8 bytes of memory for each 64 files. It is read where
-/// it lies, in two reads of the file for each image, and the system keeps what is read once for all processes of a machine.
-/// Cloning gives another handle.
+/// Memory: at most the budget. When the budget is used up, the index drops every other point of part of the files, down
+/// to one point per row (for such a photograph 150 to 300 bytes, plus 100 for its entry). After that, nothing is added.
+/// An index that [`save`](Self::save) wrote and [`open`](Self::open) opened takes 8 bytes of memory per 64 files. Each
+/// image needs two reads of the file, which the operating system caches once for all processes of a machine. Cloning
+/// returns another handle to the same index.
 ///
 /// ```
 /// # fn f() -> std::io::Result<()> {
 /// use infeed_jpeg::{Decoder, Index};
 ///
-/// // Begin with what an earlier run learned, if there was one.
+/// // Start with what an earlier run saved, if anything.
 /// let index = Index::open("photographs.index", 64 << 20)?;
 /// let decoder = Decoder::new().index(index.clone());
-/// // … decode windows; then keep what was learned.
+/// // … decode windows, then save the index.
 /// index.save("photographs.index")?;
 /// # Ok(()) }
 /// ```
@@ -71,32 +71,33 @@ pub struct Index(Arc<Shared>);
 struct Shared {
     budget: u64,
     used: AtomicU64,
-    /// By the highest bits of the key. A lock is held for a look or an insertion, once an image: of 64 threads one
-    /// finds it taken about every millionth time.
+    /// By the highest bits of the key. A lock is held for one look-up or insertion per image: with 64 threads, about
+    /// every millionth finds it taken.
     shards: [Mutex<Shard>; SHARDS],
-    /// How often a shard was thinned out: one after another, and then the first one again.
+    /// Number of thinned shards, counting repeated rounds: shards are thinned one after another, then again from the
+    /// first.
     thinned: AtomicUsize,
     stored: Option<Stored>,
 }
 
 struct Shard {
     entries: HashMap<u128, Known, BuildHasherDefault<LowBits>>,
-    /// The spacing of what is added, as a power of two.
+    /// Distance of new points, as a power of two.
     log2: u8,
 }
 
-/// What memory holds of a file.
+/// The entry of a file in memory.
 #[derive(Default)]
 struct Known {
-    /// Packed; empty when there are none.
+    /// Packed; empty if there are none.
     points: Box<[u8]>,
     lengths: Option<Arc<Lengths>>,
 }
 
-/// What is known of a file, beside its points.
+/// The entry of a file, without its points.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// How its points lie, or would lie if there were some, as a power of two.
+    /// Distance of its points, also if it has none yet, as a power of two.
     pub(crate) log2: u8,
     pub(crate) lengths: Option<Arc<Lengths>>,
 }
@@ -139,13 +140,13 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// Thins out what has more points than that; gives the bytes that are free now.
+    /// Thins files with denser points than this; returns the number of bytes freed.
     fn thin(&mut self, log2: u8) -> u64 {
         self.log2 = log2;
         let (mut points, mut freed) = (Vec::new(), 0);
         for known in self.entries.values_mut() {
             let Some(mut spacing) = unpack(&known.points, &mut points) else { continue };
-            // One a row is left to each.
+            // Each row keeps one point.
             if spacing.log2 >= log2 || spacing.a_row <= 1 {
                 continue;
             }
@@ -172,19 +173,21 @@ impl Index {
         Self(Arc::new(Shared { budget, used: AtomicU64::new(0), shards, thinned: AtomicUsize::new(0), stored }))
     }
 
-    /// What [`save`](Self::save) wrote to `path`, or an empty index if there is no such file. What is learned beside it
-    /// takes at most `budget` bytes of memory.
+    /// The index that [`save`](Self::save) wrote to `path`, or an empty one if there is no such file. What it adds
+    /// later takes at most `budget` bytes of memory.
     ///
-    /// The file stays open and is read as images come: do not write to it but by `save`, which puts another in its place.
-    /// What is damaged in it later is not known any more, as if it had never been.
+    /// The file stays open and is read while images are decoded. Do not write to it except by `save`, which replaces it
+    /// by another file. Entries that are damaged later count as missing.
     ///
     /// # Errors
-    /// `InvalidData` or `UnexpectedEof` when it is no index, one of another version, or was cut short; those of reading it.
+    /// `InvalidData` or `UnexpectedEof` if it is not an index, is of another version, or is truncated; errors of
+    /// reading it.
     pub fn open(path: impl AsRef<Path>, budget: u64) -> io::Result<Self> {
         Ok(Self::with(budget, stored(path.as_ref())?))
     }
 
-    /// How many files are known. Looks at every one that was learned beside a stored index: some microseconds each.
+    /// Number of files in the index. Visits each file that was added since the index was opened: some microseconds
+    /// each.
     #[must_use]
     pub fn len(&self) -> usize {
         let Shared { stored, shards, .. } = &*self.0;
@@ -193,24 +196,24 @@ impl Index {
         stored.len() as usize + keys.filter(|key| stored.find(*key).is_none()).count()
     }
 
-    /// Whether no file is known.
+    /// Whether the index holds no file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.stored.as_ref().is_none_or(|stored| stored.len() == 0) && self.is_unlearned()
     }
 
-    /// Whether nothing was learned beside what is stored.
+    /// Whether nothing was added to the stored entries.
     fn is_unlearned(&self) -> bool {
         self.0.shards.iter().all(|shard| lock(shard).entries.is_empty())
     }
 
-    /// Bytes of memory in use.
+    /// Bytes of memory that the index uses.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// By what a file is known: 10 µs for 100 KB.
+    /// The key of a file: takes 10 µs for 100 KB.
     pub(crate) fn key(file: &[u8]) -> u128 {
         xxh3_128(file)
     }
@@ -219,8 +222,8 @@ impl Index {
         lock(&self.0.shards[(key >> 120) as usize])
     }
 
-    /// What is known of a file whose rows have so many units: its points take the place of those in `points`. Lengths are
-    /// looked for only if they are wanted.
+    /// The entry of a file with `units` units per row. Its points replace those in `points`. Lengths are looked up only
+    /// if they are wanted.
     pub(crate) fn find(&self, key: u128, units: usize, wants_lengths: bool, points: &mut Points) -> Found {
         let (mut spacing, mut lengths, log2) = {
             let shard = self.shard(key);
@@ -246,7 +249,7 @@ impl Index {
         Found { log2: spacing.map_or(log2, |spacing| spacing.log2), lengths }
     }
 
-    /// Lengths that were stored. Where many are lacking they are kept, so that what is learned is not lost.
+    /// Lengths that were stored. If many of them are missing, they are kept in memory, so that new ones are not lost.
     fn take_lengths(&self, key: u128, stored: &[u8]) -> Arc<Lengths> {
         let lacking = stored.iter().filter(|length| **length == 0).count();
         let kept = if lacking > stored.len() / 50 { self.lengths(key, stored.len()) } else { None };
@@ -255,7 +258,7 @@ impl Index {
         lengths
     }
 
-    /// Points and lengths that mean nothing.
+    /// Adds wrong points and lengths, for tests.
     #[cfg(test)]
     pub(crate) fn lie(
         &self,
@@ -274,7 +277,7 @@ impl Index {
 
     /// Takes bytes of the budget, up to `most` of it.
     fn take(&self, bytes: u64, most: u64) -> bool {
-        // Taken first, given back when it was too much: the bound holds whatever other threads add.
+        // Added first, and subtracted again if it was too much: the bound then holds whatever other threads add.
         let taken = self.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes <= most;
         if !taken {
             self.0.used.fetch_sub(bytes, Ordering::Relaxed);
@@ -282,14 +285,14 @@ impl Index {
         taken
     }
 
-    /// Thins out the shard whose turn it is; `false` when there is nothing left to be thinned.
+    /// Thins the next shard; returns `false` if nothing is left to thin.
     fn make_room(&self) -> bool {
         let Shared { thinned, shards, used, .. } = &*self.0;
         loop {
             let turn = thinned.fetch_add(1, Ordering::Relaxed);
             let log2 = FINEST as usize + 1 + turn / SHARDS;
             if log2 > usize::from(COARSEST) {
-                // Never further than that, however often it is asked for.
+                // The counter stays at this limit, however often it is called.
                 thinned.fetch_sub(1, Ordering::Relaxed);
                 return false;
             }
@@ -301,7 +304,7 @@ impl Index {
         }
     }
 
-    /// Keeps what is known of a file, if it is more than before. `points` may be fewer afterwards.
+    /// Stores the points of a file if they are more than before. `points` may be thinned.
     pub(crate) fn put(&self, key: u128, points: &mut Vec<Point>, mut spacing: Spacing) {
         loop {
             let mut shard = self.shard(key);
@@ -315,7 +318,7 @@ impl Index {
             let packed = pack(points, spacing);
             let after = OVERHEAD + packed.len() as u64;
             let before = known.map_or(0, |known| OVERHEAD + known.points.len() as u64);
-            // More rows of fewer points can be less than before.
+            // More rows with fewer points each can be less than before.
             if after <= before {
                 self.0.used.fetch_sub(before - after, Ordering::Relaxed);
             } else if !self.take(after - before, self.0.budget) {
@@ -331,7 +334,7 @@ impl Index {
         }
     }
 
-    /// Where the lengths of a file's blocks are noted: there already, or new if they fit half of the budget.
+    /// The lengths of a file's blocks: existing ones, or new ones if they fit into half of the budget.
     pub(crate) fn lengths(&self, key: u128, blocks: usize) -> Option<Arc<Lengths>> {
         let mut shard = self.shard(key);
         let known = shard.entries.get(&key);
@@ -347,16 +350,16 @@ impl Index {
         Some(lengths)
     }
 
-    /// Leaves all that is known in a file, whole or not at all: it is written beside `path` and then takes its name. What the
-    /// file held before stays known, also what others have put there since this index was opened: processes that learn of
-    /// parts of the same files may all save to one. Nothing is written when there is nothing to add.
+    /// Saves the index at `path`. It writes a file next to it and renames that, so `path` always holds a whole index.
+    /// Entries that the file already held are kept, also those that other processes have saved since this index was
+    /// opened: several processes may save to one file. Writes nothing if there is nothing to add.
     ///
-    /// Two that save at the same moment wait for each other, a minute at most, where the file system has locks of folders (those of
-    /// Linux and macOS do; without them, what one of the two adds may be lost, and nothing is damaged). Takes the time of writing the file anew, and 32 bytes
-    /// of memory for each file that is known.
+    /// Processes that save at the same time wait for each other, for at most a minute, if the file system supports
+    /// locks of folders (those of Linux and macOS do). Without locks, additions of one process may be lost, but nothing
+    /// is damaged. Takes as long as writing the whole file, and 32 bytes of memory per file in the index.
     ///
     /// # Errors
-    /// `InvalidData` or `UnexpectedEof` when there is a file that is no index; those of reading and writing.
+    /// `InvalidData` or `UnexpectedEof` if the file at `path` is not an index; errors of reading and writing.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -369,7 +372,7 @@ impl Index {
             return Ok(());
         }
         let mut beside = path.as_os_str().to_owned();
-        // Also beside those of other machines, whose processes have the same numbers.
+        // Unique also across machines, whose processes may have the same numbers.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
         beside.push(format!(".{}-{now:x}.part", std::process::id()));
         let written = File::create_new(&beside).and_then(|file| {
@@ -382,14 +385,14 @@ impl Index {
         })
     }
 
-    /// Writes what memory and files know, of each of them what is known best.
+    /// Writes the entries of memory and files; for each file, the best entry.
     fn write<W: Write>(&self, stored: [Option<&Stored>; 2], to: W) -> io::Result<W> {
         let mut to = Writer::new(to)?;
         let mut stored: Vec<_> =
             stored.into_iter().flatten().map(|stored| (stored, stored.records().peekable())).collect();
         let mut bytes = Vec::new();
         for (n, shard) in self.0.shards.iter().enumerate() {
-            // Writing takes time: the lock is not held for it.
+            // Writing takes time, so the lock is not held meanwhile.
             let mut entries: Vec<_> = lock(shard).entries.iter().map(|(key, known)| (*key, Best::of(known))).collect();
             entries.sort_unstable_by_key(|(key, _)| *key);
             let mut entries = entries.into_iter().peekable();
@@ -410,7 +413,7 @@ impl Index {
     }
 }
 
-/// What is known of a file, of several places.
+/// The best entry of a file, from several sources.
 #[derive(Default)]
 struct Best {
     points: Vec<u8>,
@@ -433,13 +436,14 @@ impl Best {
     }
 }
 
-/// Rows of units that packed points reach, and how many points there are.
+/// Number of rows of units that packed points cover, and number of points.
 fn reach(packed: &[u8]) -> (usize, usize) {
     head(packed).map_or((0, 0), |(spacing, count)| spacing.reach(count))
 }
 
-/// Waits while others save to this folder: the handle holds a lock, which the system gives up when it closes. `None` where
-/// there are no such locks, and after a minute: whoever holds it so long does something else.
+/// Waits while others save to this folder. The returned handle holds a lock, which the system releases when it is
+/// closed. `None` if there are no such locks, and after a minute: a process that holds the lock longer is doing
+/// something else.
 fn wait_for_turn(folder: &Path) -> Option<File> {
     const PAUSE: Duration = Duration::from_millis(50);
     let handle = File::open(folder).ok()?;
@@ -463,7 +467,7 @@ fn stored(path: &Path) -> io::Result<Option<Stored>> {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // Entries are whole whatever a panicking thread did.
+    // Entries are whole even if a thread panicked.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -498,7 +502,7 @@ mod tests {
         [5, 3, 20].iter().for_each(|&count| put(&index, 1, count, 1));
         let bytes = OVERHEAD + pack(&points(20, 1), Spacing::new(FINEST, ROWS)).len() as u64;
         assert_eq!((find(&index, 1), index.bytes()), (Some((FINEST, points(20, 1))), bytes));
-        // Lengths take half of it at most, and are there once.
+        // Lengths take at most half of it, and are stored once.
         assert!(index.lengths(1, 500).is_none());
         let lengths = index.lengths(1, 100).unwrap();
         lengths.from(7)[0].store(9, Ordering::Relaxed);
@@ -518,7 +522,7 @@ mod tests {
             put(&index, key(n), 241, 3);
             assert!(index.bytes() <= budget, "{} of {budget}", index.bytes());
         }
-        // Of each file that is known there are the points of its spacing, none else, and rows begin all the way down.
+        // Each file in the index has exactly the points of its spacing, for all of its rows.
         let mut spacings = [0; 8];
         for n in 0..FILES {
             let Some((log2, known)) = find(&index, key(n)) else { continue };
@@ -538,7 +542,7 @@ mod tests {
                 .sum::<u64>()
         };
         assert_eq!(taken(&index), index.bytes());
-        // More of them than have room with one point a row: the bound holds, and what is there stays.
+        // More files than fit with one point per row: the bound holds, and existing entries stay.
         for n in FILES..5 * FILES {
             put(&index, key(n), 241, 3);
         }
@@ -561,7 +565,7 @@ mod tests {
         }
         index.save(&path).unwrap();
 
-        // Two others begin with it. Nothing of it is in their memory.
+        // Two others start with it; none of it is in their memory.
         let [one, two] = [(); 2].map(|()| Index::open(&path, 1 << 20).unwrap());
         for again in [&one, &two] {
             assert_eq!((again.len(), again.bytes(), again.is_empty()), (501, 0, false));
@@ -571,7 +575,7 @@ mod tests {
             assert_eq!((noted(again, key(1000)), noted(again, key(7))), (Some(lengths.clone()), Some(lengths.clone())));
             assert!(find(again, key(500)).is_none() && noted(again, key(8)).is_none());
         }
-        // Both learn more, each something else, and something both.
+        // Both add files, some different and some the same.
         (600..700).for_each(|n| put(&one, key(n), 10, n as i32));
         (650..800).for_each(|n| put(&two, key(n), if n < 700 { 40 } else { 10 }, n as i32));
         put(&one, key(3), 290, 3);
@@ -595,7 +599,7 @@ mod tests {
             (std::fs::read(&path).unwrap(), std::fs::metadata(&path).unwrap().modified().unwrap()),
             (before, at)
         );
-        // Somewhere else all of it is.
+        // Saved elsewhere, all of it is there.
         let other = folder.path().join("other");
         all.save(&other).unwrap();
         assert_eq!(Index::open(&other, 0).unwrap().len(), 701);
@@ -667,7 +671,7 @@ mod tests {
             let (lost, lengths) = (lost.count(), noted(&index, key(5)));
             assert!(lengths.is_none() || lengths == Some(vec![3; 300]));
             assert!(lost <= 64 && (lost > 0 || lengths.is_none()), "byte {at}: {lost}");
-            // Writing it anew leaves it out.
+            // Saving again omits it.
             if at % 97 == 0 {
                 put(&index, 1, 3, 3);
                 index.save(folder.path().join("again")).unwrap();
@@ -681,7 +685,7 @@ mod tests {
             std::fs::write(&path, &whole[..cut]).unwrap();
             assert!(Index::open(&path, 1 << 20).is_err(), "cut at {cut}");
         }
-        // Not a word of it is lost to something else under its name.
+        // A foreign file under its name is not overwritten.
         std::fs::write(&path, "my notes, longer than any magic number").unwrap();
         assert_eq!(index.save(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert_eq!(std::fs::read(&path).unwrap(), b"my notes, longer than any magic number");

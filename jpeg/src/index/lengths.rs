@@ -1,31 +1,31 @@
-//! How long blocks are.
+//! The lengths of blocks.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How many bits each block of a scan takes, in the order of the data without stuffing; 0 while that is not known, and for
-/// longer ones. Threads write into it as they go: what one writes, any other would.
+/// The number of bits of each block of a scan, in the order of the data without stuffing; 0 if it is unknown, or too
+/// long to store. Threads write into it while they decode; they all write the same values.
 #[derive(Debug)]
 pub(crate) struct Lengths(Box<[AtomicU8]>);
 
 impl Lengths {
-    /// Of so many blocks, none of which is known.
+    /// For this number of blocks, all unknown.
     pub(super) fn new(blocks: usize) -> Self {
         Self((0..blocks).map(|_| AtomicU8::new(0)).collect())
     }
 
-    /// From a block on.
+    /// The lengths from a block on.
     pub(crate) fn from(&self, block: usize) -> &[AtomicU8] {
         self.0.get(block..).unwrap_or_default()
     }
 
-    /// Takes over what was stored, as far as it is of these blocks.
+    /// Copies stored lengths, if their number matches.
     pub(super) fn fill(&self, stored: &[u8]) {
         for (to, length) in self.0.iter().zip(stored) {
             to.store(*length, Ordering::Relaxed);
         }
     }
 
-    /// As they are stored.
+    /// The bytes to store.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().map(|length| length.load(Ordering::Relaxed)).collect()
     }

@@ -1,18 +1,19 @@
-//! Where units of an image begin, and how a file's points are packed.
+//! Points: where units of an image begin, and how the points of a file are packed.
 
-/// Where in a file's data a unit of the image begins, and the values its blocks build on.
+/// The position in a file's data at which a unit of the image begins, and the values that its blocks add to.
 ///
-/// From the top: 28 bits of place (in bits from the scan's first byte, stuffing included), three values of 12 bits.
+/// From the highest bit: 28 bits of position (in bits from the scan's first byte, including stuffing), three values of
+/// 12 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point(u64);
 
 impl Point {
-    /// Whether it has room for the values of so many components: not for ink.
+    /// Whether a point can hold the values of this number of components: not for CMYK and YCCK.
     pub(crate) fn is_for(components: usize) -> bool {
         components <= 3
     }
 
-    /// `None` when a number is out of range: in files of more than 32 MiB and in damaged ones.
+    /// `None` if a number is out of range: in files of more than 32 MiB, and in damaged files.
     pub(crate) fn new(byte: usize, bit: usize, sums: &[i32; 4]) -> Option<Self> {
         let place = u64::try_from(byte).ok().filter(|byte| *byte < 1 << 25)? << 3 | (bit & 7) as u64;
         let mut point = place;
@@ -25,7 +26,7 @@ impl Point {
         Some(Self(point))
     }
 
-    /// Byte of the scan's data.
+    /// Byte in the scan's data.
     pub(crate) fn byte(self) -> usize {
         (self.0 >> 39) as usize
     }
@@ -39,13 +40,13 @@ impl Point {
         [sum(0), sum(1), sum(2), 0]
     }
 
-    /// One that means nothing.
+    /// A point with random content, for tests.
     #[cfg(test)]
     pub(crate) fn any(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// Place and values as numbers from 0 on, whose least and most tell how many bits they take.
+    /// Position and values as non-negative numbers; the least and greatest determine their numbers of bits.
     fn parts(self) -> [u64; 4] {
         let [a, b, c, _] = self.sums().map(|sum| (sum + 2048) as u64);
         [self.0 >> 36, a, b, c]
@@ -57,50 +58,52 @@ impl Point {
     }
 }
 
-/// The widest spacing, as a power of two: 128 units, which is 1 point a row of images up to 1024 or 2048 pixels wide.
+/// The largest distance of points, as a power of two: 128 units, one point per row for images up to 1024 or 2048 pixels
+/// wide.
 pub(super) const COARSEST: u8 = 7;
 
-/// How the points of a file lie in its image: one at the first unit of each row, and one at every so many further units of it.
+/// The arrangement of a file's points: one at the first unit of each row, and one at each further multiple of the
+/// distance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spacing {
-    /// Units (8 to 32 pixels wide) from point to point, as a power of two.
+    /// Distance of points in units (8 to 32 pixels wide), as a power of two.
     pub(crate) log2: u8,
-    /// Points of a row of units.
+    /// Points per row of units.
     pub(crate) a_row: u32,
 }
 
 impl Spacing {
-    /// Points every `1 << log2` units of rows of so many units.
+    /// A point every `1 << log2` units, for rows of `units` units.
     pub(crate) fn new(log2: u8, units: usize) -> Self {
         // A row of an image has at most 8192 units.
         Self { log2, a_row: units.div_ceil(1 << log2) as u32 }
     }
 
-    /// Points of so many scans in each row: one a scan, and never fewer.
+    /// For a progressive file: one point per scan in each row. They are never thinned.
     pub(crate) fn of_scans(scans: usize) -> Self {
         Self::new(COARSEST, scans << COARSEST)
     }
 
-    /// Units of a row that has them.
+    /// Units per row.
     pub(crate) fn units(self) -> usize {
         (self.a_row as usize) << self.log2
     }
 
-    /// Rows of units that so many points reach from the first one on, and how many they are: what is more is better.
+    /// Rows of units that this many points cover, and the number of points; more is better.
     pub(super) fn reach(self, points: usize) -> (usize, usize) {
         (points / self.a_row.max(1) as usize, points)
     }
 
-    /// Units from point to point.
+    /// Distance of points in units.
     pub(crate) fn every(self) -> usize {
         1 << self.log2
     }
 }
 
-/// Bytes before the points: the spacing, how many there are, the bits of each part, and the least of each sum.
+/// Bytes before the points: the spacing, the number of points, the bits of each part, and the least value of each sum.
 const HEAD: usize = 18;
 
-/// The points of a file in as few bits as the parts of them take: 4 to 6 bytes a point.
+/// The points of a file in as few bits as their parts need: 4 to 6 bytes per point.
 ///
 /// ```text
 /// u8 log2 of the spacing, [u8; 4] bits of each part, 0, u16 points a row, u32 points, [u16; 3] least of each sum
@@ -113,7 +116,7 @@ pub(super) fn pack(points: &[Point], spacing: Spacing) -> Box<[u8]> {
             (*least, *most) = (part.min(*least), part.max(*most));
         }
     }
-    // The first place is the scan's beginning, or near it.
+    // The first position is at or near the scan's beginning.
     ends[0][0] = 0;
     let ends = ends.map(|[least, most]| [least.min(most), most]);
     let widths = ends.map(|[least, most]| u64::BITS - (most - least).leading_zeros());
@@ -141,18 +144,18 @@ pub(super) fn pack(points: &[Point], spacing: Spacing) -> Box<[u8]> {
     out.into()
 }
 
-/// What stands before packed points.
+/// The header before packed points.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     spacing: Spacing,
     count: usize,
-    /// Bits of each part, and the least of each.
+    /// Bits of each part, and the least value of each sum.
     widths: [u32; 4],
     least: [u64; 4],
 }
 
 impl Head {
-    /// `None` for bytes that are something else.
+    /// `None` if the bytes are not packed points.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (head, packed) = bytes.split_first_chunk::<HEAD>()?;
         let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
@@ -160,19 +163,19 @@ impl Head {
         let count = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
         let widths = [head[1], head[2], head[3], head[4]].map(u32::from);
         let possible = spacing.log2 <= COARSEST && widths[0] <= 28 && widths[1..].iter().all(|width| *width <= 12);
-        // A file has a place of its own for each point.
+        // Each point of a file has its own position.
         let places = count == 1 || count > 1 && widths[0] > 0;
         let least = [0, short(12), short(14), short(16)].map(u64::from);
         let head = Self { spacing, count, widths, least };
         (possible && places && head.bits().checked_mul(count)?.div_ceil(8) == packed.len()).then_some(head)
     }
 
-    /// Bits of a point.
+    /// Bits per point.
     fn bits(&self) -> usize {
         self.widths.iter().sum::<u32>() as usize
     }
 
-    /// Point `at` of those in `packed`, which has so many.
+    /// Point number `at` of `packed`.
     #[inline]
     fn point(&self, packed: &[u8], at: usize) -> Point {
         let from = at * self.bits();
@@ -195,12 +198,12 @@ impl Head {
     }
 }
 
-/// How packed points lie, and how many there are; `None` for bytes that are something else.
+/// Spacing and number of packed points; `None` if the bytes are not packed points.
 pub(super) fn head(bytes: &[u8]) -> Option<(Spacing, usize)> {
     Head::read(bytes).map(|head| (head.spacing, head.count))
 }
 
-/// Points that [`pack`] packed, read one by one: a crop looks at two of each row. Memory for file after file.
+/// Points that [`pack`] packed, unpacked one by one: a crop needs two per row. The memory is reused from file to file.
 #[derive(Debug, Default)]
 pub(crate) struct Points {
     bytes: Vec<u8>,
@@ -208,13 +211,13 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// Forgets them.
+    /// Removes all points.
     pub(crate) fn clear(&mut self) {
         self.head = Head::default();
     }
 
-    /// Reads them with `read`, which fills the bytes. Of a file whose rows have another number of units, they are none, and
-    /// so are bytes that are something else.
+    /// Loads points with `read`, which fills the bytes. Empty if the file has another number of units per row, or the
+    /// bytes are not packed points.
     pub(super) fn read(&mut self, units: usize, read: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> Option<Spacing> {
         self.clear();
         self.bytes.clear();
@@ -236,7 +239,7 @@ impl Points {
     }
 }
 
-/// All that [`pack`] packed. Of bytes that are something else, points that mean nothing, or `None`.
+/// Unpacks all points of [`pack`]. Other bytes give meaningless points, or `None`.
 pub(super) fn unpack(bytes: &[u8], points: &mut Vec<Point>) -> Option<Spacing> {
     let head = Head::read(bytes)?;
     points.clear();
@@ -244,7 +247,7 @@ pub(super) fn unpack(bytes: &[u8], points: &mut Vec<Point>) -> Option<Spacing> {
     Some(head.spacing)
 }
 
-/// Every second point of each row, if rows have more than one.
+/// Keeps every second point of each row, if rows have more than one.
 pub(super) fn thin(points: &mut Vec<Point>, spacing: Spacing) -> Spacing {
     let mut at = 0;
     points.retain(|_| {
@@ -302,7 +305,7 @@ mod tests {
         let mut draws = Draws::new([1, 0, 0]);
         for n in 0..20_000 {
             let mut bytes: Vec<u8> = (0..draws.below(80)).map(|_| draws.below(256) as u8).collect();
-            // Near the truth.
+            // Almost valid headers.
             if let Some(head) = bytes.first_chunk_mut::<HEAD>().filter(|_| n % 2 == 0) {
                 head[0] = 4;
                 head[1..5].fill(draws.below(9) as u8);
@@ -319,7 +322,7 @@ mod tests {
     #[test]
     fn thinner_points_are_those_of_a_wider_spacing() {
         for units in [1, 7, 8, 9, 31, 32, 33, 63] {
-            // A point for each unit that has one, with its number as its place.
+            // A point for each unit that has one; its position is its number.
             let at = |log2: u8, known: usize| -> Vec<Point> {
                 let noted = (0..5 * units).filter(|unit| unit % units % (1 << log2) == 0).chain([5 * units]);
                 noted.filter(|unit| *unit <= known).map(|unit| Point::new(unit, 0, &[0; 4]).unwrap()).collect()

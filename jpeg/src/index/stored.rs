@@ -1,4 +1,4 @@
-//! An index in a file, read where it lies.
+//! An index in a file, from which entries are read on demand.
 //!
 //! ```text
 //! "infeed jpeg ix 3"
@@ -9,7 +9,7 @@
 //! end: u64 records, u64 where the table is, u64 bytes of all, u64 hash of the fences and of these three, the first 16 bytes again
 //! ```
 //!
-//! Numbers are little-endian, hashes xxh3. What was damaged after opening is as if it were not there.
+//! Numbers are little-endian, hashes are xxh3. Parts that are damaged after opening count as missing.
 
 use std::{
     fs::File,
@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// First and last bytes of a file; the last digit is the version.
 const MAGIC: &[u8; 16] = b"infeed jpeg ix 3";
-/// What all versions begin with.
+/// The part that all versions begin with.
 const NAME: &[u8; 15] = b"infeed jpeg ix ";
 /// Records of a block of the table.
 const BLOCK: usize = 64;
@@ -31,7 +31,7 @@ const END: usize = 48;
 /// Bytes of a hash.
 const SUM: usize = 8;
 
-/// Where a file's data is.
+/// The place of a file's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) key: u128,
@@ -55,45 +55,45 @@ impl Record {
         Self { key, offset, points: number(0), lengths: number(4) }
     }
 
-    /// Bytes that this takes of the data.
+    /// Number of bytes of the data.
     fn bytes(&self) -> u64 {
         let with_sum = |len: u32| if len > 0 { u64::from(len) + SUM as u64 } else { 0 };
         with_sum(self.points) + with_sum(self.lengths)
     }
 }
 
-/// An open file. Threads may look at it at the same time.
+/// An open file. Several threads may read it at the same time.
 #[derive(Debug)]
 pub(super) struct Stored {
     file: File,
-    /// How many files are known.
+    /// Number of files in the index.
     records: u64,
-    /// Where the table begins: behind all data.
+    /// Byte at which the table begins, after all data.
     table: u64,
     fences: Box<[u64]>,
-    /// The hash of its end.
+    /// Hash of its end.
     sum: u64,
 }
 
 impl Stored {
-    /// Reads the end of a file: 8 bytes for each 64 files that are known.
+    /// Reads the end of a file: 8 bytes per 64 files in the index.
     pub(super) fn open(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
         let (mut magic, mut end) = ([0; 16], [0; END]);
         read_at(&file, &mut magic, 0)?;
         if magic != *MAGIC {
-            let other = if magic.starts_with(NAME) { "it is of another version" } else { "its first bytes are others" };
+            let other = if magic.starts_with(NAME) { "it has another version" } else { "its first bytes are wrong" };
             return Err(invalid(other));
         }
-        let at = len.checked_sub(END as u64).ok_or_else(|| invalid("it was cut short"))?;
+        let at = len.checked_sub(END as u64).ok_or_else(|| invalid("it is truncated"))?;
         read_at(&file, &mut end, at)?;
         let number = |n: usize| u64::from_le_bytes(*end[8 * n..].first_chunk().expect("the end holds four numbers"));
         let [records, table, all, sum] = [0, 1, 2, 3].map(number);
         if end[32..] != *MAGIC || all != len {
-            return Err(invalid("it was cut short, or something was added"));
+            return Err(invalid("it is truncated, or something was appended"));
         }
         let blocks = records.div_ceil(BLOCK as u64);
-        // Before anything is taken for it: 32 bytes a record, and 16 a block, have to be there.
+        // Checked before memory is allocated: 32 bytes per record and 16 per block must be there.
         let table_len = records.checked_mul(RECORD as u64).and_then(|bytes| bytes.checked_add(blocks * SUM as u64));
         let fences_at = table_len.and_then(|bytes| bytes.checked_add(table)).filter(|at| *at <= len);
         let fits = |at: &u64| at.checked_add(8 * blocks + END as u64) == Some(len);
@@ -104,23 +104,23 @@ impl Stored {
         hash.update(&fences);
         hash.update(&end[..24]);
         if hash.digest() != sum {
-            return Err(invalid("its checksum is another"));
+            return Err(invalid("its checksum is wrong"));
         }
         let fences = fences.as_chunks().0.iter().map(|fence| u64::from_le_bytes(*fence)).collect();
         Ok(Self { file, records, table, fences, sum })
     }
 
-    /// How many files are known.
+    /// Number of files in the index.
     pub(super) fn len(&self) -> u64 {
         self.records
     }
 
-    /// Whether two files hold the same, as far as it can be told without reading them.
+    /// Whether two files have the same content, as far as their ends show.
     pub(super) fn is(&self, other: &Self) -> bool {
         (self.records, self.table, self.sum) == (other.records, other.table, other.sum)
     }
 
-    /// One block of the table, as it is; `None` when it was damaged.
+    /// One block of the table, unparsed; `None` if it is damaged.
     fn block<'a>(&self, block: usize, bytes: &'a mut [u8; BLOCK * RECORD + SUM]) -> Option<&'a [[u8; RECORD]]> {
         let records = (self.records - (block * BLOCK) as u64).min(BLOCK as u64) as usize;
         let bytes = &mut bytes[..records * RECORD + SUM];
@@ -130,7 +130,7 @@ impl Stored {
         (xxh3_64(bytes) == u64::from_le_bytes(*sum)).then_some(records)
     }
 
-    /// What is known of a file: one read.
+    /// The record of a file: one read.
     pub(super) fn find(&self, key: u128) -> Option<Record> {
         let block = self.fences.partition_point(|fence| *fence <= (key >> 64) as u64).checked_sub(1)?;
         let mut bytes = [0; BLOCK * RECORD + SUM];
@@ -139,7 +139,7 @@ impl Stored {
         Some(Record::of(&records[at]))
     }
 
-    /// All records, in the order of keys, but for those of damaged blocks.
+    /// All records in the order of keys, except those of damaged blocks.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> {
         (0..self.fences.len()).flat_map(|block| {
             let mut bytes = [0; BLOCK * RECORD + SUM];
@@ -173,7 +173,7 @@ impl Stored {
     }
 }
 
-/// Writes a file from its beginning.
+/// Writes an index file from its beginning.
 pub(super) struct Writer<W> {
     to: W,
     at: u64,
@@ -190,7 +190,7 @@ impl<W: Write> Writer<W> {
         Ok(Self { to, at, table: Vec::new(), fences: Vec::new(), records: 0, block: 0 })
     }
 
-    /// Adds what is known of a file; keys come in order.
+    /// Adds the entry of a file; keys must come in order.
     pub(super) fn put(&mut self, key: u128, points: &[u8], lengths: &[u8]) -> io::Result<()> {
         let len = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| invalid("more than 4 GB of one file"));
         let record = Record { key, offset: self.at, points: len(points)?, lengths: len(lengths)? };
@@ -236,7 +236,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Fills `bytes` from a place of a file, whose position nobody relies on.
+/// Fills `bytes` from a position in a file. The file's cursor is not used.
 fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
     #[cfg(unix)]
     {

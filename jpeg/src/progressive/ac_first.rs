@@ -1,4 +1,4 @@
-//! Scans that tell coefficients of a band for the first time.
+//! Scans with the first bits of a band's coefficients.
 
 use super::bits::{MirroredBits, fill_mirrored};
 use crate::{
@@ -8,24 +8,25 @@ use crate::{
     stuffing::Trouble,
 };
 
-/// Bits that the table looks at: five codes with their values are in what a reader holds.
+/// Bits of the table: one load of the reader is enough for five codes with their values.
 const LOOK: u32 = 11;
-/// What "the block ends" adds to the place in the block: more than any run of zeros.
+/// Added to the position in the block at the end of the block: more than any run of zeros.
 const END: u64 = 128;
 
-/// In a table of places: no coefficient of the band.
+/// In a table of places: not a coefficient of the band.
 const BEYOND: u8 = 0x80;
 
-/// Codes of a band with their values, so that a look gives the value as it is kept.
+/// Codes of a band with their values, so that one look-up gives the value to store.
 #[derive(Debug)]
 pub(super) struct AcFirstCodes {
     codes: Codes,
-    /// Bits below the values.
+    /// Number of bits below the values.
     low: u32,
-    /// From the lowest bit on: bits of code and value (8), step (8), further blocks that end here (16), value (16), whether it is
-    /// one (16). 0 where there is no code, or a longer one.
+    /// From the lowest bit: number of bits of code and value (8), step (8), further blocks that end here (16), value
+    /// (16), whether there is a value (16). 0 if there is no code, or a longer one.
     look: [u64; 1 << LOOK],
-    /// Where the value of a coefficient goes, by its place in the file. Behind a block's end, the first coefficient's place is free.
+    /// Where the value of a coefficient is written, by its position in the file. After a block's end, it is the unused
+    /// place of the first coefficient.
     places: [u8; 256],
 }
 
@@ -35,7 +36,8 @@ impl Default for AcFirstCodes {
     }
 }
 
-/// Bits behind a code: of a value, or of the number of blocks that end. `None`: 8-bit samples have no such value.
+/// Number of bits after a code: of a value, or of the number of blocks that end. `None` if 8-bit samples have no such
+/// value.
 fn bits_behind(symbol: u8) -> Option<u32> {
     let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
     match size {
@@ -45,7 +47,7 @@ fn bits_behind(symbol: u8) -> Option<u32> {
     }
 }
 
-/// An entry of the table, for the bits behind a code.
+/// An entry of the table, for the bits after a code.
 fn entry(symbol: u8, length: u32, behind: u32, bits: u32, low: u32) -> u64 {
     let (run, size) = (u64::from(symbol >> 4), u32::from(symbol & 15));
     let length = u64::from(length + behind);
@@ -58,8 +60,8 @@ fn entry(symbol: u8, length: u32, behind: u32, bits: u32, low: u32) -> u64 {
 }
 
 impl AcFirstCodes {
-    /// Becomes the table of this definition, for a band of coefficients with `low` bits below them; `None` when it contradicts
-    /// itself.
+    /// Replaces the table by this definition, for a band of coefficients with `low` bits below them. `None` if it
+    /// contradicts itself.
     pub(super) fn read_table(&mut self, text: &[u8], band: [u8; 2], low: u8) -> Option<()> {
         let low = u32::from(low);
         let Self { codes, look, places, .. } = self;
@@ -84,24 +86,24 @@ pub(super) struct AcFirst<'a, 'd, const KEEP: bool> {
     pub(super) codes: &'a AcFirstCodes,
     pub(super) band: [u8; 2],
     pub(super) records: &'a mut [Record],
-    /// As many as records if values are kept, otherwise none.
+    /// As many as records if values are kept; otherwise empty.
     pub(super) values: &'a mut [[i16; 64]],
-    /// Blocks that ended before.
+    /// Number of blocks that an earlier code ended.
     pub(super) ended: usize,
 }
 
-/// Where a run is: its reader, the block, and the place behind the last value.
+/// The state of a run: its reader, the block, and the position after the last value.
 #[derive(Clone, Copy)]
 struct State<'d> {
     bits: MirroredBits<'d>,
     block: usize,
     at: u32,
-    /// Whether a run of zeros left the band.
+    /// Whether a run of zeros went beyond the band.
     beyond: u8,
 }
 
 impl<'d, const KEEP: bool> Work for AcFirst<'_, 'd, KEEP> {
-    /// Where the reader is, and how many further blocks have ended.
+    /// The reader's position, and how many further blocks have ended.
     type Output = (MirroredBits<'d>, Result<usize, Trouble>);
 
     #[inline(always)]
@@ -115,7 +117,7 @@ impl<'d, const KEEP: bool> Work for AcFirst<'_, 'd, KEEP> {
                 return (state.bits, Err(Trouble::End));
             }
             if KEEP {
-                // Values lie far apart: without this, stores wait for the next block's.
+                // Values are far apart: without the prefetch, stores wait for the next block's.
                 prefetch(values, state.block + 2);
             }
             for _ in 0..5 {
@@ -139,7 +141,7 @@ impl<'d, const KEEP: bool> Work for AcFirst<'_, 'd, KEEP> {
 }
 
 impl AcFirstCodes {
-    /// Takes a symbol.
+    /// Handles one symbol.
     #[inline(always)]
     fn step<'d, const KEEP: bool>(
         &self,
@@ -162,7 +164,7 @@ impl AcFirstCodes {
         State { bits, block: block + done, at, beyond: beyond | to }
     }
 
-    /// The same of a code that the table does not have.
+    /// The same for a code that is not in the table.
     #[cold]
     #[inline(never)]
     fn long<'d, const KEEP: bool>(

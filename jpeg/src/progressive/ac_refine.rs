@@ -1,4 +1,4 @@
-//! Scans that tell one bit more of the coefficients of a band.
+//! Scans that add one bit to a band's coefficients.
 
 use super::bits::{MirroredBits, fill_mirrored};
 use crate::{
@@ -7,23 +7,25 @@ use crate::{
     stuffing::Trouble,
 };
 
-/// Bits that the table looks at.
+/// Bits of the table.
 const LOOK: u32 = 10;
 
-/// In an entry: a coefficient follows its zeros; it is negative; there has to be one that was zero.
+/// Flags of an entry: a coefficient follows its zeros; it is negative; it must have been zero.
 const COEFFICIENT: u64 = 1 << 31;
 const NEGATIVE: u64 = 1 << 30;
 const PLACED: u64 = 1 << 63;
-/// More bits than any code has: not for the loop (a long code, or further blocks end).
+/// More bits than any code has: handled outside of the loop (a long code, or further blocks that end).
 const RARE: u64 = 255;
 
-/// Codes of a scan, with the sign behind those of a coefficient. They are looked for by mirrored bits.
+/// Codes of a scan, including the sign after those of a coefficient. The tables are indexed by mirrored bits.
 #[derive(Debug)]
 pub(super) struct AcRefineCodes {
     codes: Codes,
-    /// From the lowest bit on: bits of code and sign (8), flags, from bit 32 on further blocks that end here (16).
+    /// From the lowest bit: number of bits of code and sign (8), flags, and from bit 32 on further blocks that end here
+    /// (16).
     look: [u64; 1 << LOOK],
-    /// A bit at the number of zeros that are passed, by the same bits: sooner there than by a shift. None: to the block's end.
+    /// A bit at the number of zeros to pass, indexed by the same bits: a look-up is faster than a shift. None: to the
+    /// block's end.
     zeros: [u16; 1 << LOOK],
 }
 
@@ -33,7 +35,7 @@ impl Default for AcRefineCodes {
     }
 }
 
-/// Bits behind a code: a sign, or the number of blocks that end. `None`: there is no such code.
+/// Number of bits after a code: a sign, or the number of blocks that end. `None` if there is no such code.
 fn bits_behind(symbol: u8) -> Option<u32> {
     match (symbol >> 4, symbol & 15) {
         (15, 0) => Some(0),
@@ -43,7 +45,7 @@ fn bits_behind(symbol: u8) -> Option<u32> {
     }
 }
 
-/// An entry of the tables, for the bits behind a code: the first of them highest.
+/// An entry of the tables, for the bits after a code, the first of them highest.
 fn entry(symbol: u8, length: u32, behind: u32, bits: u32) -> (u64, u16) {
     let (run, size) = (symbol >> 4, symbol & 15);
     let length = u64::from(length + behind);
@@ -55,13 +57,13 @@ fn entry(symbol: u8, length: u32, behind: u32, bits: u32) -> (u64, u16) {
 }
 
 impl AcRefineCodes {
-    /// Becomes the table of this definition; `None` when it contradicts itself.
+    /// Replaces the table by this definition; `None` if it contradicts itself.
     pub(super) fn read_table(&mut self, text: &[u8]) -> Option<()> {
         let Self { codes, look, zeros } = self;
         look.fill(RARE);
         zeros.fill(0);
         codes.read(text, |symbol, code, length| {
-            // Codes of further blocks are rare.
+            // Codes for further blocks are rare.
             let short = |behind: &u32| length + behind <= LOOK && (symbol & 15 != 0 || matches!(symbol >> 4, 0 | 15));
             let Some(behind) = bits_behind(symbol).filter(short) else { return };
             for bits in 0..1 << behind {
@@ -72,7 +74,7 @@ impl AcRefineCodes {
         })
     }
 
-    /// The entry of the code that is held.
+    /// The entry of the code that comes next.
     fn find(&self, bits: MirroredBits<'_>) -> Option<(u64, u16)> {
         let (symbol, length) = self.codes.find(bits.code())?;
         let behind = bits_behind(symbol)?;
@@ -80,32 +82,32 @@ impl AcRefineCodes {
     }
 }
 
-/// Reads the symbols of some blocks; `PLANE`: which of the added bits they are.
+/// Reads the symbols of some blocks. `PLANE` is the number of the added bit.
 pub(super) struct AcRefine<'a, 'd, const PLANE: usize> {
     pub(super) bits: MirroredBits<'d>,
     pub(super) codes: &'a AcRefineCodes,
     /// A bit for each coefficient.
     pub(super) band: u64,
-    /// Of the blocks, and one more.
+    /// The records of the blocks, and one more.
     pub(super) records: &'a mut [Record],
-    /// Blocks at hand that ended before: only what was not zero has a bit.
+    /// Number of blocks that an earlier code ended: only their non-zero coefficients have a bit.
     pub(super) ended: usize,
 }
 
-/// Where a run is.
+/// The state of a run.
 #[derive(Clone, Copy)]
 struct State<'a> {
     bits: MirroredBits<'a>,
     block: usize,
-    /// What is left of the block's band: coefficients that were not zero, and those that were.
+    /// The rest of the block's band: coefficients that were not zero, and those that were.
     set: u64,
     zero: u64,
-    /// Blocks behind the last one that have ended.
+    /// Number of blocks after the last one that have ended.
     ended: usize,
 }
 
 impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
-    /// Where the reader is, and how many further blocks have ended.
+    /// The reader's position, and how many further blocks have ended.
     type Output = (MirroredBits<'d>, Result<usize, Trouble>);
 
     #[inline(always)]
@@ -121,13 +123,14 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
             if state.bits.refill().is_none() {
                 return (state.bits, Err(Trouble::End));
             }
-            // What is held is enough for some steps as a rule, of which only the first waits for more: two, three, four and five steps
-            // took 1, 0.97, 0.95 and 0.97 of the time.
+            // One load is usually enough for several steps, of which only the first must wait for more bits. Two,
+            // three, four and five steps took 1, 0.97, 0.95 and 0.97 of the time.
             for is_full in [true, false, false, false] {
                 let State { mut bits, block, set, zero, ended } = state;
                 let key = bits.held as usize & ((1 << LOOK) - 1);
                 let (entry, zeros) = (codes.look[key], u64::from(codes.zeros[key]));
-                // The coefficient behind the zeros, and the bits of all that is passed before it. Without one, all that is left.
+                // The coefficient after the zeros, and the bits of all coefficients passed before it. Without one, all
+                // that is left.
                 let place = nth(zeros, zero);
                 let below = place.wrapping_sub(1);
                 let corrected = set & below;
@@ -142,7 +145,7 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
                     }
                     break;
                 }
-                // Early: a record that this step does not write.
+                // Read early: this step does not write that record.
                 let next = records[block + 1].history();
                 bits.eat(length);
                 let new = place & ((entry << 32) as i64 >> 63) as u64;
@@ -150,7 +153,7 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
                 record.negative |= new & ((entry << 33) as i64 >> 63) as u64;
                 record.added[PLANE] |= deposit(bits.held, corrected) | new;
                 bits.eat(corrections);
-                // Negative for a place that is none.
+                // Negative if there is no such place.
                 nowhere |= (below & entry) as i64;
                 let left = !(place ^ below);
                 let (set, zero) = (set & left, zero & left);
@@ -167,7 +170,7 @@ impl<'d, const PLANE: usize> Work for AcRefine<'_, 'd, PLANE> {
     }
 }
 
-/// A step whatever its code, its corrections and the blocks that end.
+/// A step for any code, with its corrections and the blocks that end.
 #[cold]
 #[inline(never)]
 fn rare<'d, const PLANE: usize, D: Deposit>(
@@ -197,7 +200,7 @@ fn rare<'d, const PLANE: usize, D: Deposit>(
     Ok(state)
 }
 
-/// The blocks at hand end without a symbol, and the one behind them begins.
+/// Ends blocks that have no symbol, and begins the block after them.
 fn end_blocks<const PLANE: usize, D: Deposit>(
     state: &mut State<'_>,
     more: usize,
@@ -226,7 +229,7 @@ fn correct<const PLANE: usize, D: Deposit>(
 ) -> Result<(), Trouble> {
     while set != 0 {
         bits.refill().ok_or(Trouble::End)?;
-        // As many as are held, or all.
+        // As many as are available, or all.
         let held = deposit((1 << bits.count) - 1, set);
         record.added[PLANE] |= deposit(bits.held, held);
         bits.eat(held.count_ones());

@@ -1,4 +1,4 @@
-//! What is known of some rows of blocks, and how samples are made of it.
+//! The state of some rows of blocks, and the samples made of it.
 
 use std::ops::Range;
 
@@ -14,23 +14,23 @@ use crate::{
     tables::Quantisation,
 };
 
-/// What is known of a band's blocks, component after component.
+/// The state of a band's blocks, component after component.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     pub(super) records: Vec<Record>,
-    /// What first scans told, in natural order, of the same blocks. They are zero between bands, and have no meaning at place 0.
+    /// Values of first scans, in natural order, for the same blocks. They are zero between bands; place 0 is unused.
     pub(super) values: Vec<[i16; 64]>,
-    /// First coefficients, those of blocks that only fill up units too.
+    /// First coefficients, also of blocks that only pad units.
     pub(super) dc: Vec<i16>,
     /// Whether a band was begun and not finished.
     dirty: bool,
 }
 
-/// Rows of units that all scans are read of before the next ones.
+/// Rows of units that are read from all scans before the next rows.
 #[derive(Debug)]
 pub(super) struct Band {
     pub(super) rows: Range<usize>,
-    /// Whether they are the window's.
+    /// Whether they belong to the window.
     pub(super) keeps: bool,
     pub(super) areas: SmallVec<[Area; 4]>,
 }
@@ -38,22 +38,22 @@ pub(super) struct Band {
 /// The blocks of a component in a band.
 #[derive(Debug)]
 pub(super) struct Area {
-    /// Blocks of a row, and rows of the component.
+    /// Blocks per row, and rows of the component.
     pub(super) width: usize,
     pub(super) rows: Range<usize>,
-    /// Where its records and values begin, and its first coefficients, of which a row has `pitch`.
+    /// Index of its first record and value, and of its first coefficients, of which a row has `pitch`.
     pub(super) start: usize,
     pub(super) dc: usize,
     pub(super) pitch: usize,
 }
 
 impl Area {
-    /// Its blocks, counted from the component's first one.
+    /// Its blocks, counted from the component's first block.
     pub(super) fn blocks(&self) -> Range<usize> {
         self.width * self.rows.start..self.width * self.rows.end
     }
 
-    /// How many records it has: one more, because a run looks at the one behind its last.
+    /// Number of its records: one more than blocks, because a run reads the record after its last block.
     fn records(&self) -> usize {
         self.blocks().len() + 1
     }
@@ -78,13 +78,13 @@ impl Band {
 }
 
 impl Blocks {
-    /// Nothing is known of this band.
+    /// Starts a band: nothing of it is known.
     pub(super) fn begin(&mut self, band: &Band) -> Result<()> {
         let records = band.areas.iter().map(Area::records).sum();
         grow(&mut self.records, records, Record::default())?;
         self.records[..records].fill(Record::default());
         if band.keeps {
-            // No component has more than four rows of blocks in a unit.
+            // A component has at most four rows of blocks per unit.
             let dc = band.areas.last().map_or(0, |last| last.dc + 4 * last.pitch * band.rows.len());
             grow(&mut self.dc, dc, 0)?;
             grow(&mut self.values, records, [0; 64])?;
@@ -96,7 +96,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Makes the samples of a band of the window; the values are zero then.
+    /// Makes the samples of a band of the window, and clears the values.
     pub(super) fn transform(
         &mut self,
         band: &Band,
@@ -107,7 +107,7 @@ impl Blocks {
     ) {
         let idct = Idct::with_level(options.level);
         for ((area, needed), quant) in band.areas.iter().zip(&grid.components).zip(quant) {
-            // No scan had it: what is asked for is filled.
+            // No scan had it: the window is filled with gray.
             let quant = quant.as_ref().unwrap_or(&[1; 64]);
             let (side, pitch) = (needed.side, needed.plane.pitch);
             let columns = grid.x.start * needed.across..(grid.x.end * needed.across).min(area.width);
@@ -117,7 +117,7 @@ impl Blocks {
                 let dc = &self.dc[area.dc + n * area.pitch..][..area.width];
                 let mut at = needed.plane.at + (row - grid.y.start * needed.down) * side * pitch;
                 if side == 1 && !options.strict {
-                    // Nothing else was read of it.
+                    // Only first coefficients were read.
                     for (dc, out) in dc[columns.clone()].iter().zip(&mut out[at..]) {
                         *out = Idct::mean(*dc, quant);
                     }
@@ -141,7 +141,8 @@ impl Blocks {
         self.dirty = false;
     }
 
-    /// Bits above the second, which records have no room for, go from the records into the values. Few files have them.
+    /// Moves bits above the second, for which records have no room, from the records into the values. Few files have
+    /// them.
     pub(super) fn take_over(&mut self, area: &Area, keeps: bool, added: u64, low: u32) {
         let blocks = area.start..area.start + area.blocks().len();
         for block in blocks {

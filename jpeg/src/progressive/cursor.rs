@@ -1,4 +1,4 @@
-//! A scan that is read a band at a time: where it is, its intervals, and what is said of damage.
+//! A scan that is read one band at a time: its position, its intervals, and the errors for damage.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use crate::{
     tables,
 };
 
-/// A scan's data, and the tables of its kind.
+/// A scan's data, and its tables.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     data: Data,
@@ -31,18 +31,18 @@ pub(super) struct Source {
 /// A scan's data.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    /// Without stuffing, each mirrored.
+    /// Without stuffing, each byte mirrored.
     pub(super) bytes: Vec<u8>,
-    /// Where in `bytes` the intervals after the first one begin.
+    /// Positions in `bytes` at which the intervals after the first one begin.
     restarts: Vec<u32>,
-    /// Where in `bytes` something was left out.
+    /// Positions in `bytes` at which bytes were removed.
     removed: Vec<u32>,
 }
 
-/// What the codes of a scan mean.
+/// The meaning of a scan's codes.
 #[derive(Debug, Default)]
 enum Tables {
-    /// Of first coefficients, for each component of the scan; a bit more of them has no codes.
+    /// First coefficients, one table per component of the scan. Scans that add a bit to them have no codes.
     #[default]
     None,
     Dc(Vec<Box<DcCodes>>),
@@ -50,34 +50,34 @@ enum Tables {
     AcRefine(Box<AcRefineCodes>),
 }
 
-/// A scan, and where it is.
+/// A scan, and the current position in it.
 pub(super) struct Cursor<'a> {
     /// The file.
     bytes: &'a [u8],
     pub(super) scan: &'a Scan<'a>,
-    /// Which one it is, from 1 on, and of how many.
+    /// Its number, from 1 on, and the number of scans.
     number: [usize; 2],
     pub(super) grid: &'a Grid,
     pub(super) options: Options<'a>,
     pub(super) data: &'a Data,
     tables: &'a Tables,
-    /// Where the data begins that it has, and how it ends.
+    /// Byte at which its loaded data begins, and how the data ends.
     start: usize,
     end: End,
     /// Units: how many there are, and how many were read.
     units: usize,
     read: usize,
-    /// The bit of the data that comes next.
+    /// The next bit of the data.
     pub(super) position: usize,
     /// First coefficients of the last blocks.
     pub(super) sums: [i32; 4],
-    /// Blocks at hand that ended before.
+    /// Number of blocks that an earlier code ended.
     ended: usize,
 }
 
 impl Source {
-    /// Reads a scan's data and tables, so that it can be read on from a row of units: the first one, or one whose point is known.
-    /// What lies behind another point is not looked at.
+    /// Loads a scan's data and tables, to read from a row of units on: the first row, or one with a known point. Data
+    /// after a second point is not loaded.
     pub(super) fn open<'a>(
         &'a mut self,
         File { bytes, first, grid, options, .. }: File<'a>,
@@ -87,7 +87,7 @@ impl Source {
     ) -> Result<Cursor<'a>> {
         let Self { data, tables } = self;
         let ([rows, columns], read) = match &scan.header.components[..] {
-            // Without the blocks that only fill up units.
+            // Without the blocks that only pad units.
             [part] => {
                 let needed = &grid.components[part.component];
                 let [height, width] = needed.blocks(grid.size);
@@ -107,19 +107,19 @@ impl Source {
         mirror(options.level, unstuffed);
         let position = from.map_or(0, Point::bit);
         let sums = from.map_or([0; 4], Point::sums);
-        // A point of other coefficients tells how many blocks have ended.
+        // In scans of other coefficients, a point holds how many blocks have ended.
         let ended = if scan.header.band[0] > 0 { (sums[0] + (sums[1] << ENDED_BITS)).max(0) as usize } else { 0 };
         Ok(Cursor { bytes, scan, number, grid, options, data, tables, start, end, units, read, position, sums, ended })
     }
 }
 
-/// Bits of a point's first value that tell how many blocks have ended.
+/// Bits of a point's first value that hold how many blocks have ended.
 const ENDED_BITS: u32 = 11;
 
 impl Tables {
-    /// Reads those of a scan, into the memory of those that were of its kind.
+    /// Reads the tables of a scan, reusing the memory of tables of its kind.
     fn read(&mut self, scan: &Scan<'_>) -> Result<()> {
-        // Definitions were looked at when they were listed.
+        // Definitions were checked when the scans were listed.
         let none = || tables::damaged(scan.place);
         let header = &scan.header;
         *self = match (header.band[0] == 0, header.high > 0, std::mem::take(self)) {
@@ -153,7 +153,7 @@ impl<'a> Cursor<'a> {
         self.scan.header.components.iter().fold(0, |set, part| set | 1 << part.component)
     }
 
-    /// Reads a band, which is the one behind the last.
+    /// Reads a band; it must follow the last one.
     pub(super) fn read(&mut self, band: &Band, blocks: &mut Blocks) -> Result<()> {
         match self.tables {
             Tables::None => self.dc_refine(band, blocks),
@@ -163,7 +163,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Some coefficients, for the first time.
+    /// The first bits of some coefficients.
     fn ac_first(&mut self, codes: &AcFirstCodes, band: &Band, blocks: &mut Blocks) -> Result<()> {
         let area = &band.areas[self.scan.header.components[0].component];
         let first = area.blocks().start;
@@ -184,7 +184,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A bit more of some coefficients.
+    /// One more bit of some coefficients.
     fn ac_refine(&mut self, codes: &AcRefineCodes, band: &Band, blocks: &mut Blocks) -> Result<()> {
         let area = &band.areas[self.scan.header.components[0].component];
         let (coefficients, low) = (self.scan.band(), self.scan.header.low);
@@ -193,7 +193,7 @@ impl<'a> Cursor<'a> {
             let (level, ended) = (cursor.options.level, cursor.ended);
             let records = &mut blocks.records[area.start + range.start - first..=area.start + range.end - first];
             let bits = cursor.bits(end);
-            // Bits above the second are taken over into the values.
+            // Bits above the second are moved into the values.
             let (bits, outcome) = if low == 0 {
                 with_best(level, AcRefine::<0> { bits, codes, band: coefficients, records, ended })
             } else {
@@ -209,7 +209,7 @@ impl<'a> Cursor<'a> {
         read
     }
 
-    /// Where it is, for an index whose points count from byte `first` on.
+    /// The current position, for an index whose points count from byte `first`.
     pub(super) fn point(&self, first: usize) -> Option<Point> {
         let byte = self.position / 8;
         let gone = self.data.removed.partition_point(|&at| at as usize <= byte);
@@ -226,13 +226,13 @@ impl<'a> Cursor<'a> {
         MirroredBits::new(&self.data.bytes[..end + MirroredBits::PADDING], self.position)
     }
 
-    /// It is where this reader of it is.
+    /// Sets the position to that of this reader.
     pub(super) fn came_to(&mut self, bits: MirroredBits<'_>, end: usize) {
         self.position = 8 * (end + MirroredBits::PADDING) - bits.left();
     }
 
-    /// Reads on to the unit `to`: calls `run` for the units that are left of each interval, with them and the byte where the
-    /// interval's data ends. `run` moves the position.
+    /// Reads on to unit `to`. For each interval, calls `run` with the units that are left of it and the byte at which
+    /// the interval's data ends. `run` moves the position.
     pub(super) fn advance(
         &mut self,
         to: usize,
@@ -244,7 +244,7 @@ impl<'a> Cursor<'a> {
         while self.read < to {
             let n = self.read / each;
             if self.read > 0 && self.read == n * each {
-                // Without the marker that is due, its data is missing.
+                // If the expected restart marker is missing, so is its data.
                 let Some(&start) = data.restarts.get(n - 1) else { return Err(self.damaged(Trouble::End)) };
                 self.position = 8 * start as usize;
                 (self.sums, self.ended) = ([0; 4], 0);
@@ -262,7 +262,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// What is wrong at the position.
+    /// The error at the current position.
     fn damaged(&self, trouble: Trouble) -> Error {
         let Self { bytes, scan, number: [number, count], data, end, position, .. } = self;
         let length = bytes.len();
@@ -285,7 +285,7 @@ impl<'a> Cursor<'a> {
                 damaged(format!("{bytes} bytes are left at byte {at}, before a marker"), at)
             }
             Trouble::Code | Trouble::End => {
-                // The marker behind the interval: a restart, or the end of the scan.
+                // The marker after the interval: a restart, or the end of the scan.
                 let n = (self.read.saturating_sub(1)) / self.scan.interval.unwrap_or(self.units);
                 let at = data.restarts.get(n).map_or(end.at, |&seen| at(seen as usize)).min(end.at);
                 damaged(format!("a marker too early at byte {at}"), at)

@@ -1,4 +1,4 @@
-//! Scans of first coefficients: of one component, or of several in units of the frame.
+//! Scans of first coefficients: of one component, or of several, in units of the frame.
 
 use std::ops::Range;
 
@@ -24,12 +24,12 @@ struct DcFirst<'a, 'd> {
     range: Range<usize>,
     low: u8,
     sums: [i32; 4],
-    /// Empty where nothing is kept.
+    /// Empty if nothing is kept.
     out: &'a mut [i16],
 }
 
 impl<'d> Work for DcFirst<'_, 'd> {
-    /// Where the reader is, and the last coefficients.
+    /// The reader's position, and the last coefficients.
     type Output = (MirroredBits<'d>, Result<[i32; 4], Trouble>);
 
     #[inline(always)]
@@ -57,25 +57,25 @@ impl<'d> Work for DcFirst<'_, 'd> {
     }
 }
 
-/// Where the first coefficients of a scan's units go.
+/// Where the first coefficients of a scan's units are written.
 struct Places {
     blocks: SmallVec<[Place; 10]>,
-    /// Rows of units, and how many a row has.
+    /// Rows of units, and units per row.
     rows: Range<usize>,
     width: usize,
 }
 
 /// One block of a unit.
 struct Place {
-    /// Which component of the scan.
+    /// Component of the scan.
     part: usize,
-    /// Where that of the first unit goes, and how far it is from unit to unit, down and across.
+    /// Position of the first unit's block, and the distance from unit to unit, vertical and horizontal.
     start: usize,
     step: [usize; 2],
 }
 
 impl Place {
-    /// Where that of a unit goes; the row is counted from the band's first one.
+    /// Position for a unit; the row is counted from the band's first row.
     #[inline(always)]
     fn at(&self, row: usize, column: usize) -> usize {
         self.start + row * self.step[0] + column * self.step[1]
@@ -83,7 +83,7 @@ impl Place {
 }
 
 impl Places {
-    /// The units of a range, row by row: the row in the band, and columns.
+    /// The units of a range, row by row: the row in the band, and the columns.
     fn rows(&self, range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let (first, width) = (self.rows.start, self.width);
         (range.start / width..range.end.div_ceil(width)).map(move |row| {
@@ -92,7 +92,7 @@ impl Places {
         })
     }
 
-    /// The number of the unit behind the last one.
+    /// The number of the unit after the last one.
     fn end(&self) -> usize {
         self.rows.end * self.width
     }
@@ -118,7 +118,7 @@ impl Cursor<'_> {
         Places { blocks, rows: band.rows.clone(), width: self.grid.units()[1] }
     }
 
-    /// For the first time: differences to the block before.
+    /// First scan of these coefficients: differences to the block before.
     pub(super) fn dc_first(&mut self, codes: &[Box<DcCodes>], band: &Band, blocks: &mut Blocks) -> Result<()> {
         let places = self.places(band);
         self.advance(places.end(), |cursor, range, end| {
@@ -132,7 +132,7 @@ impl Cursor<'_> {
         })
     }
 
-    /// A bit more: one for each block.
+    /// Adds one bit per block.
     pub(super) fn dc_refine(&mut self, band: &Band, blocks: &mut Blocks) -> Result<()> {
         let low = self.scan.header.low;
         let places = self.places(band);

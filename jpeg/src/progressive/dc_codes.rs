@@ -1,16 +1,16 @@
-//! Codes of first coefficients, with their values.
+//! Codes of first coefficients, together with their values.
 
 use super::bits::{MirroredBits, fill_mirrored};
 use crate::{huffman::Codes, simd::extend};
 
-/// Bits that the table looks at.
+/// Bits of the table.
 const LOOK: u32 = 11;
 
 /// Codes of a component with their values.
 #[derive(Debug)]
 pub(super) struct DcCodes {
     codes: Codes,
-    /// From the lowest bit on: bits of code and value (16), value (16). 0 where there is no code, or a longer one.
+    /// From the lowest bit: number of bits of code and value (16), value (16). 0 if there is no code, or a longer one.
     look: [u32; 1 << LOOK],
 }
 
@@ -20,17 +20,17 @@ impl Default for DcCodes {
     }
 }
 
-/// An entry of the table, for the bits behind a code.
+/// An entry of the table, for the bits after a code.
 fn entry(length: u32, size: u32, bits: u32) -> u32 {
     let value = extend(u64::from(bits) << (64 - size.max(1)), 0, size);
     (length + size) | u32::from(value as u16) << 16
 }
 
 impl DcCodes {
-    /// Values of 8-bit samples are no longer.
+    /// 8-bit samples have no longer values.
     const MOST: u8 = 11;
 
-    /// Becomes the table of this definition; `None` when it contradicts itself.
+    /// Replaces the table by this definition; `None` if it contradicts itself.
     pub(super) fn read_table(&mut self, text: &[u8]) -> Option<()> {
         let Self { codes, look } = self;
         look.fill(0);
@@ -45,7 +45,7 @@ impl DcCodes {
         })
     }
 
-    /// The difference to the block before. 27 bits are held.
+    /// The difference to the block before. 27 bits must be available.
     #[inline(always)]
     pub(super) fn read(&self, bits: &mut MirroredBits<'_>) -> Option<i32> {
         let mut entry = self.look[bits.held as usize & ((1 << LOOK) - 1)];

@@ -1,4 +1,4 @@
-//! Progressive files: each scan adds some bits of some coefficients, and the image is made when the last one was read.
+//! Progressive files: each scan adds some bits of some coefficients; the image is made after the last scan.
 //!
 //! ```text
 //! scans ── unstuff ─┬─ dc ───────────────────────▶ first coefficients ─┐
@@ -7,19 +7,20 @@
 //!                   └─ ac_refine ───▶ Record ──────────────────────────┘
 //! ```
 //!
-//! What a newcomer would get wrong:
+//! Common mistakes:
 //!
-//! 1. Most of the time goes into the scans that add a bit. Their symbols tell how many zeros to pass, and for each value
-//!    that is passed a bit follows. Decoders walk over the coefficients one by one; here a block is 64 bits of "not zero", so
-//!    that the end of a run is one instruction (the n-th set bit of a mask: PDEP) and all its bits are read by one more.
-//!    Values are not touched: a [`Record`] keeps the added bits, and the transform adds them.
-//! 2. The loops have no branch that depends on what the data says (end of block, of band, zero or not): a mispredicted one
-//!    takes as long as two symbols.
-//! 3. All scans are read side by side, a band of rows after the other, so that what is known of the blocks stays in the cache
-//!    and memory does not grow with the image. Nothing below a window is read; what lies above it leaves no trace but where each
-//!    scan is, so that an index of those places (`trail`) leads to the window at once.
-//! 4. Where an image is wanted at 1/2, 1/4 or 1/8, scans of coefficients that the smaller transforms do not look at are left
-//!    out, unless a later scan that is wanted depends on them.
+//! 1. Most of the time goes into scans that add one bit. Their symbols give the number of zeros to pass, and each
+//!    non-zero value on the way is followed by a bit. Other decoders visit the coefficients one by one. Here a block is
+//!    a 64-bit mask of its non-zero coefficients: the end of a run is one instruction (the n-th set bit of a mask:
+//!    PDEP), and all its bits are read by another. Values are not touched: a [`Record`] keeps the added bits, and the
+//!    transform adds them.
+//! 2. The loops have no branches that depend on the data (end of block, end of band, zero or not): a mispredicted
+//!    branch takes as long as two symbols.
+//! 3. All scans are read together, one band of rows after another. The state of the blocks then stays in the cache, and
+//!    memory does not grow with the image. Nothing below a window is read. Of the data above it, only the position of
+//!    each scan is kept, so an index of these positions (`trail`) leads directly to the window.
+//! 4. For an image at 1/2, 1/4 or 1/8, scans of coefficients that the smaller transforms do not use are skipped, unless
+//!    a later, needed scan depends on them.
 
 #![forbid(unsafe_code)]
 
@@ -52,17 +53,17 @@ use crate::{
     scan::Options,
 };
 
-/// Tables and memory that serve image after image.
+/// Tables and memory that are reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// For each scan of a file.
     sources: Vec<Source>,
     blocks: Blocks,
-    /// What the index knows.
+    /// The points of the index.
     known: Points,
 }
 
-/// Decodes what the grid needs into `out`, which holds it.
+/// Decodes the part that the grid needs into `out`, which is large enough.
 pub(crate) fn decode(
     bytes: &[u8],
     header: &Header,
@@ -79,12 +80,12 @@ pub(crate) fn decode(
         return Err(error);
     }
     let file = File { bytes, first: header.scan(), grid, options, scans: &scans };
-    // Intervals are entered without it.
+    // Files with restart markers do not use the index.
     let has_intervals = scans.list.iter().any(|scan| scan.interval.is_some());
     let index = options.index.filter(|_| Point::is_for(grid.components.len()) && !has_intervals);
     let index = index.filter(|_| !options.fill && !options.strict);
     match file.decode(index, memory, out) {
-        // If the index is wrong, as none of ours is, it is decoded as if there were none.
+        // The index is wrong, which does not happen with our own: decode without it.
         Err(_) if index.is_some() && memory.known.len() > 0 => file.decode(None, memory, out),
         decoded => decoded,
     }
@@ -107,7 +108,7 @@ impl File<'_> {
             source.open(self, scan, [n + 1, count], (begin, point(begin), to))
         });
         let mut cursors = opened.collect::<Result<Vec<_>>>()?;
-        // Components of which a scan was damaged: what later ones add has no meaning.
+        // Components with a damaged scan: later scans of them are ignored.
         let mut broken = 0;
         let end = if options.strict { grid.units()[0] } else { grid.y.end };
         let mut row = begin;
@@ -144,7 +145,8 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Rows of units that are read together, from `row` on: of the window, or outside it. They end where a point is noted, if any is.
+    /// Rows of units from `row` on that are read together, either inside the window or outside of it. They end where a
+    /// point is noted.
     fn band(self, row: usize, end: usize, every: Option<usize>) -> Range<usize> {
         let each = every.unwrap_or_else(|| self.grid.rows_of(BAND_BLOCKS));
         let next = [self.grid.y.start, self.grid.y.end, end].into_iter().find(|&next| next > row).unwrap_or(end);
@@ -152,7 +154,7 @@ impl File<'_> {
     }
 }
 
-/// Which scans are needed, if not `all`.
+/// For each scan, whether it is needed; all are if `all` is set.
 fn wanted(scans: &[Scan<'_>], grid: &Grid, all: bool) -> Vec<bool> {
     let looked_at = |side: usize| {
         let inside = |place: &usize| natural(*place) / 8 < side && natural(*place) % 8 < side;
@@ -165,7 +167,7 @@ fn wanted(scans: &[Scan<'_>], grid: &Grid, all: bool) -> Vec<bool> {
             if needed[part.component] & scan.band() != 0 {
                 *wanted = true;
                 if scan.header.high > 0 {
-                    // Where its bits are depends on what was zero before.
+                    // The positions of its bits depend on which coefficients were zero before.
                     needed[part.component] |= scan.band();
                 }
             }

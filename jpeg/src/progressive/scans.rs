@@ -1,4 +1,4 @@
-//! The scans of a file, listed before any of them is read.
+//! Lists the scans of a file before any of them is read.
 
 use crate::{
     error::Result,
@@ -14,22 +14,22 @@ const MOST_SCANS: usize = 100;
 /// A definition of Huffman codes, by its slot.
 type Definitions<'a> = [Option<&'a [u8]>; 4];
 
-/// A scan, and the tables that are in force where it begins.
+/// A scan, and the tables that apply where it begins.
 #[derive(Debug)]
 pub(super) struct Scan<'a> {
     pub(super) header: ScanHeader,
     pub(super) place: Place,
-    /// Where its data begins, and behind the marker that ends it at the latest.
+    /// Byte at which its data begins, and the byte after the marker that ends it at the latest.
     pub(super) start: usize,
     pub(super) end: usize,
     /// Units between restarts.
     pub(super) interval: Option<usize>,
-    /// Of first coefficients, and of the others.
+    /// For first coefficients, and for the others.
     definitions: [Definitions<'a>; 2],
 }
 
 impl<'a> Scan<'a> {
-    /// The definition that component `part` of the scan names.
+    /// The definition that component `part` of the scan uses.
     pub(super) fn definition(&self, part: usize) -> Result<&'a [u8]> {
         let class = usize::from(self.header.band[0] > 0);
         let slot = self.header.components[part].tables[class];
@@ -44,7 +44,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// What stands between the scans.
+/// The tables between the scans.
 #[derive(Debug, Default)]
 struct Tables<'a> {
     quant: Quantisation,
@@ -69,26 +69,26 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The scans of a file, and the quantisation table of each component: the one in force where its first scan begins.
+/// The scans of a file, and the quantisation table of each component, as it was where the component's first scan began.
 #[derive(Debug, Default)]
 pub(super) struct Scans<'a> {
     pub(super) list: Vec<Scan<'a>>,
     pub(super) quant: [Option<[i16; 64]>; 4],
 }
 
-/// A file, and what is wanted of it.
+/// A file, and the requested part of it.
 #[derive(Clone, Copy)]
 pub(super) struct File<'a> {
     pub(super) bytes: &'a [u8],
-    /// Where the first scan's data begins.
+    /// Byte at which the first scan's data begins.
     pub(super) first: usize,
     pub(super) grid: &'a Grid,
     pub(super) options: Options<'a>,
     pub(super) scans: &'a Scans<'a>,
 }
 
-/// Lists the scans of a file, up to the first one that does not add to those before it; the error says why there are no more.
-/// A file without its end looks complete, only blurred, when its last scans are missing: that is an error.
+/// Lists the scans of a file, up to the first one that does not add to those before it; the error tells why the list
+/// ends. A file without an end marker is an error: it would look complete, only blurred, without its last scans.
 pub(super) fn scans<'a>(bytes: &'a [u8], header: &Header) -> (Scans<'a>, Result<()>) {
     let mut scans = Scans::default();
     let listed = list(bytes, header, &mut scans);
@@ -135,7 +135,7 @@ fn list<'a>(bytes: &'a [u8], header: &Header, scans: &mut Scans<'a>) -> Result<(
     progress.check_end(frame, end)
 }
 
-/// The last scan's data does not go beyond the marker at this byte.
+/// The last scan's data ends at the latest at the marker at this byte.
 fn end_last(list: &mut [Scan<'_>], marker: usize) {
     if let Some(last) = list.last_mut() {
         last.end = last.end.min(marker + 2);

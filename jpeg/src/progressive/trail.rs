@@ -1,32 +1,32 @@
-//! What an index knows of a progressive file: where in each scan's data rows of units begin.
+//! The index of a progressive file: where rows of units begin in each scan's data.
 //!
-//! Points lie as those of a sequential file with as many points a row as there are scans: its place in the scan, and what the
-//! blocks behind it build on: the last first coefficients, or how many blocks have ended already. There are no fewer of them when
-//! the index is full: they are few.
+//! Points are arranged as in a sequential file with as many points per row as there are scans. A point holds a position
+//! in the scan, and the state that the next blocks build on: the last first coefficients, or how many blocks have ended
+//! already. These points are few, so they are not thinned when the index is full.
 
 use crate::{
     grid::Grid,
     index::{Index, Point, Points, Spacing},
 };
 
-/// Blocks from point to point of a scan, about.
+/// About how many blocks of a scan are between two points.
 const BLOCKS: usize = 400;
 
-/// Points that are known, and those that are noted.
+/// Known points, and new ones.
 #[derive(Debug)]
 pub(super) struct Trail<'a> {
     index: &'a Index,
     key: u128,
     scans: usize,
-    /// Rows of units from point to point.
+    /// Rows of units between points.
     pub(super) every: usize,
     known: &'a Points,
-    /// New ones; `None` when nothing is to be noted.
+    /// New points; `None` if nothing is to be noted.
     noted: Option<Vec<Point>>,
 }
 
 impl<'a> Trail<'a> {
-    /// Looks for a file with so many scans. If not `all` of them are read, nothing is noted.
+    /// Looks up a file with this number of scans. If not `all` of them are read, nothing is noted.
     pub(super) fn new(
         index: &'a Index,
         bytes: &[u8],
@@ -42,12 +42,12 @@ impl<'a> Trail<'a> {
         Self { index, key, scans, every, known, noted: all.then(Vec::new) }
     }
 
-    /// How many rows of points are known.
+    /// Number of known rows of points.
     fn rows(&self) -> usize {
         self.known.len() / self.scans
     }
 
-    /// The row of units that reading begins with, for a window that begins with this one.
+    /// The row of units at which reading begins, for a window that begins with this row.
     pub(super) fn begin(&self, row: usize) -> usize {
         (row / self.every).min(self.rows().saturating_sub(1)) * self.every
     }
@@ -58,18 +58,18 @@ impl<'a> Trail<'a> {
         self.known.get(row * self.scans + scan)
     }
 
-    /// The row of points that is to be noted next is that of this row of units.
+    /// Whether the next row of points to be noted is that of this row of units.
     pub(super) fn wants(&self, row: usize) -> bool {
         let wanted = |noted: &Vec<Point>| (self.rows() + noted.len() / self.scans) * self.every;
         self.noted.as_ref().is_some_and(|noted| wanted(noted) == row)
     }
 
-    /// Whether there are rows before this one that are not known.
+    /// Whether rows before this one are unknown.
     pub(super) fn is_new(&self, row: usize) -> bool {
         self.noted.is_some() && self.rows() * self.every <= row
     }
 
-    /// Notes a point of each scan. What can't be told in a point ends the trail.
+    /// Notes a point of each scan. A position that a point can't hold ends the trail.
     pub(super) fn note(&mut self, points: impl Iterator<Item = Option<Point>>) {
         let Some(noted) = &mut self.noted else { return };
         let whole = noted.len() + self.scans;
@@ -79,7 +79,7 @@ impl<'a> Trail<'a> {
         }
     }
 
-    /// The index keeps what was noted, and nothing more is.
+    /// Stores the noted points in the index, and stops noting.
     pub(super) fn save(&mut self) {
         let noted = self.noted.take().unwrap_or_default();
         let whole = noted.len() / self.scans * self.scans;

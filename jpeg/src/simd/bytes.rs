@@ -1,4 +1,4 @@
-//! A scan's bytes: copied up to where something is left out, and mirrored.
+//! Copies a scan's bytes up to the next place where something is removed, and mirrors bytes.
 
 use super::level::{Level, at_each_level};
 
@@ -14,7 +14,8 @@ fn mirror_loop(bytes: &mut [u8]) {
     }
 }
 
-/// Copies the bytes before the first FF, or all; gives how many. `to` is longer, and what follows in it has no meaning.
+/// Copies the bytes before the first FF, or all; returns their number. `to` is longer; its content after them is
+/// undefined.
 pub(crate) fn copy_to_ff(level: Level, from: &[u8], to: &mut [u8]) -> usize {
     #[cfg(target_arch = "x86_64")]
     if level.avx2() {
@@ -31,7 +32,7 @@ pub(crate) fn copy_to_ff(level: Level, from: &[u8], to: &mut [u8]) -> usize {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    /// One pass instead of two: an FF comes every 200 bytes or so, too often for calls of a search and a copy.
+    /// One pass instead of two: an FF comes about every 200 bytes, too often for separate calls of a search and a copy.
     #[target_feature(enable = "avx2")]
     pub(super) fn copy_to_ff(from: &[u8], to: &mut [u8]) -> usize {
         let to = &mut to[..from.len()];

@@ -1,18 +1,19 @@
 //! The inverse DCT of JPEG, whole and at 1/2, 1/4 and 1/8 of the size.
 //!
-//! The whole one computes what libjpeg's accurate integer transform (`jidctint`) does, so that decoded values equal
-//! those of everything that is built on libjpeg. The four products behind each odd output are written out as one row
-//! of a matrix, which 16-bit multiply-add instructions take two at a time; modulo 2^32 the sums are the same.
+//! The transform at full size computes what libjpeg's accurate integer transform (`jidctint`) does, so that decoded
+//! values equal those of all decoders that use libjpeg. The four products of each odd output are one row of a matrix,
+//! which 16-bit multiply-add instructions process two at a time. Modulo 2^32 the sums are the same.
 //!
-//! The reduced ones are transforms of as many points as there are samples, of the lowest coefficients.
+//! The reduced transforms have as many points as samples, and use only the lowest coefficients.
 
 use super::{level::Level, record::Record};
 use crate::order::natural;
 
-/// A block of coefficients in natural order, followed by room for those that damaged data puts behind the last one.
+/// A block of coefficients in natural order, followed by room for coefficients that damaged data writes after the last
+/// one.
 pub(crate) type Block = [i16; 128];
 
-/// Turns blocks of coefficients into samples, with the best instructions of this machine or those of a level.
+/// Transforms blocks of coefficients to samples, with the best instructions of this machine or those of a level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idct {
     whole: Transform,
@@ -20,10 +21,10 @@ pub(crate) struct Idct {
     parts: TransformParts,
 }
 
-/// Coefficients, what they are multiples of, where the samples go, and how far their rows are apart.
+/// Coefficients, their quantisation table, the samples to write, and the distance of their rows.
 type Transform = fn(&[i16; 64], &[i16; 64], &mut [u8], usize);
 
-/// The same of a progressive file's coefficients: the first one, what first scans told of the others, and what was added.
+/// The same for a progressive file: the first coefficient, the other values of first scans, and the added bits.
 type TransformParts = fn(Parts<'_>, &[i16; 64], &mut [u8], usize);
 type Parts<'a> = (i16, &'a [i16; 64], &'a Record);
 
@@ -34,7 +35,7 @@ impl Default for Idct {
 }
 
 impl Idct {
-    /// Uses at most the instructions of `level`. All give the same bits.
+    /// Uses at most the instructions of `level`. All levels give the same bits.
     #[must_use]
     pub(crate) fn with_level(level: Level) -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -56,7 +57,7 @@ impl Idct {
     /// Writes `side` x `side` samples (1, 2, 4 or 8) of the block, in rows `pitch` apart.
     ///
     /// # Panics
-    /// When `out` ends before the last sample.
+    /// If `out` ends before the last sample.
     #[inline(always)]
     pub(crate) fn run(&self, side: usize, coefs: &Block, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         let coefs = coefs.first_chunk().expect("64 of 128");
@@ -68,7 +69,7 @@ impl Idct {
         }
     }
 
-    /// Likewise of a progressive file's block.
+    /// The same for a progressive file's block.
     #[inline(always)]
     pub(crate) fn run_parts(&self, side: usize, parts: Parts<'_>, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         match side {
@@ -95,7 +96,7 @@ impl Idct {
     }
 }
 
-/// A block's coefficients of their parts.
+/// A block's coefficients, merged from their parts.
 fn merge((first, values, record): Parts<'_>) -> [i16; 64] {
     let mut block = *values;
     let mut left = record.added[0] | record.added[1];
@@ -116,20 +117,20 @@ fn merge((first, values, record): Parts<'_>) -> [i16; 64] {
 const BITS: u32 = 13;
 /// Fraction bits that are kept between the passes.
 const KEPT: u32 = 2;
-/// Pass over columns: rounding, and how far to shift.
+/// Pass over columns: the rounding term and the shift.
 const FIRST: (i32, u32) = (1 << (BITS - KEPT - 1), BITS - KEPT);
-/// Pass over rows: rounding, and the 128 that samples are above their coefficients.
+/// Pass over rows: the rounding term, including the 128 that is added to samples, and the shift.
 const SECOND: (i32, u32) = ((128 << 18) + (1 << 17), BITS + KEPT + 3);
 
 /// cos(π/4) twice: inputs 0 and 4.
 const ONE: i16 = 1 << BITS;
-/// Weights of inputs 2 and 6, by which the sums of inputs 0 and 4 grow and shrink.
+/// Weights of inputs 2 and 6, which are added to and subtracted from the sums of inputs 0 and 4.
 const EVEN: [[i16; 2]; 2] = [[4433 + 6270, 4433], [4433, 4433 - 15137]];
-/// Weights of inputs 1, 3, 5 and 7 in what outputs 0 to 3 gain and outputs 7 to 4 lose.
+/// Weights of inputs 1, 3, 5 and 7, which are added to outputs 0 to 3 and subtracted from outputs 7 to 4.
 const ODD: [[i16; 4]; 4] =
     [[11363, 9633, 6437, 2260], [9633, -2259, -11362, -6436], [6437, -11362, 2261, 9633], [2260, -6436, 9633, -11363]];
 
-/// The mean of a block: what all its samples are when it has no other coefficient.
+/// The mean of a block: the value of all its samples if it has no other coefficient.
 #[inline(always)]
 fn mean(first: i16, quant: i16) -> u8 {
     // Between the passes, 16 bits hold four times the value.
@@ -142,7 +143,7 @@ fn saturate(value: i32) -> i16 {
     value.clamp(i16::MIN.into(), i16::MAX.into()) as i16
 }
 
-/// What defines the transform: eight lanes at a time, without any instruction set in mind.
+/// Defines the transform: eight lanes at a time, for no particular instruction set.
 fn portable(coefs: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let mut rows = [[0i16; 8]; 8];
     for (row, (coefs, quant)) in rows.iter_mut().zip(coefs.as_chunks::<8>().0.iter().zip(quant.as_chunks::<8>().0)) {
@@ -239,7 +240,7 @@ mod avx2 {
         unsafe { transform_parts(parts, quant, out, pitch) }
     }
 
-    /// For each coefficient in natural order, the byte of a word of 64 bits that has its bit, and that bit in it.
+    /// For each coefficient in natural order, the byte of a 64-bit word that holds its bit, and that bit in the byte.
     static BYTES: [u8; 64] = bits()[0];
     static BITS: [u8; 64] = bits()[1];
 
@@ -254,7 +255,7 @@ mod avx2 {
         out
     }
 
-    /// A word's bits in natural order, as bytes of all ones or none: those of 32 coefficients.
+    /// The bits of a word for 32 coefficients in natural order, each as a byte of all ones or all zeros.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn spread(word: u64, bytes: __m256i, bits: __m256i) -> __m256i {
@@ -274,8 +275,9 @@ mod avx2 {
         outer
     };
 
-    /// What was added goes to the values where they are loaded for the transform. Four of ten blocks of photographs have nothing
-    /// outside the first four rows and columns: half of the loads, and a smaller transform.
+    /// Added bits are merged into the values while these are loaded for the transform. Four of ten blocks of
+    /// photographs have no coefficients outside of the first four rows and columns: they need half of the loads, and a
+    /// smaller transform.
     #[target_feature(enable = "avx2")]
     fn transform_parts((first, values, record): Parts<'_>, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
         let [upper, lower] = [0, 1].map(|n| (values.as_chunks::<32>().0[n], quant.as_chunks::<32>().0[n]));
@@ -288,7 +290,7 @@ mod avx2 {
         }
     }
 
-    /// Four rows of coefficients: values with what was added to them, times what they are multiples of.
+    /// Four rows of coefficients: the values with their added bits, multiplied by the quantisation table.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn merge_half(
@@ -303,7 +305,7 @@ mod avx2 {
         let sizes = _mm256_or_si256(one, two);
         let signs = _mm256_or_si256(spread(record.negative, bytes, bits), _mm256_set1_epi8(1));
         let two_rows = |values: __m256i, quant: __m256i, sizes: __m128i, signs: __m128i, first: Option<i16>| {
-            // Away from zero, or as the sign says where there is no value yet.
+            // Away from zero, or by the sign bit if there is no value yet.
             let sign = _mm256_or_si256(values, _mm256_cvtepi8_epi16(signs));
             let mut sum = _mm256_add_epi16(values, _mm256_sign_epi16(_mm256_cvtepu8_epi16(sizes), sign));
             if let Some(first) = first {
@@ -319,7 +321,7 @@ mod avx2 {
         [a, b, c, d]
     }
 
-    /// Of four rows of four: two sums at a time in the first pass.
+    /// For four rows of four: two sums at a time in the first pass.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn transform_corner(rows: [__m128i; 4]) -> [__m256i; 4] {
@@ -379,7 +381,7 @@ mod avx2 {
         }
     }
 
-    /// Of inputs 0 and 2 in turn, and 1 and 3: outputs 0 and 1, 2 and 3, saturated.
+    /// From inputs 0 and 2 alternating, and 1 and 3: outputs 0 and 1, 2 and 3, saturated.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn pass_half([even, odd]: [__m128i; 2], (round, shift): (i32, u32)) -> [__m128i; 2] {
@@ -431,7 +433,7 @@ mod avx2 {
         pass([low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]], SECOND)
     }
 
-    /// Writes such columns as rows of bytes.
+    /// Writes the columns as rows of bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn store([a, b, c, d]: [__m256i; 4], out: &mut [u8], pitch: usize) {
@@ -531,7 +533,7 @@ mod neon {
             *row = vmulq_s16(load(coefs), load(quant));
         }
         let columns = transpose(pass::<{ FIRST.1 as i32 }>(rows, FIRST.0));
-        // 16 bits hold what the second pass makes, saturated, of which only 0 to 255 counts.
+        // 16 bits hold the result of the second pass, saturated; only 0 to 255 matters.
         let rows = transpose(pass::<{ SECOND.1 as i32 }>(columns, SECOND.0));
         // One check for all rows.
         let out = &mut out[..7 * pitch + 8];
@@ -605,7 +607,7 @@ mod tests {
     use super::*;
     use crate::draws::Draws;
 
-    /// Blocks as photographs have them, dense ones, and ones that no encoder makes.
+    /// Blocks as in photographs, dense blocks, and blocks that no encoder makes.
     fn blocks() -> impl Iterator<Item = (Block, [i16; 64])> {
         (0..3000u64).map(|n| {
             let mut draws = Draws::new([4, 0, n]);
@@ -644,7 +646,7 @@ mod tests {
 
     #[test]
     fn samples_are_those_of_the_definition() {
-        // T.81, A.3.3, with as many points as there are samples.
+        // T.81, A.3.3, with as many points as samples.
         let exact = |block: &Block, quant: &[i16; 64], side: usize, y: usize, x: usize| -> f64 {
             let mut sum = 0.0;
             for v in 0..side {

@@ -1,6 +1,6 @@
-//! Which instructions a loop is compiled for, and which of them run.
+//! The instruction sets for which loops are compiled, and the choice between them at run time.
 
-/// Which instructions a `Decoder` may use. Pixels are the same bits.
+/// The instructions that a `Decoder` may use. Pixels have the same bits at each level.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -13,22 +13,23 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// The best that this machine has of what there is: AVX2 or NEON. AVX-512 made these loops no faster (photographs to pixels on a Zen 4: within 1 %).
+    /// The best that this machine has: AVX2 or NEON. AVX-512 did not make these loops faster (photographs to pixels on
+    /// a Zen 4: within 1 %).
     #[default]
     Best,
-    /// What the compiler makes of plain code for every machine of this architecture.
+    /// What the compiler generates for every machine of this architecture.
     Portable,
 }
 
 impl Level {
-    /// Whether AVX2 may be used, and is there.
+    /// Whether AVX2 may be used and is available.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(super) fn avx2(self) -> bool {
         self == Self::Best && is_x86_feature_detected!("avx2")
     }
 
-    /// Whether AVX2 and the instructions for bits may be used, and are there.
+    /// Whether AVX2 and bit-manipulation instructions may be used and are available.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(super) fn bits(self) -> bool {
@@ -39,7 +40,7 @@ impl Level {
             && is_x86_feature_detected!("popcnt")
     }
 
-    /// Whether PDEP may be used, and is fast: AMD had it in microcode before Zen 3, some 20 to 300 cycles each.
+    /// Whether PDEP may be used and is fast: before Zen 3, AMD had it in microcode, at 20 to 300 cycles.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(super) fn deposits(self) -> bool {
@@ -49,14 +50,14 @@ impl Level {
             #[allow(unused_unsafe)]
             let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1).eax) };
             let is_amd = [vendor.ebx, vendor.edx, vendor.ecx] == [*b"Auth", *b"enti", *b"cAMD"].map(u32::from_le_bytes);
-            // The family, with its extension.
+            // The family, including the extended family.
             !is_amd || (version >> 8 & 15) + (version >> 20 & 255) >= 0x19
         });
         self.bits() && *FAST
     }
 }
 
-/// Compiles a loop for each level under the loop's own name.
+/// Compiles a loop for each level, under the loop's own name.
 macro_rules! at_each_level {
     ($($(#[$doc:meta])* $vis:vis fn $name:ident ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
         $(#[$doc])*

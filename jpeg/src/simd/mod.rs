@@ -1,6 +1,7 @@
-//! The only module with `unsafe`: loops that must be fast, each for several instruction sets and chosen at run time.
+//! The only module with `unsafe` code: loops that must be fast, each compiled for several instruction sets and chosen
+//! at run time.
 //!
-//! Reads and writes stay inside the slices that they are given, whatever the data; all levels give the same bits.
+//! Reads and writes stay inside the slices that they are given, whatever the data. All levels give the same bits.
 //!
 //! | file | what is written by hand, for AVX2 and NEON | the rest |
 //! |---|---|---|

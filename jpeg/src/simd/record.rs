@@ -1,17 +1,18 @@
-//! What is known of a block of a progressive file, and the instructions that its loops need.
+//! The state of a block of a progressive file, and the instructions that its loops need.
 
 use super::level::Level;
 
-/// Which of a block's coefficients are not zero, and what refinements added to them: bit `n` of each word is of coefficient `n`
-/// in the file's order. The values that first scans gave lie elsewhere and are not touched until the block is transformed.
+/// Which of a block's coefficients are not zero, and what refinements added to them. Bit `n` of each word belongs to
+/// coefficient `n` in the file's order. The values of first scans are stored elsewhere and not touched until the block
+/// is transformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub(crate) struct Record {
-    /// Coefficients that first scans gave.
+    /// Non-zero coefficients of first scans.
     pub(crate) nonzero: u64,
     /// Bits 0 and 1 that refinements added to the magnitudes.
     pub(crate) added: [u64; 2],
-    /// Which of the coefficients that refinements brought are negative.
+    /// Coefficients that a refinement made non-zero and that are negative.
     pub(crate) negative: u64,
 }
 
@@ -22,29 +23,31 @@ impl Record {
         self.nonzero | self.added[0] | self.added[1] == 0
     }
 
-    /// What was not zero before a scan that adds a bit. All that the refinement of bit 1 brought has that bit.
+    /// Coefficients that were not zero before a scan that adds a bit. All coefficients that the refinement of bit 1
+    /// made non-zero have that bit.
     #[inline(always)]
     pub(crate) fn history(&self) -> u64 {
         self.nonzero | self.added[1]
     }
 }
 
-/// Puts the low bits of a word where those of a mask are, from the lowest on: x86's PDEP. Of a single bit, it gives the mask's bit of
-/// that number.
+/// Deposits the low bits of a word at the set bits of a mask, lowest first: x86's PDEP. For a single bit, it gives the
+/// mask's bit of that number.
 pub(crate) trait Deposit: Fn(u64, u64) -> u64 + Copy {}
 
 impl<F: Fn(u64, u64) -> u64 + Copy> Deposit for F {}
 
-/// A loop that is compiled twice: for any machine, and for those that have the instructions.
+/// A loop that is compiled twice: for any machine, and for machines with these instructions.
 pub(crate) trait Work {
     type Output;
 
-    /// To be `#[inline(always)]`, as all that it calls in its loops. `nth` is for single bits, or none.
+    /// Must be `#[inline(always)]`, like everything that it calls in its loops. `nth` is only for a single bit, or
+    /// none.
     fn run(self, deposit: impl Deposit, nth: impl Deposit) -> Self::Output;
 }
 
-/// Runs the loop with at most the instructions of `level`. Processors whose PDEP is slow get the plain loop (see [`deposit`]) with
-/// the other instructions.
+/// Runs the loop with at most the instructions of `level`. Processors with a slow PDEP get the plain loop (see
+/// [`deposit`]) with the other instructions.
 pub(crate) fn with_best<W: Work>(level: Level, work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
     {
@@ -72,7 +75,7 @@ pub(crate) fn with_best<W: Work>(level: Level, work: W) -> W::Output {
     work.run(deposit, nth)
 }
 
-/// The same a bit at a time, for aarch64, and for AMD's processors before Zen 3, whose instruction takes as long.
+/// The same, bit by bit: for aarch64, and for AMD's processors before Zen 3, whose instruction takes as long.
 #[inline(always)]
 fn deposit(bits: u64, mask: u64) -> u64 {
     let (mut bits, mut mask, mut out) = (bits, mask, 0);
@@ -85,7 +88,7 @@ fn deposit(bits: u64, mask: u64) -> u64 {
     out
 }
 
-/// The bit of a mask whose number this bit has.
+/// The bit of a mask whose number is given by the single set bit.
 #[inline(always)]
 fn nth(bit: u64, mut mask: u64) -> u64 {
     if bit == 0 {
@@ -97,7 +100,7 @@ fn nth(bit: u64, mut mask: u64) -> u64 {
     mask & mask.wrapping_neg()
 }
 
-/// Fetches an element into the cache, if there is one: it is needed soon.
+/// Prefetches an element, if it exists, because it is needed soon.
 #[inline(always)]
 pub(crate) fn prefetch<T>(slice: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]

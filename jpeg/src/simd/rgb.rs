@@ -1,14 +1,14 @@
-//! Planes to interleaved pixels, a row at a time: what libjpeg computes, so that whole images equal its.
+//! Converts planes to interleaved pixels, one row at a time, as libjpeg does, so that whole images equal libjpeg's.
 //!
-//! Colour of half the width or height is interpolated between the nearest two values ("fancy upsampling"), other colour
-//! repeated. Sums are rounded up and down in turn, as libjpeg does, and the conversion has 16 bits of fraction.
+//! Colour of half the width or height is interpolated between the nearest two values ("fancy upsampling"); other colour
+//! is repeated. As in libjpeg, sums are rounded up and down alternately, and the conversion has 16 fraction bits.
 
 use std::ops::Range;
 
 use super::level::{Level, at_each_level};
 use crate::planes::Plane;
 
-/// Rows of an image as planes.
+/// Rows of an image, as planes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaneRows<'a> {
     /// Height and width of the whole image.
@@ -22,12 +22,12 @@ pub(crate) struct PlaneRows<'a> {
 }
 
 impl<'a> PlaneRows<'a> {
-    /// Values of row `y` of a plane, from its first column that is held on.
+    /// Values of row `y` of a plane, from its first held column on.
     fn row(&self, plane: usize, y: u32) -> &'a [u8] {
         self.planes[plane].row(self.data, y)
     }
 
-    /// The pixels of a row that all planes hold, which begin at one place: whole units are held.
+    /// The pixels of a row that all planes hold. All planes start at the same pixel, because whole units are held.
     fn held(&self) -> Range<usize> {
         let starts = || self.planes.iter().map(|plane| plane.cols.start * plane.step[1]);
         let start = starts().max().unwrap_or(0);
@@ -37,7 +37,7 @@ impl<'a> PlaneRows<'a> {
     }
 }
 
-/// Makes interleaved rows of planes. Keeps its memory from image to image.
+/// Makes interleaved rows from planes. Keeps its memory from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Interleaver {
     /// A row of each plane at full width.
@@ -45,12 +45,13 @@ pub(crate) struct Interleaver {
 }
 
 impl Interleaver {
-    /// Writes rows of the image with at most the instructions of `level`, the columns that the planes hold; others are left
-    /// as they are, and the outermost ones that are held may be others than the whole image's where colour is made of what
-    /// lies beyond. Planes hold rows at full size, with their neighbours where colour comes in fewer of them.
+    /// Writes rows of the image with at most the instructions of `level`, for the columns that the planes hold. Other
+    /// columns are left as they are. The outermost held columns may differ from those of the whole image, if colour is
+    /// interpolated with values beyond them. Planes hold rows at full size, with neighbouring rows for colour of fewer
+    /// rows.
     ///
     /// # Panics
-    /// When the planes do not hold what is asked for, or `out` is not as long as these rows.
+    /// If the planes do not hold the rows, or `out` does not have the length of these rows.
     pub(crate) fn run(&mut self, level: Level, src: &PlaneRows<'_>, rows: Range<u32>, out: &mut [u8]) {
         let channels = src.planes.len();
         let row = src.size[1] as usize * channels;
@@ -60,7 +61,7 @@ impl Interleaver {
         for (y, out) in rows.zip(out.chunks_exact_mut(row.max(1))) {
             let out = &mut out[held.start * channels..held.end * channels];
             for ((n, plane), wide) in src.planes.iter().enumerate().zip(&mut self.wide) {
-                // A plane that is as wide as the image is read where it is: the first one nearly always.
+                // A plane as wide as the image is read in place: nearly always the first one.
                 if plane.step != [1, 1] {
                     wide.resize(width + 8, 0);
                     widen(level, src, n, plane, y, wide);
@@ -81,7 +82,7 @@ impl Interleaver {
     }
 }
 
-/// A row of a plane at full width; `out` is some bytes longer.
+/// A row of a plane at full width; `out` is a few bytes longer.
 fn widen(level: Level, src: &PlaneRows<'_>, n: usize, plane: &Plane, y: u32, out: &mut [u8]) {
     let [down, across] = plane.step;
     let [height, width] = [src.size[0].div_ceil(down), src.size[1].div_ceil(across)];
@@ -89,7 +90,7 @@ fn widen(level: Level, src: &PlaneRows<'_>, n: usize, plane: &Plane, y: u32, out
     let near = y / down;
     let far = if y.is_multiple_of(2) { near.saturating_sub(1) } else { (near + 1).min(height - 1) };
     let row = |y: u32| &src.row(n, y)[..held];
-    // libjpeg's condition; and a value has nothing beside it where no column was asked for, at the image's right edge.
+    // libjpeg's condition. A value also has no neighbour at the image's right edge if no column was requested there.
     let blends = width > 2 && held > 1;
     match (down, across) {
         (2, 1) => between(level, row(near), row(far), 1 + (y % 2) as u16, out),
@@ -108,13 +109,13 @@ fn repeat(row: &[u8], times: usize, out: &mut [u8]) {
 at_each_level! {
     /// `out` = three quarters of `near` and a quarter of `far`.
     fn between(near: &[u8], far: &[u8], round: u16, out: &mut [u8]) = between_loop;
-    /// Twice as many values: each with a quarter of its neighbour, left and right.
+    /// Twice as many values: three quarters of each value and a quarter of its left or right neighbour.
     fn double(row: &[u8], out: &mut [u8]) = double_loop;
-    /// Both.
+    /// Both directions.
     fn double_between(near: &[u8], far: &[u8], out: &mut [u8]) = double_between_loop;
-    /// Pixels of ink times what black leaves of them; `inverted` ones are first turned over.
+    /// CMYK's first three values, multiplied by black; `inverted` ones are inverted first.
     pub(crate) fn multiply(black: &[u8], inverted: bool, out: &mut [u8]) = multiply_loop;
-    /// Colours as they are.
+    /// Interleaves colours unchanged.
     fn weave(a: &[u8], b: &[u8], c: &[u8], out: &mut [u8]) = weave_loop;
 }
 
@@ -204,14 +205,14 @@ mod avx2 {
 
     use super::to_rgb_loop;
 
-    /// Sixteen pixels at a time. Products are of 16 bits, so whole multiples of 2^16 are taken out of the weights and
-    /// added as they are.
+    /// Sixteen pixels at a time. Products have 16 bits, so whole multiples of 2^16 are taken out of the weights and
+    /// added separately.
     #[target_feature(enable = "avx2")]
     pub(super) fn to_rgb(y: &[u8], b: &[u8], r: &[u8], out: &mut [u8]) {
         let wide = |values: &[u8; 16]| _mm256_cvtepu8_epi16(bytemuck::cast(*values));
         let weights = |a: i16, b: i16| _mm256_set1_epi32(i32::from(b) << 16 | i32::from(a as u16));
         let (middle, two) = (_mm256_set1_epi16(128), _mm256_set1_epi16(2));
-        // Twice 2^14 is the half that rounds.
+        // Twice 2^14 is the one half that rounds.
         let scaled = |values, weight| {
             let part = |pairs| _mm256_srai_epi32::<16>(_mm256_madd_epi16(pairs, weights(weight, 1 << 14)));
             let (low, high) = (_mm256_unpacklo_epi16(values, two), _mm256_unpackhi_epi16(values, two));
@@ -231,7 +232,7 @@ mod avx2 {
         // Four pixels of four bytes to twelve bytes.
         let close = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
         let mut at = 0;
-        // The last four bytes that a step writes belong to the next one.
+        // The last four bytes that a step writes are overwritten by the next step.
         while 3 * at + 52 <= out.len() && at + 16 <= y.len() {
             let block = |row: &[u8]| wide(row[at..].first_chunk().expect("rows of one length"));
             let y = block(y);
@@ -275,7 +276,7 @@ mod neon {
             let values = unsafe { vld1_u8(values.as_ptr()) };
             vreinterpretq_s16_u16(vmovl_u8(values))
         };
-        // The sum of two products and a half, without its fraction.
+        // The sum of two products and one half, without its fraction.
         let sum = |a: int16x8_t, by: i32, b: int16x8_t, by_b: i32| {
             let part = |a, b| {
                 let sum = vmlaq_n_s32(vmlaq_n_s32(half, vmovl_s16(a), by), vmovl_s16(b), by_b);
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn each_level_gives_the_same_pixels() {
-        // All colours with every fifth value, and all pairs of colour.
+        // All pairs of colour values, each with some brightness.
         let all = || (0..=255u8).flat_map(|b| (0..=255u8).map(move |r| [b.wrapping_mul(7) ^ r, b, r]));
         let planes: [Vec<u8>; 3] = std::array::from_fn(|n| all().map(|p| p[n]).collect());
         let mut out = [Level::Best, Level::Portable].map(|_| vec![0; 3 << 16]);
@@ -324,7 +325,7 @@ mod tests {
             let (mut planes, mut at) = (Vec::new(), 0);
             // The first plane is not always the finest.
             let first = if n % 7 == 0 { [step[1].min(2), 1] } else { [1, 1] };
-            // So is one alone: black in ink.
+            // So is a single plane: black in CMYK.
             let steps = if channels == 1 { &[step][..] } else { &[first, step, step] };
             for &step in steps {
                 let (rows, cols) = (0..height.div_ceil(step[0]), 0..width.div_ceil(step[1]));

@@ -1,20 +1,21 @@
-//! Tables that give several Huffman symbols at a time, made of those that give one: loops without branches over all bits that a
-//! table may be asked for.
+//! Makes tables that give several Huffman symbols at a time from tables that give one: loops without branches over all
+//! values of an index.
 
 use super::level::at_each_level;
 
-/// Bits that the tables of coefficients look at.
+/// Bits of the tables of coefficients.
 pub(crate) const LOOK: u32 = 11;
-/// Bits that the table for skipping looks at: 11, 13 and 14 are 10, 2 and 14 % slower. Two places of a scan skipped side by side,
-/// as if a second one were known, take 17 % less, and so 4 % of a first epoch at the most: not worth finding one.
+/// Bits of the table for skipping: with 11, 13 and 14 bits it is 10, 2 and 14 % slower. Skipping at two places of a
+/// scan side by side, if a second one were known, would take 17 % less, at most 4 % of a first epoch: not worth the
+/// search for a second place.
 pub(crate) const SKIP: u32 = 12;
-/// What a step adds to the place in the block for "no more coefficients"; more than any run of zeros.
+/// Added to the position in the block for "no more coefficients"; more than any run of zeros.
 pub(crate) const END: u32 = 128;
 /// Marks the end of a block in a table for skipping.
 pub(crate) const ENDS: u16 = 1 << 10;
 
 at_each_level! {
-    /// Up to two symbols with their values, for any `LOOK` bits.
+    /// Up to two symbols with their values, for each combination of `LOOK` bits.
     pub(crate) fn pairs(one: &[u32; 1 << LOOK], two: &mut [u64; 1 << LOOK]) = pairs_loop;
     /// As many symbols as `SKIP` bits hold, four at most, without their values.
     pub(crate) fn skips(one: &[u32; 1 << LOOK], many: &mut [u16; 1 << SKIP]) = skips_loop;
@@ -22,7 +23,7 @@ at_each_level! {
 
 #[inline(always)]
 fn pairs_loop(one: &[u32; 1 << LOOK], two: &mut [u64; 1 << LOOK]) {
-    // First each symbol alone that fits with its value; the second step of 0 writes the same coefficient again.
+    // First each single symbol that fits with its value. A second step of 0 writes the same coefficient again.
     for (bits, (two, entry)) in two.iter_mut().zip(one).enumerate() {
         let (length, step) = (u64::from(entry & 255), u64::from(entry >> 16 & 255));
         let value = extend((bits as u64) << (64 - LOOK), entry >> 8 & 255, entry >> 24) as u16;
@@ -46,13 +47,13 @@ fn skips_loop(one: &[u32; 1 << LOOK], many: &mut [u16; 1 << SKIP]) {
         let entry = one[bits >> (SKIP - LOOK)];
         let (length, step) = (entry & 255, entry >> 16 & 255);
         let step = if step == END { ENDS } else { (step << 4) as u16 };
-        // Longer with its value: not for this table.
+        // Longer with its value than this table's index.
         if length <= SKIP && entry != 0 { length as u16 | step } else { 0 }
     });
     *many = chain(&chain(&once));
 }
 
-/// Twice as many symbols for any `SKIP` bits, as far as they hold them.
+/// Twice as many symbols for each combination of `SKIP` bits, if they fit.
 #[inline(always)]
 fn chain(table: &[u16; 1 << SKIP]) -> [u16; 1 << SKIP] {
     std::array::from_fn(|bits| {
@@ -64,7 +65,7 @@ fn chain(table: &[u16; 1 << SKIP]) -> [u16; 1 << SKIP] {
     })
 }
 
-/// The value behind a code: `size` bits, negative when the first of them is 0.
+/// The value after a code: `size` bits, negative if the first of them is 0.
 #[inline(always)]
 pub(crate) fn extend(bits: u64, code: u32, size: u32) -> i32 {
     let rest = bits << code;
@@ -82,7 +83,7 @@ mod tests {
     fn tables_are_the_same_at_each_level() {
         for n in 0..50 {
             let mut draws = Draws::new([9, 0, n]);
-            // Entries as they are made of codes, and 0 where there is none.
+            // Entries as made from codes, and 0 where there is no code.
             let one = std::array::from_fn(|_| {
                 let (code, size, run) = (1 + draws.below(16) as u32, draws.below(11) as u32, draws.below(16) as u32);
                 let step = if size > 0 || run == 15 { run + 1 } else { END };

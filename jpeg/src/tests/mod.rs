@@ -36,7 +36,7 @@ fn file(
     file
 }
 
-/// All pixels of a file, with memory that may have served others.
+/// All pixels of a file, decoded with memory that may have been used before.
 fn pixels(decoder: &Decoder, file: &[u8], scratch: &mut Scratch) -> Result<Vec<u8>> {
     let header = Header::parse(file)?;
     rows(decoder, file, 0..header.height(), scratch)
@@ -60,7 +60,7 @@ fn separate_scans_and_tables_of_ones_own_change_nothing() {
     for (n, sampling) in (1..=40).flat_map(|n| SAMPLINGS.map(|f| (n, f))) {
         let (height, width, quality) = (n, 41 - n, [15, 50, 75, 98][n as usize % 4]);
         let plain = file(height, width, quality, sampling, |_| {});
-        // This encoder then writes a scan for each component.
+        // With this setting, the encoder writes a scan for each component.
         let apart = file(height, width, quality, sampling, |encoder| encoder.set_optimized_huffman_tables(true));
         assert_eq!(apart.windows(2).filter(|pair| pair == &[0xff, SOS]).count(), 3);
         assert!(ours(&plain) == ours(&apart), "{height}x{width} {sampling:?} {quality}");
@@ -69,7 +69,7 @@ fn separate_scans_and_tables_of_ones_own_change_nothing() {
 
 #[test]
 fn memory_that_served_other_images_changes_nothing() {
-    // Tables are kept from image to image: other tables, the same, and other again.
+    // Tables are kept from image to image: use other tables, the same, and others again.
     let mut scratch = Scratch::default();
     for round in 0..3 {
         for (n, sampling) in SAMPLINGS.into_iter().enumerate() {
@@ -118,9 +118,9 @@ fn what_can_not_be_asked_for_is_refused_in_words() {
     for scale in [0, 3, 16] {
         let window = Window::of_rows(&header, 0..20).at_scale(scale);
         let error = Decoder::new().planes(&one, &header, &window, &mut scratch, &mut data).unwrap_err();
-        assert_eq!(error.to_string(), format!("a scale of {scale}: 1, 2, 4 and 8 are possible"));
+        assert_eq!(error.to_string(), format!("a scale of {scale}: use 1, 2, 4 or 8"));
     }
-    // Any ranges are a window: what the image does not have is left out.
+    // Any ranges are a valid window: parts outside of the image are ignored.
     let most = u32::MAX;
     for [rows, cols] in [[[0, 0]; 2], [[5, 2], [9, 1]], [[0, most]; 2], [[900, 901]; 2], [[7, 8], [4, 4]]] {
         let [rows, cols] = [rows, cols].map(|[start, end]| start..end);
@@ -166,7 +166,7 @@ fn a_window_at_a_scale_looks_like_the_image_shrunk() {
     }
 }
 
-/// The planes of a window, without what lies beside them.
+/// The planes of a window, without values outside of it.
 fn planes(decoder: &Decoder, file: &[u8], window: &Window, scratch: &mut Scratch) -> Result<Vec<Vec<u8>>> {
     let mut data = Vec::new();
     let planes = decoder.planes(file, &Header::parse(file)?, window, scratch, &mut data)?;
@@ -223,7 +223,7 @@ fn sparse_and_stored_points_change_no_pixel() {
             }
         }
     };
-    // What all of it takes, and parts of that: less dense, and then not all of them.
+    // The memory for all of it, and parts of that: with fewer points per file, then with fewer files.
     let all = Index::new(1 << 20);
     decode_all(&all, 1);
     let mut stored = Vec::new();
@@ -255,7 +255,7 @@ fn a_whole_file_is_known_once_its_last_row_was_read() {
     };
     let mut out = Scratch::default();
     rows(&indexed, &file, 0..80, &mut out).unwrap();
-    // 65 units a row: nine points. The last of a row is the first of the next.
+    // 65 units per row: nine points. The last point of a row is the first of the next.
     assert_eq!(points(&index), 91);
     rows(&indexed, &file, 0..80, &mut out).unwrap();
     rows(&indexed, &file, 8..16, &mut out).unwrap();
@@ -264,11 +264,11 @@ fn a_whole_file_is_known_once_its_last_row_was_read() {
     assert_eq!(points(&index), 13 * 9 + 1);
     rows(&indexed, &file, 0..160, &mut out).unwrap();
     assert_eq!(points(&index), 181);
-    // At once, without a pixel.
+    // In one call, without decoding pixels.
     let all = Index::new(1 << 20);
     Decoder::new().index(all.clone()).learn(&file, &mut out).unwrap();
     assert_eq!(points(&all), 181);
-    // Without an end it is not known, and no less an error.
+    // Without an end marker it is not added, and still an error.
     let cut = &file[..file.len() - 2];
     rows(&indexed, cut, 0..160, &mut out).unwrap();
     assert_eq!(index.len(), 1);
@@ -285,7 +285,7 @@ fn an_index_that_lies_is_not_believed() {
         let index = Index::new(1 << 20);
         let spacing = Spacing::new(3, [6, 6, 7][n % 3]);
         index.lie(&file, (7, spacing), 216 - n % 2, || draws.bits() >> (n % 8));
-        // Any pixels or an error: what is promised is that it ends, within bounds.
+        // Any pixels or an error: the promise is that it ends, within bounds.
         let _ = planes(&Decoder::new().index(index), &file, &window, &mut out);
     }
 }
@@ -308,7 +308,7 @@ fn lengths_of_blocks_that_are_wrong_change_no_pixel() {
             let index = Index::new(1 << 20);
             let indexed = Decoder::new().index(index.clone());
             let expected = planes(&Decoder::new(), &file, &window, &mut without).unwrap();
-            // All points and lengths are known, and then one is another.
+            // All points and lengths are known; then one is replaced by a wrong one.
             planes(&indexed, &file, &all.clone().at_scale(8), &mut with).unwrap();
             assert!(planes(&indexed, &file, &window, &mut with).unwrap() == expected, "{sampling:?} {window:?}");
             let lengths = index.lengths(Index::key(&file), units * blocks).expect("they were noted");
@@ -349,7 +349,7 @@ fn what_is_missing_is_gray_only_if_asked() {
     let right = ours(&whole);
     assert!(filled[..3 * 64 * 24] == right[..3 * 64 * 24], "rows before the cut");
     assert!(filled[3 * 64 * 56..3 * 64 * 64].iter().all(|&value| value == 128), "rows behind it");
-    // Headers are not made up.
+    // Missing headers are not filled.
     assert!(Decoder::new().fill(true).decode(&whole[..100]).is_err());
 }
 
@@ -391,7 +391,7 @@ fn pixels_of_some_columns_are_those_of_the_whole_image() {
 
 #[test]
 fn no_columns_are_no_error_wherever_they_are() {
-    // Found by fuzzing: of the last unit a single value of colour is held, which has none beside it.
+    // Found by fuzzing: of the last unit, a single value of colour is held, which has no neighbour.
     let mut scratch = Scratch::default();
     for (width, sampling) in (16..=20).flat_map(|width| SAMPLINGS.map(|sampling| (width, sampling))) {
         let file = file(5, width, 80, sampling, |_| {});

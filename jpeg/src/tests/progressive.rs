@@ -1,4 +1,5 @@
-//! Progressive files of any script give the pixels of baseline files with the same coefficients; damage is an error.
+//! Progressive files with any scan script give the pixels of baseline files with the same coefficients; damage is an
+//! error.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use crate::{
     index::{Points, Spacing},
 };
 
-/// Those of files that have planes.
+/// The sampling factors of files that have planes.
 const PLANES: usize = 12;
 
 /// An image of any size, and the scans of a file.
@@ -44,22 +45,22 @@ impl Drawn {
         self.picture.progressive(&self.script, odd.then_some(&mut self.draws))
     }
 
-    /// How many of the scans an image needs: first coefficients of all components.
+    /// The number of scans that an image needs at least: until all components have first coefficients.
     fn least(&self) -> usize {
         let first = |n| self.script.iter().position(|scan| scan.components.contains(&n)).unwrap();
         (0..self.factors.len()).map(first).max().unwrap() + 1
     }
 }
 
-/// A small image in colour, with few scans.
+/// A small colour image with few scans.
 fn small() -> Picture {
     let mut picture = photo_like(&mut Draws::new([8, 8, 8]), 21, 35, &[0x22, 0x11, 0x11]);
-    // Something in all of the bands.
+    // Coefficients in all bands.
     picture.components.iter_mut().flat_map(|c| &mut c.blocks).for_each(|block| block[8..].fill(-5));
     picture
 }
 
-/// Of each scan, where its marker is and where its data.
+/// For each scan, the byte of its marker and the range of its data.
 fn scans(file: &[u8]) -> Vec<(usize, Range<usize>)> {
     let (mut found, mut at) = (Vec::<(usize, Range<usize>)>::new(), 2);
     loop {
@@ -81,7 +82,7 @@ fn scans(file: &[u8]) -> Vec<(usize, Range<usize>)> {
     }
 }
 
-/// Damage, with a byte that the file has, or its length.
+/// Checks that the error is damage, at a byte of the file or at its end.
 fn assert_damaged(error: &Error, file: &[u8]) {
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     assert!(error.offset().is_some_and(|at| at <= file.len()), "{error}: {:?} of {}", error.offset(), file.len());
@@ -111,7 +112,7 @@ fn pixels(decoder: &Decoder, file: &[u8], window: &Window, scratch: &mut Scratch
     Ok(out.chunks(each * header.width() as usize).flat_map(|row| &row[within.clone()]).copied().collect())
 }
 
-/// Of a plane: its step, the rows and columns that are held, and the values of those that the image has.
+/// For a plane: its step, the rows and columns that are held, and those of its values that are inside the image.
 type Held = ([u32; 2], [Range<u32>; 2], Vec<u8>);
 
 fn planes(decoder: &Decoder, file: &[u8], window: &Window, scratch: &mut Scratch) -> Result<Vec<Held>> {
@@ -140,7 +141,7 @@ fn windows_are_those_of_a_baseline_file_whatever_was_decoded_before() {
         assert!(header.is_progressive() && header.has_planes(), "{:x?}", drawn.factors);
         for (n, window) in windows(&header, key).take(4).enumerate() {
             let decoder = &decoders[n % 3];
-            // An error leaves nothing behind.
+            // An error must not affect the next decode.
             let mut bad = file.clone();
             let data = scans(&file).pop().unwrap().1;
             bad.truncate(data.start + drawn.draws.below(data.len() as u64 + 1) as usize);
@@ -170,7 +171,7 @@ fn what_the_scans_leave_out_is_zero() {
 
 #[test]
 fn runs_are_as_long_as_they_may_be() {
-    // More blocks without coefficients than one code can stand for.
+    // More blocks without coefficients than one code can represent.
     let mut picture = photo_like(&mut Draws::new([6, 6, 6]), 1456, 1456, &[0x11]);
     let blocks = &mut picture.components[0].blocks;
     assert!(blocks.len() > 0x7fff + 300);
@@ -199,11 +200,11 @@ fn a_file_that_is_cut_anywhere_is_damaged() {
             assert_damaged(&Decoder::new().decode(cut).unwrap_err(), cut);
             let Ok(header) = Header::parse(cut) else { continue };
             assert!(!header.is_whole(cut));
-            // Whatever the window.
+            // For any window.
             let window = Window::new(&header, 0..1, 0..1).at_scale(8);
             assert_damaged(&planes(&Decoder::new(), cut, &window, &mut scratch).unwrap_err(), cut);
         }
-        // Whatever comes behind its end.
+        // Bytes after the end marker are ignored.
         assert_eq!(Decoder::new().decode(&[&file[..], b"\xff\xd8\xff"].concat()).unwrap(), expected);
     }
 }
@@ -233,10 +234,10 @@ fn a_file_that_is_cut_shows_the_scans_before_the_cut_if_asked() {
 fn scans_that_do_not_add_to_each_other_are_damage() {
     let picture = small();
     let usual = usual_script(&[0x22, 0x11, 0x11]);
-    // The change of a script, which of the scans is wrong then, and why.
+    // A change of a script, which of the scans is then wrong, and why.
     type Change = fn(&mut Vec<Scan>);
-    let (none, other) = ("its component has no first coefficients yet", "the scans before it leave other bits out");
-    let (no_scan, bits) = ("these make no scan of a progressive file", "a scan tells all bits or one more");
+    let (none, other) = ("its component has no first coefficients yet", "the scans before it omit other bits");
+    let (no_scan, bits) = ("a progressive file can't have such a scan", "a scan adds all bits or one bit");
     let changes: [(Change, usize, &str); 15] = [
         (|s| _ = s.remove(0), 0, none),
         (|s| s[0].components = vec![1, 2], 1, none),
@@ -270,7 +271,7 @@ fn scans_that_do_not_add_to_each_other_are_damage() {
             assert!(text.ends_with(&marker), "{n}: {text}");
         }
     }
-    // Colour that never comes is noticed at the end.
+    // Missing colour is detected at the end.
     let mut script = usual;
     script.retain(|scan| !scan.components.contains(&2));
     script.insert(0, Scan { components: vec![0, 1], band: [0, 0], bits: [0, 0], restart: 0 });
@@ -297,7 +298,7 @@ fn a_table_of_the_last_image_is_none_of_a_progressive_one() {
 
 #[test]
 fn kinds_that_are_not_read_are_named() {
-    // A scan for each coefficient, and one more for each: what only an attack has.
+    // A scan for each coefficient, and another for each bit: only an attack has so many.
     let picture = photo_like(&mut Draws::new([5, 5, 5]), 20, 20, &[0x11]);
     let scan = |at, bits| Scan { components: vec![0], band: [at; 2], bits, restart: 0 };
     let mut script: Vec<Scan> = (0..64).map(|at| scan(at, [0, 1])).collect();
@@ -332,7 +333,7 @@ fn damaged_data_gives_pixels_or_an_error_that_names_a_byte() {
             for _ in 0..=n % 3 {
                 let at = places[drawn.draws.below(places.len() as u64) as usize];
                 bad[at] = if n % 4 == 0 { 0xff } else { drawn.draws.below(256) as u8 };
-                // A marker in the data may mean anything.
+                // A marker in the data may have any effect.
                 has_markers |= bad[at] == 0xff || bad[at - 1] == 0xff;
             }
             for found in [
@@ -351,7 +352,7 @@ fn damaged_data_gives_pixels_or_an_error_that_names_a_byte() {
             let filled = pixels(&Decoder::new().fill(true), &bad, &window, &mut scratch);
             assert!(has_markers || filled.is_ok(), "{key}, {n}: {filled:?}");
         }
-        // None of it is left.
+        // Nothing of it may remain.
         let baseline = drawn.baseline();
         let found = planes(&Decoder::new(), &file, &window, &mut scratch).unwrap();
         assert!(found == planes(&Decoder::new(), &baseline, &window, &mut Scratch::default()).unwrap(), "{key}");
@@ -359,7 +360,7 @@ fn damaged_data_gives_pixels_or_an_error_that_names_a_byte() {
     assert!((500..5900).contains(&refused), "{refused} of 6000");
 }
 
-/// The data between markers, restarts among them.
+/// The data between markers, including restart markers.
 fn intervals(file: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (_, Range { mut start, end }) in scans(file) {
@@ -400,14 +401,14 @@ fn bytes_behind_the_last_block_of_a_scan_are_damage_if_asked() {
         let longer = [&file[..end], &[0x12, 0x34], &file[end..]].concat();
         assert!(Decoder::new().decode(&longer).unwrap() == expected, "{key}");
         assert_damaged(&strict.decode(&longer).unwrap_err(), &longer);
-        // Only a window is decoded, and all is looked at.
+        // Only a window is decoded, but all data is checked.
         let window = windows(&Header::parse(&longer).unwrap(), key).next().unwrap();
         let error = planes(&strict, &longer, &window, &mut Scratch::default()).unwrap_err();
         assert_damaged(&error, &longer);
     }
 }
 
-/// A tall image, so that rows of units have points of their own.
+/// A tall image, so that rows of units have their own points.
 fn tall(key: u64, factors: &'static [u8]) -> (Picture, Vec<u8>) {
     let mut draws = Draws::new([key, 3, 1]);
     let picture = photo_like(&mut draws, 400, 900, factors);
@@ -436,10 +437,10 @@ fn what_is_known_of_a_progressive_file_changes_no_pixel() {
         compare(&indexed, key);
         assert_eq!(index.len(), 1, "{factors:x?}");
         index.save(&path).unwrap();
-        // As it is stored, and what is learned beside that.
+        // As stored, and with points added later.
         compare(&Decoder::new().index(Index::open(&path, 1 << 20).unwrap()), key + 9);
         std::fs::remove_file(&path).unwrap();
-        // A budget that holds few rows, and then none.
+        // A budget for few rows, and then for none.
         compare(&Decoder::new().index(Index::new(index.bytes() / 2)), key);
     }
 }
@@ -455,9 +456,9 @@ fn all_rows_of_a_progressive_file_are_known_once_it_was_learned() {
     let count = scans(&file).len();
     let (index, seen) = (Index::new(1 << 20), Index::new(1 << 20));
     Decoder::new().index(index.clone()).learn(&file, &mut Scratch::default()).unwrap();
-    // 25 rows of 57 units of six blocks: a point for each row, and one behind the last.
+    // 25 rows of 57 units of six blocks: a point for each row, and one after the last.
     assert_eq!(points(&index, count), 26 * count);
-    // A window shows the rows above it, one at an eighth too few of the scans.
+    // A window records the rows above it. A window at an eighth reads too few of the scans.
     let header = Header::parse(&file).unwrap();
     let window = Window::new(&header, 100..200, 300..400);
     let mut scratch = Scratch::default();
@@ -465,7 +466,7 @@ fn all_rows_of_a_progressive_file_are_known_once_it_was_learned() {
     assert_eq!(points(&seen, count), 0);
     planes(&Decoder::new().index(seen.clone()), &file, &window, &mut scratch).unwrap();
     assert_eq!(points(&seen, count), 14 * count);
-    // Files with restart markers do without.
+    // Files with restart markers do not use it.
     let (picture, _) = tall(0, &[0x22, 0x11, 0x11]);
     let script: Vec<_> =
         usual_script(&[0x22, 0x11, 0x11]).into_iter().map(|scan| Scan { restart: 50, ..scan }).collect();
@@ -485,7 +486,7 @@ fn an_index_that_lies_about_a_progressive_file_is_not_believed() {
         let index = Index::new(1 << 20);
         index.lie(&file, (26 * spacing.a_row as usize, spacing), 0, || draws.bits() >> (n % 40));
         for window in windows(&header, n).take(2) {
-            // Any pixels or an error: what is promised is that it ends, within bounds.
+            // Any pixels or an error: the promise is that it ends, within bounds.
             let _ = planes(&Decoder::new().index(index.clone()), &file, &window, &mut out);
         }
     }

@@ -1,8 +1,8 @@
-//! Writes files from quantised coefficients: what encoders don't write, but may.
+//! Writes files from quantised coefficients: valid files that encoders do not write.
 //!
-//! A scan first becomes codes and bits; Huffman tables are made when it is known which codes there are.
+//! A scan is first turned into codes and bits; Huffman tables are made when all codes are known.
 //!
-//! `integration/support` includes this file, too: it shares nothing with the decoder but its random numbers.
+//! `integration/support` also includes this file. It shares only its random numbers with the decoder.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ const DHT: u8 = 0xc4;
 const DRI: u8 = 0xdd;
 const APP14: u8 = 0xee;
 
-/// The place in natural order of coefficient `at` of the file. Tests write bands that end behind the last one.
+/// The place in natural order of the file's coefficient `at`. Tests also write bands that end after the last one.
 fn natural(at: usize) -> usize {
     static PLACES: LazyLock<Vec<usize>> = LazyLock::new(|| {
         let mut places: Vec<usize> = (0..64).collect();
@@ -29,7 +29,7 @@ fn natural(at: usize) -> usize {
     PLACES[at & 63]
 }
 
-/// Sampling factors of components, across and down: the usual ones, and odd ones; then those of ink.
+/// Sampling factors of components, horizontal and vertical: the usual ones, and odd ones; then those of CMYK.
 pub(crate) const FACTORS: [&[u8]; 16] = [
     &[0x11],
     &[0x22],
@@ -52,7 +52,7 @@ pub(crate) const FACTORS: [&[u8]; 16] = [
 /// Coefficients of a block in natural order.
 pub(crate) type Block = [i16; 64];
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Picture {
     pub(crate) height: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Picture {
     pub(crate) components: Vec<Component>,
     /// Quantisation tables in natural order.
     pub(crate) quant: Vec<[u16; 64]>,
-    /// The colour transform that a marker of Adobe's tells, if there is one.
+    /// The colour transform in Adobe's marker, if there is such a marker.
     pub(crate) adobe: Option<u8>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Component {
     pub(crate) across: usize,
     /// Quantisation table.
     pub(crate) table: usize,
-    /// Blocks of a row. There are whole units: those beyond the image's edges belong to interleaved scans alone.
+    /// Blocks per row. Units are whole: blocks beyond the image's edges are only in interleaved scans.
     pub(crate) pitch: usize,
     pub(crate) blocks: Vec<Block>,
 }
@@ -82,20 +82,20 @@ pub(crate) struct Scan {
     pub(crate) components: Vec<usize>,
     /// First and last coefficient.
     pub(crate) band: [u8; 2],
-    /// Bits that were left out before, and that are left out still (Ah and Al of T.81).
+    /// Number of low bits that were missing before, and that are missing after (Ah and Al of T.81).
     pub(crate) bits: [u8; 2],
     /// Units between restarts, or 0.
     pub(crate) restart: u16,
 }
 
 impl Picture {
-    /// The largest sampling factors, down and across.
+    /// The largest sampling factors, vertical and horizontal.
     fn most(&self) -> [usize; 2] {
         let most = |of: fn(&Component) -> usize| self.components.iter().map(of).max().unwrap();
         [most(|c| c.down), most(|c| c.across)]
     }
 
-    /// The blocks of a scan, unit by unit: the component's place in the scan, and the block's in the component.
+    /// The blocks of a scan, unit by unit: the index of the component in the scan, and of the block in the component.
     fn units(&self, components: &[usize]) -> Vec<Vec<(usize, usize)>> {
         let [down, across] = self.most();
         if let &[n] = components {
@@ -118,7 +118,7 @@ impl Picture {
         (0..rows * cols).map(unit).collect()
     }
 
-    /// The coefficients as they are known after some scans of a progressive file: what was left out is 0.
+    /// The coefficients as they are known after some scans of a progressive file; unknown ones are 0.
     pub(crate) fn known(&self, scans: &[Scan]) -> Self {
         let mut known = self.clone();
         known.components.iter_mut().for_each(|c| c.blocks.fill([0; 64]));
@@ -134,7 +134,7 @@ impl Picture {
         known
     }
 
-    /// A sequential file: one scan, or one for each component where a unit had too many blocks. `odd`: see
+    /// A sequential file: one scan, or one for each component if a unit had too many blocks. `odd`: see
     /// [`progressive`](Self::progressive).
     pub(crate) fn baseline(&self, restart: u16, odd: Option<&mut Draws>) -> Vec<u8> {
         let factors: Vec<u8> = self.components.iter().map(Component::factors).collect();
@@ -144,7 +144,7 @@ impl Picture {
         self.write(0xc1, &scans, odd)
     }
 
-    /// A progressive file. `odd`: with Huffman tables, their slots, and lengths of runs as no encoder chooses them.
+    /// A progressive file. `odd`: with Huffman tables, slots and run lengths that no encoder chooses.
     pub(crate) fn progressive(&self, scans: &[Scan], odd: Option<&mut Draws>) -> Vec<u8> {
         self.write(0xc2, scans, odd)
     }
@@ -214,7 +214,7 @@ impl Picture {
         file
     }
 
-    /// The codes of a scan. `longest`: most blocks that an end-of-band code stands for; 1 in sequential files.
+    /// The codes of a scan. `longest`: most blocks that an end-of-band code represents; 1 in sequential files.
     fn tokens(&self, scan: &Scan, slots: &[[u8; 2]], longest: u32) -> Vec<Token> {
         let ([first, last], [high, low]) = (scan.band, scan.bits);
         let mut coder = Coder { tokens: Vec::new(), slot: 0, longest, run: 0, corrections: Vec::new() };
@@ -256,14 +256,14 @@ impl Component {
     }
 }
 
-/// A coefficient without its last bits: T.81 divides the first ones downwards, and the others towards zero.
+/// A coefficient without its last bits: T.81 rounds first coefficients down, and the others towards zero.
 fn point(value: i16, low: u8, first: bool) -> i16 {
     if first { value >> low } else { value.signum() * (value.abs() >> low) }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Token {
-    /// Of a table for first coefficients (class 0) or for others (1).
+    /// A symbol of a table for first coefficients (class 0) or for others (1).
     Code {
         class: u8,
         slot: u8,
@@ -282,7 +282,7 @@ struct Coder {
     tokens: Vec<Token>,
     slot: u8,
     longest: u32,
-    /// Blocks that have no more codes in this band, and their correction bits.
+    /// Blocks without further codes in this band, and their correction bits.
     run: u32,
     corrections: Vec<bool>,
 }
@@ -318,7 +318,7 @@ impl Coder {
         }
     }
 
-    /// A code is followed by a bit for each value that was known and that it passes over.
+    /// A code is followed by one bit for each non-zero value that it passes over.
     fn refine(&mut self, band: &[i16], low: u8) {
         let size = |value: i16| value.unsigned_abs() >> low;
         let new = band.iter().rposition(|value| size(*value) == 1);
@@ -373,7 +373,7 @@ impl Coder {
     }
 }
 
-/// A Huffman table: how many codes there are of each length, and their symbols.
+/// A Huffman table: the number of codes of each length, and their symbols.
 #[derive(Clone, Debug)]
 struct Table {
     counts: [u8; 16],
@@ -381,7 +381,7 @@ struct Table {
 }
 
 impl Table {
-    /// That of T.81, K.2. A symbol that nobody uses takes the code of only ones.
+    /// The optimal table (T.81, K.2). An unused symbol takes the code that consists only of ones.
     fn optimal(uses: &[u64; 256]) -> Self {
         let mut lengths = [0; 257];
         let used = (0..256).filter(|n| uses[*n] > 0).map(|n| (uses[n], vec![n]));
@@ -411,14 +411,15 @@ impl Table {
         Self { counts: std::array::from_fn(|n| counts[n + 1]), symbols }
     }
 
-    /// Any lengths for any symbols, used ones and others.
+    /// Random lengths for random symbols, used and unused.
     fn odd(uses: &[u64; 256], most: u8, draws: &mut Draws) -> Self {
         let others = draws.below(4) * draws.below(4);
         let mut chosen: [bool; 256] = std::array::from_fn(|n| uses[n] > 0);
         (0..others).for_each(|_| chosen[draws.below(u64::from(most) + 1) as usize] = true);
         let mut symbols: Vec<u8> = (0..=255).filter(|n| chosen[usize::from(*n)]).collect();
         (1..symbols.len()).for_each(|n| symbols.swap(n, draws.below(n as u64 + 1) as usize));
-        // Leaves of a tree, one of them for the code of only ones. The longer one is, the rather it is split.
+        // Leaves of a tree, one of them for the code that consists only of ones. Longer ones are more likely to be
+        // split.
         let mut lengths = vec![1, 1];
         let skew = draws.below(5);
         while lengths.len() <= symbols.len() {
@@ -450,12 +451,12 @@ impl Table {
     }
 }
 
-/// Those of a scan, by class and slot.
+/// The tables of a scan, by class and slot.
 #[derive(Clone, Debug, Default)]
 struct Tables([[Option<Table>; 4]; 2]);
 
 impl Tables {
-    /// Of all codes that there are.
+    /// Tables for all codes that occur.
     fn new<'a>(tokens: impl IntoIterator<Item = &'a Token>, odd: &mut Option<&mut Draws>) -> Self {
         let mut uses = [[[0; 256]; 4]; 2];
         for token in tokens {
@@ -517,7 +518,7 @@ impl Tables {
 struct Bits<'a> {
     file: &'a mut Vec<u8>,
     held: u64,
-    /// Bits that are not in the file yet: less than 8.
+    /// Bits that are not written yet: fewer than 8.
     count: u32,
 }
 
@@ -536,7 +537,7 @@ impl Bits<'_> {
         }
     }
 
-    /// Ends a byte that was begun.
+    /// Pads an incomplete byte.
     fn fill(&mut self) {
         self.put(u32::MAX, (8 - self.count) % 8);
     }
@@ -548,7 +549,8 @@ fn segment(file: &mut Vec<u8>, marker: u8, body: &[u8]) {
     file.extend_from_slice(body);
 }
 
-/// Scans of these components: one, or one each where a unit would have more than the ten blocks that T.81 allows.
+/// Scans of these components: one scan, or one per component if a unit would have more than the ten blocks that T.81
+/// allows.
 fn together(factors: &[u8], components: Vec<usize>) -> Vec<Vec<usize>> {
     let blocks = |n: &usize| u32::from(factors[*n] >> 4) * u32::from(factors[*n] & 15);
     if components.len() > 1 && components.iter().map(blocks).sum::<u32>() > 10 {
@@ -557,15 +559,15 @@ fn together(factors: &[u8], components: Vec<usize>) -> Vec<Vec<usize>> {
     vec![components]
 }
 
-/// Coefficients as photographs have them: first ones change slowly, others are the fewer the higher, and rows of blocks
-/// have none. `factors`: sampling factors across and down, a digit each.
+/// Coefficients as in photographs: first ones change slowly, higher ones are rarer, and some rows of blocks have none.
+/// `factors`: sampling factors, horizontal and vertical, one digit each.
 pub(crate) fn photo_like(draws: &mut Draws, height: usize, width: usize, factors: &[u8]) -> Picture {
     let coarse = [1, 2, 6, 20, 60][draws.below(5) as usize];
     let mut quant = Vec::new();
     for _ in 0..1 + draws.below(factors.len() as u64) {
         quant.push(std::array::from_fn(|n| (1 + coarse * (2 + n % 8 + n / 8) / 4 + draws.below(3) as usize) as u16));
     }
-    // Now and then more than samples can be.
+    // Sometimes larger than samples can be.
     let largest = if draws.below(16) == 0 { 32_000 } else { 3_999 };
     let most = |digit: fn(u8) -> u8| factors.iter().map(|f| usize::from(digit(*f))).max().unwrap();
     let [rows, cols] = [height.div_ceil(8 * most(|f| f & 15)), width.div_ceil(8 * most(|f| f >> 4))];
@@ -630,11 +632,11 @@ pub(crate) fn usual_script(factors: &[u8]) -> Vec<Scan> {
     script
 }
 
-/// Scans that tell all of an image, of any bands, in any order that T.81 allows.
+/// Scans with all bits of an image, of random bands, in a random order that T.81 allows.
 pub(crate) fn any_script(draws: &mut Draws, factors: &[u8]) -> Vec<Scan> {
     loop {
         let script = draw_script(draws, factors);
-        // More are refused.
+        // More scans are refused.
         if script.len() <= 100 {
             return script;
         }
@@ -642,7 +644,7 @@ pub(crate) fn any_script(draws: &mut Draws, factors: &[u8]) -> Vec<Scan> {
 }
 
 fn draw_script(draws: &mut Draws, factors: &[u8]) -> Vec<Scan> {
-    // Of each coefficient the bits that are left out still.
+    // For each coefficient, the number of low bits that are still missing.
     let mut left = vec![[None; 64]; factors.len()];
     let mut script = Vec::new();
     let most = draws.below(6);

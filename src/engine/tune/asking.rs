@@ -1,20 +1,20 @@
-//! What the trainer's asking tells.
+//! Measurements of the trainer's polls.
 
 use std::time::{Duration, Instant};
 
-/// When the trainer asks for batches, and what it waits for.
+/// When the trainer polls for batches, and for what it waits.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Asking {
     asked: Option<Instant>,
     waited: Duration,
     batches: u64,
     swings: u64,
-    /// All batches that may be ahead were finished, and none was missing since.
+    /// Whether all batches that may be ahead were finished, and none was missing since.
     full: bool,
     fewest: Option<u64>,
 }
 
-/// What is seen of it at a moment.
+/// The measurements at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) asking: bool,
@@ -25,18 +25,18 @@ pub(super) struct Asked {
 }
 
 impl Asking {
-    /// It asks now, with `finished` batches there of `most` that may be ahead.
+    /// The trainer polls now; `finished` batches are there, of at most `most` ahead.
     pub(in crate::engine) fn asks(&mut self, now: Instant, finished: u64, most: u64) {
         self.asked = Some(now);
         self.fewest = Some(self.fewest.map_or(finished, |fewest| fewest.min(finished)));
-        // The place of the batch that was taken last may not be filled yet.
+        // The place of the batch taken last may still be empty.
         self.full |= finished >= most.saturating_sub(1).max(1);
         if finished == 0 && std::mem::take(&mut self.full) {
             self.swings += 1;
         }
     }
 
-    /// It got a batch that was ready at that moment: what it waited afterwards was its own runtime's fault.
+    /// The trainer got a batch that was ready at that moment; any later wait was caused by its own runtime.
     pub(in crate::engine) fn got(&mut self, ready: Instant) {
         self.batches += 1;
         let Some(asked) = self.asked.take() else { return };
@@ -44,7 +44,7 @@ impl Asking {
     }
 
     pub(super) fn look(&mut self, now: Instant, finished: u64) -> Asked {
-        // With batches there it may be that nobody polls. How long it did wait is known when it gets one.
+        // If batches are there, the trainer may just not poll. The length of its wait is known when it gets one.
         let waits =
             self.asked.filter(|_| finished == 0).map_or(Duration::ZERO, |asked| now.saturating_duration_since(asked));
         Asked {

@@ -1,54 +1,56 @@
-//! What `auto` should be, from figures alone: a state machine without a clock, locks or threads of its own.
+//! Computes the values of `auto` settings from measurements: a state machine without a clock, locks or threads.
 
 use std::time::Duration;
 
 use infeed_core::report::{TuneDecision, TuneReason, Tuned};
 
-/// A shorter window measures the scheduler. Also bounds what a trial may cost: one of these at another setting.
+/// Length of a window; a shorter one would measure the scheduler. A trial costs at most one window at another setting.
 const WINDOW: Duration = Duration::from_millis(500);
-/// Work may be slow: then a window waits for its jobs and steps, up to here for a few of them,
+/// If work is slow, a window waits for its jobs and steps: up to this time for a few of them,
 const LONG: Duration = Duration::from_secs(5);
-/// and up to here for any.
+/// and up to this time for at least one.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Jobs of each thread, and steps, in a window: their mean has to mean something.
+/// Jobs of each thread, and steps, in a window: enough for a meaningful mean.
 const ENOUGH: u64 = 8;
-/// No look for so long: the machine stood still, and what its clocks say of that time is not the loader's.
+/// If there was no measurement for this time, the machine was suspended, and the interval is ignored.
 const GAP: Duration = Duration::from_secs(2);
-/// After a change, until the first job that it concerns is done. Longer with long jobs.
+/// Time after a change until its first job is done. Longer with long jobs.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Below this share of the time the trainer does not wait: AU is 99 %, our own mark.
+/// Below this share of the time the trainer counts as not waiting: that is an AU of 99 %, our goal.
 const FED: f64 = 0.01;
-/// From here on it does. Between them nothing is changed.
+/// From this share on it counts as waiting. Between the two nothing is changed.
 const HUNGRY: f64 = 0.02;
-/// Threads that are busy for so much of the time are what the trainer waits for.
+/// If threads are busy for this share of the time, the trainer waits for them.
 const BUSY: f64 = 0.85;
-/// Threads that are so busy are never idle.
+/// Threads that are busy for this share of the time count as never idle.
 const FULL: f64 = 0.97;
-/// So much of the time there was no room for another batch: with idle threads, room is what is missing.
+/// If there was no room for another batch for this share of the time and threads were idle, more batches ahead may
+/// help.
 const BLOCKED: f64 = 0.3;
-/// Where threads wait for files for less of their time, more of them bring little.
+/// If threads wait for files for less than this share of their time, more threads bring little.
 const READING: f64 = 0.05;
-/// From this share of it on, a network is between: many times as many threads are missing, and each step lasts long.
+/// From this share on the files are on a network: many times more threads are needed, and each step takes long.
 const FAR: f64 = 0.9;
-/// Below this share of a core a thread that computes has others beside it. Virtual machines take a few percent.
+/// If a computing thread gets less than this share of a core, it shares the core. (Virtual machines take a few
+/// percent.)
 const CROWDED: f64 = 0.9;
-/// A rate that rose by less did not rise: three times what two runs on a quiet machine differ.
+/// A smaller rise does not count: three times the difference between two runs on a quiet machine.
 const RISE: f64 = 0.03;
-/// What a trial of fewer threads may lose where the cores are not crowded: they are saved.
+/// Loss that a trial of fewer threads may have if cores are free, because it saves threads.
 const LOSS: f64 = 0.01;
-/// Threads kept for each that is needed: a reserve where cores are free, hardly one where the trainer needs them.
+/// Threads kept for each one that is needed: a reserve if cores are free, almost none if the trainer needs the cores.
 const RESERVE: f64 = 1.5;
 const NO_RESERVE: f64 = 1.15;
-/// What did not pay is tried again after this, then after twice as long, …
+/// A change without a gain is tried again after this time, then after twice the time, …
 const FIRST_PAUSE: Duration = Duration::from_secs(8);
-/// A trial of fewer threads on free cores saves little: later.
+/// The same for a trial of fewer threads on free cores, which saves little.
 const LAZY_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// Batches ahead that were not needed for so long are given up.
+/// Batches ahead that were not needed for this time are given up.
 const UNUSED: Duration = Duration::from_secs(60);
 
-/// Where a setting begins and how far it may go.
+/// The start and the limits of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) start: usize,
@@ -57,7 +59,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// A number that stays.
+    /// A fixed number.
     pub(crate) const fn fixed(n: usize) -> Self {
         Self { start: n, least: n, most: n }
     }
@@ -67,14 +69,14 @@ impl Range {
     }
 }
 
-/// What there is to decide.
+/// The settings to adjust.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
-    /// Cores that this process may use: no more threads compute.
+    /// Cores that this process may use, the limit of computing threads.
     pub(crate) cores: usize,
-    /// Threads wait for files: more than cores may be of use.
+    /// Whether threads wait for files, so that more threads than cores may help.
     pub(crate) reads: bool,
-    /// Decoding is computing. With a GPU it is also waiting, so processor time tells nothing of crowded cores.
+    /// Whether decoding only computes. With a GPU it also waits, so processor time does not show crowded cores.
     pub(crate) computes: bool,
     pub(crate) workers: Range,
     pub(crate) prefetch: Range,
@@ -87,24 +89,24 @@ pub(super) struct Sums {
     pub(super) at: Duration,
     /// Batches that the trainer took.
     pub(super) batches: u64,
-    /// Rows that were made, and in how many jobs.
+    /// Rows made, and the number of their jobs.
     pub(super) rows: u64,
     pub(super) jobs: u64,
-    /// The trainer's waits for batches that were not finished, after the first one; the wait that goes on included.
+    /// The trainer's waits for unfinished batches, without the first batch, including the current wait.
     pub(super) waited: Duration,
-    /// Time in which no batch might be begun because all that may be ahead were.
+    /// Time in which no batch could be begun because the limit of batches ahead was reached.
     pub(super) blocked: Duration,
-    /// How often the batches ahead were all finished, and later, when the trainer asked, none was.
+    /// How often all batches ahead were finished, and later none was finished when the trainer polled.
     pub(super) swings: u64,
     /// Time of decode threads in jobs, all threads together,
     pub(super) worked: Duration,
-    /// the part of it that they read files, and what processor time they used there,
+    /// the part of it in which they read files, and the processor time of that part,
     pub(super) read: Duration,
     pub(super) read_cpu: Duration,
-    /// and the part that they decoded and transformed.
+    /// and the part in which they decoded and transformed.
     pub(super) made: Duration,
     pub(super) made_cpu: Duration,
-    /// Processor time of the whole process; zero where the system does not tell.
+    /// Processor time of the whole process; zero if the system does not report it.
     pub(super) cpu: Duration,
 }
 
@@ -127,7 +129,7 @@ impl Sums {
         }
     }
 
-    /// What came after `earlier`. Nothing where a clock went backwards.
+    /// The difference to `earlier`; zero if a clock went backwards.
     fn since(&self, earlier: &Self) -> Self {
         self.with(earlier, Duration::saturating_sub, u64::saturating_sub)
     }
@@ -137,31 +139,32 @@ impl Sums {
     }
 }
 
-/// What is looked at ten times a second.
+/// A measurement, ten times a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Look {
     pub(super) sums: Sums,
-    /// The trainer waits at this moment.
+    /// Whether the trainer waits now.
     pub(super) asking: bool,
-    /// Batches that are finished and not taken; and the fewest of them when the trainer asked, since the last look.
+    /// Finished batches that were not taken; and the fewest of them at a poll of the trainer since the last
+    /// measurement.
     pub(super) finished: u64,
     pub(super) fewest: Option<u64>,
-    /// Other streams of the loader run.
+    /// Whether other streams of the loader run.
     pub(super) shared: bool,
 }
 
-/// What a window shows.
+/// The figures of a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
-    /// Share of the time that the trainer waited, and that no batch might be begun.
+    /// Share of the time in which the trainer waited, and in which no batch could be begun.
     wait: f64,
     blocked: f64,
-    /// Threads at work on average, and as a share of those that might.
+    /// Threads at work on average, and as a share of the active threads.
     threads: f64,
     busy: f64,
-    /// The part of their work that is waiting for files.
+    /// The part of their work in which they wait for files.
     reading: f64,
-    /// The share of a core that a thread has while it computes.
+    /// The share of a core that a thread gets while it computes.
     core: f64,
     crowded: bool,
     /// Rows a second.
@@ -175,10 +178,10 @@ impl Figures {
         let share = |part: Duration, whole: f64| if whole > 0.0 { (part.as_secs_f64() / whole).min(1.0) } else { 0.0 };
         let threads = window.worked.as_secs_f64() / time;
         let (worked, made) = (window.worked.as_secs_f64(), window.made.as_secs_f64());
-        // Of a little work, or without a clock for it, nothing is known; then cores are taken to be free.
+        // With little work, or without processor times, assume that cores are free.
         let known = scope.computes && made > 0.05 * worked && !window.made_cpu.is_zero();
         let core = if known { share(window.made_cpu, made).max(0.05) } else { 1.0 };
-        // A thread that computes while it reads waits for cores there, too.
+        // A thread also computes while it reads, and waits for cores there, too.
         let reads = if scope.reads && !window.cpu.is_zero() { window.read } else { Duration::ZERO };
         let reading = reads.saturating_sub(window.read_cpu.div_f64(core));
         let cores_used = window.cpu.as_secs_f64() / time;
@@ -195,19 +198,19 @@ impl Figures {
         }
     }
 
-    /// Threads that the same work would take on cores of its own.
+    /// Threads that the same work would need if it had the cores to itself.
     fn needed(&self) -> f64 {
         self.threads * (self.reading + (1.0 - self.reading) * self.core)
     }
 
-    /// The part of their time that they would compute there.
+    /// The part of their time in which they would then compute.
     fn computing(&self) -> f64 {
         let computes = (1.0 - self.reading) * self.core;
         computes / (self.reading + computes).max(f64::MIN_POSITIVE)
     }
 }
 
-/// A value that was tried and did not pay.
+/// A value that was tried without a gain.
 #[derive(Clone, Copy, Debug, Default)]
 struct Barrier {
     at: usize,
@@ -216,13 +219,13 @@ struct Barrier {
 }
 
 impl Barrier {
-    /// Closed at `at` for a while, longer than the last time.
+    /// Closes `at` for twice as long as the last time, or for `first`.
     fn close(&mut self, at: usize, now: Duration, first: Duration) {
         let pause = if self.pause.is_zero() { first } else { (self.pause * 2).min(LONGEST_PAUSE) };
         *self = Self { at, until: now + pause, pause };
     }
 
-    /// Closed for just so long.
+    /// Closes `at` for exactly this time.
     fn hold(&mut self, at: usize, now: Duration, pause: Duration) {
         self.at = at;
         self.until = now + pause;
@@ -233,16 +236,16 @@ impl Barrier {
     }
 }
 
-/// A change that has to prove itself.
+/// A change on trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     kind: Kind,
     from: usize,
     to: usize,
-    /// Rows a second before it, and by how much of it they differed from window to window.
+    /// Rows a second before it, and their variation from window to window as a share.
     rate: f64,
     spread: f64,
-    /// Windows since.
+    /// Windows since the change.
     windows: u32,
 }
 
@@ -251,7 +254,7 @@ impl Trial {
         Self { kind, from, to, rate, spread, windows: 0 }
     }
 
-    /// Whether as much more is made as two windows do not differ by.
+    /// Whether the rate rose by more than two windows differ.
     fn rose(&self, figures: &Figures) -> bool {
         figures.rate > self.rate * (1.0 + RISE.max(2.0 * self.spread))
     }
@@ -259,17 +262,17 @@ impl Trial {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Fewer workers, while the trainer does not wait: it must not begin to.
+    /// Fewer workers, while the trainer does not wait: it must not begin to wait.
     Spare,
-    /// More of them, while it does: the rate must rise.
+    /// More workers, while the trainer waits: the rate must rise.
     More,
-    /// Fewer of them, while it does: the rate must not fall.
+    /// Fewer workers, while the trainer waits: the rate must not fall.
     Fewer,
-    /// More batches ahead, while it waits: the rate must rise.
+    /// More batches ahead, while the trainer waits: the rate must rise.
     Deeper,
 }
 
-/// What to change, to what, and why.
+/// The setting to change, its new value, and the reason.
 type Change = (Tuned, usize, TuneReason);
 
 /// Rates of the last windows in which the trainer waited, with these settings.
@@ -294,7 +297,7 @@ impl Rates {
         known.iter().sum::<f64>() / known.len().max(1) as f64
     }
 
-    /// How much one of them is off the mean, as a share of it.
+    /// Deviation of a rate from the mean, as a share of the mean.
     fn spread(&self) -> f64 {
         let (mean, known) = (self.mean(), self.known());
         let off: f64 = known.iter().map(|rate| (rate - mean).abs()).sum();
@@ -302,7 +305,7 @@ impl Rates {
     }
 }
 
-/// After a change: what is seen at first comes from before it.
+/// A pause after a change, because the first measurements still show the time before it.
 #[derive(Clone, Copy, Debug)]
 struct Settling {
     jobs: u64,
@@ -315,7 +318,7 @@ pub(super) struct Tuner {
     scope: Scope,
     workers: usize,
     prefetch: usize,
-    /// Time that was watched.
+    /// Measured time.
     now: Duration,
     last: Option<Sums>,
     window: Sums,
@@ -325,28 +328,28 @@ pub(super) struct Tuner {
     settling: Option<Settling>,
     trial: Option<Trial>,
     rates: Rates,
-    /// The least part of waiting for files in one of these windows.
+    /// The smallest share of waiting for files in one of these windows.
     reading: f64,
-    /// Windows, and time, without waits; and the threads that were needed in the last of them.
+    /// Windows, and time, without waits; and the threads that were needed in the last such window.
     calm: u32,
     calm_for: Duration,
     needed: f64,
-    /// The best rate since fewer workers are being tried, one step after another.
+    /// The best rate since the first of several steps to fewer workers.
     best: f64,
-    /// Fewer were found to be as good; and the last step was better.
+    /// Whether fewer workers were as good; and whether the last step was better.
     held: bool,
     keen: bool,
-    /// No fewer workers than above this one; no more than below.
+    /// Stay above this number of workers; stay below this one.
     floor: Barrier,
     ceiling: Barrier,
-    /// As `floor`, for trials of fewer workers while the trainer waits. What did not pay for one reason is not tried for the
-    /// other either, see `too_few`.
+    /// As `floor`, for trials of fewer workers while the trainer waits. A trial without a gain closes both, see
+    /// `too_few`.
     sparing: Barrier,
-    /// As `floor` and `ceiling`, for batches ahead; and where they went last for not being needed.
+    /// As `floor` and `ceiling`, for batches ahead; and the number after the last reduction of unneeded batches.
     shallow: Barrier,
     deep: Barrier,
     gave_up: Option<usize>,
-    /// What a stream before this one ended with.
+    /// The number of workers at the end of the previous stream.
     learned: Option<usize>,
 }
 
@@ -389,9 +392,9 @@ impl Tuner {
         self.prefetch
     }
 
-    /// Another stream begins: its first batches are made by all threads there are, whatever is enough afterwards.
+    /// A new stream begins: all threads make its first batches, even if fewer are enough afterwards.
     pub(super) fn begin(&mut self) {
-        // A trial ends with the stream that it began in, without a verdict.
+        // A trial ends with its stream, without a result.
         if let Some(trial) = self.trial.take().filter(|trial| trial.kind != Kind::Deeper) {
             self.workers = trial.from;
         }
@@ -405,7 +408,7 @@ impl Tuner {
         self.calm = 0;
     }
 
-    /// A change was made, as far as there was memory for it.
+    /// Records a change that was made, as far as there was memory for it.
     pub(super) fn reached(&mut self, decision: &TuneDecision, reached: usize) {
         let (from, to) = (decision.from, decision.to);
         let setting = match decision.what {
@@ -426,7 +429,7 @@ impl Tuner {
         self.fewest = None;
     }
 
-    /// Takes a look; says what to change now.
+    /// Takes a measurement; returns the change to make now.
     pub(super) fn look(&mut self, look: &Look) -> Option<TuneDecision> {
         let sums = look.sums;
         let last = self.last.replace(sums)?;
@@ -435,7 +438,7 @@ impl Tuner {
             self.window = Sums::default();
             return None;
         }
-        // The wait for the first batch is the start of everything.
+        // The wait for the first batch does not count.
         if last.batches == 0 {
             return None;
         }
@@ -459,7 +462,7 @@ impl Tuner {
         }
         let window = std::mem::take(&mut self.window);
         self.fewest = None;
-        // Nothing was asked of the loader.
+        // The trainer did not poll.
         let paused = window.batches == 0 && (!look.asking || look.finished > 0);
         if paused {
             return None;
@@ -485,7 +488,8 @@ impl Tuner {
         Some(decision)
     }
 
-    /// Several streams wait for the same threads, and one of them alone says nothing about the others.
+    /// With several streams the workers return to their number at the start and stay: the streams share the threads,
+    /// and the waits of one do not represent the others.
     fn together(&mut self) -> Option<TuneDecision> {
         self.window = Sums::default();
         self.trial = None;
@@ -513,12 +517,12 @@ impl Tuner {
         enough || window.at >= LONG && some || window.at >= LONGEST
     }
 
-    /// What to do after a window of `time`.
+    /// The change after a window of `time`.
     fn decide(&mut self, figures: &Figures, time: Duration, fewest: Option<u64>) -> Option<Change> {
         let fed = figures.wait < FED;
         let hungry = figures.wait >= HUNGRY;
         if hungry {
-            // Once may be a thread that was kept from its core while it read.
+            // A single window may be a thread that lost its core while it read.
             self.reading = if self.rates.count == 0 { figures.reading } else { self.reading.min(figures.reading) };
             self.rates.add(figures.rate);
         }
@@ -551,17 +555,17 @@ impl Tuner {
         self.spare(figures).or_else(|| self.shallower())
     }
 
-    /// Ends a trial, or lets it go on.
+    /// Ends a trial, or continues it.
     fn judge(&mut self, trial: Trial, figures: &Figures, fed: bool, hungry: bool) -> Option<Change> {
         let Trial { from, to, windows, .. } = trial;
         let back = (Tuned::Workers, from, TuneReason::NoGain);
         match trial.kind {
-            // It waits now, and makes more steps all the same: it has the cores for them.
+            // The trainer waits now, but makes more steps: it uses the freed cores.
             Kind::Spare if hungry && figures.crowded && trial.rose(figures) => {
                 self.held = true;
                 self.best = figures.rate;
                 self.ceiling.hold(to + 1, self.now, FIRST_PAUSE);
-                // One step down at a time: where others come and go, a rate rises by chance, too.
+                // One step down at a time: if other programs come and go, a rate may rise by chance.
                 self.sparing.hold(to.saturating_sub(1), self.now, FIRST_PAUSE);
                 None
             }
@@ -570,19 +574,19 @@ impl Tuner {
                 Some((Tuned::Workers, from, TuneReason::Waited))
             }
             Kind::Spare => {
-                // Batches ahead hide a lack for a while: threads that are never idle may be too few.
+                // Batches ahead hide a lack of threads for a while: threads that are never idle may be too few.
                 let windows = if fed && figures.busy < FULL { windows + 1 } else { windows };
                 self.trial = (windows < 2).then_some(Trial { windows, ..trial });
                 None
             }
             Kind::More if !hungry || trial.rose(figures) => {
                 self.held &= self.workers < self.scope.workers.start;
-                // The trainer waited with so many.
+                // The trainer waited with this number.
                 self.too_few(from, FIRST_PAUSE);
                 None
             }
             Kind::More => {
-                // There are more of them now than batches in work.
+                // There are now more threads than batches in work.
                 if let Some(deeper) = self.lacks_room(figures) {
                     self.trial = Some(trial);
                     return Some(deeper);
@@ -593,7 +597,7 @@ impl Tuner {
             Kind::Fewer => {
                 self.keen = trial.rose(figures);
                 let least = if figures.crowded { self.best } else { self.best * (1.0 - LOSS) };
-                // Where rates differ by more from window to window, not to have fallen says nothing.
+                // If rates vary by more from window to window, a rate that did not fall proves nothing.
                 let as_good = figures.rate >= least && trial.spread < RISE;
                 if !hungry || as_good || self.keen {
                     self.best = self.best.max(figures.rate);
@@ -614,31 +618,31 @@ impl Tuner {
         }
     }
 
-    /// So many threads were not enough: for a while they are tried for neither reason. With a memory for each reason one
-    /// trial would follow the other, and the threads would swing for as long as the trainer waits.
+    /// This number of threads was too small: for a while it is tried for neither reason. With a separate pause for each
+    /// reason one trial would follow the other, and the threads would oscillate as long as the trainer waits.
     fn too_few(&mut self, workers: usize, first: Duration) {
         self.floor.close(workers, self.now, first);
         self.sparing.close(workers, self.now, first);
     }
 
-    /// The ceiling of the processor: threads beyond the cores are for waiting.
+    /// Reduces threads beyond the cores that do not wait for files.
     fn more_than_cores(&self, figures: &Figures) -> Option<Change> {
-        // Nothing is known of threads that had nothing to do.
+        // Threads without work give no measurement.
         if self.workers <= self.scope.workers.start || figures.threads < 0.5 {
             return None;
         }
         let most = self.worth(figures).max(self.scope.workers.start);
-        // Lest it be tried and given up in turn.
+        // With a margin, so that a value is not tried and given up in turn.
         (self.workers > most + most / 4).then_some((Tuned::Workers, most, TuneReason::Cores))
     }
 
-    /// As many threads as keep the cores busy while some of them wait. Twice as many as would do if they waited in turn:
-    /// they wait by chance.
+    /// The number of threads that keeps the cores busy while some of them wait: twice as many as if they waited in
+    /// turn, because they wait at random.
     fn worth(&self, figures: &Figures) -> usize {
         (2.0 * self.scope.cores as f64 / figures.computing().max(0.001)).ceil() as usize
     }
 
-    /// More batches ahead, where it is their number that makes the trainer wait.
+    /// More batches ahead, if their number makes the trainer wait.
     fn deeper(&mut self, figures: &Figures) -> Option<Change> {
         if let Some(deeper) = self.lacks_room(figures) {
             return Some(deeper);
@@ -658,11 +662,11 @@ impl Tuner {
         (more > self.prefetch).then_some(more)
     }
 
-    /// The same where there is no doubt: threads are idle.
+    /// The same in the clear case: threads are idle.
     fn lacks_room(&mut self, figures: &Figures) -> Option<Change> {
         let more = self.twice_as_many().filter(|_| figures.busy < BUSY)?;
         let why = match figures {
-            // Most of the time it waits: that is no stumble.
+            // It waits most of the time, so a short stall is not the cause.
             Figures { swings: 1.., wait, .. } if *wait < 0.5 => TuneReason::Uneven,
             Figures { blocked, .. } if *blocked >= BLOCKED => TuneReason::Room,
             _ => return None,
@@ -673,13 +677,13 @@ impl Tuner {
         Some((Tuned::Prefetch, more, why))
     }
 
-    /// The trainer waits.
+    /// The change if the trainer waits.
     fn hungry(&mut self, figures: &Figures) -> Option<Change> {
         let (now, at, range) = (self.now, self.workers, self.scope.workers);
         let to = |to, why| Some((Tuned::Workers, to, why));
         self.learned = None;
         if at < range.start && !self.held {
-            // At once, and without a trial: with as many as there are cores no loader is wrong.
+            // At once, without a trial: one thread per core is never wrong.
             self.too_few(at, FIRST_PAUSE);
             return to(range.start, TuneReason::Waited);
         }
@@ -689,9 +693,9 @@ impl Tuner {
         let (seen, rate, spread) = (self.rates.count, self.rates.mean(), self.rates.spread());
         let below = self.ceiling.at(now).map_or(usize::MAX, |ceiling| ceiling.saturating_sub(1));
         let (most, why) = match at < range.start {
-            // The best may lie between two steps.
+            // The best number may be between two steps.
             true => ((at + (at / 8).max(1)).min(range.start), TuneReason::Waited),
-            // A run on a GPU begins with fewer than there are cores, for the sake of engines and trainer.
+            // A run on a GPU begins with fewer threads than cores, to leave cores to engines and trainer.
             false if at < self.scope.cores => (self.scope.cores, TuneReason::Waited),
             false if self.reading < READING => (at, TuneReason::Reading),
             false => {
@@ -705,7 +709,7 @@ impl Tuner {
             return to(more, why);
         }
         let fewer = at - (at / 4).max(1).min(at);
-        // On free cores it takes several threads until fewer of them may be as good: they share memory and caches.
+        // On free cores, fewer threads can only be as good from several threads on, which share memory and caches.
         let wait = match self.keen {
             true => 2,
             false if figures.crowded => 3,
@@ -714,7 +718,7 @@ impl Tuner {
         let worth_it = figures.crowded || at >= 4;
         let barred = self.sparing.at(now).is_some_and(|barred| fewer <= barred);
         if seen >= wait && worth_it && fewer >= range.least && !barred {
-            // Step by step, each against the best of all steps: many small losses are a large one.
+            // Step by step, each compared with the best of all steps: many small losses add up.
             self.best = if self.held { self.best.max(rate) } else { rate };
             self.trial = Some(Trial::new(Kind::Fewer, [at, fewer], rate, spread));
             return to(fewer, TuneReason::Crowded);
@@ -722,7 +726,7 @@ impl Tuner {
         None
     }
 
-    /// The trainer does not wait.
+    /// The change if the trainer does not wait.
     fn spare(&mut self, figures: &Figures) -> Option<Change> {
         let (now, at, range) = (self.now, self.workers, self.scope.workers);
         let before = std::mem::replace(&mut self.needed, figures.needed());
@@ -733,12 +737,12 @@ impl Tuner {
             return None;
         }
         let reserve = if figures.crowded { NO_RESERVE } else { RESERVE };
-        // A trainer that pauses within a window needs nothing meanwhile.
+        // A trainer that pauses within a window needs no threads meanwhile.
         let enough = (figures.needed().max(before) * reserve).ceil() as usize;
         let floor = self.floor.at(now).map_or(0, |floor| floor + 1);
-        // Where cores are short one thread less may be right though it leaves a wait.
+        // If cores are short, one thread less may be right even if the trainer then waits a little.
         let enough = if figures.crowded { enough.min(at - (at / 4).max(1).min(at)) } else { enough };
-        // A quarter at a time: the batches ahead show whether it was right.
+        // A quarter at a time; the batches ahead show whether it was right.
         let to = enough.max(at / 4).max(floor).clamp(range.least, range.most);
         if to >= at {
             return None;
@@ -747,7 +751,7 @@ impl Tuner {
         Some((Tuned::Workers, to, TuneReason::Spare))
     }
 
-    /// Fewer batches ahead, where they were not needed for long.
+    /// Fewer batches ahead, if they were not needed for long.
     fn shallower(&mut self) -> Option<Change> {
         let (at, range) = (self.prefetch, self.scope.prefetch);
         let fewer = (at / 2).max(range.start).max(range.least);

@@ -1,4 +1,4 @@
-//! The task that follows a stream: looks at it, and makes what was decided true.
+//! The task that measures a stream and applies the decisions.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -15,7 +15,7 @@ use super::{
     control::{Look, Sums},
 };
 
-/// Adjusts what is on `auto` while a stream runs.
+/// Adjusts settings on `auto` while a stream runs.
 pub(in crate::engine) async fn tune(stream: Arc<StreamShared>, workers: Arc<Workers>, id: u64) {
     let tuning = &stream.loader.tuning;
     loop {
@@ -37,7 +37,7 @@ pub(in crate::engine) async fn tune(stream: Arc<StreamShared>, workers: Arc<Work
     }
 }
 
-/// What is seen of a stream and the threads now.
+/// The measurements of a stream and the threads now.
 fn look(stream: &StreamShared, workers: &Workers) -> Look {
     let now = Instant::now();
     let finished = stream.finished.load(Ordering::Relaxed) as u64;
@@ -61,8 +61,8 @@ fn look(stream: &StreamShared, workers: &Workers) -> Look {
     Look { sums, asking: asked.asking, finished, fewest: asked.fewest, shared: false }
 }
 
-/// Lets a stream have `to` batches with rows, as far as there is memory; says how many. Waits until the trainer has
-/// taken the others.
+/// Sets the number of batches with rows to `to`, as far as there is memory; returns the number. Waits until the trainer
+/// has taken the excess batches.
 async fn set_prefetch(stream: &StreamShared, to: usize) -> usize {
     let loader = &stream.loader;
     let pools =

@@ -1,4 +1,4 @@
-//! Settings on `auto` that follow the run: decode threads at work, and batches ahead of the trainer.
+//! Autotune: adjusts settings on `auto` during the run, namely the decode threads at work and the batches ahead.
 //!
 //! ```text
 //! ten times a second, for the first of a loader's streams:
@@ -7,10 +7,10 @@
 //!   processor time ──────────┘                                                              places for batches
 //! ```
 //!
-//! **What it is after**, in this order:
+//! **Goals**, in this order:
 //! 1. the trainer does not wait;
 //! 2. no more threads compute than this process has cores, and batches ahead stay within the memory budget;
-//! 3. what is left over is not spent: a trainer that computes on the same cores is faster beside fewer threads.
+//! 3. threads that are not needed rest: a trainer that computes on the same cores is faster with fewer decode threads.
 //!
 //! ```text
 //! the trainer waits ┬ threads idle, no room for a batch; or all batches were there, then none ─▶ twice as many ahead
@@ -20,13 +20,13 @@
 //! it does not wait ─── threads idle ───────────────▶ as many as keep up; back when it waits
 //! ```
 //!
-//! What did not pay is tried again later, each time after twice as long; for whichever reason, as a trainer that waits now
-//! and then on cores that others use would give one reason after the other. Order and content of batches never depend on any
-//! of it. A number that the user set is never touched.
+//! A change that had no gain is tried again later, each time after twice the time. The pause holds for all reasons of a
+//! change, because a trainer that waits occasionally on shared cores would give one reason after the other. Order and
+//! content of batches never depend on these numbers. A number that the user set never changes.
 //!
-//! What follows the run elsewhere: requests in flight to a store (`source::requests`), how far bytes are read ahead
-//! (`engine::fetch`), records in a job ([`ChunkSize`](super::ChunkSize)), and who decodes which image on a GPU: CPU
-//! threads, streams and engines take from one queue, so each gets what it can do.
+//! Other code adjusts: requests in flight to a store (`source::requests`), how far bytes are read ahead
+//! (`engine::fetch`), and records in a job ([`ChunkSize`](super::ChunkSize)). On a GPU, CPU threads, streams and
+//! engines take images from one queue, so the division adjusts itself.
 
 mod asking;
 mod control;

@@ -1,4 +1,4 @@
-//! What the streams of a loader share about `auto`: who of them is listened to, and what was found.
+//! Autotune state that the streams of a loader share: which stream is measured, and the results.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,15 +13,15 @@ use super::{
     control::{Look, Range, Scope, Tuner},
 };
 
-/// Between two looks: often enough to bound a window to half a second, seldom enough to cost nothing.
+/// Time between two measurements: short enough for windows of half a second, long enough to cost nothing.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What the streams of a loader share about `auto`.
+/// Autotune state that the streams of a loader share.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     scope: Scope,
     state: Mutex<TuningState>,
-    /// Memory for more batches than the loader was built for, and what each takes of it.
+    /// Memory for more batches than the loader was built for, and the bytes of each.
     more: Arc<Semaphore>,
     each: u32,
 }
@@ -29,9 +29,9 @@ pub(crate) struct Tuning {
 #[derive(Debug)]
 struct TuningState {
     tuner: Tuner,
-    /// Streams that live, by number; the first is listened to.
+    /// Living streams, by number; the first is measured.
     streams: Vec<u64>,
-    /// The one that was listened to last.
+    /// The stream that was measured last.
     heard: Option<u64>,
     next: u64,
     /// The memory of batches beyond those that the loader was built for.
@@ -40,11 +40,11 @@ struct TuningState {
     wild: Option<u64>,
 }
 
-/// A stream's place among those of its loader.
+/// A stream's number among the streams of its loader.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Turn {
     id: u64,
-    /// What it began with.
+    /// The numbers with which it began.
     workers: usize,
     prefetch: usize,
 }
@@ -60,7 +60,7 @@ impl Turn {
 }
 
 impl Tuning {
-    /// `more`: memory beyond that of the starting numbers; each further batch takes `batch_bytes`.
+    /// `more` is memory beyond that of the starting numbers; each further batch takes `batch_bytes`.
     pub(crate) fn new(scope: Scope, (more, batch_bytes): (&Arc<Semaphore>, u64)) -> Self {
         let state = TuningState {
             tuner: Tuner::new(scope),
@@ -79,7 +79,7 @@ impl Tuning {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is anything to decide.
+    /// Whether any setting is on `auto`.
     pub(crate) const fn follows(&self) -> bool {
         !(self.scope.workers.is_fixed() && self.scope.prefetch.is_fixed())
     }
@@ -89,7 +89,8 @@ impl Tuning {
         self.state().tuner.workers()
     }
 
-    /// A stream begins. The first of the loader begins with what was found, which `set_active` tells the threads.
+    /// A stream begins. The first stream of the loader begins with the last results, which `set_active` sets for the
+    /// threads.
     pub(in crate::engine) fn join(&self, set_active: impl FnOnce(usize)) -> Turn {
         let mut state = self.state();
         let id = state.next;
@@ -102,17 +103,17 @@ impl Tuning {
                 set_active(state.tuner.workers());
             }
         }
-        // Of streams beside each other only one has what was found.
+        // Of several concurrent streams only one uses the last results.
         let prefetch = if alone { state.tuner.prefetch() } else { self.scope.prefetch.start };
         Turn { id, workers: state.tuner.workers(), prefetch }
     }
 
-    /// It ends. May be told twice.
+    /// A stream ends. May be called twice.
     pub(in crate::engine) fn leave(&self, id: u64) {
         self.state().streams.retain(|stream| *stream != id);
     }
 
-    /// Memory for `prefetch` batches with rows, as far as there is any: how many there is memory for.
+    /// Reserves memory for `prefetch` batches with rows, as far as there is any; returns the number for which there is.
     pub(in crate::engine) fn hold(&self, prefetch: usize) -> usize {
         let start = self.scope.prefetch.start;
         let wanted = prefetch.saturating_sub(start);
@@ -132,15 +133,15 @@ impl Tuning {
         prefetch.min(start + have(&state.held))
     }
 
-    /// What is to be changed now, if the stream is the one that is listened to. One that has just become it goes on with
-    /// what was found: `go_on_with` so many threads and batches.
+    /// The change to make now, if this stream is the measured one. A stream that has just become the measured one
+    /// continues with the last results: `go_on_with` gets these numbers of threads and batches.
     pub(super) fn look(&self, look: Look, id: u64, go_on_with: impl FnOnce(usize, usize)) -> Option<TuneDecision> {
         let mut state = self.state();
         if state.streams.first() != Some(&id) {
             return None;
         }
         if state.heard != Some(id) {
-            // The one before it ended.
+            // The previous stream ended.
             state.listen_to(id);
             go_on_with(state.tuner.workers(), state.tuner.prefetch());
         }
@@ -154,7 +155,7 @@ impl Tuning {
         state.tuner.look(&Look { shared, ..look })
     }
 
-    /// A change was made as far as it went.
+    /// Records a change that was made, maybe only in part.
     pub(super) fn reached(&self, decision: TuneDecision, reached: usize) -> Option<TuneDecision> {
         self.state().tuner.reached(&decision, reached);
         let mut done = decision;
@@ -162,7 +163,7 @@ impl Tuning {
         (done.to != done.from).then_some(done)
     }
 
-    /// What a stream that may have `prefetch` batches ahead now did with what it began with.
+    /// The report of a stream that may now have `prefetch` batches ahead.
     pub(in crate::engine) fn report(&self, turn: &Turn, prefetch: usize, log: &TuneLog) -> TuneReport {
         let setting =
             |range: Range, start, now| TunedSetting::new(!range.is_fixed(), now, start, [range.least, range.most]);
@@ -171,13 +172,13 @@ impl Tuning {
         log.report(workers, prefetch)
     }
 
-    /// From now on changes come at random, one each time that the runtime comes by.
+    /// From now on changes are random, one each time that the task runs.
     #[cfg(test)]
     pub(crate) fn go_wild(&self, seed: u64) {
         self.state().wild = Some(seed);
     }
 
-    /// Until the next look.
+    /// Time until the next measurement.
     pub(super) async fn tick(&self) {
         #[cfg(test)]
         if self.state().wild.is_some() {

@@ -1,4 +1,4 @@
-//! A loader and a trainer of virtual time, to see what the tuner makes of them: threads that read and compute, cores
+//! Simulates a loader and a trainer in virtual time, to test the tuner: threads that read and compute, cores
 //! and a disk that they share, batches in plan order, a bounded number of them ahead.
 
 use std::{collections::VecDeque, time::Duration};
@@ -7,12 +7,12 @@ use infeed_core::report::{TuneDecision, Tuned};
 
 use super::control::{Look, Scope, Sums, Tuner};
 
-/// What the jobs of a pipeline take. In seconds.
+/// Times of the jobs of a pipeline, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     /// On average; each takes half to one and a half of it.
     pub(super) mean: f64,
-    /// One in so many takes this long instead.
+    /// One in this many takes this long instead.
     pub(super) rare: (u64, f64),
 }
 
@@ -27,7 +27,7 @@ impl Cost {
     }
 }
 
-/// What a pipeline is like. Times in seconds.
+/// A simulated pipeline. Times in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pipe {
     pub(super) cores: f64,
@@ -35,7 +35,7 @@ pub(super) struct Pipe {
     /// Of a job: waiting for a file, and computing.
     pub(super) read: Cost,
     pub(super) compute: Cost,
-    /// Computing takes longer by so much for each thread above a number.
+    /// Extra computing time for each thread above a number.
     pub(super) thrash: (f64, usize),
     /// Reads that the disk serves at a time without slowing down.
     pub(super) disk: f64,
@@ -83,7 +83,7 @@ enum Trainer {
     Gpu(f64),
 }
 
-/// How it went from one moment to the end.
+/// Results from one moment to the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Went {
     pub(super) batches_per_second: f64,
@@ -110,7 +110,7 @@ pub(super) struct Sim {
     pub(super) workers: usize,
     pub(super) prefetch: usize,
     pub(super) decisions: Vec<TuneDecision>,
-    /// What is added to the clock that the tuner sees.
+    /// Added to the clock that the tuner sees.
     pub(super) clock_error: fn(f64) -> f64,
 }
 
@@ -144,7 +144,7 @@ impl Sim {
         self.open.iter().filter(|left| **left == 0).count() as u64
     }
 
-    /// Everything that takes no time.
+    /// All events that take no time.
     fn settle(&mut self) {
         // Threads above the number that works end their job.
         self.threads.resize(self.threads.len().max(self.workers), Thread::Idle);
@@ -191,7 +191,7 @@ impl Sim {
         self.trainer = Trainer::Asks;
     }
 
-    /// Cores that others hold now, and until when.
+    /// Cores that other processes hold now, and until when.
     fn held(&self) -> (f64, f64) {
         let (most, seed) = self.pipe.others;
         if most <= 0.0 {
@@ -202,7 +202,7 @@ impl Sim {
         (most * noise(seed.wrapping_mul(1 << 20).wrapping_add(turn as u64)), (turn + 1.0) * TURN)
     }
 
-    /// Goes on until something ends, at most until `end`.
+    /// Advances to the next event, at most to `end`.
     fn advance(&mut self, end: f64) {
         self.settle();
         let computing = self.threads.iter().filter(|thread| matches!(thread, Thread::Compute { .. })).count()
@@ -233,7 +233,7 @@ impl Sim {
         if !may_begin {
             add(&mut self.sums.blocked, step);
         }
-        // What is left of a time that is over is rounding.
+        // The rest of a time that has passed is rounding.
         let over = |left: f64| left < 1e-9;
         for thread in &mut self.threads {
             match thread {
@@ -317,7 +317,7 @@ impl Sim {
     }
 }
 
-/// Half a minute to settle in, then what it comes to in the next half.
+/// Half a minute to settle, then the results of the next half minute.
 pub(super) fn tuned(pipe: Pipe, scope: Scope) -> (Sim, Went) {
     let mut sim = Sim::new(pipe, scope.workers.start, scope.prefetch.start);
     let mut tuner = Some(Tuner::new(scope));
@@ -326,7 +326,7 @@ pub(super) fn tuned(pipe: Pipe, scope: Scope) -> (Sim, Went) {
     (sim, went)
 }
 
-/// The same with settings that stay.
+/// The same with fixed settings.
 pub(super) fn fixed(pipe: Pipe, workers: usize, prefetch: usize) -> Went {
     let mut sim = Sim::new(pipe, workers, prefetch);
     sim.run(2.0, &mut None);

@@ -1,4 +1,4 @@
-//! What the tuner does to pipelines of virtual time, and to figures that make no sense.
+//! Tests the tuner with pipelines in virtual time, and with nonsensical figures.
 
 use std::time::Duration;
 
@@ -151,14 +151,14 @@ fn threads_that_hinder_each_other_become_fewer() {
 
 #[test]
 fn threads_that_bring_nothing_are_given_up() {
-    // Memory is what bounds it: four threads take all there is.
+    // Memory is the limit: four threads take all of it.
     let pipe = Pipe { thrash: (0.25, 4), ..PIPE };
     let (sim, went) = near_the_best("plateau", pipe, scope(8));
     assert!(sim.workers <= 6, "{:#?}", sim.decisions);
     assert!(went.cpu < fixed(pipe, 8, 4).cpu, "{went:?}");
 }
 
-/// A pipeline of any kind, with what there is to decide.
+/// A random pipeline, with the settings to adjust.
 fn any_pipe(n: u64) -> (Pipe, Scope) {
     let mut draws = 0;
     let mut draw = || {
@@ -203,7 +203,7 @@ fn pipelines_of_any_kind_come_near_their_best() {
         }
         let start = fixed(pipe, scope.workers.start, scope.prefetch.start);
         start_far += usize::from(start.batches_per_second < 0.95 * rate);
-        // Rare long jobs fall where they fall: two stretches of time differ by them.
+        // Rare long jobs are random, so two intervals differ by them.
         assert!(share > 0.8, "pipeline {n}: {share:.3} of {rate:.1} batches/s: {pipe:#?} {:#?}", sim.decisions);
     }
     assert!(
@@ -249,9 +249,9 @@ fn most_changes(sim: &Sim) -> usize {
 
 #[test]
 fn threads_do_not_swing_while_other_processes_come_and_go() {
-    // Two cores, of which others hold a part; the trainer waits now and then, whatever is done.
+    // Two cores, partly used by other processes; the trainer waits now and then in any case.
     let pipe = Pipe { cores: 2.0, ..PIPE };
-    // Where threads wait for files more of them are tried, too.
+    // If threads wait for files, more threads are tried, too.
     let pipes = [
         ("on a GPU", 4, Pipe { step_gpu: 0.030, ..pipe }),
         ("on a faster GPU", 4, Pipe { step_gpu: 0.020, ..pipe }),
@@ -334,7 +334,7 @@ fn cores_that_were_left_to_engines_are_taken_where_threads_are_what_is_missing()
     let first = sim.decisions[0];
     assert_eq!((first.what, first.from, first.to, first.why), (Tuned::Workers, 6, 8, TuneReason::Waited));
     assert_eq!(sim.workers, 8, "{:#?}", sim.decisions);
-    // Where two more stand in each other's way they go back, and are tried seldom.
+    // If two more threads hinder each other, they are removed, and rarely tried again.
     let (sim, _) = near_the_best("crowded", Pipe { compute: Cost::of(0.003), thrash: (0.4, 6), ..PIPE }, scope);
     let back = sim.decisions[1];
     assert_eq!((back.from, back.to, back.why), (8, 6, TuneReason::NoGain));

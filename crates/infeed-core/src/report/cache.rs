@@ -7,7 +7,7 @@ use std::sync::{
 
 use serde::Serialize;
 
-/// What the cache did for one stream so far. Reads count, not records: a record may take several.
+/// What the cache did for one stream so far. Counts reads, not records: one record may take several reads.
 ///
 /// `hits + misses` is the number of reads.
 ///
@@ -41,21 +41,21 @@ pub struct CacheReport {
     pub misses: u64,
     /// Bytes that the cache served.
     pub bytes_hit: u64,
-    /// Bytes that were put into the cache.
+    /// Bytes written to the cache.
     pub bytes_written: u64,
-    /// Entries that were removed to make room for others.
+    /// Entries removed to make room for others.
     pub evictions: u64,
-    /// Entries that were not what had been written: removed, and read from the store again.
+    /// Entries whose bytes differed from what had been written. They were removed and read from the store again.
     pub damaged: u64,
-    /// Entries that could not be decoded: removed, and read from the store again. Each once in a process, so that a sample
-    /// that is bad in the store, too, costs one more read.
+    /// Entries that could not be decoded. They were removed and read from the store again, each at most once per
+    /// process: a sample that is bad in the store too costs one extra read.
     pub undecodable: u64,
-    /// Reads that were not kept: no room for what is wanted later, no version tag, too far behind with writing, or a
-    /// folder that can't be written.
+    /// Reads that were not kept: room would have required removing entries that are needed sooner, the object has no
+    /// version tag, writing was too far behind, or the folder can't be written.
     pub not_kept: u64,
-    /// Bytes in the cache now, of all who share it.
+    /// Bytes in the cache now, including those of all other users of it.
     pub used: u64,
-    /// The most that it may hold.
+    /// The most bytes it may hold.
     pub size: u64,
 }
 
@@ -71,12 +71,12 @@ struct Counters {
     not_kept: AtomicU64,
 }
 
-/// Counts what a cache does for one stream. Cloning gives another handle.
+/// Counts what a cache does for one stream. A clone is another handle to the same counts.
 #[derive(Clone, Debug, Default)]
 pub struct CacheRecorder(Arc<Counters>);
 
 fn add(counter: &AtomicU64, n: u64) {
-    // Counters only: nothing is ordered by them.
+    // Relaxed: these are counters only; no other memory is ordered by them.
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
@@ -117,7 +117,7 @@ impl CacheRecorder {
         add(&self.0.not_kept, 1);
     }
 
-    /// The counts so far; what the cache holds is for the cache to add.
+    /// The counts so far. The cache itself adds what it holds (`used`, `size`).
     pub fn report(&self, used: u64, size: u64) -> CacheReport {
         let Counters { hits, misses, bytes_hit, bytes_written, evictions, damaged, undecodable, not_kept } = &*self.0;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

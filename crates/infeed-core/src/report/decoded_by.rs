@@ -1,28 +1,28 @@
-//! Which class of decode threads decoded how much.
+//! How many samples each class of decode threads decoded.
 
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Samples by the class that made their rows.
+/// Samples by the class of the threads that made their rows.
 #[derive(Debug)]
 pub struct DecodedBy(Box<[(&'static str, AtomicU64)]>);
 
 impl DecodedBy {
-    /// For classes of these names, in their order.
+    /// Counters for classes of these names, in this order.
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
         Self(names.into_iter().map(|name| (name, AtomicU64::new(0))).collect())
     }
 
-    /// Asked once a job, so threads of one class seldom meet here.
+    /// Called once per job, so threads of one class seldom contend here.
     pub fn add(&self, class: usize, samples: u64) {
         if let Some((_, count)) = self.0.get(class) {
             count.fetch_add(samples, Ordering::Relaxed);
         }
     }
 
-    /// So far. Classes of one name, such as those of several GPUs, are one.
+    /// The counts so far. Classes with the same name, such as those of several GPUs, are added up.
     pub fn report(&self) -> BTreeMap<&'static str, u64> {
         let mut report = BTreeMap::new();
         for (name, count) in &self.0 {

@@ -1,14 +1,14 @@
-//! What holds a trainer up, and the one change that would help most: arithmetic on a few figures.
+//! What limits a training run, and the one change that would help most: arithmetic on a few figures.
 //!
-//! Fetch and prep stall are those of DS-Analyzer (Mohan et al., *Analyzing and Mitigating Data Stalls in DNN Training*,
-//! VLDB 2021), found by difference between runs that leave out one part each; what copies to a GPU add is told apart from
-//! them by the causes of late batches:
+//! Fetch stall and prep stall are those of DS-Analyzer (Mohan et al., *Analyzing and Mitigating Data Stalls in DNN
+//! Training*, VLDB 2021): each is the difference between two runs, one of which leaves one part out. The share of
+//! copies to a GPU is taken from the causes of late batches:
 //!
 //! ```text
-//! headspace   the trainer alone, its data in memory          │ prep stall = cached - headspace - transfer stall
+//! headspace   only the trainer, its data in memory           │ prep stall = cached - headspace - transfer stall
 //! cached      files in memory: decoded, augmented, copied    │ fetch stall = cold - cached
 //! cold        everything, nothing cached                     │ transfer stall = waits for copies in the cached run
-//! decoded     pixels in memory: augmented, copied            │ what a decoded cache would bring = cached - decoded, at least
+//! decoded     pixels in memory: augmented, copied            │ gain of a decoded cache = cached - decoded, at least
 //! ```
 
 use std::fmt;
@@ -17,17 +17,18 @@ use serde::Serialize;
 
 use crate::setting::{CACHE, DECODED_CACHE, IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, SMALL_TYPES};
 
-/// AU from which a faster loader changes nothing that one would notice; as [`Report::bottleneck`](super::Report::bottleneck).
+/// AU (accelerator utilisation) from which a faster loader has no noticeable effect; the same bound as in
+/// [`Report::bottleneck`](super::Report::bottleneck).
 const ENOUGH: f64 = 0.95;
-/// Bad samples below this share cost less than two runs differ.
+/// Below this share, bad samples cost less than two equal runs differ by.
 const FEW: f64 = 0.05;
 
-/// What was measured. Times are seconds a step on average over a whole run.
+/// What was measured. Times are seconds per step, averaged over a whole run.
 ///
 /// ```
 /// use infeed::report::{Limit, Measured, diagnose};
 ///
-/// // Steps of 50 ms alone, of 150 ms with files in memory, of 160 ms without; 4 threads on 16 cores.
+/// // A step takes 50 ms without loading, 150 ms with files in memory, 160 ms without; 4 threads on 16 cores.
 /// let mut figures = Measured::default();
 /// (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.150), 0.160);
 /// (figures.decode_share, figures.workers, figures.cores) = (0.9, 4, 16);
@@ -36,21 +37,21 @@ const FEW: f64 = 0.05;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Measured {
-    /// A step of the trainer alone.
+    /// A step of the trainer without any loading.
     pub headspace: f64,
-    /// With files in memory; `None` where that could not be measured.
+    /// A step with all files in memory; `None` if that could not be measured.
     pub cached: Option<f64>,
-    /// With nothing in memory.
+    /// A step with nothing in memory.
     pub cold: f64,
-    /// With decoded pixels in memory; `None` where there is nothing to decode, or that could not be measured.
+    /// A step with decoded pixels in memory; `None` if there is nothing to decode, or if that could not be measured.
     pub decoded: Option<f64>,
-    /// Bytes of the whole dataset's decoded pixels.
+    /// Bytes of the decoded pixels of the whole dataset.
     pub decoded_bytes: u64,
-    /// Bytes of memory that they might have.
+    /// Bytes of memory available for them.
     pub decoded_room: u64,
-    /// Waits for rows to be put together and copied to a GPU, in the cached run.
+    /// Waiting for rows to be put together and copied to a GPU, in the cached run.
     pub transfer: f64,
-    /// Waits for room ([`Cause::Room`](super::Cause::Room)), in the cold run.
+    /// Waiting for room ([`Cause::Room`](super::Cause::Room)), in the cold run.
     pub room: f64,
     /// Share of decoding in the work of the decode threads, 0 to 1; the rest is augmentation.
     pub decode_share: f64,
@@ -60,13 +61,13 @@ pub struct Measured {
     pub workers: usize,
     /// Cores that this process may use.
     pub cores: usize,
-    /// So many of them were held by other processes meanwhile, on average.
+    /// How many of these cores other processes used meanwhile, on average.
     pub cores_held: f64,
-    /// Whether the data come over a network.
+    /// Whether the data comes over a network.
     pub remote: bool,
-    /// Whether the files lie in memory already (tmpfs).
+    /// Whether the files are in memory already (tmpfs).
     pub in_memory: bool,
-    /// Whether a limit of requests was set, and all of them were in flight at times.
+    /// Whether the number of requests was limited, and the limit was reached at times.
     pub requests_exhausted: bool,
 }
 
@@ -88,17 +89,17 @@ pub struct Measured {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Limit {
-    /// Data are ready before the trainer is.
+    /// The trainer: data is ready before it is needed.
     Trainer,
-    /// Reading.
+    /// Reading bytes.
     Fetch,
-    /// Decoding.
+    /// Decoding images.
     Decode,
-    /// From pixels to rows.
+    /// Turning pixels into rows.
     Augmentation,
-    /// Putting rows together, and copying them to a GPU.
+    /// Putting rows together and copying them to a GPU.
     Transfer,
-    /// `prefetch`, or the memory budget, keeps the loader from running ahead.
+    /// `prefetch` or the memory budget keeps the loader from working further ahead.
     Room,
     /// Samples that can't be used.
     BadRecords,
@@ -126,7 +127,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Waiting by kind, seconds a step.
+/// Waiting by kind, in seconds per step.
 ///
 /// ```
 /// use infeed::report::{Measured, diagnose};
@@ -141,11 +142,11 @@ impl fmt::Display for Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Stalls {
-    /// For bytes.
+    /// Waiting for bytes.
     pub fetch: f64,
-    /// For decoding and augmentation.
+    /// Waiting for decoding and augmentation.
     pub prep: f64,
-    /// For copies.
+    /// Waiting for copies.
     pub transfer: f64,
 }
 
@@ -165,11 +166,12 @@ pub struct Stalls {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Change {
-    /// What it takes away.
+    /// The limit that it removes.
     pub limit: Limit,
-    /// What to do.
+    /// What to do, in words.
     pub change: String,
-    /// Predicted samples a second after it, as a multiple of those before. At most that, where the sentence says so.
+    /// Predicted samples per second after the change, as a multiple of those before. An upper bound if `change`
+    /// contains "at most".
     pub gain: f64,
 }
 
@@ -188,23 +190,23 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// What to change first.
+    /// What limits the run, and so what to change first.
     pub limit: Limit,
-    /// In words: what was found and what to do.
+    /// `found` and `next` in one text.
     pub words: String,
-    /// What was found, the first sentence of them.
+    /// What was found: the first sentence of `words`.
     pub found: String,
-    /// What to try next, the rest of them.
+    /// What to try next: the rest of `words`.
     pub next: Option<String>,
-    /// Accelerator utilisation: share of the cold run's time that the trainer worked, 0 to 1.
+    /// Accelerator utilisation: the share of the cold run's time in which the trainer worked, 0 to 1.
     pub au: f64,
     /// Waiting by kind.
     pub stalls: Stalls,
-    /// All changes that were weighed, the best first.
+    /// All changes that were considered, the best first.
     pub changes: Vec<Change>,
 }
 
-/// Names what limits a run, from figures alone: a pure function.
+/// Determines what limits a run. A pure function of the figures.
 ///
 /// ```
 /// use infeed::report::{Limit, Measured, diagnose};
@@ -220,7 +222,7 @@ pub fn diagnose(figures: &Measured) -> Diagnosis {
     let sane = |time: f64| if time.is_finite() { time.max(0.0) } else { 0.0 };
     let cold = sane(figures.cold);
     let headspace = sane(figures.headspace).min(cold);
-    // Noise may make a cached run the slower one.
+    // With noise, a cached run may come out slower than the cold one.
     let cached = sane(figures.cached.unwrap_or(cold)).clamp(headspace, cold);
     let transfer = sane(figures.transfer).min(cached - headspace);
     let stalls = Stalls { fetch: cold - cached, prep: cached - headspace - transfer, transfer };
@@ -231,7 +233,7 @@ pub fn diagnose(figures: &Measured) -> Diagnosis {
     if bad_share > 0.0 {
         let percent = 100.0 * bad_share;
         let gain = 1.0 / (1.0 - bad_share).max(0.01);
-        let change = format!("mend or leave out the records that can't be used ({percent:.0} % of those asked for)");
+        let change = format!("repair or leave out the records that can't be used ({percent:.0} % of those requested)");
         changes.push(Change { limit: Limit::BadRecords, change, gain });
     }
     changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
@@ -244,7 +246,7 @@ pub fn diagnose(figures: &Measured) -> Diagnosis {
             "The trainer is the limit: data was ready for {percent:.0} % of its time, so a faster loader changes nothing."
         ),
         Some(_) => {
-            format!("{} ({percent:.0} % of the time is the trainer's own).", found(limit, figures, bad_share))
+            format!("{} (the trainer works {percent:.0} % of the time).", found(limit, figures, bad_share))
         }
     };
     let next = first.map(|first| {
@@ -268,7 +270,7 @@ fn found(limit: Limit, figures: &Measured, bad_share: f64) -> String {
     }
 }
 
-/// What could be changed about waiting.
+/// The changes that could shorten the waiting, with their gains.
 fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Vec<Change> {
     let gain = |saved: f64| cold / (cold - saved).max(headspace).max(cold * 0.01);
     let mut changes = Vec::new();
@@ -281,18 +283,18 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
     let room = figures.room.clamp(0.0, stall.max(0.0));
     if room * 2.0 >= stall {
         add(Limit::Room, room, format!("leave {PREFETCH} and {MEMORY_BUDGET} on auto, or raise them"));
-        // Whatever else it waits for passes unseen once the loader runs ahead.
+        // Other waits are hidden once the loader works ahead.
         return changes;
     }
     let read = match (figures.remote, figures.requests_exhausted) {
         (true, true) => format!("leave {IO_CONCURRENCY} on auto, so that more requests are in flight"),
         (true, false) => {
-            format!("keep the data near: {}, or infeed stage URL DIR before training", CACHE.to("DIR:SIZE"))
+            format!("keep the data near: set {}, or run infeed stage URL DIR before training", CACHE.to("DIR:SIZE"))
         }
         (false, _) if figures.in_memory => {
-            "read less, for the files lie in memory already: store them smaller".to_owned()
+            "store the files smaller, so that less is read: they are in memory already".to_owned()
         }
-        (false, _) => "put the data on a faster disk or a RAM disk: infeed stage URL /dev/shm/DIR".to_owned(),
+        (false, _) => "put the data on a faster disk or a RAM disk: run infeed stage URL /dev/shm/DIR".to_owned(),
     };
     add(Limit::Fetch, stalls.fetch, read);
     let (workers, cores) = (figures.workers.max(1), figures.cores.max(1));
@@ -300,40 +302,42 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
     let decode_share = figures.decode_share.clamp(0.0, 1.0);
     let prep = if decode_share >= 0.5 { Limit::Decode } else { Limit::Augmentation };
     if held > 0.0 {
-        // The same work on all of them. Nobody knows whether more workers or other steps would help then.
+        // The same work on all cores. Whether more workers or other steps would help can't be predicted until they are
+        // free.
         let whole = stalls.prep + headspace;
         let left = (whole * (1.0 - held / cores as f64)).max(headspace);
         let change = format!(
-            "leave the loader its {cores} cores, of which other processes held {held:.1}: run again on a quiet machine"
+            "leave all {cores} cores to the loader (other processes used {held:.1}): run again on a quiet machine"
         );
         add(prep, whole - left, change);
     } else if workers < cores {
-        // Work that is shared out evenly: that is what decode threads do with a batch.
+        // Assumes that work is spread evenly over workers, which decode threads do within a batch.
         let whole = stalls.prep + headspace;
         let left = (whole * workers as f64 / cores as f64).max(headspace);
         let change = format!("use {cores} workers instead of {workers}");
         add(prep, whole - left, change);
     } else if prep == Limit::Decode {
-        let change = "store the images smaller, resized once ahead of training, or take more cores or a GPU (at most)";
+        let change = "store the images smaller, resized once before training, or take more cores or a GPU (at most)";
         add(prep, stalls.prep * decode_share, change.into());
     } else {
         let change =
-            format!("use fewer or cheaper steps of augmentation, {SMALL_TYPES}, or take more cores or a GPU (at most)");
+            format!("use fewer or cheaper augmentation steps, {SMALL_TYPES}, or take more cores or a GPU (at most)");
         add(prep, stalls.prep * (1.0 - decode_share), change);
     }
-    // Later epochs do not read either; what that would save is said above, by what is cheaper to have.
+    // This saves the reads of later epochs as well. They are left out here: the change for `Fetch` above saves them at
+    // a lower price.
     let cached = (cold - stalls.fetch).max(headspace);
     let decoded = figures.decoded.filter(|decoded| decoded.is_finite()).unwrap_or(cached).clamp(headspace, cached);
     let (bytes, room) = (figures.decoded_bytes, figures.decoded_room);
     if bytes > 0 && room > 0 {
         let share = (room as f64 / bytes as f64).min(1.0);
-        // In whole GiB, with some room for what else there is of each sample.
+        // Whole GiB, with 2 % more for the other data kept of each sample.
         let gib = |bytes: u64| (bytes + bytes / 50).div_ceil(1 << 30);
         let ram = |gib| DECODED_CACHE.to(&format!("ram:{gib}GiB"));
         let change = match bytes <= room {
-            true => format!("keep decoded pixels from the first epoch on: {}", ram(gib(bytes))),
+            true => format!("keep decoded pixels from the first epoch on: set {}", ram(gib(bytes))),
             false => format!(
-                "keep decoded pixels from the first epoch on: {} holds {:.0} % of them, DIR:{}GiB on a fast disk all",
+                "keep decoded pixels from the first epoch on: {} holds {:.0} % of them; DIR:{}GiB, on a fast disk, all",
                 ram((room >> 30).max(1)),
                 100.0 * share,
                 gib(bytes)
@@ -400,7 +404,7 @@ mod tests {
                 "others on the cores",
                 Measured { cores_held: 2.5, ..figures(0.010, 0.100, 0.101) },
                 Limit::Decode,
-                "4 cores, of which other processes held 2.5: run again",
+                "4 cores to the loader (other processes used 2.5): run again",
             ),
             // Few bad ones, a slow store.
             (
@@ -428,9 +432,9 @@ mod tests {
         assert!((found.changes[0].gain - 0.101 / 0.021).abs() < 1e-9, "{found:?}");
         let found = with(0.020, 32);
         let part = found.changes.iter().find(|change| change.change.contains("decoded")).unwrap();
-        assert!(part.change.contains("ram:8GiB\") holds 25 % of them, DIR:33GiB"), "{part:?}");
+        assert!(part.change.contains("ram:8GiB\") holds 25 % of them; DIR:33GiB"), "{part:?}");
         assert!((part.gain - 0.101 / (0.101 - 0.080 / 4.0)).abs() < 1e-9, "{part:?}");
-        // Pixels that take as long bring nothing.
+        // No gain from cached pixels if they take as long.
         assert!(with(0.101, 3).changes.iter().all(|change| !change.change.contains("decoded")));
     }
 
@@ -456,7 +460,7 @@ mod tests {
             for advice in ["more cores", "workers instead", "a GPU"] {
                 assert!(!found.changes.iter().any(|change| change.change.contains(advice)), "{found:#?}");
             }
-            // Three quarters of the time that preparing takes.
+            // Three quarters of the time for decoding and augmentation.
             assert!((found.changes[0].gain - 0.101 / (0.101 - 0.025)).abs() < 1e-9, "{found:?}");
         }
     }

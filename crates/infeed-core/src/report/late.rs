@@ -1,4 +1,4 @@
-//! Why batches came late: what each of them did while the trainer waited.
+//! Why batches came late: what each batch did while the trainer waited for it.
 
 use std::{
     fmt,
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::times::seconds;
 
-/// Late batches that are listed; all are counted.
+/// The most late batches that are listed. All of them are counted.
 const LISTED: usize = 100;
-/// A wait below it is no lateness: handing a batch over and waking the trainer takes some of it, and no trainer's step
-/// is so short that it would notice the rest.
+/// A shorter wait does not count as late. Handing a batch over and waking the trainer takes part of it, and no
+/// trainer's step is short enough for the rest to matter.
 const LATE: Duration = Duration::from_millis(1);
 
 /// What a batch was doing while the trainer waited for it.
@@ -43,28 +43,29 @@ const LATE: Duration = Duration::from_millis(1);
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Cause {
-    /// Which records come: the sampler and the dataset's plan. (A dataset is listed when it is opened, before a stream.)
+    /// The sampler and the dataset's plan determined its records. (A dataset is listed when it is opened, before any
+    /// stream.)
     Plan,
-    /// It had no room while a decode thread had nothing to do: `prefetch` or the memory budget is small.
+    /// It had not begun for lack of room while a decode thread was idle: `prefetch` or the memory budget is too small.
     Room,
-    /// Bytes of a remote store were on their way, or the dataset was reading records itself.
+    /// Bytes from a remote store were on their way, or `Dataset::read` was running.
     Request,
-    /// A decode thread read a local file, or the cache.
+    /// A decode thread read a local file or the cache.
     Read,
-    /// The decode threads were busy with the batches before it.
+    /// It waited while the decode threads worked on earlier batches.
     Queue,
-    /// Files became pixels.
+    /// Its files were being decoded to pixels.
     Decode,
-    /// Pixels became rows.
+    /// Its pixels were being turned into rows.
     Augmentation,
-    /// Rows were put together, or went to a GPU.
+    /// Its rows were being put together or copied to a GPU.
     Copy,
-    /// It was there: the trainer's own runtime was late to take it.
+    /// It was finished: the trainer's own async runtime took it late.
     Consumer,
 }
 
 impl Cause {
-    /// All of them, in the order of a batch's way.
+    /// All causes, in the order in which a batch passes through them.
     pub const ALL: [Self; 9] = [
         Self::Plan,
         Self::Room,
@@ -100,7 +101,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A batch that the trainer had to wait for, a millisecond or longer.
+/// A batch that the trainer had to wait for, for a millisecond or longer.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -134,7 +135,8 @@ pub struct LateBatch {
     pub wait: Duration,
     /// What the batch did for most of that time.
     pub cause: Cause,
-    /// The object it was busy with, where it was one: the request that came last, the file that took longest.
+    /// The object that it waited for most, if there is one: that of the last request to arrive, or the file that took
+    /// longest.
     pub object: Option<String>,
 }
 
@@ -173,16 +175,16 @@ impl LateBatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CauseReport {
-    /// Which cause.
+    /// The cause.
     pub cause: Cause,
-    /// Batches it made late.
+    /// Batches that were late for this cause.
     pub batches: u64,
     /// The trainer's whole wait for these batches.
     #[serde(serialize_with = "seconds")]
     pub wait: Duration,
 }
 
-/// What a batch did from one moment to another.
+/// What a batch did between two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     #[doc(hidden)]
@@ -194,7 +196,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// How much of it lies between two moments.
+    /// How much of this part is between two moments.
     fn within(&self, from: Instant, to: Instant) -> Duration {
         self.to.min(to).saturating_duration_since(self.from.max(from))
     }
@@ -208,20 +210,20 @@ pub fn shares(parts: &[Part], from: Instant, to: Instant) -> [(Cause, Duration);
     })
 }
 
-/// Why the trainer waited from `asked` to `got`. `room` is how much sooner the batch would have come with more room;
-/// `None`: it was not late.
+/// Why the trainer waited from `asked` to `got`; `None` if the batch was not late. `room` is how much sooner the batch
+/// would have come with more room.
 pub fn blame(parts: &[Part], room: Duration, asked: Instant, got: Instant) -> Option<Cause> {
     let wait = got.saturating_duration_since(asked);
     if wait < LATE {
         return None;
     }
     let most = shares(parts, asked, got).into_iter().max_by_key(|(_, time)| *time)?;
-    // With room for half of the wait, room is what to change: the work itself was short enough. But a batch that is there
-    // and is not taken lacks nothing.
+    // If more room would have saved half of the wait, room is what to change: the work itself was short enough. This
+    // does not apply to a finished batch that the trainer takes late.
     if most.0 != Cause::Consumer && room * 2 >= wait {
         return Some(Cause::Room);
     }
-    // A batch whose way nobody wrote down waited for its turn.
+    // A batch without any recorded part waited in the queue.
     Some(if most.1.is_zero() { Cause::Queue } else { most.0 })
 }
 
@@ -242,7 +244,7 @@ impl Lateness {
             }
             None => self.causes.push(CauseReport { cause: late.cause, batches: 1, wait: late.wait }),
         }
-        // The worst, worst first: they are what one looks for, and a list of the first ones would show the start alone.
+        // The longest waits, longest first. A list of the first late batches would show the start of the run only.
         if self.first.len() == LISTED && self.first.last().is_some_and(|last| last.wait >= late.wait) {
             return;
         }
@@ -276,7 +278,7 @@ mod tests {
     fn the_part_that_took_most_of_the_wait_is_to_blame() {
         let zero = Instant::now();
         let part = |cause, from, to| Part { cause, from: zero + ms(from), to: zero + ms(to) };
-        // A long request that was over when the trainer asked is no reason to wait.
+        // A long request that ended before the trainer asked is not the cause of the wait.
         let parts = [part(Cause::Request, 0, 100), part(Cause::Queue, 100, 110), part(Cause::Decode, 110, 140)];
         let blame = |room, from, to| blame(&parts, ms(room), zero + ms(from), zero + ms(to));
         for (from, to, want) in [
@@ -285,7 +287,7 @@ mod tests {
             (99, 111, Some(Cause::Queue)),
             (140, 140, None),
             (200, 210, Some(Cause::Queue)),
-            // Clocks that were read in another order.
+            // Times that were read in another order.
             (140, 100, None),
         ] {
             assert_eq!(blame(0, from, to), want, "{from}..{to}");

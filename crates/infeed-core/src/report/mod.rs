@@ -1,8 +1,8 @@
-//! Where the time goes: what a stream, its stages, its requests and its queues did, as
-//! `BatchStream::report` tells it.
+//! Where the time goes: what a stream, its stages, its requests and its queues did, as `BatchStream::report` returns
+//! it.
 //!
-//! Host times come from `Instant`, those of a GPU from its events; they pass beside each other and are never added. All
-//! threads of a run write to one recorder, once a job, so its locks are taken about a thousand times a second.
+//! Host times come from `Instant`, GPU times from GPU events. The two overlap and are never added. All threads of a run
+//! write to one recorder, once per job, so its locks are taken about a thousand times per second.
 
 mod cache;
 mod decoded_by;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// How full a queue was, looked at each time the trainer asked for a batch.
+/// How full a queue was. It is looked at each time the trainer requests a batch.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -20,23 +20,23 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QueueReport {
-    /// `finished`: batches that were done and not taken; `ahead`: batches that were begun and not taken; `jobs`: jobs that
-    /// waited for a decode thread; `encoded`: bytes that were read, or being read, and not decoded.
+    /// One of: `finished`, batches that were done and not taken; `ahead`, batches that were begun and not taken;
+    /// `jobs`, jobs that waited for a decode thread; `encoded`, bytes that were read or being read and not yet decoded.
     pub name: &'static str,
-    /// The most that it may hold; `None` where nothing but the others bound it.
+    /// The most it may hold; `None` if only the other queues bound it.
     pub capacity: Option<u64>,
-    /// On average.
+    /// Mean.
     pub mean: f64,
-    /// At most.
+    /// Maximum.
     pub max: u64,
-    /// Share of the looks that found it empty, 0 to 1.
+    /// Share of the looks at which it was empty, 0 to 1.
     pub empty: f64,
     /// At the last look.
     #[serde(skip)]
     pub last: u64,
 }
 
-/// Looks at one queue.
+/// Sums up the looks at one queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gauge {
     sum: u64,

@@ -1,4 +1,4 @@
-//! What all threads of a run write to.
+//! The recorder that all threads of a run write to.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,7 +18,7 @@ struct StageTotals {
     bytes: u64,
 }
 
-/// Collects what the stages of one stream did. Cloning gives another handle.
+/// Collects what the stages of one stream did. A clone is another handle to the same recorder.
 #[derive(Clone, Debug)]
 pub struct Recorder(Option<Arc<AllTotals>>);
 
@@ -31,7 +31,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// One that keeps nothing.
+    /// A recorder that keeps nothing.
     #[inline]
     pub const fn off() -> Self {
         Self(None)
@@ -40,17 +40,18 @@ impl Recorder {
     fn totals(&self, stage: Stage) -> Option<MutexGuard<'_, StageTotals>> {
         let all = self.0.as_ref()?;
         let index = Stage::REPORTED.iter().position(|s| *s == stage)?;
-        // Counters stay usable whatever a panicking thread left in them.
+        // The counters are usable in whatever state a panicking thread left them.
         Some(all[index].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// `items` took `time` in `stage` and gave `bytes`. Stages outside [`Stage::REPORTED`] are not kept.
+    /// Records that `items` took `time` in `stage` and produced `bytes`. Stages outside [`Stage::REPORTED`] are
+    /// ignored.
     #[inline]
     pub fn busy(&self, stage: Stage, time: Duration, items: u64, bytes: u64) {
         self.worked(stage, time, Duration::ZERO, items, bytes);
     }
 
-    /// As [`busy`](Self::busy), with the processor time that the thread used meanwhile.
+    /// As [`busy`](Self::busy), with the processor time that the thread used.
     #[inline]
     pub fn worked(&self, stage: Stage, time: Duration, cpu: Duration, items: u64, bytes: u64) {
         if let Some(mut totals) = self.totals(stage) {
@@ -61,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// Processor time of what was counted already.
+    /// Adds processor time for work that was recorded already.
     #[inline]
     pub fn used(&self, stage: Stage, cpu: Duration) {
         if let Some(mut totals) = self.totals(stage) {
@@ -69,7 +70,7 @@ impl Recorder {
         }
     }
 
-    /// `stage` had nothing to do for `time`.
+    /// Records that `stage` had nothing to do for `time`.
     #[inline]
     pub fn starved(&self, stage: Stage, time: Duration) {
         if let Some(mut totals) = self.totals(stage) {
@@ -77,7 +78,7 @@ impl Recorder {
         }
     }
 
-    /// `stage` had no room to go on for `time`.
+    /// Records that `stage` had no room to go on for `time`.
     #[inline]
     pub fn blocked(&self, stage: Stage, time: Duration) {
         if let Some(mut totals) = self.totals(stage) {
@@ -85,7 +86,7 @@ impl Recorder {
         }
     }
 
-    /// The GPU worked for these times.
+    /// Adds GPU times.
     #[inline]
     pub fn device(&self, times: DeviceTimes) {
         if times == DeviceTimes::ZERO {
@@ -106,7 +107,7 @@ impl Recorder {
             let totals = self.totals(stage)?;
             let Times { sum, p50, p99, count, .. } = totals.clock.times();
             let StageTotals { starved, blocked, device, cpu, calls, bytes, .. } = *totals;
-            // Most loaders mix nothing.
+            // Most loaders mix nothing: the stage is listed only if it was called.
             let is_there = stage != Stage::Mix || calls > 0;
             is_there.then_some(StageReport {
                 stage,

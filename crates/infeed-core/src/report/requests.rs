@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::times::{Clock, Times, seconds};
 
-/// Slow reads that are listed.
+/// The most slow reads that are listed.
 const SLOWEST: usize = 10;
 
-/// What the requests of one stream to a remote store did so far. Calls of `Dataset::read` count as
-/// requests; they fail when all of their records did.
+/// What the requests of one stream to a remote store did so far. A call of `Dataset::read` counts as one request, and
+/// as failed if all its records failed.
 ///
-/// `requests = answered + failed + dropped`, and those still in flight.
+/// `requests` is `answered + failed + dropped`, plus the requests still in flight.
 ///
 /// ```
 /// # #[cfg(feature = "png")] {
@@ -46,33 +46,33 @@ const SLOWEST: usize = 10;
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct RequestReport {
-    /// Requests sent, repeated ones and second copies included.
+    /// Requests sent, including retries and hedged copies.
     pub requests: u64,
-    /// Those whose bytes were used or came too late to be.
+    /// Requests that were answered in full, including answers that came too late to be used.
     pub answered: u64,
-    /// Those that ended with an error, a short body or a refusal.
+    /// Requests that ended with an error, a short body or a refusal.
     pub failed: u64,
-    /// Those that were given up: the slower one of two copies, after a deadline, or with the stream.
+    /// Requests that were given up: the slower of two copies, after a deadline, or when the stream was dropped.
     pub dropped: u64,
-    /// Fresh requests after one that failed.
+    /// New requests after a failed one.
     pub retries: u64,
-    /// Further copies of requests that were slow.
+    /// Second copies of slow requests.
     pub hedges: u64,
-    /// Copies that were the first to answer.
+    /// Hedged copies that answered before the first request.
     pub hedges_won: u64,
     /// Answers by which the store asked for fewer requests.
     pub throttled: u64,
-    /// Bytes of the answered requests.
+    /// Bytes of answered requests.
     pub bytes: u64,
-    /// From a request to its last byte, answered requests.
+    /// Time from a request to its last byte, for answered requests.
     pub time: Times,
-    /// From a request to its first byte, answered requests.
+    /// Time from a request to its first byte, for answered requests.
     pub first_byte: Times,
-    /// The most that were in flight together.
+    /// The most requests in flight at once.
     pub most_in_flight: u64,
-    /// How many may be in flight now, of this whole process at this store.
+    /// How many requests this process may now have in flight to this store.
     pub limit: u64,
-    /// The ten slowest reads, slowest first; reads that are still waited for count with the time so far.
+    /// The ten slowest reads, slowest first. A read that is still running counts with its time so far.
     pub slowest: Vec<SlowRequest>,
 }
 
@@ -108,16 +108,16 @@ pub struct RequestReport {
 pub struct SlowRequest {
     /// The object, as the user would type it.
     pub object: String,
-    /// Which bytes of it.
+    /// The bytes of it that were read.
     pub range: Range<u64>,
     /// From the first request for these bytes to their last byte.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub time: Duration,
-    /// Requests one after another; copies sent meanwhile are not counted.
+    /// Requests sent one after another; hedged copies are not counted.
     pub attempts: u32,
 }
 
-/// An estimate of what a store's operator asks for the requests of an epoch.
+/// An estimate of what the operator of a store charges for the requests of one epoch.
 ///
 /// ```
 /// # #[cfg(feature = "png")] {
@@ -148,19 +148,19 @@ pub struct SlowRequest {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CostEstimate {
-    /// US dollars for the requests of one epoch of all ranks. Traffic, storage and listing are not in it.
+    /// US dollars for the requests of one epoch of all ranks. Excludes traffic, storage and listing.
     pub usd_per_epoch: f64,
-    /// Requests of one epoch of all ranks, from those that were sent.
+    /// Requests of one epoch of all ranks, computed from those that were sent.
     pub requests_per_epoch: f64,
-    /// The list price it was computed with, US dollars.
+    /// The list price used, in US dollars.
     pub usd_per_1000_requests: f64,
-    /// Whose price this is. A store behind another endpoint has its own.
+    /// The store and operation that the price is for. A store behind another endpoint has its own price.
     pub price_of: &'static str,
     /// When the price was looked up.
     pub price_date: &'static str,
 }
 
-/// List prices of reading requests: scheme, dollars for 1,000, whose.
+/// List prices of read requests: scheme, dollars for 1,000 requests, description.
 const PRICES: [(&str, f64, &str); 3] = [
     ("s3", 0.000_4, "GET, Amazon S3 Standard, us-east-1"),
     ("gs", 0.000_4, "class B operation, Google Cloud Storage Standard, us-central1"),
@@ -169,8 +169,8 @@ const PRICES: [(&str, f64, &str); 3] = [
 const PRICE_DATE: &str = "2025-06";
 
 impl RequestReport {
-    /// What the requests of an epoch may cost at list price, when `share` of one was read from `url` (1.5: one and a
-    /// half epochs). `None` for stores without a list price, and when nothing was read.
+    /// What the requests of one epoch may cost at list price. `share` is how much of an epoch was read from `url` so
+    /// far (1.5: one and a half epochs). `None` for stores without a list price, and when nothing was read.
     #[must_use]
     pub fn cost_estimate(&self, url: &str, share: f64) -> Option<CostEstimate> {
         let (scheme, _) = url.split_once("://")?;
@@ -189,11 +189,11 @@ impl RequestReport {
 /// Why a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The first of a read.
+    /// The first request of a read.
     First,
-    /// One more after a failure.
+    /// Another request after a failure.
     Retry,
-    /// A second one beside a slow first.
+    /// A second copy while the first request is slow.
     Hedge,
 }
 
@@ -207,12 +207,12 @@ enum End {
 
 #[derive(Debug, Default)]
 struct Totals {
-    /// All figures but the times and the list.
+    /// All figures except the times and the list of slow reads.
     report: RequestReport,
     in_flight: u64,
     time: Clock,
     first_byte: Clock,
-    /// Reads with a request in flight: by batch, then in the order in which they began.
+    /// Reads with a request in flight, by batch, then in the order in which they began.
     waiting: BTreeMap<(u64, u64), Read>,
     reads: u64,
 }
@@ -243,17 +243,18 @@ impl Totals {
     }
 }
 
-/// Collects what the requests of one stream did. Cloning gives another handle.
+/// Collects what the requests of one stream did. A clone is another handle to the same counts.
 #[derive(Clone, Debug, Default)]
 pub struct RequestRecorder(Arc<Mutex<Totals>>);
 
 impl RequestRecorder {
     fn totals(&self) -> MutexGuard<'_, Totals> {
-        // Counters stay usable whatever a panicking thread left in them.
+        // The counters are usable in whatever state a panicking thread left them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request goes out at `now`; unless the guard is told how it ended, it was dropped.
+    /// Records that a request was sent at `now`. If the guard is dropped before its end was recorded, the request
+    /// counts as dropped.
     pub fn sent(&self, why: Sent, limit: usize, now: Instant) -> SentRequest<'_> {
         let mut totals = self.totals();
         totals.in_flight += 1;
@@ -267,12 +268,12 @@ impl RequestRecorder {
         SentRequest { recorder: self, began: now, end: End::Dropped, at: now }
     }
 
-    /// A second copy was the first to answer.
+    /// Records that a hedged copy answered first.
     pub fn hedge_won(&self) {
         self.totals().report.hedges_won += 1;
     }
 
-    /// A read of a batch waits for its first request from `now` on, until the guard is dropped.
+    /// Records that a read of a batch waits for its first request from `now` on, until the guard is dropped.
     pub fn reading(&self, batch: u64, object: String, range: Range<u64>, now: Instant) -> Reading<'_> {
         let mut totals = self.totals();
         totals.reads += 1;
@@ -281,7 +282,7 @@ impl RequestRecorder {
         Reading { recorder: self, key, at: None }
     }
 
-    /// The oldest read of the first batch that still waits for one, if it has waited longer than `limit`.
+    /// Of the first batch with a waiting read: its oldest read, if that has waited longer than `limit`.
     pub fn late(&self, now: Instant, limit: Duration) -> Option<SlowRequest> {
         let totals = self.totals();
         let (&(batch, _), _) = totals.waiting.first_key_value()?;
@@ -344,7 +345,7 @@ impl Drop for SentRequest<'_> {
     }
 }
 
-/// A read under way. Dropped without [`done`](Self::done), it leaves no time behind.
+/// A read in progress. If it is dropped without [`done`](Self::done), its time is not recorded.
 #[derive(Debug)]
 pub struct Reading<'a> {
     recorder: &'a RequestRecorder,
@@ -353,14 +354,14 @@ pub struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The next request, after one that failed.
+    /// Records the next request, after one that failed.
     pub fn attempt(&self, attempt: u32) {
         if let Some(read) = self.recorder.totals().waiting.get_mut(&self.key) {
             read.attempt = attempt;
         }
     }
 
-    /// It has ended, one way or another.
+    /// Records that the read ended, whether it succeeded or failed.
     pub fn done(mut self, now: Instant) {
         self.at = Some(now);
     }

@@ -1,4 +1,4 @@
-//! The stages of a sample's way, and what each did.
+//! The stages that a sample passes through, and what each did.
 
 use std::{fmt, time::Duration};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::times::seconds;
 
-/// A step on the way of a sample.
+/// A stage that a sample passes through.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -32,29 +32,29 @@ use super::times::seconds;
 pub enum Stage {
     /// Listing and opening a dataset.
     Open,
-    /// Position to record to row.
+    /// From positions to records to rows.
     Plan,
-    /// Reading bytes from a disk or store.
+    /// Reading bytes from a disk or a store.
     Fetch,
     /// Cutting a record into fields.
     Parse,
-    /// Encoded bytes to pixels.
+    /// From encoded bytes to pixels.
     Decode,
-    /// Pixels to a finished row.
+    /// From pixels to a finished row.
     Transform,
-    /// What is done to whole batches: rows mixed with one another, labels to weights of classes, functions of the user's.
+    /// Work on whole batches: mixing rows, turning labels into class weights, the user's own functions.
     Mix,
-    /// Host to device.
+    /// Copying from host to device.
     Transfer,
     /// Handing batches to the trainer.
     Yield,
-    /// Writing what was prepared.
+    /// Writing prepared data.
     Write,
 }
 
 impl Stage {
-    /// The stages that a [`Report`](super::Report) lists, in the order of a sample's way; [`Mix`](Self::Mix) where something
-    /// is done to batches.
+    /// The stages that a [`Report`](super::Report) lists, in the order in which a sample passes them;
+    /// [`Mix`](Self::Mix) only if something is done to batches.
     pub const REPORTED: [Self; 6] =
         [Self::Fetch, Self::Decode, Self::Transform, Self::Mix, Self::Transfer, Self::Yield];
 
@@ -113,18 +113,18 @@ pub struct StageReport {
     /// Time spent waiting for room downstream, summed over threads.
     #[serde(serialize_with = "seconds")]
     pub blocked: Duration,
-    /// Time on the GPU as its own events tell it. It passes beside `busy`, which is the host's, and is not part of it.
+    /// Time on the GPU, as GPU events measure it. It overlaps with `busy`, which is host time, and is not part of it.
     #[serde(serialize_with = "seconds")]
     pub device: Duration,
-    /// Processor time of the decode threads in this stage; it is part of `busy`, less what the thread waited for a disk
-    /// or for its turn on a core. Zero where the system does not tell, and for requests, which other threads make.
+    /// Processor time of the decode threads in this stage: `busy` without the time that a thread waited for a disk or
+    /// for its turn on a core. Zero if the system does not report it, and for requests, which other threads make.
     #[serde(serialize_with = "seconds")]
     pub cpu: Duration,
-    /// How often a thread did this: jobs, chunks of reads, or batches.
+    /// How often a thread did this: number of jobs, chunks of reads, or batches.
     pub calls: u64,
-    /// Samples; images for the decode stage, batches for the yield stage.
+    /// Samples. For the decode stage images, for the yield stage batches.
     pub items: u64,
-    /// Bytes out.
+    /// Bytes of output.
     pub bytes: u64,
     /// Median time of one item.
     #[serde(serialize_with = "seconds")]
@@ -134,14 +134,14 @@ pub struct StageReport {
     pub p99: Duration,
 }
 
-/// Time on the GPU, told by events. Never to be added to host times: it passes beside them.
+/// Time on the GPU, measured by GPU events. Never add it to host times: the two overlap.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use infeed::report::DeviceTimes;
 ///
-/// // What a decoder on a GPU adds up until its next finished job.
+/// // The times that a GPU decoder adds up until its next finished job.
 /// let mut copy = DeviceTimes::ZERO;
 /// copy.transfer = Duration::from_micros(300);
 /// let mut sum = DeviceTimes::ZERO;

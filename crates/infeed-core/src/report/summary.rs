@@ -1,4 +1,4 @@
-//! What a stream did, all of it.
+//! The report of a whole stream.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// What the first batch did for some of the time until it came.
+/// What the first batch did for part of the time until it was handed over.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -30,7 +30,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FirstBatchPart {
-    /// What.
+    /// What it did.
     pub cause: Cause,
     /// For how long.
     #[serde(rename = "seconds", serialize_with = "seconds")]
@@ -38,7 +38,7 @@ pub struct FirstBatchPart {
 }
 
 impl FirstBatchPart {
-    /// As a stream saw it.
+    /// A part of this length.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(cause: Cause, time: Duration) -> Self {
@@ -73,7 +73,7 @@ impl FirstBatchPart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BadSample {
-    /// Epoch in which it came up.
+    /// The epoch in which the sample came up.
     pub epoch: u64,
     /// Its place in the epoch's order.
     pub position: u64,
@@ -81,14 +81,15 @@ pub struct BadSample {
     pub record: u64,
     /// File or object.
     pub object: Option<String>,
-    /// The whole chain of errors.
+    /// The error with its whole chain of causes.
     pub error: String,
-    /// It could not be read, whatever is in it: [`Error::is_unreadable`](crate::error::Error::is_unreadable).
+    /// Whether the object could not be read at all, as opposed to having bad content:
+    /// [`Error::is_unreadable`](crate::error::Error::is_unreadable).
     pub unreadable: bool,
 }
 
 impl BadSample {
-    /// A record at a position of an epoch, and what is wrong with it.
+    /// A bad record at a position of an epoch, with its error.
     #[doc(hidden)]
     #[must_use]
     pub fn new(epoch: u64, position: u64, record: u64, error: &Error) -> Self {
@@ -97,9 +98,9 @@ impl BadSample {
     }
 }
 
-/// What a stream did so far. Times are sums over the run; see the fields.
+/// What a stream did so far. Times are sums over the run unless a field says otherwise.
 ///
-/// As JSON (`Serialize`) it is what `infeed run --json` tells of the stream, under the same keys; times are in seconds.
+/// As JSON (`Serialize`) it has the keys that `infeed run --json` prints for the stream; times are in seconds.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -110,7 +111,7 @@ impl BadSample {
 /// while batches.next().await.transpose()?.is_some() {}
 /// let report = batches.report();
 /// assert_eq!((report.batches, report.samples), (5, 100));
-/// // Here there is one class; with a GPU there are those of nvJPEG, too.
+/// // Here there is one class; a GPU adds the classes of nvJPEG.
 /// println!("decoded by {:?}", report.decoded_by);
 /// assert_eq!(report.decoded_by.values().sum::<u64>(), report.samples);
 /// println!("{:.0} samples/s", report.samples as f64 / report.elapsed.as_secs_f64());
@@ -127,67 +128,67 @@ pub struct Report {
     pub samples: u64,
     /// Bytes read from the source.
     pub bytes_read: u64,
-    /// Since the start of the stream; once it was dropped, until then.
+    /// Time since the start of the stream; for a dropped stream, until it was dropped.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub elapsed: Duration,
     /// From the start of the stream to the first batch.
     #[serde(rename = "first_batch_seconds", serialize_with = "optional_seconds")]
     pub first_batch: Option<Duration>,
-    /// How long the trainer has been waiting for the batch that it asked for; `None` while it does not.
+    /// How long the trainer has been waiting for the batch that it requested; `None` if it is not waiting.
     #[serde(rename = "waiting_seconds", serialize_with = "optional_seconds", skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Duration>,
-    /// Whole time inside `.next()`, polls included, first batch excluded.
+    /// Whole time inside `.next()`, including the time spent in polls. Excludes the first batch.
     pub data_wait: Times,
-    /// The same waits by length, each count with those of the shorter ones; what is longer than the last bound is in
-    /// `data_wait.count` alone. Bounds are the same for every stream.
+    /// The same waits by length. Each count includes the shorter waits; waits longer than the last bound are counted in
+    /// `data_wait.count` only. The bounds are the same for every stream.
     pub wait_buckets: Vec<WaitBucket>,
-    /// From one batch to the next, wait included; the first is left out.
+    /// Time from one batch to the next, including the wait. Excludes the first batch.
     pub step: Times,
     /// Per stage.
     pub stages: Vec<StageReport>,
-    /// Samples by the class of decode threads that made their rows, such as `cpu`, `nvjpeg-hardware` and `nvjpeg-hybrid`:
-    /// each class of the decoder, also where it made none. Those of batches ahead count too, and of pixels that nobody had to
-    /// decode. After the last batch they add up to the rows that were not bad.
+    /// Samples by the class of decode threads that made their rows, such as `cpu`, `nvjpeg-hardware` and
+    /// `nvjpeg-hybrid`. Lists each class of the decoder, even if it made none. Counts batches ahead too, and pixels
+    /// that needed no decoding. After the last batch the counts add up to the rows that were not bad.
     pub decoded_by: BTreeMap<&'static str, u64>,
     /// What the first batch did from the start of the stream until it was handed over.
     pub first_batch_parts: Vec<FirstBatchPart>,
-    /// Batches after the first that the trainer had to wait for, a millisecond or longer: the hundred longest waits,
-    /// longest first, each with its cause.
+    /// Batches after the first that the trainer waited for, a millisecond or longer: the hundred longest waits, longest
+    /// first, each with its cause.
     pub late_batches: Vec<LateBatch>,
-    /// How many batches were late for which cause, all of them, the longest wait first.
+    /// How many batches were late for each cause, over all late batches, the longest total wait first.
     pub late_causes: Vec<CauseReport>,
-    /// How full the queues were when the trainer asked for a batch.
+    /// How full the queues were when the trainer requested a batch.
     pub queues: Vec<QueueReport>,
-    /// Settings on `auto`, and what was changed of them while the stream ran.
+    /// The settings on `auto`, and how they were changed while the stream ran.
     pub autotune: TuneReport,
-    /// Requests to a remote store, and calls in which the dataset reads records itself; `None` where none are made.
+    /// Requests to a remote store, and calls of `Dataset::read`; `None` if none are made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestReport>,
-    /// The cache; `None` where there is none.
+    /// The cache; `None` if there is none.
     pub cache: Option<CacheReport>,
-    /// The decoded cache, whose hits are records; `None` where there is none.
+    /// The decoded cache, whose hits count records; `None` if there is none.
     pub decoded_cache: Option<CacheReport>,
     /// Samples that were skipped or substituted (the first 1,000).
     pub bad_samples: Vec<BadSample>,
-    /// How many samples were bad in all.
+    /// Total number of bad samples.
     pub bad_sample_count: u64,
-    /// How many of these could not be read.
+    /// How many of them could not be read.
     pub unreadable_count: u64,
 }
 
 impl Report {
-    /// Accelerator utilisation as MLPerf Storage counts it: the share of the steps' time that was not spent waiting
-    /// for data, 0 to 1; `None` before the second batch.
+    /// Accelerator utilisation as MLPerf Storage counts it: the share of the steps' time that was not spent waiting for
+    /// data, 0 to 1; `None` before the second batch.
     #[must_use]
     pub fn au(&self) -> Option<f64> {
         let step = self.step.sum.as_secs_f64();
         (step > 0.0).then(|| (1.0 - self.data_wait.sum.as_secs_f64() / step).max(0.0))
     }
 
-    /// The stage that limits the rate: the trainer (`Yield`) when data was waiting for it, else the busiest stage.
+    /// The stage that limits the rate: the trainer (`Yield`) if data was waiting for it, otherwise the busiest stage.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Stage> {
-        // 5 %: below it the trainer hardly notices, so a faster loader would change nothing.
+        // Above 95 % the trainer hardly waits, so a faster loader would change nothing.
         if self.au()? > 0.95 {
             return Some(Stage::Yield);
         }

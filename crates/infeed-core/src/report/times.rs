@@ -1,4 +1,4 @@
-//! Repeated times: percentiles, and how many were how long.
+//! Repeated times: percentiles, and counts by length.
 
 use std::{fmt, time::Duration};
 
@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer};
 /// let mut batches = loader.epoch(0);
 /// while batches.next().await.transpose()?.is_some() {}
 /// let report = batches.report();
-/// // All batches but the first.
+/// // All batches except the first.
 /// let wait = report.data_wait;
 /// println!("half of {} waits took {:?} or less, the longest {:?}", wait.count, wait.p50, wait.max);
 /// assert_eq!(wait.count, 4);
@@ -24,7 +24,7 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Times {
-    /// Sum of all.
+    /// Sum of all times.
     #[serde(serialize_with = "seconds")]
     pub sum: Duration,
     /// Median.
@@ -36,15 +36,15 @@ pub struct Times {
     /// 99th percentile.
     #[serde(serialize_with = "seconds")]
     pub p99: Duration,
-    /// Longest.
+    /// Longest time.
     #[serde(serialize_with = "seconds")]
     pub max: Duration,
-    /// How many.
+    /// Number of times.
     #[serde(skip)]
     pub count: u64,
 }
 
-/// How many waits for data took so long or less.
+/// How many waits for data were at most this long.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -66,7 +66,7 @@ pub struct WaitBucket {
     /// The bound.
     #[serde(serialize_with = "seconds")]
     pub at_most: Duration,
-    /// Waits up to it.
+    /// Number of batches whose wait was at most that.
     pub batches: u64,
 }
 
@@ -75,8 +75,8 @@ pub struct WaitBucket {
 pub struct WaitCounts([u64; Self::BOUNDS.len()]);
 
 impl WaitCounts {
-    /// Microseconds. From a hand-over between threads to a store that hangs, three to a factor of ten: quantiles read
-    /// off them are right within half of a bucket.
+    /// In microseconds. They reach from a hand-over between threads to a store that hangs, three bounds per factor of
+    /// ten: quantiles read off them are right within half of a bucket.
     const BOUNDS: [u64; 19] = [
         10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
         2_000_000, 5_000_000, 30_000_000,
@@ -128,12 +128,12 @@ impl Clock {
         self.record_many(time, 1);
     }
 
-    /// Adds `items` that took `time` together, each counted with the mean.
+    /// Adds `items` that took `time` together. Each is counted with the mean.
     pub fn record_many(&mut self, time: Duration, items: u64) {
         if items > 0 {
             self.sum += time;
             let each = u64::try_from(time.as_nanos() / u128::from(items)).unwrap_or(u64::MAX);
-            // The histogram grows to what it is given; it refuses only above its 64 bits.
+            // The histogram grows as needed. It refuses only values above 64 bits.
             let _ = self.histogram.record_n(each.max(1), items);
         }
     }

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::times::seconds;
 
-/// Decisions that are listed, the last ones; all are counted. Once a loader has settled, one in some minutes is made.
+/// The most decisions that are listed: the last ones. All are counted. A loader that has settled makes one every few
+/// minutes.
 const LISTED: usize = 100;
 
-/// A setting that follows the run while it is left on `auto`.
+/// A setting that follows the run while it is on `auto`.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -28,9 +29,9 @@ const LISTED: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tuned {
-    /// Decode threads at work.
+    /// Decode threads in use.
     Workers,
-    /// Batches finished or in work ahead of the trainer.
+    /// Batches finished or begun ahead of the trainer.
     Prefetch,
 }
 
@@ -76,27 +77,28 @@ impl fmt::Display for Tuned {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TuneReason {
-    /// The trainer did not wait, and fewer threads keep up with it.
+    /// The trainer did not wait, and fewer threads can keep up with it.
     Spare,
     /// The trainer waited while the threads were busy.
     Waited,
-    /// The threads wait for files: more of them wait at the same time.
+    /// The threads wait for files. With more threads, more of these waits overlap.
     Reading,
-    /// The threads may hinder each other, or the trainer: a trial whether fewer make as much.
+    /// The threads may slow down each other or the trainer: a trial whether fewer decode as much.
     Crowded,
-    /// More threads than there are cores have something to compute.
+    /// More threads than cores have something to compute.
     Cores,
-    /// A trial that brought nothing ends.
+    /// The end of a trial that gained nothing.
     NoGain,
-    /// All batches ahead were finished, and soon after none was: the work is uneven, and more batches hide it.
+    /// At one moment all batches ahead were finished, and soon after none was. The work is uneven, and more batches
+    /// ahead hide that.
     Uneven,
-    /// Threads were idle because no more batches might be begun.
+    /// Threads were idle because no more batches were allowed ahead.
     Room,
-    /// Batches ahead that nobody needed for long.
+    /// Batches ahead that were not needed for a long time.
     Unused,
-    /// Another stream of the loader runs, too: all threads work until it ends.
+    /// Another stream of the loader runs too: all threads work until it ends.
     Shared,
-    /// The batches ahead are all finished after the start of a stream, for which all threads work.
+    /// The stream started with all threads, and now all batches ahead are finished.
     Started,
 }
 
@@ -119,16 +121,16 @@ impl TuneReason {
         }
     }
 
-    /// A few words for people.
+    /// A short description.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Spare => "fewer keep up with the trainer",
             Self::Waited => "the trainer waited",
             Self::Reading => "threads wait for files",
-            Self::Crowded => "a trial: fewer may make as much",
+            Self::Crowded => "a trial: fewer may be as fast",
             Self::Cores => "more than the cores can run",
-            Self::NoGain => "the trial brought nothing",
+            Self::NoGain => "the trial gained nothing",
             Self::Uneven => "the work is uneven",
             Self::Room => "threads had no room to work",
             Self::Unused => "not needed for long",
@@ -144,7 +146,7 @@ impl fmt::Display for TuneReason {
     }
 }
 
-/// One change of a setting, and the figures it was made on.
+/// One change of a setting, with the figures that led to it.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -174,11 +176,11 @@ pub struct TuneDecision {
     pub to: usize,
     /// Why.
     pub why: TuneReason,
-    /// Share of the time before it that the trainer waited, 0 to 1.
+    /// Share of the time before the change in which the trainer waited, 0 to 1.
     pub waiting: f64,
-    /// Share of that time in which decode threads that might work had work, 0 to 1.
+    /// Share of that time in which the allowed decode threads had work, 0 to 1.
     pub busy: f64,
-    /// Samples a second meanwhile.
+    /// Samples per second during that time.
     pub samples_per_second: f64,
 }
 
@@ -197,7 +199,7 @@ impl fmt::Display for TuneDecision {
     }
 }
 
-/// Where a setting is and where it may go.
+/// The value of a setting, and its bounds.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -215,20 +217,20 @@ impl fmt::Display for TuneDecision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TunedSetting {
-    /// Whether it follows the run; a number that was asked for stays.
+    /// Whether it follows the run. A number that the user set stays.
     pub auto: bool,
     /// Its value now.
     pub now: usize,
     /// Its value at the start of the stream.
     pub start: usize,
-    /// It never falls below.
+    /// The lower bound.
     pub least: usize,
-    /// It never rises above; the memory budget may end it earlier.
+    /// The upper bound. The memory budget may stop it earlier.
     pub most: usize,
 }
 
 impl TunedSetting {
-    /// What follows the run or not; now and at the start; within the least and the most.
+    /// A setting with its value now, its value at the start, and `[least, most]`.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(auto: bool, now: usize, start: usize, [least, most]: [usize; 2]) -> Self {
@@ -248,20 +250,20 @@ impl TunedSetting {
 /// let report = batches.report();
 /// let tuned = report.autotune;
 /// println!("{} threads, {} batches ahead; {} changes", tuned.workers.now, tuned.prefetch.now, tuned.decision_count);
-/// // What a next run may begin with.
+/// // Values with which a later run may start.
 /// assert!(tuned.workers.now >= 1);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TuneReport {
-    /// Decode threads at work.
+    /// Decode threads in use.
     pub workers: TunedSetting,
     /// Batches ahead of the trainer.
     pub prefetch: TunedSetting,
     /// The last hundred changes, in order.
     pub decisions: Vec<TuneDecision>,
-    /// How many there were in all.
+    /// Number of all changes.
     pub decision_count: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Types of values.
+//! Element types.
 
 use std::fmt;
 
@@ -78,8 +78,8 @@ impl DType {
         }
     }
 
-    /// Bytes of the values of an array of this shape; `None` when some of its axes, empty ones left out, have more than
-    /// `isize::MAX` together: no memory holds that, and no product of its axes is a number to count on.
+    /// Bytes of an array of this shape. `None` if the element size times all non-zero axes is above `isize::MAX`: no
+    /// memory holds that many bytes, and a product of some of the axes could overflow.
     #[must_use]
     #[inline]
     pub fn len_bytes(self, shape: &[usize]) -> Option<usize> {
@@ -88,8 +88,8 @@ impl DType {
         (bytes <= isize::MAX as usize).then_some(len)
     }
 
-    /// The smallest type of labels in a row that holds every value of this integer type (`u64`: up to 2^63); `None` for
-    /// fractions and for `bool`.
+    /// The smallest label type that holds every value of this integer type (for `u64`: every value up to 2^63). `None`
+    /// for floats and for `bool`.
     #[must_use]
     #[inline]
     pub const fn whole(self) -> Option<Self> {
@@ -102,7 +102,7 @@ impl DType {
         }
     }
 
-    /// The name used by the command line and in JSON: `u8`, `bf16`, `i64`, `bool`, ….
+    /// The name on the command line and in JSON: `u8`, `bf16`, `i64`, `bool`, ….
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,11 +1,11 @@
-//! Types of Rust that values have.
+//! Rust types of tensor elements.
 
 use bytemuck::AnyBitPattern;
 use half::{bf16, f16};
 
 use super::dtype::DType;
 
-/// A Rust type that a tensor can be read as. There is one for each [`DType`]; others can't be added.
+/// A Rust type as which a tensor can be read. There is one for each [`DType`]; no others can be added.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -26,12 +26,12 @@ use super::dtype::DType;
 /// # Ok::<(), infeed::Error>(())
 /// ```
 pub trait Element: AnyBitPattern + Copy + sealed::Sealed {
-    /// The element type it stands for.
+    /// The element type that it corresponds to.
     const DTYPE: DType;
 }
 
 mod sealed {
-    /// Values are read as what their [`DType`](super::DType) says: another type of that name would be read wrong.
+    /// Values are reinterpreted as `Self`, so only types that match their [`DType`](super::DType) may implement this.
     pub trait Sealed {}
 }
 

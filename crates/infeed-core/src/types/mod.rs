@@ -1,4 +1,5 @@
-//! Words that every room uses: element types, layouts, devices, the shape of a decoded image; names as they are printed, and those that were meant.
+//! Types that every crate uses: element types, layouts, devices, the shape of a decoded image; printing names, and
+//! suggestions for mistyped ones.
 
 mod dtype;
 mod element;
@@ -26,7 +27,7 @@ pub use self::{dtype::DType, element::Element};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// `[batch, channels, height, width]`: planes, what most convolution libraries take.
+    /// `[batch, channels, height, width]`: planes, as most convolution libraries expect.
     #[default]
     Nchw,
     /// `[batch, height, width, channels]`: interleaved pixels.
@@ -42,14 +43,14 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Where a tensor's memory lies. Written `cpu`, `cuda:0`, `cuda:1`, …; `cuda` alone is `cuda:0`.
+/// Where a tensor's memory is. Written `cpu`, `cuda:0`, `cuda:1`, …; `cuda` without a number is `cuda:0`.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// use infeed::{Device, Loader};
 ///
 /// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(4, 8, 8, 2)?);
-/// let device: Device = "cpu".parse().expect("a device"); // Or cuda:0, of a machine with a GPU.
+/// let device: Device = "cpu".parse().expect("a device"); // Or cuda:0, on a machine with a GPU.
 /// let loader = Loader::builder(dataset).batch_size(4).device(device).build_blocking()?;
 /// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
 /// assert_eq!(batch["image"].device(), Device::Cpu);
@@ -83,9 +84,9 @@ impl FromStr for Device {
             None if text == "cpu" => Ok(Self::Cpu),
             None if text == "cuda" => Ok(Self::Cuda(0)),
             Some(("cuda", index)) if index.bytes().all(|b| b.is_ascii_digit()) => {
-                index.parse().map(Self::Cuda).map_err(|e| format!("{text:?} is no device: {e}"))
+                index.parse().map(Self::Cuda).map_err(|e| format!("{text:?} is not a device: {e}"))
             }
-            _ => Err(format!("{text:?} is no device; use cpu, cuda:0, cuda:1, …")),
+            _ => Err(format!("{text:?} is not a device; use cpu, cuda:0, cuda:1, …")),
         }
     }
 }
@@ -111,7 +112,7 @@ impl From<Device> for String {
 ///
 /// let photograph = ImageInfo::interleaved_u8(480, 640, 3);
 /// assert_eq!(photograph.len_bytes(), 480 * 640 * 3);
-/// // A microscope's: two planes of 16 bits, one after another.
+/// // From a microscope: two planes of 16 bits, one after the other.
 /// let cells = ImageInfo { channels: 2, dtype: DType::U16, planar: true, ..photograph };
 /// assert_eq!(cells.len_bytes(), 480 * 640 * 2 * 2);
 /// ```
@@ -137,7 +138,7 @@ impl ImageInfo {
         Self { height, width, channels, dtype: DType::U8, planar: false }
     }
 
-    /// Bytes of all pixels. Does not overflow: at most 2^32 * 2^32 * 2^8 * 2^3 is cut at `u64::MAX`.
+    /// Bytes of all pixels. The product (at most 2^32 * 2^32 * 2^8 * 2^3) saturates at `u64::MAX`.
     #[must_use]
     #[inline]
     pub const fn len_bytes(&self) -> u64 {

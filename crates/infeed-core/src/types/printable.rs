@@ -1,16 +1,17 @@
-//! Text of others as it may stand on a terminal or in a line of a log.
+//! Escapes text from outside before it is written to a terminal or a log line.
 //!
-//! Names of files, keys, words of stores and values of records are bytes that somebody else chose. Raw, an escape sequence
-//! among them moves the cursor, renames the window or pastes into a shell; a turned direction (`U+202E`) makes `gpj.exe`
-//! read as another ending; a line break forges a line of its own. Here they come out as `\u{1b}`: seen, and harmless.
+//! File names, keys, messages of stores and values of records are chosen by somebody else. Unescaped, an escape
+//! sequence among them moves the cursor, renames the window or pastes into a shell; a direction mark (`U+202E`) makes
+//! `gpj.exe` display with another ending; a line break forges a line of its own. The functions here write such
+//! characters as `\u{1b}`: visible and harmless.
 
 use std::{
     borrow::Cow,
     fmt::{self, Write},
 };
 
-/// Whether a terminal takes the character for an order, or turns the direction of what follows: control characters (C0,
-/// DEL, C1), and what sets, isolates or marks directions.
+/// Whether a terminal would act on the character: control characters (C0, DEL, C1), and the characters that set,
+/// isolate or mark a text direction.
 #[must_use]
 pub const fn is_order(c: char) -> bool {
     matches!(
@@ -19,7 +20,7 @@ pub const fn is_order(c: char) -> bool {
     )
 }
 
-/// A name for one line: everything that [`is_order`] is escaped, line breaks and tabs too.
+/// A name on one line: everything that [`is_order`] matches is escaped, including line breaks and tabs.
 ///
 /// ```
 /// use infeed::internal::printable::name;
@@ -31,14 +32,15 @@ pub fn name(text: &str) -> Cow<'_, str> {
     escaped(text, is_order)
 }
 
-/// Words of several lines: line breaks and tabs stay.
+/// A text of several lines: escaped, except line breaks and tabs.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_order(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// Lines with colours: sequences that choose them (`ESC [ digits m`) stay as well. For words whose other escape characters
-/// were escaped where they came from, as `tracing_subscriber` does with values.
+/// A text of several lines with colours: escaped, except line breaks, tabs and the sequences that set colours (`ESC [
+/// digits m`). For text whose other escape characters were escaped by its writer, as `tracing_subscriber` does with
+/// values.
 #[must_use]
 pub fn coloured(text: &str) -> Cow<'_, str> {
     let mut parts = text.split('\u{1b}');
@@ -66,7 +68,7 @@ fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
     out.into()
 }
 
-/// Writes [`lines`] to another writer, piece by piece.
+/// Writes to another writer what [`lines`] returns, piece by piece.
 #[derive(Debug)]
 pub struct Lines<'a, W: ?Sized>(pub &'a mut W);
 

@@ -1,10 +1,10 @@
-//! What somebody may have meant who mistyped a name.
+//! The name that a user probably meant by a mistyped one.
 
-/// The one of `names` that is closest to `word`, if it is close: with one letter in three changed, added, left out or
-/// swapped with its neighbour, at most; or one that begins with it. Of several as close the first.
+/// The entry of `names` closest to `word`, if it is close: at most one letter in three changed, added, left out or
+/// swapped with its neighbour; or an entry that begins with `word`. Of equally close entries, the first.
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = plain(word);
-    // Nobody mistypes a page, and comparing takes time by its length.
+    // A word this long is no typing error, and comparing takes time proportional to its length.
     if word.is_empty() || word.len() > LONGEST {
         return None;
     }
@@ -17,21 +17,21 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     near.filter(|(far, _)| *far <= most).min_by_key(|(far, _)| *far).map(|(_, name)| name)
 }
 
-/// Letters of a word that is compared, at most.
+/// The most letters of a word that is compared.
 const LONGEST: usize = 64;
-/// Letters that are the beginning of a name, not of any name.
+/// The fewest letters that count as the beginning of a name.
 const BEGINNING: usize = 4;
 
-/// Letters alone: `RandomCrop`, `random-crop` and `random_crop` are one name.
+/// Letters only: `RandomCrop`, `random-crop` and `random_crop` are the same name.
 fn plain(name: &str) -> Vec<char> {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
-/// Letters to change, add, leave out or swap to get from one word to the other (optimal string alignment).
+/// Letters to change, add, leave out or swap to turn one word into the other (optimal string alignment).
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut rows = [Vec::new(), (0..=b.len()).collect::<Vec<usize>>(), Vec::new()];
     for i in 0..a.len() {
-        // The row before the last, the last, and the one that is made.
+        // The row before the last, the last row, and the row being computed.
         let [older, last, row] = &mut rows;
         *row = vec![i + 1];
         for j in 0..b.len() {

@@ -1,19 +1,20 @@
-//! The memory of one batch on a GPU, and who still reads it.
+//! The memory of one batch on a GPU, and the streams that still read it.
 //!
 //! ```text
-//! jobs write, each waits for its own kernels ─▶ sealed ─▶ yielded: readers' streams are noted
+//! jobs write, each waits for its own kernels ─▶ sealed ─▶ yielded: readers' streams are recorded
 //!                                                               └ dropped: a mark on each of them; the memory is free
 //!                                                                 when the host has seen all marks passed
 //! ```
 //!
-//! No stream waits for a reader: streams share a few of the GPU's queues, and one that waits for a trainer's step would keep the
-//! uploads and decodes behind it from starting.
+//! No stream of ours waits for a reader. Streams share a few hardware queues of the GPU, so a stream that waits for a
+//! trainer's step would delay the uploads and decodes that are queued behind it.
 //!
-//! A stream that is captured for a graph when its batch is dropped can't be marked: what it reads then, it reads again
-//! each time the graph runs. The memory is kept for it, for good. The default stream of a thread that is not this one can't
-//! be marked either; the legacy default stream can, which waits for those of all threads.
+//! A stream that is being captured for a graph when its batch is dropped can't be marked: the graph reads the memory
+//! again each time it runs. So the memory is never reused or freed. The per-thread default stream of another thread
+//! can't be marked either; the legacy default stream is marked instead, as it waits for those of all threads.
 //!
-//! Nothing here blocks but [`sync`](DeviceBlock::sync) and what says so: blocks are dropped on the trainer's threads.
+//! Nothing here blocks except [`sync`](DeviceBlock::sync) and functions whose documentation says so: the trainer's
+//! threads drop blocks.
 
 use std::{
     ffi::c_void,
@@ -31,7 +32,7 @@ use infeed_core::{
 
 use super::context::{Context, Event, Priority, Stream};
 
-/// One allocation of device memory. Starts out with no work on it.
+/// One allocation of device memory. A new one has no work on it.
 pub(crate) struct DeviceBlock {
     context: Context,
     address: CUdeviceptr,
@@ -39,11 +40,11 @@ pub(crate) struct DeviceBlock {
     /// For copies within the block and to the host.
     stream: Stream,
     readers: Mutex<Readers>,
-    /// Memory of another library: never freed here.
+    /// Set for memory of another library, which is never freed here.
     foreign: Option<Foreign>,
 }
 
-/// A stream as it was named on a thread.
+/// A stream handle, and the thread on which it was given: a default stream depends on the thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Named {
     stream: CudaStream,
@@ -55,43 +56,44 @@ impl Named {
         Self { stream, thread: thread::current().id() }
     }
 
-    /// A handle that means the same stream on this thread, or one that waits for it.
+    /// A handle that on this thread means the same stream, or one that waits for it.
     fn raw(self) -> CUstream {
         let elsewhere = self.stream == CudaStream::PER_THREAD && self.thread != thread::current().id();
         if elsewhere { CudaStream::DEFAULT.as_raw().cast() } else { self.stream.as_raw().cast() }
     }
 }
 
-/// Whose memory it is.
+/// The owner of memory of another library.
 struct Foreign {
-    /// Behind this stream the library uses the memory again.
+    /// The library reuses the memory in the order of this stream.
     stream: Named,
-    /// Gives the memory back when dropped.
+    /// Returns the memory when dropped.
     owner: Box<dyn Send + Sync>,
 }
 
 struct Readers {
-    /// Those that were given the address.
+    /// The streams for which the address was given out.
     streams: Vec<Named>,
-    /// Events of ours, to be recorded on readers' streams.
+    /// Our events, to be recorded on readers' streams.
     marks: Vec<Event>,
-    /// So many of them were recorded and not seen passed yet.
+    /// The number of marks that were recorded and not yet seen passed.
     pending: usize,
-    /// The block's stream waits for an event that a reader gave: it may be recorded anew, which no mark of ours tells.
+    /// Whether the block's stream waits for an event of a reader. The reader may record that event again, which our
+    /// marks do not show.
     waits: bool,
-    /// A reader could not be marked: nobody knows when the memory is free.
+    /// Whether a reader could not be marked, so that it is unknown when the memory is free.
     lost: bool,
 }
 
 impl Readers {
-    /// None, and a mark for the one that most batches will have.
+    /// No readers, and one mark in advance: most batches have one reader.
     fn new(context: &Context) -> Result<Self> {
         Ok(Self { streams: Vec::new(), marks: vec![Event::new(context)?], pending: 0, waits: false, lost: false })
     }
 }
 
 impl DeviceBlock {
-    /// Waits until the memory is there (microseconds when the driver has some at hand).
+    /// Allocates memory and waits for it (microseconds if the driver has some in its pool).
     pub(crate) fn new(context: &Context, len: usize) -> Result<Self> {
         let stream = Stream::new(context, Priority::Usual)?;
         let readers = Readers::new(context)?;
@@ -109,19 +111,20 @@ impl DeviceBlock {
         drop(bound);
         let block =
             Self { context: context.clone(), address, len, stream, readers: Mutex::new(readers), foreign: None };
-        // Other streams may use it only once the allocation has happened.
+        // Other streams may use the memory only after the allocation.
         block.stream.sync()?;
         Ok(block)
     }
 
-    /// A block over memory of another library, complete when this returns: waits for what `stream` was given so far.
+    /// A block over memory of another library. Blocks until the work that `stream` has so far is done, so the content
+    /// is complete.
     ///
-    /// When there is no owner any more, `stream` waits for all readers, then `owner` is dropped.
+    /// When the block has no users any more, `stream` waits for all readers, then `owner` is dropped.
     ///
     /// # Safety
-    /// `len` bytes begin at `address` in the memory of `context`'s GPU; they stay valid, and nobody writes them, until
-    /// `owner` is dropped. Whoever wrote them did so before or on `stream`, and will use the memory for something else
-    /// only behind it.
+    /// `len` bytes begin at `address` in the memory of `context`'s GPU. They stay valid, and are not written, until
+    /// `owner` is dropped. They were written before or on `stream`, and the memory is reused only in the order of
+    /// `stream`.
     pub(crate) unsafe fn foreign(
         context: &Context,
         address: u64,
@@ -131,7 +134,7 @@ impl DeviceBlock {
     ) -> Result<Self> {
         let (own, readers) = (Stream::new(context, Priority::Usual)?, Readers::new(context)?);
         let stream = Named::here(stream);
-        // SAFETY: whoever made the `CudaStream` vouches that it is alive.
+        // SAFETY: the creator of the `CudaStream` guarantees that it is alive.
         if unsafe { context.is_capturing(stream.raw()) }? {
             let what = "memory can't be taken from a stream that is captured for a graph";
             return Err(Error::new(ErrorKind::Config, what).hint("take it before the capture begins"));
@@ -146,7 +149,7 @@ impl DeviceBlock {
     }
 
     fn readers(&self) -> MutexGuard<'_, Readers> {
-        // Each section leaves them whole.
+        // Each critical section leaves them consistent.
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,7 +171,7 @@ impl ReadBehind for DeviceBlock {
             if marks.len() == *pending {
                 marks.push(Event::new(&self.context)?);
             }
-            // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
+            // SAFETY: the creator of the `CudaStream` guarantees that it outlives the tensor.
             unsafe { marks[*pending].record_raw(stream) }?;
             *pending += 1;
             if let Some(foreign) = &self.foreign {
@@ -179,7 +182,7 @@ impl ReadBehind for DeviceBlock {
         };
         let mut end = || -> Result<()> {
             for reader in &streams {
-                // SAFETY: whoever made the `CudaStream` vouches that it outlives the tensor.
+                // SAFETY: the creator of the `CudaStream` guarantees that it outlives the tensor.
                 if unsafe { self.context.is_capturing(reader.raw()) }? {
                     let what = "the stream is captured for a graph, which will read the batch again";
                     return Err(Error::new(ErrorKind::Device, what));
@@ -190,7 +193,7 @@ impl ReadBehind for DeviceBlock {
         };
         if let Err(error) = end() {
             *lost = true;
-            let what = "a stream that reads a batch can't be marked; the memory is given up";
+            let what = "a stream that reads a batch can't be marked; the batch's memory is never freed";
             tracing::warn!(error = %format!("{error:#}"), bytes = self.len, "{what}");
         }
     }
@@ -214,7 +217,7 @@ impl ReadBehind for DeviceBlock {
             }
             (mem::take(&mut readers.marks), readers.pending)
         };
-        // Not under the lock. It has no owner, so nobody marks it anew meanwhile.
+        // Wait without the lock. The block has no users, so no mark is recorded meanwhile.
         let read = marks.iter().take(pending).try_for_each(Event::sync);
         let mut readers = self.readers();
         readers.marks = marks;
@@ -222,7 +225,7 @@ impl ReadBehind for DeviceBlock {
             Ok(()) => readers.pending = 0,
             Err(error) => {
                 readers.lost = true;
-                let what = "a batch cannot be waited for; its memory is given up";
+                let what = "can't wait for the readers of a batch; its memory is never freed";
                 tracing::warn!(error = %format!("{error:#}"), bytes = self.len, "{what}");
             }
         }
@@ -249,7 +252,7 @@ impl DeviceBuffer for DeviceBlock {
     fn read_by(&self, stream: CudaStream) {
         let mut readers = self.readers();
         let named = Named::here(stream);
-        // Another thread's name for the same stream is one more, unless it means another stream.
+        // The same handle from another thread means the same stream, unless it is the per-thread default stream.
         let same = |known: &Named| *known == named || known.stream == stream && stream != CudaStream::PER_THREAD;
         if !readers.streams.iter().any(same) {
             readers.streams.push(named);
@@ -258,7 +261,7 @@ impl DeviceBuffer for DeviceBlock {
 
     fn release_after(&self, event: CudaEvent) -> Result<()> {
         let mut readers = self.readers();
-        // SAFETY: whoever made the `CudaEvent` vouches for it.
+        // SAFETY: the creator of the `CudaEvent` guarantees that it is alive.
         unsafe { self.stream.wait_raw(event.as_raw().cast()) }?;
         readers.waits = true;
         Ok(())
@@ -329,7 +332,7 @@ impl Drop for DeviceBlock {
         let (lost, foreign) = (self.is_lost(), self.foreign.take());
         if let Some(Foreign { owner, .. }) = foreign {
             if lost {
-                // Better never given back than while somebody may read it.
+                // Leak it: it may still be read.
                 mem::forget(owner);
             }
             return;
@@ -339,7 +342,7 @@ impl Drop for DeviceBlock {
         }
         let Ok(_bound) = self.context.bind() else { return };
         let calls = &self.context.driver().calls;
-        // The memory is freed behind the work of those who still read it.
+        // The memory is freed after the work of the readers.
         let readers = self.readers.get_mut().unwrap_or_else(PoisonError::into_inner);
         for mark in readers.marks.iter().take(readers.pending) {
             // SAFETY: our own event.
@@ -351,7 +354,7 @@ impl Drop for DeviceBlock {
             // SAFETY: allocated in `new`, freed once.
             let _ = unsafe { (calls.cuMemFreeAsync)(self.address, self.stream.raw()) };
         } else {
-            // SAFETY: as above. Waits for the GPU: drivers without memory pools have no other way.
+            // SAFETY: as above. Waits for the GPU, which drivers without memory pools can't avoid.
             let _ = unsafe { (calls.cuMemFree_v2)(self.address) };
         }
     }

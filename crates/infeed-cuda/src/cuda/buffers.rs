@@ -1,4 +1,4 @@
-//! Memory of batches, as rows ask for it.
+//! Allocates the memory of batches for `Rows`.
 
 use infeed_core::{
     buffer::{DeviceBuffer, GpuBuffers, PinnedBuffer},

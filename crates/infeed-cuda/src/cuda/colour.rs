@@ -1,15 +1,16 @@
-//! What a launch of the kernel in `colour.cu` takes.
+//! The arguments and launch shape of the kernel in `colour.cu`.
 
 use std::{ffi::CStr, mem::offset_of};
 
-/// Its name. Arguments: [`DevicePlanes`], u32 of how many; grid: bands of [`ROWS`] rows × images; block: [`THREADS`].
+/// The kernel's name. Arguments: pointer to [`DevicePlanes`], their number as u32. Grid: bands of [`ROWS`] rows ×
+/// images; block: [`THREADS`].
 pub const PLANES_TO_RGB: &CStr = c"planes_to_rgb";
-/// Rows of a block.
+/// Rows per block.
 pub const ROWS: u32 = 8;
-/// A warp for each row.
+/// Threads per block: one warp per row.
 pub const THREADS: u32 = 32 * ROWS;
 
-/// One image whose planes become RGB; the kernel's `Planes`. Nothing lies between rows.
+/// One image whose planes are converted to RGB; the kernel's `Planes`. Rows are adjacent, without padding.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevicePlanes {
@@ -21,12 +22,12 @@ pub struct DevicePlanes {
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// Pixels that a value of colour stands for, across and down: 1 or 2; 0: gray.
+    /// Pixels per value of chroma, across and down: 1 or 2; 0 for gray.
     pub chroma: [u32; 2],
 }
 
 // SAFETY: `Copy`, integers, no padding (the sizes below add up), no references.
 unsafe impl bytemuck::NoUninit for DevicePlanes {}
 
-// The same numbers stand in colour.cu.
+// colour.cu has the same numbers.
 const _: () = assert!(size_of::<DevicePlanes>() == 48 && offset_of!(DevicePlanes, chroma) == 40);

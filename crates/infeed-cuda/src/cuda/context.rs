@@ -1,12 +1,12 @@
-//! One GPU, ready for work, and what lives on it: streams, events, memory.
+//! A GPU's context, and its streams, events and memory.
 //!
-//! Handles are owned and destroyed once. Every call binds the context for its own time and puts back what was bound
-//! before: a tensor may be dropped on any thread, in the middle of somebody else's CUDA work.
+//! Handles are owned and destroyed once. Every call makes the context current for its duration and then restores the
+//! previous one: a tensor may be dropped on any thread, in the middle of other CUDA work.
 //!
-//! **Graphs**: while a trainer captures one in the default mode, CUDA refuses what may wait or allocate on *every* thread of
-//! the process, and a call that is refused spoils the capture (pytorch/pytorch#104487, #148594). None of ours has anything
-//! to do with what is captured, so while the context is bound the thread is in the mode that allows them; a thread of
-//! ours stays in it.
+//! **Graphs**: while a trainer captures a graph in the default mode, CUDA refuses calls that may wait or allocate on
+//! *every* thread of the process, and a refused call invalidates the capture (pytorch/pytorch#104487, #148594). Our
+//! calls do not concern the captured work. So while the context is bound, the thread is in the capture mode that allows
+//! such calls. Our own threads stay in it.
 
 use std::{
     cell::Cell,
@@ -34,10 +34,10 @@ use super::{
     exit,
 };
 
-/// A GPU's primary context: the one that nvJPEG and every framework use. Cheap to clone.
+/// A GPU's primary context, the one that nvJPEG and all frameworks use. Cheap to clone.
 ///
-/// It is retained once for each GPU and kept until the process ends, as frameworks do: releasing the last handle would
-/// tear the context down, which takes long, on whichever thread dropped the last tensor.
+/// It is retained once per GPU and kept until the process ends, as in frameworks. Releasing the last handle would
+/// destroy the context, which is slow, on the thread that drops the last tensor.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -47,23 +47,23 @@ struct Inner {
     driver: &'static Driver,
     raw: CUcontext,
     index: u32,
-    /// Whether memory can be freed in a stream's order, which never blocks.
+    /// Whether memory can be freed in the order of a stream, which never blocks.
     ordered_free: bool,
     /// Least and greatest priority of streams.
     priorities: (c_int, c_int),
 }
 
-// SAFETY: a context handle may be used by any thread; the driver locks for itself.
+// SAFETY: any thread may use a context handle; the driver does its own locking.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// How streams compete with each other and with the trainer's.
+/// The priority of a stream, relative to others and to the trainer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// As a trainer's own streams.
+    /// The same as a trainer's own streams.
     Usual,
-    /// Before them: short work that others wait for.
+    /// Higher than those: for short work that others wait for.
     High,
 }
 
@@ -71,11 +71,11 @@ impl Context {
     /// The context of `cuda:index`. The first call for a GPU may take a second.
     ///
     /// # Errors
-    /// `Device`: no driver, no such GPU, or one that can't be used; the message says which.
+    /// `Device`: no driver, no such GPU, or the GPU can't be used. The message gives the reason.
     pub fn open(index: u32) -> Result<Self> {
         static OPEN: Mutex<Vec<Context>> = Mutex::new(Vec::new());
         let refused = |why: String| {
-            let hint = "look at nvidia-smi and CUDA_VISIBLE_DEVICES, give the container GPUs (`docker run --gpus all`)";
+            let hint = "check nvidia-smi and CUDA_VISIBLE_DEVICES, give the container GPUs (`docker run --gpus all`)";
             Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {why}"))
                 .hint(format!("{hint}, or use {DEVICE_CPU}"))
         };
@@ -91,7 +91,7 @@ impl Context {
         let driver = driver().map_err(refused)?;
         let device = driver.device(index).map_err(refused)?;
         let mut raw: CUcontext = ptr::null_mut();
-        // SAFETY: `raw` outlives the call; the device is one that the driver gave.
+        // SAFETY: `raw` outlives the call; the device comes from the driver.
         let code = unsafe { (driver.calls.cuDevicePrimaryCtxRetain)(&raw mut raw, device) };
         driver.check("cuDevicePrimaryCtxRetain", code).map_err(|e| e.at_object(format!("cuda:{index}")))?;
         let pools = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
@@ -112,10 +112,10 @@ impl Context {
         self.inner.index
     }
 
-    /// Bytes of device memory: free, and in all.
+    /// Bytes of device memory: free, and total.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn memory(&self) -> Result<(u64, u64)> {
         let _bound = self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -129,14 +129,14 @@ impl Context {
         self.inner.driver
     }
 
-    /// Whether what `stream` is given is captured for a graph instead of done.
+    /// Whether `stream` is capturing its work for a graph instead of running it.
     ///
     /// # Safety
     /// `stream` is a live stream of this context.
     pub(crate) unsafe fn is_capturing(&self, stream: CUstream) -> Result<bool> {
         let _bound = self.bind()?;
         let mut status: CUstreamCaptureStatus = NOT_CAPTURING;
-        // SAFETY: the number outlives the call; the caller vouches for the stream.
+        // SAFETY: the number outlives the call; the caller guarantees that the stream is alive.
         let code = unsafe { (self.driver().calls.cuStreamIsCapturing)(stream, &raw mut status) };
         self.check("cuStreamIsCapturing", code)?;
         Ok(status != NOT_CAPTURING)
@@ -146,19 +146,19 @@ impl Context {
         self.inner.check(call, code)
     }
 
-    /// Whether memory can be freed in a stream's order, which never blocks.
+    /// Whether memory can be freed in the order of a stream, which never blocks.
     pub(crate) fn ordered_free(&self) -> bool {
         self.inner.ordered_free
     }
 
-    /// Makes this the current context of the thread until the guard is dropped.
+    /// Makes this the thread's current context until the guard is dropped.
     pub(crate) fn bind(&self) -> Result<Bound> {
         self.inner.bind()
     }
 }
 
 impl Inner {
-    /// An error names the GPU: a process may work with several.
+    /// Converts a result code. The error names the GPU, as a process may use several.
     fn check(&self, call: &'static str, code: c_uint) -> Result<()> {
         self.driver.check(call, code).map_err(|error| error.at_object(format!("cuda:{}", self.index)))
     }
@@ -200,24 +200,24 @@ impl fmt::Debug for Context {
 }
 
 thread_local! {
-    /// This thread is ours, and never in the way of a capture.
+    /// Whether this is one of infeed's threads, which stay in the mode that captures do not restrict.
     static OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Puts the thread in the mode that captures of others do not touch. Gives the mode that it was in; `None` for a thread of
-/// ours, which stays so.
+/// Puts the thread in the mode that captures of other threads do not restrict. Returns the previous mode; `None` for
+/// infeed's own threads, which stay in the mode.
 fn relax(driver: &Driver) -> Result<Option<CUstreamCaptureMode>> {
     if OURS.get() {
         return Ok(None);
     }
     let mut mode = RELAXED;
-    // SAFETY: a known mode, which the call replaces by another.
+    // SAFETY: a valid mode, which the call replaces by the previous one.
     let code = unsafe { (driver.calls.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
     driver.check("cuThreadExchangeStreamCaptureMode", code)?;
     Ok(Some(mode))
 }
 
-/// The context is current on this thread; dropping puts the one before back.
+/// While this exists, the context is current on this thread; dropping it restores the previous one.
 pub(crate) struct Bound {
     driver: &'static Driver,
     before: Option<CUcontext>,
@@ -226,8 +226,8 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Leaves the context current on this thread, and the thread out of the way of captures. For threads of ours: binding
-    /// for each call costs five more.
+    /// Keeps the context current on this thread, and the thread in the mode that captures do not restrict. Only for
+    /// infeed's own threads: binding for each call would cost five more calls.
     pub(crate) fn keep(mut self) {
         (self.before, self.mode) = (None, None);
         OURS.set(true);
@@ -237,11 +237,11 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(mut mode) = self.mode {
-            // SAFETY: the mode that the call before gave.
+            // SAFETY: the mode that the earlier call returned.
             let _ = unsafe { (self.driver.calls.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
         }
         if let Some(before) = self.before {
-            // SAFETY: it was current on this thread, or null, which unbinds.
+            // SAFETY: this context was current on the thread, or it is null, which unbinds.
             let _ = unsafe { (self.driver.calls.cuCtxSetCurrent)(before) };
         }
     }
@@ -283,13 +283,13 @@ impl Stream {
         self.context.check("cuStreamSynchronize", code)
     }
 
-    /// Later work of this stream waits for the event as recorded last.
+    /// Makes later work of this stream wait for the latest record of the event.
     ///
     /// # Safety
     /// `event` is a live event of this context.
     pub(crate) unsafe fn wait_raw(&self, event: CUevent) -> Result<()> {
         let _bound = self.context.bind()?;
-        // SAFETY: the stream lives; the caller vouches for the event.
+        // SAFETY: the stream lives; the caller guarantees that the event does.
         let code = unsafe { (self.context.driver().calls.cuStreamWaitEvent)(self.raw, event, 0) };
         self.context.check("cuStreamWaitEvent", code)
     }
@@ -298,12 +298,12 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let Ok(_bound) = self.context.bind() else { return };
-        // SAFETY: created in `new`, destroyed once. Work in it still runs.
+        // SAFETY: created in `new`, destroyed once. Its remaining work still runs to the end.
         let _ = unsafe { (self.context.driver().calls.cuStreamDestroy_v2)(self.raw) };
     }
 }
 
-/// A mark in a stream.
+/// A mark in a stream (a CUDA event).
 pub(crate) struct Event {
     context: Context,
     raw: CUevent,
@@ -315,7 +315,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Waiting for it sleeps instead of spinning: decode threads share the cores with the trainer.
+    /// A wait sleeps instead of spinning, as decode threads share the cores with the trainer.
     const BLOCKING_SYNC: c_uint = 1;
     const DISABLE_TIMING: c_uint = 2;
 
@@ -323,7 +323,7 @@ impl Event {
         Self::with(context, Self::BLOCKING_SYNC | Self::DISABLE_TIMING)
     }
 
-    /// One that can be asked for times.
+    /// An event that measures time.
     pub(crate) fn timed(context: &Context) -> Result<Self> {
         Self::with(context, Self::BLOCKING_SYNC)
     }
@@ -346,43 +346,43 @@ impl Event {
         unsafe { self.record_raw(stream.raw) }
     }
 
-    /// Marks what was given to `stream` until now.
+    /// Marks the work that `stream` has so far.
     ///
     /// # Safety
     /// `stream` is a live stream of this context.
     pub(crate) unsafe fn record_raw(&self, stream: CUstream) -> Result<()> {
         let _bound = self.context.bind()?;
-        // SAFETY: the event lives; the caller vouches for the stream.
+        // SAFETY: the event lives; the caller guarantees that the stream does.
         let code = unsafe { (self.context.driver().calls.cuEventRecord)(self.raw, stream) };
         self.context.check("cuEventRecord", code)
     }
 
-    /// Marks what was given to any stream of the GPU until now; not while one of them is captured for a graph, which would
-    /// spoil the capture.
+    /// Marks the work that all streams of the GPU have so far. Do not call this while one of them is captured for a
+    /// graph: it would invalidate the capture.
     ///
     /// # Errors
-    /// `Device` as [`Context::check_marks`], for a capture, and when the GPU failed.
+    /// `Device` as [`Context::check_marks`], during a capture, and if the GPU failed.
     pub(crate) fn record_all(&self) -> Result<()> {
         self.context.check_marks()?;
         let Some(record) = self.context.driver().calls.cuCtxRecordEvent else { return Ok(()) };
         let _bound = self.context.bind()?;
-        // SAFETY: the context is retained until the process ends; the event lives, and is one of it.
+        // SAFETY: the context is retained until the process ends; the event lives and belongs to it.
         let code = unsafe { record(self.context.inner.raw, self.raw) };
         self.context.check("cuCtxRecordEvent", code)
     }
 
-    /// Later work of `stream` waits for what this marks.
+    /// Makes later work of `stream` wait for the marked work.
     ///
     /// # Safety
     /// `stream` is a live stream of this context.
     pub(crate) unsafe fn hold_raw(&self, stream: CUstream) -> Result<()> {
         let _bound = self.context.bind()?;
-        // SAFETY: the event lives; the caller vouches for the stream.
+        // SAFETY: the event lives; the caller guarantees that the stream does.
         let code = unsafe { (self.context.driver().calls.cuStreamWaitEvent)(stream, self.raw, 0) };
         self.context.check("cuStreamWaitEvent", code)
     }
 
-    /// Whether what it marks is done.
+    /// Whether the marked work is done.
     pub(crate) fn is_done(&self) -> Result<bool> {
         const NOT_READY: c_uint = cudarc::driver::sys::CUresult::CUDA_ERROR_NOT_READY as c_uint;
         let _bound = self.context.bind()?;
@@ -393,7 +393,7 @@ impl Event {
         }
     }
 
-    /// Waits on the host until what it marks is done.
+    /// Waits on the host until the marked work is done.
     pub(crate) fn sync(&self) -> Result<()> {
         let _bound = self.context.bind()?;
         // SAFETY: the event lives.
@@ -401,7 +401,7 @@ impl Event {
         self.context.check("cuEventSynchronize", code)
     }
 
-    /// Time on the GPU from this event to `end`, both done and made by [`timed`](Self::timed).
+    /// Time on the GPU from this event to `end`. Both must be done, and made by [`timed`](Self::timed).
     pub(crate) fn until(&self, end: &Self) -> Result<Duration> {
         let _bound = self.context.bind()?;
         let mut milliseconds = 0.0f32;
@@ -421,14 +421,14 @@ impl Drop for Event {
     }
 }
 
-/// Device memory of a worker: taken at its start, freed on its thread. Freeing waits for the GPU.
+/// Device memory of a worker, allocated at its start and freed on its thread. Freeing waits for the GPU.
 pub(crate) struct DeviceMemory {
     context: Context,
     address: CUdeviceptr,
 }
 
 impl DeviceMemory {
-    /// Aligned to 256 bytes at least. Not cleared.
+    /// Allocates memory, aligned to at least 256 bytes and not cleared.
     pub(crate) fn new(context: &Context, len: usize) -> Result<Self> {
         let _bound = context.bind()?;
         let mut address = 0;
@@ -451,7 +451,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Page-locked host memory, which the GPU copies from while the host goes on. Zeroed when new.
+/// Page-locked host memory, from which the GPU can copy while the host continues. Zeroed when new.
 pub(crate) struct Pinned {
     context: Context,
     start: ptr::NonNull<u8>,
@@ -471,13 +471,13 @@ impl Pinned {
         let code = unsafe { (context.driver().calls.cuMemHostAlloc)(&raw mut start, len.max(1), PORTABLE) };
         context.check("cuMemHostAlloc", code).map_err(|e| match e.kind() {
             ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes")).hint(
-                // The driver locks pages for itself: the limit of locked memory (ulimit -l) does not count.
+                // The driver locks the pages itself, so the limit of locked memory (ulimit -l) does not apply.
                 format!("lower {MEMORY_BUDGET}, {PREFETCH} or {WORKERS}, or raise the memory limit of the container"),
             ),
             _ => e,
         })?;
         let start = ptr::NonNull::new(start.cast::<u8>())
-            .ok_or_else(|| Error::new(ErrorKind::Device, "cuMemHostAlloc gave no memory"))?;
+            .ok_or_else(|| Error::new(ErrorKind::Device, "cuMemHostAlloc returned no memory"))?;
         // SAFETY: `len` bytes from `start` were allocated above.
         unsafe { start.write_bytes(0, len) };
         Ok(Self { context: context.clone(), start, len })
@@ -491,12 +491,12 @@ impl Pinned {
         self.start.as_ptr()
     }
 
-    /// The bytes, to write.
+    /// The bytes, for writing.
     ///
     /// # Safety
     /// The host has seen the end of every copy that reads or writes them, and none is started while they are borrowed.
     pub(crate) unsafe fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `len` initialised bytes, borrowed for as long as `self` is; no copy is under way, as the caller says.
+        // SAFETY: `len` initialised bytes, borrowed as long as `self`; no copy is running, as the caller guarantees.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

@@ -1,8 +1,9 @@
 //! The driver's functions, loaded once.
 //!
-//! cudarc panics at the first call where there is no driver or it lacks a function, and its result type is an enum, for
-//! which a code of a newer driver would be undefined behaviour. So we keep our own table, loaded as a whole: what is
-//! missing is told in words before anything is used. Of cudarc we take the types, and its prototypes check ours.
+//! cudarc panics at the first call if there is no driver or it lacks a function. Its result type is an enum, so a code
+//! of a newer driver would be undefined behaviour. So infeed has its own table of functions, loaded at once: a missing
+//! function is an error before any is called. Types come from cudarc, and the compiler checks our signatures against
+//! its prototypes.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -24,17 +25,17 @@ use crate::library::load;
 
 macro_rules! calls {
     ($($name:ident($($argument:ty),*);)*) => {
-        /// Every function of the driver that infeed calls. All exist since CUDA 11.2, but for what says otherwise.
+        /// Every function of the driver that infeed calls. All exist since CUDA 11.2, unless noted.
         #[allow(non_snake_case)]
         pub(crate) struct Calls {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> c_uint,)*
-            /// Drivers of CUDA 13 still have it; cudarc's bindings name its twin, which older drivers lack.
+            /// Drivers of CUDA 13 still have it. cudarc's bindings name the newer variant, which older drivers lack.
             pub(crate) cuEventElapsedTime: unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> c_uint,
-            /// Since CUDA 12.5; `None`: an older driver.
+            /// Since CUDA 12.5; `None` with an older driver.
             pub(crate) cuCtxRecordEvent: Option<unsafe extern "C" fn(CUcontext, CUevent) -> c_uint>,
         }
 
-        // The compiler compares our signatures with cudarc's; a result is read as a number, whatever the driver says.
+        // The compiler compares our signatures with cudarc's. A result is read as a number, so any code is valid.
         $(const _: unsafe fn($($argument),*) -> CUresult = cudarc::driver::sys::$name;)*
 
         impl Calls {
@@ -101,21 +102,21 @@ calls! {
     );
 }
 
-/// The driver, initialised. It is never unloaded: it keeps threads that run its code.
+/// The initialised driver. It is never unloaded, as its own threads run its code.
 pub(crate) struct Driver {
     pub(crate) calls: Calls,
 }
 
-/// Where the driver is looked for.
+/// The names of the driver's library.
 const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
-/// The driver of this process, or why there is none. Looked for once.
+/// The driver of this process, or the reason why there is none. Looked up once.
 pub(super) fn driver() -> Result<&'static Driver, String> {
     static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
     DRIVER.get_or_init(|| Driver::load(&LIBRARIES)).as_ref().map_err(Clone::clone)
 }
 
-/// At least one GPU, or the reason why there is none.
+/// The GPUs, at least one; or the reason why there is none.
 pub fn probe() -> Result<Vec<Gpu>, String> {
     let driver = driver()?;
     let version = driver.number("cuDriverGetVersion", driver.calls.cuDriverGetVersion)?;
@@ -129,7 +130,7 @@ pub fn probe() -> Result<Vec<Gpu>, String> {
 }
 
 impl Driver {
-    /// The first of these libraries that loads.
+    /// Loads the first of these libraries that exists, and initialises the driver.
     fn load(libraries: &[&str]) -> Result<Self, String> {
         let (library, _) = load(libraries)
             .map_err(|reason| if reason.ends_with("not found") { reason + " (no NVIDIA driver)" } else { reason })?;
@@ -139,7 +140,7 @@ impl Driver {
         Ok(Self { calls })
     }
 
-    /// What a function with one `int *` parameter says.
+    /// The result of a function with one `int *` parameter.
     fn number(&self, name: &str, call: unsafe extern "C" fn(*mut c_int) -> c_uint) -> Result<u32, String> {
         let mut value = 0;
         // SAFETY: `value` outlives the call.
@@ -157,7 +158,7 @@ impl Driver {
     fn gpu(&self, index: u32, driver: (u32, u32)) -> Result<Gpu, String> {
         let device = self.device(index)?;
         let mut name = [0u8; 256];
-        // One byte less than there is, so that the name always ends.
+        // One byte less than the buffer, so that the name always ends with a zero.
         let len = name.len() as c_int - 1;
         // SAFETY: at most `len` bytes of `name` are written.
         words("cuDeviceGetName", unsafe { (self.calls.cuDeviceGetName)(name.as_mut_ptr().cast(), len, device) })?;
@@ -176,7 +177,7 @@ impl Driver {
         let pci_bus_id = pci(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)
             .zip(pci(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID))
             .zip(pci(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID))
-            // GPUs compute as function 0; others are their sound.
+            // The GPU itself is PCI function 0; others are, for example, its audio.
             .map(|((domain, bus), device)| format!("{domain:04x}:{bus:02x}:{device:02x}.0"));
         Ok(Gpu::new(index, name, memory as u64, compute, driver, pci_bus_id))
     }
@@ -197,7 +198,7 @@ impl Driver {
         if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_uint {
             return Err(Error::new(ErrorKind::OutOfMemory, format!("out of device memory ({call})"))
                 .hint(format!(
-                    "lower {BATCH_SIZE}, {PREFETCH} or {DEVICE_BUDGET}, or free memory of the GPU (nvidia-smi says who has it)"
+                    "lower {BATCH_SIZE}, {PREFETCH} or {DEVICE_BUDGET}, or free memory of the GPU (nvidia-smi lists its users)"
                 )));
         }
         let what = words(call, code).err().unwrap_or_default();
@@ -205,7 +206,7 @@ impl Driver {
     }
 }
 
-/// What to do about a result code.
+/// The hint for a result code.
 fn advice(code: c_uint) -> &'static str {
     const BUSY: c_uint = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE as c_uint;
     const INVALID: c_uint = CUresult::CUDA_ERROR_INVALID_PTX as c_uint;
@@ -214,19 +215,19 @@ fn advice(code: c_uint) -> &'static str {
     const COMPILER: c_uint = CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND as c_uint;
     const FORBIDDEN: c_uint = CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED as c_uint;
     match code {
-        BUSY => "end it, or take another GPU; nvidia-smi lists the processes and the compute mode",
+        BUSY => "end that process, or use another GPU; nvidia-smi lists the processes and the compute mode",
         // The kernels are PTX 8.0.
         PTX | INVALID => "update the driver to one for CUDA 12.0 or newer (525 or newer)",
-        IMAGE => "take another GPU, or the CPU",
+        IMAGE => "use another GPU, or the CPU",
         COMPILER => {
-            "install the whole driver; a container has it with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+            "install the complete driver; for a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
         }
         FORBIDDEN => "unset CUDA_DISABLE_PTX_JIT",
-        _ => "look at the driver's log (dmesg, nvidia-smi); a process whose GPU failed must be started again",
+        _ => "check the driver's log (dmesg, nvidia-smi); restart a process whose GPU failed",
     }
 }
 
-/// A result code in words.
+/// The text for a result code.
 fn words(call: &str, code: c_uint) -> Result<(), String> {
     const OK: c_uint = CUresult::CUDA_SUCCESS as c_uint;
     const NO_DEVICE: c_uint = CUresult::CUDA_ERROR_NO_DEVICE as c_uint;
@@ -251,7 +252,7 @@ fn words(call: &str, code: c_uint) -> Result<(), String> {
         MISMATCH => "the driver's library and its kernel module have different versions",
         COMPAT => "the compatibility library does not support this GPU",
         NOT_READY => "the system is not ready for CUDA yet",
-        BUSY => "another process has the GPU for itself",
+        BUSY => "another process uses the GPU exclusively",
         MEMORY => "out of device memory",
         ADDRESS => "a kernel read or wrote outside its memory; the GPU's context is lost",
         LAUNCH => "a kernel failed; the GPU's context is lost",
@@ -260,7 +261,7 @@ fn words(call: &str, code: c_uint) -> Result<(), String> {
         IMAGE => "infeed's kernels need a GPU of compute capability 7.0 or newer",
         INVALID => "the driver can't compile infeed's kernels",
         COMPILER => "the driver's compiler, libnvidia-ptxjitcompiler, is missing",
-        FORBIDDEN => "the driver is told not to compile kernels",
+        FORBIDDEN => "the driver is set not to compile kernels",
         _ => "CUDA error",
     };
     Err(format!("{why} ({call} returned {code})"))

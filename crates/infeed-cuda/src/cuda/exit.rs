@@ -1,9 +1,9 @@
-//! The end of the process, which may come while our threads are in the driver or in nvJPEG.
+//! Keeps our threads out of the driver and of nvJPEG while the process exits.
 //!
-//! Both take themselves down when the process exits, by handlers of their own; a thread of ours that is in them then, or comes
-//! later, may crash a program that had done all it should (torchcodec leaks its decoders for that reason). So every call is
-//! counted, which [`bind`](super::Context) does. At exit no new one is let in, and those that are in are waited for, shortly:
-//! whatever threads own from there on is the system's to take back.
+//! Both libraries shut down in their own exit handlers. A thread of ours that is in them then, or calls them later, may
+//! crash a program that has already finished its work (torchcodec leaks its decoders for this reason). So
+//! [`bind`](super::Context) counts every call. At exit, new calls are refused, and the handler waits up to 2 seconds
+//! for the running ones. What threads still own after that is left to the operating system.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -13,21 +13,22 @@ use std::{
 
 use infeed_core::error::{Error, ErrorKind, Result};
 
-/// Calls that are under way.
+/// Number of calls that are running.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 static ENDED: AtomicBool = AtomicBool::new(false);
-/// A call that takes longer will never end.
+/// The longest wait for running calls: one that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A call is under way until this is dropped.
+/// A call is counted as running until this is dropped.
 pub(super) struct Inside(());
 
-/// Lets a call in.
+/// Counts a call, unless the process is ending.
 ///
 /// # Errors
 /// `Device`: the process is ending.
 pub(super) fn enter() -> Result<Inside> {
-    // Counted before the look, as the handler looks after it has told: one of the two sees the other.
+    // Count first, then check `ENDED`. The handler sets `ENDED` first, then reads the count: so one of them sees the
+    // other.
     INSIDE.fetch_add(1, Ordering::SeqCst);
     let inside = Inside(());
     if ENDED.load(Ordering::SeqCst) {
@@ -42,7 +43,8 @@ impl Drop for Inside {
     }
 }
 
-/// To be called behind the loading of each library: handlers run in the reverse order of their registration.
+/// Registers the exit handler. To be called after loading each library, as handlers run in the reverse order of
+/// registration.
 pub(crate) fn register() {
     extern "C" fn end() {
         ENDED.store(true, Ordering::SeqCst);
@@ -51,8 +53,8 @@ pub(crate) fn register() {
             thread::sleep(Duration::from_micros(100));
         }
     }
-    // SAFETY: the handler takes nothing, touches statics alone and does not unwind.
+    // SAFETY: the handler takes no arguments, uses only statics and does not unwind.
     if unsafe { libc::atexit(end) } != 0 {
-        tracing::debug!("the system takes no more exit handlers");
+        tracing::debug!("the system accepts no more exit handlers");
     }
 }

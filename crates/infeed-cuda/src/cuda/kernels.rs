@@ -24,21 +24,22 @@ use super::{
 
 /// infeed's kernels on one GPU, shared by all loaders of the process that use it.
 ///
-/// Loading compiles them for the GPU, some seconds of a core; the driver keeps the result on disk where it may.
+/// Loading compiles them for the GPU, which takes one core a few seconds. The driver caches the result on disk if it
+/// can.
 pub struct Kernels {
     resample: Vec<(DType, DType, CUfunction)>,
-    /// Loaded when they are first asked for: compiling them takes a good second where the driver has kept nothing.
+    /// Loaded when first needed: compiling takes more than a second if the driver's cache is empty.
     pictures: OnceLock<Result<PictureKernels>>,
-    /// Likewise, of planes that nvJPEG makes.
+    /// For the planes that nvJPEG makes. Loaded when first needed.
     colour: OnceLock<Result<(CUfunction, Module)>>,
     // Unloaded last.
     module: Module,
 }
 
-/// What is done to pictures between two resamples, and to finished rows.
+/// The kernels for pictures between two resamples, and for finished rows.
 #[derive(Debug)]
 pub(super) struct PictureKernels {
-    /// For bytes and for f32.
+    /// For pictures of bytes, and of f32.
     steps: [CUfunction; 2],
     rows: Vec<(DType, RowFunctions)>,
     _module: Module,
@@ -50,7 +51,7 @@ struct Module {
     raw: CUmodule,
 }
 
-/// What is done to finished rows of a type.
+/// The kernels for finished rows of one type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowFunctions {
     pub(super) fill: CUfunction,
@@ -66,14 +67,14 @@ unsafe impl Send for Kernels {}
 unsafe impl Sync for Kernels {}
 
 impl Kernels {
-    /// Those that are loaded on this GPU already, or else loads them. Unloaded with the last handle.
+    /// Returns the kernels that are already loaded on this GPU, or loads them. They are unloaded with the last handle.
     ///
     /// # Errors
-    /// `Device`: the driver is too old for the kernels, or the GPU is (compute capability below 7.0); with what the
-    /// driver's compiler said.
+    /// `Device`: the driver or the GPU (compute capability below 7.0) is too old for the kernels. The source is the
+    /// output of the driver's compiler.
     pub fn load(context: &Context) -> Result<Arc<Self>> {
         static LOADED: Mutex<Vec<Weak<Kernels>>> = Mutex::new(Vec::new());
-        // Held while they are compiled: of two loaders that start at a time the second waits for the first one's.
+        // Locked during the compilation: if two loaders start at the same time, the second waits for the first.
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let known = loaded.iter().filter_map(Weak::upgrade).find(|known| known.context().index() == context.index());
         if let Some(known) = known {
@@ -97,7 +98,7 @@ impl Kernels {
         Ok(Self { resample, pictures: OnceLock::new(), colour: OnceLock::new(), module })
     }
 
-    /// The GPU they are on.
+    /// The GPU that they are loaded on.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.module.context
@@ -108,15 +109,15 @@ impl Kernels {
     }
 
     /// # Errors
-    /// As [`load`](Self::load), of these kernels: the same whenever they are asked for.
+    /// As [`load`](Self::load), for these kernels. A failure is kept: each later call returns it again.
     pub(super) fn pictures(&self) -> Result<&PictureKernels> {
         self.pictures.get_or_init(|| PictureKernels::load(self.context())).as_ref().map_err(Error::clone)
     }
 
-    /// Makes RGB of planes.
+    /// The kernel that converts planes to RGB.
     ///
     /// # Errors
-    /// As [`load`](Self::load), of this kernel: the same whenever it is asked for.
+    /// As [`load`](Self::load), for this kernel. A failure is kept: each later call returns it again.
     pub(crate) fn colour(&self) -> Result<CUfunction> {
         let load = || {
             let module = Module::load(self.context(), COLOUR_PTX)?;
@@ -152,15 +153,16 @@ impl Module {
     fn load(context: &Context, ptx: &str) -> Result<Self> {
         let _bound = context.bind()?;
         let source =
-            CString::new(ptx).map_err(|e| Error::new(ErrorKind::Internal, "the kernels are no text").with_source(e))?;
+            CString::new(ptx).map_err(|e| Error::new(ErrorKind::Internal, "the PTX has a zero byte").with_source(e))?;
         let mut raw: CUmodule = ptr::null_mut();
-        // A few lines of the compiler's; longer ones are cut.
+        // Room for a few lines of the compiler; more are cut off.
         let mut log = [0u8; 4 << 10];
         let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // A number in place of a pointer is how the driver takes it. One byte less, so that the log always ends.
+        // The driver takes the size as a number in place of a pointer. One byte less, so that the log always ends with
+        // a zero.
         let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len() - 1)];
-        // SAFETY: `raw`, the log and both lists outlive the call, and are as long as it is told; the source ends with a
-        // zero.
+        // SAFETY: `raw`, the log and both lists outlive the call, and have the lengths that are passed; the source ends
+        // with a zero.
         let code = unsafe {
             (context.driver().calls.cuModuleLoadDataEx)(
                 &raw mut raw,
@@ -185,7 +187,7 @@ impl Module {
     }
 }
 
-/// An error of loading, with what the driver's compiler wrote as its cause.
+/// An error of loading, with the output of the driver's compiler as its source.
 fn refused(error: Error, log: &[u8]) -> Error {
     let log = CStr::from_bytes_until_nul(log).map(CStr::to_string_lossy).unwrap_or_default();
     let log: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -195,7 +197,8 @@ fn refused(error: Error, log: &[u8]) -> Error {
 impl Drop for Module {
     fn drop(&mut self) {
         let Ok(_bound) = self.context.bind() else { return };
-        // SAFETY: loaded in `load`, unloaded once; whoever launches its functions holds the kernels until that is done.
+        // SAFETY: loaded in `load`, unloaded once; users of its functions hold the kernels until their launches are
+        // done.
         let _ = unsafe { (self.context.driver().calls.cuModuleUnload)(self.raw) };
     }
 }

@@ -1,6 +1,6 @@
-//! What a GPU's memory and its link can do: the bounds that infeed's own rates are compared with.
+//! Measures the speed of a GPU's memory and link: the bounds to compare infeed's rates with.
 //!
-//! Part of no loader. A trainer that only keeps the GPU's memory busy is made of it too.
+//! Not part of any loader. Benchmarks also use it as a trainer that only keeps the GPU's memory busy.
 
 use std::{fmt, time::Duration};
 
@@ -9,9 +9,9 @@ use infeed_core::handles::CudaStream;
 
 use super::context::{Context, DeviceMemory, Event, Pinned, Priority, Stream};
 
-/// Copies on a stream of its own, timed on the GPU. Holds two stretches of device memory of the same length.
+/// Runs copies on its own stream and times them on the GPU. Holds two pieces of device memory of equal length.
 ///
-/// Its stream is never destroyed: a tensor may have been asked for its address with it.
+/// The stream is never destroyed, as a tensor may have been exported with it.
 pub struct Meter {
     context: Context,
     stream: &'static Stream,
@@ -21,7 +21,7 @@ pub struct Meter {
     pinned: Option<Pinned>,
 }
 
-/// What is copied.
+/// The kind of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
     /// From page-locked host memory to the device.
@@ -35,10 +35,10 @@ pub enum Copies {
 }
 
 impl Meter {
-    /// Takes twice `len` bytes of device memory, and fills them.
+    /// Allocates two pieces of `len` bytes of device memory, and fills them.
     ///
     /// # Errors
-    /// `OutOfMemory` and `Device` as CUDA says.
+    /// `OutOfMemory` and `Device`, as CUDA reports them.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let stream: &'static Stream = Box::leak(Box::new(Stream::new(context, Priority::Usual)?));
         let marks = [Event::timed(context)?, Event::timed(context)?];
@@ -50,23 +50,23 @@ impl Meter {
         Ok(meter)
     }
 
-    /// Bytes that a copy may have.
+    /// The most bytes of a copy.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.len
     }
 
-    /// The stream that all copies are given to.
+    /// The stream of all copies.
     #[must_use]
     pub fn stream(&self) -> CudaStream {
         // SAFETY: a stream of this context that lives as long as the process.
         unsafe { CudaStream::from_raw(self.stream.raw().cast()) }
     }
 
-    /// Time on the GPU of `times` copies of `bytes` one after another. Waits for them.
+    /// The time on the GPU of `times` copies of `bytes` bytes, one after another. Waits for them.
     ///
     /// # Errors
-    /// `Config` when there is less memory than that; `Device` when the GPU failed.
+    /// `Config` if `bytes` is more than [`len_bytes`](Self::len_bytes); `Device` if the GPU failed.
     pub fn time(&mut self, what: Copies, bytes: usize, times: usize) -> Result<Duration> {
         self.reserve(what, bytes)?;
         self.marks[0].record(self.stream)?;
@@ -76,7 +76,7 @@ impl Meter {
         self.marks[0].until(&self.marks[1])
     }
 
-    /// Starts `times` copies of `bytes` one after another, and does not wait.
+    /// Starts `times` copies of `bytes` bytes, one after another, and does not wait.
     ///
     /// # Errors
     /// As [`time`](Self::time).
@@ -87,25 +87,26 @@ impl Meter {
         let host = self.pinned.as_ref().map_or(std::ptr::null(), Pinned::start);
         let _bound = self.context.bind()?;
         for _ in 0..times {
-            // In each: `reserve` saw that both sides have the bytes; they live until `drop` has waited for the stream.
+            // For each case: `reserve` checked that both sides have the bytes; they live until `drop` has waited for
+            // the stream.
             let (call, code) = match what {
                 Copies::Up => {
-                    // SAFETY: as above; nobody writes the host's bytes.
+                    // SAFETY: as above; nothing writes the host's bytes.
                     let code = unsafe { (calls.cuMemcpyHtoDAsync_v2)(to, host.cast(), bytes, raw) };
                     ("cuMemcpyHtoDAsync", code)
                 }
                 Copies::Down => {
-                    // SAFETY: as above; nobody reads or writes the host's bytes.
+                    // SAFETY: as above; nothing else reads or writes the host's bytes.
                     let code = unsafe { (calls.cuMemcpyDtoHAsync_v2)(host.cast_mut().cast(), from, bytes, raw) };
                     ("cuMemcpyDtoHAsync", code)
                 }
                 Copies::Within => {
-                    // SAFETY: as above, of two allocations.
+                    // SAFETY: as above; these are two allocations.
                     let code = unsafe { (calls.cuMemcpyDtoDAsync_v2)(to, from, bytes, raw) };
                     ("cuMemcpyDtoDAsync", code)
                 }
                 Copies::Fill => {
-                    // SAFETY: as above, of one.
+                    // SAFETY: as above.
                     let code = unsafe { (calls.cuMemsetD8Async)(from, 0x5a, bytes, raw) };
                     ("cuMemsetD8Async", code)
                 }
@@ -118,20 +119,23 @@ impl Meter {
     /// Waits for all copies.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn wait(&mut self) -> Result<()> {
         self.marks[1].record(self.stream)?;
         self.marks[1].sync()
     }
 
-    /// Whether so many bytes can be copied; page-locks host memory for them when that is new.
+    /// Checks that this many bytes can be copied. Page-locks more host memory if needed.
     fn reserve(&mut self, what: Copies, bytes: usize) -> Result<()> {
         if bytes > self.len {
-            return Err(Error::new(ErrorKind::Config, format!("{bytes} bytes where {} were set aside", self.len)));
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("a copy of {bytes} bytes, but only {} were allocated", self.len),
+            ));
         }
         let host = matches!(what, Copies::Up | Copies::Down);
         if host && self.pinned.as_ref().is_none_or(|pinned| pinned.len() < bytes) {
-            // The old memory may be under a copy.
+            // A running copy may use the old memory.
             self.wait()?;
             self.pinned = Some(Pinned::new(&self.context, bytes)?);
         }
@@ -141,7 +145,7 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        // Memory under a running copy must not go. When the wait fails the GPU is lost, and nothing runs.
+        // Memory must outlive running copies. If this wait fails, the GPU is lost and nothing runs.
         let _ = self.stream.sync();
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of a batch mixed with one another, on the GPU where they lie.
+//! Mixes the rows of a batch with one another, in GPU memory.
 
 use std::{
     ffi::{c_uint, c_void},
@@ -19,41 +19,41 @@ use super::{
     kernels::Kernels,
 };
 
-/// Threads of a block, and blocks at most: two rounds of eight on the 132 SMs of an H200.
+/// Threads per block, and most blocks: two rounds of eight blocks on each of the 132 SMs of an H200.
 const THREADS: u32 = 256;
 const BLOCKS: u64 = 2 * 8 * 132;
 
-/// Mixes batches on one GPU, one at a time, with a stream of its own. Each call waits for its end: of 256 rows of 224×224×3
-/// f32, which are read and written once (308 MB), some 0.1 ms of an H200's memory.
+/// Mixes batches on one GPU, one at a time, on its own stream. Each call waits until the batch is mixed. 256 rows of
+/// 224×224×3 f32, which are read and written once (308 MB), take about 0.1 ms of an H200's memory bandwidth.
 pub struct Mixer {
     kernels: Arc<Kernels>,
     work: Mutex<Work>,
 }
 
 struct Work {
-    // Dropped in this order; no call leaves anything under way.
+    // Dropped in this order. No call leaves work running.
     stream: Stream,
     items: DeviceMemory,
     pinned: Pinned,
 }
 
 impl Mixer {
-    /// For batches of up to so many rows.
+    /// A mixer for batches of up to `batch_size` rows.
     ///
     /// # Errors
-    /// `OutOfMemory` and `Device` as CUDA says.
+    /// `OutOfMemory` and `Device`, as CUDA reports them.
     pub fn new(kernels: &Arc<Kernels>, batch_size: usize) -> Result<Arc<Self>> {
         let context = kernels.context();
-        // Before the first batch, not in its middle.
+        // Load the kernels now, rather than during the first batch.
         kernels.pictures()?;
-        // As many pairs as there may be, and the one item of a roll.
+        // Room for the most pairs, and at least for the one item of a roll.
         let bytes = (batch_size / 2).max(1).saturating_mul(size_of::<DeviceMixing>());
         let (items, pinned) = (DeviceMemory::new(context, bytes)?, Pinned::new(context, bytes)?);
         let work = Work { stream: Stream::new(context, Priority::High)?, items, pinned };
         Ok(Arc::new(Self { kernels: Arc::clone(kernels), work: Mutex::new(work) }))
     }
 
-    /// Without `pairs` each row with the one before it.
+    /// Mixes pairs of rows; without `pairs`, each row with the one before it.
     fn run(
         &self,
         rows: &Rows,
@@ -74,11 +74,11 @@ impl Mixer {
             )));
         };
         rows.idle()?;
-        let Some(start) = rows.on_device(0) else { return Err(wrong("rows to mix on a GPU lie elsewhere".into())) };
-        // Each section leaves the memory idle, so a panic elsewhere has left nothing half done.
+        let Some(start) = rows.on_device(0) else { return Err(wrong("rows to mix are not on the GPU".into())) };
+        // Each critical section leaves the memory idle, so a poisoned lock is harmless.
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: &[u8] = bytemuck::cast_slice(items);
-        // SAFETY: every call waits for its end before it lets go of the lock: nothing reads the memory.
+        // SAFETY: every call waits for its work before it releases the lock, so nothing reads the memory.
         let pinned = unsafe { work.pinned.bytes_mut() };
         let place = pinned.get_mut(..bytes.len()).ok_or_else(|| wrong(format!("{} pairs of a batch", items.len())))?;
         place.copy_from_slice(bytes);
@@ -86,7 +86,7 @@ impl Mixer {
         let function = if pairs.is_some() { functions.swap } else { functions.roll };
         let pairs = pairs.unwrap_or(1);
         let done = self.start(&work, bytes.len(), function, (start, spec), samples as u32, pairs);
-        // Whatever was started is waited for: the memory is used again. When that fails the GPU is lost.
+        // Wait for all started work, as the memory is reused. If this fails, the GPU is lost.
         let ended = work.stream.sync();
         drop(writing);
         done.and(ended)
@@ -104,7 +104,7 @@ impl Mixer {
         let context = self.kernels.context();
         let _bound = context.bind()?;
         let mut items = work.items.address();
-        // SAFETY: both are as long, and live until the stream was waited for.
+        // SAFETY: both have at least this length, and live until `run` has waited for the stream.
         let code = unsafe {
             (context.driver().calls.cuMemcpyHtoDAsync_v2)(items, work.pinned.start().cast(), len, work.stream.raw())
         };
@@ -124,8 +124,8 @@ impl Mixer {
         ];
         let values = (spec.len_bytes() / spec.dtype.size()) as u64;
         let blocks = values.div_ceil(u64::from(THREADS)).clamp(1, BLOCKS) as u32;
-        // SAFETY: the arguments are those of the kernel's signature and are copied by the call; the rows and the items
-        // live until the stream was waited for; rows of pairs are among those that were looked at.
+        // SAFETY: the arguments are those of the kernel's signature, and the call copies them; the rows and the items
+        // live until `run` has waited for the stream; it has checked that the rows of pairs exist.
         let code = unsafe {
             (context.driver().calls.cuLaunchKernel)(
                 function,
@@ -155,7 +155,7 @@ impl kernels::Mixer for Mixer {
 
     fn swap(&self, rows: &mut Rows, spec: &RowSpec, pairs: &[(Mixture, [u32; 2])]) -> Result<()> {
         let items: Vec<DeviceMixing> = pairs.iter().map(|(mixture, pair)| DeviceMixing::new(mixture, *pair)).collect();
-        // What a launch takes at most.
+        // The most items of a launch.
         items.chunks(65_535).try_for_each(|items| {
             let samples = items.iter().flat_map(|item| item.pair).max().map_or(0, |last| last as usize + 1);
             self.run(rows, spec, items, samples, Some(items.len() as u32))

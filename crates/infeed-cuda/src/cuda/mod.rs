@@ -1,25 +1,26 @@
-//! GPUs: which there are, or why there are none, and work on them.
+//! Lists the GPUs, or the reason why there are none, and runs work on them.
 //!
 //! ```text
-//! driver.rs   the driver's functions, loaded at run time; the look for GPUs
+//! driver.rs   the driver's functions, loaded at run time; the list of GPUs
 //! context.rs  Context, Stream, Event, DeviceMemory, Pinned: handles, owned and destroyed once
-//! exit.rs     no call when the process ends
-//! block.rs    the memory of a batch, and who still reads it
-//! buffers.rs  both, as rows ask for them
-//! colour.rs   what the kernel takes that makes RGB of planes
+//! exit.rs     prevents calls while the process exits
+//! block.rs    the memory of a batch, and the streams that still read it
 //! pinned.rs   the same in page-locked host memory
+//! buffers.rs  allocates both for `Rows`
+//! colour.rs   arguments of the kernel that converts planes to RGB
 //! kernels.rs  infeed's kernels, loaded on a GPU
-//! upload.rs   UploadStream: what one thread gives to a GPU: pixels up, resample, rows out
-//! measure.rs  what memory and link can do, for benchmarks
+//! upload.rs   UploadStream: the work of one thread on a GPU: upload pixels, resample, write rows
+//! mixer.rs    mixes the rows of a batch
+//! measure.rs  the speed of memory and link, for benchmarks
 //! ```
 //!
-//! The driver (`libcuda.so.1`) and nvJPEG are loaded by name at run time, so one binary serves machines with and without
-//! them. What a newcomer would get wrong:
+//! The driver (`libcuda.so.1`) and nvJPEG are loaded by name at run time, so one binary works on machines with and
+//! without them. Three things that are easy to get wrong:
 //!
-//! 1. No call of the driver is made before `driver` has found every function of it: a machine without a GPU is usual.
-//! 2. Memory is ordered by host waits between our threads and by events towards the trainer; nothing relies on the
-//!    default stream.
-//! 3. A `Drop` may run on the trainer's thread. What would wait there is a mistake, see `block`.
+//! 1. `driver` looks up every function before any is called: machines without a GPU are common.
+//! 2. Host waits order the use of memory between our threads, and events between us and the trainer. Nothing relies on
+//!    the default stream.
+//! 3. A `Drop` may run on the trainer's thread, so it must not wait, see `block`.
 
 mod block;
 mod buffers;

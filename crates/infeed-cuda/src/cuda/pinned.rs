@@ -1,13 +1,14 @@
-//! Page-locked memory of one batch in host memory, and whether a GPU still copies from it.
+//! The page-locked host memory of one batch, and whether a GPU still copies from it.
 //!
 //! ```text
-//! jobs write on the host ─▶ sealed ─▶ yielded: `lend`ed, a trainer may start copies that nobody tells us of
-//!                                         └ dropped: `retire`: an event behind all that the GPU was given until now
+//! jobs write on the host ─▶ sealed ─▶ yielded: `lend`; a trainer may start copies that infeed does not see
+//!                                         └ dropped: `retire`: an event after all work that the GPU has so far
 //! ```
 //!
-//! A framework's own allocator of such memory sees its copies; ours is foreign to it, so a tensor that is dropped right
-//! behind an asynchronous copy would be written again while the GPU still reads it. The driver knows: since CUDA 12.5 it
-//! marks what all streams of a GPU were given (`cuCtxRecordEvent`). Older ones can't, and are refused.
+//! A framework tracks copies only from page-locked memory of its own allocator. So if a trainer drops one of our
+//! tensors right after it starts an asynchronous copy, infeed would overwrite the memory while the GPU still reads it.
+//! The driver solves this: since CUDA 12.5 it can record an event after the work of all streams of a GPU
+//! (`cuCtxRecordEvent`). Older drivers are refused.
 
 use std::{
     fmt, mem,
@@ -21,36 +22,36 @@ use infeed_core::{
 
 use super::context::{Context, Event, Pinned};
 
-/// One page-locked allocation that is written on the host. Always initialised, zeroed when new.
+/// One page-locked allocation that the host writes. Always initialised; zeroed when new.
 pub(crate) struct PinnedBlock {
-    /// `None`: given up.
+    /// `None` if it was leaked.
     memory: Option<Pinned>,
-    /// Behind the copies from it.
+    /// Recorded after the copies from it.
     mark: Event,
     state: Mutex<State>,
 }
 
-// SAFETY: plain bytes; who may touch which of them is decided by `Rows` and `Frozen`.
+// SAFETY: plain bytes; `Rows` and `Frozen` control access to them.
 unsafe impl Sync for PinnedBlock {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody but us has it.
+    /// Only infeed uses it.
     Ours,
     /// The trainer has it, and may copy from it.
     Lent,
-    /// It came back, and may still be copied from until `mark` has passed.
+    /// The trainer has dropped it. Copies from it may run until `mark` has passed.
     Marked,
-    /// Nobody knows when the copies are done.
+    /// It is unknown when the copies are done.
     Lost,
 }
 
 impl PinnedBlock {
-    /// Waits until the pages are locked, about a millisecond for three megabytes.
+    /// Allocates and page-locks memory: about a millisecond for 3 MB.
     pub(crate) fn new(context: &Context, len: usize) -> Result<Self> {
         let memory = Pinned::new(context, len).map_err(|error| match error.help() {
             Some(help) if error.kind() == ErrorKind::OutOfMemory => {
-                let hint = format!("leave pin_memory out, {help}");
+                let hint = format!("omit pin_memory, {help}");
                 error.hint(hint)
             }
             _ => error,
@@ -60,12 +61,12 @@ impl PinnedBlock {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each section leaves it whole.
+        // Each critical section leaves it consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lost(&self, error: &Error) -> State {
-        let what = "nobody knows when a GPU has copied a batch in page-locked memory; the memory is given up";
+        let what = "can't determine when a GPU has copied a batch in page-locked memory; the memory is never freed";
         tracing::warn!(error = %format!("{error:#}"), bytes = self.len(), "{what}");
         State::Lost
     }
@@ -99,7 +100,7 @@ impl ReadBehind for PinnedBlock {
         if *self.state() != State::Marked {
             return;
         }
-        // Not under the lock. It has no owner, so nobody marks it anew meanwhile.
+        // Wait without the lock. The block has no users, so no mark is recorded meanwhile.
         let copied = self.mark.sync();
         *self.state() = match copied {
             Ok(()) => State::Ours,
@@ -112,7 +113,7 @@ impl ReadBehind for PinnedBlock {
     }
 }
 
-// SAFETY: one allocation of as many bytes as were asked for, zeroed when it was made, freed when the block is dropped.
+// SAFETY: one allocation of the requested length, zeroed when it was made, freed when the block is dropped.
 unsafe impl PinnedBuffer for PinnedBlock {
     fn start(&self) -> *mut u8 {
         self.memory.as_ref().expect("there until the block is dropped").start().cast_mut()
@@ -127,7 +128,7 @@ impl Drop for PinnedBlock {
     fn drop(&mut self) {
         self.wait_until_free();
         if self.is_lost() {
-            // Better never freed than while a GPU may copy from it.
+            // Leak it: a GPU may still copy from it.
             mem::forget(self.memory.take());
         }
     }

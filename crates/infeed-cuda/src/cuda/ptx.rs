@@ -1,11 +1,11 @@
-//! The kernels, for the driver to compile: what `integration/gpu/ptx.py` made of the `.cu` files beside. A test compares their
-//! head with the source (`integration/kernels.rs`).
+//! The kernels as PTX, which the driver compiles. `integration/gpu/ptx.py` makes them from the `.cu` files in this
+//! folder, and a test (`integration/kernels.rs`) compares the hash in their head with the source.
 
-/// Of `resample.cu`.
+/// PTX of `resample.cu`.
 pub const RESAMPLE_PTX: &str = include_str!("resample.ptx");
 
-/// Of `colour.cu`.
+/// PTX of `colour.cu`.
 pub const COLOUR_PTX: &str = include_str!("colour.ptx");
 
-/// Of `picture.cu`.
+/// PTX of `picture.cu`.
 pub const PICTURE_PTX: &str = include_str!("picture.ptx");

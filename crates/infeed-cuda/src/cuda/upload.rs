@@ -1,4 +1,4 @@
-//! What one thread gives to a GPU: a stream, and pages of pinned memory with as much device memory behind each.
+//! The work of one thread on a GPU: a stream, and pages of pinned memory, each with a copy in device memory.
 //!
 //! ```text
 //! row(pixels)    ─▶ page: pixels, words of steps → │ descriptors │   ← finished rows │
@@ -9,15 +9,15 @@
 //! with steps on pictures:  images ─ resample ─▶ scratch ─ steps, one kernel for all ─▶ scratch ─ resample ─▶ rows ─ fills ─▶ rows
 //! ```
 //!
-//! It is safe to use: what a kernel reads and writes stays alive until its event has passed, windows are checked
-//! against what was uploaded before the launch, and rows can't be frozen, copied or cleared before the host has seen the
-//! end of what writes them. What a newcomer would get wrong:
+//! The interface is safe: memory that a kernel reads or writes stays alive until its event has passed; windows are
+//! checked against the uploaded pixels before the launch; and rows can't be frozen, copied or cleared before the host
+//! has seen the end of the work that writes them. Four things that are easy to get wrong:
 //!
 //! 1. A page is written again only after the *host* has seen the event of the launch that used it.
-//! 2. Rows are full when the host has seen the launch's end, by [`UploadStream::wait`] or [`UploadStream::is_done`], and not before: a
-//!    [`Writing`] refuses whoever hands them on earlier.
-//! 3. One upload for many small images: a copy costs microseconds however small it is.
-//! 4. Scratch memory is one piece, used anew by each launch: launches of a stream run one after another.
+//! 2. Rows are complete only after the host has seen the launch's end, by [`UploadStream::wait`] or
+//!    [`UploadStream::is_done`]. A [`Writing`] prevents handing them on earlier.
+//! 3. One upload serves many small images: a copy costs microseconds, however small it is.
+//! 4. There is one piece of scratch memory, which each launch reuses: launches of a stream run one after another.
 
 use std::{
     collections::VecDeque,
@@ -50,19 +50,19 @@ use super::{
     kernels::Kernels,
 };
 
-/// The part of an image that is held: what a resample reads.
+/// The part of an image that a resample reads: the part that is in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The whole image.
     pub info: ImageInfo,
-    /// Rows held.
+    /// The rows in memory.
     pub rows: Range<u32>,
-    /// Columns held.
+    /// The columns in memory.
     pub cols: Range<u32>,
 }
 
 impl Held {
-    /// Bytes of the pixels, without padding; `usize::MAX`, which no memory has, when there is no such number.
+    /// Bytes of the pixels, without padding. On overflow `usize::MAX`, which is more than any memory.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         let pixel = usize::from(self.info.channels) * self.info.dtype.size();
@@ -70,32 +70,32 @@ impl Held {
     }
 }
 
-/// Pixels in device memory that outlive the stream's work on them.
+/// Pixels in device memory. They must outlive the stream's work on them.
 #[derive(Clone, Debug)]
 pub(crate) struct DevicePixels {
     pub(crate) held: Held,
     pub(crate) address: CUdeviceptr,
-    /// Bytes from row to row.
+    /// Bytes from one row to the next.
     pub(crate) pitch: u32,
 }
 
 /// How much staging memory an upload stream has: `pages * page_bytes` pinned, and the same on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UploadSize {
-    /// Bytes of a page; a finished row and its neighbours in a job must fit.
+    /// Bytes of a page. A finished row must fit, with what else is uploaded with it.
     pub page_bytes: usize,
     /// Pages: one is filled while the others are copied.
     pub pages: usize,
-    /// Device memory for pictures between two resamples; 0 where there are no steps on pictures.
+    /// Bytes of device memory for pictures between two resamples; 0 without steps on pictures.
     pub scratch_bytes: usize,
 }
 
-/// Rows for which there is room at a time, at their worst; several times as many of those that need no more than their
-/// picture and another.
+/// Scratch memory has room for this many rows at a time in the worst case, and for several times as many rows that need
+/// only their picture and one more.
 const STEPS_ROWS: usize = 4;
 
 impl UploadSize {
-    /// With room for rows with steps on pictures, which take up to `room` each.
+    /// Adds memory for rows with steps on pictures, which need up to `room` each.
     #[must_use]
     pub const fn with_steps(self, room: RowRoom) -> Self {
         let page_bytes = self.page_bytes.saturating_add(room.page.saturating_mul(STEPS_ROWS));
@@ -110,13 +110,13 @@ impl UploadSize {
     }
 }
 
-/// Names a launch.
+/// Identifies a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// See the module.
+/// A stream for uploads, and its memory. See the module documentation.
 pub struct UploadStream {
-    // Dropped in this order, after the stream was waited for.
+    // Dropped in this order, after `drop` has waited for the stream.
     kernels: Arc<Kernels>,
     stream: Stream,
     tables: DeviceMemory,
@@ -126,44 +126,45 @@ pub struct UploadStream {
     page_bytes: usize,
     scratch: DeviceMemory,
     scratch_bytes: usize,
-    /// Of the launch that is being filled.
+    /// Bytes used by the launch that is being filled.
     scratch_used: usize,
     /// The page that is being filled.
     current: usize,
-    /// Images whose planes become pixels before anything else.
+    /// Images whose planes are converted to pixels, before all other work of the launch.
     planes: Vec<DevicePlanes>,
     groups: Vec<Group>,
     pictures: Vec<Pictures>,
     fills: Vec<Fills>,
     copies: Vec<RowCopy>,
-    /// Of the buffers whose rows the next launch writes.
+    /// Guards of the buffers whose rows the next launch writes.
     writing: Vec<Writing>,
-    /// Decoding was started since the last launch; it ends at this mark.
+    /// The events before and after decoding, if decoding was started since the last launch.
     decoded: Option<[Event; 2]>,
     flights: VecDeque<Flight>,
-    /// The first failure, after which nothing is started any more, and the flight that met it: some of it may run.
+    /// The first failure, and its flight, some of whose work may run. Nothing is started after a failure.
     broken: Option<(Error, Flight)>,
     events: Vec<Event>,
     launched: u64,
-    /// Of flights that are done and were not asked about yet.
+    /// Times of finished flights that `take_times` has not returned yet.
     times: DeviceTimes,
-    /// Not sent: its worker is born, used and dropped on one thread.
+    /// Makes it `!Send`: a worker is made, used and dropped on one thread.
     here: PhantomData<*const ()>,
 }
 
 struct Page {
     pinned: Pinned,
     device: DeviceMemory,
-    /// Bytes used from the front, which are copied to the device, and from the back, which are not.
+    /// Bytes used at the front, which are copied to the page's device memory, and at the back (finished rows), which
+    /// are not.
     front: usize,
     back: usize,
-    /// The launch that it was filled for: it is written again only after that.
+    /// The launch that it was filled for. It is written again only after that launch.
     used_by: Option<u64>,
 }
 
-/// Images that one launch can do.
+/// Images that one kernel launch can resample.
 struct Group {
-    /// How many resamples come before.
+    /// The number of resamples before this one.
     level: u32,
     src: DType,
     table: usize,
@@ -171,25 +172,25 @@ struct Group {
     items: Vec<DeviceItem>,
 }
 
-/// Pictures that one launch can do.
+/// Pictures whose steps one kernel launch can do.
 struct Pictures {
-    /// Behind the resamples of this level.
+    /// They follow the resamples of this level.
     level: u32,
     float: bool,
     items: Vec<DevicePicture>,
 }
 
-/// Rectangles that one launch can write.
+/// Rectangles that one kernel launch can write.
 struct Fills {
-    /// How many of the same row come before.
+    /// The number of rectangles of the same row before this one.
     level: u32,
     row: RowSpec,
     items: Vec<DeviceRectangle>,
 }
 
-/// What a launch starts, with the address of its descriptors.
+/// A kernel launch; the address of its descriptors is kept separately.
 enum Start {
-    /// Of images with at most so many rows.
+    /// Converts planes of images with at most this many rows.
     Colour {
         height: u32,
     },
@@ -213,7 +214,7 @@ enum Target<'a> {
     Scratch(CUdeviceptr),
 }
 
-/// A finished row on its way from the page.
+/// A finished row to be copied from the page.
 struct RowCopy {
     from: usize,
     len: usize,
@@ -229,22 +230,22 @@ struct Flight {
     writing: Vec<Writing>,
 }
 
-/// Launches take at most so many images: the third dimension of a grid.
+/// Most images of a launch: the limit of the third dimension of a grid.
 const MOST_ITEMS: usize = 65_535;
 /// Pixels and descriptors start at multiples of this.
 const ALIGN: usize = 16;
-/// Rectangles are written behind every resample and every step.
+/// The level of rectangles, which are written after all resamples and steps.
 const FILLS: u32 = 1 << 16;
-/// Blocks and threads of one rectangle: a third of a row of 224x224x3 is 50,000 values.
+/// Blocks and threads per rectangle. A rectangle of a third of a row of 224x224x3 has 50,000 values.
 const FILL_BLOCKS: u32 = 8;
 const FILL_THREADS: u32 = 256;
 
 impl UploadStream {
-    /// One with these channel tables, which are named by their index. The GPU's context stays current on this thread,
-    /// which is the stream's own.
+    /// An upload stream with these channel tables, which are referred to by their index. Makes the GPU's context
+    /// current on this thread and keeps it so; the thread must belong to the stream.
     ///
     /// # Errors
-    /// `OutOfMemory` and `Device` as CUDA says.
+    /// `OutOfMemory` and `Device`, as CUDA reports them.
     pub fn new(kernels: &Arc<Kernels>, size: UploadSize, priority: Priority, tables: &[&ChannelTable]) -> Result<Self> {
         let context = kernels.context();
         context.bind()?.keep();
@@ -272,7 +273,7 @@ impl UploadStream {
             })
             .collect::<Result<Vec<_>>>()?;
         if size.scratch_bytes > 0 {
-            // Before the first batch, not in its middle.
+            // Load the kernels now, rather than during the first batch.
             kernels.pictures()?;
         }
         let scratch = DeviceMemory::new(context, size.scratch_bytes)?;
@@ -302,7 +303,7 @@ impl UploadStream {
             here: PhantomData,
         };
         if !bytes.is_empty() {
-            // SAFETY: no copy was started yet.
+            // SAFETY: no copy has started yet.
             let pinned = unsafe { upload.pages[0].pinned.bytes_mut() };
             pinned[..bytes.len()].copy_from_slice(bytes);
             let (to, from) = (upload.tables.address(), upload.pages[0].pinned.start());
@@ -312,25 +313,25 @@ impl UploadStream {
         Ok(upload)
     }
 
-    /// The most bytes that one image may have to be uploaded.
+    /// The most bytes of an image that can be uploaded.
     #[must_use]
     pub fn most_bytes(&self) -> usize {
         self.page_bytes.saturating_sub(2 * size_of::<DeviceItem>() + 2 * ALIGN)
     }
 
-    /// Whether an image of this many bytes can be uploaded with what is to be done to it.
+    /// Whether an image of this many bytes can be uploaded together with its work.
     #[must_use]
     pub fn takes(&self, bytes: usize, work: &RowWork) -> bool {
         let RowRoom { scratch, page } = work.room();
         bytes <= self.most_bytes().saturating_sub(page) && scratch <= self.scratch_bytes
     }
 
-    /// Uploads the pixels that `fill` writes (interleaved or planar as `held` says, without padding) and makes row `at` of
-    /// `out` of them as `work` says, with the next launch.
+    /// Uploads the pixels that `fill` writes (interleaved or planar as in `held`, without padding) and makes row `at`
+    /// of `out` of them as described by `work`, with the next launch.
     ///
     /// # Errors
-    /// `Internal` when the window or the row does not fit what is said of it, or the image is more than it
-    /// [`takes`](Self::takes); `Device` when the GPU failed.
+    /// `Internal` if the window or the row does not match its description, or if the image is larger than
+    /// [`takes`](Self::takes) allows; `Device` if the GPU failed.
     ///
     /// # Panics
     /// When `at` is out of range.
@@ -348,7 +349,7 @@ impl UploadStream {
         let (start, size) = (page.front, held.info.dtype.size());
         let address = page.device.address() + start as u64;
         let channels = if held.info.planar { 1 } else { usize::from(held.info.channels) };
-        // More than a page holds was refused above, unless no row is held.
+        // `reserve` refused more bytes than a page has; but with no rows, lines can still be too long.
         let pitch = u32::try_from(held.cols.len() * channels * size)
             .map_err(|_| Error::new(ErrorKind::Internal, format!("lines of {} pixels", held.cols.len())))?;
         let pixels = DevicePixels { held: held.clone(), address, pitch };
@@ -360,26 +361,26 @@ impl UploadStream {
         Ok(())
     }
 
-    /// Makes a row of pixels that are on the device already, with the next launch.
+    /// Makes a row from pixels that are already on the device, with the next launch.
     pub(crate) fn row_of_device(&mut self, pixels: &DevicePixels, work: &RowWork, out: &Rows, at: usize) -> Result<()> {
         self.reserve_row(0, work)?;
         let front = self.pages[self.current].front;
         self.add(pixels, work, out, at, front)
     }
 
-    /// Makes the pixels of an image that is on the device as planes, with the next launch and before its rows. There is room
-    /// for descriptors in the page that was sized for them.
+    /// Converts an image on the device from planes to pixels, with the next launch and before its rows. The page must
+    /// be sized for its descriptors.
     pub(crate) fn colour(&mut self, image: DevicePlanes) -> Result<()> {
         self.reserve(size_of_val(&image), 0)?;
         self.planes.push(image);
         Ok(())
     }
 
-    /// Copies a finished row that `fill` writes into row `at` of `out`, with the next launch. When `fill` fails nothing is
-    /// copied.
+    /// Copies a finished row that `fill` writes into row `at` of `out`, with the next launch. If `fill` fails, nothing
+    /// is copied.
     ///
     /// # Errors
-    /// That of `fill`; `Internal` when a row is longer than a page; `Device` when the GPU failed.
+    /// The error of `fill`; `Internal` if a row is longer than a page; `Device` if the GPU failed.
     ///
     /// # Panics
     /// When `at` is out of range.
@@ -406,7 +407,7 @@ impl UploadStream {
         self.kernels.context()
     }
 
-    /// Whoever decodes on the stream marks the begin (`false`) and the end (`true`), for the times.
+    /// To be called by a decoder on the stream before (`false`) and after (`true`) its work, to measure its time.
     pub(crate) fn mark_decode(&mut self, end: bool) -> Result<()> {
         if !end {
             let events = [self.event()?, self.event()?];
@@ -418,16 +419,16 @@ impl UploadStream {
         Ok(())
     }
 
-    /// Starts everything since the last launch.
+    /// Launches all work since the last launch.
     ///
     /// # Errors
-    /// `Device` when the GPU failed: then nothing that was given to it since may be used, and each later launch
-    /// fails with the same error.
+    /// `Device` if the GPU failed. Then no row since the last launch may be used, and each later launch fails with the
+    /// same error.
     pub fn launch(&mut self) -> Result<Ticket> {
         self.launch_then(|_| Ok(()))
     }
 
-    /// [`launch`](Self::launch), with more work for the stream behind it, which is done when the launch is.
+    /// As [`launch`](Self::launch), followed by more work on the stream. The launch is done when this work is done too.
     pub(crate) fn launch_then(&mut self, more: impl FnOnce(&Stream) -> Result<()>) -> Result<Ticket> {
         if let Some((error, _)) = &self.broken {
             return Err(error.clone());
@@ -461,7 +462,7 @@ impl UploadStream {
         let page = &mut self.pages[self.current];
         let mut launches = Vec::with_capacity(self.groups.len() + self.pictures.len() + self.fills.len());
         let mut put = |level: u32, start: Start, bytes: &[u8], count: usize| {
-            // SAFETY: `launch` has waited for the launch that last used the page, and copies begin below.
+            // SAFETY: the launch that last used the page was waited for, and the copies begin below.
             let pinned = unsafe { page.pinned.bytes_mut() };
             pinned[page.front..page.front + bytes.len()].copy_from_slice(bytes);
             launches.push((level, start, page.device.address() + page.front as u64, count as u32));
@@ -478,7 +479,7 @@ impl UploadStream {
             put(2 * level + 2, Start::Pictures { float: *float }, bytemuck::cast_slice(items), items.len());
         }
         for Fills { level, row, items } in &self.fills {
-            // Behind all that make rows.
+            // After all kernels that make rows.
             put(FILLS + level, Start::Fill { row: *row }, bytemuck::cast_slice(items), items.len());
         }
         launches.sort_by_key(|(level, ..)| *level);
@@ -487,7 +488,7 @@ impl UploadStream {
             self.copy_up(device, pinned, front)?;
         }
         for RowCopy { from, len, to } in &self.copies {
-            // SAFETY: `from` lies within the page.
+            // SAFETY: `from` is within the page.
             let from = unsafe { pinned.add(*from) };
             self.copy_up(*to, from, *len)?;
         }
@@ -503,19 +504,19 @@ impl UploadStream {
         Ok(())
     }
 
-    /// Whether a launch is done. Its rows are written then.
+    /// Whether a launch is done; then its rows are written.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn is_done(&mut self, ticket: Ticket) -> Result<bool> {
         self.reap()?;
         Ok(self.flights.front().is_none_or(|flight| flight.number > ticket.0))
     }
 
-    /// Waits for a launch. Its rows are written then.
+    /// Waits for a launch; then its rows are written.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
         if let Some(flight) = self.flights.iter().rev().find(|flight| flight.number <= ticket.0) {
             flight.events[2].sync()?;
@@ -526,12 +527,12 @@ impl UploadStream {
         Ok(())
     }
 
-    /// Time on the GPU of launches that were found done since the last call.
+    /// Time on the GPU of the launches that finished, as far as `is_done` and `wait` saw, since the last call.
     pub fn take_times(&mut self) -> DeviceTimes {
         mem::take(&mut self.times)
     }
 
-    /// Forgets what was given to it since the last launch.
+    /// Drops all work since the last launch.
     pub fn discard(&mut self) {
         self.forget();
         self.writing.clear();
@@ -542,11 +543,11 @@ impl UploadStream {
         (page.front, page.back) = (0, 0);
     }
 
-    /// [`discard`](Self::discard), and waits for everything that was ever started: no row is written behind this.
+    /// As [`discard`](Self::discard), and waits for all work that was ever started: no row is written after this.
     pub(crate) fn quiesce(&mut self) -> Result<()> {
         self.discard();
         self.stream.sync()?;
-        // What a launch that failed did start is done too.
+        // Work that a failed launch had started is done too.
         if let Some((_, flight)) = &mut self.broken {
             flight.writing.clear();
         }
@@ -562,7 +563,7 @@ impl UploadStream {
         self.scratch_used = 0;
     }
 
-    /// Takes back what is done, without waiting.
+    /// Collects the finished flights, without waiting.
     fn reap(&mut self) -> Result<()> {
         while let Some(flight) = self.flights.front() {
             if !flight.events[2].is_done()? {
@@ -598,7 +599,7 @@ impl UploadStream {
         size_of_val(&self.planes[..]) + images + pictures + fills
     }
 
-    /// The page that is being filled, waited for if an earlier launch still uses it.
+    /// The page that is being filled. Waits if an earlier launch still uses it.
     fn page(&mut self) -> Result<&mut Page> {
         if let Some(launch) = self.pages[self.current].used_by.take() {
             self.wait(Ticket(launch))?;
@@ -608,7 +609,8 @@ impl UploadStream {
         Ok(&mut self.pages[self.current])
     }
 
-    /// Makes the current page hold this much more in front and at the back, launching what is there if need be.
+    /// Makes room for this many more bytes at the front and at the back of the current page. Launches its content if
+    /// necessary.
     fn reserve(&mut self, front: usize, back: usize) -> Result<()> {
         let descriptors = self.descriptors();
         let waiting = self.groups.iter().map(|group| group.items.len()).max().unwrap_or(0);
@@ -618,7 +620,7 @@ impl UploadStream {
             let what = format!("{more} bytes do not fit a page of {}", page.pinned.len());
             return Err(Error::new(ErrorKind::Internal, what));
         }
-        // None of them is more than a page; their sum is a number.
+        // None of them is more than a page, so the sum does not overflow.
         if page.front + page.back + descriptors + more <= page.pinned.len() && waiting < MOST_ITEMS {
             return Ok(());
         }
@@ -626,7 +628,7 @@ impl UploadStream {
         self.page().map(drop)
     }
 
-    /// The same for an image of this many bytes with all that is done to it.
+    /// As `reserve`, for an image of this many bytes with all its work.
     fn reserve_row(&mut self, bytes: usize, work: &RowWork) -> Result<()> {
         let RowRoom { scratch, page } = work.room();
         if scratch > self.scratch_bytes {
@@ -639,17 +641,18 @@ impl UploadStream {
         self.reserve(bytes.saturating_add(page), 0)
     }
 
-    /// The next launch writes one of these rows.
+    /// Notes that the next launch writes one of these rows.
     fn writes(&mut self, out: &Rows) {
         if !self.writing.iter().any(|writing| writing.is_of(out)) {
             self.writing.push(out.writing());
         }
     }
 
-    /// Everything that makes one row; `front`: from where in the page words and values go. Room was reserved.
+    /// Adds all work for one row. `front`: the offset in the page for its words and values, for which room must be
+    /// reserved.
     fn add(&mut self, pixels: &DevicePixels, work: &RowWork, out: &Rows, at: usize, front: usize) -> Result<()> {
         let broken = |what: &str| Error::new(ErrorKind::Internal, what.to_owned()).hint("please report this");
-        // Nothing is kept of a row that is refused halfway: all is looked at first.
+        // Check everything first, so that nothing is kept of a refused row.
         let (mut front, mut used) = (front, self.scratch_used);
         let (mut resamples, mut pictures, mut words) = (Vec::new(), Vec::new(), Vec::new());
         let base = self.scratch.address();
@@ -675,7 +678,7 @@ impl UploadStream {
                     }
                 }
                 RowPass::Steps(program) => {
-                    let Some(from) = &picture else { return Err(broken("steps on a picture that is not there")) };
+                    let Some(from) = &picture else { return Err(broken("steps on a picture that does not exist")) };
                     let info = &from.held.info;
                     let is = RowSpec {
                         height: info.height,
@@ -684,7 +687,7 @@ impl UploadStream {
                         dtype: info.dtype,
                         ..*program.spec()
                     };
-                    // Planes may have been left out since.
+                    // Planes may have been dropped since.
                     if (RowSpec { channels: is.channels, ..*program.spec() }) != is
                         || program.spec().channels > is.channels
                     {
@@ -716,17 +719,17 @@ impl UploadStream {
             }
         }
         if !matches!(work.passes.last(), Some(RowPass::Resample { .. })) {
-            return Err(broken("a row that nothing makes"));
+            return Err(broken("a row without a last resample"));
         }
         let row = resamples.last().map(|(_, _, _, spec, item)| (*spec, item.dst));
-        let (row, dst) = row.ok_or_else(|| broken("a row that nothing makes"))?;
+        let (row, dst) = row.ok_or_else(|| broken("a row without a last resample"))?;
         let mut rectangles = Vec::with_capacity(work.fills.len());
         for RowFill { area, values, each } in &work.fills {
             let [top, bottom, left, right] = *area;
             let inside = top < bottom && bottom <= row.height && left < right && right <= row.width;
             let places = if *each { u64::from(bottom - top) * u64::from(right - left) } else { 1 };
             if !inside || values.len() as u64 != places * u64::from(row.channels) {
-                return Err(broken("a rectangle that is not of the row"));
+                return Err(broken("a rectangle outside the row"));
             }
             let address = device + front as u64;
             let rectangle =
@@ -768,7 +771,7 @@ impl UploadStream {
         Ok(())
     }
 
-    /// One resample, looked at.
+    /// The descriptor of one resample, after checks.
     fn item(
         &self,
         pixels: &DevicePixels,
@@ -811,7 +814,7 @@ impl UploadStream {
     fn copy_up(&self, to: CUdeviceptr, from: *const u8, len: usize) -> Result<()> {
         let context = self.kernels.context();
         let _bound = context.bind()?;
-        // SAFETY: called with ranges of pages and rows, which live until the launch's event has passed.
+        // SAFETY: called only with ranges of pages and rows, which live until the launch's event has passed.
         let code = unsafe { (context.driver().calls.cuMemcpyHtoDAsync_v2)(to, from.cast(), len, self.stream.raw()) };
         context.check("cuMemcpyHtoDAsync", code)
     }
@@ -869,14 +872,14 @@ impl UploadStream {
         self.launch_kernel(function, shape, &mut arguments)
     }
 
-    /// `arguments`: those of the kernel's signature.
+    /// Launches a kernel. `arguments` must match its signature.
     fn launch_kernel(&self, function: CUfunction, shape: LaunchShape, arguments: &mut [*mut c_void]) -> Result<()> {
         let context = self.kernels.context();
         let [gx, gy, gz] = shape.grid;
         let [bx, by, bz] = shape.block;
         let _bound = context.bind()?;
-        // SAFETY: the arguments are those of the kernel's signature and are copied by the call; what they point to
-        // lives until the launch's event has passed, and `add` checked that no window leaves it.
+        // SAFETY: the arguments are those of the kernel's signature, and the call copies them; the memory that they
+        // point to lives until the launch's event has passed, and `add` checked that all windows are within it.
         let code = unsafe {
             (context.driver().calls.cuLaunchKernel)(
                 function,
@@ -896,7 +899,7 @@ impl UploadStream {
     }
 }
 
-/// A picture in planes, all of it.
+/// A whole picture, in planes.
 fn picture_at(address: CUdeviceptr, spec: &RowSpec) -> Result<DevicePixels> {
     let what = || Error::new(ErrorKind::Internal, format!("a picture of {} channels", spec.channels));
     let channels = u8::try_from(spec.channels).map_err(|_| what())?;
@@ -917,7 +920,7 @@ fn in_host_memory() -> Error {
 
 impl Drop for UploadStream {
     fn drop(&mut self) {
-        // Memory under running work must not go. When the wait fails the GPU is lost, and nothing runs.
+        // Memory must outlive running work. If this wait fails, the GPU is lost and nothing runs.
         let _ = self.stream.sync();
     }
 }

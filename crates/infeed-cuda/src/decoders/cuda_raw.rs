@@ -1,4 +1,4 @@
-//! Pixels to rows on a GPU: whatever the CPU can decode, or needs no decoding, is resampled there.
+//! Makes rows on a GPU from pixels: the CPU decodes, if needed, and the GPU resamples.
 //!
 //! ```text
 //! worker thread: file ─ ImageCodec ─▶ pixels ─┬─ window ─▶ pinned page ─ copy ─▶ kernels ─▶ row (device)
@@ -6,13 +6,15 @@
 //!                              └─▶ planes ─ resample ─▶ pinned page ─ copy ──────────────▶ row
 //! ```
 //!
-//! Which of the first two is decided by bytes: a CIFAR picture or a crop of a photograph is smaller than the finished row, so
-//! its pixels travel; of a large scan that becomes a small row, the row does. Custom steps run on the CPU, so their rows
-//! travel finished; so do those with pictures that are larger than anybody could know.
+//! The smaller of pixels and finished row is uploaded (the first two lines of the drawing). A CIFAR picture or a crop
+//! of a photograph is smaller than its row, so its pixels are uploaded; a large scan that becomes a small row is
+//! resampled on the CPU. Custom steps run on the CPU, so their rows are uploaded finished. The same holds for rows with
+//! pictures whose size has no bound that is known in advance.
 //!
-//! A JPEG that is cropped and resized and no more is resampled here, from planes of the size that the row asks for, and is the
-//! CPU's row to the bit: pixels for the GPU's kernel are all of the crop, at full size and in colour, and cost a third more CPU
-//! than that (16 threads beside an H100: 12,000 images/s against 16,500).
+//! A JPEG that is only cropped and resized is resampled on the CPU, from planes decoded at the size that the row needs.
+//! The result equals the row of the CPU decoder to the bit. Pixels for the GPU's kernel would be the whole crop, at
+//! full size and in colour, which costs a third more CPU time (16 threads with an H100: 12,000 images/s against
+//! 16,500).
 
 use std::{
     collections::VecDeque,
@@ -43,22 +45,22 @@ use infeed_pixels::{
 
 use crate::cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
 
-/// Pages of a worker's upload: one is filled while two are on their way.
+/// Pages of a worker's upload: one is filled while two are being copied.
 const PAGES: usize = 3;
-/// Jobs that share a launch, with its copy, kernel and events, as long as more come: an image decoded from a file is a job
-/// of its own, and takes a millisecond where a launch takes the driver a good ten microseconds.
+/// Most jobs that share a launch (one copy, its kernels and events), as long as more jobs are waiting. An image decoded
+/// from a file is one job. It takes about a millisecond; a launch takes the driver a little over ten microseconds.
 const JOBS: usize = 4;
-/// Items that make a launch worth its while alone.
+/// A launch starts at once if its page holds this many items.
 const ITEMS: usize = 8;
-/// Bytes of a page, if rows are not longer: a few hundred CIFAR pictures, several crops of photographs.
+/// Bytes of a page, unless rows are longer: room for a few hundred CIFAR pictures or several crops of photographs.
 const PAGE_BYTES: usize = 2 << 20;
 
-/// Decodes on CPU threads and resamples on a GPU, with the steps on pictures. One class, `cpu`.
+/// Decodes on CPU threads, then resamples and does the steps on pictures on a GPU. It has one class, `cpu`.
 ///
-/// Host memory: each worker holds at most `max_image_bytes` for pixels and 6 MiB of page-locked memory (more where
-/// rows are longer than 2 MiB); the same 6 MiB in device memory, and [`with_steps`](Self::with_steps) more in both.
+/// Memory: each worker holds at most `max_image_bytes` for pixels and 6 MiB of page-locked memory (more if rows are
+/// longer than 2 MiB). It also holds the same 6 MiB in device memory. [`with_steps`](Self::with_steps) adds to both.
 ///
-/// A loader makes one itself where its device is a GPU that has no nvJPEG. By hand:
+/// A loader whose device is a GPU without nvJPEG makes this decoder itself. By hand:
 ///
 /// ```no_run
 /// # use infeed::internal::cuda::{Context, Kernels};
@@ -85,7 +87,7 @@ pub struct CudaRaw {
 }
 
 impl CudaRaw {
-    /// A decoder of `workers` threads for the GPU of `kernels`. `codecs` and `max_image_bytes` as for
+    /// A decoder with `workers` threads for the GPU of `kernels`. `codecs` and `max_image_bytes` are as for
     /// [`Cpu`](infeed_pixels::codec::Cpu); `row_bytes` is the length of the longest row.
     #[must_use]
     pub fn new(
@@ -99,25 +101,27 @@ impl CudaRaw {
         let batch = NonZeroUsize::MIN.saturating_add(PAGES * JOBS - 1);
         let mut class = Class::new("cpu", device, workers);
         class.batch = batch;
-        // Some bytes beside a row, so that a page takes a row whatever else an upload writes there.
+        // A few more bytes than a row, so that a row always fits with the other things that an upload writes into a
+        // page.
         let page_bytes = PAGE_BYTES.max(row_bytes.saturating_add(4096));
         let (codecs, kernels) = (codecs.into_iter().collect(), Arc::clone(kernels));
         Self { classes: [class], codecs, max_image_bytes, kernels, page_bytes, steps: RowRoom::default() }
     }
 
-    /// With room for steps on pictures, for rows that take so much: without, they are done on the CPU.
+    /// Reserves memory for steps on pictures on the GPU, for rows that need `room`. Without this, these steps run on
+    /// the CPU.
     #[must_use]
     pub const fn with_steps(mut self, room: RowRoom) -> Self {
         self.steps = room;
         self
     }
 
-    /// Device memory that steps on pictures take of each thread that makes rows.
+    /// Device memory for steps on pictures, for each thread that makes rows.
     pub(crate) const fn steps_bytes(&self) -> u64 {
         Self::NONE.with_steps(self.steps).device_bytes()
     }
 
-    /// The same of page-locked memory.
+    /// Page-locked memory for steps on pictures, for each thread that makes rows.
     pub(super) const fn steps_host_bytes(&self) -> u64 {
         (PAGES * Self::NONE.with_steps(self.steps).page_bytes) as u64
     }
@@ -128,23 +132,23 @@ impl CudaRaw {
         UploadSize { page_bytes: self.page_bytes, pages: PAGES, scratch_bytes: 0 }.with_steps(self.steps)
     }
 
-    /// What steps on a row's pictures may take.
+    /// The memory that steps on a row's pictures may use.
     pub(super) const fn steps(&self) -> RowRoom {
         self.steps
     }
 
-    /// The kernels and the GPU that they are on.
+    /// The kernels, with the GPU that they are loaded on.
     #[must_use]
     pub fn kernels(&self) -> &Arc<Kernels> {
         &self.kernels
     }
 
-    /// Who decodes which file.
+    /// The codecs, in order of precedence.
     pub(super) const fn codecs(&self) -> &Arc<[Arc<dyn ImageCodec>]> {
         &self.codecs
     }
 
-    /// What decoding an image on the CPU may take.
+    /// Most bytes of memory for decoding an image on the CPU.
     pub(super) const fn max_image_bytes(&self) -> u64 {
         self.max_image_bytes
     }
@@ -185,17 +189,17 @@ impl Decoder for CudaRaw {
     }
 }
 
-/// Whether views of an image have no steps that the GPU does better: then the CPU makes their rows.
+/// Whether no view of an image has steps on pictures for the GPU: then the CPU makes the rows.
 fn from_planes(views: &[Option<Lowered>]) -> bool {
     views.iter().flatten().all(|lowered| lowered.device_room().is_none())
 }
 
-/// The channel tables of all fields, for an upload.
+/// The channel tables of all fields, for an upload stream.
 pub(super) fn tables(programs: &[Option<Lowered>]) -> Vec<&ChannelTable> {
     programs.iter().flatten().flat_map(Lowered::tables).collect()
 }
 
-/// The number of a field's first table among [`tables`].
+/// The index of a field's first table among [`tables`].
 pub(super) fn first_table(programs: &[Option<Lowered>], field: usize) -> usize {
     programs[..field].iter().flatten().map(|lowered| lowered.tables().count()).sum()
 }
@@ -206,9 +210,10 @@ struct RawWorker {
     maker: RowMaker,
     upload: UploadStream,
     programs: Arc<[Option<Lowered>]>,
-    /// Fields of one image each, and whether their rows are made of its planes, if its codec has some.
+    /// For each image, the fields that show it, and whether their rows are made from its planes if its codec gives
+    /// planes.
     images: Vec<(bool, Range<usize>)>,
-    /// Of the row that is being made.
+    /// Scratch for the row that is being made.
     work: RowWork,
     /// Jobs whose pixels are in the page.
     staged: Vec<Finished>,
@@ -241,7 +246,7 @@ impl Worker for RawWorker {
     fn poll(&mut self, wait: Wait) -> Vec<Finished> {
         let mut finished = std::mem::take(&mut self.lost);
         if wait == Wait::Block && finished.is_empty() {
-            // Whoever asks to wait has no more work for now.
+            // A caller that waits has no more work for now.
             self.launch();
             self.wait();
         }
@@ -263,13 +268,14 @@ impl Worker for RawWorker {
     }
 }
 
-/// Naps while work on the GPU is awaited: short against a job (a millisecond), long against a query (a microsecond).
+/// The sleep between two queries of work on the GPU: short against a job (a millisecond), long against a query (a
+/// microsecond).
 pub(super) const NAP: Duration = Duration::from_micros(50);
-/// Naps before the queue is looked at again.
+/// Sleeps before the worker looks for another job.
 pub(super) const NAPS: usize = 4;
 
 impl RawWorker {
-    /// Starts what is in the page.
+    /// Launches the jobs in the page.
     fn launch(&mut self) {
         if self.staged.is_empty() {
             return;
@@ -286,12 +292,13 @@ impl RawWorker {
         }
     }
 
-    /// Waits for the oldest jobs; only shortly when another can be taken, which may come at any time.
+    /// Waits for the oldest jobs. If the worker can take another job, which may arrive at any time, it waits only
+    /// briefly.
     fn wait(&mut self) {
         let Some(ticket) = self.flights.front().map(|flight| flight.0) else { return };
         let in_hand: usize = self.flights.iter().map(|flight| flight.1.len()).sum();
         if in_hand >= PAGES * JOBS {
-            // A failure shows again when the launch is asked about.
+            // A failure is reported again by the query of this launch.
             let _ = self.upload.wait(ticket);
             return;
         }
@@ -333,7 +340,7 @@ impl RawWorker {
                 ];
                 let held = Held { info: pixels.info, rows: window_rows, cols };
                 let len = held.len_bytes();
-                // What is less than the row travels, if the GPU can do all that follows.
+                // Upload the pixels if they are smaller than the row and the GPU can do all steps.
                 if len <= rows.row_bytes()
                     && lowered.row_work(drawn, pixels.info.dtype, base, work)?
                     && self.upload.takes(len, work)
@@ -352,7 +359,7 @@ impl RawWorker {
     }
 }
 
-/// A failure of the GPU, never of a sample: memory that CUDA lacks has nothing to do with the image.
+/// Converts an error to one of the GPU, not of a sample: a lack of device memory is not the image's fault.
 pub(super) fn of_device(error: Error) -> Error {
     if error.kind() == ErrorKind::OutOfMemory {
         return Error::new(ErrorKind::Device, "the GPU has no memory left to work with")
@@ -362,14 +369,14 @@ pub(super) fn of_device(error: Error) -> Error {
     error
 }
 
-/// A job that the GPU did not do.
+/// A job that failed on the GPU.
 pub(super) fn failed(mut finished: Finished, error: &Error) -> Finished {
     let error = of_device(error.clone()).at_stage(Stage::Transfer);
     finished.outcomes.fill_with(|| Outcome::Failed(error.clone()));
     finished
 }
 
-/// Copies the part of `pixels` that is held, without gaps.
+/// Copies the part of `pixels` that `held` describes, without gaps.
 fn copy_window(pixels: &Pixels<'_>, held: &Held, out: &mut [u8]) {
     let Pixels { info, rows, data } = pixels;
     let size = info.dtype.size();
@@ -406,7 +413,7 @@ mod tests {
         let data: Vec<u8> = (0..4 * 5 * 2).collect();
         for planar in [false, true] {
             let info = ImageInfo { planar, ..ImageInfo::interleaved_u8(9, 5, 2) };
-            // Rows 3 to 6 of the image are held.
+            // `pixels` has rows 3 to 6 of the image.
             let pixels = Pixels { info, rows: 3..7, data: &data };
             let held = Held { info, rows: 4..6, cols: 1..4 };
             let mut out = vec![0; held.len_bytes()];

@@ -1,4 +1,4 @@
-//! Decoders whose rows lie on a GPU.
+//! Decoders whose rows are in GPU memory.
 #![forbid(unsafe_code)]
 
 mod cuda_raw;

@@ -1,4 +1,4 @@
-//! nvJPEG's functions, loaded as a whole, their signatures compared with the header by the compiler.
+//! nvJPEG's functions, all loaded at once. The compiler compares their signatures with the header.
 
 use std::{
     ffi::{c_int, c_uchar, c_uint},
@@ -111,13 +111,13 @@ pub(super) struct Library {
 impl Library {
     /// Flags of handles that decode.
     fn flags(&self) -> c_uint {
-        // Chroma as libjpeg makes it, so that pixels equal the CPU's; the default repeats each value. In the header
-        // since 12.1.1, which is newer than `nvjpeg-sys`.
+        // Interpolates chroma as libjpeg does, so that pixels equal those of the CPU; by default nvJPEG repeats each
+        // value. The flag exists since 12.1.1, which is newer than `nvjpeg-sys`.
         const UPSAMPLING_WITH_INTERPOLATION: c_uint = 1 << 5;
         if interpolates(&self.found) { UPSAMPLING_WITH_INTERPOLATION } else { 0 }
     }
 
-    /// A handle for the GPU whose context is current, not destroyed by itself.
+    /// A handle for the GPU whose context is current. The caller must destroy it.
     pub(super) fn create(&self, backend: nvjpegBackend_t) -> (nvjpegHandle_t, nvjpegStatus_t) {
         let mut handle: nvjpegHandle_t = ptr::null_mut();
         // SAFETY: `handle` outlives the call; null allocators are the library's own.
@@ -127,7 +127,7 @@ impl Library {
         (handle, status)
     }
 
-    /// Whether a decoder can be made on the GPU whose context is current: needs a driver that is new enough.
+    /// Whether a decoder can be made on the GPU whose context is current, which needs a driver that is new enough.
     fn works(&self) -> Result<(), String> {
         let (handle, status) = self.create(DEFAULT);
         words("nvjpegCreateEx", status).map_err(|why| format!("{}: {why}", self.found.library))?;
@@ -142,11 +142,11 @@ fn interpolates(found: &NvJpegLibrary) -> bool {
     found.version >= (12, 1, 1)
 }
 
-/// nvJPEG for work on this GPU: the library that `INFEED_NVJPEG` names, else the first of the [usual places](candidates)
-/// that can make a decoder. Loaded once; a failure is looked at again, since another GPU may do.
+/// nvJPEG for this GPU: the library that `INFEED_NVJPEG` names, otherwise the first of the [usual places](candidates)
+/// that can make a decoder. Loaded once. After a failure the next call tries again, as it may work on another GPU.
 ///
 /// # Errors
-/// `Device`: there is none, it lacks a function, or the driver is too old for it.
+/// `Device`: there is no nvJPEG, it lacks a function, or the driver is too old for it.
 pub(super) fn library(context: &Context) -> Result<&'static Library> {
     static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +186,8 @@ fn named(why: String) -> Error {
     Error::new(ErrorKind::Device, format!("INFEED_NVJPEG: {why}")).hint("name another library, or unset INFEED_NVJPEG")
 }
 
-/// What the first of these gives. The reason is that of the first that is there, else of the first.
+/// Opens the first of these names that works. The error is about the first library that exists; if none exists, about
+/// the first name.
 fn first<T>(names: &[impl AsRef<str>], mut open: impl FnMut(&str) -> Result<T, String>) -> Result<T, String> {
     let mut reason: Option<String> = None;
     for name in names {
@@ -218,21 +219,22 @@ pub fn find() -> Result<NvJpegLibrary, String> {
     find_at(path().as_deref())
 }
 
-/// The version of the library at `path`, else of the first in the usual places.
+/// The version of the library at `path`; without one, of the first library in the usual places.
 fn find_at(path: Option<&str>) -> Result<NvJpegLibrary, String> {
     let open = |name: &str| load(&[name]).and_then(|(library, name)| version(library, name));
-    // Whoever names a path wants that library or to be told, never another one.
+    // If the user names a path, its failure is an error: never load another library instead.
     match path {
         Some(path) => open(path).map_err(|reason| format!("INFEED_NVJPEG: {reason}")),
         None => first(&candidates(), open),
     }
 }
 
-/// The video decoder by which nvJPEG 13 reaches the engines: it opens it by name (NVIDIA/CUDALibrarySamples#104, #132).
+/// Looks for the video decoder library, through which nvJPEG 13 uses the engines. nvJPEG opens it by name
+/// (NVIDIA/CUDALibrarySamples#104, #132).
 pub fn nvcuvid() -> Result<String, String> {
     let looked = load(&["libnvcuvid.so.1"]);
     looked.map(|(_, name)| name).map_err(|reason| {
-        reason + "; nvJPEG 13 needs it for the engines; a container has it with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+        reason + "; nvJPEG 13 needs it for the engines; in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
     })
 }
 
@@ -247,7 +249,7 @@ fn version(library: &Shared, name: String) -> Result<NvJpegLibrary, String> {
         u32::try_from(value)
             .ok()
             .filter(|_| status == SUCCESS)
-            .ok_or_else(|| format!("{name} does not tell its version"))
+            .ok_or_else(|| format!("{name} does not report its version"))
     };
     Ok(NvJpegLibrary::new((property(MAJOR)?, property(MINOR)?, property(PATCH)?), name.clone()))
 }
@@ -305,7 +307,7 @@ mod tests {
         }
     }
 
-    /// With the library of NVIDIA's wheel: it loads on any machine, and refuses to decode where there is no GPU.
+    /// Needs the library of NVIDIA's wheel. It loads on any machine, but does not decode without a GPU.
     #[test]
     fn the_real_library_has_every_function_and_fails_in_words_without_a_gpu() {
         let Some(path) = path() else { return };

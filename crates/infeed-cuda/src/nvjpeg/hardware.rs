@@ -1,28 +1,28 @@
-//! Batches for the JPEG engines, or for the GPU's own cores.
+//! Decodes batches on the JPEG engines, or on the GPU's cores.
 //!
 //! ```text
 //! stage(file) × n ─▶ pinned bitstreams ─ decode() ─▶ arena of planes ─ colour ─▶ pixels ─ row() × n, launch() ─▶ rows
-//!                       └────────────── one of three generations ──┘              └ the same for all
+//!                       └────────────── one of three generations ──┘              └ one buffer for all
 //! ```
 //!
-//! Generations are filled in turn. The GPU works on two flights at most while a third one is staged, so the *host* has
-//! seen the end of the launch that last read a generation before anything is written there: engines of Hopper GPUs
-//! ignore what their stream waits for when they write (torchvision PR 9606, torchcodec PR 1634: 100 of 100 batches
-//! too early behind an event, none after a host wait). For the same reason the arenas are plain allocations, made once:
-//! memory of a stream-ordered pool may still belong to work that runs.
+//! Generations are filled in turn. The GPU works on at most two flights while a third one is staged. So the *host* has
+//! seen the end of the launch that last read a generation before anything is written there. Engines of Hopper GPUs
+//! ignore what their stream waits for when they write (torchvision PR 9606, torchcodec PR 1634: with an event 100 of
+//! 100 batches were written too early, after a host wait none). For the same reason the arenas are plain allocations,
+//! made once: memory of a stream-ordered pool may still be in use by running work.
 //!
-//! The engines make planes, which `cuda/colour.cu` makes pixels: see there.
+//! The engines make planes; `cuda/colour.cu` converts them to pixels.
 //!
-//! Each of the two flights has a handle of its own, a [`Lane`]: the batched decoder belongs to the handle, and NVIDIA's
-//! guide asks that the batch before is finished before a handle is set up for the next one.
+//! Each of the two flights has its own handle, in a [`Lane`]: the batched decoder belongs to the handle, and NVIDIA's
+//! guide requires that a handle's batch is finished before it is set up for the next one.
 //!
 //! Engines may leave an image undecoded and report success (seen on RTX 50xx: MrNeRF/LichtFeld-Studio#1924). The row
-//! would show the image that lay there before, under a new label. So places at regular distances of an arena, where images
-//! begin, hold a *canary* that nobody's pixels look like: one strided fill behind each batch's last read, and one strided
-//! copy that brings home what stands there after the next batch. Both are a few kilobytes on the stream.
+//! would show an older image with a new label. So an arena has *canaries*, a pattern unlike pixels, at regular
+//! distances, where images begin. After each batch's last read one strided fill writes them, and after the next batch
+//! one strided copy brings these places to the host. Both are a few kilobytes on the stream.
 //!
-//! A batch that failed may have been written in part, by engines that nobody can wait for: its generation is not the
-//! next one to be filled, and its lane's state is made anew.
+//! Engines may have written a part of a failed batch, and the host can't wait for them. So its generation is not the
+//! next one to be filled, and its lane gets a new state.
 
 use std::{
     collections::VecDeque,
@@ -56,42 +56,43 @@ use crate::cuda::{
     UploadStream,
 };
 
-/// One more than the flights that may be under way.
+/// One more than the flights at a time.
 const GENERATIONS: usize = 3;
-/// Lanes take turns too: while one decodes, the other is set up. There is one at least.
+/// Lanes alternate too: while one decodes, the other is set up. There is at least one.
 const LANES: usize = 2;
 /// Arenas of device memory: a generation's planes, the pixels, and what nvJPEG may use for a lane.
 const ARENAS: usize = GENERATIONS + 1 + LANES;
-/// Images start at multiples of this or more: what a plain allocation is aligned to.
+/// The least distance of the places where images may start: the alignment of a plain allocation.
 const ALIGN: usize = 256;
-/// And of this at most, with a canary at each: little of the room of a photograph is lost, and few are copied.
+/// The largest such distance, with a canary at each place. It wastes little memory per photograph, and few canaries are
+/// copied.
 const MOST_SLOT: usize = 64 << 10;
-/// What stands where no image was written yet: four words.
+/// The four words at a place where no image was written yet.
 const CANARY: [u32; 4] = [0xa53c_0ff1; 4];
-/// Bytes of it.
+/// Bytes of a canary.
 const CANARY_BYTES: usize = size_of_val(&CANARY);
-/// An image may take up to this part of an arena, and a file of the pinned memory: larger ones would make batches of
-/// one, which leave most engines idle.
+/// An image may take at most 1/4 of an arena, and a file at most 1/4 of the pinned memory. Larger ones would make
+/// batches of one, which leave most engines idle.
 const SHARE: usize = 4;
 
 /// JPEG engines of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engines {
-    /// Engines.
+    /// Number of engines.
     pub engines: u32,
-    /// Images that one engine decodes at a time.
+    /// Images that each engine decodes at a time.
     pub cores: u32,
 }
 
 impl Engines {
-    /// Images that are decoded at a time; 1 or more.
+    /// Images that all engines decode at a time; 1 or more.
     #[must_use]
     pub fn cores(&self) -> usize {
         (self.engines.max(1) as usize).saturating_mul(self.cores.max(1) as usize)
     }
 }
 
-/// The JPEG engines of a GPU, or the reason why there are none. Takes a good part of a second.
+/// The JPEG engines of a GPU; the inner error is the reason why there are none. Takes most of a second.
 ///
 /// # Errors
 /// `Device`: no nvJPEG, or one that does not work with the driver.
@@ -107,16 +108,16 @@ pub fn engines(context: &Context) -> Result<Result<Engines, String>> {
         (handle.calls().nvjpegGetHardwareDecoderInfo)(handle.raw(), &raw mut found.engines, &raw mut found.cores)
     };
     check("nvjpegGetHardwareDecoderInfo", status)?;
-    Ok(if found.engines == 0 { Err("nvJPEG sees no JPEG engine on this GPU".into()) } else { Ok(found) })
+    Ok(if found.engines == 0 { Err("nvJPEG finds no JPEG engine on this GPU".into()) } else { Ok(found) })
 }
 
-/// What of the GPU decodes batches.
+/// The part of the GPU that decodes batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchDecoder {
     /// Its JPEG engines.
     #[default]
     Engines,
-    /// Its cores, Huffman decoding included: nvJPEG does that for batches of more than 50 images.
+    /// Its cores, including Huffman decoding: nvJPEG does that for batches of more than 50 images.
     Cores,
 }
 
@@ -138,27 +139,27 @@ impl BatchDecoder {
     }
 }
 
-/// Time of the host that batches took, by what was done.
+/// Host time spent on batches, by kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostTimes {
     /// Images that were staged.
     pub images: u64,
     /// Copying their files to page-locked memory.
     pub copy: Duration,
-    /// Reading their headers, and asking whether they are taken.
+    /// Parsing their headers, and checking whether they are supported.
     pub parse: Duration,
     /// Batches that were started.
     pub batches: u64,
-    /// Setting the decoder up for them.
+    /// Setting up the decoder for batches.
     pub initialise: Duration,
-    /// The calls that decode.
+    /// The calls that start decoding.
     pub decode: Duration,
 }
 
-/// How large the batches of [`Hardware`] are.
+/// The size of the batches of [`Hardware`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HardwareSize {
-    /// Images.
+    /// Number of images.
     pub images: usize,
     /// Bytes of decoded pixels.
     pub arena_bytes: usize,
@@ -167,7 +168,7 @@ pub struct HardwareSize {
 }
 
 impl HardwareSize {
-    /// Page-locked bytes of a [`Hardware`]: its own, and as many that nvJPEG may use for each of two batches.
+    /// Page-locked bytes of a [`Hardware`]: its own, and for each of two batches as many again that nvJPEG may use.
     #[must_use]
     pub fn host_bytes(&self) -> u64 {
         let upload = self.upload().page_bytes.saturating_mul(GENERATIONS);
@@ -175,7 +176,7 @@ impl HardwareSize {
         self.pinned_bytes.saturating_mul(GENERATIONS + LANES).saturating_add(upload).saturating_add(canaries) as u64
     }
 
-    /// Device bytes of a [`Hardware`]: its own, and what nvJPEG may use, estimated as the pixels again for each of two
+    /// Device bytes of a [`Hardware`]: its own, and an estimate for nvJPEG: the bytes of the pixels for each of two
     /// batches.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
@@ -183,7 +184,8 @@ impl HardwareSize {
         self.arena_bytes.saturating_mul(ARENAS).saturating_add(upload) as u64
     }
 
-    /// The largest whose device bytes are at most `bytes`, but no more than `self`; at least `least` bytes of pixels.
+    /// The largest size, at most `self`, with at most `bytes` device bytes; `None` if it would have less than `least`
+    /// bytes of pixels.
     #[must_use]
     pub fn within(self, bytes: u64, least: usize) -> Option<Self> {
         let upload = self.upload().page_bytes.saturating_mul(GENERATIONS) as u64;
@@ -192,23 +194,23 @@ impl HardwareSize {
         (arena >= least).then_some(Self { arena_bytes: arena, ..self })
     }
 
-    /// Distance of the places where images may begin: an eighth of an image that is as large as all others, or less.
+    /// Distance in bytes of the places where images may begin: at most an eighth of an average image of a full batch.
     fn slot(&self) -> usize {
         let most = self.arena_bytes / self.images.max(1) / 8;
         (1 << most.max(ALIGN).ilog2()).min(MOST_SLOT)
     }
 
-    /// How many such places there are.
+    /// The number of these places.
     fn slots(&self) -> usize {
         self.arena_bytes / self.slot()
     }
 
-    /// Bytes of an arena that images may take: what is behind the last whole place has no canary.
+    /// Bytes of an arena that images may use: those after the last whole place have no canary.
     fn room(&self) -> usize {
         self.slots() * self.slot()
     }
 
-    /// Pages that hold the descriptors of a whole batch.
+    /// Pages large enough for the descriptors of a whole batch.
     fn upload(&self) -> UploadSize {
         let each = size_of::<DeviceItem>() + size_of::<DevicePlanes>();
         let items = self.images.saturating_add(2).saturating_mul(each);
@@ -216,23 +218,23 @@ impl HardwareSize {
     }
 }
 
-/// What became of a file that was offered to a batch.
+/// The outcome of offering a file to a batch.
 #[derive(Debug)]
 pub enum Staged {
-    /// It is image so many of the batch.
+    /// It has this index in the batch.
     Taken(usize),
     /// The batch is full: decode it and offer the file again.
     Full,
-    /// The engines do not take it, or it is too large for a batch.
+    /// The engines do not decode it, or it is too large for a batch.
     Refused(Error),
 }
 
 /// The JPEG engines of a GPU, for one thread.
 pub struct Hardware {
-    // Destroyed in this order, after the stream was waited for.
+    // Destroyed in this order, after `drop` has waited for the stream.
     lanes: Vec<Lane>,
     generations: Vec<Generation>,
-    /// The pixels of a batch, written and read by kernels of the stream, which run one after another.
+    /// The pixels of a batch. One buffer is enough, as the kernels that write and read it run one after another.
     pixels: DeviceMemory,
     upload: UploadStream,
     decoder: BatchDecoder,
@@ -242,10 +244,10 @@ pub struct Hardware {
     /// The lane that is next.
     turn: usize,
     images: Vec<Image>,
-    /// The batch was given to the engines and waits for its launch.
+    /// Whether the batch was given to the engines and needs its launch.
     decoded: bool,
     times: HostTimes,
-    /// Launches that nobody has asked about yet, the latest at the end.
+    /// Launches that `unwritten` was not called for yet, the latest at the end.
     checks: VecDeque<Check>,
 }
 
@@ -253,30 +255,31 @@ pub struct Hardware {
 struct Check {
     ticket: Ticket,
     generation: usize,
-    /// Where each image began.
+    /// The place where each image began.
     slots: Vec<usize>,
-    /// Those that were not, once the host has looked.
+    /// The images that were not written, once the host has checked.
     unwritten: Option<Vec<usize>>,
 }
 
-/// What one flight needs of nvJPEG.
+/// nvJPEG's objects for one flight.
 struct Lane {
     // Destroyed in this order.
     /// `None` after a failure, until the next batch.
     state: Option<DecodeState>,
-    /// For the question whether a file is taken, then one for each image of a batch: nvJPEG writes the first image's size into
-    /// them, and refuses the next image that is smaller (13.0 on an H100: every batch of photographs failed with one for all).
+    /// One to check whether a file is supported, then one per image of a batch. nvJPEG writes the first image's size
+    /// into the parameters and refuses a later, smaller image (13.0 on an H100: with shared ones every batch of
+    /// photographs failed).
     params: Vec<Params>,
     stream: JpegStream,
     handle: Rc<Handle>,
-    /// What the last batch was started with.
+    /// The arguments of the last batch.
     lists: Lists,
-    /// The launch that used it last.
+    /// The last launch that used it.
     used_by: Option<Ticket>,
 }
 
-/// What nvJPEG is given of a batch, an entry for each image. NVIDIA says nowhere that the call copies them, and nvImageCodec
-/// keeps its own: they stay as they are until the lane is used again.
+/// The arguments of a batch for nvJPEG, an entry per image. NVIDIA does not document that the call copies these lists,
+/// and nvImageCodec keeps its own. So they stay unchanged until the lane is used again.
 #[derive(Default)]
 struct Lists {
     files: Vec<*const c_uchar>,
@@ -288,18 +291,18 @@ struct Lists {
 struct Generation {
     arena: DeviceMemory,
     pinned: Pinned,
-    /// What stood at the arena's places after its last launch.
+    /// The content of the arena's places after its last launch.
     canaries: Pinned,
-    /// The launch that read it last.
+    /// The last launch that read it.
     used_by: Option<Ticket>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Image {
-    /// Of the file in the pinned memory.
+    /// Offset of the file in the pinned memory.
     file: usize,
     len: usize,
-    /// Of the pixels in the arena.
+    /// Offset of the planes in the arena.
     at: usize,
     width: u32,
     rows: u32,
@@ -312,7 +315,8 @@ impl Image {
         (self.width as usize).saturating_mul(self.rows as usize).saturating_mul(PIXEL)
     }
 
-    /// Where its planes lie, one behind another, in an arena that begins there. They are no more than its pixels.
+    /// Addresses of its planes, one after another, in an arena that begins at `arena`. They take no more bytes than its
+    /// pixels.
     fn planes(&self, arena: u64) -> [u64; 3] {
         let [rows, columns] = self.chroma.size([self.rows, self.width]).map(u64::from);
         let first = arena + self.at as u64;
@@ -333,17 +337,17 @@ impl Lane {
         })
     }
 
-    /// The state, made if there is none. Making one takes long.
+    /// The state, made if there is none. Making one is slow.
     fn state(&mut self, size: &HardwareSize) -> Result<&DecodeState> {
         if self.state.is_none() {
             let state = DecodeState::batched(&self.handle)?;
             self.allocate_before(&state, size);
             self.state = Some(state);
         }
-        self.state.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, "a state was made and is not there"))
+        self.state.as_ref().ok_or_else(|| Error::new(ErrorKind::Internal, "a state was made but is missing"))
     }
 
-    /// Lets nvJPEG allocate for batches of usual images now. In NVIDIA's words that is worth 20 %.
+    /// Lets nvJPEG allocate memory for batches of usual images in advance. NVIDIA claims a gain of 20 %.
     fn allocate_before(&self, state: &DecodeState, size: &HardwareSize) {
         let Ok(_bound) = self.handle.context().bind() else { return };
         // Square images that fill the arena, with chroma at full size.
@@ -362,13 +366,13 @@ impl Lane {
             )
         };
         if let Err(error) = check("nvjpegDecodeBatchedPreAllocate", status) {
-            // The first batch will allocate then.
+            // The first batch allocates instead.
             tracing::debug!(error = %error, images, side, "nvJPEG allocates no memory before the first batch");
         }
     }
 
-    /// Reads a file's header and asks whether the decoder takes it. Whether the rest is whole is not looked at: whoever
-    /// read the file has seen its end, and a full parse takes three times as long.
+    /// Parses a file's header and checks whether the decoder supports it. Does not check that the rest of the file is
+    /// complete: the routing has done that, and a full parse takes three times as long.
     fn parse(&mut self, decoder: BatchDecoder, file: &[u8], rows: u32, width: u32) -> Result<()> {
         let _bound = self.handle.context().bind()?;
         // SAFETY: the stream is used below and not after that.
@@ -387,7 +391,7 @@ impl Lane {
                 check("nvjpegDecodeBatchedSupportedEx", status)?;
                 refused == 0
             }
-            // That call answers for engines alone.
+            // The other call is only for engines.
             BatchDecoder::Cores => self.stream.encoding()? == BASELINE,
         };
         if !taken {
@@ -398,10 +402,10 @@ impl Lane {
 }
 
 impl Hardware {
-    /// Makes everything that batches of this size need. The inner error is the reason why the GPU has no engines.
+    /// Makes a decoder for batches of this size. The inner error is the reason why the GPU has no engines.
     ///
     /// # Errors
-    /// `Device` and `OutOfMemory` as CUDA and nvJPEG say.
+    /// `Device` and `OutOfMemory`, as CUDA and nvJPEG report them.
     pub fn open(
         kernels: &Arc<Kernels>,
         decoder: BatchDecoder,
@@ -422,8 +426,8 @@ impl Hardware {
                 Ok(Err(reason)) => reason,
                 Err(error) => format!("{error:#}"),
             };
-            // One after another, then: each waits for the one before.
-            tracing::info!(reason, "nvJPEG gives no second handle; its batches are not set up ahead");
+            // With one lane, each batch waits for the one before.
+            tracing::info!(reason, "nvJPEG gives no second handle; batches are not set up in advance");
             break;
         }
         let upload = UploadStream::new(kernels, size.upload().with_steps(steps), Priority::High, tables)?;
@@ -434,7 +438,7 @@ impl Hardware {
             put_canaries(upload.stream(), context, &arena, size.slot(), size.slots())?;
             Ok(Generation { arena, pinned, canaries, used_by: None })
         };
-        // Before the first batch, not in its middle.
+        // Load the kernel now, rather than during the first batch.
         kernels.colour()?;
         let pixels = DeviceMemory::new(context, size.arena_bytes)?;
         let generations = (0..GENERATIONS).map(generation).collect::<Result<Vec<_>>>()?;
@@ -464,15 +468,18 @@ impl Hardware {
         self.images.len()
     }
 
-    /// Adds an image to the batch: copies the file to page-locked memory, lets nvJPEG parse it there and asks whether
-    /// the engines take it. Only its first `rows` rows will be decoded.
+    /// Adds an image to the batch: copies the file to page-locked memory, lets nvJPEG parse the header there and checks
+    /// whether the engines support it. Only the image's first `rows` rows will be decoded.
     ///
     /// # Errors
-    /// When the GPU is lost.
+    /// Only if the GPU is lost.
     pub fn stage(&mut self, image: &Coded<'_>, rows: u32) -> Result<Staged, Failure> {
         let Coded { file, height, width, height_at, chroma } = *image;
         if chroma == Chroma::Other {
-            return Ok(Staged::Refused(Error::new(ErrorKind::Unsupported, "JPEG engines do not take such colour")));
+            return Ok(Staged::Refused(Error::new(
+                ErrorKind::Unsupported,
+                "JPEG engines do not decode this kind of colour",
+            )));
         }
         let rows = rows.clamp(1, height.max(1));
         let image = Image { file: 0, len: file.len(), at: 0, width, rows, height, chroma };
@@ -491,8 +498,8 @@ impl Hardware {
         }
         self.wait_for_generation()?;
         let begin = Instant::now();
-        // SAFETY: the host has just seen the end of the launch that last used the generation, and nvJPEG reads the files of
-        // this one only after `decode`, which stages no more.
+        // SAFETY: the host has just seen the end of the launch that last used the generation, and nvJPEG reads the
+        // files of this one only after `decode`, which stages no more.
         let pinned = unsafe { self.generations[self.current].pinned.bytes_mut() };
         let copy = &mut pinned[file_at..file_at + file.len()];
         copy.copy_from_slice(file);
@@ -515,24 +522,24 @@ impl Hardware {
         Ok(Staged::Taken(self.images.len() - 1))
     }
 
-    /// The host sees the end of the launch that last used the generation. See the module.
+    /// Waits on the host for the launch that last used the generation; the module documentation gives the reason.
     fn wait_for_generation(&mut self) -> Result<(), Failure> {
         let Some(ticket) = self.generations[self.current].used_by.take() else { return Ok(()) };
         self.upload.wait(ticket).map_err(Failure::Lost)?;
-        // Before the next launch brings others.
+        // Check them before the next launch overwrites them.
         self.look(ticket);
         Ok(())
     }
 
-    /// Looks at the canaries of a launch that the host has seen the end of.
+    /// Checks the canaries of a launch, whose end the host must have seen.
     fn look(&mut self, ticket: Ticket) {
         let Some(check) = self.checks.iter_mut().find(|check| check.ticket == ticket && check.unwritten.is_none())
         else {
             return;
         };
         let canaries = &mut self.generations[check.generation].canaries;
-        // SAFETY: the copy that wrote them is done, as the caller says; the next one belongs to a later launch of the
-        // generation, which is made only behind this.
+        // SAFETY: the copy that wrote them is done, as the caller guarantees; the next copy belongs to a later launch
+        // of the generation, which starts only after this.
         let canaries = unsafe { canaries.bytes_mut() };
         let intact = |slot: usize| {
             canaries.get(slot * CANARY_BYTES..).is_some_and(|bytes| bytes.starts_with(bytemuck::bytes_of(&CANARY)))
@@ -540,13 +547,13 @@ impl Hardware {
         check.unwritten = Some((0..check.slots.len()).filter(|image| intact(check.slots[*image])).collect());
     }
 
-    /// Which images of a launch, by their numbers in the batch, nobody has written though the decoder reported no failure:
-    /// their rows show something else. To be asked once, of a launch that is done.
+    /// The indices in the batch of the images that were not written although the decoder reported no failure. Their
+    /// rows show something else. Call this once per launch, after the launch is done.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn unwritten(&mut self, ticket: Ticket) -> Result<Vec<usize>> {
-        // The host has seen its end, or sees it now.
+        // Returns at once if the host has already seen its end.
         self.upload.wait(ticket)?;
         self.look(ticket);
         let Some(at) = self.checks.iter().position(|check| check.ticket == ticket) else { return Ok(Vec::new()) };
@@ -556,7 +563,7 @@ impl Hardware {
     /// Starts decoding the batch. Waits on the host for the flight before the last one.
     ///
     /// # Errors
-    /// The images are forgotten then, and none of them is decoded.
+    /// Any failure; then the batch is dropped and none of its images is decoded.
     pub fn decode(&mut self) -> Result<(), Failure> {
         if self.images.is_empty() || self.decoded {
             return Ok(());
@@ -574,13 +581,13 @@ impl Hardware {
         }
     }
 
-    /// Forgets the batch, whose memory somebody may still write: see the module.
+    /// Drops the batch. Engines may still write its memory, see the module documentation.
     fn fail(&mut self, error: Error) -> Failure {
         self.images.clear();
         self.decoded = false;
         let failure = Failure::after(error, &mut self.upload);
         let lane = &mut self.lanes[self.turn];
-        // All that this host ever started is done by now, or the GPU is lost.
+        // All work that the host has started is done by now, or the GPU is lost.
         (lane.state, lane.used_by) = (None, None);
         if matches!(failure, Failure::Images(_))
             && let Err(lost) = self.put_canaries_again()
@@ -591,7 +598,7 @@ impl Hardware {
         failure
     }
 
-    /// Some of the batch's images may have been written.
+    /// Writes the canaries again, as some of the batch's images may have been written.
     fn put_canaries_again(&mut self) -> Result<()> {
         let (stream, context) = (self.upload.stream(), self.upload.context());
         let arena = &self.generations[self.current].arena;
@@ -605,7 +612,8 @@ impl Hardware {
     }
 
     fn start(&mut self) -> Result<()> {
-        // The engines like neighbours of a kind, and the largest first, so that none is left with a large one at the end.
+        // The engines are faster if similar images are adjacent. The largest come first, so that no engine ends with a
+        // large one.
         let mut order: Vec<&Image> = self.images.iter().collect();
         order.sort_by_key(|image| (image.chroma, std::cmp::Reverse(image.bytes())));
         let Generation { arena, pinned, .. } = &self.generations[self.current];
@@ -614,7 +622,7 @@ impl Hardware {
         let params = &mut lane.params[1..=order.len()];
         params.iter_mut().try_for_each(|params| params.set_roi(WHOLE))?;
         lane.lists = Lists {
-            // Within the page-locked memory: `stage` put each file there.
+            // These are within the page-locked memory, where `stage` put each file.
             files: order.iter().map(|image| pinned.start().wrapping_add(image.file).cast()).collect(),
             lengths: order.iter().map(|image| image.len).collect(),
             images: order
@@ -642,9 +650,9 @@ impl Hardware {
             unsafe { (calls.nvjpegDecodeBatchedInitialize)(handle, state, lists.files.len() as i32, 1, PLANES) };
         check("nvjpegDecodeBatchedInitialize", status)?;
         let initialised = Instant::now();
-        // SAFETY: four lists of as many entries, which the lane keeps until the launch is done. So long the files stay as
-        // they are and the pixels have their place: nvJPEG's own parse of each file gave the size that was set aside, and
-        // the host has seen the end of the generation's last use.
+        // SAFETY: four lists with the same number of entries, which the lane keeps until the launch is done. Until then
+        // the files stay unchanged. The planes fit: nvJPEG's own parse of each file gave the size that was reserved,
+        // and the host has seen the end of the generation's last use.
         let status = unsafe {
             (calls.nvjpegDecodeBatchedEx)(
                 handle,
@@ -673,11 +681,11 @@ impl Hardware {
         Ok(())
     }
 
-    /// Makes row `at` of `out` of an image of the batch that was decoded, as `work` says, with the next launch. An image
-    /// may make several rows.
+    /// Makes row `at` of `out` from an image of the decoded batch, as described by `work`, with the next launch. An
+    /// image may make several rows.
     ///
     /// # Errors
-    /// `Internal` when the window is not in the image, or there is no such image.
+    /// `Internal` if the window is not in the image, or there is no such image.
     ///
     /// # Panics
     /// When `at` is out of range.
@@ -696,10 +704,10 @@ impl Hardware {
         self.upload.row_of_device(&pixels, work, out, at)
     }
 
-    /// Starts what was given since the last launch, and goes on to the next batch.
+    /// Launches the rows since the last launch, and continues with the next batch.
     ///
     /// # Errors
-    /// No row of the batch is written then, and nothing of it is under way.
+    /// Any failure; then no row of the batch is written, and no work on it is under way.
     pub fn launch(&mut self) -> Result<Ticket, Failure> {
         let slot = self.size.slot();
         let slots: Vec<usize> = self.images.iter().map(|image| image.at / slot).collect();
@@ -715,7 +723,7 @@ impl Hardware {
             Err(error) => return Err(self.fail(error)),
         };
         if self.checks.len() >= GENERATIONS {
-            // Nobody asked.
+            // `unwritten` was never called for it.
             self.checks.pop_front();
         }
         self.checks.push_back(Check { ticket, generation: self.current, slots, unwritten: None });
@@ -727,13 +735,13 @@ impl Hardware {
         Ok(ticket)
     }
 
-    /// What the engines alone can do, for benchmarks: decodes what is staged `times` times over, without parsing it
-    /// again and without resampling, and goes on to the next batch. With two `lanes` the next decode is set up and
-    /// given to the engines while one is under way, as a loader does; with one, each is waited for. Time on the host from
-    /// the first call to the last end.
+    /// For benchmarks, measures the engines alone: decodes the staged batch `times` times, without parsing it again and
+    /// without resampling, and continues with the next batch. With two `lanes`, the next decode is set up and given to
+    /// the engines while one is running, as in a loader; with one, it waits for each. Returns the host time from the
+    /// first call to the end of the last decode.
     ///
     /// # Errors
-    /// The images are forgotten then.
+    /// Any failure; then the batch is dropped.
     pub fn measure(&mut self, times: usize, lanes: usize) -> Result<Duration, Failure> {
         let lanes = lanes.clamp(1, self.lanes.len());
         if self.images.is_empty() || self.decoded {
@@ -754,7 +762,7 @@ impl Hardware {
             {
                 self.upload.wait(ticket).map_err(Failure::Lost)?;
             }
-            // Each decode writes the same pixels to the same places, which nobody reads.
+            // Each decode writes the same pixels to the same places, and nothing reads them.
             match self.start().and_then(|()| self.upload.launch()) {
                 Ok(ticket) => flights.push_back(ticket),
                 Err(error) => return Err(self.fail(error)),
@@ -769,15 +777,15 @@ impl Hardware {
         Ok(time)
     }
 
-    /// Time of the host since this was asked last.
+    /// Host times since the last call.
     pub fn take_host_times(&mut self) -> HostTimes {
         std::mem::take(&mut self.times)
     }
 
-    /// Whether a launch is done. Its rows are written then.
+    /// Whether a launch is done; then its rows are written.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn is_done(&mut self, ticket: Ticket) -> Result<bool> {
         self.upload.is_done(ticket)
     }
@@ -785,12 +793,12 @@ impl Hardware {
     /// Waits for a launch.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
         self.upload.wait(ticket)
     }
 
-    /// Time on the GPU of launches that were found done since the last call.
+    /// Time on the GPU of the launches that finished, as far as `is_done` and `wait` saw, since the last call.
     pub fn take_times(&mut self) -> DeviceTimes {
         self.upload.take_times()
     }
@@ -803,13 +811,13 @@ fn put_canaries(stream: &Stream, context: &Context, arena: &DeviceMemory, slot: 
     }
     let (calls, words) = (&context.driver().calls, CANARY.len());
     let _bound = context.bind()?;
-    // SAFETY: `count` places of `slot` bytes lie in the arena, and a place is longer than a canary. Nobody else uses the
-    // arena by then: the caller gives the stream what comes before, or has seen its end.
+    // SAFETY: `count` places of `slot` bytes are in the arena, and a place is longer than a canary. No other work uses
+    // the arena then: earlier work is on the same stream, or the caller has seen its end.
     let code = unsafe { (calls.cuMemsetD2D32Async)(arena.address(), slot, CANARY[0], words, count, stream.raw()) };
     context.check("cuMemsetD2D32Async", code)
 }
 
-/// Copies what stands at the first `count` places to the host.
+/// Copies the content of the first `count` places to the host.
 fn take_canaries(
     stream: &Stream,
     context: &Context,
@@ -840,15 +848,15 @@ fn take_canaries(
         Height: count,
     };
     let _bound = context.bind()?;
-    // SAFETY: the description is copied by the call. Both sides hold `count` lines, and live until the launch that this
-    // belongs to is done; the host reads its side only then.
+    // SAFETY: the call copies the description. Both sides have `count` lines, and live until the launch of this copy is
+    // done; the host reads its side only after that.
     let code = unsafe { (context.driver().calls.cuMemcpy2DAsync_v2)(&raw const copy, stream.raw()) };
     context.check("cuMemcpy2DAsync", code)
 }
 
 impl Drop for Hardware {
     fn drop(&mut self) {
-        // Nothing goes under running work. When the wait fails the GPU is lost, and nothing runs.
+        // Memory must outlive running work. If this wait fails, the GPU is lost and nothing runs.
         let _ = self.upload.stream().sync();
     }
 }

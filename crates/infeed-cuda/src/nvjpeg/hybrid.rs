@@ -1,13 +1,13 @@
-//! Single images: what the engines do not take.
+//! Decodes single images: those that the engines do not decode.
 //!
 //! ```text
 //! file ─ parse ─ host phase (Huffman) ─▶ pinned buffer ─ transfer ─▶ device buffer ─ device phase ─▶ arena ─ resample ─▶ row
 //!                 on this thread: the cost                └──────────────── on the upload's stream ────────────────┘
 //! ```
 //!
-//! Two pages take turns: while the GPU works on one, this thread decodes into the other. Each has buffers of its own, in
-//! device memory too: nvJPEG may let one grow, which frees it, while the stream still works on the image before. Only the
-//! window that the crop reads is decoded, as far as nvJPEG can leave out the rest.
+//! Two pages alternate: while the GPU works on one, this thread decodes into the other. Each page has its own buffers,
+//! also in device memory: nvJPEG may grow a buffer, which frees the old one, while the stream still works on the
+//! previous image. Only the window that the crop reads is decoded, as far as nvJPEG can skip the rest.
 
 use std::{ops::Range, rc::Rc, sync::Arc};
 
@@ -35,24 +35,24 @@ use super::{
 use crate::cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
 
 const PAGES: usize = 2;
-/// Device memory of a page in images: pixels, coefficients of twice their size, planes.
+/// Device memory of a page, in images: one for the pixels, two for the coefficients, one for the planes.
 const IMAGES: usize = 4;
-/// One image to a launch.
+/// Room for one image per launch.
 const UPLOAD: UploadSize = UploadSize { page_bytes: 4 * size_of::<DeviceItem>(), pages: PAGES, scratch_bytes: 0 };
-/// Windows begin and end at multiples of this: whole blocks in every usual subsampling.
+/// Windows begin and end at multiples of this: whole blocks for all common subsamplings.
 const BLOCK: u32 = 16;
-/// Pixels beside the window that interpolated chroma may take a part of.
+/// Pixels around the window that interpolated chroma may depend on.
 const MARGIN: u32 = 2;
 
 /// Whether nvJPEG works on this GPU.
 ///
 /// # Errors
-/// `Device`, with the reason why not.
+/// `Device`, with the reason, if it does not.
 pub fn usable(context: &Context) -> Result<()> {
     library(context).map(drop)
 }
 
-/// How large the images of a [`Hybrid`] may be.
+/// The largest images of a [`Hybrid`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HybridSize {
     /// Bytes of the pixels of a whole image.
@@ -62,8 +62,8 @@ pub struct HybridSize {
 }
 
 impl HybridSize {
-    /// Host bytes of a [`Hybrid`]: for each page a file, its copy in nvJPEG, and 16-bit coefficients of all pixels, of
-    /// which ink has four where the pixels have three values.
+    /// Host bytes of a [`Hybrid`]: per page a file, its copy in nvJPEG, and 16-bit coefficients of all pixels. CMYK
+    /// images have four coefficients per pixel, where the pixels have three values.
     #[must_use]
     pub const fn host_bytes(&self) -> u64 {
         let file = self.file_bytes.saturating_mul(2);
@@ -71,13 +71,14 @@ impl HybridSize {
         file.saturating_add(coefficients).saturating_add(UPLOAD.page_bytes).saturating_mul(PAGES) as u64
     }
 
-    /// Device bytes of a [`Hybrid`]: for each page an image's pixels, its coefficients and its planes.
+    /// Device bytes of a [`Hybrid`]: per page an image's pixels, coefficients and planes.
     #[must_use]
     pub const fn device_bytes(&self) -> u64 {
         self.image_bytes.saturating_mul(PAGES * IMAGES).saturating_add(PAGES * UPLOAD.page_bytes) as u64
     }
 
-    /// The largest whose device bytes are at most `bytes`, but no more than `self`; for images of `least` bytes at least.
+    /// The largest size, at most `self`, with at most `bytes` device bytes; `None` if images would have less than
+    /// `least` bytes.
     #[must_use]
     pub fn within(self, bytes: u64, least: usize) -> Option<Self> {
         let image = bytes.saturating_sub((PAGES * UPLOAD.page_bytes) as u64) / (PAGES * IMAGES) as u64;
@@ -88,10 +89,11 @@ impl HybridSize {
 
 /// nvJPEG's decoder for single images, for one thread.
 pub struct Hybrid {
-    // Destroyed in this order, after the stream was waited for.
+    // Destroyed in this order, after `drop` has waited for the stream.
     pages: [Page; PAGES],
     params: Params,
-    /// Huffman on the CPU; Huffman on the GPU, which pays for large sequential images. Made when first needed.
+    /// The first does Huffman decoding on the CPU, the second on the GPU, which pays for large sequential images. Made
+    /// when first needed.
     decoders: [Option<Decoder>; 2],
     handle: Rc<Handle>,
     upload: UploadStream,
@@ -100,22 +102,22 @@ pub struct Hybrid {
 }
 
 struct Page {
-    /// One for each decoder, made when first needed: it takes a good part of a second.
+    /// One per decoder, made when first needed, as making one takes most of a second.
     states: [Option<DecodeState>; 2],
     pinned: PinnedBuffer,
     device: DeviceBuffer,
     stream: JpegStream,
     arena: DeviceMemory,
-    /// The bitstream: nvJPEG reads it until the launch is done.
+    /// The file: nvJPEG reads it until the launch is done.
     file: Vec<u8>,
     used_by: Option<Ticket>,
 }
 
 impl Hybrid {
-    /// Makes what images of up to this size need.
+    /// Makes a decoder for images of up to this size.
     ///
     /// # Errors
-    /// `Device` and `OutOfMemory` as CUDA and nvJPEG say.
+    /// `Device` and `OutOfMemory`, as CUDA and nvJPEG report them.
     pub fn open(kernels: &Arc<Kernels>, size: HybridSize, steps: RowRoom, tables: &[&ChannelTable]) -> Result<Self> {
         let context = kernels.context();
         let handle = Handle::new(context, DEFAULT)?.map_err(|why| Error::new(ErrorKind::Device, why))?;
@@ -137,11 +139,12 @@ impl Hybrid {
         Ok(Self { pages, params, decoders: [None, None], handle, upload, size, current: 0 })
     }
 
-    /// Decodes the part of an image that `rows` read, of which there is one at least, and makes row `at` of each of them.
-    /// `on_gpu`: the Huffman decoding too, where nvJPEG can do that. Waits on the host for the launch before the last one.
+    /// Decodes the part of an image that `rows` read, and makes row `at` of each of them. `rows` must not be empty.
+    /// `on_gpu`: Huffman decoding on the GPU too, if nvJPEG can do that. Waits on the host for the launch before the
+    /// last one.
     ///
     /// # Errors
-    /// Nothing of the image is under way then.
+    /// Any failure; then no work on the image is under way.
     ///
     /// # Panics
     /// When `at` is out of range.
@@ -173,7 +176,7 @@ impl Hybrid {
 
     fn start(&mut self, image: &Coded<'_>, on_gpu: bool, [rows, cols]: [Range<u32>; 2]) -> Result<DevicePixels> {
         let Coded { file, height, width, .. } = *image;
-        // Also bounds what the host phase keeps, which does not depend on the window.
+        // This also bounds the memory of the host phase, which does not depend on the window.
         let whole = (u64::from(height) * u64::from(width)).saturating_mul(PIXEL as u64);
         if whole > self.size.image_bytes as u64 || file.len() > self.size.file_bytes {
             let what = format!("a JPEG of {width}x{height} pixels and {} bytes is too large for nvJPEG", file.len());
@@ -189,7 +192,7 @@ impl Hybrid {
         let page = &mut self.pages[self.current];
         page.file.clear();
         page.file.extend_from_slice(file);
-        // SAFETY: the page's copy is written again only when the launch is done.
+        // SAFETY: the page's copy of the file is written again only after the launch is done.
         unsafe { page.stream.parse(&page.file, height, width) }?;
         let all = (held.rows.len(), held.cols.len()) == (height as usize, width as usize);
         let [x, y, w, h] = [held.cols.start, held.rows.start, held.cols.len() as u32, held.rows.len() as u32];
@@ -213,7 +216,7 @@ impl Hybrid {
         decoder.supports(&self.pages[self.current].stream, &self.params)
     }
 
-    /// The three phases. The context is current.
+    /// Runs the three phases. The context must be current.
     fn run(&mut self, which: usize, held: Held) -> Result<DevicePixels> {
         let Some(decoder) = &self.decoders[which] else {
             return Err(Error::new(ErrorKind::Internal, "no decoder was made"));
@@ -245,18 +248,18 @@ impl Hybrid {
         // SAFETY: all live; the page stays as it is until the launch is done.
         let status = unsafe { (calls.nvjpegDecodeJpegTransferToDevice)(handle, decoder, state, jpeg, stream) };
         check("nvjpegDecodeJpegTransferToDevice", status)?;
-        // SAFETY: all live. `start` saw that the whole image fits the arena, so its window does, and the arena's last
-        // launch is done.
+        // SAFETY: all live. `start` checked that the whole image fits the arena, so its window does, and the arena's
+        // last launch is done.
         let status = unsafe { (calls.nvjpegDecodeJpegDevice)(handle, decoder, state, &raw mut to, stream) };
         check("nvjpegDecodeJpegDevice", status)?;
         self.upload.mark_decode(true)?;
         Ok(pixels)
     }
 
-    /// Whether a launch is done. Its rows are written then.
+    /// Whether a launch is done; then its rows are written.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn is_done(&mut self, ticket: Ticket) -> Result<bool> {
         self.upload.is_done(ticket)
     }
@@ -264,22 +267,24 @@ impl Hybrid {
     /// Waits for a launch.
     ///
     /// # Errors
-    /// `Device` when the GPU failed.
+    /// `Device` if the GPU failed.
     pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
         self.upload.wait(ticket)
     }
 
-    /// Time on the GPU of launches that were found done since the last call.
+    /// Time on the GPU of the launches that finished, as far as `is_done` and `wait` saw, since the last call.
     pub fn take_times(&mut self) -> DeviceTimes {
         self.upload.take_times()
     }
 }
 
-/// The window with what its edges depend on, in whole blocks of an image that has `len` pixels in this direction.
+/// The smallest range that contains both.
 fn hull(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
     a.start.min(b.start)..a.end.max(b.end)
 }
 
+/// The window with the pixels that its edges depend on, in whole blocks of an image with `len` pixels in this
+/// direction.
 fn blocks(window: Range<u32>, len: u32) -> Range<u32> {
     let start = window.start.saturating_sub(MARGIN) / BLOCK * BLOCK;
     let end = window.end.saturating_add(MARGIN).div_ceil(BLOCK).saturating_mul(BLOCK);
@@ -288,7 +293,7 @@ fn blocks(window: Range<u32>, len: u32) -> Range<u32> {
 
 impl Drop for Hybrid {
     fn drop(&mut self) {
-        // Nothing goes under running work. When the wait fails the GPU is lost, and nothing runs.
+        // Memory must outlive running work. If this wait fails, the GPU is lost and nothing runs.
         let _ = self.upload.stream().sync();
     }
 }

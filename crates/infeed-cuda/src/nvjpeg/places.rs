@@ -1,4 +1,4 @@
-//! Where nvJPEG lies that the system's loader does not know of.
+//! Finds nvJPEG in places that the system's loader does not search.
 
 use std::{
     fs,
@@ -6,25 +6,26 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Where NVIDIA's own packages put it, which not every distribution tells its loader.
+/// The folder of NVIDIA's own packages, which the loader of some distributions does not search.
 const TOOLKIT: &str = "/usr/local/cuda/lib64";
 
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// From now on nvJPEG is looked for in these folders as well, in their order, by its usual names and by those that Python's
-/// wheels give it (`libnvjpeg.1b2c3d4e.so.13`). Instead of those that were named before.
+/// Sets folders in which nvJPEG is searched in addition to the usual places, in this order. Replaces earlier ones. The
+/// library may have its usual names, or those in Python wheels (`libnvjpeg.1b2c3d4e.so.13`).
 pub fn look_in(folders: impl IntoIterator<Item = PathBuf>) {
     *FOLDERS.lock().unwrap_or_else(PoisonError::into_inner) = folders.into_iter().collect();
 }
 
-/// What to try, best first: newer versions before older ones, and of each what the system's loader finds by itself, then
-/// what lies in the folders.
+/// The candidates, best first: newer versions before older ones. Within a version, first those that the system's loader
+/// finds itself, then those in the folders.
 pub(super) fn candidates() -> Vec<String> {
     let named = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     among(named.iter().map(PathBuf::as_path).chain([Path::new(TOOLKIT)]))
 }
 
-/// The system's names. 13 needs a driver of CUDA 13, older ones run with newer drivers too.
+/// The names for the system's loader. Version 13 needs a driver for CUDA 13; older versions also run with newer
+/// drivers.
 const NAMES: [(&str, Option<u32>); 4] = [
     ("libnvjpeg.so.13", Some(13)),
     ("libnvjpeg.so.12", Some(12)),
@@ -41,12 +42,13 @@ fn among<'a>(folders: impl Iterator<Item = &'a Path>) -> Vec<String> {
     each.collect()
 }
 
-/// The libraries in a folder, by name, each with its version. None where it can't be read: most are not there.
+/// The nvJPEG libraries in a folder, by name, with their versions. Empty if the folder can't be read: most do not
+/// exist.
 fn files(folder: &Path) -> Vec<(Option<u32>, String)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let named = |entry: fs::DirEntry| {
         let version = version(entry.file_name().to_str()?)?;
-        // A path with bytes that are no text can't be named in an error; nobody installs there.
+        // A path that is not UTF-8 could not be named in an error, and is not a usual place for a library.
         Some((version, entry.path().to_str()?.to_owned()))
     };
     let mut found: Vec<_> = entries.filter_map(named).collect();

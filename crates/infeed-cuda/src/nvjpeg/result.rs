@@ -1,4 +1,4 @@
-//! What nvJPEG answers, in words.
+//! Converts nvJPEG's status codes to errors.
 
 use infeed_core::error::{Error, ErrorKind, Result};
 use nvjpeg_sys::{
@@ -13,11 +13,11 @@ use nvjpeg_sys::{
     nvjpegStatus_t_NVJPEG_STATUS_NOT_INITIALIZED as NOT_INITIALIZED, nvjpegStatus_t_NVJPEG_STATUS_SUCCESS as SUCCESS,
 };
 
-/// The GPU has no engine for this.
+/// The status if the GPU has no engine.
 pub(super) const NO_ENGINE: nvjpegStatus_t = ARCH_MISMATCH;
 
-/// An error for a status: `Corrupt` and `Unsupported` are the image's fault, `OutOfMemory` is memory's, `Internal`
-/// ours; `Device` is the GPU's or one that nvJPEG does not explain.
+/// An error for a status. `Corrupt` and `Unsupported` are about the image, `OutOfMemory` about memory, `Internal` is a
+/// bug of infeed; `Device` is a failure of the GPU, or one that nvJPEG does not explain.
 pub(super) fn check(call: &'static str, status: nvjpegStatus_t) -> Result<()> {
     words(call, status).map_err(|why| Error::new(kind(status), why))
 }
@@ -37,7 +37,7 @@ pub(super) fn words(call: &str, status: nvjpegStatus_t) -> Result<(), String> {
     let why = match status {
         SUCCESS => return Ok(()),
         NOT_INITIALIZED => "nvJPEG was not initialised",
-        INVALID_PARAMETER => "nvJPEG was given a parameter that it does not know",
+        INVALID_PARAMETER => "nvJPEG was given an invalid parameter",
         BAD_JPEG => "nvJPEG can't parse the JPEG",
         JPEG_NOT_SUPPORTED => "nvJPEG does not decode this kind of JPEG",
         ALLOCATOR_FAILURE => "nvJPEG got no memory",

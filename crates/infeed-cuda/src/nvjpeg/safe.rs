@@ -1,4 +1,4 @@
-//! nvJPEG's objects, each owned and destroyed once, and the words that both engines share.
+//! nvJPEG's objects, each owned and destroyed once, and the types that `Hardware` and `Hybrid` share.
 
 use std::{ffi::c_int, ptr, rc::Rc};
 
@@ -17,16 +17,16 @@ use super::{
 };
 use crate::cuda::{Context, UploadStream};
 
-/// Red, green and blue beside each other, gray repeated.
+/// Interleaved red, green and blue; gray is repeated.
 pub(super) const INTERLEAVED: nvjpegOutputFormat_t = RGBI;
-/// Brightness and two planes of colour, as many values of it as the file has.
+/// Luma and two planes of chroma, with the subsampling of the file.
 pub(super) const PLANES: nvjpegOutputFormat_t = YUV;
-/// For `set_roi`: all of the image.
+/// For `set_roi`: the whole image.
 pub(super) const WHOLE: [c_int; 4] = [0, 0, -1, -1];
-/// Bytes of such a pixel.
+/// Bytes of an interleaved pixel.
 pub(super) const PIXEL: usize = 3;
 
-/// A JPEG on its way to nvJPEG, and what its header says.
+/// A JPEG for nvJPEG, with the needed values of its header.
 #[derive(Clone, Copy, Debug)]
 pub struct Coded<'a> {
     /// The whole file.
@@ -35,9 +35,9 @@ pub struct Coded<'a> {
     pub height: u32,
     /// Columns of the image.
     pub width: u32,
-    /// What colour it holds.
+    /// Its colour.
     pub chroma: Chroma,
-    /// Offset in the file of the two bytes that tell its height.
+    /// Offset in the file of the two bytes of its height.
     pub height_at: usize,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Coded<'a> {
         Self { file, height, width, height_at, chroma: Chroma::of(header) }
     }
 
-    /// A sequential file; `None` when it is none.
+    /// Parses a sequential JPEG; `None` if the file is not one.
     #[must_use]
     pub fn parse(file: &'a [u8]) -> Option<Self> {
         let header = Header::parse(file).ok().filter(|header| !header.is_progressive())?;
@@ -57,19 +57,19 @@ impl<'a> Coded<'a> {
     }
 }
 
-/// What colour a JPEG holds beside its brightness.
+/// The chroma of a JPEG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Chroma {
     /// None.
     Gray,
-    /// A value for each so many pixels across and down, 1 or 2.
+    /// One value per this many pixels across and down, each 1 or 2.
     Each([u32; 2]),
-    /// What engines do not take.
+    /// Chroma that engines do not decode.
     Other,
 }
 
 impl Chroma {
-    /// That of a file.
+    /// The chroma of a file.
     #[must_use]
     pub fn of(header: &Header) -> Self {
         match (header.colour(), header.sampling()) {
@@ -79,7 +79,7 @@ impl Chroma {
         }
     }
 
-    /// Rows and columns of each plane of colour of so many rows and columns of pixels.
+    /// Rows and columns of each plane of chroma, for this many rows and columns of pixels.
     pub(super) const fn size(self, [rows, columns]: [u32; 2]) -> [u32; 2] {
         match self {
             Self::Each([across, down]) => [rows.div_ceil(down), columns.div_ceil(across)],
@@ -88,17 +88,19 @@ impl Chroma {
     }
 }
 
-/// Why pixels were not made.
+/// Why decoding failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// These images, or this way of decoding them: another way may do, and so may other images this way.
+    /// Because of these images, or of this way of decoding them. Another way may work, and other images may work this
+    /// way.
     Images(Error),
-    /// The GPU: nothing works any more.
+    /// The GPU is lost: nothing works any more.
     Lost(Error),
 }
 
 impl Failure {
-    /// Tells the two apart after a call of nvJPEG failed, which it does not, and makes the upload ready for other work.
+    /// Decides which of the two a failed call of nvJPEG is, which its status does not show. Makes the upload ready for
+    /// other work.
     pub(super) fn after(error: Error, upload: &mut UploadStream) -> Self {
         match upload.quiesce() {
             Ok(()) => Self::Images(error),
@@ -107,7 +109,7 @@ impl Failure {
     }
 }
 
-/// nvJPEG with one backend, on one GPU. Used on one thread, as all that is made of it.
+/// nvJPEG with one backend, on one GPU. It and everything made from it is used on one thread.
 pub(super) struct Handle {
     library: &'static Library,
     context: Context,
@@ -115,7 +117,7 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// The inner error is the reason why the GPU has no engine for `backend`.
+    /// Makes a handle. The inner error is the reason why the GPU has no engine for `backend`.
     pub(super) fn new(context: &Context, backend: nvjpegBackend_t) -> Result<Result<Rc<Self>, String>> {
         let library = library(context)?;
         let _bound = context.bind()?;
@@ -149,12 +151,12 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let Ok(_bound) = self.context.bind() else { return };
-        // SAFETY: made in `new`, destroyed once; what was made of it held it alive.
+        // SAFETY: made in `new`, destroyed once; everything made from it kept it alive.
         let _ = unsafe { (self.calls().nvjpegDestroy)(self.raw) };
     }
 }
 
-/// What the engines lack besides, where a library reaches them by another that is not there.
+/// A library that nvJPEG needs to use the engines and that is missing; `None` if none is.
 fn missing_library(library: &Library, backend: nvjpegBackend_t) -> Option<String> {
     let needs = backend == HARDWARE && library.found.version.0 >= 13;
     if needs { nvcuvid().err() } else { None }
@@ -185,13 +187,13 @@ macro_rules! owned {
 }
 
 owned! {
-    /// What a decode keeps: one decode at a time.
+    /// The state of a decode: one decode at a time.
     DecodeState: nvjpegJpegState_t, ends by nvjpegJpegStateDestroy;
     /// A parsed bitstream.
     JpegStream: nvjpegJpegStream_t, ends by nvjpegJpegStreamDestroy;
-    /// How to decode.
+    /// The parameters of a decode.
     Params: nvjpegDecodeParams_t, ends by nvjpegDecodeParamsDestroy;
-    /// One way of decoding of the decoupled calls.
+    /// One implementation of the decoupled calls.
     Decoder: nvjpegJpegDecoder_t, ends by nvjpegDecoderDestroy;
     /// Page-locked memory that grows as nvJPEG needs it.
     PinnedBuffer: nvjpegBufferPinned_t, ends by nvjpegBufferPinnedDestroy;
@@ -200,7 +202,7 @@ owned! {
 }
 
 impl DecodeState {
-    /// For batches.
+    /// A state for batches.
     pub(super) fn batched(handle: &Rc<Handle>) -> Result<Self> {
         let _bound = handle.context.bind()?;
         let mut raw: nvjpegJpegState_t = ptr::null_mut();
@@ -210,7 +212,7 @@ impl DecodeState {
         Ok(Self { handle: Rc::clone(handle), raw })
     }
 
-    /// For the decoupled calls with this decoder.
+    /// A state for the decoupled calls with this decoder.
     pub(super) fn decoupled(decoder: &Decoder) -> Result<Self> {
         let handle = &decoder.handle;
         let _bound = handle.context.bind()?;
@@ -232,27 +234,27 @@ impl JpegStream {
         Ok(Self { handle: Rc::clone(handle), raw })
     }
 
-    /// Parses a file and checks that its image has the size that was set aside for it.
+    /// Parses a file and checks that its image has the size for which memory was reserved.
     ///
     /// # Safety
-    /// `file` stays as it is until the last call that is given this stream.
+    /// `file` stays alive and unchanged until the last call that uses this stream.
     pub(super) unsafe fn parse(&mut self, file: &[u8], height: u32, width: u32) -> Result<()> {
         let calls = self.handle.calls();
         let (start, len) = (file.as_ptr(), file.len());
-        // SAFETY: the file's bytes are readable; the caller keeps them.
+        // SAFETY: the file's bytes are readable, and the caller keeps them.
         let status = unsafe { (calls.nvjpegJpegStreamParse)(self.handle.raw, start, len, 0, 0, self.raw) };
         check("nvjpegJpegStreamParse", status)?;
         self.has_size(height, width)
     }
 
-    /// The same for its header alone: enough for questions, not for a decode with this stream.
+    /// As [`parse`](Self::parse), for the header only: enough for queries, but not for a decode with this stream.
     ///
     /// # Safety
     /// As [`parse`](Self::parse).
     pub(super) unsafe fn parse_header(&mut self, file: &[u8], height: u32, width: u32) -> Result<()> {
         let calls = self.handle.calls();
         let (start, len) = (file.as_ptr(), file.len());
-        // SAFETY: the file's bytes are readable; the caller keeps them.
+        // SAFETY: the file's bytes are readable, and the caller keeps them.
         let status = unsafe { (calls.nvjpegJpegStreamParseHeader)(self.handle.raw, start, len, self.raw) };
         check("nvjpegJpegStreamParseHeader", status)?;
         self.has_size(height, width)
@@ -265,13 +267,13 @@ impl JpegStream {
             unsafe { (self.handle.calls().nvjpegJpegStreamGetFrameDimensions)(self.raw, &raw mut w, &raw mut h) };
         check("nvjpegJpegStreamGetFrameDimensions", status)?;
         if (h, w) != (height, width) {
-            let what = format!("nvJPEG sees {w}x{h} pixels where the header says {width}x{height}");
+            let what = format!("nvJPEG finds {w}x{h} pixels, but the header says {width}x{height}");
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         Ok(())
     }
 
-    /// The process that the image was coded by. The stream was parsed.
+    /// The coding process of the image. The stream must have been parsed.
     pub(super) fn encoding(&self) -> Result<nvjpegJpegEncoding_t> {
         let mut encoding = 0;
         // SAFETY: the stream lives; the number outlives the call.
@@ -281,7 +283,7 @@ impl JpegStream {
 }
 
 impl Params {
-    /// The whole image, whatever EXIF says about up and down.
+    /// Parameters for the whole image, ignoring EXIF's orientation.
     pub(super) fn new(handle: &Rc<Handle>, format: nvjpegOutputFormat_t) -> Result<Self> {
         let _bound = handle.context.bind()?;
         let calls = handle.calls();
@@ -300,14 +302,14 @@ impl Params {
         Ok(params)
     }
 
-    /// Four components are cyan, magenta, yellow and black, and become RGB.
+    /// Allows four components (cyan, magenta, yellow and black) and converts them to RGB.
     pub(super) fn allow_ink(&mut self) -> Result<()> {
         // SAFETY: the parameters live.
         let status = unsafe { (self.handle.calls().nvjpegDecodeParamsSetAllowCMYK)(self.raw, 1) };
         check("nvjpegDecodeParamsSetAllowCMYK", status)
     }
 
-    /// The part of the image that is decoded: first column and row, width and height.
+    /// Sets the part of the image to decode: first column, first row, width, height.
     pub(super) fn set_roi(&mut self, roi: [c_int; 4]) -> Result<()> {
         let [x, y, width, height] = roi;
         // SAFETY: plain numbers; a part that is not in the image is refused by nvJPEG.
@@ -326,10 +328,10 @@ impl Decoder {
         Ok(Self { handle: Rc::clone(handle), raw })
     }
 
-    /// Whether it decodes a parsed file in this way.
+    /// Whether it decodes a parsed file with these parameters.
     pub(super) fn supports(&self, stream: &JpegStream, params: &Params) -> Result<bool> {
         let mut refused: c_int = 1;
-        // SAFETY: all three live; the stream's bytes do, by the promise to `parse`; the number outlives the call.
+        // SAFETY: all three live, as do the stream's bytes, as promised to `parse`; the number outlives the call.
         let status = unsafe {
             (self.handle.calls().nvjpegDecoderJpegSupported)(self.raw, stream.raw, params.raw, &raw mut refused)
         };

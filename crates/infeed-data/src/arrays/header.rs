@@ -1,4 +1,4 @@
-//! The headers of array files: pure functions on bytes.
+//! Parsers for the headers of array files: pure functions on bytes.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -12,11 +12,11 @@ use infeed_core::{
 pub struct Array {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
-    /// Where its numbers lie; as many bytes as type and shape say.
+    /// The range of its numbers, with the number of bytes that type and shape need.
     pub(crate) data: Range<u64>,
-    /// Whether they have to be turned round for this machine.
+    /// Whether the byte order has to be swapped for this machine.
     pub(crate) swapped: bool,
-    /// Whether the first axis is the fastest, as in Fortran; never with one axis.
+    /// Whether the first axis is contiguous (Fortran order); always false with one axis.
     pub(crate) fortran: bool,
 }
 
@@ -31,7 +31,7 @@ fn unsupported(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 /// More axes than numpy allows.
 const MOST_AXES: usize = 64;
 
-/// Bytes of an array, if that is a number that a machine can have.
+/// Bytes of an array, if they fit into a machine's memory.
 fn len_bytes(dtype: DType, shape: &[usize]) -> Option<u64> {
     if shape.len() > MOST_AXES {
         return None;
@@ -39,10 +39,11 @@ fn len_bytes(dtype: DType, shape: &[usize]) -> Option<u64> {
     dtype.len_bytes(shape).map(|bytes| bytes as u64)
 }
 
-/// Reads the beginning of a `.npy` file (versions 1 to 3). `Ok(Err(n))`: the header has `n` bytes, more than there are.
+/// Reads the beginning of a `.npy` file (versions 1 to 3). `Ok(Err(n))`: the header has `n` bytes, but `bytes` has
+/// fewer.
 ///
 /// # Errors
-/// `Corrupt` for anything else, `Unsupported` for types without a [`DType`].
+/// `Corrupt` for any other content, `Unsupported` for types without a [`DType`].
 pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Result<Array, u64>> {
     if bytes.len() < 12 {
         let begins = bytes.starts_with(b"\x93NUMPY") || b"\x93NUMPY".starts_with(bytes);
@@ -58,9 +59,9 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Result<Array, u64>> {
     };
     let end = start as u64 + len;
     let Some(text) = usize::try_from(end).ok().and_then(|end| bytes.get(start..end)) else { return Ok(Err(end)) };
-    let text = str::from_utf8(text).map_err(|_| corrupt("its header is no text"))?;
+    let text = str::from_utf8(text).map_err(|_| corrupt("its header is not a text"))?;
     let value = |key: &str| {
-        // Keys are the only quoted words that are followed by a colon.
+        // Keys are the only quoted words followed by a colon.
         let key = [format!("'{key}'"), format!("\"{key}\"")];
         let rest = key.iter().find_map(|key| text.split_once(key.as_str()))?.1;
         Some(rest.trim_start().strip_prefix(':')?.trim_start())
@@ -77,7 +78,7 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Result<Array, u64>> {
     let order = value("fortran_order").ok_or_else(|| missing("fortran_order"))?;
     let shape = parse_shape(value("shape").ok_or_else(|| missing("shape"))?).ok_or_else(|| missing("proper shape"))?;
     let fortran = match (order.starts_with("True"), order.starts_with("False")) {
-        // One axis has no order.
+        // With one axis, both orders are the same.
         (true, _) => shape.len() > 1,
         (_, true) => false,
         _ => return Err(missing("proper fortran_order")),
@@ -120,7 +121,7 @@ pub fn numpy_type(descr: &str) -> Option<(DType, bool)> {
     Some((dtype, swapped && dtype.size() > 1))
 }
 
-/// A header of version 1, padded so that the numbers begin at a multiple of 64, as numpy writes it.
+/// A header of version 1, padded so that the numbers begin at a multiple of 64 bytes, as numpy writes it.
 pub fn npy_header(dtype: DType, shape: &[usize]) -> Vec<u8> {
     let kind = match dtype {
         DType::Bool => "b1",
@@ -135,7 +136,7 @@ pub fn npy_header(dtype: DType, shape: &[usize]) -> Vec<u8> {
         DType::F16 => "f2",
         DType::F32 => "f4",
         DType::F64 => "f8",
-        // Numpy has no name for it: its bytes.
+        // Numpy has no name for this type: raw bytes.
         DType::Bf16 => "V2",
     };
     let order = match dtype.size() {
@@ -148,7 +149,7 @@ pub fn npy_header(dtype: DType, shape: &[usize]) -> Vec<u8> {
     let dict = format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({}{comma}), }}", axes.join(", "));
     let length = (10 + dict.len() + 1).next_multiple_of(64) - 10;
     let mut header = b"\x93NUMPY\x01\x00".to_vec();
-    // At most 64 axes of 20 digits: far below what two bytes count.
+    // At most 64 axes of 20 digits, far below the limit of two bytes.
     header.extend_from_slice(&(length as u16).to_le_bytes());
     header.extend_from_slice(dict.as_bytes());
     header.resize(10 + length - 1, b' ');
@@ -156,14 +157,14 @@ pub fn npy_header(dtype: DType, shape: &[usize]) -> Vec<u8> {
     header
 }
 
-/// The tensors of a safetensors header, in the order in which they lie; ranges begin behind the header. In place of a
-/// tensor of another type stands an error `Unsupported`.
+/// The tensors of a safetensors header, in the order of their data; ranges are relative to the end of the header. A
+/// tensor of an unsupported type is an error `Unsupported` in the list.
 ///
 /// # Errors
-/// `Corrupt` for a header that contradicts itself or the `data` bytes behind it.
+/// `Corrupt` for a header that contradicts itself or the number of bytes `data` after it.
 pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String, Result<Array>)>> {
-    let json = serde_json::from_slice(header).map_err(|e| corrupt("its header is no JSON").with_source(e))?;
-    let serde_json::Value::Object(map) = json else { return Err(corrupt("its header is no map")) };
+    let json = serde_json::from_slice(header).map_err(|e| corrupt("its header is not JSON").with_source(e))?;
+    let serde_json::Value::Object(map) = json else { return Err(corrupt("its header is not a JSON object")) };
     let mut arrays = Vec::new();
     let mut others = Vec::new();
     for (name, value) in map {
@@ -195,13 +196,13 @@ pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String,
             value.as_array()?.iter().map(serde_json::Value::as_u64).collect()
         };
         let shape = whole(&value["shape"]).and_then(|axes| axes.into_iter().map(|n| usize::try_from(n).ok()).collect());
-        let shape: Vec<usize> = shape.ok_or_else(|| wrong("has no proper shape"))?;
+        let shape: Vec<usize> = shape.ok_or_else(|| wrong("has no valid shape"))?;
         let Some(&[start, end]) = whole(&value["data_offsets"]).as_deref() else {
-            return Err(wrong("does not say where it lies"));
+            return Err(wrong("has no valid data_offsets"));
         };
         let bytes = len_bytes(dtype, &shape).ok_or_else(|| wrong("is too large"))?;
         if start > end || end > data || end - start != bytes {
-            let what = format!("lies at {start}..{end} of {data}, and takes {bytes} bytes");
+            let what = format!("is at {start}..{end} of {data}, but needs {bytes} bytes");
             return Err(wrong(&what));
         }
         let swapped = cfg!(target_endian = "big");
@@ -215,14 +216,14 @@ pub(crate) fn parse_safetensors(header: &[u8], data: u64) -> Result<Vec<(String,
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// Of its local header.
+    /// Position of its local header.
     pub(crate) at: u64,
     pub(crate) size: u64,
-    /// Bytes as they lie in the zip file.
+    /// Bytes in the zip file.
     pub(crate) stored: u64,
-    /// Of the file.
+    /// Checksum of the unpacked file.
     pub(crate) crc: u32,
-    /// How they are packed: 0 not at all, 8 deflated.
+    /// Compression method: 0 none, 8 deflate.
     pub(crate) method: u16,
 }
 
@@ -231,10 +232,10 @@ fn le(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte)))
 }
 
-/// Where the directory of a zip file lies, by its last bytes, which begin at `at` of `size`.
+/// The range of a zip file's directory, from the last bytes of the file, which begin at `at` of `size`.
 pub(crate) fn parse_end(tail: &[u8], at: u64, size: u64) -> Result<Range<u64>> {
     let not_zip = || corrupt("no end of a zip file");
-    // The last that fits: a comment may hold anything.
+    // The last signature that fits, because a comment may contain anything.
     let fits = |i: &usize| {
         tail[*i..].starts_with(b"PK\x05\x06") && le(tail, i + 20, 2).is_some_and(|n| i + 22 + n as usize <= tail.len())
     };
@@ -242,7 +243,7 @@ pub(crate) fn parse_end(tail: &[u8], at: u64, size: u64) -> Result<Range<u64>> {
     let field = |offset: usize, len: usize| le(tail, end + offset, len).ok_or_else(not_zip);
     let (mut bytes, mut start) = (field(12, 4)?, field(16, 4)?);
     if bytes == 0xffff_ffff || start == 0xffff_ffff || field(10, 2)? == 0xffff {
-        // Zip64: a record before it tells where the real one is, which numpy writes just before that.
+        // Zip64: a locator before the end record has the position of the real one, which numpy writes just before it.
         let found = end.checked_sub(20).filter(|i| tail[*i..].starts_with(b"PK\x06\x07"));
         let record = found.and_then(|i| le(tail, i + 8, 8)).and_then(|record| record.checked_sub(at));
         let record = record.and_then(|i| usize::try_from(i).ok());
@@ -261,7 +262,7 @@ pub(crate) fn parse_directory(bytes: &[u8]) -> Result<Vec<Entry>> {
     let mut names = HashSet::new();
     let mut at = 0;
     while at < bytes.len() {
-        let cut = || corrupt("a zip directory that is cut");
+        let cut = || corrupt("a truncated zip directory");
         if !bytes[at..].starts_with(b"PK\x01\x02") {
             return Err(corrupt("a damaged zip directory"));
         }
@@ -273,7 +274,7 @@ pub(crate) fn parse_directory(bytes: &[u8]) -> Result<Vec<Entry>> {
         let mut sizes = [size, packed_size, field(42, 4)?];
         let name = bytes.get(at + 46..at + 46 + name_len).ok_or_else(cut)?;
         let mut extra = bytes.get(at + 46 + name_len..at + 46 + name_len + extra_len).ok_or_else(cut)?;
-        // Zip64: what did not fit, in this order.
+        // Zip64: the values that did not fit into their fields, in this order.
         while let Some((tag, len)) = le(extra, 0, 2).zip(le(extra, 2, 2)) {
             let body = extra.get(4..4 + len as usize).ok_or_else(cut)?;
             if tag == 1 {
@@ -287,10 +288,10 @@ pub(crate) fn parse_directory(bytes: &[u8]) -> Result<Vec<Entry>> {
         }
         let name = String::from_utf8_lossy(name).into_owned();
         if !names.insert(name.clone()) {
-            return Err(corrupt(format!("`{name}` twice in a zip file")));
+            return Err(corrupt(format!("`{name}` is twice in the zip file")));
         }
         if flags & 1 != 0 {
-            return Err(unsupported(format!("`{name}` is encrypted")).hint("save it without"));
+            return Err(unsupported(format!("`{name}` is encrypted")).hint("save it without encryption"));
         }
         let [size, packed_size, start] = sizes;
         if method == 0 && size != packed_size {
@@ -303,10 +304,10 @@ pub(crate) fn parse_directory(bytes: &[u8]) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Bytes of a local header, of which these are the first 30.
+/// Bytes of a local header, given its first 30.
 pub(crate) fn parse_local(bytes: &[u8]) -> Result<u64> {
     let lens = le(bytes, 26, 2).zip(le(bytes, 28, 2)).filter(|_| bytes.starts_with(b"PK\x03\x04"));
-    lens.map(|(name, extra)| 30 + name + extra).ok_or_else(|| corrupt("no file where the zip directory says"))
+    lens.map(|(name, extra)| 30 + name + extra).ok_or_else(|| corrupt("there is no file where the zip directory says"))
 }
 
 #[cfg(test)]
@@ -411,7 +412,7 @@ mod tests {
         assert!(
             found[0].1.is_ok() && found[1].1.as_ref().unwrap_err().to_string().contains("a tensor of type F8_E4M3")
         );
-        assert!(parse_safetensors(header, 31).unwrap_err().to_string().contains("`b` lies at 8..32 of 31"));
+        assert!(parse_safetensors(header, 31).unwrap_err().to_string().contains("`b` is at 8..32 of 31"));
         for bad in [
             &br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#[..],
             br#"{"a":{"dtype":"F32","shape":[18446744073709551615,8],"data_offsets":[0,4]}}"#,

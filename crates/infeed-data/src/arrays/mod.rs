@@ -6,9 +6,9 @@
 //! many .npy      ─ each file is a record, with one field `array`; class folders give labels
 //! ```
 //!
-//! Headers are read at opening, and nowhere else: names, types, shapes, and where the numbers lie. An array that is deflated
-//! or in Fortran's order has its records nowhere in one piece: it is read whole, and put in order once for all of them, as
-//! long as the loader's memory holds it.
+//! Headers are read only while the dataset is opened: names, types, shapes, positions of the numbers. If an array is
+//! compressed (deflate) or in Fortran order, its records are not stored in one piece. It is then read whole and
+//! reordered once for all records, as long as the loader's memory holds it.
 
 mod header;
 mod read;
@@ -42,7 +42,7 @@ pub use header::numpy_type;
 pub use read::{npy_at, npy_of};
 pub use splits::{listed, one_length};
 
-/// See the head of this file.
+/// The format of these files; see the top of this module.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrays;
 
@@ -59,7 +59,8 @@ impl Format for Arrays {
         objects.iter().any(|o| is_array(&o.name)) && !objects.iter().any(|o| is_image(&o.name))
     }
 
-    /// Classes are those of several files, which may lie in class folders, the others of one; see [`Self::open`].
+    /// `classes` is for arrays in several files, which may be in class folders; the others are for arrays in one file;
+    /// see [`Self::open`].
     fn options(&self) -> &'static [OpenOption] {
         &[OpenOption::Classes, OpenOption::Split, OpenOption::Columns]
     }
@@ -87,10 +88,10 @@ impl Format for Arrays {
                         Ok(Arc::new(Files::open(source, files, options).await?) as Arc<dyn Dataset>)
                     }
                     Some(other) => {
-                        let what = format!("{} files of arrays, such as `{}`", many.len(), other.name);
-                        Err(Error::config(what).at_object(source.url()).hint(
-                            "open one of them; each .npy of a folder may be a record, .npz and .safetensors may not",
-                        ))
+                        let what = format!("there are {} files of arrays, such as `{}`", many.len(), other.name);
+                        Err(Error::config(what)
+                            .at_object(source.url())
+                            .hint("open one of them; only .npy files can be one record each"))
                     }
                 },
             }
@@ -99,7 +100,7 @@ impl Format for Arrays {
     }
 }
 
-/// Arrays whose first axis is the record.
+/// Arrays whose first axis counts the records.
 #[derive(Debug)]
 struct Columns {
     source: Source,
@@ -120,12 +121,12 @@ struct Column {
 #[derive(Debug)]
 enum Way {
     Rows {
-        /// Where the numbers of record 0 begin.
+        /// Position of the numbers of record 0.
         start: u64,
-        /// Bytes of an element that has to be turned round.
+        /// Bytes of an element whose byte order has to be swapped.
         swap: Option<usize>,
     },
-    /// The array with all of them.
+    /// The array is read whole, for all records.
     Whole { array: Array, deflated: Option<Deflated> },
 }
 
@@ -134,7 +135,7 @@ impl Way {
         matches!(self, Self::Whole { .. })
     }
 
-    /// Where a whole array lies, and bytes of it at most: what is needed to make it included.
+    /// The range of a whole array, and the most memory that it needs, including conversion.
     fn whole(&self) -> Option<(Range<u64>, u64)> {
         let Self::Whole { array, deflated } = self else { return None };
         let numbers = array.data.end - array.data.start;
@@ -151,11 +152,11 @@ fn stem(name: &str) -> &str {
     base.rfind('.').map_or(base, |dot| &base[..dot])
 }
 
-/// Name, array, and how it is compressed if it is.
+/// Name, array, and its compression if it has one.
 type Chosen = (String, Array, Option<Deflated>);
 
-/// The arrays that become fields, in this order. What holds no rows of numbers is left out with a warning, unless it is
-/// named or nothing else is there.
+/// The arrays that become fields, in order. An array without rows of numbers is left out with a warning; it is an error
+/// if the user named it or if there is no other.
 fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
     let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
     let there = || format!("there are {}", listed(&names));
@@ -164,7 +165,7 @@ fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
         None => found,
     };
     if let Some(split) = options.split.as_ref().filter(|_| found.is_empty()) {
-        let what = format!("no array is called by the split `{split}`");
+        let what = format!("no array has the split `{split}` in its name");
         return Err(Error::new(ErrorKind::NotFound, what).hint(there()));
     }
     let rows = |Found { name, stored }: Found| match stored {
@@ -182,7 +183,7 @@ fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
                 Error::new(if twice { ErrorKind::Config } else { ErrorKind::NotFound }, what).hint(there())
             })?;
             rows(found.swap_remove(at)).map_err(|(name, error)| {
-                Error::new(ErrorKind::Unsupported, format!("`{name}` holds what is not read: {}", error.what()))
+                Error::new(ErrorKind::Unsupported, format!("`{name}` can't be read: {}", error.what()))
                     .hint(format!("leave it out of {COLUMNS}"))
             })
         };
@@ -203,7 +204,7 @@ fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
     }
     if !left.is_empty() {
         let arrays = left.iter().map(why).collect::<Vec<_>>().join(", ");
-        tracing::warn!(arrays, "arrays that are left out, for they hold no rows of numbers");
+        tracing::warn!(arrays, "arrays are left out: they hold no rows of numbers");
     }
     Ok(chosen)
 }
@@ -228,11 +229,11 @@ impl Columns {
     }
 
     fn new(source: &Source, object: &Object, arrays: Vec<Chosen>, named: bool) -> Result<Self> {
-        // Checked by `choose`: each has a first axis.
+        // `choose` checked that each has a first axis.
         let lengths: Vec<(&str, u64)> =
             arrays.iter().map(|(name, array, _)| (&**name, array.shape.first().map_or(0, |n| *n as u64))).collect();
         let Some((_, len)) = lengths.first().copied() else {
-            return Err(Error::new(ErrorKind::NotFound, "no arrays in it"));
+            return Err(Error::new(ErrorKind::NotFound, "there are no arrays in it"));
         };
         one_length(&lengths, true, named)?;
         let mut print = Fingerprint::of("arrays").text(&object.name).number(object.size);
@@ -244,7 +245,7 @@ impl Columns {
                 let what = format!("records of `{name}` have no values: its shape is {:?}", array.shape);
                 return Err(Error::config(what).hint(format!("leave it out with {COLUMNS}")));
             }
-            // Checked by the parser: the data have as many bytes as the shape says.
+            // The parser checked that the data have the number of bytes that the shape needs.
             let row_bytes = row.iter().product::<usize>() as u64 * array.dtype.size() as u64;
             let start = deflated.as_ref().map_or(array.data.start, |deflated| deflated.range.start);
             print = print.text(&name).text(array.dtype.name()).number(start).number(row_bytes);
@@ -263,7 +264,7 @@ impl Columns {
 }
 
 impl Columns {
-    /// Columns whose records are read by range.
+    /// Number of columns whose records are read by range.
     fn rows(&self) -> usize {
         self.columns.iter().filter(|column| !column.way.is_whole()).count()
     }
@@ -305,7 +306,7 @@ impl Dataset for Columns {
             let row = *row_bytes as usize;
             match way {
                 Way::Rows { swap, .. } => Some(in_order(rows.next().filter(|bytes| bytes.len() == row)?, *swap)),
-                // Copied, so that the array may go.
+                // Copied, so that the array can be freed.
                 Way::Whole { .. } => {
                     let start = usize::try_from(record).ok()?.checked_mul(row)?;
                     Some(Bytes::copy_from_slice(whole.next()?.get(start..start.checked_add(row)?)?))
@@ -314,7 +315,7 @@ impl Dataset for Columns {
         };
         let values: Option<Vec<Bytes>> = self.columns.iter().map(value).collect();
         let values = values.filter(|_| bytes.len() == self.columns.len());
-        let values = values.ok_or_else(|| Error::corrupt("other bytes than the plan asked for").at_record(record))?;
+        let values = values.ok_or_else(|| Error::corrupt("the bytes are not those of the plan").at_record(record))?;
         Ok(Sample::new(values.into_iter().map(Value::Array)))
     }
 
@@ -334,7 +335,7 @@ impl Dataset for Columns {
             let inside = range.end <= bytes.len() && range.start <= range.end;
             match inside {
                 true => numbers(array, &bytes.slice(range)),
-                false => Err(Error::corrupt("the array is cut").hint("fetch the file again")),
+                false => Err(Error::corrupt("the array is truncated").hint("fetch the file again")),
             }
         };
         let name = || format!("{}[{}]", self.source.display_name(&self.object.name), field.name);
@@ -366,7 +367,7 @@ impl Dataset for Columns {
     }
 }
 
-/// A file for each record, all of the first one's type and shape.
+/// One file per record; all have the type and shape of the first.
 #[derive(Debug)]
 struct Files {
     source: Source,
@@ -414,7 +415,7 @@ impl Files {
 }
 
 impl Files {
-    /// Whether the array itself is a field, and not the label alone.
+    /// Whether the array is a field, not only the label.
     fn has_array(&self) -> bool {
         self.schema.fields.iter().any(|field| field.name == "array")
     }

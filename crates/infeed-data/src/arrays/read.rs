@@ -1,4 +1,4 @@
-//! Where the arrays of a file lie, and a whole file as one.
+//! The positions of the arrays of a file, and reading a whole file as one array.
 
 use std::ops::Range;
 
@@ -12,9 +12,9 @@ use infeed_store::{Object, Source};
 use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
 use crate::packed::{Packing, inflate, no_memory, read_head, supported};
 
-/// Bytes of a file that hold an npy header in all but odd cases; the rest is read when it does not.
+/// Enough bytes for nearly all npy headers; if one is longer, the rest is read.
 const HEAD: u64 = 4 << 10;
-/// The most that a header may take: safetensors' own bound.
+/// Largest header that is accepted: the limit of safetensors.
 const LONGEST: u64 = 100 << 20;
 
 async fn read(source: &Source, object: &Object, range: Range<u64>) -> Result<Bytes> {
@@ -22,13 +22,13 @@ async fn read(source: &Source, object: &Object, range: Range<u64>) -> Result<Byt
     part.read().await
 }
 
-/// An npy header that begins at `at`, with its data's range in the object.
+/// The npy array whose header begins at `at`, with the range of its data in the object.
 pub async fn npy_at(source: &Source, object: &Object, at: u64, end: u64) -> Result<Array> {
     let mut len = HEAD;
     loop {
         let head = read(source, object, at..at.saturating_add(len).min(end)).await?;
         match parse_npy(&head) {
-            // The header says how long it is.
+            // The header contains its length.
             Ok(Err(needed)) if needed > head.len() as u64 && needed <= LONGEST && at.saturating_add(needed) <= end => {
                 len = needed;
             }
@@ -37,22 +37,22 @@ pub async fn npy_at(source: &Source, object: &Object, at: u64, end: u64) -> Resu
                 if array.data.end > end {
                     let (want, have) = (array.data.end - array.data.start, end.saturating_sub(array.data.start));
                     return Err(Error::corrupt(format!("{have} bytes of numbers where the header says {want}"))
-                        .hint("the file is cut: fetch it again"));
+                        .hint("the file is truncated: fetch it again"));
                 }
                 return Ok(array);
             }
-            Ok(Err(_)) => return Err(Error::corrupt("the header is cut").hint("fetch the file again")),
+            Ok(Err(_)) => return Err(Error::corrupt("the header is truncated").hint("fetch the file again")),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// An array of a zip file that is deflated, as `numpy.savez_compressed` leaves it.
+/// A deflated array of a zip file, as `numpy.savez_compressed` writes it.
 #[derive(Clone, Debug)]
 pub(super) struct Deflated {
-    /// Where it lies in the object.
+    /// Its range in the object.
     pub(super) range: Range<u64>,
-    /// Bytes of the `.npy` file, of which the array's range speaks.
+    /// Bytes of the uncompressed `.npy` file, to which the array's range refers.
     pub(super) length: usize,
     crc: u32,
 }
@@ -74,30 +74,30 @@ impl Deflated {
                 Some(Ok(Ok(array))) => {
                     let (numbers, have) = (array.data.end - array.data.start, self.length as u64);
                     return Err(Error::corrupt(format!("{have} bytes where the header says {numbers} of numbers"))
-                        .hint("the file is cut: fetch it again"));
+                        .hint("the file is truncated: fetch it again"));
                 }
                 Some(Err(error)) => return Err(error),
                 Some(Ok(Err(needed))) if needed > want && needed <= LONGEST.min(self.length as u64) => want = needed,
-                Some(Ok(Err(_))) => return Err(Error::corrupt("the header is cut").hint("fetch the file again")),
+                Some(Ok(Err(_))) => return Err(Error::corrupt("the header is truncated").hint("fetch the file again")),
                 None if end < self.range.end => length = length.saturating_mul(8),
-                None => return Err(Error::corrupt("damaged deflate").hint("fetch the file again")),
+                None => return Err(Error::corrupt("the compressed data is damaged").hint("fetch the file again")),
             }
         }
     }
 }
 
-/// An array by its name.
+/// An array with its name.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) name: String,
-    /// The array, and how it is compressed if it is; or why there are no rows of numbers in it.
+    /// The array and its compression if it has one; or the reason why it has no rows of numbers.
     pub(super) stored: std::result::Result<(Array, Option<Deflated>), Error>,
 }
 
-/// The arrays of a zip file: stored, as `numpy.savez` leaves them, or deflated.
+/// The arrays of a zip file: stored, as `numpy.savez` writes them, or deflated.
 pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> {
     let size = object.size;
-    // The end record, with the longest comment, and the one for large files before it.
+    // The end record with the longest possible comment, and before it the end record of zip64.
     let tail_start = size.saturating_sub(64 * 1024 + 22 + 20 + 56);
     let tail = read(source, object, tail_start..size).await?;
     let directory = parse_end(&tail, tail_start, size)?;
@@ -127,15 +127,15 @@ pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> 
         let stored = if method == 0 {
             npy_at(source, object, start, end).await.map(|array| (array, None))
         } else {
-            // Deflate never makes more of a byte than 1032.
+            // Deflate expands a byte to at most 1032.
             let length = usize::try_from(size).ok().filter(|_| size / 1032 <= stored);
             let length =
-                length.ok_or_else(|| named(Error::corrupt(format!("{stored} bytes that are to hold {size}"))))?;
+                length.ok_or_else(|| named(Error::corrupt(format!("{stored} compressed bytes can't hold {size}"))))?;
             let deflated = Deflated { range: start..end, length, crc };
             deflated.header(source, object).await.map(|array| (array, Some(deflated)))
         };
         let stored = match stored {
-            // Another type: the array may not be wanted.
+            // Another type: an error only if the array is wanted.
             Err(error) if error.kind() == ErrorKind::Unsupported => Err(error),
             stored => Ok(stored.map_err(named)?),
         };
@@ -146,11 +146,11 @@ pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> 
 
 pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<Found>> {
     let head = read(source, object, 0..object.size.min(8)).await?;
-    let bytes: [u8; 8] = head[..].try_into().map_err(|_| Error::corrupt("no safetensors file: it has no header"))?;
+    let bytes: [u8; 8] = head[..].try_into().map_err(|_| Error::corrupt("not a safetensors file: it has no header"))?;
     let len = u64::from_le_bytes(bytes);
     if len > LONGEST || len > object.size.saturating_sub(8) {
         let what = format!("a header of {len} bytes in a file of {}", object.size);
-        return Err(Error::corrupt(what).hint("it is no safetensors file, or cut: fetch it again"));
+        return Err(Error::corrupt(what).hint("it is not a safetensors file, or it is truncated: fetch it again"));
     }
     let header = read(source, object, 8..8 + len).await?;
     let arrays = parse_safetensors(&header, object.size - 8 - len)?.into_iter().map(|(name, stored)| {
@@ -163,7 +163,7 @@ pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<
     Ok(arrays.collect())
 }
 
-/// Type, shape and numbers of a whole `.npy` file: a slice of it, turned round where this machine's order is another.
+/// Type, shape and numbers of a whole `.npy` file: a slice of it, or a copy if the byte order has to be swapped.
 pub fn npy_of(file: &Bytes) -> Result<(DType, Vec<usize>, Bytes)> {
     let cut = |needed: u64| {
         Error::corrupt(format!("an array that ends after {} of {needed} bytes", file.len()))
@@ -178,14 +178,14 @@ pub fn npy_of(file: &Bytes) -> Result<(DType, Vec<usize>, Bytes)> {
     Ok((array.dtype, array.shape, numbers))
 }
 
-/// All numbers of an array as this machine has them: its order of bytes, the last axis the fastest.
+/// All numbers of an array in this machine's byte order, with the last axis contiguous.
 pub(super) fn numbers(array: &Array, bytes: &Bytes) -> Result<Bytes> {
     let size = array.dtype.size();
     let bytes = in_order(bytes, array.swapped.then_some(size));
     if array.fortran { transposed(&bytes, &array.shape, size).map(Bytes::from) } else { Ok(bytes) }
 }
 
-/// An array whose first axis is the fastest with its last one the fastest.
+/// Reorders an array whose first axis is contiguous, so that its last one is.
 fn transposed(bytes: &[u8], shape: &[usize], size: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     out.try_reserve_exact(bytes.len()).map_err(|_| no_memory(bytes.len()))?;
@@ -193,7 +193,7 @@ fn transposed(bytes: &[u8], shape: &[usize], size: usize) -> Result<Vec<u8>> {
         .iter()
         .scan(size, |step, n| {
             let own = *step;
-            // No product beyond the bytes, which are all there.
+            // No product exceeds the number of bytes, which was checked.
             *step = step.saturating_mul(*n);
             Some(own)
         })

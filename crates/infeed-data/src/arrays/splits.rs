@@ -1,4 +1,4 @@
-//! Which arrays of a file are columns of the same records, by their names and first axes.
+//! Decides which arrays of a file are columns of the same records, by their names and first axes.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use infeed_core::error::{
 
 use crate::names::SPLITS;
 
-/// Names that an error lists before it counts the others.
+/// Number of names that an error lists; the others are counted.
 const LISTED: usize = 20;
 
-/// Names in a line, the first ones of many.
+/// Names in one line, of many only the first.
 pub fn listed<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     let mut names = names.into_iter();
     let first: Vec<T> = names.by_ref().take(LISTED).collect();
@@ -23,8 +23,8 @@ pub fn listed<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     }
 }
 
-/// The split that a name says, and the name without it: `train` and `x` of `x_train` and `train/x`. `None` for names of no
-/// split, or of two.
+/// The split in a name, and the name without it: `train` and `x` of `x_train` and `train/x`. `None` if the name has no
+/// split, or two.
 fn split_of(name: &str) -> Option<(&str, String)> {
     let is_split = |word: &&str| SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word));
     let words: Vec<&str> = name.split(['_', '-', '.', '/', ' ']).collect();
@@ -34,12 +34,12 @@ fn split_of(name: &str) -> Option<(&str, String)> {
     Some((split, others.join("_")))
 }
 
-/// Whether an array is called by this split.
+/// Whether the array's name contains this split.
 pub(super) fn is_of_split(name: &str, split: &str) -> bool {
     split_of(name).is_some_and(|(of, _)| of.eq_ignore_ascii_case(split))
 }
 
-/// Names by their splits, in lower case.
+/// Arrays by their splits, in lower case.
 fn splits<'a>(arrays: &[(&'a str, u64)]) -> BTreeMap<String, Vec<(&'a str, String, u64)>> {
     let mut splits: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for (name, len) in arrays {
@@ -50,12 +50,12 @@ fn splits<'a>(arrays: &[(&'a str, u64)]) -> BTreeMap<String, Vec<(&'a str, Strin
     splits
 }
 
-/// Whether the arrays, each with the length of its first axis, are columns of the same records. `by_split`: whether the
-/// format takes a split; `chosen`: whether somebody named the arrays.
+/// Checks that the arrays, each with the length of its first axis, are columns of the same records. `by_split`: whether
+/// the format has the option `split`; `chosen`: whether the user named the arrays.
 ///
 /// # Errors
-/// `Config` when their lengths differ, or when nobody named them and they are the same columns of several splits, which may
-/// well be of equal lengths.
+/// `Config` if their lengths differ. Also if the user did not name them and they are the same columns of several
+/// splits, even if these have equal lengths.
 pub fn one_length(arrays: &[(&str, u64)], by_split: bool, chosen: bool) -> Result<()> {
     let Some((first, len)) = arrays.first() else { return Ok(()) };
     let splits = splits(arrays);
@@ -70,13 +70,14 @@ pub fn one_length(arrays: &[(&str, u64)], by_split: bool, chosen: bool) -> Resul
     if even && (chosen || !repeated) {
         return Ok(());
     }
-    // What may be chosen: a split of one length, that of training first, or what is as long as the first array.
+    // Suggestion for the hint: a split whose arrays have one length, preferably that of training; otherwise arrays of
+    // one length.
     let as_one = |of: &&Vec<(&str, String, u64)>| of.iter().all(|(_, _, len)| *len == of[0].2);
     let training = ["train", "training"].into_iter().filter_map(|split| splits.get_key_value(split));
     let split = training.chain(&splits).find(|(_, of)| as_one(of));
     let names: Vec<&str> = match split {
         Some((_, of)) => of.iter().map(|(name, _, _)| *name).collect(),
-        // The length that most have; of as many, that of the first.
+        // The most frequent length; if there are several, the one that comes first.
         None => {
             let same = |len: u64| arrays.iter().filter(move |(_, other)| *other == len);
             let most = arrays.iter().rev().max_by_key(|(_, len)| same(*len).count()).map_or(*len, |(_, len)| *len);

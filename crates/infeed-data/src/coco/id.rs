@@ -1,4 +1,4 @@
-//! What COCO's JSON calls images, annotations and categories: mostly numbers, but any scalar serves.
+//! Ids of images, annotations and categories in COCO's JSON: mostly numbers, but any scalar is accepted.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{
     de::{Error, Visitor},
 };
 
-/// An id. Those that are whole numbers are equal however they are written: `7`, `7.0` and `"7"`.
+/// An id. Integers are equal however they are written: `7`, `7.0` and `"7"`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Id {
     Number(i64),
@@ -22,7 +22,7 @@ impl Id {
         }
     }
 
-    /// As numbers, if all are.
+    /// The ids as numbers, if all are numbers.
     pub(super) fn numbers<'a>(ids: impl Iterator<Item = &'a Self>) -> Option<Vec<i64>> {
         ids.map(Self::number).collect()
     }
@@ -61,7 +61,7 @@ impl Visitor<'_> for AnyId {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Id, E> {
-        // Whole numbers are exact up to here.
+        // Integers are exact up to here.
         const EXACT: f64 = (1_u64 << 53) as f64;
         Ok(match value.fract() == 0.0 && value.abs() <= EXACT {
             true => Id::Number(value as i64),
@@ -74,7 +74,7 @@ impl Visitor<'_> for AnyId {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Id, E> {
-        // `007` is not 7: names of files have zeros before.
+        // `007` is not 7: file names have leading zeros.
         let number = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
         Ok(number.map_or_else(|| Id::Text(text.into()), Id::Number))
     }

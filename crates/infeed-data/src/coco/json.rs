@@ -1,4 +1,4 @@
-//! COCO's JSON, read as it comes: of half a gigabyte no tree is built, and of outlines that nobody wants nothing is kept.
+//! Reads COCO's JSON as a stream: no tree is built of half a gigabyte, and outlines are not kept unless needed.
 
 use std::{borrow::Cow, collections::HashMap, fmt, marker::PhantomData};
 
@@ -15,21 +15,21 @@ use super::{
 };
 use crate::marked::{Outline, Outlines};
 
-/// All that is read of the file.
+/// Everything that is read of the file.
 #[derive(Debug)]
 pub(super) struct Json {
     pub(super) images: Vec<Image>,
     pub(super) annotations: Vec<Annotation>,
     pub(super) categories: Vec<Category>,
-    /// With masks.
+    /// Only with masks.
     pub(super) outlines: Option<Outlines>,
-    /// Heights and widths of runs, by the place of the annotation.
+    /// Heights and widths of runs, by the index of the annotation.
     pub(super) run_sizes: HashMap<usize, [u32; 2]>,
-    /// What is wrong with outlines, by the place of the annotation.
+    /// Errors in outlines, by the index of the annotation.
     pub(super) wrong: HashMap<usize, String>,
-    /// Annotations without an outline, where outlines are read.
+    /// Number of annotations without an outline, if outlines are read.
     pub(super) without: usize,
-    /// Polygons of fewer than three corners, which are left out.
+    /// Number of polygons with fewer than three corners, which are left out.
     pub(super) short: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Image {
     pub(super) id: Id,
     #[serde(default)]
     pub(super) file_name: String,
-    /// What LVIS has instead: the last two parts are a folder and a name.
+    /// LVIS has this instead: the last two parts are a folder and a name.
     #[serde(default)]
     pub(super) coco_url: Option<String>,
     #[serde(default)]
@@ -55,19 +55,19 @@ pub(super) struct Category {
 
 #[derive(Debug)]
 pub(super) struct Annotation {
-    /// Its place in the file, where it has none.
+    /// Its index in the file if it has no id.
     pub(super) id: Id,
     pub(super) image: Id,
     pub(super) category: Id,
-    /// Left, top, width, height; none where it is left out.
+    /// Left, top, width, height; none if it is missing.
     pub(super) bbox: Quad,
-    /// Left, top, right and bottom of the outline, where the box is left out.
+    /// Left, top, right and bottom of the outline, if the box is missing.
     pub(super) bounds: Option<[f64; 4]>,
     pub(super) crowd: bool,
     pub(super) outline: Outline,
 }
 
-/// Reads the file, with the outlines or without.
+/// Reads the file, with or without outlines.
 pub(super) fn parse(bytes: &[u8], masks: bool) -> Result<Json> {
     let bytes = utf8(bytes);
     let once = |shapes: bool| {
@@ -79,8 +79,8 @@ pub(super) fn parse(bytes: &[u8], masks: bool) -> Result<Json> {
     };
     let not_coco = |e| {
         Error::corrupt("this is not COCO's JSON of instances").with_source(e).hint(format!(
-            "it has images, annotations and categories, each annotation an id, image_id, category_id and bbox; the \
-                 images alone are read by {}",
+            "it has images, annotations and categories, each annotation an id, image_id, category_id and bbox; to read \
+                 only the images, set {}",
             FORMAT.to("folder")
         ))
     };
@@ -89,7 +89,7 @@ pub(super) fn parse(bytes: &[u8], masks: bool) -> Result<Json> {
         return Err(other.refused());
     }
     if !masks && found.annotations.iter().any(|annotation| annotation.bbox.is_left_out()) {
-        // Where boxes are left out, outlines say them.
+        // If boxes are missing, outlines give them.
         found = once(true).map_err(not_coco)?.0;
         found.wrong.retain(|at, _| found.annotations[*at].bbox.is_left_out());
         found.run_sizes.clear();
@@ -101,7 +101,7 @@ pub(super) fn parse(bytes: &[u8], masks: bool) -> Result<Json> {
     Ok(found)
 }
 
-/// Without the mark at the beginning that some editors write, and UTF-16 as UTF-8.
+/// Removes a byte order mark, and converts UTF-16 to UTF-8.
 fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     let utf16 = |of: fn([u8; 2]) -> u16| {
         let units = bytes[2..].chunks_exact(2).map(|pair| of([pair[0], pair[1]]));
@@ -117,13 +117,13 @@ fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// COCO's JSONs of other tasks.
+/// COCO's JSON files of other tasks.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     Captions,
     Keypoints,
     Panoptic,
-    /// An annotation without a class, by its place and its id.
+    /// An annotation without a class, by its index.
     NoCategory(usize),
 }
 
@@ -132,27 +132,28 @@ impl Other {
         let (what, hint) = match self {
             Self::Captions => (
                 "this is COCO's JSON of captions, which have no boxes".to_owned(),
-                format!("take the one of instances; the images alone are read by {}", FORMAT.to("folder")),
+                format!("use the one of instances; to read only the images, set {}", FORMAT.to("folder")),
             ),
             Self::Keypoints => (
                 "this is a JSON of keypoints without classes, and keypoints are not read".to_owned(),
-                "take the one of instances, or give each annotation a category_id and a bbox".to_owned(),
+                "use the one of instances, or give each annotation a category_id and a bbox".to_owned(),
             ),
             Self::Panoptic => (
                 "this is COCO's JSON of panoptic segmentation, whose outlines are colours of PNGs".to_owned(),
-                "take the one of instances; panopticapi's panoptic2detection_coco_format.py makes one of this"
+                "use the one of instances; panopticapi's panoptic2detection_coco_format.py converts this file to one"
                     .to_owned(),
             ),
             Self::NoCategory(at) => (
-                format!("the annotation at place {at}, counted from 0, has no category_id"),
-                "give each annotation the id of its category, one for all if there is but one".to_owned(),
+                format!("annotation {at}, counted from 0, has no category_id"),
+                "give each annotation the id of its category, the same for all if there is only one".to_owned(),
             ),
         };
         Error::corrupt(what).hint(hint)
     }
 }
 
-/// Python writes `NaN` and `Infinity`, which are no JSON: each becomes an empty text, which stands for no number.
+/// Python writes `NaN` and `Infinity`, which are not JSON. Each becomes an empty text, which stands for a value that is
+/// not a number.
 fn plain(bytes: &[u8]) -> Cow<'_, [u8]> {
     let mut found = Cow::Borrowed(bytes);
     let (mut at, mut quoted) = (0, false);
@@ -212,7 +213,7 @@ struct RawAnnotation<S> {
     iscrowd: Flag,
     #[serde(default)]
     segmentation: S,
-    // Of other tasks.
+    // Fields of other tasks.
     #[serde(default)]
     caption: IsThere,
     #[serde(default)]
@@ -221,7 +222,7 @@ struct RawAnnotation<S> {
     segments_info: IsThere,
 }
 
-/// The list, with outlines put into flat ones while it is read.
+/// The list; outlines are moved into flat lists while it is read.
 struct Annotations<S> {
     all: Vec<Annotation>,
     outlines: Outlines,
@@ -229,7 +230,7 @@ struct Annotations<S> {
     wrong: HashMap<usize, String>,
     without: usize,
     short: usize,
-    /// The first annotation that is of another task says which.
+    /// Set by the first annotation that is of another task.
     other: Option<Other>,
     of: PhantomData<S>,
 }

@@ -1,11 +1,11 @@
-//! Where COCO's JSON and the images that it lists lie, as names tell.
+//! Finds COCO's JSON and its images, by names.
 //!
 //! | | JSON | images |
 //! |---|---|---|
 //! | COCO | `annotations/instances_SPLIT.json`, `annotations/SPLIT.json` | `SPLIT/…`, `images/SPLIT/…` |
 //! | its other tasks | `annotations/person_keypoints_SPLIT.json`, `captions_…`, `panoptic_…` | the same |
-//! | Roboflow | `SPLIT/_annotations.coco.json`, or without a folder | beside it |
-//! | others | `annotations.json`, `instances.json`, `coco.json`, in a folder of a split or not | beside it, or in `images` there |
+//! | Roboflow | `SPLIT/_annotations.coco.json`, or without a folder | next to it |
+//! | others | `annotations.json`, `instances.json`, `coco.json`, in a folder of a split or not | next to it, or in `images` there |
 
 use infeed_core::error::{
     Error, ErrorKind, Result,
@@ -18,26 +18,26 @@ use crate::{
     names::{base, parent},
 };
 
-/// Roboflow's name of the file, and those that people give it who write it themselves.
+/// Names of the file: Roboflow's, and usual names of files that people write themselves.
 const BESIDE: [&str; 5] =
     ["_annotations.coco.json", "annotations.json", "annotations.coco.json", "instances.json", "coco.json"];
-/// What other files of COCO begin with. They count where there are no instances.
+/// Prefixes of COCO's other files. These count if there are no instances.
 const OTHER_TASKS: [&str; 5] = ["person_keypoints_", "stuff_", "panoptic_", "captions_", "image_info_"];
-/// Names that are looked for to tell which folder the file's names are relative to.
+/// Number of file names that are tried to find the folder that they are relative to.
 const LOOKED_FOR: usize = 1000;
 
-/// A JSON, and what its name says of the images.
+/// A JSON file, and what its name gives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The split, or nothing when the name says none.
+    /// The split, or empty if the name has none.
     split: String,
-    /// The object.
+    /// The name of the object.
     pub(super) json: String,
-    /// Folders that file names may be relative to, the likeliest first; an empty one is the dataset.
+    /// Folders that file names may be relative to, the most likely first; an empty one is the dataset itself.
     pub(super) roots: Vec<String>,
 }
 
-/// What the name of an object says, if it is one of these layouts.
+/// The place of an object, if its name has one of these layouts.
 fn place_of(name: &str) -> Option<Place> {
     if BESIDE.contains(&base(name)) {
         let folder = match parent(name) {
@@ -54,7 +54,7 @@ fn place_of(name: &str) -> Option<Place> {
     in_annotations(name, split)
 }
 
-/// The same, of JSONs of COCO's other tasks.
+/// The same for JSON files of COCO's other tasks.
 fn other_place_of(name: &str) -> Option<Place> {
     let split = OTHER_TASKS.iter().find_map(|task| base(name).strip_prefix(task)?.strip_suffix(".json"))?;
     in_annotations(name, split)
@@ -65,7 +65,7 @@ fn in_annotations(name: &str, split: &str) -> Option<Place> {
     (parent(name) == "annotations").then(|| Place { split: split.to_owned(), json: name.to_owned(), roots })
 }
 
-/// The JSONs that there are: of instances, else of other tasks.
+/// The JSON files: those of instances, otherwise those of other tasks.
 pub(super) fn places(objects: &[Object]) -> Vec<Place> {
     let found = |place: fn(&str) -> Option<Place>| -> Vec<Place> {
         let jsons = objects.iter().filter(|object| object.name.ends_with(".json"));
@@ -80,16 +80,16 @@ fn instances(name: &str) -> Option<&str> {
     base(name).strip_prefix("instances_")?.strip_suffix(".json")
 }
 
-/// Where the images of a split may lie.
+/// Possible folders of a split's images.
 fn roots_of(split: &str) -> Vec<String> {
     vec![split.to_owned(), format!("images/{split}"), String::new(), "images".to_owned()]
 }
 
-/// Where the images of a file may lie that was named.
+/// Possible folders of the images of a file that the user named.
 pub(super) fn roots_of_named(json: &str, split: Option<&str>) -> Vec<String> {
     let mut roots = match (split, instances(json)) {
         (Some(split), _) => roots_of(split),
-        // What was said counts first: names are relative to the dataset.
+        // The user's choice counts first: names are relative to the dataset.
         (None, Some(split)) => [vec![String::new()], roots_of(split)].concat(),
         (None, None) => vec![String::new()],
     };
@@ -103,7 +103,7 @@ fn name_the_file() -> String {
     format!("name the file: {}", ANNOTATIONS.to("…/instances_train2017.json"))
 }
 
-/// The JSON of the split; of the only one when none was said.
+/// The JSON of the split, or the only one if no split was given.
 pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Place> {
     let mut places = places(objects);
     let known: Vec<String> = places.iter().map(|place| place.split.clone()).filter(|split| !split.is_empty()).collect();
@@ -117,19 +117,19 @@ pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -
             let error = Error::new(ErrorKind::NotFound, format!("no annotations of the split `{split}`"));
             Err(error.at_object(source.url()).hint(match known.is_empty() {
                 true => name_the_file(),
-                false => format!("there are those of {known}; or name the file by {ANNOTATIONS}"),
+                false => format!("there are splits {known}; or name the file with {ANNOTATIONS}"),
             }))
         }
-        (0, None) => Err(Error::new(ErrorKind::NotFound, "no annotations beside the images")
+        (0, None) => Err(Error::new(ErrorKind::NotFound, "no annotations next to the images")
             .at_object(source.url())
             .hint(name_the_file())),
         _ => Err(Error::config(format!("annotations of several splits: {known}"))
             .at_object(source.url())
-            .hint(format!("name the file of one by {ANNOTATIONS}{}", SPLIT.or_set("")))),
+            .hint(format!("name one file with {ANNOTATIONS}{}", SPLIT.or_set("")))),
     }
 }
 
-/// The first folder in which any of these files lies; else the first.
+/// The first folder that has any of these files, otherwise the first folder.
 pub(super) fn root_of<'a>(roots: &'a [String], names: &[String], objects: &[Object]) -> &'a str {
     let is_there = |name: &str| objects.binary_search_by(|object| object.name.as_str().cmp(name)).is_ok();
     let holds = |root: &&String| {

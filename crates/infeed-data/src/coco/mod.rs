@@ -1,4 +1,4 @@
-//! COCO: images, and one JSON that says what is marked in them.
+//! COCO: images, and one JSON file with the annotations of all.
 //!
 //! ```text
 //! layout ─ which JSON, which folder ─▶ json ─ as it is written ─▶ resolve ─ in the order of records ─▶ DetectionDataset
@@ -94,7 +94,7 @@ impl Format for Coco {
     }
 }
 
-/// The files of these images. Names and objects are sorted alike.
+/// The files of these images. Names and objects are both sorted.
 fn files_of(source: &Source, objects: &[Object], names: &[String]) -> Result<Files> {
     let spelled = |name: &str| objects.binary_search_by(|object| object.name.as_str().cmp(name)).ok();
     let find = |name: &String| spelled(name).or_else(|| other_spellings(name).find_map(|other| spelled(&other)));

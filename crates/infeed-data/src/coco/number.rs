@@ -1,5 +1,5 @@
-//! Numbers of COCO's JSON, whatever a writer made of them: a text or `null` where a number should be is none, which is
-//! told when its image comes, rather than an end to all reading.
+//! Numbers of COCO's JSON, as various writers write them. A text or `null` instead of a number is not an error of the
+//! whole file; it is reported when its image is read.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{
     de::{Error, IgnoredAny, SeqAccess, Visitor},
 };
 
-/// A number; NaN for what is none.
+/// A number; NaN if the value is not a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number(pub(super) f64);
 
@@ -19,7 +19,7 @@ impl Default for Number {
 }
 
 impl Number {
-    /// When it is a whole number that an u32 holds.
+    /// The value, if it is an integer that fits into a u32.
     pub(super) fn whole(self) -> Option<u32> {
         (self.0.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&self.0)).then_some(self.0 as u32)
     }
@@ -61,7 +61,7 @@ impl Visitor<'_> for AnyNumber {
     }
 }
 
-/// Four numbers, or how many there are: none where it is left out or `null`.
+/// Four numbers, or their count if there are not four; none if the field is missing or `null`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Quad {
     numbers: [f64; 4],
@@ -73,7 +73,7 @@ impl Quad {
         self.count == 0
     }
 
-    /// The numbers; else how many there are instead.
+    /// The four numbers, otherwise their count.
     pub(super) const fn get(self) -> Result<[f64; 4], usize> {
         if self.count == 4 { Ok(self.numbers) } else { Err(self.count) }
     }
@@ -154,7 +154,7 @@ impl Visitor<'_> for AnyFlag {
     }
 }
 
-/// Whether a field is there and not `null`, whatever it holds.
+/// Whether a field exists and is not `null`, whatever its value is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IsThere(pub(super) bool);
 

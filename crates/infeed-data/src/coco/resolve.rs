@@ -1,4 +1,4 @@
-//! From what the JSON says to lists in the order of the records.
+//! From the content of the JSON to lists in the order of the records.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,40 +17,40 @@ use crate::{
     marked::{Marked, Thing, Units, corners},
 };
 
-/// Images in the order of the bytes of their names, and all that is marked in them.
+/// Images in the order of the bytes of their names, and their annotations.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) names: Vec<String>,
-    /// The places of the images where they have other ids than whole numbers.
+    /// The ids of the images, or their indices if some ids are not integers.
     pub(super) ids: Vec<i64>,
-    /// Height and width; 0 for those that are not said.
+    /// Height and width; 0 if the JSON has none.
     pub(super) sizes: Vec<[u32; 2]>,
     pub(super) marked: Marked,
     pub(super) classes: Arc<[String]>,
     pub(super) left_out: LeftOut,
 }
 
-/// What is not as the file has it, for warnings.
+/// Differences from the file, for warnings.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
-    /// Annotations of images that are not listed, and the first of these images.
+    /// The number of annotations of images that are not listed, and the first of these images.
     pub(super) strangers: Option<(usize, Id)>,
-    /// An image whose id is no whole number.
+    /// An image whose id is not an integer.
     pub(super) text_id: Option<Id>,
-    /// Annotations without an outline, where outlines are read.
+    /// The number of annotations without an outline, if outlines are read.
     pub(super) without: usize,
-    /// Polygons of fewer than three corners.
+    /// The number of polygons with fewer than three corners.
     pub(super) short: usize,
 }
 
 impl LeftOut {
-    /// Tells it, of the file `object`.
+    /// Logs the warnings for the file `object`.
     pub(super) fn warn(&self, object: &str) {
         if let Some((count, first)) = &self.strangers {
             tracing::warn!(count, %first, object, "annotations of images that are not in the list of images are left out");
         }
         if let Some(first) = &self.text_id {
-            tracing::warn!(%first, object, "ids of images are no whole numbers: the field image_id is the place of the image by its name, from 0");
+            tracing::warn!(%first, object, "image ids are not integers: the field image_id is the index of the image by its name, from 0");
         }
         if self.without > 0 {
             tracing::warn!(count = self.without, object, "annotations without an outline have an empty mask");
@@ -85,11 +85,11 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             "annotation {} and all others have neither a bbox nor an outline",
             first.id
         ))
-        .hint("take a JSON of instances; labels of whole images are read from a table of file names and classes"));
+        .hint("use a JSON of instances; labels of whole images are read from a table of file names and classes"));
     }
     if outlines.is_some() && !annotations.is_empty() && without == annotations.len() {
-        return Err(Error::config("masks are asked for, and no annotation has an outline")
-            .hint(format!("leave {MASKS} out, or take a file whose annotations have a segmentation")));
+        return Err(Error::config("masks are requested, but no annotation has an outline")
+            .hint(format!("omit {MASKS}, or use a file whose annotations have a segmentation")));
     }
     let numbers = Id::numbers(annotations.iter().map(|annotation| &annotation.id));
     let mut things = Vec::with_capacity(annotations.len());
@@ -98,7 +98,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         let id = &annotation.id;
         let broken = |what: String| Error::corrupt(format!("annotation {id} {what}"));
         let Some(&record) = places.get(&annotation.image) else {
-            // Files of a part of the images often keep all annotations.
+            // Files for a part of the images often have the annotations of all.
             left_out.strangers.get_or_insert((0, annotation.image)).0 += 1;
             continue;
         };
@@ -109,14 +109,14 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         let Some(label) = label.index else {
             let what =
                 format!("class `{}` of annotation {id} is not among the {} given classes", label.name, classes.len());
-            return Err(Error::config(what).hint("open it with the classes that it has, or leave the annotations out"));
+            return Err(Error::config(what).hint("open it with the classes that it has, or remove the annotations"));
         };
         let found = match (annotation.bbox.is_left_out(), annotation.bounds) {
             (true, Some(bounds)) => corners(bounds),
-            (true, None) => Err("it has neither a bbox nor an outline that says it".to_owned()),
+            (true, None) => Err("it has neither a bbox nor an outline".to_owned()),
             (false, _) => {
                 let [left, top, width, height] = annotation.bbox.get().map_err(|count| {
-                    broken(format!("has a bbox of {count} numbers")).hint("it has four: left, top, width and height")
+                    broken(format!("has a bbox of {count} numbers")).hint("write four: left, top, width and height")
                 })?;
                 corners([left, top, left + width, top + height])
             }
@@ -132,7 +132,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
                 Ok(annotation.outline)
             }
             (None, Some(of)) if *of != size => {
-                Err(format!("annotation {id}: its runs are of {of:?}, height and width, the image is {size:?}"))
+                Err(format!("annotation {id}: height and width are {of:?} for its runs, but {size:?} for the image"))
             }
             _ => Ok(annotation.outline),
         };
@@ -155,7 +155,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
     Ok(Resolved { names, ids, sizes, marked, classes, left_out })
 }
 
-/// The images by their names, with heights and widths.
+/// The images ordered by name, with heights and widths.
 fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
     for image in &mut images {
         if let Some(plain) = image.file_name.strip_prefix("./") {
@@ -173,10 +173,10 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
     images.sort_by(|a, b| a.file_name.cmp(&b.file_name));
     if let Some(pair) = images.windows(2).find(|pair| pair[0].file_name == pair[1].file_name) {
         let (a, b) = (&pair[0], &pair[1]);
-        let what = format!("the images {} and {} have one file, `{}`", a.id, b.id, a.file_name);
+        let what = format!("the images {} and {} have the same file, `{}`", a.id, b.id, a.file_name);
         return Err(Error::corrupt(what).hint("list each file once, with all its annotations"));
     }
-    // Left out, null, 0 or -1: the image itself tells it.
+    // Missing, null, 0 or -1: the size is read from the image itself.
     let side = |number: Number| match number.0 {
         none if none.is_nan() || none == 0.0 || none == -1.0 => Some(0),
         _ => number.whole(),
@@ -186,14 +186,14 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
         _ => {
             let (height, width) = (image.height.0, image.width.0);
             let what = format!("image {} (`{}`) has height {height} and width {width}", image.id, image.file_name);
-            Err(Error::corrupt(what).hint("write the size of each image in pixels, or leave it out of the annotations"))
+            Err(Error::corrupt(what).hint("write the size of each image in pixels, or omit it"))
         }
     };
     let sizes = images.iter().map(size).collect::<Result<_>>()?;
     Ok((images, sizes))
 }
 
-/// A category's class; none when it is not among those that were given.
+/// A category's class; `None` if it is not among the given classes.
 #[derive(Debug)]
 struct Class {
     name: String,
@@ -203,8 +203,8 @@ struct Class {
 /// See [`classes_of`].
 type Classes = (HashMap<Id, Class>, Arc<[String]>);
 
-/// The class of each category by its id, and the names of all classes: those given, else the categories in the order of
-/// their ids.
+/// The class of each category by its id, and the names of all classes: the given ones, otherwise the categories in the
+/// order of their ids.
 fn classes_of(mut categories: Vec<Category>, given: Option<Arc<[String]>>) -> Result<Classes> {
     categories.sort_by(|a, b| a.id.cmp(&b.id));
     let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! Outlines in COCO's JSON: a list of polygons, each a list of x and y in turn; or runs, as numbers or as a text.
+//! Outlines in COCO's JSON: a list of polygons, each a list of x and y alternating; or runs, as numbers or as a text.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use crate::{
     mask::Rle,
 };
 
-/// What is kept of an outline.
+/// The form in which outlines are kept.
 pub(super) trait Segmentation: DeserializeOwned + Default {
-    /// Puts it with the others, or says what is wrong with it.
+    /// Adds it to the others, or returns what is wrong with it.
     fn keep(self, among: &mut Outlines) -> Result<Kept, String>;
 }
 
@@ -24,11 +24,11 @@ pub(super) trait Segmentation: DeserializeOwned + Default {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Kept {
     pub(super) place: Outline,
-    /// Of runs: height and width of the picture.
+    /// For runs: height and width of the picture.
     pub(super) size: Option<[u32; 2]>,
-    /// Left, top, right and bottom of what it has.
+    /// Left, top, right and bottom of the outline.
     pub(super) bounds: Option<[f64; 4]>,
-    /// How many polygons were left out, of fewer than three corners.
+    /// Number of polygons with fewer than three corners, which were left out.
     pub(super) short: usize,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Shape {
     numbers: Vec<f64>,
     ends: Vec<usize>,
     runs: Option<Runs>,
-    /// A polygon that is no list.
+    /// Whether a polygon is not a list.
     flat: bool,
 }
 
@@ -64,13 +64,13 @@ impl Segmentation for Shape {
     fn keep(self, among: &mut Outlines) -> Result<Kept, String> {
         if let Some(Runs { size, counts }) = self.runs {
             let [Some(height), Some(width)] = size.iter().map(|n| n.whole()).collect::<Vec<_>>()[..] else {
-                return Err("its runs have no size of two whole numbers".into());
+                return Err("its runs have no size of two integers".into());
             };
             let rle = match counts {
                 Counts::Text(text) => Rle::parse_compressed([height, width], &text),
                 Counts::Numbers(numbers) => {
                     let counts: Option<Vec<u32>> = numbers.into_iter().map(Number::whole).collect();
-                    Rle::new([height, width], counts.ok_or("its runs are not whole numbers")?)
+                    Rle::new([height, width], counts.ok_or("its runs are not integers")?)
                 }
             };
             let rle = rle.map_err(|e| e.to_string())?;
@@ -78,22 +78,22 @@ impl Segmentation for Shape {
             return Ok(Kept { place: among.runs(&rle), size: Some([height, width]), bounds, short: 0 });
         }
         if self.flat {
-            return Err("its outline is no list of polygons".into());
+            return Err("its outline is not a list of polygons".into());
         }
         if self.ends.is_empty() {
             return Ok(Kept::default());
         }
         if !self.numbers.iter().all(|number| number.is_finite()) {
-            return Err("a corner of its outline is not of numbers".into());
+            return Err("a corner of its outline is not a pair of numbers".into());
         }
         let (mut numbers, mut ends) = (Vec::with_capacity(self.numbers.len()), Vec::with_capacity(self.ends.len()));
         let mut start = 0;
         for end in &self.ends {
             let polygon = &self.numbers[start..*end];
             if polygon.len() % 2 == 1 {
-                return Err(format!("a polygon of {} numbers, which has two for each corner", polygon.len()));
+                return Err(format!("a polygon of {} numbers, not two for each corner", polygon.len()));
             }
-            // Points and lines have nothing in them: tools leave such behind where others are cut.
+            // Points and lines contain nothing. Tools leave them behind when they cut other polygons.
             if polygon.len() >= 6 {
                 numbers.extend_from_slice(polygon);
                 ends.push(numbers.len());
@@ -106,7 +106,7 @@ impl Segmentation for Shape {
     }
 }
 
-/// Left, top, right and bottom of corners, x and y in turn.
+/// Left, top, right and bottom of corners, x and y alternating.
 fn bounds(numbers: &[f64]) -> [f64; 4] {
     let nowhere = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
     numbers.chunks_exact(2).fold(nowhere, |[left, top, right, bottom], corner| {
@@ -173,7 +173,7 @@ impl<'de> Visitor<'de> for AnyShape {
     }
 }
 
-/// One polygon, which goes to the end of the numbers.
+/// One polygon, which is appended to the numbers.
 struct Polygon<'a>(&'a mut Shape);
 
 impl<'de> DeserializeSeed<'de> for Polygon<'_> {

@@ -147,11 +147,11 @@ fn broken_outlines_are_bad_samples_where_outlines_are_read() {
     for (segmentation, says) in [
         (json!([[1, 2, 3, 4, 5]]), "a polygon of 5 numbers"),
         (json!([[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]]), "a polygon of 7 numbers"),
-        (json!([1, 2, 3, 4, 5, 6]), "no list of polygons"),
+        (json!([1, 2, 3, 4, 5, 6]), "not a list of polygons"),
         (json!([[1, 2, 3, null, 5, 6]]), "a corner of its outline"),
-        (json!({"counts": [600, 600], "size": [30, 40]}), "its runs are of [30, 40]"),
+        (json!({"counts": [600, 600], "size": [30, 40]}), "height and width are [30, 40] for its runs"),
         (json!({"counts": [600], "size": [40, 30]}), "runs of 600 pixels for a mask of 40x30"),
-        (json!({"counts": [-1, 1201], "size": [40, 30]}), "not whole numbers"),
+        (json!({"counts": [-1, 1201], "size": [40, 30]}), "not integers"),
         (json!({"counts": [1200], "size": [1200]}), "no size of two"),
         (json!({"counts": "5 ", "size": [40, 30]}), "none of its characters"),
     ] {
@@ -308,9 +308,9 @@ fn marks_of_editors_flags_as_texts_and_names_in_urls_are_read() {
 #[test]
 fn numbers_that_mean_nothing_are_bad_samples_of_their_image_alone() {
     for (bbox, says) in [
-        ("[NaN, 1, 2, 3]", "not of numbers"),
-        ("[1, 1, Infinity, 3]", "not of numbers"),
-        ("[1, null, 2, 3]", "not of numbers"),
+        ("[NaN, 1, 2, 3]", "not numbers"),
+        ("[1, 1, Infinity, 3]", "not numbers"),
+        ("[1, null, 2, 3]", "not numbers"),
         ("[1, 1, -2, 3]", "ends before it begins"),
         ("[1, 1, 2, -3]", "ends before it begins"),
         ("[31, 1, 2, 3]", "outside the image of 30x40"),
@@ -342,7 +342,10 @@ fn sizes_that_are_not_said_are_those_of_the_images() {
         let dataset = opened(open_source(beside(&files, &data)).masks(true)).unwrap();
         assert_eq!((dataset.image_size(0), dataset.image_size(1), dataset.image_size(2)), (None, None, Some([5, 6])));
         let error = read(&*dataset, 1).unwrap_err();
-        assert!(error.to_string().contains("runs are of [2, 3], height and width, the image is [3, 2]"), "{error}");
+        assert!(
+            error.to_string().contains("height and width are [2, 3] for runs, but [3, 2] for the image"),
+            "{error}"
+        );
         let boxes = opened(open_source(beside(&files, &data))).unwrap();
         assert_eq!((told(&*boxes, 1).1.size, boxes.fingerprint()), ([3, 2], dataset.fingerprint()));
         let (_, marked, _) = told(&*dataset, 0);
@@ -352,7 +355,7 @@ fn sizes_that_are_not_said_are_those_of_the_images() {
     data["images"][2] = json!({"id": 11, "file_name": "b.jpg"});
     let dataset = opened(open_source(beside(&THREE, &data))).unwrap();
     let error = read(&*dataset, 1).unwrap_err();
-    assert!(error.is_sample() && error.to_string().contains("how large the image is"), "{error}");
+    assert!(error.is_sample() && error.to_string().contains("have the size of the image"), "{error}");
 }
 
 #[test]
@@ -366,7 +369,7 @@ fn damage_of_the_file_is_told_at_opening() {
         fails(open_source(with(change)), ErrorKind::Corrupt, &[says, &["_annotations.coco.json"]].concat());
     };
     corrupt(|data| data["images"][1]["id"] = 7.into(), &["two images have the id 7", "a.jpg", "c.jpg"]);
-    corrupt(|data| data["images"][1]["file_name"] = "./c.jpg".into(), &["have one file, `c.jpg`"]);
+    corrupt(|data| data["images"][1]["file_name"] = "./c.jpg".into(), &["have the same file, `c.jpg`"]);
     corrupt(|data| data["images"][1]["height"] = 3.5.into(), &["image 3 (`a.jpg`) has height 3.5 and width 30"]);
     corrupt(|data| data["annotations"][2]["category_id"] = 2.into(), &["annotation 4 is of the category 2"]);
     corrupt(|data| data["annotations"][2]["bbox"] = json!([1, 2, 3]), &["annotation 4 has a bbox of 3 numbers"]);

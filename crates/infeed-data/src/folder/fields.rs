@@ -1,4 +1,4 @@
-//! What the images of a folder are, as the headers of some of them say.
+//! The fields of a folder's images, from the headers of some of them.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::{
     tiff::{self, parse_tiff},
 };
 
-/// Files of a record, where there are several.
+/// The files of a record, if there are several.
 #[derive(Debug)]
 pub(super) struct Several {
     pub(super) per: usize,
@@ -24,9 +24,9 @@ pub(super) struct Several {
     pub(super) order: Vec<u32>,
 }
 
-/// What the headers say of the images and masks: how many channels, which type, and the size where it is one for all
-/// that were looked at (the first, the middle and the last record). Of images only TIFFs are asked: all else becomes RGB.
-/// Masks have one channel unless they are TIFFs of several that are no colours.
+/// The fields of the images and masks, from the headers of the first, middle and last record: number of channels, type,
+/// and size if it is the same in these. Of images only TIFF headers are read; all others become RGB. Masks have one
+/// channel, unless they are TIFFs with several channels that are not colours.
 pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Result<Vec<Field>> {
     let (per, channels) = groups.map_or((1, 1), |g| (g.per, g.channels));
     let records = groups.map_or(files.len(), |g| g.order.len() / g.per);
@@ -39,7 +39,7 @@ pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Res
             if channels > 1 && in_file != 1 {
                 let name = files.display(file(0, 0));
                 let what = format!("{in_file} channels in a file that should hold one");
-                return Err(Error::config(what).at_object(name).hint(format!("leave {CHANNELS} out")));
+                return Err(Error::config(what).at_object(name).hint(format!("omit {CHANNELS}")));
             }
             let channels = if channels > 1 { channels as u8 } else { in_file };
             FieldKind::Image { channels, size: (height > 0).then_some((height, width)), dtype: Some(dtype) }
@@ -57,7 +57,7 @@ pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Res
             }
             false => {
                 let found = probe(files, records, |r| file(r, channels), mask_of, true).await;
-                // What is damaged is a bad sample when its turn comes.
+                // A damaged file is a bad sample when it is read.
                 let dtype = found.map_or(DType::U8, |found| found.dtype);
                 FieldKind::Image { channels: 1, size: None, dtype: Some(dtype) }
             }
@@ -67,21 +67,22 @@ pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Res
     Ok(fields)
 }
 
-/// Colours that are alike count as one channel; others are no labels.
+/// Equal colour channels count as one; unequal ones are not labels.
 fn mask_of_tiff(bytes: &[u8]) -> Result<ImageInfo> {
     let tiff = parse_tiff(bytes)?.labels();
     let channels = if tiff.is_rgb() { 1 } else { tiff.info.channels };
     Ok(ImageInfo { channels, ..tiff.info })
 }
 
-/// The type of a mask's labels; its size and channels are of no use.
+/// The type of a mask's labels; its size and channels are not used.
 fn mask_of(bytes: &[u8]) -> Result<ImageInfo> {
     let dtype = if tiff::is_tiff(bytes) { mask_of_tiff(bytes)?.dtype } else { depth(bytes) };
     Ok(ImageInfo { dtype, ..ImageInfo::interleaved_u8(0, 0, 1) })
 }
 
-/// What the first, the middle and the last file say; height and width are 0 where they differ. The type is the
-/// first's; of masks another one's where that is u8, for labels keep their values in a larger type.
+/// The headers of the first, the middle and the last file, combined. Height and width are 0 if they differ. The type is
+/// that of the first file; for masks, if that is u8, the type of another one, because labels keep their values in a
+/// larger type.
 async fn probe(
     files: &Files,
     records: usize,
@@ -109,7 +110,7 @@ async fn probe(
                 Ok(ImageInfo { height, width, dtype, ..a })
             }
             (Ok(a), Err(_)) => Ok(a),
-            // A damaged file is a bad sample when its turn comes; another one tells what the rest is.
+            // A damaged file is a bad sample when it is read; another file gives the fields.
             (Err(_), Ok(b)) => Ok(b),
             (Err(first), Err(error)) => Err(if looked.len() == 1 { error } else { first }),
         };

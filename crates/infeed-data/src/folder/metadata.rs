@@ -1,10 +1,10 @@
-//! `metadata.csv` and `metadata.jsonl` beside images, as Hugging Face's ImageFolder has them: a column `file_name`, and what is
-//! known of each file beside it.
+//! `metadata.csv` and `metadata.jsonl` next to images, as in Hugging Face's ImageFolder: a column `file_name`, and
+//! other columns with values for each file.
 //!
-//! Beside `file_name`, or in its place, `image_file_name` may name the image, and `mask_file_name` its mask.
+//! In addition to `file_name`, or instead of it, `image_file_name` may name the image and `mask_file_name` its mask.
 //!
-//! A column `label` (or one called like it) is the label. Of others, integers and fractions are arrays of one, and all else
-//! is bytes: texts as they are, lists and objects as JSON.
+//! A column `label` (or one with a similar name) is the label. In other columns, integers and fractions are arrays of
+//! one number. Everything else is bytes: texts as they are, lists and objects as JSON.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -22,7 +22,7 @@ use super::super::{
     schema::{Field, FieldKind},
 };
 
-/// Names of the file, in the order in which they are looked for.
+/// Names of the file, in the order in which they are tried.
 pub(super) const NAMES: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 const FILE: &str = "file_name";
 
@@ -31,13 +31,13 @@ fn field_of(column: &str) -> Option<&str> {
     column.strip_suffix(FILE)?.strip_suffix('_').filter(|field| !field.is_empty())
 }
 
-/// The column of a record's images: `file_name`, else one that ends so and is of no mask.
+/// The column with a record's image: `file_name`, otherwise one with that suffix that is not for masks.
 fn file_column<'a>(mut columns: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let is_image = |column: &&str| field_of(column).is_some_and(|field| !looks_like_mask(field));
     columns.clone().find(|column| *column == FILE).or_else(|| columns.find(is_image))
 }
 
-/// What a cell is meant as; a column is as wide as its widest cell.
+/// The type that a cell is read as; a column has the widest type of its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Meant {
     Integer,
@@ -50,7 +50,7 @@ enum Meant {
 pub(super) struct Metadata {
     columns: Vec<String>,
     meant: Vec<Meant>,
-    /// Of each file as many cells as there are columns.
+    /// For each file, one cell per column.
     rows: Vec<(String, Vec<String>)>,
 }
 
@@ -65,11 +65,11 @@ pub(super) struct Column {
 enum Values {
     Integers(Vec<i64>),
     Fractions(Vec<f64>),
-    /// All texts, and where each ends.
+    /// All texts, and the end of each.
     Texts(Bytes, Vec<usize>),
 }
 
-/// Reads the file; `None` for a table of something else, without a column `file_name`.
+/// Reads the file; `None` for a table without a column of files.
 pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Option<Metadata>> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if name.ends_with(".csv") { parse_csv(bytes) } else { parse_lines(bytes) }
@@ -107,8 +107,8 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
             continue;
         }
         let wrong = |what: &str| Error::corrupt(format!("line {} {what}", i + 1));
-        let json = serde_json::from_slice(line).map_err(|e| wrong("is no JSON").with_source(e))?;
-        let Json::Object(map) = json else { return Err(wrong("is no JSON object")) };
+        let json = serde_json::from_slice(line).map_err(|e| wrong("is not JSON").with_source(e))?;
+        let Json::Object(map) = json else { return Err(wrong("is not a JSON object")) };
         if column.is_none() {
             column = file_column(map.keys().map(String::as_str)).map(str::to_owned);
         }
@@ -119,7 +119,7 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
         let mut cells = vec![None; found.columns.len()];
         for (name, value) in map.iter().filter(|(name, _)| *name != column) {
             let at = *places.entry(name.clone()).or_insert_with(|| {
-                // A column that earlier lines lack.
+                // A column that earlier lines do not have.
                 let meant = if found.rows.is_empty() { Meant::Integer } else { Meant::Text };
                 found.columns.push(name.clone());
                 found.meant.push(meant);
@@ -147,7 +147,7 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
     Ok((!found.rows.is_empty()).then_some(found))
 }
 
-/// What a cell of CSV is meant as. `007` is a text: as a number it would lose its zeros.
+/// The type of a CSV cell. `007` is a text, because it would lose its zeros as a number.
 fn meant_of(cell: &str) -> Meant {
     let written = |number: i64| number.to_string() == cell;
     if cell.parse().is_ok_and(written) {
@@ -159,7 +159,7 @@ fn meant_of(cell: &str) -> Meant {
 }
 
 impl Metadata {
-    /// Of a table in this folder: its files are named relative to it.
+    /// The table as one of this folder: names of files are relative to it.
     pub(super) fn within(mut self, folder: &str) -> Self {
         if !folder.is_empty() {
             self.each_file(|file| format!("{folder}/{}", file.trim_start_matches("./")));
@@ -167,7 +167,7 @@ impl Metadata {
         self
     }
 
-    /// The rows of files in this folder, named relative to it.
+    /// The rows of files in this folder, with names relative to it.
     pub(super) fn below(mut self, folder: &str) -> Self {
         let rest = |file: &str| Some(file.trim_start_matches("./").strip_prefix(folder)?.strip_prefix('/')?.to_owned());
         self.rows.retain(|(file, _)| rest(file).is_some());
@@ -175,7 +175,7 @@ impl Metadata {
         self
     }
 
-    /// With the rows of another table, which has the same columns in any order.
+    /// Adds the rows of another table, which has to have the same columns in any order.
     pub(super) fn and(mut self, other: Self) -> Result<Self> {
         let place = |name: &String| other.columns.iter().position(|column| column == name);
         let places: Option<Vec<usize>> = self.columns.iter().map(place).collect();
@@ -214,7 +214,7 @@ impl Metadata {
         self.columns.iter().any(|column| field_of(column).is_some())
     }
 
-    /// Takes the masks out, if a column names them: each image with its mask.
+    /// Takes out the masks, if a column names them: each image with its mask.
     pub(super) fn take_masks(&mut self) -> Result<Option<Vec<(String, String)>>> {
         let files = |columns: &[String]| columns.iter().position(|column| field_of(column).is_some());
         let Some(at) = files(&self.columns) else { return Ok(None) };
@@ -225,23 +225,26 @@ impl Metadata {
         if let Some(column) = no_mask.or(other) {
             let what = format!("several images of a record: `{column}` names files too");
             return Err(Error::new(ErrorKind::Unsupported, what).hint(
-                "an image and its mask (`mask_file_name`) are read; pack others into tars, or leave the column out",
+                "only an image and its mask (`mask_file_name`) are read; pack more images into tars or remove the column",
             ));
         }
         Ok(Some(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at))).collect()))
     }
 
-    /// Takes the labels out, if there are any: a column of a known name whose cells are all filled.
+    /// Takes out the labels, if there are any: a column with a known name whose cells are all filled.
     pub(super) fn take_labels(&mut self) -> Option<Table> {
         let at = LABEL.iter().find_map(|name| self.columns.iter().position(|column| column == name))?;
         let is_index = |cell: &str| !cell.is_empty() && !cell.starts_with(['[', '{']);
-        // `3.0` is what tables with gaps make of integers.
+        // Tables with gaps write integers as `3.0`.
         let fraction = |cell: &String| number(cell).is_none();
         if self.meant[at] == Meant::Fraction && self.rows.iter().any(|(_, cells)| fraction(&cells[at]))
             || !self.rows.iter().all(|(_, cells)| is_index(&cells[at]))
         {
             let column = &self.columns[at];
-            tracing::warn!(column, "a column that is called like a label and holds no class is no label");
+            tracing::warn!(
+                column,
+                "a column has the name of a label but its values are not classes, so it is not the label"
+            );
             return None;
         }
         self.columns.remove(at);
@@ -249,8 +252,8 @@ impl Metadata {
         Some(Table::new(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at)))))
     }
 
-    /// The columns with a value for each image; with `only`, for those that are listed, which it says where not all are.
-    /// Columns called as in `taken` are left out.
+    /// The columns with a value for each image. With `only`, for the images that are listed; the second result then has
+    /// their indices, unless all are listed. Columns with a name in `taken` are left out.
     pub(super) fn columns(
         self,
         names: &Names<'_>,
@@ -266,7 +269,7 @@ impl Metadata {
         let rows: Vec<&Vec<String>> = found.rows.iter().flatten().map(|row| &self.rows[*row].1).collect();
         let column = |(at, (name, meant)): (usize, (&String, &Meant))| {
             if taken.contains(&name.as_str()) || name.is_empty() {
-                tracing::warn!(column = name, "a column of metadata that is called like another field is left out");
+                tracing::warn!(column = name, "a column of metadata with the name of another field is left out");
                 return None;
             }
             let cells = rows.iter().map(|cells| cells[at].as_str());
@@ -294,7 +297,7 @@ impl Values {
     }
 }
 
-/// Text `at` among others that end there.
+/// The range of text `at`; `ends` are the ends of all texts.
 fn place(ends: &[usize], at: usize) -> Range<usize> {
     at.checked_sub(1).map_or(0, |before| ends[before])..ends[at]
 }
@@ -316,7 +319,7 @@ impl Column {
         &self.name
     }
 
-    /// The value of a record, which is one of those that the columns were made for.
+    /// The value of a record; it is one of those that the columns were made for.
     pub(super) fn value(&self, record: usize) -> Value {
         match &self.values {
             Values::Integers(values) => Value::Array(Bytes::copy_from_slice(&values[record].to_ne_bytes())),
@@ -325,7 +328,7 @@ impl Column {
         }
     }
 
-    /// What it takes in memory.
+    /// Bytes that it takes in memory.
     pub(super) fn bytes(&self) -> usize {
         match &self.values {
             Values::Integers(values) => values.len() * 8,
@@ -397,8 +400,8 @@ mod tests {
         };
         says("metadata.csv", "file_name,n\na.png\n", "not CSV");
         says("metadata.jsonl", "{\"file_name\": \"a\"}\n{\"n\": 1}", "line 2 has no `file_name`");
-        says("metadata.jsonl", "{\"file_name\": \"a\"}\n7", "line 2 is no JSON object");
-        says("metadata.jsonl", "{", "line 1 is no JSON");
+        says("metadata.jsonl", "{\"file_name\": \"a\"}\n7", "line 2 is not a JSON object");
+        says("metadata.jsonl", "{", "line 1 is not JSON");
         let found = parse("metadata.csv", b"file_name,n\na.png,1\n").unwrap().unwrap();
         let error = found.columns(&Names::new(&["a.png", "b.png"], ""), false, &[]).unwrap_err().to_string();
         assert!(error.contains("1 of 2 images have no row, the first is `b.png`"), "{error}");

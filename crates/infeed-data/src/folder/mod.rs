@@ -1,4 +1,4 @@
-//! Image files, in class folders or not; a file for each channel; masks beside them.
+//! Image files, in class folders or not; optionally one file per channel, or masks in files.
 
 mod fields;
 mod metadata;
@@ -106,7 +106,7 @@ impl Format for Folder {
                 None => (options.labels_only && metadata.is_none()).then_some(LABELS_ONLY),
             };
             if let Some(setting) = lacks_table {
-                let what = format!("{} is about a file of labels, and there is none", setting.word());
+                let what = format!("{} needs a file with labels, but there is none", setting.word());
                 return Err(Error::config(what)
                     .at_object(files.source.url())
                     .hint(format!("set {LABELS}, or leave it out")));
@@ -130,14 +130,14 @@ impl Format for Folder {
             drop(known);
             let (labels, classes) = match labels {
                 Some(labels) => labels,
-                // What a table says of images in folders of splits, these say of none.
+                // Names of split folders are not labels if a table describes the images.
                 None if has_metadata && !layout::are_classes(&names) => (None, options.classes.clone()),
                 None => {
                     let some: Option<Vec<&str>> = kept.as_ref().map(|kept| kept.iter().map(|i| names[*i]).collect());
                     let kinds = options.format.is_none() && groups.is_none();
                     let mut names = some.unwrap_or_else(|| names.clone());
                     if is_paired {
-                        // Of one split, whose folder is no class.
+                        // All are of one split, whose folder is not a class.
                         names.iter_mut().for_each(|name| *name = layout::without_split(name));
                     }
                     let (names, given) = (&names[..], options.classes.clone());
@@ -164,20 +164,20 @@ impl Format for Folder {
     }
 }
 
-/// The images of a place, and what makes records of them.
+/// The images of a place, and how they form records.
 struct Found {
     files: Files,
     /// `None`: each file is a record.
     groups: Option<Groups>,
-    /// All that is there, or in the folder of the split.
+    /// All objects of the place, or of the folder of the split.
     objects: Vec<Object>,
-    /// Tables of the images, and how messages call the first.
+    /// The tables of the images, and the name of the first in messages.
     metadata: Option<(Metadata, String)>,
     /// Whether some images are masks of others.
     is_paired: bool,
 }
 
-/// Finds the images of a split or of all, and puts those of one record together.
+/// Finds the images of a split or of the whole place, and combines those of one record.
 async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Found> {
     let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
     let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
@@ -190,7 +190,7 @@ async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
         None if metadata.as_ref().is_some_and(|(table, _)| table.names_masks()) => None,
         None => {
             let sides = pairs::sides(&names, options.channels.is_some());
-            // What a table lists is an image, whatever its folder is called.
+            // A file that a table lists is an image, whatever its folder is called.
             let lists_masks = |sides: &Sides| {
                 let masks: HashSet<&str> = sides.masks.iter().map(|(at, _)| names[*at as usize]).collect();
                 metadata.as_ref().is_some_and(|(table, _)| table.files().any(|file| masks.contains(file)))
@@ -201,7 +201,7 @@ async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
     if sides.is_some()
         && let Some((_, object)) = metadata.take()
     {
-        tracing::warn!(object, "a table of images beside masks is not read; `mask_file_name` in it names both");
+        tracing::warn!(object, "a table of images with masks is not read; add a column `mask_file_name` to it");
     }
     let (source, objects) = match &split {
         Some(folder) if sides.is_none() => {
@@ -213,7 +213,7 @@ async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
     if !Folder.recognises(&objects) {
         return Err(nothing_to_read(&source, &objects, "images"));
     }
-    // Before the first epoch, not in its sixty-second batch.
+    // Reported now, not in the middle of the first epoch.
     let images = objects.iter().filter(|object| is_image(&object.name));
     images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
     let files = Files::of_images(source, &objects);
@@ -233,8 +233,8 @@ async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
     Ok(Found { files, groups, objects, metadata, is_paired })
 }
 
-/// What the tables of metadata say of the images, each of those in its folder and below it, and how messages call the
-/// first. Where a split was chosen, the tables in its folder and above it.
+/// The tables of metadata, each for the images in its folder and below, and the name of the first in messages. With a
+/// split, only the tables in its folder and above it.
 async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Option<(Metadata, String)>> {
     let mut all: Option<(Metadata, String)> = None;
     let mut folders = BTreeSet::new();
@@ -242,12 +242,12 @@ async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>)
     let is_of = |folder: &str| split.is_none_or(|split| is_within(folder, split) || is_within(split, folder));
     let is_table = |object: &&Object| metadata::NAMES.contains(&base(&object.name)) && is_of(parent(&object.name));
     let tables = || objects.iter().filter(is_table);
-    // A table above the splits lists what is to be read together.
+    // A table above the splits lists all of them, so they are read together.
     if split.is_none() {
         one_split(tables().map(|object| key(&object.name))).map_err(|e| e.at_object(source.url()))?;
     }
     for object in tables() {
-        // Of two in a folder the first.
+        // If a folder has two tables, the first.
         if !folders.insert(parent(&object.name)) {
             continue;
         }
@@ -257,7 +257,7 @@ async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>)
         let Some(found) = found.map(|found| found.within(parent(&object.name))) else {
             tracing::warn!(
                 object = name,
-                "a table without a column `file_name` is not read; set {LABELS} for one of labels"
+                "a table without a column `file_name` is not read; if it has labels, set {LABELS}"
             );
             continue;
         };
@@ -269,7 +269,7 @@ async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>)
     Ok(all)
 }
 
-/// Images and masks as a table pairs them.
+/// Images and masks as pairs of a table.
 fn sides_of(files: &Files, masks: &[(String, String)]) -> Result<Sides> {
     let places: HashMap<&str, u32> = files.iter().zip(0..).collect();
     let place = |name: &str| {
@@ -287,12 +287,12 @@ fn sides_of(files: &Files, masks: &[(String, String)]) -> Result<Sides> {
     Ok(sides)
 }
 
-/// What ends so may say something of images.
+/// Files with these extensions may be notes about images.
 const TEXTS: [&str; 13] =
     [".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".mat", ".html", ".pdf", ".py"];
 
-/// Refuses folders of classes beside `found` whose images can't be read, and empty ones: without them all later classes
-/// would have other indices.
+/// An error if a class folder next to `found` is empty or has only images that can't be read: without it, all later
+/// classes would have other indices.
 fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &[String]) -> Result<()> {
     let lost = |class: &str, what: String| {
         Err(Error::config(format!("class `{class}` has no image that is read: {what}"))
@@ -303,7 +303,7 @@ fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &
     let mut last = "";
     for Object { name, .. } in objects {
         let Some((top, file)) = name.strip_prefix(wrapper).and_then(|name| name.split_once('/')) else { continue };
-        // A million names are asked, of a thousand classes.
+        // There may be a million names in a thousand classes.
         if top == last {
             continue;
         }
@@ -311,7 +311,7 @@ fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &
             last = top;
             continue;
         }
-        // Folders of notes and lists are passed over, with a warning of what is in them.
+        // Folders with only notes and lists are skipped, with a warning.
         let ending = base(file).rfind('.').map_or("", |dot| &base(file)[dot..]);
         if !layout::may_be_left(top) && !TEXTS.iter().any(|text| text.eq_ignore_ascii_case(ending)) {
             return lost(top, format!("there is `{name}`"));
@@ -353,7 +353,7 @@ struct FolderDataset {
     /// `None`: each file is a record.
     several: Option<Several>,
     labels: Option<Vec<i64>>,
-    /// What else is known of each record.
+    /// Other fields of each record.
     metadata: Vec<metadata::Column>,
     schema: Schema,
     sizes: Sizes,
@@ -424,7 +424,7 @@ impl Dataset for FolderDataset {
         let i = index(record, self.records())?;
         let (per, channels) = self.several.as_ref().map_or((1, 1), |several| (several.per, several.channels));
         if bytes.len() != per {
-            let what = format!("{} buffers where the plan has {per}", bytes.len());
+            let what = format!("{} buffers, but the plan has {per}", bytes.len());
             return Err(Error::new(ErrorKind::Internal, what).at_record(record));
         }
         let (image, mask) = bytes.split_at(channels);

@@ -1,4 +1,4 @@
-//! Which column names the files, which holds the labels, and whether the first row names them.
+//! Finds the column of files, the column of labels, and whether the first row is a header.
 
 use std::{cmp::Reverse, collections::HashSet};
 
@@ -9,7 +9,7 @@ use super::{
     rows::{Entry, Head, Rows, is_number, no_table},
 };
 
-/// What columns of files are called.
+/// Usual names of columns with files.
 pub(crate) const FILE: [&str; 13] = [
     "file",
     "filename",
@@ -25,24 +25,24 @@ pub(crate) const FILE: [&str; 13] = [
     "name",
     "id",
 ];
-/// What columns of labels are called.
+/// Usual names of columns with labels.
 pub(crate) const LABEL: [&str; 6] = ["label", "labels", "class", "class_name", "category", "target"];
 
-/// What they are called in tables alone, where nothing of the above is there.
+/// Names that are used only in tables, if none of the above is there.
 const LABEL_NUMBER: [&str; 8] =
     ["classid", "class_id", "labelid", "label_id", "class_idx", "class_index", "category_id", "target_id"];
 
-/// Rows that are looked at to tell columns apart.
+/// Number of rows that are examined to recognise columns.
 const LOOKED_AT: usize = 2000;
 
 fn is_word(words: &[&str], name: &str) -> bool {
     words.iter().any(|word| word.eq_ignore_ascii_case(name.trim()))
 }
 
-/// Files with labels, and classes in an order of their own if they have one.
+/// Files with labels, and the classes if the table has an order of them.
 type Understood = (Vec<Entry>, Option<Vec<String>>);
 
-/// Files and labels of a table whose columns may be any.
+/// Files and labels of a table with any columns.
 pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>) -> Result<Understood> {
     let Some(widest) = (0..all.rows.len()).map(|row| all.filled(row)).max() else {
         return Ok(Understood::default());
@@ -51,7 +51,7 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
         let width = all.rows[0].len();
         if let Some(row) = (1..all.rows.len()).find(|row| all.filled(*row) > width.max(2)) {
             let what = format!("{} has {} columns, the first line {width}", all.place(row), all.filled(row));
-            return Err(no_table(what).hint("put quotes around names with separators in them"));
+            return Err(no_table(what).hint("put quotes around names that contain separators"));
         }
     }
     let first_row: Option<Vec<String>> = match &all.head {
@@ -62,7 +62,7 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
     if widest < 2 && !matches!(&all.head, Head::Names(names) if names.len() > 1) {
         return Err(too_few(&all, 0));
     }
-    // What follows the first row, unless there is nothing else.
+    // The rows after the first, unless there is only one.
     let from = usize::from(all.head == Head::Unknown && all.rows.len() > 1);
     let is_label = |c: usize| {
         let name = first_row.as_ref().and_then(|row| row.get(c));
@@ -89,7 +89,7 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
         }
     };
     if let Some(head) = head.as_ref().filter(|_| all.head == Head::Unknown) {
-        // Tables that were put together have it several times.
+        // Concatenated tables have the header several times.
         all.rows.retain(|row| !row.iter().eq(head.iter().map(String::as_str)));
     }
     let label = label_column(&all, head.as_deref(), file, wanted)?;
@@ -97,10 +97,10 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
 }
 
 fn too_few(all: &Rows, row: usize) -> Error {
-    no_table(format!("{} has {} columns, file and label need more", all.place(row), all.filled(row)))
+    no_table(format!("{} has {} columns, too few for file and label", all.place(row), all.filled(row)))
 }
 
-/// The column that names the most images, and how many of them.
+/// The column that names the most images, and the number of these images.
 fn file_column(
     all: &Rows,
     from: usize,
@@ -109,7 +109,7 @@ fn file_column(
     is_file: impl Fn(usize) -> bool,
 ) -> (usize, usize) {
     let count = all.rows.len() - from;
-    // Spread over all of the table: it may list one folder after another.
+    // Spread over the whole table, which may list one folder after another.
     let step = count.div_ceil(LOOKED_AT).max(1);
     let by = |step: usize| {
         let sample = || (from..all.rows.len()).step_by(step);
@@ -122,7 +122,7 @@ fn file_column(
                 let rank = (images, hits, is_file(c), strict, Reverse(c));
                 best = best.max(Some(rank));
             }
-            // Ways that are less strict cost more, and are for what the stricter ones don't explain.
+            // Less strict ways cost more; they are tried only if the stricter ones do not explain the names.
             if best.is_some_and(|(images, hits, ..)| hits > 0 && (images || 2 * hits >= sample().count())) {
                 break;
             }
@@ -135,7 +135,7 @@ fn file_column(
     }
 }
 
-/// Whether the first row names the columns.
+/// Whether the first row is a header.
 fn is_header(all: &Rows, row: &[String], file: usize, hits: usize, names: &Names<'_>) -> bool {
     let of_file = row.get(file).map_or("", String::as_str);
     if row.iter().any(|cell| is_image_like(cell)) {
@@ -163,7 +163,7 @@ fn is_header(all: &Rows, row: &[String], file: usize, hits: usize, names: &Names
     if row.iter().enumerate().any(|(c, cell)| !cell.is_empty() && !is_number(cell) && numbers(c)) {
         return true;
     }
-    // Images are called as all rows say but the first, whose other cells come nowhere else.
+    // All rows but the first name images, and the other cells of the first row occur nowhere else.
     let alone = |c: usize, cell: &str| cell.is_empty() || others.clone().all(|row| all.cell(row, c) != cell);
     let header = hits > 0 && !others.is_empty() && row.iter().enumerate().all(|(c, cell)| alone(c, cell));
     if header {
@@ -172,11 +172,11 @@ fn is_header(all: &Rows, row: &[String], file: usize, hits: usize, names: &Names
     header
 }
 
-/// Where labels are.
+/// Where the labels are.
 enum Label {
     /// In one column.
     In(usize),
-    /// A class for each column, of which one is set.
+    /// A column for each class, of which one is set.
     Set(Vec<(usize, String)>),
 }
 
@@ -184,20 +184,20 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
     let name = |c: usize| head.and_then(|head| head.get(c)).map_or("", |name| name.trim());
     if let Some(wanted) = wanted {
         let Some(head) = head else {
-            let what = format!("no column is called `{wanted}`: the table has no header");
+            let what = format!("there is no column `{wanted}`: the table has no header");
             return Err(
-                Error::config(what).hint("leave two columns, file and label, or name the columns in a first line")
+                Error::config(what).hint("keep only the columns file and label, or name the columns in a first line")
             );
         };
         let found = head.iter().position(|name| name.trim() == wanted);
         return found.map(Label::In).ok_or_else(|| {
-            Error::config(format!("no column is called `{wanted}`")).hint(format!("there are {}", head.join(", ")))
+            Error::config(format!("there is no column `{wanted}`")).hint(format!("there are {}", head.join(", ")))
         });
     }
     let rows = 0..all.rows.len();
     let widest = rows.clone().map(|row| all.filled(row)).max().unwrap_or(0);
     let mut others: Vec<usize> = (0..widest).filter(|c| *c != file).collect();
-    // Separators at the ends of lines make columns of nothing.
+    // Separators at the ends of lines create empty columns.
     others.retain(|c| rows.clone().any(|row| !all.cell(row, *c).is_empty()));
     let known =
         LABEL.iter().chain(&LABEL_NUMBER).find_map(|word| others.iter().find(|c| name(**c).eq_ignore_ascii_case(word)));
@@ -206,7 +206,7 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
     }
     let count = others.len() + 1;
     if others.len() > 1 {
-        // Numbers of rows, and other names of the same files.
+        // Row numbers, and other names of the same files.
         let counts = |c: usize| {
             let number = |row: usize| all.cell(row, c).parse::<i64>().ok();
             let first = number(0);
@@ -220,7 +220,7 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
             let cells: HashSet<_> = rows.clone().map(|row| all.cell(row, c)).collect();
             cells.len() == rows.len()
         };
-        // MXNet's lists, which may be shuffled: a number of each row, the label, the file.
+        // MXNet's lists, which may be shuffled: a number for each row, the label, the file.
         let listed =
             head.is_none() && others == [0, 1] && rows.clone().all(|row| all.cell(row, 0).parse::<u64>().is_ok());
         let idle = |c: usize| {
@@ -232,7 +232,7 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
         }
     }
     match &others[..] {
-        // Of a table without rows.
+        // For a table without rows.
         [] if rows.is_empty() => Ok(Label::In(usize::from(file == 0))),
         [] => Err(too_few(all, 0)),
         [only] => Ok(Label::In(*only)),
@@ -240,13 +240,13 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
             Some(_) => several(all, &others, |c| name(c).to_owned()),
             None => {
                 let what = format!("the table has {count} columns and no header");
-                Err(no_table(what).hint("leave two columns, file and label, or name the columns in a first line"))
+                Err(no_table(what).hint("keep only the columns file and label, or name the columns in a first line"))
             }
         },
     }
 }
 
-/// One column for each class, if these are that.
+/// One column per class, if these columns are that.
 fn several(all: &Rows, columns: &[usize], name: impl Fn(usize) -> String) -> Result<Label> {
     let names: Vec<String> = columns.iter().map(|c| name(*c)).collect();
     let is = |cell: &str, of: [&str; 2]| of.contains(&cell);
@@ -256,13 +256,13 @@ fn several(all: &Rows, columns: &[usize], name: impl Fn(usize) -> String) -> Res
     if !(0..all.rows.len()).all(binary) || names.iter().any(String::is_empty) {
         let what = format!("which column holds the labels? The table has {list}");
         return Err(
-            no_table(what).hint(format!("set {}, or leave two columns, file and label", LABEL_COLUMN.to(&names[0])))
+            no_table(what).hint(format!("set {}, or keep only the columns file and label", LABEL_COLUMN.to(&names[0])))
         );
     }
     let set = |row: usize| columns.iter().filter(|c| is(all.cell(row, **c), ["1", "1.0"])).count();
     if let Some(row) = (0..all.rows.len()).find(|row| set(*row) != 1) {
         let what = format!(
-            "{} has {} classes where a column of 0 and 1 for each class should have one: {list}",
+            "{} has {} classes set instead of one, in a column of 0 and 1 for each class: {list}",
             all.place(row),
             set(row)
         );
@@ -271,7 +271,10 @@ fn several(all: &Rows, columns: &[usize], name: impl Fn(usize) -> String) -> Res
             LABEL_COLUMN.to(&names[0])
         )));
     }
-    tracing::warn!(classes = list, "the table has a column of 0 and 1 for each class: labels count these columns");
+    tracing::warn!(
+        classes = list,
+        "the table has a column of 0 and 1 for each class: labels are the indices of these columns"
+    );
     Ok(Label::Set(columns.iter().copied().zip(names).collect()))
 }
 

@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str, lines: bool) -> Result<Rows> {
     }
 }
 
-/// A number or a text as a cell; empty for null; `None` for what holds others.
+/// A number or a text as a cell; empty for null; `None` for other values.
 fn cell(value: &Json) -> Option<String> {
     match value {
         Json::String(text) => Some(text.trim().to_owned()),
@@ -38,12 +38,12 @@ fn cell(value: &Json) -> Option<String> {
 
 fn object(map: &Map<String, Json>) -> Result<Rows> {
     if map.contains_key("images") && map.contains_key("annotations") {
-        let what = "the label file is COCO's JSON, which says what is marked in images";
+        let what = "the label file is COCO's JSON, which holds annotations";
         return Err(Error::config(what).hint(format!("set {ANNOTATIONS} instead of {LABELS}")));
     }
     let rows = |rows| Ok(Rows { head: Head::None, rows, unit: "entry" });
     let nested = |value: &Json| matches!(value, Json::Array(all) if all.iter().any(|value| cell(value).is_none()));
-    // What stands beside a list of entries, such as a version or names of classes, is not about files.
+    // Other values next to a list of entries, such as a version or names of classes, are not about files.
     let mut lists = map.iter().filter(|(_, value)| nested(value));
     if let Some((key, list)) = lists.next() {
         let list = match lists.next() {
@@ -90,7 +90,8 @@ fn entries(list: &[Json]) -> Result<Rows> {
     Ok(Rows { head: Head::None, rows: list.iter().enumerate().map(pair).collect::<Result<_>>()?, unit: "entry" })
 }
 
-/// Keys are names of columns. What holds lists or objects is no column: neither a file nor a label.
+/// Keys are names of columns. A value that is a list or an object is not a column, because it is neither a file nor a
+/// label.
 fn of_objects<'a>(maps: impl Iterator<Item = (usize, Option<&'a str>, &'a Map<String, Json>)> + Clone) -> Rows {
     let (mut names, mut nested) = (Vec::<&str>::new(), BTreeSet::new());
     let mut known = BTreeSet::new();

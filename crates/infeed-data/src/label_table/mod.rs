@@ -5,9 +5,13 @@
 //!                                 └───── names: which image is meant ─────────┘
 //! ```
 //!
-//! What newcomers get wrong: a header, the columns and even the separator are told by the names of the dataset's images,
-//! which no list of words could do. A name that is not written as the image's is taken only where one image can be meant,
-//! and never in silence. Labels that are numbers stay those numbers; only texts become classes.
+//! Three things that are easy to get wrong:
+//!
+//! - The header, the columns and even the separator are found by comparison with the names of the dataset's images; a
+//!   list of words would not be enough.
+//! - If a name is not written exactly like the image's, it is matched only if a single image is possible, and always
+//!   with a warning.
+//! - Labels that are numbers stay these numbers; only texts become classes.
 
 mod columns;
 mod json;

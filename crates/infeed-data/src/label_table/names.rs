@@ -1,4 +1,4 @@
-//! Which image the name in a table means.
+//! Finds the image that a name in a table stands for.
 
 use std::{borrow::Cow, cell::OnceCell, collections::HashMap};
 
@@ -6,22 +6,22 @@ use infeed_core::error::{Error, Result};
 
 use crate::names::{base, ends_with, is_image, is_unread_image, other_spellings};
 
-/// More folders than this are not compared: the time that a name takes is bounded.
+/// At most this many folders are compared, which limits the time per name.
 const DEEPEST: usize = 64;
 
-/// Whether a name ends as files of images do.
+/// Whether a name ends like a file of images.
 pub(super) fn is_image_like(name: &str) -> bool {
-    // Before they were converted to those that are read, too.
+    // Includes formats that are not read, because the images may have been converted since.
     let ending = name.rfind('.').map_or("", |dot| &name[dot..]);
     is_image(name) || is_unread_image(ending) || [".dcm", ".npy"].iter().any(|other| ends_with(name, other))
 }
 
-/// Without the ending of an image, if it has one: `img.v2` has none.
+/// The name without the extension of an image, if it has one: `img.v2` has none.
 fn stem(name: &str) -> &str {
     if is_image_like(name) { name.rfind('.').map_or(name, |dot| &name[..dot]) } else { name }
 }
 
-/// The folder and the number of `007` and `7`; `None` where the name is not all digits.
+/// The folder and the number of `007` and `7`; `None` if the name is not all digits.
 fn number(stem: &str) -> Option<(&str, &str)> {
     let name = base(stem);
     let folder = &stem[..stem.len() - name.len()];
@@ -30,24 +30,24 @@ fn number(stem: &str) -> Option<(&str, &str)> {
     all.then_some((folder, if digits.is_empty() { "0" } else { digits }))
 }
 
-/// How folders in names of the table stand to those of the dataset; the same for all of a table.
+/// How folders in the table's names relate to those of the dataset; the same for a whole table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// They are the same, or those of the dataset's own place stand before them.
+    /// They are the same, or the table's names begin with folders of the dataset's own place.
     Named,
-    /// The dataset's images lie in folders that the table does not say.
+    /// The dataset's images are in folders that the table does not name.
     Below,
-    /// The table says folders that the dataset's names lack.
+    /// The table names folders that the dataset's names do not have.
     Elsewhere,
 }
 
 pub(super) const WAYS: [Way; 3] = [Way::Named, Way::Below, Way::Elsewhere];
 
-/// How the last part of a name is written otherwise. The later ones are taken only for images that no earlier one means.
+/// How the last part of a name differs. A later kind is used only for images that no earlier kind matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Leaf {
     Equal,
-    /// The table leaves the ending out, or writes it in another case.
+    /// The table omits the extension, or writes it in another case.
     NoEnding,
     /// `a.jpg` for `a.png`.
     OtherEnding,
@@ -55,7 +55,7 @@ enum Leaf {
     Zeros,
 }
 
-/// Images that a name may mean: the first, and one more if there are several.
+/// The images that a name may stand for: the first, and a second if there are several.
 #[derive(Clone, Copy, Debug)]
 struct Meant(u32, Option<u32>);
 
@@ -66,12 +66,12 @@ fn add<K: std::hash::Hash + Eq>(map: &mut HashMap<K, Meant>, key: K, image: u32)
     }
 }
 
-/// Images by their names, or by the ends of these.
+/// Images by their names, or by the ends of their names.
 #[derive(Debug)]
 struct Index<'a> {
     keys: Vec<(&'a str, u32)>,
     equal: HashMap<&'a str, Meant>,
-    /// Made when they are asked for: of a table that names images as they are, never.
+    /// Made on first use: not needed for a table with exact names.
     stems: OnceCell<HashMap<&'a str, Meant>>,
     numbers: OnceCell<HashMap<(&'a str, &'a str), Meant>>,
 }
@@ -115,27 +115,27 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Which row is which image's.
+/// The row of each image.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Of each image.
+    /// The row of each image.
     pub(crate) rows: Vec<Option<usize>>,
-    /// How many rows are no image's, and the first of them.
+    /// The number of rows without an image, and the first of them.
     pub(super) strays: Option<(usize, usize)>,
 }
 
-/// The names of a dataset's images, and how names of a table are found among them.
+/// The names of a dataset's images, and a search among them.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
     names: &'a [&'a str],
-    /// The folders of the dataset's place, the last first: each with those behind it, and `/`.
+    /// The folders of the dataset's place, the last first: each with those after it, and a `/`.
     places: Vec<String>,
     whole: OnceCell<Index<'a>>,
     ends: OnceCell<Index<'a>>,
 }
 
 impl<'a> Names<'a> {
-    /// Of images in a dataset at `url`. Costs nothing before a table asks.
+    /// The names of images in a dataset at `url`. Costs nothing before the first search.
     pub(crate) fn new(names: &'a [&'a str], url: &str) -> Self {
         let path = url.split_once("://").map_or(url, |(_, path)| path).trim_end_matches('/');
         let places = path.rmatch_indices('/').map(|(at, _)| at + 1).chain([0]);
@@ -159,7 +159,7 @@ impl<'a> Names<'a> {
         self.names.iter().any(|name| test(name))
     }
 
-    /// Spelled as another system does it, it is the same name.
+    /// Other Unicode forms count as the same name.
     fn find(&self, written: &str, way: Way) -> Option<(Meant, Leaf)> {
         let found = self.find_spelled(written, way);
         found.or_else(|| other_spellings(written).find_map(|other| self.find_spelled(&other, way)))
@@ -200,13 +200,13 @@ impl<'a> Names<'a> {
         WAYS.into_iter().any(|way| self.find(written, way).is_some())
     }
 
-    /// How many images these name, in the way that finds the most.
+    /// The number of images that these cells name, in the way that finds the most.
     pub(super) fn count(&self, cells: impl Iterator<Item = String>) -> usize {
         let cells: Vec<String> = cells.collect();
         WAYS.into_iter().map(|way| self.count_by(way, cells.iter().map(String::as_str)).0).max().unwrap_or(0)
     }
 
-    /// How many images these name in one way, and how many of them as they are called.
+    /// The number of images that these cells name in one way, and the number of exact names among them.
     pub(super) fn count_by<'b>(&self, way: Way, cells: impl Iterator<Item = &'b str>) -> (usize, usize) {
         let found = cells.filter_map(|cell| self.find(cell, way)).map(|(meant, leaf)| (meant.0, leaf));
         let mut images: Vec<(u32, Leaf)> = found.collect();
@@ -215,10 +215,11 @@ impl<'a> Names<'a> {
         (images.len(), images.iter().filter(|(_, leaf)| *leaf <= Leaf::NoEnding).count())
     }
 
-    /// The row of each image, of a table whose rows are called `written`. `equal` says what else differs between two rows.
+    /// The row of each image, for a table whose rows have the names `written`. `equal` returns an error with the
+    /// difference if two rows differ.
     ///
     /// # Errors
-    /// `Corrupt` when a row may mean two images, or two rows that differ mean one.
+    /// `Corrupt` if a row may stand for two images, or if two different rows stand for one image.
     pub(crate) fn rows_of(
         &self,
         written: &[&str],
@@ -236,7 +237,7 @@ impl<'a> Names<'a> {
             let strays = (!written.is_empty()).then_some((written.len(), 0));
             return Ok(Found { rows: vec![None; self.len()], strays });
         };
-        // What is written as the image is called goes before what may mean it.
+        // Exact names take precedence over approximate ones.
         found.sort_by_key(|(row, _, leaf)| (*leaf, *row));
         let mut rows: Vec<Option<(usize, Leaf)>> = vec![None; self.len()];
         let mut stray = vec![true; written.len()];
@@ -245,7 +246,7 @@ impl<'a> Names<'a> {
             if let Some(other) = other {
                 let what =
                     format!("`{name}` may be `{}` or `{}`", self.name(image as usize), self.name(other as usize));
-                return Err(Error::corrupt(what).hint("name the files as the dataset has them"));
+                return Err(Error::corrupt(what).hint("name the files as the dataset does"));
             }
             let image = image as usize;
             let (known, strict) = *rows[image].get_or_insert((row, leaf));
@@ -261,7 +262,7 @@ impl<'a> Names<'a> {
                 equal(known, row).map_err(|what| Error::corrupt(format!("`{name}` has {what}")))?;
             } else if way == Way::Elsewhere || equal(known, row).is_err() {
                 let what = format!("`{first}` and `{name}` may both be `{}`", self.name(image));
-                return Err(Error::corrupt(what).hint("name the files as the dataset has them"));
+                return Err(Error::corrupt(what).hint("name the files as the dataset does"));
             }
         }
         self.tell(written, &rows, way);
@@ -269,7 +270,7 @@ impl<'a> Names<'a> {
         Ok(Found { rows: rows.into_iter().map(|row| row.map(|(row, _)| row)).collect(), strays })
     }
 
-    /// Says what was not written as the images are called.
+    /// Warns about names that differ from those of the images.
     fn tell(&self, written: &[&str], rows: &[Option<(usize, Leaf)>], way: Way) {
         let told = |by: &str, loose: &dyn Fn(Leaf) -> bool| {
             let mut loose = rows
@@ -282,19 +283,19 @@ impl<'a> Names<'a> {
                     count,
                     listed,
                     image,
-                    "names in the table are not those of the images: they differ in {by}, and are taken for them"
+                    "names in the table differ from those of the images in {by}, and are matched with them"
                 );
             }
         };
         if way != Way::Named {
             told("folders", &|_| true);
         }
-        told("what they end with", &|leaf| leaf == Leaf::OtherEnding);
-        told("zeros before a number", &|leaf| leaf == Leaf::Zeros);
+        told("extensions", &|leaf| leaf == Leaf::OtherEnding);
+        told("leading zeros", &|leaf| leaf == Leaf::Zeros);
     }
 }
 
-/// A path or url as the dataset writes its own names: `/` between folders, nothing before the first.
+/// A path or url in the form of the dataset's names: `/` between folders, nothing before the first.
 fn normal(written: &str) -> Cow<'_, str> {
     let written = written.split_once("://").map_or(written, |(_, path)| path);
     let mut name = match written.contains('\\') {

@@ -1,4 +1,4 @@
-//! Files and their labels, and what they say of a dataset's images.
+//! Files and their labels, and the resulting labels of a dataset's images.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,26 +15,26 @@ use super::{
 };
 use crate::labels::index_of;
 
-/// Files and their labels as they were written.
+/// Files and their labels, as written.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Table {
     entries: Vec<Entry>,
-    /// In an order of their own; else texts are sorted.
+    /// If the table has an order of classes; otherwise texts are sorted.
     classes: Option<Vec<String>>,
 }
 
 /// Labels of a dataset's images.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Labels {
-    /// Of each image that is kept.
+    /// The label of each image that is kept.
     pub(crate) of: Vec<i64>,
     pub(crate) classes: Option<Arc<[String]>>,
-    /// The images that the table lists, where it lists some of them; `None`: all.
+    /// The images that the table lists, if it lists only some; `None`: all.
     pub(crate) kept: Option<Vec<usize>>,
 }
 
 impl Table {
-    /// Reads a file of labels. `column` is the one of the labels, where it was said.
+    /// Reads a file of labels. `column` is the column of labels, if the user named it.
     pub(crate) fn parse(name: &str, bytes: &[u8], names: &Names<'_>, column: Option<&str>) -> Result<Self> {
         let (entries, classes) = understand(text::parse(name, bytes, names)?, names, column)?;
         Ok(Self { entries, classes })
@@ -44,11 +44,11 @@ impl Table {
         Self { entries: rows.map(|(file, label)| Entry { file, label }).collect(), classes: None }
     }
 
-    /// A label for each image; with `only`, for those that are listed. Labels are indices of `given`, else as they are if all
-    /// are integers, else of the sorted texts.
+    /// A label for each image; with `only`, for the listed ones. Labels are indices into `given` if there are given
+    /// classes. Otherwise they stay as they are if all are integers, and are indices into the sorted texts if not.
     ///
     /// # Errors
-    /// `NotFound` for images that are not listed, `Corrupt` for labels that can't be told.
+    /// `NotFound` for images that are not listed, `Corrupt` for labels that can't be determined.
     pub(crate) fn labels_of(self, names: &Names<'_>, given: Option<Arc<[String]>>, only: bool) -> Result<Labels> {
         let (numbers, classes) = self.numbers(given)?;
         let written: Vec<&str> = self.entries.iter().map(|entry| entry.file.as_str()).collect();
@@ -61,12 +61,12 @@ impl Table {
         Ok(Labels { of, classes, kept })
     }
 
-    /// A number for each entry, and the classes that they count.
+    /// The label of each entry, and the names of the classes.
     #[expect(clippy::type_complexity, reason = "both or an error")]
     fn numbers(&self, given: Option<Arc<[String]>>) -> Result<(Vec<i64>, Option<Arc<[String]>>)> {
         if let Some(entry) = self.entries.iter().find(|entry| entry.label.is_empty()) {
             return Err(Error::corrupt(format!("the label of `{}` is empty", entry.file))
-                .hint("fill it in, or leave the file out"));
+                .hint("fill it in, or remove the file from the table"));
         }
         let classes: Option<Arc<[String]>> = match (given, &self.classes) {
             (Some(given), _) => Some(given),
@@ -79,7 +79,7 @@ impl Table {
         for Entry { file, label: text } in &self.entries {
             let label = match &index {
                 None => number(text),
-                // A class may be called `7`.
+                // A class may be named `7`.
                 Some(index) => index
                     .get(text.as_str())
                     .copied()
@@ -94,11 +94,11 @@ impl Table {
         Ok((numbers, classes))
     }
 
-    /// The texts, sorted, unless they are meant as numbers: as texts 10 would come before 2, and nobody would know.
+    /// The texts, sorted. An error if they are meant as numbers: as texts 10 would come before 2, unnoticed.
     fn names_of_classes(&self) -> Result<BTreeSet<&str>> {
         let fraction = self.entries.iter().find(|entry| number(&entry.label).is_none() && is_number(&entry.label));
         if let Some(Entry { file, label }) = fraction.filter(|_| self.entries.iter().all(|e| is_number(&e.label))) {
-            let what = format!("the label {label} of `{file}` is no integer of 64 bits");
+            let what = format!("the label {label} of `{file}` is not an integer of 64 bits");
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .hint("labels are class indices or names; for names that are numbers, give the classes"));
         }
@@ -106,15 +106,16 @@ impl Table {
         let numbers = names.iter().filter(|name| is_number(name)).count();
         let word = self.entries.iter().find(|entry| !is_number(&entry.label));
         if let Some(Entry { file, label }) = word.filter(|_| numbers > 1 && numbers > names.len() - numbers) {
-            let what = format!("the label `{label}` of `{file}` is no number, as most others are");
+            let what = format!("the label `{label}` of `{file}` is not a number, but most others are");
             return Err(Error::corrupt(what)
-                .hint("fill it in, or leave the file out; for names that are numbers, give the classes"));
+                .hint("fill it in, or remove the file from the table; for names that are numbers, give the classes"));
         }
         Ok(names)
     }
 }
 
-/// Which images have a row, of a table that lists `written`: `None` where all have. Rows without an image are warned of.
+/// The images that have a row, for a table that lists `written`; `None` if all have one. Warns about rows without an
+/// image.
 pub(crate) fn listed(
     found: &Found,
     written: &[&str],
@@ -135,7 +136,7 @@ pub(crate) fn listed(
         let first = rows.iter().position(Option::is_none).map_or("", |image| names.name(image));
         let what = format!("{missing} of {} images have no {what}, the first is `{first}`", rows.len());
         return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
-            "add them, named relative to the dataset{}, which takes those that are listed",
+            "add them, named relative to the dataset{}, which reads only the listed ones",
             LABELS_ONLY.or_set("")
         )));
     }
@@ -144,7 +145,7 @@ pub(crate) fn listed(
         tracing::warn!(unused, first, "the label file has labels for files that are not there");
     }
     if missing > 0 {
-        tracing::info!(images = kept.len(), of = rows.len(), "the images that the table lists");
+        tracing::info!(images = kept.len(), of = rows.len(), "only the images that the table lists are read");
     }
     Ok((missing > 0).then_some(kept))
 }

@@ -109,9 +109,9 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
             "image,dx,age\n1,nv,40\n2,mel,50",
             "which column holds the labels? The table has dx, age; set label_column(\"dx\")",
         ),
-        ("1.jpg,3,4\n2.jpg,5,6", "the table has 3 columns and no header; leave two columns"),
+        ("1.jpg,3,4\n2.jpg,5,6", "the table has 3 columns and no header; keep only the columns file and label"),
         ("0\t1\t0\t1.jpg\n1\t0\t1\t2.jpg\n", "the table has 4 columns and no header"),
-        ("image,a,b\n1,1,1\n2,0,1", "line 2 has 2 classes where a column of 0 and 1"),
+        ("image,a,b\n1,1,1\n2,0,1", "line 2 has 2 classes set instead of one"),
         ("1.jpg,3\n2.jpg,5,6", "line 2 has 3 columns, the first line 2"),
         ("1.jpg,3\n2.jpg\n", "line 2 has 1 columns"),
         ("1.jpg,3\n,4\n", "line 2 names no file"),
@@ -128,7 +128,7 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
     };
     assert_eq!(column("image,dx,label\n1,nv,40\n2,mel,50", "dx"), "1 0 of mel nv");
     assert_eq!(column("dx,image\nnv,1\nmel,2", "dx"), "1 0 of mel nv");
-    assert!(column("image,dx\n1,nv", "dz").contains("no column is called `dz`; there are image, dx"));
+    assert!(column("image,dx\n1,nv", "dz").contains("there is no column `dz`; there are image, dx"));
     assert!(column("1.jpg,nv", "dx").contains("the table has no header"));
 }
 
@@ -240,7 +240,7 @@ fn a_table_of_some_images_takes_them_where_that_is_asked() {
     let error = of(&names, "x", "x.csv", text, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let says = "2 of 4 images have no label, the first is `2.png`; add them, named relative to the dataset, or set \
-        labels_only(true), which takes those that are listed";
+        labels_only(true), which reads only the listed ones";
     assert!(error.to_string().contains(says), "{error}");
     let all = of(&names[..2], "x", "x.csv", text, true).unwrap();
     assert_eq!(all.kept, None);
@@ -264,10 +264,10 @@ fn labels_are_numbers_or_indices_of_the_sorted_or_the_given_classes() {
     assert_eq!(told(&[("a", "1.0"), ("b", "12.0"), ("c", "-2")], None), "1 12 -2");
     assert_eq!(told(&[("a", "2.5"), ("b", "nan"), ("c", "nan")], None), "0 1 1 of 2.5 nan");
     for (label, says) in [
-        ("2.5", "the label 2.5 of `b` is no integer"),
-        ("18446744073709551615", "the label 18446744073709551615 of `b` is no integer of 64 bits"),
+        ("2.5", "the label 2.5 of `b` is not an integer"),
+        ("18446744073709551615", "the label 18446744073709551615 of `b` is not an integer of 64 bits"),
         ("", "the label of `b` is empty"),
-        ("NA", "the label `NA` of `b` is no number, as most others are"),
+        ("NA", "the label `NA` of `b` is not a number, but most others are"),
     ] {
         let error = told(&[("a", "10.0"), ("b", label), ("c", "2")], None);
         assert!(error.contains(says), "{error}");

@@ -1,4 +1,4 @@
-//! Labels in text: CSV and its kin, and lists with blanks between file and label.
+//! Labels in text: CSV and similar formats, and lists with blanks between file and label.
 
 use std::borrow::Cow;
 
@@ -10,23 +10,23 @@ use super::{
     rows::{Head, Rows, is_number, no_table, row_at},
 };
 
-/// Lines that are looked at to tell what separates their cells.
+/// Lines that are examined to find the separator of cells.
 const LOOKED_AT: usize = 64;
 
-/// What stands between cells.
+/// The separator of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
-    /// One of these, quoted as CSV is.
+    /// One of these bytes, with quotes as in CSV.
     Byte(u8),
-    /// The last blanks of a line: names may have blanks, labels behind them have none.
+    /// The last blanks of a line: names may have blanks, labels after them have none.
     LastBlanks,
-    /// The first blanks of a line: a label, and a name that may have blanks.
+    /// The first blanks of a line: a label, then a name that may have blanks.
     FirstBlanks,
-    /// Any blanks, where words that are numbers stand before a name.
+    /// Any blanks, if words that are numbers come before a name.
     AllBlanks,
 }
 
-/// Reads a file of labels, whatever its name ends with: what is in it tells its kind.
+/// Reads a file of labels. `.json`, `.jsonl` and `.ndjson` files are read as such; for others the content decides.
 pub(super) fn parse(name: &str, bytes: &[u8], names: &Names<'_>) -> Result<Rows> {
     let text = decode(bytes)?;
     let ends = |ending: &str| crate::names::ends_with(name, ending);
@@ -34,24 +34,24 @@ pub(super) fn parse(name: &str, bytes: &[u8], names: &Names<'_>) -> Result<Rows>
     if lines || ends(".json") {
         return json::parse(&text, lines);
     }
-    // A file may be called `[a].png`.
+    // A file may be named `[a].png`.
     if text.trim_start().starts_with(['{', '['])
         && let Ok(rows) = json::parse(&text, false)
     {
         return Ok(rows);
     }
-    // A comment, unless images are called like one.
+    // A comment, unless names of images begin like one.
     let comments = !names.any(|name| crate::names::base(name).starts_with('#') || name.starts_with('#'));
     let between = between(&text, comments, names);
     rows(&text, between, comments)
 }
 
-/// The text of a file: UTF-8, or UTF-16 that says so.
+/// The text of a file: UTF-8, or UTF-16 with a byte order mark.
 fn decode(bytes: &[u8]) -> Result<Cow<'_, str>> {
     let wide = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
         let text = char::decode_utf16(units).collect::<Result<String, _>>();
-        text.map_err(|e| no_table("the label file says that it is UTF-16, and is not").with_source(e))
+        text.map_err(|e| no_table("the label file begins like UTF-16, but is not valid UTF-16").with_source(e))
     };
     match bytes {
         [0xff, 0xfe, rest @ ..] => Ok(wide(rest, u16::from_le_bytes)?.into()),
@@ -69,14 +69,15 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>> {
     }
 }
 
-/// Lines with their numbers, without those that say nothing.
+/// Lines with their numbers, without empty lines and comments.
 fn lines(text: &str, comments: bool) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r'));
     let numbered = lines.enumerate().map(|(i, line)| (i + 1, line.trim()));
     numbered.filter(move |(_, line)| !(line.is_empty() || comments && line.starts_with('#')))
 }
 
-/// What separates the cells: that by which most of the first lines name images, else the first that gives all of them as many.
+/// The separator of cells: the one with which the most of the first lines name images; otherwise the first with which
+/// all lines have the same number of cells.
 fn between(text: &str, comments: bool, names: &Names<'_>) -> Between {
     let first: Vec<&str> = lines(text, comments).take(LOOKED_AT).map(|(_, line)| line).collect();
     let sample = first.join("\n");
@@ -119,7 +120,7 @@ fn between(text: &str, comments: bool, names: &Names<'_>) -> Between {
         };
         names.count(found.rows.iter().flat_map(cells))
     };
-    // The first of those that are equal.
+    // If several are equal, the first.
     let best = candidates.iter().rev().map(|between| (named(*between), *between)).max_by_key(|(named, _)| *named);
     best.filter(|(named, _)| *named > 0).map_or(default, |(_, between)| between)
 }
@@ -157,7 +158,7 @@ fn rows(text: &str, between: Between, comments: bool) -> Result<Rows> {
     done(rows)
 }
 
-/// Without blanks and quotes around it.
+/// Without surrounding blanks and quotes.
 fn unquoted(cell: &str) -> &str {
     let cell = cell.trim();
     let inside = |quote: char| cell.strip_prefix(quote).and_then(|cell| cell.strip_suffix(quote));

@@ -1,4 +1,5 @@
-//! Runs as COCO's strings: a run is told by what it is longer than the last of its kind, in characters of six bits.
+//! Runs as COCO's strings: each run is written as the difference to the previous run of its kind, in characters of six
+//! bits.
 //!
 //! ```text
 //! character - '0':  1 0 0 1 1 1
@@ -10,15 +11,15 @@ use infeed_core::error::{Error, Result};
 
 use super::rle::Rle;
 
-/// So many characters hold the difference of any two counts: 33 bits with its sign.
+/// This many characters hold the difference of any two counts: 33 bits with the sign.
 const LONGEST: u32 = 7;
 
 impl Rle {
-    /// Reads what pycocotools writes as `counts` of a mask of this height and width.
+    /// Reads the `counts` string that pycocotools writes for a mask of this height and width.
     ///
     /// # Errors
-    /// `Corrupt` when the text has other characters, a run is less than nothing or above what a `u32` holds, or the
-    /// runs are not as long as the picture.
+    /// `Corrupt` if the text has other characters, if a run is negative or does not fit into a `u32`, or if the runs do
+    /// not add up to the number of pixels.
     ///
     /// ```
     /// use infeed::dataset::Rle;
@@ -46,7 +47,7 @@ impl Rle {
             if six & 16 != 0 {
                 value -= 1 << bits;
             }
-            // The first three are told in full: before them is none of their kind but the first, which is often 0.
+            // The first three are written in full: the only earlier run of their kind is the first, which is often 0.
             let before = if counts.len() > 2 { counts[counts.len() - 2] } else { 0 };
             let count = value + i64::from(before);
             let wrong = |_| damaged(format!("run {} is {count} pixels long", counts.len()));
@@ -60,7 +61,7 @@ impl Rle {
         Self::new(size, counts)
     }
 
-    /// What pycocotools writes for these runs.
+    /// The string that pycocotools writes for these runs.
     #[must_use]
     pub fn to_compressed(&self) -> String {
         let counts = self.counts();
@@ -71,7 +72,7 @@ impl Rle {
             loop {
                 let five = (value & 31) as u8;
                 value >>= 5;
-                // All that is left is the sign, and the highest bit written tells it.
+                // Only the sign is left, and the highest written bit gives it.
                 let done = value == if five & 16 == 0 { 0 } else { -1 };
                 text.push(char::from(b'0' + five + if done { 0 } else { 32 }));
                 if done {

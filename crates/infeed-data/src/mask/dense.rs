@@ -1,18 +1,19 @@
-//! Runs from and to rows of bytes, which turns the picture.
+//! Conversion between runs and rows of bytes, which transposes the picture.
 //!
-//! Both ways look only at where it changes, as runs do. A row is the one above it but for the changes between them: so
-//! runs are written as changes, then added up row by row; and read as differences of rows, put in order of columns.
-//! Whole registers are added or compared at once, and nothing walks down a column, whose bytes all lie in lines of
-//! their own.
+//! Both directions handle only the places where the picture changes, as runs do. A row equals the row above it except
+//! for the changes between them. So runs are written as changes and then added up row by row; in the other direction,
+//! differences between rows are collected and sorted by column. Whole registers are added or compared at once. No code
+//! walks down a column, where each byte is in a different cache line.
 
 use super::rle::{Changes, Rle};
 
-/// Columns that are looked through at once. Their changes are put in order before the next ones are looked for: noise
-/// changes everywhere, and would take many times its picture. 256: still four cache lines of each row.
+/// Columns that are processed at once. Their changes are sorted before the next columns are processed: noise changes
+/// everywhere, and its changes would take many times the memory of the picture. 256 columns are still four cache lines
+/// of each row.
 const STRIP: usize = 256;
 
 impl Rle {
-    /// `[height, width]` bytes, row after row: 1 where it is set, else 0.
+    /// `[height, width]` bytes, row after row: 1 for pixels that are set, otherwise 0.
     ///
     /// ```
     /// # use infeed::dataset::Rle;
@@ -27,10 +28,10 @@ impl Rle {
         out
     }
 
-    /// The same into memory that is there.
+    /// The same, written into existing memory.
     ///
     /// # Panics
-    /// When `out` is not of height times width bytes.
+    /// If `out` does not have height × width bytes.
     ///
     /// ```
     /// # use infeed::dataset::Rle;
@@ -46,13 +47,13 @@ impl Rle {
         self.mark(out, width, [0, 0]);
     }
 
-    /// Sets a bit of each byte of `[height, width]` where this mask is set; elsewhere bytes stay as they are.
+    /// Sets a bit in each byte of `[height, width]` where this mask is set; other bytes are not changed.
     #[doc(hidden)]
     pub fn set_bit(&self, plane: &mut [u8], bit: u8) {
         let [height, width] = self.size().map(|n| n as usize);
         assert_eq!(plane.len(), height * width, "bytes for a mask of {height}x{width}");
         let Some([left, top, right, bottom]) = self.bounds().map(|bounds| bounds.map(|n| n as usize)) else { return };
-        // Most things are small in their image: only their box is added up, away from the other bits.
+        // Most objects are small: only their box is added up, apart from the other bits.
         let mut marked = vec![0; (right - left) * (bottom - top)];
         self.mark(&mut marked, right - left, [left, top]);
         for (row, marked) in plane[top * width..].chunks_mut(width).zip(marked.chunks(right - left)) {
@@ -62,12 +63,12 @@ impl Rle {
         }
     }
 
-    /// Writes 1 where it is set into rows of so many zeros, the first of which is for this pixel of the mask: all that
-    /// is set lies right of it and below, and within the rows.
+    /// Writes 1 for each pixel that is set. `rows` are zeros, `width` bytes a row, and begin with the pixel (left, top)
+    /// of the mask. No set pixel may be left of it, above it, or beyond the rows.
     fn mark(&self, rows: &mut [u8], width: usize, [left, top]: [usize; 2]) {
         let height = u64::from(self.size()[0]);
         let mut change = |x: u64, y: u64| {
-            // A run that ends where the rows do changes nothing in them.
+            // A run that ends where the rows end changes nothing in them.
             let at = (y as usize - top) * width + (x as usize - left);
             if let Some(byte) = rows.get_mut(at) {
                 *byte ^= 1;
@@ -79,7 +80,7 @@ impl Rle {
             for x in run.start / height + 1..=last {
                 change(x, 0);
             }
-            // Each column starts anew: the bottom ends nothing.
+            // Each column starts with 0, so the bottom of a column ends no run.
             if run.end % height != 0 {
                 change(last, run.end % height);
             }
@@ -94,10 +95,10 @@ impl Rle {
         }
     }
 
-    /// The runs of `[height, width]` bytes, row after row; all that is not 0 is set.
+    /// The runs of `[height, width]` bytes, row after row; every byte that is not 0 is set.
     ///
     /// # Panics
-    /// When `data` is not of height times width bytes.
+    /// If `data` does not have height × width bytes.
     ///
     /// ```
     /// # use infeed::dataset::Rle;
@@ -118,7 +119,7 @@ impl Rle {
         of.expect("a byte has 8 bits").end(size)
     }
 
-    /// The runs of the first bits of each byte, the lowest first, in one pass.
+    /// The runs of the lowest `count` bits of each byte, the lowest bit first, in one pass.
     #[doc(hidden)]
     pub fn from_bits(size: [u32; 2], plane: &[u8], count: usize) -> Vec<Self> {
         let count = count.min(8);
@@ -127,14 +128,14 @@ impl Rle {
     }
 }
 
-/// Where a pixel differs from the one above it, in which bits.
+/// A pixel that differs from the one above it, and the bits that differ.
 struct Change {
     x: u32,
     y: u32,
     bits: u8,
 }
 
-/// Where each of these bits changes, down the columns.
+/// The places where each of these bits changes, down the columns.
 fn trace(size: [u32; 2], plane: &[u8], bits: u8) -> [Changes; 8] {
     let [height, width] = size.map(|n| n as usize);
     assert_eq!(plane.len(), height * width, "bytes for a mask of {height}x{width}");
@@ -154,7 +155,7 @@ fn trace(size: [u32; 2], plane: &[u8], bits: u8) -> [Changes; 8] {
         for (y, (above, row)) in rows().zip(rows().skip(1)).enumerate() {
             differences(above, row, bits, |x, bits| found.push(Change { x, y: y as u32 + 1, bits }));
         }
-        // By columns, in each of which they are in order already.
+        // Sorted by column; within a column they are in order already.
         let mut starts = [0; STRIP + 1];
         for change in &found {
             starts[change.x as usize + 1] += 1;
@@ -170,7 +171,7 @@ fn trace(size: [u32; 2], plane: &[u8], bits: u8) -> [Changes; 8] {
             next[*x as usize] += 1;
         }
         for x in columns {
-            // A column goes on with what the bottom of the last one had.
+            // A column continues with the bits at the bottom of the previous one.
             let first = plane[x] & bits;
             turn(x * height, state ^ first);
             state = first;
@@ -183,9 +184,9 @@ fn trace(size: [u32; 2], plane: &[u8], bits: u8) -> [Changes; 8] {
     made
 }
 
-/// Tells where two rows differ in these bits.
+/// Calls `tell` for each place where two rows differ in these bits.
 fn differences(above: &[u8], row: &[u8], bits: u8, mut tell: impl FnMut(u32, u8)) {
-    // Eight pixels at once: nearly all are as those above them.
+    // Eight pixels at once: nearly all equal the ones above them.
     let ((above, above_end), (row, row_end)) = (above.as_chunks::<8>(), row.as_chunks::<8>());
     let wide = u64::from_le_bytes([bits; 8]);
     for (i, (above, row)) in above.iter().zip(row).enumerate() {

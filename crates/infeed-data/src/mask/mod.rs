@@ -1,4 +1,4 @@
-//! Outlines of things in an image: as polygons, as runs, as bytes.
+//! Outlines of objects in an image: as polygons, as runs, as bytes.
 //!
 //! ```text
 //! polygons ─ rasterise ─▶ Rle ◀─ compressed ─▶ COCO's strings
@@ -8,11 +8,12 @@
 //!
 //! Three things that are easy to get wrong:
 //!
-//! - **Runs go down columns**, bytes along rows: each way between them turns the picture.
-//! - **A polygon's pixels are COCO's**, by a walk along its edges in fifths of a pixel, not those whose middle lies
-//!   within: who trains or evaluates on others gets other numbers than everybody.
-//! - **A run may have no length** in files, so the same picture can be written in several ways. What is made here has
-//!   one: only the first run may be of none.
+//! - **Runs go down columns**, bytes go along rows: each conversion transposes the picture.
+//! - **A polygon covers the pixels that COCO's tools choose**, by a walk along its edges in fifths of a pixel. These
+//!   are not the pixels whose centre is inside. Training or evaluation with other pixels gives numbers that differ from
+//!   everybody else's.
+//! - **A run in a file may have length 0**, so one picture can be written in several ways. Runs made here are unique:
+//!   only the first may have length 0.
 
 mod compressed;
 mod dense;

@@ -1,27 +1,27 @@
-//! What a dataset says of a thing's outline.
+//! The outline of an object, as a dataset gives it.
 
 use infeed_core::error::{Error, Result};
 
 use super::{polygons::fill, rle::Rle};
 
-/// The outline of a thing, in an image whose size is known.
+/// The outline of an object, in an image whose size is known.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Mask {
-    /// All that lies in one of these polygons; corners are x and y in pixels.
+    /// All pixels inside at least one of these polygons; corners are x and y in pixels.
     Polygons(Vec<Vec<[f64; 2]>>),
     /// Pixels, as runs.
     Rle(Rle),
 }
 
 impl Mask {
-    /// The pixels of it in its image, whose height and width these are.
+    /// The pixels of the outline in its image, which has this height and width.
     ///
-    /// Polygons become those that pycocotools makes of them, to the pixel; what lies outside of the image is cut off.
-    /// Time goes with the corners and the columns that edges cross, memory with the columns that they cross.
+    /// Polygons become exactly the pixels that pycocotools gives them; parts outside of the image are cut off. Time
+    /// grows with the number of corners and of columns that edges cross, memory with the number of those columns.
     ///
     /// # Errors
-    /// `Corrupt` when runs are of another size, or a corner is not a number or beyond ±1 000 000.
+    /// `Corrupt` if the runs are of another size, or if a corner is not a number or is beyond ±1 000 000.
     ///
     /// ```
     /// use infeed::dataset::Mask;

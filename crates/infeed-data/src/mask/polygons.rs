@@ -6,28 +6,29 @@
 //!  └ column 0┘└ column 1 ┘          where it does, all below changes: from in to out, or from out to in
 //! ```
 //!
-//! Corners are rounded to fifths of a pixel. Along each edge one coordinate goes by single fifths, the other is
-//! rounded: where the middle of a column is crossed is told in whole fifths therefore, and the row that begins below
-//! follows without a doubt. pycocotools walks through all of an edge and keeps these places; here they are computed, so
-//! that what lies far outside costs nothing.
+//! Corners are rounded to fifths of a pixel. Along each edge one coordinate moves in steps of a fifth, and the other is
+//! rounded. So the crossing of a column's middle is exact in whole fifths, and gives the first row below it without
+//! ambiguity. pycocotools walks along the whole edge and keeps these places. This code computes them, so that parts far
+//! outside of the image cost nothing.
 //!
-//! Others train on masks made so, and COCO's evaluation compares with them: every rounding below is part of that.
+//! Other projects train on masks made this way, and COCO's evaluation compares with them. So every rounding below has
+//! to stay as it is.
 
 use infeed_core::error::{Error, Result};
 
 use super::rle::{Changes, Rle};
 
-/// Beyond it no corner is believed: no image is so large, and fifths of it are exact in all that follows.
+/// Largest coordinate that is accepted. No image is this large, and its fifths are exact in all the arithmetic below.
 const FARTHEST: f64 = 1e6;
 
-/// Pixels that an image may have: more than any scanner makes, and few enough that no product below overflows.
+/// Largest number of pixels of an image: more than any scanner makes, and few enough that no product below overflows.
 const MOST: u64 = 1 << 40;
 
-/// Places of one polygon that are kept before those that cancel each other are taken out. Many edges, each across all
-/// of an image, take memory as its pixels do at most: what is left differs in place.
+/// Places of one polygon that are collected before pairs that cancel each other are removed. With it, many edges that
+/// each cross the whole image take at most the memory of the image's pixels, because the remaining places all differ.
 const KEPT: usize = 1 << 16;
 
-/// All that lies in one of these polygons.
+/// All pixels inside at least one of these polygons.
 pub(super) fn fill(polygons: &[Vec<[f64; 2]>], size: [u32; 2]) -> Result<Rle> {
     let [height, width] = size;
     if u64::from(height) * u64::from(width) > MOST {
@@ -35,7 +36,7 @@ pub(super) fn fill(polygons: &[Vec<[f64; 2]>], size: [u32; 2]) -> Result<Rle> {
             "polygons of a mask in an image of {height}x{width}: no image is so large"
         )));
     }
-    // Each place with 1 where a polygon begins and -1 where it ends.
+    // Each place with 1 if a polygon begins there, and -1 if one ends there.
     let mut edges: Vec<(u64, i32)> = Vec::new();
     for (i, polygon) in polygons.iter().enumerate() {
         if let Some(at) = polygon.iter().position(|corner| !corner.iter().all(|n| n.abs() <= FARTHEST)) {
@@ -58,15 +59,15 @@ pub(super) fn fill(polygons: &[Vec<[f64; 2]>], size: [u32; 2]) -> Result<Rle> {
     Ok(changes.end(size))
 }
 
-/// Where this polygon begins and ends in turn, down the columns of an image.
+/// The places where this polygon begins and ends, alternating, down the columns of an image.
 fn crossings(polygon: &[[f64; 2]], size: [u32; 2]) -> Vec<u64> {
     let [height, width] = size.map(i64::from);
-    // Rounded towards 0, also below it.
+    // Rounded towards 0, also for negative numbers.
     let corners: Vec<_> = polygon.iter().map(|corner| corner.map(|n| (n * 5.0 + 0.5) as i64)).collect();
     let (mut places, mut room) = (Vec::new(), KEPT);
     for (from, to) in corners.iter().zip(corners.iter().cycle().skip(1)) {
         for (column, fifth) in Edge::new(*from, *to).columns(width) {
-            // The first row whose middle, its third fifth, is not above.
+            // The first row whose middle (its third fifth) is not above.
             let row = (fifth + 2).div_euclid(5).clamp(0, height);
             places.push((column * height + row) as u64);
         }
@@ -76,12 +77,12 @@ fn crossings(polygon: &[[f64; 2]], size: [u32; 2]) -> Vec<u64> {
         }
     }
     cancel(&mut places);
-    // What begins behind the last pixel is none of the image.
+    // A change after the last pixel is outside of the image.
     places.pop_if(|place| *place == (height * width) as u64);
     places
 }
 
-/// In order, and of each place that comes several times one or none: two changes are none.
+/// Sorts the places. Two changes at one place cancel each other, so each place remains once or not at all.
 fn cancel(places: &mut Vec<u64>) {
     places.sort_unstable();
     let mut kept = 0;
@@ -96,12 +97,12 @@ fn cancel(places: &mut Vec<u64>) {
     places.truncate(kept);
 }
 
-/// From one corner to the next, in fifths; turned so that the coordinate that goes further (x, where both do) never
-/// falls.
+/// From one corner to the next, in fifths. Turned so that the coordinate with the longer way (x, if both are equal)
+/// never decreases.
 struct Edge {
     start: [i64; 2],
     end: [i64; 2],
-    /// How far the other coordinate goes with each fifth.
+    /// Change of the other coordinate per fifth.
     slope: f64,
 }
 
@@ -111,22 +112,22 @@ impl Edge {
         let falls = if dx.abs() >= dy.abs() { dx < 0 } else { dy < 0 };
         let (start, end) = if falls { (to, from) } else { (from, to) };
         let [dx, dy] = [end[0] - start[0], end[1] - start[1]];
-        // Of a single point it is not a number, and never asked for.
+        // Not a number for a single point, which is never asked for.
         let slope = if dx >= dy.abs() { dy as f64 / dx as f64 } else { dx as f64 / dy as f64 };
         Self { start, end, slope }
     }
 
-    /// The columns whose middle it crosses, among the first ones, and the upper of the two fifths between which it
-    /// does.
+    /// The columns, among the first `width`, whose middle the edge crosses, each with the upper of the two fifths
+    /// between which it crosses.
     fn columns(&self, width: i64) -> impl Iterator<Item = (i64, i64)> {
         let (left, right) = (self.start[0].min(self.end[0]), self.start[0].max(self.end[0]));
-        // Column n is crossed from 5 n + 2 to 5 n + 3.
+        // Column n is crossed between 5 n + 2 and 5 n + 3.
         let first = (left + 2).div_euclid(5).max(0);
         let behind = (right + 2).div_euclid(5).min(width);
         (first..behind).map(|column| (column, self.crossed(column * 5 + 2)))
     }
 
-    /// The upper of the fifths where x goes over from this one to the next, or back.
+    /// The upper of the fifths at which x steps from this value to the next one, or back.
     fn crossed(&self, x: i64) -> i64 {
         let across = self.end[0] - self.start[0];
         let down = self.end[1] - self.start[1];
@@ -134,8 +135,7 @@ impl Edge {
             let step = x - self.start[0];
             return self.other(1, step).min(self.other(1, step + 1));
         }
-        // The last step before x goes over. What arithmetic says may be off by one where roundings meet: looked up
-        // then.
+        // The last step before x changes. Rounding may put the computed step off by one, so its neighbours are checked.
         let before = |step| if across > 0 { self.other(0, step) <= x } else { self.other(0, step) > x };
         let mut step = (((x - self.start[0]) as f64 + 0.5) / self.slope) as i64;
         step = step.clamp(0, down - 1);
@@ -148,7 +148,7 @@ impl Edge {
         self.start[1] + step
     }
 
-    /// The coordinate that does not go by single fifths, after so many.
+    /// The coordinate that does not move in single fifths, after this many steps.
     fn other(&self, axis: usize, step: i64) -> i64 {
         (self.start[axis] as f64 + self.slope * step as f64 + 0.5) as i64
     }

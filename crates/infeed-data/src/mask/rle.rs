@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use infeed_core::error::{Error, Result};
 
-/// A picture of one bit a pixel as COCO writes them: pixels go down each column, columns from left to right; runs of 0
-/// and of 1 follow in turn, the first of 0.
+/// A picture of one bit a pixel, in COCO's run-length encoding. Pixels go down each column, columns from left to right.
+/// Runs of 0 and of 1 alternate; the first is a run of 0.
 ///
 /// ```
 /// use infeed::dataset::Rle;
@@ -27,7 +27,7 @@ impl Rle {
     /// Runs that cover a picture of this height and width.
     ///
     /// # Errors
-    /// `Corrupt` when they are not as long as the picture.
+    /// `Corrupt` if the runs do not add up to the number of pixels.
     pub fn new(size: [u32; 2], counts: Vec<u32>) -> Result<Self> {
         let [height, width] = size.map(u64::from);
         let covered = counts.iter().map(|n| u64::from(*n)).sum::<u64>();
@@ -49,13 +49,13 @@ impl Rle {
         &self.counts
     }
 
-    /// How many pixels are set.
+    /// Number of pixels that are set.
     #[must_use]
     pub fn area(&self) -> u64 {
         self.counts.iter().skip(1).step_by(2).map(|n| u64::from(*n)).sum()
     }
 
-    /// Left, top, right, bottom of what is set, a pixel from its number to the next; `None`: nothing is.
+    /// Left, top, right, bottom of the set pixels; pixel `n` covers `n` to `n + 1`. `None` if no pixel is set.
     ///
     /// ```
     /// # use infeed::dataset::Rle;
@@ -69,17 +69,17 @@ impl Rle {
         let mut found: Option<[u64; 4]> = None;
         for run in self.ones() {
             let (first, last) = (run.start / height, (run.end - 1) / height);
-            // One that goes on in the next column has the bottom of its first and the top of its last.
+            // A run that continues in the next column covers the bottom of the first and the top of the last column.
             let (top, bottom) =
                 if first == last { (run.start % height, (run.end - 1) % height + 1) } else { (0, height) };
             let [left, above, _, below] = found.unwrap_or([first, top, 0, bottom]);
             found = Some([left, above.min(top), last + 1, below.max(bottom)]);
         }
-        // Within the size, whose sides are u32.
+        // Within the size, and sides are u32.
         found.map(|bounds| bounds.map(|n| n as u32))
     }
 
-    /// The runs of 1 that have a length, as places in the order of the runs.
+    /// The runs of 1 that are not empty, as ranges of places in the order of the runs.
     pub(super) fn ones(&self) -> impl Iterator<Item = Range<u64>> {
         let mut end = 0;
         let places = self.counts.iter().enumerate().map(move |(i, n)| {
@@ -91,7 +91,7 @@ impl Rle {
     }
 }
 
-/// Runs in the making: told where the picture changes.
+/// Builds runs from the places where the picture changes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     counts: Vec<u32>,
@@ -99,10 +99,10 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// From here on the other value. Each place comes after the one before; the first may be 0.
+    /// From this place on, pixels have the other value. Places ascend; the first may be 0.
     pub(super) fn at(&mut self, place: u64) {
         let mut length = place - self.last;
-        // No image that a machine holds has such a run; a size that is only said may.
+        // No image that fits into memory has a run this long, but a size read from a file may be that large.
         while length > u64::from(u32::MAX) {
             self.counts.extend([u32::MAX, 0]);
             length -= u64::from(u32::MAX);
@@ -111,7 +111,7 @@ impl Changes {
         self.last = place;
     }
 
-    /// The runs of a picture of this size: no change was behind its end.
+    /// The runs of a picture of this size. No change may be beyond its end.
     pub(super) fn end(mut self, size: [u32; 2]) -> Rle {
         self.at(u64::from(size[0]) * u64::from(size[1]));
         Rle { size, counts: self.counts }

@@ -1,4 +1,4 @@
-//! From a url to a dataset, by the formats that there are.
+//! From a url to a dataset, by the available formats.
 //!
 //! ```text
 //! url ─ places ─▶ objects ─ recognise ─▶ format ─ Format::open ─▶ dataset ─ declared ─▶ filters, records ─▶ dataset
@@ -34,19 +34,19 @@ use crate::{
     synthetic::SyntheticDataset,
 };
 
-/// An opening under way.
+/// An opening in progress.
 pub type Opening = BoxFuture<'static, Result<Arc<dyn Dataset>>>;
 
-/// What a build gives to an opening.
+/// What a build supplies for opening datasets.
 #[derive(Clone, Copy, Debug)]
 pub struct Opener {
-    /// The formats that it reads, in the order in which they are tried.
+    /// The formats of this build, in the order in which they are tried.
     pub formats: &'static [&'static dyn Format],
-    /// Waits for an opening where nobody awaits it, on threads that it may use.
+    /// Blocks until an opening is done, for code that does not await it. It may use threads of its own.
     pub wait: fn(Opening) -> Result<Arc<dyn Dataset>>,
 }
 
-/// A dataset about to be opened; `.await` opens it. See `open`.
+/// A dataset to be opened; `.await` opens it. See `open`.
 #[derive(Clone, Debug)]
 #[must_use = "a dataset is opened by awaiting this"]
 pub struct Open {
@@ -61,7 +61,7 @@ pub struct Open {
     told: Option<Told>,
 }
 
-/// Who is told what was recognised.
+/// Callback that receives what was recognised.
 #[derive(Clone)]
 struct Told(Arc<dyn Fn(Recognised) + Send + Sync>);
 
@@ -78,13 +78,13 @@ enum From {
 }
 
 impl Open {
-    /// What is at a url, if one of the opener's formats knows it.
+    /// The dataset at a url, if one of the opener's formats recognises it.
     #[doc(hidden)]
     pub fn of_url(url: String, opener: &'static Opener) -> Self {
         Self::new(From::Url(url), opener)
     }
 
-    /// What is in a source, if one of the opener's formats knows it.
+    /// The dataset in a source, if one of the opener's formats recognises it.
     #[doc(hidden)]
     pub fn of_source(source: Source, opener: &'static Opener) -> Self {
         Self::new(From::Source(source), opener)
@@ -104,46 +104,55 @@ impl Open {
         }
     }
 
-    /// Names the format (`folder`, `coco`, `voc`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of recognising
-    /// it.
+    /// Sets the format (`folder`, `coco`, `voc`, `cifar10`, `cifar100`, `volumes`, or one of your own) instead of
+    /// recognising it.
     pub fn format(mut self, name: impl Into<String>) -> Self {
         self.options.format = Some(name.into());
         self
     }
 
-    /// Takes labels from a file: an object of the dataset, else a path or url.
+    /// Takes labels from a file: an object of the dataset, otherwise a path or url.
     ///
-    /// It is a text with a line for each image, its cells separated by commas, tabs, semicolons or blanks, with or without a
-    /// header; JSON (`{"a.jpg": 3, …}`, `[["a.jpg", 3], …]`, `[{"file": "a.jpg", "label": 3}, …]`, or one of the last two
-    /// below a key); or JSON lines. What is in it tells which. The column of the files is the one that names images of the
-    /// dataset; that of the labels the only other, or the one that is called `label`, `class`, `category` or `target`, or
-    /// [`label_column`](Self::label_column). A column of 0 and 1 for each class counts these columns.
+    /// The extension of the file (`.json`, `.jsonl`, `.ndjson`), otherwise its content, decides how it is read:
     ///
-    /// Files are named relative to the dataset, with or without extension. When the table names none so, the ends of names
-    /// count: `1.jpg` for `images/1.jpg`, `/elsewhere/train/1.jpg` for `1.jpg`. That, other extensions and lost zeros (`7` for
-    /// `007.png`) are warned of, and are an error where two images or two lines could be meant.
+    /// - a text with one line for each image, cells separated by commas, tabs, semicolons or blanks, with or without a
+    ///   header
+    /// - JSON: `{"a.jpg": 3, …}`, `[["a.jpg", 3], …]`, `[{"file": "a.jpg", "label": 3}, …]`, or one of the last two
+    ///   below a key
+    /// - JSON lines
     ///
-    /// Labels are integers, or class names: then [`classes`](Self::classes), else the sorted names, give the indices.
+    /// The column of files is the one that names images of the dataset. The column of labels is the only other one, or
+    /// the one called `label`, `class`, `category` or `target`, or [`label_column`](Self::label_column). If there is a
+    /// column of 0 and 1 for each class, the label is the index of the column that is 1.
+    ///
+    /// Files are named relative to the dataset, with or without extension. If the table has no such names, the ends of
+    /// names are compared: `1.jpg` stands for `images/1.jpg`, `/elsewhere/train/1.jpg` for `1.jpg`. A warning reports
+    /// this, as it does other extensions and lost zeros (`7` for `007.png`); if two images or two lines could be meant,
+    /// it is an error.
+    ///
+    /// Labels are integers or class names. For names, [`classes`](Self::classes) gives the indices, otherwise their
+    /// sorted order.
     pub fn labels(mut self, file: impl Into<String>) -> Self {
         self.options.labels = Some(file.into());
         self
     }
 
-    /// Takes only the images that the file of [`labels`](Self::labels) lists, or `metadata.csv` beside them: a table for
-    /// the training part of a folder. Default: an image without a label is an error.
+    /// Takes only the images that the file of [`labels`](Self::labels) lists, or a `metadata.csv` next to them: useful
+    /// for a table of only the training part of a folder. Default: an image without a label is an error.
     pub fn labels_only(mut self, only: bool) -> Self {
         self.options.labels_only = only;
         self
     }
 
-    /// Names the column of the labels, of a file of [`labels`](Self::labels) with several columns and a header.
+    /// Sets the column of the labels, in a file of [`labels`](Self::labels) with several columns and a header.
     pub fn label_column(mut self, name: impl Into<String>) -> Self {
         self.options.label_column = Some(name.into());
         self
     }
 
-    /// Takes what is marked in the images from COCO's JSON (`instances_train2017.json`): an object of the dataset, else a
-    /// path or url. The images are the files of the dataset, a record is one that the JSON lists; see `open()`.
+    /// Takes boxes and other annotations of the images from a COCO JSON file (`instances_train2017.json`): an object of
+    /// the dataset, otherwise a path or url. The images are files of the dataset; the JSON lists the records. See
+    /// `open()`.
     ///
     /// ```
     /// # async fn coco() -> infeed::Result<()> {
@@ -155,19 +164,19 @@ impl Open {
         self
     }
 
-    /// Reads outlines too, polygons and runs ([`Mask`](crate::Mask)), of COCO's JSON. Default: boxes alone. They
-    /// stay in memory, 16 bytes a corner.
+    /// Reads outlines (polygons and runs, [`Mask`](crate::Mask)) from COCO's JSON as well. They stay in memory, 16
+    /// bytes a corner. Default: only boxes.
     pub fn masks(mut self, masks: bool) -> Self {
         self.options.masks = masks;
         self
     }
 
-    /// Tells masks from the images that they are of, by a pattern of their names: `masks/{stem}_mask.png`.
+    /// Sets which files are the masks of images, by a pattern of their names: `masks/{stem}_mask.png`.
     ///
-    /// `{stem}` stands for the image's name without its ending, and the folders above it where they are needed to tell
-    /// images apart. Without an ending the pattern stands for all of them. Default: the folders and endings that public
-    /// datasets use tell them apart (`images` and `masks`, `train` and `train_masks`, `a.jpg` and `a_mask.png`, …). An
-    /// image without a mask is an error that names it.
+    /// `{stem}` stands for the image's name without its extension, including folders above it if they are needed to
+    /// tell images apart. A pattern without an extension matches every extension. Default: the names of folders and
+    /// files that public datasets use (`images` and `masks`, `train` and `train_masks`, `a.jpg` and `a_mask.png`, …).
+    /// An image without a mask is an error that names it.
     ///
     /// ```
     /// # async fn roads() -> infeed::Result<()> {
@@ -179,7 +188,7 @@ impl Open {
         self
     }
 
-    /// Tells `f` what was recognised, and what was left out, once for each place that is opened.
+    /// Calls `f` with what was recognised and what was left out, once for each place that is opened.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -198,27 +207,27 @@ impl Open {
         self
     }
 
-    /// Takes class names, and so their indices, from elsewhere: `schema().classes` of the training set, for the
-    /// validation set. A class that is not among them is an error that names it.
+    /// Takes class names, and so their indices, from elsewhere, for example `schema().classes` of the training set for
+    /// the validation set. A class that is not among them is an error that names it.
     pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
         self.options.classes = Some(classes.into());
         self
     }
 
-    /// Chooses a part of the dataset: `train` (which CIFAR takes when nothing is said) or `test`; for images, one of the folders
-    /// `train`, `val`, … that hold the class folders; for COCO the images and the JSON of `train2017`; for Pascal VOC the
-    /// list `train`.
+    /// Chooses a part of the dataset: for CIFAR `train` (the default) or `test`; for images one of the folders `train`,
+    /// `val`, … that hold the class folders; for COCO the images and the JSON of `train2017`; for Pascal VOC the list
+    /// `train`.
     pub fn split(mut self, name: impl Into<String>) -> Self {
         self.options.split = Some(name.into());
         self
     }
 
-    /// Puts the files of an image's channels together, by a pattern of their names: `{name}_{channel}.tif`.
+    /// Combines the files of an image's channels, by a pattern of their names: `{name}_{channel}.tif`.
     ///
-    /// What stands for `{name}` (and the folders above it) names the record, what stands for `{channel}` the channel.
-    /// Channels come in the order of their names, numbers by their size; or in the order that the pattern says:
-    /// `{name}_{channel:dapi,gfp}.tif` takes these two. With folders in the pattern, `{name}/{channel}.tif`, each folder
-    /// is a record. A record that lacks a channel is an error that names the file.
+    /// The text matched by `{name}`, with the folders above it, names the record; the text matched by `{channel}` names
+    /// the channel. Channels are ordered by name, numbers by value. The pattern can set another order:
+    /// `{name}_{channel:dapi,gfp}.tif` takes these two channels. A pattern can contain folders: with
+    /// `{name}/{channel}.tif` each folder is a record. A record that lacks a channel is an error that names the file.
     ///
     /// ```
     /// # async fn wells() -> infeed::Result<()> {
@@ -230,62 +239,72 @@ impl Open {
         self
     }
 
-    /// Tells which file of volumes is which field of which patient: `{patient}_{field}.nrrd`,
-    /// `images/{field}/{patient}.nii.gz`. Without `{field}` each file is a record, with the field `image`. Default:
-    /// `{patient}/{field}` for files in folders, `{patient}_{field}` for others, and the layouts of Decathlon, nnU-Net, BIDS and
-    /// BraTS. The ending counts for nothing. Of DICOM, the folder of the slices: `{patient}/{field}/`.
+    /// Sets which file of volumes is which field of which patient: `{patient}_{field}.nrrd`,
+    /// `images/{field}/{patient}.nii.gz`. Without `{field}` each file is a record, with the field `image`. File
+    /// extensions are ignored. For DICOM, name the folder of the slices: `{patient}/{field}/`.
+    ///
+    /// Default: `{patient}/{field}` for files in folders, `{patient}_{field}` for others, and the layouts of Decathlon,
+    /// nnU-Net, BIDS and BraTS.
     pub fn pattern(mut self, pattern: impl Into<String>) -> Self {
         self.options.pattern = Some(pattern.into());
         self
     }
 
-    /// Records of each patient, each with draws of its own. Default 1.
+    /// Number of records of each patient, each with random draws of its own. Default 1.
     pub fn samples_per_patient(mut self, samples: u64) -> Self {
         self.options.samples = Some(samples);
         self
     }
 
-    /// Says what a field is, where neither its name nor the format's metadata does: `.field("gt", ["mask"])`. The words are
-    /// `mask`, `mask16` (values up to 65 535, in rows of `f32`), `image`, `label` and `bytes`;
-    /// [`declare`](crate::declare) has the table. A field that is not there is an error that lists those that are. Default: images
-    /// whose names are those of masks are masks ([`Field::picture`](crate::Field::picture)), in every format.
+    /// Sets what kind a field has, if neither its name nor the format's metadata shows it: `.field("gt", ["mask"])`.
+    /// The words are `mask`, `mask16` (values up to 65 535, in rows of `f32`), `image`, `label` and `bytes`;
+    /// [`declare`](crate::declare) has the table. A field that is not there is an error that lists the fields that are.
+    /// Default: images with a name that is usual for masks are masks ([`Field::picture`](crate::Field::picture)), in
+    /// every format.
     ///
-    /// Of volumes it adds a field, with the files that are its channels: `.field("image", ["ct", "pet"])`. Default: each
-    /// file of the patients is a field, and a mask by the same rule: only moved, never blended or scaled, in the
-    /// smallest of u8, u16, i16 and i64 that holds its labels.
+    /// For volumes, adds a field with the files that are its channels: `.field("image", ["ct", "pet"])`. Default: each
+    /// file of a patient is a field; masks are found by the same rule. A mask of volumes is only moved, never blended
+    /// or scaled; its type is the smallest of u8, u16, i16 and i64 that holds its labels.
     pub fn field<F: Into<String>>(mut self, name: impl Into<String>, files: impl IntoIterator<Item = F>) -> Self {
         self.options.fields.push((name.into(), files.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Keeps what listing a bucket or a local folder found in this folder, where the next opening finds it: names, sizes and
-    /// ETags of 20,000 objects or more. Every opening compares some of it with the store, and lists again with a
-    /// warning when anything differs.
+    /// Keeps the listing of a bucket or a local folder in this folder, for the next opening: names, sizes and ETags of
+    /// 20,000 objects or more. Every opening compares some of it with the store. If anything differs, it warns and
+    /// lists again.
     ///
-    /// Else the variable `INFEED_MANIFEST_DIR` names the folder (`off`: none), else it is `infeed` in
-    /// `$XDG_CACHE_HOME` or `~/.cache`. Indexes of tar shards are kept there too, when they can't lie beside the shards.
+    /// If this is not called, the variable `INFEED_MANIFEST_DIR` names the folder (`off`: none), otherwise it is
+    /// `infeed` in `$XDG_CACHE_HOME` or `~/.cache`. Indexes of tar shards are kept there too, if they can't be written
+    /// next to the shards.
     ///
-    /// **Of a local folder** a listing is kept only where this or the variable names the place. An opening then asks for the
-    /// times of each folder in it, instead of listing it and looking up each file: what came, went or was renamed changes them,
-    /// and such a folder is listed again. One that changed less than 2 s before it was listed is not kept, nor is one with
-    /// more than 64 links and files that are no images, which are looked up each time, nor what is mounted by FUSE. An
-    /// image that was **written again in its place** does not change its folder: one of another size is an error when it is read
-    /// (`Corrupt`, or what `on_bad_sample` says), and has the listing forgotten, so
-    /// that opening again is right; until then the fingerprint is of the sizes that were kept. Who replaces images should
-    /// write them aside and rename them. The machine's clock and that of a file server should agree; folders that
-    /// were seen before show a change when the client of the file system does (NFS: up to a minute, `acdirmax`).
+    /// **Listings of local folders** are kept only if this method or the variable names a folder. An opening then reads
+    /// the modification time of each folder instead of listing it and looking up each file. Adding, removing or
+    /// renaming a file changes that time, and the folder is listed again. The listing of a folder is not kept if the
+    /// folder
+    ///
+    /// - changed less than 2 s before it was listed
+    /// - has more than 64 links and files that are not images (up to 64 of these are looked up at each opening)
+    /// - is mounted by FUSE
+    ///
+    /// An image that was **overwritten in place** does not change its folder. If its size differs, reading it is an
+    /// error (`Corrupt`, handled as `on_bad_sample` says), and the kept listing is dropped, so that the next opening is
+    /// right. Until then the fingerprint is that of the kept sizes. To replace images safely, write them under another
+    /// name and rename them. The clocks of the machine and of a file server should agree. If a folder was seen before,
+    /// its changes appear when the file system's client refreshes it (NFS: up to a minute, `acdirmax`).
     pub fn manifests(mut self, dir: impl Into<PathBuf>) -> Self {
         self.options.manifests = Some(dir.into());
         self
     }
 
-    /// Keeps one listing for a whole job in `file`, a path or url that all its processes reach: rank 0 lists the folder or
-    /// bucket and writes it, the others wait for it and read it. So a bucket of 1.28 million objects is listed once, not by
-    /// each of 64 ranks, and all of them see the same objects.
+    /// Keeps one listing for a whole job in `file`, a path or url that all its processes reach. Rank 0 lists the folder
+    /// or bucket and writes the file; the other ranks wait for it and read it. So a bucket of 1.28 million objects is
+    /// listed once, not by each of 64 ranks, and all ranks see the same objects.
     ///
-    /// A file that is there is taken by rank 0, too, and never written again: it pins the dataset. Each opening asks the
-    /// store for a few of the objects, rank 0 for 16 and the others for 2; one that has changed or is gone is an error.
-    /// What has come since is not in it. Others wait up to half an hour, which takes a tokio runtime.
+    /// If the file exists, rank 0 reads it too and never writes it again: it pins the dataset. Each opening checks some
+    /// of the objects in the store: 16 at rank 0, 2 at every other rank. An object that has changed or is gone is an
+    /// error. Objects added later are not in the listing. The other ranks wait up to half an hour; waiting needs a
+    /// tokio runtime.
     ///
     /// ```no_run
     /// # async fn f() -> infeed::Result<()> {
@@ -300,53 +319,55 @@ impl Open {
         self
     }
 
-    /// Reads these fields alone, of the records of shards (tar, MDS, TFRecord, Parquet), groups of Zarr and files of HDF5,
-    /// which may hold more than is needed: `.columns(["image", "label"])`. Of a tar, members of extensions that are not known are read when they are named
-    /// here. A name that is not there is an error that lists those that are.
+    /// Reads only these fields of records that hold more: `.columns(["image", "label"])`. For shards (tar, MDS,
+    /// TFRecord, Parquet), groups of Zarr and HDF5 files. In a tar, naming a member with an unknown extension makes it
+    /// a field. A name that is not there is an error that lists the names that are.
     pub fn columns<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.options.columns = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Reads shards of a `prepare` although others of it are missing, because a rank has not finished or a copy was broken
-    /// off. Default: an error that names them. Shards that the url names one by one are never refused.
+    /// Reads shards written by `prepare` even if some of the set are missing, because a rank has not finished or a copy
+    /// was interrupted. Default: an error that names the missing shards. If the url names shards one by one, missing
+    /// ones are never an error.
     pub fn allow_incomplete(mut self, allow: bool) -> Self {
         self.options.allow_incomplete = allow;
         self
     }
 
-    /// How long an outage of the store is waited for, while opening and in every read; default 60 s. See
+    /// How long to wait during an outage of the store, while opening and in every read; default 60 s. See
     /// [`Source::with_patience`].
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// Tries a format of your own before those of `formats`.
+    /// Adds a format of your own, which is tried before the built-in `formats`.
     pub fn add_format(mut self, format: impl Format) -> Self {
         self.extra.push(Arc::new(format));
         self
     }
 
-    /// Leaves out the records that do not pass: `.filter("label=cat,dog".parse()?)`; several times, for records that pass
-    /// all. See [`Filter`] for what may be asked, and [`filter`](crate::filter()) for what it costs; of shards (tar, MDS,
-    /// TFRecord, Parquet) the fields that are asked for are read alone, of all records, also when [`columns`](Self::columns) are
-    /// others. The dataset then is those records, numbered from 0.
+    /// Keeps only the records that pass: `.filter("label=cat,dog".parse()?)`. Call it several times to keep the records
+    /// that pass all filters; they are numbered from 0. See [`Filter`] for the syntax, and [`filter`](crate::filter())
+    /// for the cost. For shards (tar, MDS, TFRecord, Parquet) it reads only the fields that filters need, of all
+    /// records, even if [`columns`](Self::columns) names others.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filters.push(filter);
         self
     }
 
-    /// Takes the records that a file lists, one a line: numbers of records, or names of objects, relative to the dataset or
-    /// whole, that stand for all their records. The file is a path or url. Records keep the dataset's order, and come once;
-    /// lines that are empty or begin with `#`, and a header in the first (`file`, `record`, …), count for nothing. Not with [`filter`](Self::filter).
+    /// Takes the records that a file lists, one a line. The file is a path or url. A line is the number of a record, or
+    /// the name of an object, full or relative to the dataset, which stands for all of its records. Records keep the
+    /// dataset's order, each once. Empty lines, lines that begin with `#`, and a header in the first line (`file`,
+    /// `record`, …) are ignored. Can't be combined with [`filter`](Self::filter).
     pub fn records(mut self, file: impl Into<String>) -> Self {
         self.records = Some(file.into());
         self
     }
 
-    /// Opens the dataset and waits for it, for code that is not async: threads of its own do the asking, so it needs no
-    /// runtime here, whatever the store. Within async code, await it instead: this blocks the thread.
+    /// Opens the dataset and blocks until it is open, for code that is not async. It uses threads of its own and needs
+    /// no runtime, whatever the store. Within async code, await the value instead.
     ///
     /// ```
     /// let dataset = infeed::open("synthetic://?count=50&classes=5").blocking()?;
@@ -355,7 +376,7 @@ impl Open {
     /// ```
     ///
     /// # Errors
-    /// As of awaiting it; `OutOfMemory` when the system gives no threads.
+    /// The same as when awaited; `OutOfMemory` if the system gives no threads.
     pub fn blocking(self) -> Result<Arc<dyn Dataset>> {
         (self.opener.wait)(self.into_future())
     }
@@ -365,7 +386,7 @@ impl Open {
         if records.is_some() && !filters.is_empty() {
             let what = "a list of records, and filters";
             return Err(
-                Error::config(what).hint("use one of them: nobody knows whether its numbers count those that pass")
+                Error::config(what).hint("use one of them: the numbers could count all records, or those that pass")
             );
         }
         let dataset = self.unlisted().await?;
@@ -377,7 +398,7 @@ impl Open {
         if filters.is_empty() { Ok(dataset) } else { filter::some(dataset, &words) }
     }
 
-    /// With filters, without the list.
+    /// With filters, without the list of records.
     async fn unlisted(self) -> Result<Arc<dyn Dataset>> {
         let Self { from, opener, options, extra, patience, shared, filters, records: _, told } = self;
         let told = told.as_ref();
@@ -410,7 +431,7 @@ impl Open {
             From::Url(url) if pattern::names_many(&url) => {
                 let places = places(&url, patient).await?;
                 if places.len() > 1 && shared.is_some() {
-                    return Err(Error::config("a listing is of one folder, and the url names several").at_object(url));
+                    return Err(Error::config("a listing holds one folder, but the url names several").at_object(url));
                 }
                 let (manifests, shared) = (options.manifests.as_deref(), shared.as_ref());
                 let mut parts = Vec::new();
@@ -443,7 +464,8 @@ impl Open {
     }
 }
 
-/// Opens what comes behind `first`: with the class names of that, where it has others.
+/// Opens a place that comes after `first`. If its class names differ from those of `first`, it is opened with those of
+/// `first`.
 async fn open_after(
     first: Option<&dyn Dataset>,
     source: &Source,
@@ -484,10 +506,10 @@ async fn open_objects(
         told(Recognised { url, format, why, left_out });
     }
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
-    // Files of volumes are the format's own matter; what a field is, is said of all others alike.
+    // The format itself handles files of volumes; the kinds of fields are applied here for all other formats.
     let mut own = options.clone();
     if !format.options().contains(&OpenOption::Field) {
-        // Several words can be files alone, which are refused below.
+        // Several words can only be files, which are refused below.
         for (name, word) in own.fields.extract_if(.., |(_, words)| words.len() == 1) {
             let said = Said::parse(&name, &word.concat()).map_err(|e| e.at_object(source.url()))?;
             own.said.push((name, said));
@@ -496,7 +518,7 @@ async fn open_objects(
     let options = &own;
     let what = format!("datasets of the format {}", format.name());
     options.only(&what, format.options()).map_err(|e| e.at_object(source.url()))?;
-    // A million names are not copied for nothing.
+    // Copied only if needed: there may be a million names.
     let again = (!filters.is_empty() && format.options().contains(&OpenOption::Columns)).then(|| objects.clone());
     let dataset = format.open(source, objects, options).await?;
     let dataset = declared(dataset, &options.said).map_err(|e| e.at_object(source.url()))?;
@@ -505,7 +527,7 @@ async fn open_objects(
     }
     let columns = filter::columns(dataset.schema(), filters, true);
     let passing = match again {
-        // Of shards what is asked for alone, though the records may have pictures.
+        // In shards only the fields that filters need are read, because records may hold images.
         Some(objects) if !columns.is_empty() => {
             let before_dots = filter::columns(dataset.schema(), filters, false);
             let only = |columns: Vec<String>| {
@@ -529,8 +551,8 @@ async fn open_objects(
     filter::only(dataset, passing)
 }
 
-/// Opens several datasets and puts them together, as [`concat()`](crate::concat()) does: the later ones with the class names of
-/// the first, where they have others. What a [`Mixture`](crate::sampler::Mixture) draws from.
+/// Opens several datasets and puts them together, as [`concat()`](crate::concat()) does. Later ones are opened with the
+/// class names of the first, if they have others. A [`Mixture`](crate::sampler::Mixture) draws from such a dataset.
 ///
 /// ```
 /// # futures::executor::block_on(async {
@@ -541,7 +563,8 @@ async fn open_objects(
 /// ```
 ///
 /// # Errors
-/// As of opening each; `Config` when their fields differ, or a class of a later one is not among the first one's.
+/// Those of opening each; `Config` if their fields differ, or if a later dataset has a class that the first does not
+/// have.
 pub async fn open_together(parts: impl IntoIterator<Item = Open>) -> Result<Arc<dyn Dataset>> {
     let mut opened: Vec<Arc<dyn Dataset>> = Vec::new();
     for part in parts.into_iter().collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! The places that a url of several names: `A::B`, `/data/{a,b}`, `train-{000..146}.tar`.
+//! The places of a url that names several: `A::B`, `/data/{a,b}`, `train-{000..146}.tar`.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use crate::{
     pattern,
 };
 
-/// What a part of a url names.
+/// One place of a url.
 pub(super) enum Place {
     /// Some objects of a folder.
     Files(Source, Vec<String>),
-    /// All that is in a folder.
+    /// All objects in a folder.
     Folder(Source),
 }
 
-/// The places that a url of many names names, in its order. Files of one folder that follow one another are one place.
+/// The places that a url names, in its order. Consecutive files of one folder are one place.
 pub(super) async fn places(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) -> Result<Vec<Place>> {
     let mut places = Vec::new();
     for (folder, names) in pattern::parse(url)? {
@@ -38,7 +38,7 @@ pub(super) async fn places(url: &str, patient: impl Fn(Source) -> Source + Send 
     Ok(places)
 }
 
-/// Connected, if there are any names.
+/// These files of a folder as a place, connected; `None` if there are no names.
 async fn files_of(
     folder: &str,
     names: Vec<String>,
@@ -49,7 +49,7 @@ async fn files_of(
     }
     let source = patient(Source::parse(folder)?);
     source.connect().await?;
-    // Urls of the web have escapes, which names have not.
+    // Web urls have escapes; names of objects do not.
     let plain =
         |name: String| object_store::path::Path::from_url_path(&name).map_or(name, |path| path.as_ref().to_owned());
     let names = if source.is_web() { names.into_iter().map(plain).collect() } else { names };
@@ -58,18 +58,18 @@ async fn files_of(
 
 /// The folder that this url names, connected, if it is one.
 async fn folder_of(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) -> Result<Option<Source>> {
-    // What is not there is told with the other files that are named.
+    // A path that does not exist is reported later, with the other files of the url.
     if !url.contains("://") {
         return if Path::new(url).is_dir() { Source::parse(url).map(|source| Some(patient(source))) } else { Ok(None) };
     }
-    // A web server is asked for files.
+    // A web server is asked only for files.
     if ["http:", "https:"].iter().any(|scheme| url.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme)))
     {
         return Ok(None);
     }
     let name = base(url);
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    // A store of its own has no folder above, and may have dots in its name.
+    // The name of a store has no folder above it, and may contain dots.
     let is_store = !url[..url.len() - name.len()].trim_end_matches('/').contains("://");
     if !is_store && (is_image(name) || FILES.iter().any(|file| ending.eq_ignore_ascii_case(file))) {
         return Ok(None);
@@ -83,7 +83,8 @@ async fn folder_of(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) 
     Ok(first.is_some().then_some(source))
 }
 
-/// What ends so is a file: of many shards each would cost a request that asks whether it is a folder.
+/// Names with these extensions are files. Without this rule, each of many shards would cost a request that checks
+/// whether it is a folder.
 const FILES: [&str; 16] = [
     "tar",
     "infeed",

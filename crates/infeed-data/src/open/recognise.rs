@@ -1,4 +1,4 @@
-//! Which format the names of objects say, and what of them it leaves out.
+//! Chooses the format by the names of objects, and finds the objects that it leaves out.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     objects::nothing_to_read,
 };
 
-/// The format of the objects, and why it is this one.
+/// The format of the objects, and the reason for it.
 pub(super) fn choose_format<'a>(
     source: &Source,
     objects: &[Object],
@@ -35,21 +35,23 @@ pub(super) fn choose_format<'a>(
         })?;
         return Ok((format, format!("{FORMAT} says so")));
     }
-    // A file of annotations says more of images than their names: in folders they may be anything.
+    // An annotation file is better evidence than names of images: these may be in any folders.
     if options.annotations.is_some() && objects.iter().any(|o| is_image(&o.name)) {
         let takes = |f: &&dyn Format| f.options().contains(&OpenOption::Annotations);
         let recognised = candidates().filter(takes).find(|f| f.recognises(objects));
-        // Of several that take annotations, one of ours before one of the caller's: it says what is amiss.
+        // If none recognises the objects, a built-in format comes before one of the caller's: its error says what is
+        // wrong.
         let format = recognised.or_else(|| candidates().rev().find(takes));
         let format = format.ok_or_else(|| nothing_to_read(source, objects, "images with annotations"))?;
         return Ok((format, format!("{ANNOTATIONS} names a file")));
     }
-    // Masks that are files are of images as they lie, whatever lies beside them.
+    // Mask files belong to images that are files; formats that do not take `mask_files` are skipped, whatever else is
+    // there.
     let takes =
         |format: &&dyn Format| options.mask_files.is_none() || format.options().contains(&OpenOption::MaskFiles);
     let mut claims = candidates().filter(takes).filter_map(|format| Some((format, format.claim(objects)?)));
     let Some((format, claim)) = claims.next() else {
-        // What takes no masks of files says so itself.
+        // A format that takes no mask files returns its own error.
         if let Some(format) = candidates().find(|format| format.recognises(objects)) {
             return Ok((format, String::new()));
         }
@@ -74,7 +76,7 @@ pub(super) fn choose_format<'a>(
     Ok((format, claim.why))
 }
 
-/// What a format does not read of the objects, by kind. Of what looks like labels of images it warns.
+/// The objects that a format does not read, by kind. Warns about those that look like labels of images.
 pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOptions, format: &dyn Format) -> Vec<String> {
     let named = [&options.labels, &options.annotations];
     let is_named = |name: &str| named.iter().any(|file| file.as_deref() == Some(name));
@@ -93,12 +95,12 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
         for (kind, (count, first)) in &kinds {
             let help = match kind.as_str() {
                 ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') && !is_of_image(first) => {
-                    format!("{} reads labels of it", LABELS.to(first))
+                    format!("{} reads labels from it", LABELS.to(first))
                 }
                 ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
                 ".txt" => format!("if they are YOLO's, boxes are read by {}", FORMAT.to("yolo")),
                 ".xml" => format!("if they are Pascal VOC's, boxes are read by {}", FORMAT.to("voc")),
-                ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "the images alone are read".to_owned(),
+                ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "only the images are read".to_owned(),
                 _ if is_image(kind) => {
                     format!("images with such masks are read by {}", MASK_FILES.to(&masks_like(first)))
                 }
@@ -106,19 +108,19 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
                 _ => continue,
             };
             let what = text(kind, *count, first);
-            tracing::warn!(url = source.url(), "files that may tell of the images are not read: {what}; {help}");
+            tracing::warn!(url = source.url(), "files that may describe the images are not read: {what}; {help}");
         }
     }
     kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()
 }
 
-/// A pattern of masks like this one.
+/// A pattern that matches masks named like this one.
 fn masks_like(mask: &str) -> String {
     let (folder, ending) = (parent(mask), &mask[stem(mask).len()..]);
     format!("{folder}/{{stem}}{ending}")
 }
 
-/// Files for people, for version control, and of infeed itself.
+/// Files for people, for version control, or written by infeed itself.
 fn is_about_the_dataset(name: &str) -> bool {
     const STEMS: [&str; 8] =
         ["readme", "license", "licence", "copying", "notice", "changelog", "citation", "dataset_info"];
@@ -133,7 +135,7 @@ fn is_about_the_dataset(name: &str) -> bool {
         || matches!(base, "Thumbs.db" | "desktop.ini" | "wnids.txt" | "words.txt")
 }
 
-/// What is known of a dataset by its names and not read: what it is, and what to do.
+/// Datasets that are recognised by their names but not read: what they are, and what to do.
 fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
     let bases = || objects.iter().map(|object| base(&object.name));
     let any = |is: fn(&str) -> bool| bases().any(is);

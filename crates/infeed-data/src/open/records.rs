@@ -1,4 +1,4 @@
-//! Records that a file lists, by their numbers or the names of their objects.
+//! Records that a file lists, by number or by the name of their object.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,16 +18,16 @@ pub(super) async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<
     };
     let bytes = Beside::Table.read(&source, object).await?;
     let text = std::str::from_utf8(&bytes).map_err(|e| Error::corrupt("not a text").with_source(e).at_object(file))?;
-    // Some editors begin a file with a mark.
+    // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let chosen = choose(&*dataset, text).map_err(|e| e.at_object(file))?;
     filter::some(filter::only(dataset, chosen)?, &format!("the list {file}"))
 }
 
-/// What headers of lists of records are called, beside those of files.
+/// Headers that lists of records have, in addition to those of file columns.
 const RECORD: [&str; 4] = ["record", "records", "index", "object"];
 
-/// Records by the lines of a list, ascending.
+/// The records that the lines of a list name, ascending.
 fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
     let lines = || text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let mut chosen = BTreeSet::new();
@@ -49,7 +49,7 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
     if !names.is_empty() {
         for record in 0..dataset.len() {
             let object = dataset.object(record);
-            // The whole name, and what stands behind each of its slashes: a list may be relative to any folder above.
+            // The whole name, and the part after each of its slashes: a list may be relative to any folder above.
             let ends = object.match_indices('/').map(|(at, _)| &object[at + 1..]);
             for name in [&object[..]].into_iter().chain(ends) {
                 if let Some((_, found)) = names.get_mut(name) {
@@ -58,7 +58,7 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
                 }
             }
         }
-        // The first line may say what is below it, where it is no object.
+        // The first line may be a header, if it is not an object.
         let first =
             lines().next().filter(|(line, _)| FILE.iter().chain(&RECORD).any(|word| word.eq_ignore_ascii_case(line)));
         if let Some((header, _)) = first
@@ -72,7 +72,7 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
         {
             let missing = names.values().filter(|(_, found)| !found).count();
             let what =
-                format!("{missing} of {} names are of no object, the first is `{name}` in line {number}", names.len());
+                format!("{missing} of {} names match no object, the first is `{name}` in line {number}", names.len());
             return Err(Error::new(ErrorKind::NotFound, what).hint("name objects relative to the dataset"));
         }
     }

@@ -1,4 +1,4 @@
-//! Hashes by the names that Python's `hashlib` and `xxhash` give them.
+//! Hashes, by the names that Python's `hashlib` and `xxhash` give them.
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ pub enum Digest {
 }
 
 impl Digest {
-    /// `None` for what is not computed here.
+    /// `None` for a hash that is not implemented here.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "md5" => Self::Md5,
@@ -37,7 +37,7 @@ impl Digest {
         })
     }
 
-    /// In lower-case hexadecimal digits, as `hexdigest` gives them.
+    /// The hash as lower-case hexadecimal digits, like `hexdigest`.
     pub fn hex(self, bytes: &[u8]) -> String {
         fn digits(bytes: impl AsRef<[u8]>) -> String {
             bytes.as_ref().iter().fold(String::new(), |mut text, byte| {

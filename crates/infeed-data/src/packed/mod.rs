@@ -1,6 +1,7 @@
-//! What is compressed as a whole: no range of it can be read, so all of it is unpacked, once for all records in it.
+//! Data that is compressed as a whole. No range of it can be read alone, so all of it is decompressed, once for all
+//! records in it.
 //!
-//! Nothing is set aside for what a header says before the bytes are there, and no more is unpacked than was said.
+//! Memory is not reserved by what a header claims, and no more is decompressed than the header claims.
 
 #[cfg(feature = "packed")]
 mod digest;

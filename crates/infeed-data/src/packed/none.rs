@@ -1,4 +1,5 @@
-//! A build without the feature `packed`: nothing compressed is opened, and so nothing of this is ever called with bytes.
+//! For a build without the feature `packed`: nothing compressed is opened, so these functions are never called with
+//! bytes.
 
 use std::io::Read;
 
@@ -6,7 +7,7 @@ use infeed_core::error::{Error, ErrorKind, Result};
 
 use super::packing::Packing;
 
-/// A hash; none is known.
+/// A hash; none is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Digest {}
 
@@ -20,10 +21,10 @@ impl Digest {
     }
 }
 
-/// Says that this build does not read `what`.
+/// The error that this build does not read `what`.
 pub fn supported(what: &str) -> Result<()> {
-    Err(Error::new(ErrorKind::Unsupported, format!("{what}, which this build does not unpack"))
-        .hint("build with the feature `packed`, or take the compression off"))
+    Err(Error::new(ErrorKind::Unsupported, format!("{what}, which this build does not decompress"))
+        .hint("build with the feature `packed`, or store the data uncompressed"))
 }
 
 pub fn reader<'a>(_packing: Packing, _bytes: &'a [u8], _most: u64) -> Result<Box<dyn Read + 'a>> {

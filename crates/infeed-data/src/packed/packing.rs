@@ -1,22 +1,22 @@
-//! The ways of compressing, by their names.
+//! The compression methods, by name.
 
 use infeed_core::error::{Error, ErrorKind};
 
-/// How something is compressed.
+/// A compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     Zstd,
     Gzip,
     Zlib,
-    /// Without a head or a sum, as zip files have it.
+    /// Without header and checksum, as in zip files.
     Deflate,
     Bzip2,
-    /// Without frames, as `snappy.compress` of Python gives it.
+    /// Without frames, as Python's `snappy.compress` writes it.
     Snappy,
 }
 
 impl Packing {
-    /// `zstd`, or with the level that it was compressed with, `zstd:7`. `None` for what is not read.
+    /// `zstd`, or with a compression level, `zstd:7`. `None` for an unsupported method.
     pub fn parse(name: &str) -> Option<Self> {
         match name.split(':').next().unwrap_or_default() {
             "zstd" => Some(Self::Zstd),
@@ -27,7 +27,7 @@ impl Packing {
         }
     }
 
-    /// As messages call it.
+    /// The name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -40,7 +40,7 @@ impl Packing {
     }
 }
 
-/// No memory for so many bytes.
+/// The error if there is no memory for this many bytes.
 pub fn no_memory(bytes: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes unpacked"))
         .hint("write smaller files, or use a machine with more memory")

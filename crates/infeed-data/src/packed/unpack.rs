@@ -1,4 +1,4 @@
-//! Readers of what is compressed, and all of it at once.
+//! Decompression: readers, and whole results.
 
 use std::io::Read;
 
@@ -9,10 +9,11 @@ use super::{
     zstd::Zstd,
 };
 
-/// How much is set aside for each byte of the input at most: deflate's limit. What packs closer grows as it comes.
+/// Memory is reserved for at most this factor of the input: deflate's limit. With stronger compression the buffer grows
+/// as needed.
 const MOST_RATIO: usize = 1032;
 
-/// Whether this build unpacks; the other one says what it does not.
+/// Whether this build decompresses; a build without the feature returns an error.
 pub const fn supported(_what: &str) -> Result<()> {
     Ok(())
 }
@@ -21,7 +22,7 @@ fn damaged(packing: Packing, e: std::io::Error) -> Error {
     Error::corrupt(format!("damaged {}", packing.name())).hint("fetch the file again").with_source(e)
 }
 
-/// Reads what is packed in `bytes`; `most` are expected.
+/// A reader of the content of `bytes`; at most `most` bytes are expected.
 pub fn reader<'a>(packing: Packing, bytes: &'a [u8], most: u64) -> Result<Box<dyn Read + 'a>> {
     Ok(match packing {
         Packing::Zstd => Box::new(Zstd::new(bytes, most)),
@@ -32,10 +33,10 @@ pub fn reader<'a>(packing: Packing, bytes: &'a [u8], most: u64) -> Result<Box<dy
         Packing::Snappy => {
             let broken = |e: snap::Error| damaged(packing, std::io::Error::other(e));
             let length = snap::raw::decompress_len(bytes).map_err(broken)?;
-            // 3 bytes give 64 at most.
+            // 3 bytes give at most 64.
             if length as u64 > most || length / 32 > bytes.len() {
                 return Err(Error::corrupt(format!(
-                    "Snappy of {length} bytes in {}, {most} belong there",
+                    "Snappy data of {length} bytes in {}, but {most} are expected",
                     bytes.len()
                 ))
                 .hint("fetch the file again"));
@@ -45,24 +46,24 @@ pub fn reader<'a>(packing: Packing, bytes: &'a [u8], most: u64) -> Result<Box<dy
     })
 }
 
-/// The first `length` bytes, if the part of the packed bytes that is there gives so many.
+/// The first `length` bytes of the content, if this beginning of the packed bytes gives that many.
 pub fn read_head(packing: Packing, bytes: &[u8], length: usize, most: u64) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut left = reader(packing, bytes, most).ok()?.take(length as u64);
-    // The end of the part breaks it off, and is no matter where enough came before it.
+    // The beginning ends in the middle, which does not matter if enough came before.
     let _ = left.read_to_end(&mut out);
     (out.len() == length).then_some(out)
 }
 
-/// All of it: exactly `length` bytes, or an error.
+/// The whole content: exactly `length` bytes, or an error.
 pub fn unpack(packing: Packing, bytes: &[u8], length: usize) -> Result<Vec<u8>> {
     let reader = reader(packing, bytes, length as u64)?;
     exactly(reader, bytes.len(), length, |e| damaged(packing, e))
 }
 
-/// A file of a zip archive, whose directory names its length and CRC-32.
+/// A file of a zip archive, whose directory has its length and CRC-32.
 pub fn inflate(bytes: &[u8], length: usize, crc: u32) -> Result<Vec<u8>> {
-    let broken = |e| Error::corrupt("damaged deflate").hint("fetch the file again").with_source(e);
+    let broken = |e| Error::corrupt("the compressed data is damaged").hint("fetch the file again").with_source(e);
     let out = exactly(flate2::bufread::DeflateDecoder::new(bytes), bytes.len(), length, broken)?;
     let mut sum = flate2::Crc::new();
     sum.update(&out);
@@ -81,13 +82,14 @@ fn exactly(
     let mut out = Vec::new();
     let least = length.min(packed.saturating_mul(MOST_RATIO));
     out.try_reserve_exact(least).map_err(|_| no_memory(least))?;
-    // One more than is expected shows that there is more; the end also checks the sums.
+    // Reading one more byte than expected detects excess, and reaching the end checks the checksums.
     reader.take(length as u64 + 1).read_to_end(&mut out).map_err(broken)?;
     match out.len() == length {
         true => Ok(out),
         false => {
             let found = if out.len() > length { "more".to_owned() } else { format!("only {}", out.len()) };
-            Err(Error::corrupt(format!("{found} bytes unpacked, {length} belong there")).hint("fetch the file again"))
+            Err(Error::corrupt(format!("{found} bytes unpacked, but {length} are expected"))
+                .hint("fetch the file again"))
         }
     }
 }
@@ -131,7 +133,7 @@ mod tests {
             assert!(read_head(packing, &bytes, content.len() + 1, 1 << 20).is_none(), "{name}");
             for length in [0, content.len() - 1, content.len() + 1] {
                 let error = unpack(packing, &bytes, length).unwrap_err().to_string();
-                assert!(error.contains("belong there"), "{name}: {error}");
+                assert!(error.contains("are expected"), "{name}: {error}");
             }
             assert!(unpack(packing, &bytes[..bytes.len() / 2], content.len()).is_err(), "{name}");
             let mut draws = infeed_core::random::SampleRng::new(1, 2, 3).op(0);

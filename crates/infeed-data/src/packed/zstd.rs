@@ -1,5 +1,5 @@
-//! Frames of zstd, one after another, with what their decoder leaves to others: the sum at a frame's end is compared, and
-//! frames that hold no data are passed over.
+//! Consecutive zstd frames. Does what the decoder does not: compares the checksum at a frame's end, and skips frames
+//! without data.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use ruzstd::decoding::{DEFAULT_MAX_WINDOW_SIZE, FrameDecoder, StreamingDecoder};
 
-/// What the frames in some bytes hold.
+/// Reader of the content of the frames in some bytes.
 pub struct Zstd<'a> {
     rest: &'a [u8],
     frame: Option<StreamingDecoder<&'a [u8], FrameDecoder>>,
@@ -22,17 +22,17 @@ impl fmt::Debug for Zstd<'_> {
 }
 
 impl<'a> Zstd<'a> {
-    /// `most`: the bytes that are expected. A decoder keeps what a frame refers back to: no more than that, or the usual
-    /// limit.
+    /// `most` is the number of bytes that are expected. The window of a decoder is limited to it, or to the usual limit
+    /// if that is larger.
     pub fn new(bytes: &'a [u8], most: u64) -> Self {
         Self { rest: bytes, frame: None, window: most.max(DEFAULT_MAX_WINDOW_SIZE) }
     }
 
-    /// The bytes behind a frame without data, if one is next.
+    /// The bytes after a frame without data, if one is next.
     fn behind_skippable(&self) -> Option<Result<&'a [u8]>> {
         let (head, rest) = self.rest.split_first_chunk::<8>()?;
         let [magic, length] = [0, 4].map(|at| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
-        let cut = || Error::new(ErrorKind::UnexpectedEof, "a frame is cut");
+        let cut = || Error::new(ErrorKind::UnexpectedEof, "a frame is truncated");
         (magic & !15 == 0x184d_2a50).then(|| rest.get(length as usize..).ok_or_else(cut))
     }
 }
@@ -47,7 +47,7 @@ impl Read for Zstd<'_> {
                 }
                 let told = frame.decoder.get_checksum_from_data();
                 if told.is_some() && told != frame.decoder.get_calculated_checksum() {
-                    return Err(Error::new(ErrorKind::InvalidData, "the sum at the end of a frame is wrong"));
+                    return Err(Error::new(ErrorKind::InvalidData, "the checksum at the end of a frame is wrong"));
                 }
                 self.rest = frame.get_ref();
                 self.frame = None;

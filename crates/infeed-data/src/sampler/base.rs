@@ -1,4 +1,4 @@
-//! What every order is.
+//! The trait of every order.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,8 @@ use infeed_core::fingerprint::Fingerprint;
 
 use super::batches::Batches;
 
-/// Maps places in an epoch to records. Pure and quick: O(1), or O(log groups) for [`Order::Blocks`](super::Order::Blocks).
+/// Maps positions in an epoch to records. Methods do no I/O and are quick: O(1), or O(log groups) for
+/// [`Order::Blocks`](super::Order::Blocks).
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -31,41 +32,42 @@ use super::batches::Batches;
 /// # Ok::<(), infeed::Error>(())
 /// ```
 pub trait Sampler: Debug + Send + Sync + 'static {
-    /// Positions in an epoch.
+    /// Number of positions in an epoch.
     fn len(&self) -> u64;
     /// Whether an epoch has no positions.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Records of the dataset that this sampler was made for; each `record` is below it.
+    /// Number of records of the dataset that this sampler was made for; each `record` is below it.
     fn records(&self) -> u64 {
         self.len()
     }
-    /// The record at `position` (below `len`, or it may panic) of `epoch`.
+    /// The record at `position` of `epoch`. May panic if `position` is not below `len`.
     fn record(&self, epoch: u64, position: u64) -> u64;
-    /// Which of the times that its record comes in this epoch: samples of one record with other numbers draw other
-    /// augmentation. Any different numbers will do. Default: 0, for records that come once.
+    /// A number for this occurrence of the record in this epoch. Samples of one record with different numbers draw
+    /// different augmentation; any distinct numbers will do. Default: 0, for records that occur once.
     fn occurrence(&self, epoch: u64, position: u64) -> u64 {
         let _ = (epoch, position);
         0
     }
-    /// The inverse of `record`, of a record that comes several times its first position; `None` when it does not come in
-    /// this epoch, there is no such record, or the sampler can't tell.
+    /// The inverse of `record`. For a record that occurs several times, its first position. `None` if the record does
+    /// not occur in this epoch, if there is no such record, or if the sampler has no inverse.
     fn position(&self, epoch: u64, record: u64) -> Option<u64>;
-    /// Whether each record comes exactly once an epoch.
+    /// Whether each record occurs exactly once per epoch.
     fn is_bijection(&self) -> bool {
         true
     }
-    /// Which stretches of an epoch are batches, where the sampler says so; they end where the epoch does. `None`: the loader
-    /// cuts even ones of its `batch_size`.
+    /// The batches of an epoch, if the sampler sets them; the last one ends with the epoch. Default: `None`, the loader
+    /// cuts batches of `batch_size` rows.
     ///
-    /// For one rank alone, and `batch_size` is the most rows that a batch may have: a loader refuses others. Which records do
-    /// not fill a batch is the sampler's to say then, so `last_batch` has no part in it. A state is the same as ever, the
-    /// position behind a batch; where it lies within one (it was saved with other batches), the rest of that one comes first.
+    /// A loader accepts them only with one rank, and only if no batch has more than `batch_size` rows. The sampler then
+    /// decides about records that do not fill a batch, so `last_batch` has no effect. The state is the usual one, the
+    /// position after a batch. If that position is within a batch (the state was saved with other batches), the run
+    /// resumes with the rest of that batch.
     fn batches(&self) -> Option<&Batches> {
         None
     }
-    /// One line for people and for state mismatches, such as `random, seed 42`.
+    /// One line for people and for messages about state mismatches, such as `random, seed 42`.
     fn describe(&self) -> String;
     /// Identity of the order.
     fn fingerprint(&self) -> Fingerprint;

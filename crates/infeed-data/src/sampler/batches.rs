@@ -1,11 +1,12 @@
-//! Batches of sizes that differ, as a list.
+//! A list of batches of different sizes.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
 use infeed_core::error::{Error, Result};
 
-/// Which stretches of an epoch are batches, of sizes that may differ; see [`Sampler::batches`](super::Sampler::batches).
+/// The batches of an epoch, as ranges of positions whose sizes may differ; see
+/// [`Sampler::batches`](super::Sampler::batches).
 ///
 /// Memory: 8 bytes a batch, shared by clones.
 ///
@@ -17,44 +18,43 @@ use infeed_core::error::{Error, Result};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batches {
-    /// Ascending, none twice, the first above 0: each batch has a row.
+    /// Strictly ascending, the first above 0, so each batch has at least one row.
     ends: Arc<[u64]>,
 }
 
 impl Batches {
-    /// Batches of so many rows, one after another from an epoch's first position on.
+    /// Batches of these numbers of rows, one after another from an epoch's first position on.
     ///
     /// # Errors
-    /// `Config` for a batch without rows, which is named by its place in the list, and for more positions than there are
-    /// numbers.
+    /// `Config` if a batch has no rows (the message names its index in the list), or if there are more than 2^64 - 1
+    /// positions.
     pub fn new(sizes: impl IntoIterator<Item = usize>) -> Result<Self> {
         let mut positions = 0u64;
         let end = |(batch, size): (usize, usize)| {
             if size == 0 {
-                return Err(Error::config(format!("batch {batch} of the list has no rows")).hint("leave it out"));
+                return Err(Error::config(format!("batch {batch} of the list has no rows")).hint("omit it"));
             }
             let end = positions.checked_add(size as u64);
-            positions =
-                end.ok_or_else(|| Error::config("the batches of the list are more rows than there are numbers"))?;
+            positions = end.ok_or_else(|| Error::config("the batches of the list have more than 2^64 - 1 rows"))?;
             Ok(positions)
         };
         let ends = sizes.into_iter().enumerate().map(end).collect::<Result<_>>()?;
         Ok(Self { ends })
     }
 
-    /// The position behind each batch.
+    /// The position after each batch.
     #[must_use]
     pub fn ends(&self) -> &[u64] {
         &self.ends
     }
 
-    /// Positions of all batches together.
+    /// Number of positions of all batches together.
     #[must_use]
     pub fn positions(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Rows of each batch.
+    /// Number of rows of each batch.
     pub fn sizes(&self) -> impl Iterator<Item = u64> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         self.ends.iter().zip(starts).map(|(end, start)| end - start)
@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn batches_that_can_not_be_are_refused_by_their_place() {
-        for (sizes, want) in [(&[2, 0, 1][..], "batch 1 of the list has no rows"), (&[usize::MAX; 2], "more rows than")]
+        for (sizes, want) in
+            [(&[2, 0, 1][..], "batch 1 of the list has no rows"), (&[usize::MAX; 2], "more than 2^64 - 1 rows")]
         {
             let error = Batches::new(sizes.iter().copied()).unwrap_err();
             assert!(error.to_string().contains(want), "{error}");

@@ -1,4 +1,4 @@
-//! Records of one kind beside each other, such as images of one proportion.
+//! Puts similar records next to each other, such as images of one aspect ratio.
 //!
 //! ```text
 //! buckets      0: 2 5 7 1 9 …      1: 4 0 3 …            shuffled inside, each epoch
@@ -18,18 +18,18 @@ use super::{
     permutation::{Permutation, Purpose, key},
 };
 
-/// Shuffles records so that `run` after one another are of one bucket: batches of images that have about one shape,
-/// as torchvision's `GroupedBatchSampler` makes them.
+/// Shuffles records so that `run` consecutive records are of one bucket. So a batch holds images of similar shape, as
+/// with torchvision's `GroupedBatchSampler`.
 ///
-/// Each record comes once an epoch. Batches are of one bucket when `run` is a multiple of the batch size times the world
-/// size, but for those at the end of an epoch, where what does not fill a run comes together, bucket after bucket. The
-/// order depends on `run`, not on the batch size: a run resumes with another one.
+/// Each record occurs once per epoch. If `run` is a multiple of the batch size times the world size, each batch is of
+/// one bucket. The exception is the end of an epoch: the records that do not fill a run come there, bucket after
+/// bucket. The order depends on `run`, not on the batch size, so a run can resume with another batch size.
 ///
 /// Memory: 12 bytes a record.
 ///
 /// ```
 /// use infeed::sampler::{BucketSampler, Sampler};
-/// // Height and width of each image, and the proportions between which buckets end: width over height of 1.
+/// // Height and width of each image, and the aspect ratio (width / height) between two buckets: 1.
 /// let sizes = [[480, 640], [640, 480], [500, 333], [333, 500], [427, 640]];
 /// let order = BucketSampler::by_aspect_ratio(sizes, &[1.0], 2, 42)?;
 /// assert_eq!(order.buckets(), 2);
@@ -44,15 +44,15 @@ pub struct BucketSampler {
     run: u64,
     /// Records, bucket after bucket.
     members: Box<[u32]>,
-    /// Where each record stands in `members`.
+    /// The index of each record in `members`.
     places: Box<[u32]>,
     buckets: Box<[Bucket]>,
-    /// Whole runs of all buckets.
+    /// Number of whole runs of all buckets.
     runs: u64,
     print: Fingerprint,
 }
 
-/// Where a bucket begins: in `members`, among the whole runs, and among what is left over.
+/// Where a bucket begins: in `members`, among the whole runs, and among the leftover records.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     start: u64,
@@ -62,17 +62,18 @@ struct Bucket {
 }
 
 impl BucketSampler {
-    /// A bucket for each record, numbered from 0, and how many records of one come after one another.
+    /// `bucket_of` has the bucket of each record, numbered from 0; `run` is the number of consecutive records of one
+    /// bucket.
     ///
     /// # Errors
-    /// `Config` for a run of 0 and for more than 2^32 records.
+    /// `Config` for a run of 0, or for more than 2^32 records.
     pub fn new(bucket_of: impl IntoIterator<Item = u32>, run: u64, seed: u64) -> Result<Self> {
         if run == 0 {
             return Err(Error::config("runs of buckets have 0 records").hint("use the batch size times the world size"));
         }
         let bucket_of: Vec<u32> = bucket_of.into_iter().collect();
         let len = u32::try_from(bucket_of.len())
-            .map_err(|_| Error::config(format!("{} records in buckets, 2^32 are the most", bucket_of.len())))?;
+            .map_err(|_| Error::config(format!("{} records in buckets, 2^32 is the limit", bucket_of.len())))?;
         let mut members: Vec<u32> = (0..len).collect();
         members.sort_by_key(|record| bucket_of[*record as usize]);
         let mut places = vec![0; members.len()];
@@ -93,12 +94,12 @@ impl BucketSampler {
         Ok(Self { seed, run, members, places, buckets, runs: first_run, print: print.finish() })
     }
 
-    /// Images by their proportion. `sizes` are height and width of each, as
-    /// [`Dataset::image_size`](crate::Dataset::image_size) tells them; `bounds` the proportions, width over height, at
-    /// which buckets end, ascending: `[1.0]` parts those that are higher than wide from the others.
+    /// Buckets of images by aspect ratio. `sizes` are height and width of each image, as
+    /// [`Dataset::image_size`](crate::Dataset::image_size) returns them. `bounds` are the ratios of width to height
+    /// between buckets, ascending: `[1.0]` separates images that are higher than wide from the others.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Config` for bounds that do not ascend and sizes of 0.
+    /// Those of [`new`](Self::new); `Config` if the bounds do not ascend or a size is 0.
     pub fn by_aspect_ratio(
         sizes: impl IntoIterator<Item = [u32; 2]>,
         bounds: &[f64],
@@ -106,7 +107,9 @@ impl BucketSampler {
         seed: u64,
     ) -> Result<Self> {
         if !bounds.is_sorted_by(|a, b| a < b) || !bounds.iter().all(|bound| bound.is_finite()) {
-            return Err(Error::config(format!("bounds of proportions {bounds:?}")).hint("use ascending numbers"));
+            return Err(
+                Error::config(format!("the bounds of aspect ratios are {bounds:?}")).hint("use ascending numbers")
+            );
         }
         let bucket = |(record, [height, width]): (u64, [u32; 2])| {
             if height == 0 || width == 0 {
@@ -119,24 +122,24 @@ impl BucketSampler {
         Self::new(buckets, run, seed)
     }
 
-    /// Buckets that have records.
+    /// Number of buckets that have records.
     #[must_use]
     pub const fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// How the whole runs follow one another.
+    /// The order of the whole runs.
     const fn runs_of(&self, epoch: u64) -> Permutation {
         Permutation::new(self.runs, key(Purpose::Buckets, self.seed, epoch))
     }
 
-    /// How the records of a bucket follow one another.
+    /// The order of the records of a bucket.
     fn members_of(&self, epoch: u64, bucket: usize) -> Permutation {
         let own = key(Purpose::Buckets, key(Purpose::Buckets, self.seed, epoch), bucket as u64);
         Permutation::new(self.buckets[bucket].len, own)
     }
 
-    /// The last bucket of those that begin at or before `at`.
+    /// The last bucket that begins at or before `at`.
     fn bucket(&self, at: u64, begin: impl Fn(&Bucket) -> u64) -> usize {
         self.buckets.partition_point(|bucket| begin(bucket) <= at) - 1
     }

@@ -1,4 +1,4 @@
-//! What the launcher says: which part of the job this process is, and which variables said so.
+//! Reads rank and world size from the launcher's variables, and reports which variables it used.
 //!
 //! ```text
 //! launchers, inner before outer ─▶ the first with rank and world size ─▶ the same rank in the others: place on the machine
@@ -7,13 +7,14 @@
 //!
 //! Three things that are easy to get wrong:
 //!
-//! - **A process that takes itself for the only one reads everything**, and nobody notices but by the clock. So a rank
-//!   without a world size, and a world size above 1 without a rank, are errors.
-//! - **Launchers stack**: `srun torchrun`, `mpirun` in a batch job, a toolkit in SageMaker. The inner one started this
-//!   process; the outer ones started what started it. But where they agree on rank and world size, they are of the same
-//!   process, and what one does not tell of the machine (PMI under `srun`), the other does.
-//! - **Variables outlive what set them**: a shell of `salloc` and a batch script have a rank that is nobody's, a step
-//!   inherits `SLURM_NTASKS_PER_NODE` of the job, a task of a Dask worker inherits the rank of the worker.
+//! - **A process that wrongly assumes that it is alone reads everything**, and only the run time shows it. So a rank
+//!   without a world size is an error, and so is a world size above 1 without a rank.
+//! - **Launchers stack**: `srun torchrun`, `mpirun` in a batch job, a toolkit in SageMaker. The inner launcher started
+//!   this process; the outer ones started the inner one. If two of them give the same rank and world size, both
+//!   describe this process. Then a value for this machine that one does not set (PMI under `srun`) is taken from the
+//!   other.
+//! - **Variables are inherited by other processes**: a shell of `salloc` and a batch script have a rank that belongs to
+//!   no task, a step inherits the job's `SLURM_NTASKS_PER_NODE`, a task of a Dask worker inherits the worker's rank.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -30,16 +31,16 @@ use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
 
-/// Names the folder in which SageMaker puts everything, `/opt/ml` when nobody sets it.
+/// The variable that names SageMaker's base folder; `/opt/ml` if it is not set.
 pub(super) const BASE: &str = "SAGEMAKER_BASE_DIR";
 
-/// Rank, world size and place on the machine as a launcher told them.
+/// Rank, world size and place on the machine, as set by a launcher.
 ///
-/// The first launcher that tells both rank and world size wins, inner ones before outer ones:
+/// The first launcher that gives both rank and world size is used, inner launchers before outer ones:
 ///
 /// | launcher | rank | world size | on this machine |
 /// |---|---|---|---|
-/// | torchrun and all that follow it (accelerate, DeepSpeed, Ray Train, PyTorchJob) | `RANK` | `WORLD_SIZE` | `LOCAL_RANK`, `LOCAL_WORLD_SIZE` |
+/// | torchrun and launchers that use its variables (accelerate, DeepSpeed, Ray Train, PyTorchJob) | `RANK` | `WORLD_SIZE` | `LOCAL_RANK`, `LOCAL_WORLD_SIZE` |
 /// | Lightning | `GLOBAL_RANK` | `WORLD_SIZE`, else `NNODES` × `LOCAL_WORLD_SIZE` | the same |
 /// | Lightning's own processes (`ddp`) | `NODE_RANK` × processes of a node + `LOCAL_RANK` | `WORLD_SIZE` | the same |
 /// | Horovod | `HOROVOD_RANK` | `HOROVOD_SIZE` | `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
@@ -50,20 +51,22 @@ pub(super) const BASE: &str = "SAGEMAKER_BASE_DIR";
 /// | Flux | `FLUX_TASK_RANK` | `FLUX_JOB_SIZE` | `FLUX_TASK_LOCAL_ID` |
 /// | Slurm, inside `srun` only | `SLURM_PROCID` | `SLURM_STEP_NUM_TASKS`, else `SLURM_NTASKS` | `SLURM_LOCALID`, place `SLURM_NODEID` of `SLURM_STEP_TASKS_PER_NODE` |
 /// | PMIx | `PMIX_RANK` | `WORLD_SIZE` | |
-/// | SageMaker | place of `SM_CURRENT_HOST` in `SM_HOSTS` | hosts in `SM_HOSTS` | |
+/// | SageMaker | index of `SM_CURRENT_HOST` in `SM_HOSTS` | hosts in `SM_HOSTS` | |
 /// | SageMaker without its toolkit, and its processing jobs | the same in `resourceconfig.json` of `/opt/ml/input/config` or `/opt/ml/config` | | |
 /// | AWS Batch, several nodes | `AWS_BATCH_JOB_NODE_INDEX` | `AWS_BATCH_JOB_NUM_NODES` | |
 /// | Kubernetes, indexed job | `JOB_COMPLETION_INDEX` | `WORLD_SIZE` | |
 ///
-/// What it does not tell of the machine is taken from another of them that tells the same rank and world size.
+/// If that launcher does not give the values for this machine, they are taken from another one with the same rank and
+/// world size.
 ///
-/// **Refused** is what would make a process take itself for the only one: a rank without a world size, and a world size
-/// above 1 without a rank. Lightning's own processes on a second node are, unless `LOCAL_WORLD_SIZE` or `NNODES` says how
-/// many processes a node has. Half of a pair beside a complete one counts for nothing.
+/// **These are errors**, because the process would wrongly assume that it is alone: a rank without a world size, and a
+/// world size above 1 without a rank. Lightning's own processes on a second node are an error unless `LOCAL_WORLD_SIZE`
+/// or `NNODES` gives the number of processes per node. An incomplete pair is ignored if another launcher gives a
+/// complete one.
 ///
-/// **Not detected**: `pbsdsh`, LSF's `blaunch`, HTCondor, and workers that take tasks (Dask, Ray's plain tasks), which
-/// inherit what started the worker: give rank and world size there. Tasks of arrays (Slurm, AWS Batch, …) are jobs of their
-/// own, but for [`of_array_task`](Self::of_array_task).
+/// **Not detected**: `pbsdsh`, LSF's `blaunch`, HTCondor, and workers that run tasks (Dask, Ray's plain tasks), which
+/// inherit the variables of the worker. Set rank and world size yourself there. Tasks of job arrays (Slurm, AWS Batch,
+/// …) count as separate jobs, except with [`of_array_task`](Self::of_array_task).
 ///
 /// ```
 /// use infeed::sampler::{Launch, Shard};
@@ -80,35 +83,35 @@ pub(super) const BASE: &str = "SAGEMAKER_BASE_DIR";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Launch {
-    /// Who told it; `None`: nobody, a job of one process.
+    /// The launcher whose values are used; `None`: no launcher was found, a job of one process.
     pub launcher: Option<&'static str>,
-    /// What was told.
+    /// Rank, world size and place on the machine.
     pub shard: Shard,
-    /// The variables and files that told it: rank and world size, then the place on the machine.
+    /// The variables and files with these values: rank and world size, then the place on the machine.
     pub variables: Vec<String>,
 }
 
 impl Launch {
-    /// Asks the process's environment variables, in SageMaker its files; rank 0 of 1 when no launcher is there. The log
-    /// (level info) says what was found.
+    /// Reads the process's environment variables, and SageMaker's files if there are any. Rank 0 of 1 if there is no
+    /// launcher. Logs the result (level info).
     ///
     /// # Errors
-    /// `Config` for a value that can't be, and for half of a pair, with the variable's name and what to add.
+    /// `Config` for an impossible value or an incomplete pair; the message has the variable's name and what to add.
     pub fn from_env() -> Result<Self> {
         Self::told(find(&environment)?, &environment)
     }
 
-    /// As [`from_env`](Self::from_env), from any source of variables, and without a word in the log. Files of SageMaker
-    /// are looked for when `SAGEMAKER_BASE_DIR` is among the variables.
+    /// The same as [`from_env`](Self::from_env), from any source of variables and without logging. SageMaker's files
+    /// are read if `SAGEMAKER_BASE_DIR` is among the variables.
     ///
     /// # Errors
-    /// As [`from_env`](Self::from_env).
+    /// Those of [`from_env`](Self::from_env).
     pub fn from_vars(vars: impl Fn(&str) -> Option<String>) -> Result<Self> {
         find(&vars)
     }
 
-    /// As [`from_env`](Self::from_env), for work that the tasks of an array job share: each of them is a rank then, and of
-    /// `n` ranks in each of `k` tasks there are `k × n`.
+    /// The same as [`from_env`](Self::from_env), for an array job whose tasks share the work: each task is a rank then.
+    /// With `n` ranks in each of `k` tasks, there are `k × n` ranks.
     ///
     /// | array | index | tasks |
     /// |---|---|---|
@@ -119,8 +122,9 @@ impl Launch {
     /// | Google Cloud Run | `CLOUD_RUN_TASK_INDEX` | `CLOUD_RUN_TASK_COUNT` |
     ///
     /// # Errors
-    /// As [`from_env`](Self::from_env); and for arrays that do not tell which place among how many a task has: PBS, LSF,
-    /// and Slurm with a list that skips (`--array=1,3,7`) or a part of another array (`--array=2`).
+    /// Those of [`from_env`](Self::from_env). Also `Config` for arrays whose variables do not give the task's index and
+    /// the number of tasks: PBS, LSF, and Slurm with an uneven list (`--array=1,3,7`) or a part of another array
+    /// (`--array=2`).
     pub fn of_array_task() -> Result<Self> {
         Self::told(find_in_array(&environment)?, &environment)
     }
@@ -142,23 +146,27 @@ impl Launch {
             && other != world
         {
             let launcher = self.launcher.unwrap_or_default();
-            tracing::warn!(launcher, world, "WORLD_SIZE is {other} and comes without a rank: it counts for nothing");
+            tracing::warn!(
+                launcher,
+                world,
+                "WORLD_SIZE is {other} but there is no rank that belongs to it: it is ignored"
+            );
         }
         Ok(self)
     }
 }
 
 impl Shard {
-    /// Asks the launcher, through the process's environment variables; rank 0 of 1 when there is none. [`Launch`] says
-    /// which launchers are known, and which of them it was.
+    /// Rank and world size from the launcher's environment variables; rank 0 of 1 if there is no launcher. [`Launch`]
+    /// has the list of launchers, and reports which one was found.
     ///
     /// # Errors
-    /// As [`Launch::from_env`].
+    /// Those of [`Launch::from_env`].
     pub fn from_env() -> Result<Self> {
         Launch::from_env().map(|launch| launch.shard)
     }
 
-    /// As [`from_env`](Self::from_env), from any source of variables, and without a word in the log.
+    /// The same as [`from_env`](Self::from_env), from any source of variables and without logging.
     ///
     /// ```
     /// use infeed::sampler::Shard;
@@ -172,13 +180,13 @@ impl Shard {
     /// ```
     ///
     /// # Errors
-    /// As [`Launch::from_env`].
+    /// Those of [`Launch::from_env`].
     pub fn from_vars(vars: impl Fn(&str) -> Option<String>) -> Result<Self> {
         find(&vars).map(|launch| launch.shard)
     }
 }
 
-/// A value that is not Unicode must be told, not overlooked.
+/// Replaces bytes that are not Unicode, so that such a value causes an error instead of being ignored.
 pub(super) fn environment(name: &str) -> Option<String> {
     let value = env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     value.or_else(|| (name == BASE).then(|| "/opt/ml".to_owned()))
@@ -186,15 +194,15 @@ pub(super) fn environment(name: &str) -> Option<String> {
 
 type Vars<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A launcher, and where it tells its numbers.
+/// A launcher and its variables.
 struct Launcher {
     name: &'static str,
     rank: &'static str,
-    /// The first that is there.
+    /// The first of these that is set is used.
     world: &'static [&'static str],
     local_rank: &'static [&'static str],
     local_world: &'static [&'static str],
-    /// What to add where only the rank is told.
+    /// The hint for a rank without a world size.
     add: &'static str,
     ask: fn(&Self, Vars<'_>) -> Result<Answer>,
 }
@@ -217,7 +225,7 @@ const TORCHRUN: Launcher = Launcher {
     ..PLAIN
 };
 
-/// Inner ones before outer ones.
+/// Inner launchers before outer ones.
 static LAUNCHERS: [Launcher; 14] = [
     TORCHRUN,
     Launcher { name: "Lightning", rank: "GLOBAL_RANK", ask: lightning, ..TORCHRUN },
@@ -277,7 +285,7 @@ static LAUNCHERS: [Launcher; 14] = [
         ask: slurm,
         ..PLAIN
     },
-    // PMIx itself tells no world size in the environment.
+    // PMIx itself sets no world size in the environment.
     Launcher { name: "PMIx", rank: "PMIX_RANK", world: &["WORLD_SIZE"], ..PLAIN },
     Launcher { name: "SageMaker", ask: sagemaker, ..PLAIN },
     Launcher { name: "AWS Batch", rank: "AWS_BATCH_JOB_NODE_INDEX", world: &["AWS_BATCH_JOB_NUM_NODES"], ..PLAIN },
@@ -290,7 +298,7 @@ static LAUNCHERS: [Launcher; 14] = [
     },
 ];
 
-/// What one launcher says.
+/// The values of one launcher.
 #[derive(Clone, Debug)]
 struct Told {
     launcher: &'static str,
@@ -298,11 +306,11 @@ struct Told {
     world: u32,
     local_rank: Option<u32>,
     local_world: Option<u32>,
-    /// Where these four stand.
+    /// The variables or files that these four values are from.
     names: [String; 4],
 }
 
-/// A launcher's answer; `Half`: it tells something, and not enough.
+/// The result for one launcher; `Half`: some of its values are there, but not enough.
 enum Answer {
     Told(Told),
     Half(Error),
@@ -321,7 +329,7 @@ fn find(vars: Vars<'_>) -> Result<Launch> {
             }
             Answer::Told(_) | Answer::Nothing => {}
             Answer::Half(error) => {
-                // Lightning's processes are more than a stale variable: who says another world is not of this process.
+                // Lightning's variables are not stale: a launcher with another world size describes another process.
                 if needs.is_none() && is_lightning(vars) {
                     needs = number(vars, "WORLD_SIZE")?;
                 }
@@ -333,11 +341,11 @@ fn find(vars: Vars<'_>) -> Result<Launch> {
         return match (half, number(vars, "WORLD_SIZE")?) {
             (Some(error), _) => Err(error),
             (None, Some(world)) if world > 1 => Err(Error::config(format!(
-                "WORLD_SIZE is {world}, and no launcher tells the rank"
+                "WORLD_SIZE is {world}, but no launcher sets the rank"
             ))
             .hint(
-                "set RANK to this process's number from 0, or unset WORLD_SIZE; one of several that took itself for \
-                     the only one would read everything",
+                "set RANK to this process's number from 0, or unset WORLD_SIZE; without a rank each process would read \
+                     everything",
             )),
             _ => Ok(Launch::default()),
         };
@@ -346,7 +354,7 @@ fn find(vars: Vars<'_>) -> Result<Launch> {
         if told.local_rank.is_some() && told.local_world.is_some() {
             break;
         }
-        // What is wrong with one that lost is nobody's business.
+        // Errors of the other launchers do not matter.
         if let Ok(Answer::Told(other)) = (launcher.ask)(launcher, vars) {
             told.complete(other);
         }
@@ -355,15 +363,15 @@ fn find(vars: Vars<'_>) -> Result<Launch> {
 }
 
 impl Launcher {
-    /// Rank and world size stand there.
+    /// Rank and world size from two variables.
     fn pair(&self, vars: Vars<'_>) -> Result<Answer> {
         let world = first(vars, self.world)?;
         match (number(vars, self.rank)?, world) {
             (Some(rank), Some((world, name))) => self.tell(vars, rank, world, name).map(Answer::Told),
             (Some(rank), None) => Ok(Answer::Half(self.half(rank))),
-            // Of WORLD_SIZE, which many have, `find` speaks.
+            // WORLD_SIZE, which many launchers use, is handled in `find`.
             (None, Some((world, name))) if world > 1 && name != "WORLD_SIZE" => {
-                let what = format!("{name} is {world}, and {} is not there", self.rank);
+                let what = format!("{name} is {world}, but {} is not set", self.rank);
                 Ok(Answer::Half(Error::config(what).hint(format!("set {}, or unset {name}", self.rank))))
             }
             _ => Ok(Answer::Nothing),
@@ -372,8 +380,8 @@ impl Launcher {
 
     fn half(&self, rank: u32) -> Error {
         let (name, world) = (self.rank, self.world[0]);
-        Error::config(format!("{name} is {rank}, and {world} is not there: each process would read everything"))
-            .hint(format!("{}; where each is a job of its own, unset {name}, or give rank 0 of 1 yourself", self.add))
+        Error::config(format!("{name} is {rank}, but {world} is not set: each process would read everything"))
+            .hint(format!("{}; if each process is a job of its own, unset {name} or give rank 0 of 1", self.add))
     }
 
     fn tell(&self, vars: Vars<'_>, rank: u32, world: u32, world_name: &str) -> Result<Told> {
@@ -388,7 +396,7 @@ impl Launcher {
 }
 
 impl Told {
-    /// Takes from another launcher what this one does not tell of the machine, where both speak of the same process.
+    /// Takes values for this machine from another launcher if they are missing here and both describe the same process.
     fn complete(&mut self, other: Self) {
         if (self.rank, self.world) != (other.rank, other.world) {
             return;
@@ -422,7 +430,7 @@ impl Told {
         })?;
         let mut variables: Vec<String> = Vec::new();
         for name in names {
-            // A list of hosts tells two of the numbers.
+            // One list of hosts gives two of the numbers.
             if !name.is_empty() && !variables.contains(&name) {
                 variables.push(name);
             }
@@ -431,7 +439,7 @@ impl Told {
     }
 }
 
-/// Lightning tells nodes where it does not tell the world size.
+/// If Lightning sets no world size, it sets the number of nodes.
 fn lightning(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     let (None, Some(rank), Some(nodes)) = (vars("WORLD_SIZE"), number(vars, launcher.rank)?, number(vars, "NNODES")?)
     else {
@@ -440,24 +448,24 @@ fn lightning(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     let each = number(vars, "LOCAL_WORLD_SIZE")?.unwrap_or(1);
     let world = nodes
         .checked_mul(each)
-        .ok_or_else(|| Error::config(format!("NNODES is {nodes} and LOCAL_WORLD_SIZE is {each}, which is too much")))?;
+        .ok_or_else(|| Error::config(format!("NNODES is {nodes} and LOCAL_WORLD_SIZE {each}, which is too many")))?;
     launcher.tell(vars, rank, world, "NNODES").map(Answer::Told)
 }
 
-/// What Lightning's `ddp` gives to the processes that it starts: no rank.
+/// Whether the variables are those that Lightning's `ddp` sets for the processes that it starts. It sets no rank.
 fn is_lightning(vars: Vars<'_>) -> bool {
     ["WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"].iter().all(|name| vars(name).is_some())
         && ["RANK", "GLOBAL_RANK"].iter().all(|name| vars(name).is_none())
 }
 
-/// The rank is that of the first process of the node, and so many behind it.
+/// The rank is that of the node's first process plus the local rank.
 fn lightning_processes(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     if !is_lightning(vars) {
         return Ok(match number(vars, "NODE_RANK")? {
-            // The first process of each node, before it has started the others.
+            // The first process of each node, before it starts the others.
             Some(node) if node > 0 && vars("WORLD_SIZE").is_none() => Answer::Half(
-                Error::config(format!("NODE_RANK is {node}, and WORLD_SIZE is not there"))
-                    .hint("ask when the trainer has started its processes, or set RANK and WORLD_SIZE"),
+                Error::config(format!("NODE_RANK is {node}, but WORLD_SIZE is not set"))
+                    .hint("make the loader after the trainer has started its processes, or set RANK and WORLD_SIZE"),
             ),
             _ => Answer::Nothing,
         });
@@ -470,20 +478,20 @@ fn lightning_processes(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     let each = match (number(vars, "LOCAL_WORLD_SIZE")?, number(vars, "NNODES")?) {
         (Some(each), _) => Some((each, "LOCAL_WORLD_SIZE")),
         (None, Some(nodes)) if nodes > 0 && world % nodes == 0 => Some((world / nodes, "NNODES")),
-        // The others of a job of several nodes are refused, so if this one goes on it is the only node.
+        // On a job of several nodes the other nodes get an error here. So if the job goes on, this is the only node.
         _ if node == 0 => Some((world, "NODE_RANK")),
         _ => None,
     };
     let Some((each, each_name)) = each else {
         let what = format!(
-            "WORLD_SIZE is {world}, LOCAL_RANK is {local_rank} and NODE_RANK is {node}, which does not tell the rank"
+            "WORLD_SIZE is {world}, LOCAL_RANK is {local_rank} and NODE_RANK is {node}, which does not give the rank"
         );
         return Ok(Answer::Half(
-            Error::config(what).hint("set LOCAL_WORLD_SIZE to the number of processes of a node, or RANK"),
+            Error::config(what).hint("set LOCAL_WORLD_SIZE to the number of processes of a node, or set RANK"),
         ));
     };
     let rank = node.checked_mul(each).and_then(|before| before.checked_add(local_rank)).ok_or_else(|| {
-        Error::config(format!("NODE_RANK is {node} and {each_name} gives {each} processes a node, which is too much"))
+        Error::config(format!("NODE_RANK is {node} and {each_name} gives {each} processes a node, which is too many"))
     })?;
     let names = ["NODE_RANK", "WORLD_SIZE", "LOCAL_RANK", each_name].map(str::to_owned);
     let told =
@@ -506,20 +514,21 @@ fn slurm(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     Ok(Answer::Told(told))
 }
 
-/// Tasks on this node. What can't be is passed over: a step inherits numbers of its job, or of a job around it.
+/// Number of tasks on this node. Impossible values are ignored: a step inherits numbers of its job, or of an enclosing
+/// job.
 fn slurm_local_world(vars: Vars<'_>, local_rank: u32, world: u32) -> Option<(u32, &'static str)> {
     let can_be = |tasks: &u32| (local_rank + 1..=world).contains(tasks);
     let step = || {
         let node = vars("SLURM_NODEID")?.trim().parse().ok()?;
         tasks_of_node(&vars("SLURM_STEP_TASKS_PER_NODE")?, node)
     };
-    // An upper bound when nodes have fewer.
+    // An upper bound, for nodes with fewer tasks.
     let asked = || vars("SLURM_NTASKS_PER_NODE")?.trim().parse::<u32>().ok().map(|most| most.min(world));
     let step = step().filter(can_be).map(|tasks| (tasks, "SLURM_STEP_TASKS_PER_NODE"));
     step.or_else(|| asked().filter(can_be).map(|tasks| (tasks, "SLURM_NTASKS_PER_NODE")))
 }
 
-/// `3,1` or `2(x2),1`: the number at a node's place.
+/// The number at a node's index in `3,1` or `2(x2),1`.
 fn tasks_of_node(list: &str, node: usize) -> Option<u32> {
     let mut before = 0_usize;
     for part in list.trim().split(',') {
@@ -542,13 +551,13 @@ pub(super) struct Hosts {
     pub(super) current: String,
     #[serde(rename = "hosts")]
     pub(super) all: Vec<String>,
-    /// Where it stands, for errors.
+    /// The variable or file it is from, for errors.
     #[serde(skip)]
     pub(super) from: String,
 }
 
 impl Hosts {
-    /// By the toolkit's variables, else by the file that is there without it; `None` outside of SageMaker.
+    /// From the toolkit's variables, otherwise from the file that exists without it; `None` outside of SageMaker.
     pub(super) fn find(vars: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let hosts = match (vars("SM_HOSTS"), vars("SM_CURRENT_HOST")) {
             (Some(hosts), Some(current)) => {
@@ -561,7 +570,7 @@ impl Hosts {
             }
             _ => {
                 let Some(root) = vars(BASE).map(PathBuf::from) else { return Ok(None) };
-                // Training jobs, processing jobs.
+                // Training jobs, then processing jobs.
                 let mut files =
                     ["input/config", "config"].map(|dir| root.join(dir).join("resourceconfig.json")).into_iter();
                 let found = files
@@ -579,13 +588,13 @@ impl Hosts {
         Ok(Some(hosts))
     }
 
-    /// This host's place among all.
+    /// The index of this host in the list.
     fn rank(&self) -> usize {
         self.all.iter().position(|host| *host == self.current).unwrap_or_default()
     }
 }
 
-/// A file of a SageMaker job; `None` when it is not there.
+/// A file of a SageMaker job; `None` if it does not exist.
 pub(super) fn json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
     let refuse = |what: &'static str| Error::config(what).at_object(path.display().to_string());
     let text = match Beside::Note.read_text(path) {
@@ -597,7 +606,7 @@ pub(super) fn json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>>
     };
     serde_json::from_str(&text)
         .map(Some)
-        .map_err(|e| refuse("a file of the SageMaker job is not as expected").with_source(e))
+        .map_err(|e| refuse("a file of the SageMaker job does not have the expected content").with_source(e))
 }
 
 fn sagemaker(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
@@ -609,7 +618,7 @@ fn sagemaker(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     Ok(Answer::Told(Told { launcher: launcher.name, rank, world, local_rank: None, local_world: None, names }))
 }
 
-/// The place of a task in its array.
+/// The index of a task in its array.
 struct Task {
     name: &'static str,
     index: u32,
@@ -622,7 +631,7 @@ fn find_in_array(vars: Vars<'_>) -> Result<Launch> {
     let Some(Task { name, index, count, variables }) = task(vars)? else { return Ok(launch) };
     if index >= count {
         let [index_name, count_name] = variables;
-        return Err(Error::config(format!("{index_name} gives place {index} and {count_name} {count} tasks"))
+        return Err(Error::config(format!("{index_name} is index {index}, but {count_name} gives only {count} tasks"))
             .hint(format!("give rank and world size yourself: {}", by_hand("R", "W"))));
     }
     let Launch { launcher, shard, variables: mut told } = launch;
@@ -633,12 +642,12 @@ fn find_in_array(vars: Vars<'_>) -> Result<Launch> {
     let together = Shard::new(index * shard.world() + shard.rank(), of)?;
     let together = together.with_local(shard.local_rank(), shard.local_world())?;
     told.extend(variables.map(str::to_owned));
-    // One process a task is the rule: then it is the array that tells.
+    // Usually a task has one process; then the array is reported as the launcher.
     let launcher = if shard.world() > 1 { launcher } else { Some(name) };
     Ok(Launch { launcher, shard: together, variables: told })
 }
 
-/// How rank and world size are given.
+/// How a user sets rank and world size.
 fn by_hand(rank: &str, world: &str) -> String {
     match Front::here() {
         Front::Library => format!("{RANK}(Shard::new({rank}, {world})?)"),
@@ -647,7 +656,7 @@ fn by_hand(rank: &str, world: &str) -> String {
     }
 }
 
-/// The same for the tasks of an array, whose variable counts from `first`.
+/// The same for tasks of an array, whose variable counts from `first`.
 fn of_variable(variable: &str, first: u32) -> String {
     let rank = match (Front::here(), first) {
         (Front::Command, 0) => format!("${variable}"),
@@ -674,7 +683,7 @@ fn task(vars: Vars<'_>) -> Result<Option<Task>> {
         ),
         ("Grid Engine array", ["SGE_TASK_ID", "SGE_TASK_FIRST", "SGE_TASK_LAST", "SGE_TASK_STEPSIZE"], None),
     ];
-    // Their index is there, and what it counts from or to is not.
+    // The index variable exists, but no variable has the number of tasks.
     const ALONE: [(&str, u32, &str); 3] =
         [("PBS_ARRAY_INDEX", 0, "-J 0-(N-1)"), ("PBS_ARRAYID", 0, "-t 0-(N-1)"), ("LSB_JOBINDEX", 1, "[1-N]")];
     for (name, [index_name, count_name]) in PAIRS {
@@ -693,13 +702,13 @@ fn task(vars: Vars<'_>) -> Result<Option<Task>> {
         let place = || {
             let (first, last) = (first?, last?);
             let (index, count) = (id.checked_sub(first)? / step, (last.checked_sub(first)? / step).checked_add(1)?);
-            // `--array=2`, which counts from 2 to 2: somebody runs a part of another array again.
+            // `--array=2`, which counts from 2 to 2: a user runs a part of another array again.
             let again = count_name.is_some() && count == 1 && first > 0;
             let even = (id - first) % step == 0 && told.is_none_or(|told| told == count) && !again;
             even.then_some((index, count))
         };
         let Some((index, count)) = place() else {
-            let what = format!("{id_name} is {id}, and its place among the tasks of the array can't be told");
+            let what = format!("{id_name} is {id}, but its index among the tasks of the array is not known");
             return Err(Error::config(what).hint(format!(
                 "use an array that counts evenly, such as 0-7 (`scontrol requeue` keeps it), or give rank and world size: {}",
                 by_hand("R", "W")
@@ -708,11 +717,11 @@ fn task(vars: Vars<'_>) -> Result<Option<Task>> {
         return Ok(Some(Task { name, index, count, variables: [id_name, last_name] }));
     }
     for (index_name, first, array) in ALONE {
-        // A job of LSF that is no array has index 0.
+        // A job of LSF that is not an array has index 0.
         if let Some(index) = vars(index_name).filter(|index| index_name != "LSB_JOBINDEX" || index.trim() != "0") {
-            let what = format!("{index_name} is {index}: a task of an array, which does not tell among how many");
+            let what = format!("{index_name} is {index}: a task of an array, but no variable has the number of tasks");
             return Err(Error::config(what).hint(format!(
-                "give rank and world size: {} for {array}; where each task has a dataset of its own, {}",
+                "give rank and world size: {} for {array}; if each task has a dataset of its own, {}",
                 of_variable(index_name, first),
                 by_hand("0", "1")
             )));
@@ -721,7 +730,7 @@ fn task(vars: Vars<'_>) -> Result<Option<Task>> {
     Ok(None)
 }
 
-/// The first of these that is there.
+/// The first of these that is set.
 fn first<'a>(vars: Vars<'_>, names: &'a [&'a str]) -> Result<Option<(u32, &'a str)>> {
     for name in names {
         if let Some(number) = number(vars, name)? {
@@ -731,7 +740,7 @@ fn first<'a>(vars: Vars<'_>, names: &'a [&'a str]) -> Result<Option<(u32, &'a st
     Ok(None)
 }
 
-/// A variable's number; an error that names the variable when it holds something else.
+/// A variable's number; an error with the variable's name if it holds something else.
 fn number(vars: Vars<'_>, name: &str) -> Result<Option<u32>> {
     let Some(value) = vars(name) else {
         return Ok(None);
@@ -947,8 +956,8 @@ mod tests {
             ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=y", "LOCAL_RANK is"),
             ("RANK=0 WORLD_SIZE=8 LOCAL_RANK=4 LOCAL_WORLD_SIZE=4", "LOCAL_RANK is 4, LOCAL_WORLD_SIZE is 4"),
             ("GLOBAL_RANK=9 NNODES=2", "GLOBAL_RANK is 9 and NNODES is 2"),
-            ("GLOBAL_RANK=9 NNODES=4000000000 LOCAL_WORLD_SIZE=8", "too much"),
-            ("WORLD_SIZE=8 LOCAL_RANK=0 NODE_RANK=4000000000 LOCAL_WORLD_SIZE=8", "too much"),
+            ("GLOBAL_RANK=9 NNODES=4000000000 LOCAL_WORLD_SIZE=8", "too many"),
+            ("WORLD_SIZE=8 LOCAL_RANK=0 NODE_RANK=4000000000 LOCAL_WORLD_SIZE=8", "too many"),
             ("SLURM_PROCID=z SLURM_NTASKS=2 SLURM_STEP_ID=0", "SLURM_PROCID is"),
             ("SM_HOSTS=algo-1 SM_CURRENT_HOST=algo-1", "SM_HOSTS is"),
             (r#"SM_HOSTS=["algo-1"] SM_CURRENT_HOST=algo-2"#, r#"current host "algo-2""#),

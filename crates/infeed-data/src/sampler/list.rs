@@ -10,17 +10,17 @@ use infeed_core::{
 
 use super::{base::Sampler, batches::Batches};
 
-/// The records of an epoch as a list: any of them, any number of times, in any order. What torch's samplers and batch
-/// samplers give.
+/// The records of an epoch as a list: any records, any number of times, in any order, such as torch's samplers and
+/// batch samplers give.
 ///
-/// Every epoch has the same list; where each has its own, give it to
-/// `Loader::with_sampler` when the epoch begins. Ranks share the list out as they do any
-/// order, but for [listed batches](Self::with_batches); a list that is one rank's share already belongs to a loader of world
-/// size 1.
+/// Every epoch has the same list. For a new list in each epoch, give it to `Loader::with_sampler` when the epoch
+/// begins. Ranks share the list like any other order. For [listed batches](Self::with_batches), or for a list that is
+/// already one rank's share, use a loader of world size 1.
 ///
-/// A sample that comes again draws other augmentation each time, and the same as ever the first time.
+/// A record that occurs several times gets different augmentation each time. The first occurrence gets the same
+/// augmentation as without repeats.
 ///
-/// Memory: 8 bytes for each place in the list, 4 more where a record repeats.
+/// Memory: 8 bytes for each entry of the list, 4 more if any record repeats.
 ///
 /// ```
 /// use infeed::sampler::{ListSampler, Sampler};
@@ -34,29 +34,29 @@ use super::{base::Sampler, batches::Batches};
 pub struct ListSampler {
     records: u64,
     list: Arc<[u64]>,
-    /// How often the record at each place came before; `None`: each comes once.
+    /// How often the record of each entry occurred before; `None`: each record occurs once.
     times: Option<Arc<[u32]>>,
     batches: Option<Batches>,
     print: Fingerprint,
 }
 
 impl ListSampler {
-    /// The records of an epoch, by their index in a dataset of `records_of_dataset`.
+    /// The records of an epoch, by their index in a dataset of `records_of_dataset` records.
     ///
     /// # Errors
-    /// `Config` for an index beyond the dataset, named with its place in the list.
+    /// `Config` for an index beyond the dataset; the message has its place in the list.
     pub fn new(records_of_dataset: u64, list: impl Into<Arc<[u64]>>) -> Result<Self> {
         let (records, list) = (records_of_dataset, list.into());
         if let Some((place, record)) = list.iter().enumerate().find(|(_, record)| **record >= records) {
             let what = format!("place {place} of the list is record {record}, the dataset has {records}");
-            return Err(Error::config(what).hint("list indices of records, from 0 on"));
+            return Err(Error::config(what).hint("list record numbers, counted from 0"));
         }
         let print =
             list.iter().fold(Fingerprint::of("list").number(list.len() as u64), |print, record| print.number(*record));
         Ok(Self { records, times: times(&list), list, batches: None, print: print.finish() })
     }
 
-    /// Cuts the list into batches of so many rows, one after another, in place of the loader's even ones: see
+    /// Cuts the list into batches of these numbers of rows, one after another, instead of the loader's equal ones. See
     /// [`Sampler::batches`].
     ///
     /// ```
@@ -77,20 +77,20 @@ impl ListSampler {
     /// ```
     ///
     /// # Errors
-    /// As [`Batches::new`]; `Config` where the batches together are not as long as the list.
+    /// Those of [`Batches::new`]; `Config` if the batches together are not as long as the list.
     pub fn with_batches(mut self, sizes: impl IntoIterator<Item = usize>) -> Result<Self> {
         let batches = Batches::new(sizes)?;
         let (rows, places) = (batches.positions(), self.list.len());
         if rows != places as u64 {
             return Err(Error::config(format!("the batches together have {rows} rows, the list has {places} places"))
-                .hint("let the batches end where the list does"));
+                .hint("give batches whose rows add up to the list's length"));
         }
         self.batches = Some(batches);
         Ok(self)
     }
 }
 
-/// How often the record at each place came before, if any comes again.
+/// How often the record of each entry occurred before; `None` if no record repeats.
 fn times(list: &[u64]) -> Option<Arc<[u32]>> {
     let mut sorted = list.to_vec();
     sorted.sort_unstable();
@@ -99,7 +99,7 @@ fn times(list: &[u64]) -> Option<Arc<[u32]>> {
     }
     drop(sorted);
     let mut places: Vec<usize> = (0..list.len()).collect();
-    // The stable sort keeps the places of a record in their order.
+    // The stable sort keeps the entries of one record in order.
     places.sort_by_key(|place| list[*place]);
     let mut times = vec![0; list.len()];
     for same in places.chunk_by(|a, b| list[*a] == list[*b]) {
@@ -127,7 +127,7 @@ impl Sampler for ListSampler {
         self.times.as_ref().map_or(0, |times| u64::from(times[position as usize]))
     }
 
-    /// Always `None`: who asks is a cache, about epochs to come, and their lists may be others.
+    /// Always `None`. A cache calls this for later epochs, which may have other lists.
     fn position(&self, _epoch: u64, _record: u64) -> Option<u64> {
         None
     }
@@ -144,7 +144,7 @@ impl Sampler for ListSampler {
         format!("a list of {} records", self.list.len())
     }
 
-    /// Of the list alone: batches may be cut otherwise on resume, as the batch size may be another one.
+    /// Depends only on the list: a resumed run may use other batches, just as it may use another batch size.
     fn fingerprint(&self) -> Fingerprint {
         self.print
     }

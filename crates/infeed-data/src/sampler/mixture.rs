@@ -1,4 +1,4 @@
-//! Several datasets in one epoch, by proportion, repeat or number of samples.
+//! Several datasets in one epoch, by proportion, repeats or number of samples.
 //!
 //! ```text
 //! parts:           a, proportion 2        b, proportion 1       one dataset after another (`concat`)
@@ -7,9 +7,9 @@
 //! epoch:           a4 a5 a6 a7 b2 b3  ─ shuffled ─▶  a5 b3 a4 b2 a7 a6
 //! ```
 //!
-//! What part `i` gave before epoch `e` is `⌊e·len·Wᵢ₊₁/W⌋ - ⌊e·len·Wᵢ/W⌋`, with `Wᵢ` the weights of the parts before it: sums
-//! of all parts are exact in each epoch, fractions go over to the next, and nothing is counted up on the way. So a record is
-//! found from its position alone, as in every order.
+//! Before epoch `e`, part `i` has given `⌊e·len·Wᵢ₊₁/W⌋ - ⌊e·len·Wᵢ/W⌋` samples, with `Wᵢ` the weights of the parts
+//! before it. So the sums of all parts are exact in each epoch, fractions carry over to the next one, and no counters
+//! are needed. A record is computed from its position, as in every order.
 #![forbid(unsafe_code)]
 
 use std::{fmt, str::FromStr};
@@ -25,17 +25,17 @@ use super::{
     permutation::{Permutation, Purpose, key},
 };
 
-/// How much of an epoch one part of a [`Mixture`] is. The words are those of
-/// [MosaicML's streaming](https://docs.mosaicml.com/projects/streaming/en/stable/dataset_configuration/mixing_data_sources.html).
+/// The share of one part of a [`Mixture`] in an epoch. The names are those of [MosaicML's
+/// streaming](https://docs.mosaicml.com/projects/streaming/en/stable/dataset_configuration/mixing_data_sources.html).
 ///
-/// As text `proportion=0.7`, `repeat=2.5`, `choose=10000`.
+/// As text: `proportion=0.7`, `repeat=2.5`, `choose=10000`.
 ///
 /// ```
 /// use infeed::sampler::{Mixture, Share};
 ///
 /// assert_eq!("proportion=0.7".parse::<Share>()?, Share::Proportion(0.7));
 ///
-/// // What is chosen and repeated adds up to the epoch.
+/// // The epoch is the sum of the chosen and the repeated samples.
 /// let mixture = Mixture::new(0).part("photographs", Share::Choose(300)).part("drawings", Share::Repeat(2.5));
 /// assert_eq!(mixture.with_records(&[5000, 60])?.counts(0)?, [300, 150]);
 /// # Ok::<(), infeed::Error>(())
@@ -43,13 +43,14 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Share {
-    /// A weight among the others, above 0: 0.7 and 0.3, or 7 and 3. It is taken as it is written, so 0.1 is a tenth. All parts
-    /// have one, or none.
+    /// A weight relative to the other parts, above 0: 0.7 and 0.3, or 7 and 3. Its decimal digits count, so 0.1 is
+    /// exactly a tenth. Either all parts have a proportion, or none.
     Proportion(f64),
-    /// How often each record comes in an epoch, above 0. Of 2.5 some come twice and some three times, and the others in the
-    /// next epoch; of 0.5 each comes in every second epoch. Rounded to a whole number of samples, a half up.
+    /// How often each record occurs per epoch, above 0. With 2.5, some records occur twice and some three times, and
+    /// the next epoch swaps them; with 0.5, each occurs in every second epoch. The number of samples is rounded to an
+    /// integer, halves up.
     Repeat(f64),
-    /// So many samples in an epoch, 1 or more.
+    /// This number of samples per epoch, 1 or more.
     Choose(u64),
 }
 
@@ -81,7 +82,7 @@ impl FromStr for Share {
 
     fn from_str(text: &str) -> Result<Self> {
         let refuse = || {
-            Error::config(format!("`{text}` is no share of a mixture"))
+            Error::config(format!("`{text}` is not a share of a mixture"))
                 .hint("write proportion=0.7, repeat=2 or choose=10000")
         };
         let (word, number) = text.split_once('=').ok_or_else(refuse)?;
@@ -94,8 +95,8 @@ impl FromStr for Share {
     }
 }
 
-/// Several datasets in one epoch: which share of it each one is. For datasets that were
-/// [put together](crate::concat()), one part for each of them, in their order.
+/// Sets the share of an epoch that each of several datasets gets. The datasets are [put together](crate::concat()); the
+/// mixture has one part for each of them, in their order.
 ///
 /// ```
 /// use infeed::{Order, sampler::{Mixture, Share}};
@@ -104,7 +105,7 @@ impl FromStr for Share {
 ///     .part("photographs", Share::Proportion(0.7))
 ///     .part("drawings", Share::Proportion(0.3))
 ///     .samples(1000);
-/// // The loader asks the dataset how long its parts are.
+/// // The loader gets the lengths of the parts from the dataset.
 /// let order = Order::from(mixture.with_records(&[5000, 60])?);
 /// let sampler = order.sampler(5060, None, 1)?;
 /// let drawings = (0..1000).filter(|position| sampler.record(0, *position) >= 5000).count();
@@ -112,23 +113,24 @@ impl FromStr for Share {
 /// # Ok::<(), infeed::Error>(())
 /// ```
 ///
-/// **Exact.** An epoch has the same length always: [`samples`](Self::samples), by default as many as there are records, where
-/// parts have proportions; else what the parts give together. By proportion, a part gives in all epochs so far its share of
-/// them, rounded up or down; in a single one its share, give or take less than two (where shares are whole numbers: exactly
-/// these). By `repeat` and `choose` it gives the same number in every epoch.
+/// **Exact.** All epochs have the same length. With proportions it is [`samples`](Self::samples), by default the number
+/// of records; otherwise it is the sum of the parts. By proportion, a part has given its exact share of all epochs so
+/// far, rounded up or down. In a single epoch the number differs from its share by less than two; if shares are
+/// integers, it is exact. By `repeat` and `choose` a part gives the same number in every epoch.
 ///
-/// **None before the others.** A part is gone through in random order, each pass in another, and an epoch goes on where the one
-/// before stopped: of all epochs so far, no record of a part has come more than once more often than another one.
-/// Within an epoch everything is shuffled, so where a pass ends in an epoch, records of the next may lie before its last ones.
+/// **All records equally often.** A part is visited in random order, in a new order for each pass, and an epoch
+/// continues where the previous one stopped. So over all epochs so far, the counts of two records of a part never
+/// differ by more than one. Within an epoch everything is shuffled: if a pass ends in an epoch, records of the next
+/// pass may come before its last ones.
 ///
-/// Positions are shared out as in any order, so ranks, resume and other numbers of ranks are exact. The state of a mixture is
-/// refused by another one, be it in shares, in lengths of parts or in seed; names of parts may change.
+/// Ranks share positions as in any order, so ranks, resume and other world sizes are exact. A state of a mixture is
+/// accepted only by the same mixture: equal shares, lengths of parts and seed. Names of parts may change.
 ///
-/// Memory: 16 bytes a part. A lookup costs some five of [`Order::Random`](super::Order::Random), about 0.4 µs, and grows with the
-/// logarithm of the number of parts (`benches/sampler.rs`).
+/// Memory: 16 bytes per part. A lookup takes about as long as five lookups of [`Order::Random`](super::Order::Random),
+/// about 0.4 µs, and grows with the logarithm of the number of parts (`benches/sampler.rs`).
 ///
-/// In JSON `{"mixture": {"seed": 42, "samples": 1000, "parts": [{"name": "photographs", "proportion": 0.7}, …]}}`; TOML
-/// has a table `[[order.mixture.parts]]` for each part. A part without a share is `repeat = 1`.
+/// In JSON: `{"mixture": {"seed": 42, "samples": 1000, "parts": [{"name": "photographs", "proportion": 0.7}, …]}}`.
+/// TOML has a table `[[order.mixture.parts]]` for each part. A part without a share has `repeat = 1`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -136,10 +138,10 @@ pub struct Mixture {
     /// Equal seeds give equal orders. Default 0.
     #[serde(default)]
     pub seed: u64,
-    /// Samples of an epoch, of parts with proportions; `None`: as many as there are records.
+    /// Number of samples per epoch, if parts have proportions; `None`: the number of records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
-    /// In the order of the dataset's parts.
+    /// The parts, in the order of the dataset's parts.
     pub parts: Vec<MixturePart>,
 }
 
@@ -157,15 +159,15 @@ pub struct Mixture {
 #[serde(try_from = "PartForm", into = "PartForm")]
 #[non_exhaustive]
 pub struct MixturePart {
-    /// What people call it, in reports and messages; empty: its number.
+    /// Its name in reports and messages; empty: its number.
     pub name: String,
-    /// How many records it has; `None`: the dataset says it.
+    /// Its number of records; `None`: taken from the dataset.
     pub records: Option<u64>,
-    /// How much of an epoch it is.
+    /// Its share of an epoch.
     pub share: Share,
 }
 
-/// As files have it.
+/// The form in files.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct PartForm {
@@ -215,41 +217,42 @@ impl Mixture {
         Self { seed, ..Self::default() }
     }
 
-    /// Adds a part: the next dataset of those that are put together. The name is for reports.
+    /// Adds a part: the next of the datasets that are put together. The name is for reports.
     #[must_use]
     pub fn part(mut self, name: impl Into<String>, share: Share) -> Self {
         self.parts.push(MixturePart { name: name.into(), records: None, share });
         self
     }
 
-    /// Sets the samples of an epoch, of parts with proportions.
+    /// Sets the number of samples per epoch, if parts have proportions.
     #[must_use]
     pub const fn samples(mut self, samples: u64) -> Self {
         self.samples = Some(samples);
         self
     }
 
-    /// Tells how many records the parts have. A loader does it, with what [`Dataset::parts`](crate::Dataset::parts) says.
+    /// Sets the number of records of each part. A loader does this with the result of
+    /// [`Dataset::parts`](crate::Dataset::parts).
     ///
     /// # Errors
-    /// `Config` for another number of parts, and for a part of which another number was said.
+    /// `Config` if the number of parts differs, or if a part was given another number of records.
     pub fn with_records(mut self, records: &[u64]) -> Result<Self> {
         let (here, there) = (self.parts.len(), records.len());
         if here != there {
             return Err(Error::config(format!("the mixture has {here} parts, the dataset {there}"))
-                .hint("put one dataset together for each part, in their order"));
+                .hint("put together one dataset for each part, in the same order"));
         }
         for (at, &records) in records.iter().enumerate() {
             if let Some(said) = self.parts[at].records.filter(|said| *said != records) {
                 let what = format!("part {} of the mixture has {said} records, the dataset's {records}", self.name(at));
-                return Err(Error::config(what).hint("leave its records out, or open the dataset it was made for"));
+                return Err(Error::config(what).hint("omit its records, or open the dataset it was made for"));
             }
             self.parts[at].records = Some(records);
         }
         Ok(self)
     }
 
-    /// What part `at` is called: its name, else its number, counted from 0.
+    /// The name of part `at`, or its number counted from 0 if it has none.
     #[must_use]
     pub fn name(&self, at: usize) -> String {
         match self.parts.get(at) {
@@ -258,10 +261,10 @@ impl Mixture {
         }
     }
 
-    /// How many samples of each part come in `epoch`.
+    /// Number of samples of each part in `epoch`.
     ///
     /// # Errors
-    /// As [`Order::sampler`](super::Order::sampler).
+    /// Those of [`Order::sampler`](super::Order::sampler).
     pub fn counts(&self, epoch: u64) -> Result<Vec<u64>> {
         let sampler = MixtureSampler::new(self)?;
         Ok((0..self.parts.len()).map(|at| sampler.start(at + 1, epoch) - sampler.start(at, epoch)).collect())
@@ -269,7 +272,7 @@ impl Mixture {
 }
 
 impl fmt::Display for Mixture {
-    /// Without names: what they are called changes nothing.
+    /// Without names, because they do not change the order.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, part) in self.parts.iter().enumerate() {
             write!(f, "{}{}", if at == 0 { "mixture of " } else { " + " }, part.share)?;
@@ -283,9 +286,9 @@ impl fmt::Display for Mixture {
 pub(super) struct MixtureSampler {
     seed: u64,
     len: u64,
-    /// Weights of the parts before each one, and of all at the end.
+    /// Sum of the weights of the parts before each one, then of all parts.
     weights: Box<[u64]>,
-    /// First record of each part, and the number of all at the end.
+    /// First record of each part, then the number of all records.
     starts: Box<[u64]>,
     words: String,
 }
@@ -293,14 +296,14 @@ pub(super) struct MixtureSampler {
 impl MixtureSampler {
     pub(super) fn new(mixture: &Mixture) -> Result<Self> {
         let Mixture { seed, samples, parts } = mixture;
-        let too_many = || Error::config("the parts of the mixture are more samples than there are numbers");
+        let too_many = || Error::config("the parts of the mixture have more than 2^64 - 1 samples");
         let records = |(at, part): (usize, &MixturePart)| match part.records {
             Some(0) => Err(Error::config(format!("part {} of the mixture has no records", mixture.name(at)))
-                .hint("leave it out, or check the path or filter it was made from")),
+                .hint("omit it, or check the path or filter it was made from")),
             Some(records) => Ok(records),
             None => {
-                Err(Error::config(format!("nobody said how many records part {} of the mixture has", mixture.name(at)))
-                    .hint("use Mixture::with_records, or let a loader ask the dataset"))
+                Err(Error::config(format!("part {} of the mixture has an unknown number of records", mixture.name(at)))
+                    .hint("call Mixture::with_records, or build a loader, which calls it"))
             }
         };
         let records = parts.iter().enumerate().map(records).collect::<Result<Vec<_>>>()?;
@@ -316,7 +319,7 @@ impl MixtureSampler {
                 mixture.name(other),
                 mixture.name(0)
             );
-            return Err(Error::config(what).hint("give all parts proportions, or none: use repeat and choose then"));
+            return Err(Error::config(what).hint("give all parts proportions, or give none and use repeat and choose"));
         }
         for (at, part) in parts.iter().enumerate() {
             let sound = match part.share {
@@ -325,7 +328,7 @@ impl MixtureSampler {
             };
             if !sound {
                 return Err(Error::config(format!("part {} of the mixture has {}", mixture.name(at), part.share))
-                    .hint("use a number above 0, or leave the part out"));
+                    .hint("use a number above 0, or omit the part"));
             }
         }
         let (weights, len) = if first.share.is_proportion() {
@@ -334,7 +337,7 @@ impl MixtureSampler {
             if let Some(samples) = samples {
                 let what = format!("the mixture has {samples} samples, and parts with {}", first.share);
                 return Err(Error::config(what)
-                    .hint("leave samples out, which the parts add up to, or give all parts proportions"));
+                    .hint("omit samples, because the parts add up to it, or give all parts proportions"));
             }
             let count = |(part, records): (&MixturePart, &u64)| match part.share {
                 Share::Choose(samples) => Some(samples),
@@ -347,11 +350,11 @@ impl MixtureSampler {
         };
         let ends = sums(&weights).ok_or_else(too_many)?;
         let total = u128::from(ends.last().copied().unwrap_or(0));
-        // From one sample an epoch on, none gives less than nothing where the roundings of its two borders meet.
+        // With at least one sample per epoch, the rounded bounds of a part never give a negative number.
         if let Some(at) = weights.iter().position(|weight| u128::from(*weight) * u128::from(len) < total) {
             let what = format!("part {} of the mixture, {}, is less than a sample", mixture.name(at), parts[at].share);
             return Err(Error::config(format!("{what} in an epoch of {len}"))
-                .hint("take longer epochs, by samples, or give it more"));
+                .hint("set samples to a larger number, or give the part a larger share"));
         }
         Ok(Self { seed: *seed, len, weights: ends, starts, words: mixture.to_string() })
     }
@@ -360,27 +363,28 @@ impl MixtureSampler {
         self.starts.len() - 1
     }
 
-    /// Samples before `epoch` of all parts before `at`.
+    /// Samples of all parts before `at`, in all epochs before `epoch`.
     fn before(&self, at: usize, epoch: u128) -> u128 {
         let total = u128::from(self.weights[self.parts()]).max(1);
         let weight = u128::from(self.weights[at]);
-        // Whole rounds through all weights apart, so that no product is too large.
+        // Whole rounds through all weights are computed apart, so that no product overflows.
         let samples = epoch * u128::from(self.len);
         samples / total * weight + samples % total * weight / total
     }
 
-    /// Draws of a part before `epoch`.
+    /// Samples of a part in all epochs before `epoch`.
     fn drawn(&self, at: usize, epoch: u128) -> u128 {
         self.before(at + 1, epoch) - self.before(at, epoch)
     }
 
-    /// The place within an epoch, before it is shuffled, where a part begins.
+    /// The place within an epoch, before it is shuffled, at which a part begins.
     fn start(&self, at: usize, epoch: u64) -> u64 {
         let epoch = u128::from(epoch);
         (self.before(at, epoch + 1) - self.before(at, epoch)) as u64
     }
 
-    /// The part that `place` lies in, by bisection; of parts that begin there the last, as the others are empty.
+    /// The part that holds `place`, by bisection. If several parts begin there, the last one, because the others are
+    /// empty.
     fn part_at(&self, place: u64, epoch: u64) -> usize {
         let (mut low, mut high) = (0, self.parts());
         while high - low > 1 {
@@ -404,7 +408,7 @@ impl MixtureSampler {
         Permutation::new(self.records_of(at), key(Purpose::Part, part, pass as u64))
     }
 
-    /// Part, pass and slot of a position.
+    /// The part, pass and slot of a position.
     fn draw(&self, epoch: u64, position: u64) -> (usize, u128, u64) {
         let place = self.shuffle(epoch).get(position);
         let at = self.part_at(place, epoch);
@@ -414,7 +418,7 @@ impl MixtureSampler {
     }
 }
 
-/// What lies before each, and all at the end.
+/// Sum of the numbers before each one, then of all.
 fn sums(numbers: &[u64]) -> Option<Box<[u64]>> {
     let mut sum = 0u64;
     let ends = numbers.iter().map(|number| {
@@ -424,7 +428,7 @@ fn sums(numbers: &[u64]) -> Option<Box<[u64]>> {
     [Some(0)].into_iter().chain(ends).collect()
 }
 
-/// Proportions as whole numbers: as they are written, tenths as 1 in 10.
+/// Proportions as integers by their decimal digits: 0.1 is 1 in 10.
 fn proportions(parts: &[MixturePart]) -> Vec<u64> {
     let numbers: Vec<f64> = parts
         .iter()
@@ -441,13 +445,14 @@ fn proportions(parts: &[MixturePart]) -> Vec<u64> {
     {
         return exact;
     }
-    // Numbers with more digits than 64 bits hold: as near as an f64 is, in steps that every machine takes alike.
+    // Numbers with too many digits for 64 bits: as exact as an f64, by steps that give the same result on every
+    // machine.
     let largest = numbers.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let most = (1u64 << 62) / numbers.len().max(1) as u64;
     numbers.iter().map(|number| (number / largest * most as f64) as u64).collect()
 }
 
-/// `times · records`, a half up.
+/// `times · records`, halves up.
 fn times_of(times: f64, records: u64) -> Option<u64> {
     let decimal = Decimal::of(times);
     let exact = || {
@@ -456,15 +461,15 @@ fn times_of(times: f64, records: u64) -> Option<u64> {
         Some((product.checked_add(one)? / one.checked_mul(2)?) as u64)
     };
     let near = (times * records as f64).round();
-    // 2^63: far more than anything counts.
+    // 2^63, far above any number of samples.
     (near < 9.0e18).then(|| exact().unwrap_or(near as u64))
 }
 
-/// A number in the fewest digits that mean it, as people write it.
+/// A number by the shortest decimal digits that represent it, as people write it.
 struct Decimal {
-    /// Without the point; `None`: more than 128 bits.
+    /// The digits without the point; `None`: more than 128 bits.
     digits: Option<u128>,
-    /// Digits behind the point.
+    /// Number of digits after the point.
     places: usize,
 }
 
@@ -475,7 +480,7 @@ impl Decimal {
         Self { digits: format!("{whole}{rest}").parse().ok(), places: rest.len() }
     }
 
-    /// In units of so many places, at least its own.
+    /// As an integer with this many decimal places, at least its own.
     fn scaled(&self, places: usize) -> Option<u64> {
         let zeros = u32::try_from(places - self.places).ok()?;
         u64::try_from(self.digits?.checked_mul(10u128.checked_pow(zeros)?)?).ok()
@@ -501,7 +506,7 @@ impl Sampler for MixtureSampler {
         (pass - self.drawn(at, epoch.into()) / u128::from(self.records_of(at))) as u64
     }
 
-    /// Costs a lookup for each time that the record comes.
+    /// Costs one lookup for each occurrence of the record.
     fn position(&self, epoch: u64, record: u64) -> Option<u64> {
         if record >= self.records() {
             return None;
@@ -621,8 +626,8 @@ mod tests {
                 mixture(&[(5, half), (5, Share::Proportion(0.01))]),
                 "part 1 of the mixture, proportion=0.01, is less than a sample",
             ),
-            (mixture(&[(5, Share::Choose(u64::MAX)), (5, Share::Choose(1))]), "more samples than"),
-            (Mixture::new(0).part("x", half), "how many records part `x`"),
+            (mixture(&[(5, Share::Choose(u64::MAX)), (5, Share::Choose(1))]), "more than 2^64 - 1 samples"),
+            (Mixture::new(0).part("x", half), "part `x` of the mixture has an unknown number"),
         ] {
             let error = refused(&mixture);
             assert!(error.contains(want), "{error}");

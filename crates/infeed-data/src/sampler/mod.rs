@@ -1,18 +1,20 @@
-//! The order of samples: arithmetic, and lists where the user has one ([`ListSampler`]).
+//! The order of samples: computed, or taken from a list of the user ([`ListSampler`]).
 //!
 //! ```text
 //! Schedule: step, row, rank ─▶ position ─▶ Sampler: record          LoaderState: (epoch, position) after a step
 //!                                 ▲ one number, the same on all ranks, is all that a resume needs
 //! ```
 //!
-//! Four things a newcomer would get wrong:
-//! - A *position* is a place in an epoch's order, a *record* an index in the dataset. Ranks share positions out, never
+//! Four things that are easy to get wrong:
+//!
+//! - A *position* is a place in an epoch's order, a *record* an index in the dataset. Ranks share positions, never
 //!   records, so the order does not depend on the number of ranks.
-//! - Keys are hashed from (purpose, seed, epoch), never added up: `seed + epoch` makes neighbouring runs share orders.
-//! - An epoch need not hold each record once: of a [`Mixture`] it holds shares of several datasets, and positions count
-//!   those. Whose turn it is in a part follows from the number of the epoch; nothing is counted up, so nothing is saved.
-//! - [`Order::Blocks`] has a default for its lanes that must come from the saved state on resume, not from the new
-//!   world size; otherwise the state does not fit (and says so).
+//! - Keys are hashed from (purpose, seed, epoch), never added: with `seed + epoch`, runs with neighbouring seeds would
+//!   share orders.
+//! - An epoch need not hold each record once. In a [`Mixture`] it holds shares of several datasets, and positions count
+//!   those. Which records of a part are next follows from the epoch's number; there are no counters, so none are saved.
+//! - The default of `lanes` in [`Order::Blocks`] has to come from the saved state on resume, not from the new world
+//!   size; otherwise the state does not fit, which is an error.
 #![forbid(unsafe_code)]
 
 pub use infeed_core::fingerprint::{Fingerprint, Fingerprinter};

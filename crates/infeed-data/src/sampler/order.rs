@@ -1,4 +1,4 @@
-//! In which order records come.
+//! The order of records.
 //!
 //! ```text
 //! Blocks, 2 lanes:   position 0 1 2 3 4 5 …
@@ -26,14 +26,14 @@ use super::{
     repeated::{self, Repeated},
 };
 
-/// Records in a group of a dataset that names no groups of its own. 256 photographs of 100 KB are 26 MB, 256 CIFAR
-/// pictures 0.8 MB: both long enough that a disk or a store reads them at full speed.
+/// Records per group, for a dataset that names no groups. 256 photographs of 100 KB are 26 MB, 256 CIFAR pictures 0.8
+/// MB: both are long enough for a disk or a store to read at full speed.
 pub const DEFAULT_GROUP: u64 = 256;
 
-/// In which order the records of an epoch come.
+/// The order of the records of an epoch.
 ///
-/// Every order is exact: each record once an epoch (but for [`Repeated`](Self::Repeated) and [`Mixture`](Self::Mixture), which
-/// say how often), whatever the number of records, groups, lanes, ranks.
+/// Every order is exact for any number of records, groups, lanes and ranks: each record occurs once per epoch.
+/// [`Repeated`](Self::Repeated) and [`Mixture`](Self::Mixture) instead define how often a record occurs.
 ///
 /// ```
 /// use infeed::sampler::Order;
@@ -46,7 +46,7 @@ pub const DEFAULT_GROUP: u64 = 256;
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Order {
-    /// As the dataset lists them, in every epoch.
+    /// The dataset's order, in every epoch.
     #[default]
     Sequential,
     /// Shuffled over the whole dataset, each epoch differently.
@@ -54,35 +54,36 @@ pub enum Order {
         /// Equal seeds give equal orders.
         seed: u64,
     },
-    /// Shuffled so that near records stay near: groups (a shard, a patient) come in random order, and records are
-    /// shuffled within a window. For stores where one long read is much cheaper than many short ones.
+    /// Shuffled so that neighbouring records stay close: groups (a shard, a patient) are in random order, and records
+    /// are shuffled within a window. For stores where one long read is much cheaper than many short ones.
     ///
-    /// The epoch is dealt out to lanes, position `p` to lane `p % lanes`, and each lane walks its own stretch of groups.
-    /// When the world size divides `lanes`, a rank has whole lanes to itself, so almost every group is read by one rank
-    /// (a group that lies across the border of two stretches is read by two).
+    /// Positions are dealt to lanes, position `p` to lane `p % lanes`, and each lane walks through its own range of
+    /// groups. If `lanes` is a multiple of the world size, each rank has whole lanes, so almost every group is read by
+    /// one rank. Only a group on the border of two ranges is read by two.
     Blocks {
         /// Equal seeds give equal orders.
         seed: u64,
-        /// Records among which a lane shuffles. Several groups long mixes them; 1 keeps each group in its own order.
+        /// Number of records that a lane shuffles among. A window of several groups mixes them; 1 keeps each group in
+        /// its own order.
         window: u64,
-        /// Number of lanes; `None` takes the world size of the first run and keeps it over resumes.
+        /// Number of lanes; `None`: the world size of the first run, which is kept over resumes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lanes: Option<u64>,
     },
     /// Repeated augmentation ([Hoffer et al. 2019](https://arxiv.org/abs/1901.09335), [Berman et al.
-    /// 2019](https://arxiv.org/abs/1902.05509)): records in random order, each `times` times one after another, with other
-    /// augmentation each time. Ranks are dealt positions in turn, so the times of a record fall on different ranks, or
-    /// into one batch where there are fewer ranks.
+    /// 2019](https://arxiv.org/abs/1902.05509)): records in random order, each `times` times in a row, with different
+    /// augmentation each time. Positions are dealt to ranks in turn, so the repeats of a record go to different ranks,
+    /// or into one batch if there are fewer ranks.
     ///
-    /// An epoch is as long as the dataset, as with torchvision's and timm's samplers, so that it holds one record in
-    /// `times`. Other than theirs, epochs miss none: in `times` epochs, from one on that is a multiple of `times`, each
-    /// record comes exactly `times` times.
+    /// As with torchvision's and timm's samplers, an epoch is as long as the dataset, so it holds one of `times`
+    /// records. Unlike theirs, no record is missed: in `times` epochs, starting at a multiple of `times`, each record
+    /// occurs exactly `times` times.
     Repeated {
         /// Equal seeds give equal orders.
         seed: u64,
-        /// How often a record comes, 1 or more. DeiT takes 3, torchvision 4.
+        /// How often a record occurs, 1 or more. DeiT uses 3, torchvision 4.
         times: u32,
-        /// All records in each epoch, which is `times` as long then. Default no.
+        /// Whether each epoch has all records, which makes it `times` as long. Default: false.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         all_records: bool,
     },
@@ -91,8 +92,8 @@ pub enum Order {
 }
 
 impl Order {
-    /// The lanes that [`sampler`](Self::sampler) will use when it is given this default. Save it in the state, and give
-    /// it back as the default of a resumed run.
+    /// The number of lanes that [`sampler`](Self::sampler) uses with this default. Save it in the state, and use it as
+    /// the default of a resumed run.
     #[must_use]
     pub const fn lanes(&self, default: u64) -> u64 {
         match self {
@@ -101,7 +102,7 @@ impl Order {
         }
     }
 
-    /// The seed of the shuffle; `None` without one.
+    /// The seed of the shuffle; `None` if the order has none.
     #[must_use]
     pub const fn seed(&self) -> Option<u64> {
         match self {
@@ -111,19 +112,19 @@ impl Order {
         }
     }
 
-    /// The order of a dataset of `len` records.
+    /// The order for a dataset of `len` records.
     ///
-    /// `groups` are the dataset's: first records, ascending, starting with 0. Only `Blocks` looks at them and at
-    /// `lanes`, the number of lanes when the order does not name one. Without groups, every [`DEFAULT_GROUP`] records
-    /// are one.
+    /// `groups` are those of the dataset: first records, ascending, starting with 0. Only `Blocks` uses `groups` and
+    /// `lanes`, the number of lanes if the order sets none. Without groups, each [`DEFAULT_GROUP`] records are a group.
     ///
-    /// Costs nothing but in `Blocks` over groups of different sizes: 8 bytes a group for each of the epochs in use
-    /// (at most 3 are kept), made at the first lookup of an epoch in under 0.1 µs a group.
+    /// Memory: only `Blocks` with groups of different sizes needs any, 8 bytes per group for each epoch in use (at most
+    /// 3). The table of an epoch is made at its first lookup, in less than 0.1 µs per group.
     ///
     /// # Errors
-    /// `Config` for a window of 0, for 0 lanes, for groups that are not as said above, and for records that come 0 times; for a
-    /// mixture whose parts are not these records, or can't be mixed: no part, proportions beside other shares, numbers that
-    /// are not above 0, `samples` beside shares that add up to them, a part of less than a sample an epoch.
+    /// `Config` if the window, `lanes` or the number of repeats is 0, or if `groups` are not as described above. For a
+    /// mixture, `Config` if its parts do not fit `len`, or if they can't be mixed: no parts, proportions together with
+    /// other shares, a number that is not above 0, `samples` together with shares that set it, or a part with less than
+    /// one sample per epoch.
     pub fn sampler(&self, len: u64, groups: Option<Arc<[u64]>>, lanes: u64) -> Result<Arc<dyn Sampler>> {
         Ok(match self {
             Self::Sequential => Arc::new(Sequential { len }),
@@ -134,7 +135,7 @@ impl Order {
                 let sampler = MixtureSampler::new(mixture)?;
                 if sampler.records() != len {
                     let what = format!("the mixture's parts have {} records, the dataset {len}", sampler.records());
-                    return Err(Error::config(what).hint("make the mixture of the datasets that were put together"));
+                    return Err(Error::config(what).hint("make the mixture for the datasets that were put together"));
                 }
                 Arc::new(sampler)
             }
@@ -226,7 +227,7 @@ impl Sampler for Random {
     }
 }
 
-/// Positions → places (lanes, windows) → records (groups in permuted order).
+/// From positions to places (lanes, windows) to records (groups in permuted order).
 #[derive(Debug)]
 struct Blocks {
     len: u64,
@@ -239,10 +240,10 @@ struct Blocks {
 impl Blocks {
     fn new(len: u64, groups: Option<Arc<[u64]>>, seed: u64, window: u64, lanes: u64) -> Result<Self> {
         if window == 0 {
-            return Err(Error::config("the order's window is 0").hint("use 1 or more records, best several groups"));
+            return Err(Error::config("the order's window is 0").hint("use 1 or more records, ideally several groups"));
         }
         if lanes == 0 {
-            return Err(Error::config("the order's lanes are 0").hint("use 1 or more, best the world size"));
+            return Err(Error::config("the order's lanes are 0").hint("use 1 or more, ideally the world size"));
         }
         let groups = match groups {
             Some(starts) => Groups::new(starts, len)?,
@@ -251,25 +252,25 @@ impl Blocks {
         Ok(Self { len, seed, window, lanes, groups })
     }
 
-    /// First place of a lane's stretch. The first `len % lanes` lanes hold one position more than the rest.
+    /// First place of a lane's range. The first `len % lanes` lanes hold one position more than the others.
     const fn lane_start(&self, lane: u64) -> u64 {
         let longer = self.len % self.lanes;
         lane * (self.len / self.lanes) + if lane < longer { lane } else { longer }
     }
 
-    /// The lane whose stretch holds `place`.
+    /// The lane whose range holds `place`.
     const fn lane_of(&self, place: u64) -> u64 {
         let (each, longer) = (self.len / self.lanes, self.len % self.lanes);
         let border = longer * (each + 1);
         if place < border { place / (each + 1) } else { longer + (place - border) / each }
     }
 
-    /// The window of `lane` that holds its place number `at`: first place within the lane, and the shuffle inside.
+    /// The window of `lane` that holds place `at` of the lane: its first place within the lane, and the shuffle inside.
     const fn window(&self, epoch: u64, lane: u64, at: u64) -> (u64, Permutation) {
         let lane_len = self.lane_start(lane + 1) - self.lane_start(lane);
         let first = at - at % self.window;
         let len = if lane_len - first < self.window { lane_len - first } else { self.window };
-        // The first place names the window within the epoch, so no two windows share a key.
+        // The first place identifies the window within the epoch, so no two windows share a key.
         let name = self.lane_start(lane) + first;
         (first, Permutation::new(len, key(Purpose::Window, key(Purpose::Window, self.seed, epoch), name)))
     }
@@ -318,7 +319,7 @@ impl Sampler for Blocks {
     }
 }
 
-/// Groups in permuted order, laid end to end: each record has a place.
+/// Groups in permuted order, one after another: each record has a place.
 #[derive(Debug)]
 enum Groups {
     Even(Even),
@@ -378,7 +379,7 @@ impl Groups {
     }
 }
 
-/// Groups of one size; the dataset's last may be shorter. Pure arithmetic.
+/// Groups of one size; the dataset's last group may be smaller. Pure arithmetic.
 #[derive(Debug)]
 struct Even {
     len: u64,
@@ -390,7 +391,7 @@ impl Even {
         self.len.div_ceil(self.size)
     }
 
-    /// How much shorter the dataset's last group is.
+    /// Records that the dataset's last group lacks.
     const fn missing(&self) -> u64 {
         (self.size - self.len % self.size) % self.size
     }
@@ -398,7 +399,7 @@ impl Even {
     fn record(&self, key: u64, place: u64) -> u64 {
         let order = Permutation::new(self.count(), key);
         let missing = self.missing();
-        // Where the short group ends, in places: everything behind it has moved up by `missing`.
+        // The place where the small group ends: every place after it is shifted by `missing`.
         let moved = missing > 0 && place >= (order.inverse(self.count() - 1) + 1) * self.size - missing;
         let place = if moved { place + missing } else { place };
         order.get(place / self.size) * self.size + place % self.size
@@ -413,17 +414,18 @@ impl Even {
     }
 }
 
-/// Groups of any sizes. Where a permuted group begins is a sum over the groups before it, so each epoch has a table.
+/// Groups of any sizes. The start of a permuted group is a sum over the groups before it, so each epoch has a table.
 struct Uneven {
     starts: Arc<[u64]>,
     len: u64,
-    /// Tables of the epochs used last, newest at the end. They are a memory of a pure function: whoever comes first
-    /// makes one, and all see the same.
+    /// Tables of the most recently used epochs, newest last. A cache of a pure function: the first thread makes a
+    /// table, and all threads see the same.
     epochs: Mutex<Vec<(u64, Arc<[u64]>)>>,
 }
 
 impl Uneven {
-    /// This epoch's, the next one's that is read ahead already, and one for a cache that asks for the next use.
+    /// The current epoch, the next one, which may be read ahead, and one for a cache that needs the next use of a
+    /// record.
     const KEPT: usize = 3;
 
     fn order(&self, key: u64) -> Permutation {
@@ -434,13 +436,13 @@ impl Uneven {
         self.starts.get(group + 1).copied().unwrap_or(self.len)
     }
 
-    /// First place of each group of the permuted order.
+    /// First place of each group in the permuted order.
     fn table(&self, key: u64) -> Arc<[u64]> {
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, table)) = epochs.iter().rev().find(|(of, _)| *of == key) {
             return Arc::clone(table);
         }
-        // Made under the lock: a second thread would make the same one and wait as long.
+        // Made under the lock: a second thread would make the same table and take as long.
         let order = self.order(key);
         let mut place = 0;
         let table: Arc<[u64]> = (0..order.len())
@@ -460,7 +462,8 @@ impl Uneven {
 
     fn record(&self, key: u64, place: u64) -> u64 {
         let table = self.table(key);
-        // The last group that begins here or before; empty groups begin where their follower does and come before it.
+        // The last group that begins here or earlier; an empty group begins at the same place as its successor and is
+        // before it.
         let slot = table.partition_point(|&first| first <= place) - 1;
         self.starts[self.order(key).get(slot as u64) as usize] + (place - table[slot])
     }

@@ -1,9 +1,9 @@
-//! A random order as arithmetic: a keyed bijection of `0..n` with an inverse, and no list.
+//! A random order by arithmetic: a keyed bijection of `0..n` with an inverse, and no list.
 //!
-//! An alternating Feistel network permutes the smallest power of two that covers `n`; numbers outside `0..n` are sent
-//! through again until they land inside ("cycle walking",
-//! [Black and Rogaway 2002](https://doi.org/10.1007/3-540-45760-7_9)). Less than two passes on average, because the
-//! power of two is less than twice `n`.
+//! An alternating Feistel network permutes the smallest power of two that covers `n`. A result outside `0..n` goes
+//! through the network again until it is inside ("cycle walking", [Black and Rogaway
+//! 2002](https://doi.org/10.1007/3-540-45760-7_9)). This takes less than two passes on average, because the power of
+//! two is less than twice `n`.
 #![forbid(unsafe_code)]
 
 use infeed_core::random::mix;
@@ -17,11 +17,11 @@ const ROUNDS: usize = 6;
 /// with any number. Over 8 bits they pass with 6.
 const LEAST_BITS: u32 = 8;
 
-/// Up to this many numbers are shuffled in a table on the stack: exactly uniform, and quicker than walking through the
-/// 256 numbers of the smallest network to meet the few that count.
+/// Up to this many numbers are shuffled in a table on the stack. That is exactly uniform, and quicker than walking
+/// through the 256 numbers of the smallest network to find the few that count.
 const TABLE: usize = 32;
 
-/// What a key is for. Keys of different purposes never meet, although all are made from the same few seeds.
+/// The purpose of a key. Keys of different purposes never coincide, although all are made from the same few seeds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     Records = 1,
@@ -42,8 +42,8 @@ pub(super) const fn key(purpose: Purpose, seed: u64, epoch: u64) -> u64 {
 
 /// A keyed bijection of `0..len`.
 ///
-/// Making one costs nothing, so it is made for each lookup; it holds no list. [`get`](Self::get) and
-/// [`inverse`](Self::inverse) take one to two passes of 6 rounds on average, up to 8 passes below 256 numbers.
+/// Making one costs nothing, so one is made for each lookup; it holds no list. [`get`](Self::get) and
+/// [`inverse`](Self::inverse) take one to two passes of 6 rounds on average, and up to 8 passes below 256 numbers.
 ///
 /// ```
 /// use infeed::sampler::Permutation;
@@ -59,8 +59,8 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The bijection of `0..len` with this key. Neighbouring keys give unrelated orders, but equal ones equal orders:
-    /// hash what a key is made from.
+    /// The bijection of `0..len` with this key. Different keys, even neighbouring ones, give unrelated orders; equal
+    /// keys give equal orders. So hash the parts of a key.
     #[must_use]
     #[inline]
     pub const fn new(len: u64, key: u64) -> Self {
@@ -71,22 +71,22 @@ impl Permutation {
         Self { len, key, low_bits: bits - high_bits, high_bits }
     }
 
-    /// Numbers in the bijection.
+    /// Number of values.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where `index` goes.
+    /// The value at `index`.
     ///
     /// # Panics
-    /// When `index` is not below `len`: a walk that starts outside may never come in.
+    /// If `index` is not below `len`: a walk that starts outside may never get inside.
     #[must_use]
     #[inline]
     pub fn get(&self, index: u64) -> u64 {
@@ -95,17 +95,17 @@ impl Permutation {
             return self.table()[index as usize].into();
         }
         let mut x = self.forward(index);
-        // The walk follows the cycle that `index` lies on, so it comes back inside at the latest at `index`.
+        // The walk follows the cycle of `index`, so at the latest it gets inside at `index`.
         while x >= self.len {
             x = self.forward(x);
         }
         x
     }
 
-    /// Where `value` comes from.
+    /// The index of `value`; the inverse of `get`.
     ///
     /// # Panics
-    /// When `value` is not below `len`.
+    /// If `value` is not below `len`.
     #[must_use]
     #[inline]
     pub fn inverse(&self, value: u64) -> u64 {
@@ -141,14 +141,14 @@ impl Permutation {
         self.join(high, low)
     }
 
-    /// Half a number in, 64 random bits out. Round keys are steps of the golden ratio from the key, as in SplitMix64:
-    /// they need no table and no hash of their own, since `mix` hashes them together with the half.
+    /// Half a number in, 64 random bits out. Round keys are multiples of the golden ratio added to the key, as in
+    /// SplitMix64. They need no table and no hash of their own, because `mix` hashes them together with the half.
     #[inline]
     const fn round(&self, half: u64, round: usize) -> u64 {
         mix(half ^ self.key.wrapping_add((round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
-    /// All numbers, shuffled (Fisher and Yates); the ones from `len` on stay where they are.
+    /// All numbers, shuffled (Fisher and Yates); those from `len` on stay in place.
     fn table(&self) -> [u8; TABLE] {
         let mut table = std::array::from_fn(|i| i as u8);
         for last in (1..self.len as usize).rev() {

@@ -1,4 +1,4 @@
-//! Repeated augmentation: each record several times, one after another.
+//! Repeated augmentation: each record several times in a row.
 //!
 //! ```text
 //! 5 records, 3 times each:   slot 0 1 2 3 4 5 6 7 8 9 …       records in random order, for three epochs
@@ -29,10 +29,10 @@ pub(super) struct Repeated {
 impl Repeated {
     pub(super) fn new(records: u64, seed: u64, times: u32, all_records: bool) -> Result<Self> {
         if times == 0 {
-            return Err(Error::config("the order repeats each record 0 times").hint("use 1 or more, often 3 or 4"));
+            return Err(Error::config("the order repeats each record 0 times").hint("use 1 or more; 3 or 4 are usual"));
         }
         if records.checked_mul(u64::from(times)).is_none() {
-            return Err(Error::config(format!("{records} records {times} times are more than there are numbers")));
+            return Err(Error::config(format!("{records} records {times} times are more than 2^64 - 1 samples")));
         }
         Ok(Self { records, seed, times, all_records })
     }
@@ -41,7 +41,7 @@ impl Repeated {
         self.times as u64
     }
 
-    /// The records' order, and the slot in it that an epoch begins with.
+    /// The order of the records, and the slot in it that an epoch begins with.
     const fn place(&self, epoch: u64) -> (Permutation, u64) {
         let (cycle, part) = if self.all_records { (epoch, 0) } else { (epoch / self.times(), epoch % self.times()) };
         (Permutation::new(self.records, key(Purpose::Repeated, self.seed, cycle)), part * self.records)
@@ -78,7 +78,7 @@ impl Sampler for Repeated {
         }
         let (order, first) = self.place(epoch);
         let slot = order.inverse(record) * self.times();
-        // An epoch may begin between two times of a record.
+        // An epoch may begin between two repeats of a record.
         let slot = if slot < first && first < slot + self.times() { first } else { slot };
         slot.checked_sub(first).filter(|position| *position < self.len())
     }

@@ -1,4 +1,4 @@
-//! What a SageMaker training job tells its containers: channels, hosts, hyperparameters, where checkpoints go.
+//! What SageMaker passes to the containers of a training job: channels, hosts, hyperparameters, the checkpoint folder.
 //!
 //! The layout is that of the SageMaker training toolkit: `/opt/ml` with `input/config/*.json` and `input/data/CHANNEL`,
 //! and the `SM_*` variables that repeat parts of it.
@@ -35,7 +35,7 @@ pub struct SageMaker {
     current: String,
     hyperparameters: BTreeMap<String, String>,
     channels: Vec<Channel>,
-    /// What the launcher inside the container says, if there is one.
+    /// The shard of the launcher inside the container, if there is one.
     launched: Shard,
 }
 
@@ -60,17 +60,17 @@ pub struct SageMaker {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Channel {
-    /// As in the job's definition: `train`, `validation`, ….
+    /// Its name in the job's definition: `train`, `validation`, ….
     pub name: String,
     /// Its folder in the container.
     pub path: PathBuf,
-    /// How objects get there.
+    /// How its objects get there.
     pub mode: InputMode,
-    /// Which host gets what.
+    /// Which host gets which objects.
     pub distribution: Distribution,
 }
 
-/// How SageMaker brings a channel's objects into the container.
+/// How SageMaker provides a channel's objects in the container.
 ///
 /// ```
 /// # use std::{error::Error, fs};
@@ -92,14 +92,14 @@ pub enum InputMode {
     /// Copied before the job starts.
     #[default]
     File,
-    /// A file system that reads from S3 when files are opened. Large sequential reads suit it: pack small files into
+    /// A file system that reads from S3 when files are opened. It suits large sequential reads: pack small files into
     /// shards, or stream from `s3://` instead.
     FastFile,
     /// Named pipes, which have no random access: infeed can't read them.
     Pipe,
 }
 
-/// Which of a channel's objects a host has.
+/// The objects of a channel that a host has.
 ///
 /// ```
 /// # use std::{error::Error, fs};
@@ -123,7 +123,7 @@ pub enum Distribution {
     /// All of them.
     #[default]
     FullyReplicated,
-    /// Its part: hosts share the objects out by key. Shard among the processes of a host alone, see
+    /// A part: SageMaker divides the objects among hosts by key. Shard only among the processes of one host; see
     /// [`SageMaker::shard`].
     ShardedByS3Key,
 }
@@ -137,25 +137,26 @@ struct Input {
 }
 
 impl SageMaker {
-    /// The job that this process belongs to, below `/opt/ml` or what `SAGEMAKER_BASE_DIR` names; `None` outside of one.
+    /// The job that this process belongs to, in `/opt/ml` or the folder that `SAGEMAKER_BASE_DIR` names; `None` outside
+    /// of a job.
     ///
     /// # Errors
-    /// `Config` for a file or variable of the job that can't be understood; it is named.
+    /// `Config` for a file or variable of the job that can't be parsed; the message names it.
     pub fn from_env() -> Result<Option<Self>> {
         Self::read(launch::environment(BASE).unwrap_or_default(), launch::environment)
     }
 
-    /// As [`from_env`](Self::from_env), with another folder than `/opt/ml` and any source of variables.
+    /// The same as [`from_env`](Self::from_env), with another folder than `/opt/ml` and any source of variables.
     ///
     /// # Errors
-    /// As [`from_env`](Self::from_env).
+    /// Those of [`from_env`](Self::from_env).
     pub fn read(root: impl Into<PathBuf>, vars: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let root = root.into();
         let config = root.join("input/config");
         let told = |name: &str| if name == BASE { root.to_str().map(str::to_owned) } else { vars(name) };
         let Some(hosts) = Hosts::find(&told)? else { return Ok(None) };
         let hyperparameters: Option<BTreeMap<String, serde_json::Value>> = json(&config.join("hyperparameters.json"))?;
-        // Values are texts, but for jobs that were made by hand.
+        // Values are strings, except in jobs that were made by hand.
         let text = |value: serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let hyperparameters = hyperparameters.unwrap_or_default().into_iter().map(|(k, v)| (k, text(v))).collect();
         let inputs: Option<BTreeMap<String, Input>> = json(&config.join("inputdataconfig.json"))?;
@@ -172,7 +173,7 @@ impl SageMaker {
     /// An input by name.
     ///
     /// # Errors
-    /// `NotFound`, naming the inputs that there are; `Unsupported` for one that comes by a pipe.
+    /// `NotFound`, with the names of the job's inputs; `Unsupported` for an input that is a pipe.
     pub fn channel(&self, name: &str) -> Result<&Channel> {
         let Some(channel) = self.channels.iter().find(|channel| channel.name == name) else {
             let names: Vec<&str> = self.channels.iter().map(|channel| channel.name.as_str()).collect();
@@ -180,13 +181,15 @@ impl SageMaker {
             return Err(Error::new(ErrorKind::NotFound, what).hint("name it in the job's inputs"));
         };
         if channel.mode == InputMode::Pipe {
-            let what = format!("channel {name:?} comes by a pipe, which has no random access");
-            return Err(Error::new(ErrorKind::Unsupported, what).hint("use input mode FastFile or File, or s3://"));
+            let what = format!("channel {name:?} is a pipe, which has no random access");
+            return Err(
+                Error::new(ErrorKind::Unsupported, what).hint("use the input mode FastFile or File, or an s3:// url")
+            );
         }
         Ok(channel)
     }
 
-    /// All inputs, by name.
+    /// All inputs, ordered by name.
     #[must_use]
     pub fn channels(&self) -> &[Channel] {
         &self.channels
@@ -210,13 +213,14 @@ impl SageMaker {
         self.hyperparameters.get(name).map(String::as_str)
     }
 
-    /// This process's part of a channel: that of the launcher (torchrun, MPI, …) or of its host among all.
+    /// This process's part of a channel: that of the launcher (torchrun, MPI, …), otherwise the part of its host among
+    /// all hosts.
     ///
-    /// Where SageMaker has given each host a part already ([`Distribution::ShardedByS3Key`]), only the processes of one
-    /// host share it: sharding by the whole world again would lose samples.
+    /// If SageMaker has given each host a part already ([`Distribution::ShardedByS3Key`]), only the processes of one
+    /// host share it; sharding over the whole world again would lose samples.
     ///
     /// # Errors
-    /// None that a [`Shard`] from a launcher can cause.
+    /// None with a [`Shard`] from a launcher.
     pub fn shard(&self, channel: &Channel) -> Result<Shard> {
         match channel.distribution {
             Distribution::FullyReplicated => Ok(self.launched),
@@ -227,7 +231,7 @@ impl SageMaker {
         }
     }
 
-    /// The folder whose content SageMaker keeps in S3 while the job runs, when the job has one. State files belong there.
+    /// The folder that SageMaker copies to S3 while the job runs, if the job has one. Put state files there.
     #[must_use]
     pub fn checkpoints(&self) -> Option<PathBuf> {
         Some(self.root.join("checkpoints")).filter(|folder| folder.is_dir())
@@ -235,7 +239,7 @@ impl SageMaker {
 }
 
 impl Channel {
-    /// What `open` takes.
+    /// The url for `open`.
     #[must_use]
     pub fn url(&self) -> String {
         self.path.display().to_string()

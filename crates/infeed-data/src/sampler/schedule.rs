@@ -1,4 +1,4 @@
-//! Who takes which positions at which step: pure arithmetic.
+//! Which rank takes which positions at which step: pure arithmetic.
 //!
 //! ```text
 //! world 2, batch 3, from position 4:      row 0    row 1    row 2
@@ -8,8 +8,8 @@
 //!                                  rank 1  11       13       15
 //! ```
 //!
-//! Rows are dealt in turn over all ranks, so a step takes one stretch of the epoch whatever the number of ranks: one
-//! number says what has been seen, and a run with another world size can go on from it.
+//! Rows are dealt in turn to all ranks, so a step takes one range of the epoch, whatever the number of ranks. So one
+//! number describes what has been seen, and a run with another world size can continue from it.
 #![forbid(unsafe_code)]
 
 use std::{fmt, num::NonZeroUsize, ops::Range, str::FromStr};
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::shard::Shard;
 
-/// What becomes of the records that do not fill a batch on every rank.
+/// What to do with records that do not fill a batch on every rank.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -36,13 +36,13 @@ use super::shard::Shard;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LastBatch {
-    /// Left out; with a shuffled order others are left out in each epoch.
+    /// They are left out. With a shuffled order, other records are left out in each epoch.
     #[default]
     Drop,
-    /// Dealt evenly: ranks differ by at most one row. All ranks have the same number of steps, so a rank may get a
-    /// last batch of no rows when fewer records are left than there are ranks.
+    /// They are dealt evenly: ranks differ by at most one row. All ranks have the same number of steps, so the last
+    /// batch of a rank may have no rows if fewer records are left than there are ranks.
     Partial,
-    /// Filled up with records from the beginning of the same epoch; the batch says how many rows are real.
+    /// The batch is filled up with records from the beginning of the same epoch; the batch has the number of real rows.
     Pad,
 }
 
@@ -77,7 +77,7 @@ impl FromStr for LastBatch {
 
 /// The steps of one rank through the rest of an epoch.
 ///
-/// With an order: which records a rank sees, without a loader.
+/// Together with an order it gives the records of a rank without a loader.
 ///
 /// ```
 /// use std::num::NonZeroUsize;
@@ -105,15 +105,15 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// An epoch of `len` positions from position `start` on (0, or where a saved state says), in batches of up to
-    /// `batch` rows on each rank of `shard`'s world.
+    /// The steps through an epoch of `len` positions from position `start` on (0, or the position of a saved state).
+    /// Each rank of `shard`'s world gets batches of up to `batch` rows.
     #[must_use]
     pub fn new(len: u64, start: u64, batch: NonZeroUsize, shard: Shard, last: LastBatch) -> Self {
         let (rank, world) = (u64::from(shard.rank()), u64::from(shard.world()));
         Self { len, start: start.min(len), batch: batch.get() as u64, rank, world, last }
     }
 
-    /// Positions that all ranks together take in a full step.
+    /// Number of positions that all ranks together take in a full step.
     const fn stride(&self) -> u64 {
         self.world.saturating_mul(self.batch)
     }
@@ -128,22 +128,22 @@ impl Schedule {
         }
     }
 
-    /// Rows of this rank over all steps, without padding.
+    /// Number of rows of this rank over all steps, without padding.
     #[must_use]
     pub const fn rows_of_rank(&self) -> u64 {
         match self.last {
             LastBatch::Drop => self.steps() * self.batch,
-            // Full steps deal evenly, so the whole rest is dealt in turn.
+            // Full steps deal evenly, so all that is left can be dealt in turn.
             LastBatch::Partial | LastBatch::Pad => self.dealt(self.len - self.start),
         }
     }
 
-    /// How many of `count` positions dealt in turn come to this rank.
+    /// How many of `count` positions go to this rank when they are dealt in turn.
     const fn dealt(&self, count: u64) -> u64 {
         count.saturating_sub(self.rank).div_ceil(self.world)
     }
 
-    /// The positions that this rank takes at `step`, in row order; none from [`steps`](Self::steps) on.
+    /// The positions that this rank takes at `step`, in row order; none if `step` is not below [`steps`](Self::steps).
     pub const fn rows(&self, step: u64) -> StepRows {
         let none = StepRows { next: 0, world: 1, left: 0, valid: 0, len: self.len };
         if step >= self.steps() {
@@ -151,21 +151,22 @@ impl Schedule {
         }
         let first = self.start + step * self.stride();
         let there = self.len - first;
-        // `first` lies inside, so `there` is at least 1; only the last step may have less than a stride.
+        // `first` is within the epoch, so `there` is at least 1. Only the last step may have less than a stride.
         let valid = if there < self.stride() { self.dealt(there) } else { self.batch };
         let left = if matches!(self.last, LastBatch::Pad) { self.batch } else { valid };
         StepRows { next: first + self.rank, world: self.world, left, valid, len: self.len }
     }
 
-    /// The position after `step` within this epoch: where a run that stops there goes on.
+    /// The position after `step` within this epoch, where a run that stops there continues.
     #[must_use]
     pub const fn position_after(&self, step: u64) -> u64 {
         let after = self.start.saturating_add(step.saturating_add(1).saturating_mul(self.stride()));
         if after < self.len { after } else { self.len }
     }
 
-    /// Epoch and position to go on from after `step` of `epoch`. The last step of an epoch leads to position 0 of the
-    /// next one, also when records are dropped: a resumed run must not find a rest that the first run left out.
+    /// Epoch and position after `step` of `epoch`, where a run continues. After the last step of an epoch this is
+    /// position 0 of the next one, even if records are dropped: a resumed run must not read a rest that the first run
+    /// left out.
     #[must_use]
     pub const fn place_after(&self, epoch: u64, step: u64) -> (u64, u64) {
         if step.saturating_add(1) >= self.steps() {
@@ -200,13 +201,13 @@ pub struct StepRows {
 }
 
 impl StepRows {
-    /// One stretch of an epoch, taken by one rank.
+    /// A range of an epoch that one rank takes.
     pub(super) const fn of(positions: Range<u64>) -> Self {
         let rows = positions.end.saturating_sub(positions.start);
         Self { next: positions.start, world: 1, left: rows, valid: rows, len: positions.end }
     }
 
-    /// How many of the rows are real. They come first; the rest is padding, which repeats records.
+    /// Number of real rows. They come first; the others are padding, which repeats records.
     #[must_use]
     pub const fn valid(&self) -> usize {
         self.valid as usize
@@ -219,7 +220,7 @@ impl Iterator for StepRows {
     fn next(&mut self) -> Option<u64> {
         self.left = self.left.checked_sub(1)?;
         let position = self.next;
-        // Padding wraps, as often as it must when a step is longer than the whole epoch.
+        // Padding wraps around, several times if a step is longer than the whole epoch.
         self.next = position.wrapping_add(self.world);
         Some(if position < self.len { position } else { position % self.len })
     }

@@ -1,4 +1,4 @@
-//! Which part of a job a process is.
+//! Which part of a job a process has.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use infeed_core::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// This process among all processes of a job. The default is rank 0 of 1: a job of its own.
+/// This process among all processes of a job. Default: rank 0 of 1, a job of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub struct Shard {
@@ -23,10 +23,10 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// Rank `rank` of `world`, alone on its machine.
+    /// Rank `rank` of `world`, the only process on its machine.
     ///
     /// # Errors
-    /// `Config` when the rank is not below the world size.
+    /// `Config` if the rank is not below the world size.
     pub fn new(rank: u32, world: u32) -> Result<Self> {
         if world == 0 {
             return Err(Error::config("world size is 0").hint("use the number of processes, 1 or more"));
@@ -38,10 +38,10 @@ impl Shard {
         Ok(Self { rank, world, local_rank: 0, local_world: 1 })
     }
 
-    /// Says which process of its machine this is: processes of one machine share its cache and memory.
+    /// Sets which process of its machine this is. Processes of one machine share its cache and memory.
     ///
     /// # Errors
-    /// `Config` when the local rank is not below the local world size, or that one is above the world size.
+    /// `Config` if the local rank is not below the local world size, or if that is above the world size.
     pub fn with_local(self, local_rank: u32, local_world: u32) -> Result<Self> {
         if local_rank >= local_world {
             return Err(Error::config(format!(
@@ -57,8 +57,8 @@ impl Shard {
         Ok(Self { local_rank, local_world, ..self })
     }
 
-    /// The share of device `n` of the `of` that this process has, as if each of them had a process of its own: rank
-    /// `rank * of + n`. The other processes have as many.
+    /// The shard of device `n` of this process's `of` devices, as if each device had its own process. Its rank is
+    /// `rank * of + n`. All other processes have to have `of` devices as well.
     #[doc(hidden)]
     pub fn of_device(self, n: u32, of: u32) -> Result<Self> {
         let number = |process: u32, n: u32| process.checked_mul(of).and_then(|before| before.checked_add(n));
@@ -66,33 +66,32 @@ impl Shard {
         let [Some(rank), Some(world), Some(local_rank), Some(local_world)] =
             numbers.map(|(process, n)| number(process, n))
         else {
-            let what =
-                format!("{of} devices in each of {} processes are more ranks than there are numbers", self.world);
+            let what = format!("{of} devices in each of {} processes are more than 2^32 - 1 ranks", self.world);
             return Err(Error::config(what));
         };
         Self::new(rank, world)?.with_local(local_rank, local_world)
     }
 
-    /// Number of this process in the job.
+    /// Rank: the number of this process in the job.
     #[must_use]
     pub const fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Number of processes in the job, 1 or more.
+    /// World size: the number of processes in the job, 1 or more.
     #[must_use]
     pub const fn world(&self) -> u32 {
         self.world
     }
 
-    /// Number of this process on its machine.
+    /// Local rank: the number of this process on its machine.
     #[must_use]
     pub const fn local_rank(&self) -> u32 {
         self.local_rank
     }
 
-    /// Number of processes on this machine: at least `local_rank + 1`, which is what stands here when a launcher tells
-    /// only the local rank.
+    /// Local world size: the number of processes on this machine, at least `local_rank + 1`. It is `local_rank + 1` if
+    /// the launcher gives only the local rank.
     #[must_use]
     pub const fn local_world(&self) -> u32 {
         self.local_world
@@ -105,7 +104,7 @@ impl fmt::Display for Shard {
     }
 }
 
-/// The serde form, checked on the way in.
+/// The serde form, checked when it is read.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {

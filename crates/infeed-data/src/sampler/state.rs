@@ -1,4 +1,4 @@
-//! Where a run stands, small enough to ride on every batch.
+//! The position of a run, small enough to travel with every batch.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::base::Sampler;
 
-/// What to resume: the place in the order, and the identity of what it is a place in.
+/// The position of a run in its order, and the identity of the order and dataset. Used to resume.
 ///
-/// The state of a batch says how to go on *after* that batch, however far the loader has read ahead. It is the same on
-/// every rank (but for `bad_samples`), so saving rank 0's is enough, and it does not know the number of ranks, workers or
-/// the batch size: all of them may change on resume.
+/// The state of a batch resumes *after* that batch, however far the loader has read ahead. It is the same on every rank
+/// (except for `bad_samples`), so saving that of rank 0 is enough. It does not contain the number of ranks or workers
+/// or the batch size, so all of them may change on resume.
 ///
 /// Serde writes it into any checkpoint; [`to_json`](Self::to_json) is for a file of its own.
 ///
@@ -38,23 +38,23 @@ use super::base::Sampler;
 #[serde(into = "Saved", try_from = "Saved")]
 #[non_exhaustive]
 pub struct LoaderState {
-    /// Version of this form: [`VERSION`](Self::VERSION).
+    /// Version of the form: [`VERSION`](Self::VERSION).
     pub version: u32,
-    /// Epoch to go on in.
+    /// The epoch to continue in.
     pub epoch: u64,
-    /// First position of that epoch that no rank has seen.
+    /// The first position of that epoch that no rank has seen.
     pub position: u64,
-    /// Seed of the augmentation.
+    /// The seed of the augmentation.
     pub seed: u64,
     /// Lanes of [`Order::Blocks`](super::Order::Blocks), kept so that another world size keeps the order.
     pub lanes: u64,
     /// Samples skipped or substituted so far on this rank.
     pub bad_samples: u64,
-    /// What the position is a place in.
+    /// The dataset and order that the position refers to.
     pub identity: Identity,
 }
 
-/// A state as it is written: with a sum over all of it, since another digit would be another place.
+/// A state in its written form: with a checksum over all of it, because one changed digit would be another position.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     version: u32,
@@ -64,7 +64,7 @@ struct Saved {
     lanes: u64,
     bad_samples: u64,
     identity: Identity,
-    /// `None` in what was written before there was one.
+    /// `None` in states that were written before there was a checksum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     checksum: Option<Fingerprint>,
 }
@@ -86,16 +86,17 @@ impl TryFrom<Saved> for LoaderState {
         match checksum {
             Some(checksum) if checksum != found.checksum() => {
                 Err(state(format!("the state's checksum is {checksum}, that of its content {}", found.checksum()))
-                    .hint("the state is damaged, or was changed by hand: take an older one"))
+                    .hint("the state is damaged or was edited: use an older one"))
             }
             _ => Ok(found),
         }
     }
 }
 
-/// What decides which record a position means. Equal identities give equal records.
+/// Everything that decides which record a position stands for. With equal identities, equal positions are equal
+/// records.
 ///
-/// Not in it, so that they may change: batch size, world size, workers, transform, decoder, URL.
+/// Not included, and so free to change: batch size, world size, workers, transform, decoder, URL.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -115,20 +116,20 @@ impl TryFrom<Saved> for LoaderState {
 pub struct Identity {
     /// Name of the dataset's format.
     pub format: String,
-    /// Records in the dataset.
+    /// Number of records in the dataset.
     pub records: u64,
     /// The dataset's relative object names and sizes.
     pub dataset: Fingerprint,
-    /// Positions in an epoch; equal to `records` unless the sampler draws with replacement.
+    /// Number of positions in an epoch; differs from `records` if the sampler draws with replacement, for example.
     pub positions: u64,
-    /// The order in words, as [`Sampler::describe`] says it.
+    /// The order in words, as [`Sampler::describe`] returns it.
     pub order: String,
     /// The order's [`fingerprint`](Sampler::fingerprint).
     pub order_fingerprint: Fingerprint,
 }
 
 impl Identity {
-    /// The identity of `sampler`'s walk over a dataset of this format, size and fingerprint.
+    /// The identity of `sampler` over a dataset of this format, size and fingerprint.
     #[must_use]
     pub fn new(format: &str, records: u64, dataset: Fingerprint, sampler: &dyn Sampler) -> Self {
         Self {
@@ -143,7 +144,7 @@ impl Identity {
 }
 
 impl LoaderState {
-    /// The version that this crate writes, and the only one it reads.
+    /// The version that this crate writes, and the only one that it reads.
     pub const VERSION: u32 = 1;
 
     /// The state before the first batch of epoch 0.
@@ -152,16 +153,16 @@ impl LoaderState {
         Self { version: Self::VERSION, epoch: 0, position: 0, seed, lanes, bad_samples: 0, identity }
     }
 
-    /// The same run at another place.
+    /// The same run at another position.
     #[must_use]
     pub fn at(&self, epoch: u64, position: u64) -> Self {
         Self { epoch, position, ..self.clone() }
     }
 
-    /// Whether a loader with this identity can go on from here.
+    /// Checks whether a loader with this identity can continue from here.
     ///
     /// # Errors
-    /// `State`, with the part that differs, its value here and in the state, and what to do.
+    /// `State`, with the part that differs, its value in the loader and in the state, and what to do.
     pub fn check(&self, identity: &Identity) -> Result<()> {
         self.check_dataset(identity)?;
         let Identity { positions, order, order_fingerprint, .. } = &self.identity;
@@ -172,15 +173,15 @@ impl LoaderState {
         differs("order has fingerprint", "", &identity.order_fingerprint, order_fingerprint, hint)?;
         if self.position > self.identity.positions {
             return Err(state(format!("position {} is beyond the epoch's {positions}", self.position))
-                .hint("the state is damaged: take an older one"));
+                .hint("the state is damaged: use an older one"));
         }
         if self.lanes == 0 {
-            return Err(state("lanes are 0").hint("the state is damaged: take an older one"));
+            return Err(state("lanes are 0").hint("the state is damaged: use an older one"));
         }
         Ok(())
     }
 
-    /// Whether it was taken on this dataset.
+    /// Checks that the state was saved on this dataset.
     fn check_dataset(&self, identity: &Identity) -> Result<()> {
         check_version(self.version)?;
         let Identity { format, records, dataset, .. } = &self.identity;
@@ -191,22 +192,22 @@ impl LoaderState {
     }
 
     /// This state for a run that gives each epoch an order of its own, such as a [`ListSampler`](super::ListSampler).
-    /// `before` is of the epoch to go on in, by its order: `Loader::state_before`.
+    /// `before` is the state before the epoch to continue in, with that epoch's order: `Loader::state_before`.
     ///
-    /// The state of an epoch's last batch stands before the next epoch, in the order that ended. Nothing of that epoch was
-    /// seen, so any order of the same dataset will do for it, and here it takes that of `before`. A state within an epoch
-    /// stays as it is: [`check`](Self::check), as each resume does, refuses it in another order. See
-    /// `Loader::with_sampler` for an example.
+    /// The state of an epoch's last batch is at the start of the next epoch, but in the order that ended. Nothing of
+    /// the next epoch was seen yet, so any order of the same dataset fits: the result has that of `before`. A state
+    /// within an epoch is returned unchanged; [`check`](Self::check), which each resume calls, rejects it for another
+    /// order. See `Loader::with_sampler` for an example.
     ///
     /// # Errors
-    /// `State` for another dataset than that of `before`, with the part that differs.
+    /// `State` if the dataset differs from that of `before`, with the part that differs.
     pub fn for_order(&self, before: &Self) -> Result<Self> {
         self.check_dataset(&before.identity)?;
         let Self { lanes, identity, .. } = if self.position == 0 { before } else { self };
         Ok(Self { lanes: *lanes, identity: identity.clone(), ..self.clone() })
     }
 
-    /// Of all of it.
+    /// The checksum over all fields.
     fn checksum(&self) -> Fingerprint {
         let Self { version, epoch, position, seed, lanes, bad_samples, identity } = self;
         let Identity { format, records, dataset, positions, order, order_fingerprint } = identity;
@@ -221,20 +222,20 @@ impl LoaderState {
         serde_json::to_string(self).expect("numbers and strings are always JSON")
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote.
+    /// Reads the output of [`to_json`](Self::to_json).
     ///
     /// # Errors
-    /// `State` for text that is no state, for a state of another version, and for one whose `checksum` is not that of its
-    /// content; what earlier versions wrote has none, and is taken. Whether it fits a loader is for
-    /// [`check`](Self::check) to say.
+    /// `State` for text that is not a state, for a state of another version, and for a `checksum` that does not match
+    /// the content. States of earlier versions of infeed have no checksum and are accepted. Whether a state fits a
+    /// loader is tested by [`check`](Self::check).
     pub fn from_json(text: &str) -> Result<Self> {
-        /// Read first: another version may have any other fields.
+        /// Read first, because another version may have any other fields.
         #[derive(Deserialize)]
         struct Version {
             version: u32,
         }
         let parse = |cause: serde_json::Error| {
-            state("this is no state of a loader")
+            state("this is not the state of a loader")
                 .hint("give the file that the loader's state was saved to")
                 .with_source(cause)
         };
@@ -253,7 +254,7 @@ fn check_version(version: u32) -> Result<()> {
         .hint("resume with the version of infeed that saved it"))
 }
 
-/// An error when a part is not what the state was saved with.
+/// An error if a part differs from the one that the state was saved with.
 fn differs<T: PartialEq + fmt::Display>(what: &str, unit: &str, here: &T, saved: &T, hint: &'static str) -> Result<()> {
     if here == saved {
         return Ok(());
@@ -320,7 +321,7 @@ mod tests {
         }
         assert!(tried > 100);
         let error = LoaderState::from_json(&json.replace("\"epoch\":3", "\"epoch\":5")).unwrap_err().to_string();
-        assert!(error.contains("the state's checksum is") && error.contains("take an older one"), "{error}");
+        assert!(error.contains("the state's checksum is") && error.contains("use an older one"), "{error}");
         // As one that lies in a checkpoint of somebody's.
         let value: serde_json::Value = serde_json::from_str(&json.replace("\"epoch\":3", "\"epoch\":5")).unwrap();
         assert!(serde_json::from_value::<LoaderState>(value).unwrap_err().to_string().contains("checksum"));
@@ -385,12 +386,12 @@ mod tests {
     #[test]
     fn what_is_no_state_is_refused() {
         for (text, want) in [
-            ("", "no state"),
-            ("{}", "no state"),
-            ("[1]", "no state"),
-            (r#"{"version":1,"epoch":0}"#, "no state"),
+            ("", "not the state"),
+            ("{}", "not the state"),
+            ("[1]", "not the state"),
+            (r#"{"version":1,"epoch":0}"#, "not the state"),
             (r#"{"version":9,"whatever":0}"#, "version 9, this infeed reads 1"),
-            (&saved().to_json().replace("\"position\":1024", "\"position\":-1"), "no state"),
+            (&saved().to_json().replace("\"position\":1024", "\"position\":-1"), "not the state"),
         ] {
             let error = LoaderState::from_json(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::State, "{text}");

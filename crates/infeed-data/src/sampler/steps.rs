@@ -1,4 +1,4 @@
-//! The steps of a rank through the rest of an epoch: even ones, or batches that the sampler lists.
+//! The steps of a rank through the rest of an epoch: equal ones, or batches that the sampler lists.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -10,26 +10,26 @@ use super::{
     shard::Shard,
 };
 
-/// Who takes which positions at which step.
+/// Which rank takes which positions at which step.
 #[derive(Clone, Debug)]
 pub enum Steps {
-    /// All ranks take as many.
+    /// Batches of one size, on any number of ranks.
     Even(Schedule),
-    /// Of one rank alone.
+    /// Batches of different sizes, for a single rank.
     Listed(Listed),
 }
 
-/// What is left of listed batches.
+/// The remaining listed batches.
 #[derive(Clone, Debug)]
 pub struct Listed {
     batches: Batches,
     start: u64,
-    /// The batch that ends first behind `start`; of one that `start` lies in, the rest is the first step.
+    /// The first batch that ends after `start`. If `start` is within a batch, the first step is the rest of it.
     first: usize,
 }
 
 impl Steps {
-    /// Of `sampler`'s epochs from position `start` on. Listed batches have no use for the other settings.
+    /// The steps of an epoch of `sampler` from position `start` on. Listed batches ignore the other settings.
     pub fn of(sampler: &dyn Sampler, start: u64, batch: NonZeroUsize, shard: Shard, last: LastBatch) -> Self {
         match sampler.batches() {
             None => Self::Even(Schedule::new(sampler.len(), start, batch, shard, last)),
@@ -45,7 +45,7 @@ impl Steps {
         }
     }
 
-    /// Samples of this rank over all steps, without padding.
+    /// Number of samples of this rank over all steps, without padding.
     pub fn samples(&self) -> u64 {
         match self {
             Self::Even(schedule) => schedule.rows_of_rank(),
@@ -53,7 +53,7 @@ impl Steps {
         }
     }
 
-    /// The positions that this rank takes at `step`, in row order; none from [`count`](Self::count) on.
+    /// The positions that this rank takes at `step`, in row order; none if `step` is not below [`count`](Self::count).
     pub fn rows(&self, step: u64) -> StepRows {
         match self {
             Self::Even(schedule) => schedule.rows(step),
@@ -64,7 +64,7 @@ impl Steps {
         }
     }
 
-    /// Epoch and position to go on from after `step` of `epoch`, as [`Schedule::place_after`].
+    /// Epoch and position after `step` of `epoch`, where a run continues; see [`Schedule::place_after`].
     pub fn place_after(&self, epoch: u64, step: u64) -> (u64, u64) {
         match self {
             Self::Even(schedule) => schedule.place_after(epoch, step),
@@ -84,7 +84,7 @@ impl Listed {
         (self.batches.ends().len() - self.first) as u64
     }
 
-    /// The position behind `step`; behind all where there are no so many.
+    /// The position after `step`, or after all batches if there are fewer.
     fn end(&self, step: u64) -> u64 {
         let batch = usize::try_from(step).unwrap_or(usize::MAX).saturating_add(self.first);
         self.batches.ends().get(batch).copied().unwrap_or_else(|| self.batches.positions().max(self.start))

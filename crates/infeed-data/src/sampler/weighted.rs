@@ -1,4 +1,4 @@
-//! Draws with replacement: some records often, some never.
+//! Random draws with replacement, by weight.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -14,12 +14,12 @@ use super::{
     permutation::{Purpose, key},
 };
 
-/// Draws each position's record by weight, independently, with replacement.
+/// Draws the record of each position by weight, independently, with replacement.
 ///
-/// It is no bijection: in an epoch a record may come many times or not at all. Everything else holds as for an order:
-/// a draw is a function of (seed, epoch, position), so shards, resume and other world sizes stay exact.
+/// In an epoch a record may occur several times or not at all. Everything else is as with an order: a draw is a
+/// function of (seed, epoch, position), so shards, resume and other world sizes stay exact.
 ///
-/// Memory: 16 bytes a record. A draw costs the same for any weights (alias method,
+/// Memory: 16 bytes per record. A draw takes the same time for any weights (alias method,
 /// [Vose 1991](https://doi.org/10.1109/32.92917)).
 ///
 /// ```
@@ -41,17 +41,17 @@ pub struct WeightedSampler {
 /// One of `n` equally likely cells: its own record below `keep`, another one above.
 #[derive(Clone, Copy)]
 struct Cell {
-    /// In 2^-64ths. The other record takes the rest, so that "always" is said by an `other` equal to the cell's own.
+    /// In units of 2^-64. The other record gets the rest. A record that fills its cell is its own `other`.
     keep: u64,
     other: u64,
 }
 
 impl WeightedSampler {
-    /// Weights of all records, in the dataset's order; they need not sum to 1. An epoch has as many positions as there
-    /// are records.
+    /// Weights of all records, in the dataset's order; they need not sum to 1. By default an epoch has as many
+    /// positions as there are records.
     ///
     /// # Errors
-    /// `Config` when a weight is negative, infinite or no number, or when none is above 0.
+    /// `Config` if a weight is negative, infinite or not a number, or if none is above 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
         if let Some((record, weight)) = weights.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
             return Err(
@@ -71,8 +71,8 @@ impl WeightedSampler {
         Ok(Self { cells: cells(weights, largest), len, seed, weights: print.finish() })
     }
 
-    /// Class-balanced: each class that has records as often as the others, and the records of a class equally often. `labels`
-    /// are those of all records, in the dataset's order ([`dataset::labels`](crate::labels)).
+    /// Class-balanced: each class that has records is drawn equally often, and so are the records within a class.
+    /// `labels` are those of all records, in the dataset's order ([`dataset::labels`](crate::labels)).
     ///
     /// ```
     /// use infeed::sampler::{Sampler, WeightedSampler};
@@ -85,7 +85,7 @@ impl WeightedSampler {
     /// ```
     ///
     /// # Errors
-    /// `Config` without records.
+    /// `Config` if there are no records.
     pub fn balanced(labels: &[i64], seed: u64) -> Result<Self> {
         let mut counts: HashMap<i64, u64> = HashMap::new();
         labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
@@ -100,18 +100,18 @@ impl WeightedSampler {
     }
 }
 
-/// Gives each cell a light record and the heavy one that fills it up.
+/// Gives each cell a light record, and a heavy one that fills it up.
 fn cells(weights: &[f64], largest: f64) -> Box<[Cell]> {
     let n = weights.len() as f64;
     // Dividing by the largest first keeps the sum finite.
     let sum: f64 = weights.iter().map(|w| w / largest).sum();
-    // A share of 1 fills a cell.
+    // A share of 1 fills one cell.
     let mut shares: Vec<f64> = weights.iter().map(|w| w / largest / sum * n).collect();
     let mut cells: Vec<Cell> = (0..weights.len() as u64).map(|other| Cell { keep: 0, other }).collect();
     let (mut light, mut heavy): (Vec<usize>, Vec<usize>) = (0..weights.len()).partition(|&i| shares[i] < 1.0);
     while let (Some(&small), Some(&big)) = (light.last(), heavy.last()) {
         light.pop();
-        // `as` cuts at u64::MAX; a share of 0 keeps nothing at all.
+        // `as` saturates at u64::MAX; a share of 0 keeps nothing.
         cells[small] = Cell { keep: (shares[small] * 2f64.powi(64)) as u64, other: big as u64 };
         shares[big] -= 1.0 - shares[small];
         if shares[big] < 1.0 {
@@ -119,8 +119,9 @@ fn cells(weights: &[f64], largest: f64) -> Box<[Cell]> {
             light.push(big);
         }
     }
-    // Rounding may leave a few over. Heavy ones are full: their cells name themselves already. Light ones are full
-    // but for the rounding, unless they weigh nothing: those must not be drawn, so the heaviest record stands in.
+    // Rounding may leave a few cells over. Heavy ones are full: their cells name themselves already. Light ones are
+    // full except for rounding errors, unless their weight is 0: a record of weight 0 must not be drawn, so the
+    // heaviest record takes its cell.
     let heaviest = weights.iter().position(|&w| w == largest).unwrap_or(0) as u64;
     for left in light {
         if weights[left] == 0.0 {
@@ -140,9 +141,10 @@ impl Sampler for WeightedSampler {
     }
 
     fn record(&self, epoch: u64, position: u64) -> u64 {
-        // Its own purpose in the key: the draws of the augmentation share the seed.
+        // A purpose of its own in the key, because augmentation draws with the same seed.
         let bits = SampleRng::new(key(Purpose::Weighted, self.seed, 0), epoch, position).op(0).bits();
-        // The whole part picks the cell, the fraction is the coin: 64 bits less those of the number of records.
+        // The integer part chooses the cell, the fraction decides within it: 64 bits minus those of the number of
+        // records.
         let scaled = u128::from(bits) * self.cells.len() as u128;
         let (index, coin) = ((scaled >> 64) as u64, scaled as u64);
         let cell = self.cells[index as usize];
@@ -150,7 +152,7 @@ impl Sampler for WeightedSampler {
     }
 
     fn occurrence(&self, _epoch: u64, position: u64) -> u64 {
-        // How often a record came before nobody knows without looking; where it comes is as good.
+        // The number of earlier draws of a record is known only by counting them; the position is as good.
         position
     }
 

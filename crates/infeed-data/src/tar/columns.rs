@@ -1,4 +1,4 @@
-//! What the members of samples are: fields, by their extensions.
+//! Maps members of samples to fields, by their extensions.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     schema::{Field, FieldKind},
 };
 
-/// What the members with some extension are.
+/// The kind of the members with an extension.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Image,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Label,
     Numbers,
     Bytes,
-    /// Read only when it is asked for.
+    /// Read only if the user names it.
     Unknown,
 }
 
@@ -45,14 +45,14 @@ pub(super) fn field_of(extension: &str) -> (String, Kind) {
     }
 }
 
-/// A field and how it is read.
+/// A field, and how it is read.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Of numbers.
+    /// Type and shape of numbers.
     pub(super) array: Option<(DType, Vec<usize>)>,
-    /// The longest member.
+    /// Bytes of the longest member.
     pub(super) most: u32,
 }
 
@@ -69,7 +69,7 @@ impl Column {
     }
 }
 
-/// The fields: those that every sample has, or those that were asked for.
+/// The fields: those that every sample has, or those that the user named.
 pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOptions) -> Result<Vec<Column>> {
     let mut found: BTreeMap<String, (Kind, u64, u32)> = BTreeMap::new();
     for shard in shards {
@@ -100,8 +100,8 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
             found.iter().filter(|(_, (kind, ..))| *kind == Kind::Unknown).map(|(n, _)| n.clone()).collect();
         if !unknown.is_empty() && unknown.len() < found.len() {
             let extensions = unknown.join(", ");
-            // A run without its pictures would pass for one that went well.
-            tracing::warn!(extensions, "members that are left out; {COLUMNS} would give them as bytes");
+            // Without a warning, nobody would notice that a run lacks its images.
+            tracing::warn!(extensions, "members are left out; {COLUMNS} can add them as bytes");
             found.retain(|_, (kind, ..)| *kind != Kind::Unknown);
         }
     }
@@ -133,13 +133,13 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
                 break;
             }
         }
-        return Err(error.hint(format!("name the fields that all have with {COLUMNS}, among {names}")));
+        return Err(error.hint(format!("use {COLUMNS} to choose fields that all samples have, among {names}")));
     }
     let column = |(name, (kind, _, most))| Column { name, kind, array: None, most };
     let mut columns: Vec<Column> = found.into_iter().map(column).collect();
-    // Images first, then labels, as everywhere.
+    // Images first, then labels, as in all formats.
     columns.sort_by_key(|column| match column.kind {
-        // Masks follow the images whose draws they take.
+        // Masks come after the images whose draws they use.
         Kind::Image if looks_like_mask(&column.name) => (1, false),
         Kind::Image | Kind::Pixels => (0, column.name != "image"),
         Kind::Label => (2, column.name == "label"),
@@ -148,12 +148,12 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
     if columns.len() > 64 {
         return Err(Error::new(ErrorKind::Unsupported, format!("{} fields", columns.len()))
             .at_object(source.url())
-            .hint(format!("name those that you need with {COLUMNS}")));
+            .hint(format!("use {COLUMNS} to choose those that you need")));
     }
     Ok(columns)
 }
 
-/// Type and shape of the first sample's numbers, which are to be those of all.
+/// Type and shape of the first sample's numbers, which all samples have to have.
 pub(super) async fn array_of(source: &Source, shards: &[Entry], column: &Column) -> Result<(DType, Vec<usize>)> {
     let shard = &shards[0];
     let block = shard.blob.block(0, &shard.shape)?;

@@ -36,33 +36,33 @@ use crate::{
     table::{ShardTable, Stored},
 };
 
-/// Members of a record that lie nearer than this are read in one go.
+/// Members of a record with a smaller gap than this are read in one request.
 const NEAR: u64 = 64 << 10;
 
-/// Blocks of the index that stay in memory: those of the records that are on their way, for a record is looked up when it
-/// is planned and when it is parsed. Some 2 KB each.
+/// Number of index blocks in memory: enough for the records in progress, because a record is looked up when it is
+/// planned and when it is parsed. Each takes about 2 KB.
 const BLOCKS: usize = 1024;
-/// About what one takes.
+/// Approximate memory of one block.
 const BLOCK_BYTES: u64 = 2 << 10;
 
-/// What is known of a shard, and for each of its extensions the column.
+/// A shard's index, and the column of each of its extensions.
 struct Indexed {
     blob: Blob,
     shape: Arc<Shape>,
     columns: Columns,
 }
 
-/// For each extension of a shape the column.
+/// The column of each extension of a shape.
 type Columns = Arc<[Option<u8>]>;
 
-/// A block by the shard's place and its own.
+/// A block, with the number of its shard and its number in the shard.
 type Slot = Mutex<Option<((usize, usize), Arc<Samples>)>>;
 
 /// See [`Tar`](super::Tar).
 #[derive(Debug)]
 pub(super) struct TarDataset {
     shards: ShardTable<Indexed>,
-    /// Each block has one place, where another may lie.
+    /// Each block has one possible slot, which may hold another block.
     blocks: Box<[Slot]>,
     columns: Vec<Column>,
     with_keys: bool,
@@ -72,11 +72,11 @@ pub(super) struct TarDataset {
     fingerprint: Fingerprint,
 }
 
-/// Where the wanted members of a record lie: in the order of the tar, and which reads cover them.
+/// The wanted members of a record in the order of the tar, and the reads that cover them.
 struct Places<'a> {
     stored: &'a Stored<Indexed>,
     block: Arc<Samples>,
-    /// Sample within the block.
+    /// The sample within the block.
     sample: usize,
     members: SmallVec<[(u8, Member); 4]>,
     reads: SmallVec<[Range<u64>; 1]>,
@@ -129,7 +129,7 @@ impl TarDataset {
             shape.extensions.iter().map(column).collect()
         };
         let mut known: Option<(Arc<Shape>, Columns)> = None;
-        // Shards with a sample that may lack a field, or have it twice.
+        // Shards in which a sample may lack a field or have it twice.
         let mut doubtful = Vec::new();
         let mut index = |(at, shard): (usize, Entry)| {
             let (shape, of) = match &known {
@@ -172,7 +172,7 @@ impl TarDataset {
         Ok(dataset)
     }
 
-    /// The samples among which one lies. Blocks until the disk has them.
+    /// The block of samples that holds this one. Blocks until it is read from disk.
     fn block(&self, at: usize, of: &Indexed, block: usize) -> Result<Arc<Samples>> {
         let key = (at, block);
         let slot = &self.blocks[mix((at as u64) << 32 ^ block as u64) as usize % self.blocks.len()];
@@ -207,14 +207,14 @@ impl TarDataset {
                 1 => {}
                 0 => {
                     return Err(wrong(format!("no `{}`", named(column)))
-                        .hint(format!("name the fields that all samples have with {COLUMNS}")));
+                        .hint(format!("use {COLUMNS} to choose fields that all samples have")));
                 }
-                n => return Err(wrong(format!("{n} members that are `{}`", named(column))).hint("leave one of each")),
+                n => return Err(wrong(format!("{n} members that are `{}`", named(column))).hint("keep one of each")),
             }
         }
         let mut reads: SmallVec<[Range<u64>; 1]> = SmallVec::new();
         for (_, member) in &members {
-            // With its header, which tells whether the index is right.
+            // Including its header, which shows whether the index is right.
             let range = member.start() - BLOCK..member.end();
             match reads.last_mut() {
                 Some(last) if range.start <= last.end + NEAR => last.end = last.end.max(range.end),
@@ -223,7 +223,7 @@ impl TarDataset {
         }
         let bytes: u64 = reads.iter().map(|read| read.end - read.start).sum();
         if bytes > self.sizes.largest {
-            return Err(wrong(format!("{bytes} bytes, the index says {} at most,", self.sizes.largest)));
+            return Err(wrong(format!("{bytes} bytes, but at most {} by the index,", self.sizes.largest)));
         }
         Ok(Places { stored, block, sample, members, reads })
     }
@@ -243,7 +243,7 @@ impl TarDataset {
                 let (Ok(height), Ok(width), Ok(channels @ (1 | 3 | 4))) =
                     (u32::try_from(height), u32::try_from(width), u8::try_from(channels))
                 else {
-                    let what = format!("pixels of shape {shape:?}, rows, columns and 1, 3 or 4 channels belong there");
+                    let what = format!("pixels of shape {shape:?}, not of rows, columns and 1, 3 or 4 channels");
                     return Err(Error::new(ErrorKind::Unsupported, what));
                 };
                 if !matches!(dtype, DType::U8 | DType::U16 | DType::F32) {
@@ -263,7 +263,7 @@ impl TarDataset {
                     let first = column.array.clone().unwrap_or((DType::U8, vec![]));
                     let what =
                         format!("numbers of {} {:?}, the first record has {} {:?}", here.0, here.1, first.0, first.1);
-                    return Err(Error::new(ErrorKind::Unsupported, what).hint("arrays of one shape make a batch"));
+                    return Err(Error::new(ErrorKind::Unsupported, what).hint("save arrays of one type and shape"));
                 }
                 Value::Array(data)
             }
@@ -288,8 +288,8 @@ impl TarDataset {
         let named = classes.and_then(|classes| classes.iter().position(|class| class == text));
         named.map(|label| label as i64).ok_or_else(|| {
             let shown: String = String::from_utf8_lossy(content).chars().take(40).collect();
-            Error::corrupt(format!("`{}` is no class index", shown.escape_debug()))
-                .hint("a .cls file holds a number, or a name of the classes that are given")
+            Error::corrupt(format!("`{}` is not a class index", shown.escape_debug()))
+                .hint("a .cls file holds a number, or one of the given class names")
         })
     }
 }
@@ -328,7 +328,7 @@ impl Dataset for TarDataset {
                 let end = start + member.size as usize;
                 (end <= bytes.len()).then(|| (&bytes[start - BLOCK as usize..start], bytes.slice(start..end)))
             });
-            let (head, content) = cut.ok_or_else(|| at(Error::corrupt("the record is cut")))?;
+            let (head, content) = cut.ok_or_else(|| at(Error::corrupt("the record is truncated")))?;
             check(&stored.of.shape, key, &member, head, &content).map_err(at)?;
             let column = usize::from(column);
             values[column] = Some(self.value(&self.columns[column], content).map_err(at)?);
@@ -344,10 +344,10 @@ impl Dataset for TarDataset {
         let column = self.columns.iter().position(|column| column.name == field && column.kind == Kind::Label)?;
         let (_, stored) = self.shards.find_at(record).ok()?;
         let Indexed { blob, shape, columns } = &stored.of;
-        // Other extensions may be the field, too.
+        // The field may also come from other extensions.
         let of = |extension: &str| shape.extensions.iter().position(|known| known == extension);
         of(LABEL).filter(|at| columns[*at] == Some(column as u8))?;
-        // Damage is found again, and told, by whoever reads the record.
+        // Damage is found again when the record is read, and reported then.
         let label = blob.label_of((record - stored.records.start) as usize).ok()??;
         self.is_class(label).then_some(Value::Label(label))
     }
@@ -381,11 +381,11 @@ impl Dataset for TarDataset {
     }
 }
 
-/// Bytes of records: as those of their samples where all members are read, and no more where some are.
+/// Sizes of records: those of their samples, and at most the sum of the members that are read.
 fn sizes_of(shards: &[Entry], columns: &[Column]) -> Sizes {
     let mut all = Histogram::default();
     for (power, count, most) in shards.iter().flat_map(|shard| &shard.spans) {
-        // The powers were looked at where the index was read.
+        // The powers were checked when the index was read.
         let _ = all.add_all((*power).into(), (*count).into(), *most);
     }
     let all = all.sizes();
@@ -394,11 +394,11 @@ fn sizes_of(shards: &[Entry], columns: &[Column]) -> Sizes {
     Sizes { largest: all.largest.min(members), usual: all.usual.min(members) }
 }
 
-/// Whether the tar has the member where the index says, and whole.
+/// Checks that the tar has the whole member where the index says.
 fn check(shape: &Shape, key: &str, member: &Member, head: &[u8], content: &[u8]) -> Result<()> {
     let stale = |what: String| {
         Error::corrupt(format!("the index does not fit the tar: {what}"))
-            .hint("remove the index (.infeed, .idx), or pack the tar anew")
+            .hint("remove the index (.infeed, .idx), or pack the tar again")
     };
     let found = header::parse_header(head).map_err(|_| stale("there is no header".into()))?;
     let found =
@@ -407,7 +407,7 @@ fn check(shape: &Shape, key: &str, member: &Member, head: &[u8], content: &[u8])
     if found.size != u64::from(member.size) {
         return Err(stale(format!("`{key}.{extension}` has {} bytes, not {}", found.size, member.size)));
     }
-    // Long names are cut in their header, and those of other alphabets may be spelt otherwise.
+    // Long names are cut in their header, and names with other alphabets may be encoded differently.
     if key.len() + extension.len() < 99 && found.name.len() < 100 && found.name.is_ascii() && key.is_ascii() {
         let name = String::from_utf8_lossy(&found.name);
         let fits = header::split_name(&name).is_some_and(|(k, e)| k == key && e.eq_ignore_ascii_case(extension));

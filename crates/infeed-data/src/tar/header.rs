@@ -1,20 +1,20 @@
-//! One 512-byte header of a tar: read, and written.
+//! The 512-byte header of a tar member: reading and writing.
 //!
-//! Read are ustar, GNU (long names, sizes in base 256), pax (path and size) and the old form before them; links, folders
-//! and devices are told apart from files and passed over.
+//! Reads ustar, GNU (long names, sizes in base 256), pax (path and size) and the old form before ustar. Links, folders
+//! and devices are recognised and skipped.
 
 use infeed_core::error::{Error, Result};
 
-/// Bytes of a block: headers are one, contents are padded to whole ones.
+/// Bytes of a block: a header is one block, contents are padded to whole blocks.
 pub const BLOCK: u64 = 512;
 
-/// The most that a long name or a set of pax records may take: names are a few hundred bytes.
+/// The most bytes of a long name or a set of pax records. Names usually have a few hundred bytes.
 pub(super) const LONGEST_EXTRA: u64 = 1 << 20;
 
-/// What a header announces.
+/// The content of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// As the header itself says it; a long name before it counts more.
+    /// The name in the header itself; a long name before it takes precedence.
     pub(super) name: Vec<u8>,
     /// Bytes that follow, without padding.
     pub(super) size: u64,
@@ -24,9 +24,9 @@ pub(super) struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
-    /// GNU: the next member's name follows.
+    /// GNU: the name of the next member follows.
     LongName,
-    /// pax records of the next member follow.
+    /// The pax records of the next member follow.
     Pax,
     /// A file with holes.
     Sparse,
@@ -35,20 +35,20 @@ pub(super) enum Kind {
 }
 
 fn bad(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("fetch the tar again, or pack it anew")
+    Error::corrupt(what).hint("fetch the tar again, or pack it again")
 }
 
 /// Reads a block. `None`: zeros, which end a tar.
 pub(super) fn parse_header(block: &[u8]) -> Result<Option<Header>> {
     let Some(block) = block.get(..BLOCK as usize) else {
-        return Err(bad(format!("a header of {} bytes, 512 belong there", block.len())));
+        return Err(bad(format!("a header of {} bytes instead of 512", block.len())));
     };
     if block.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }
     let stated = number(&block[148..156]);
     let of = |bytes: &[u8]| -> u64 { bytes.iter().map(|byte| u64::from(*byte)).sum() };
-    // Its own bytes count as spaces.
+    // The checksum's own bytes count as spaces.
     let sum = of(block) - of(&block[148..156]) + 8 * u64::from(b' ');
     let high = || block[..148].iter().chain(&block[156..]).filter(|byte| !byte.is_ascii()).count() as u64;
     // Some old writers summed signed bytes.
@@ -69,15 +69,15 @@ pub(super) fn parse_header(block: &[u8]) -> Result<Option<Header>> {
         name = [&prefix[..], b"/", &name].concat();
     }
     let kind = match block[156] {
-        // The oldest tars have folders as files whose name ends in `/`: those are no samples by their whole name, of which
-        // a cut one may end so by chance.
+        // The oldest tars store folders as files whose name ends in `/`. `split_name` skips these by their full name;
+        // here the name may be truncated, and end in `/` by chance.
         b'0' | 0 | b'7' => Kind::File,
         b'L' => Kind::LongName,
         b'x' | b'X' => Kind::Pax,
         b'S' => Kind::Sparse,
         _ => Kind::Other,
     };
-    // Links and folders carry no bytes, whatever they say.
+    // Links and folders have no bytes, whatever their header says.
     let size = if (b'1'..=b'6').contains(&block[156]) { 0 } else { size };
     Ok(Some(Header { name, size, kind }))
 }
@@ -97,7 +97,7 @@ fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// What pax records say of the next member.
+/// The values of pax records for the next member.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
@@ -108,7 +108,7 @@ pub(super) struct Pax {
 /// Reads records of the form `length key=value\n`.
 pub(super) fn parse_pax(mut bytes: &[u8]) -> Result<Pax> {
     let mut pax = Pax::default();
-    let odd = || bad("pax records that make no sense");
+    let odd = || bad("invalid pax records");
     // Some writers pad them with zeros.
     while bytes.first().is_some_and(|byte| *byte != 0) {
         let space = bytes.iter().take(20).position(|byte| *byte == b' ').ok_or_else(odd)?;
@@ -130,10 +130,10 @@ pub(super) fn parse_pax(mut bytes: &[u8]) -> Result<Pax> {
     Ok(pax)
 }
 
-/// A ustar header of a file, the same on every machine and day.
+/// A ustar header of a file; the same on every machine and day.
 ///
 /// # Errors
-/// `Config` for a name above 100 bytes or a file of 8 GiB and more.
+/// `Config` for a name above 100 bytes, or a file of 8 GiB or more.
 pub fn header(name: &str, size: u64) -> Result<[u8; BLOCK as usize]> {
     if name.len() > 100 || size >= 1 << 33 {
         let what = format!("a member of {size} bytes called `{name}` does not fit a tar header");
@@ -159,13 +159,13 @@ pub fn header(name: &str, size: u64) -> Result<[u8; BLOCK as usize]> {
     Ok(block)
 }
 
-/// Bytes with their padding.
+/// Bytes including padding.
 pub const fn padded(size: u64) -> u64 {
     size.saturating_add(BLOCK - 1) / BLOCK * BLOCK
 }
 
-/// Key and extension of a member, as WebDataset cuts them: at the first dot of the last part of the name; the extension as it is written.
-/// `None` for names without an extension, hidden files and `__meta__` ones.
+/// Key and extension of a member, by WebDataset's rule: split at the first dot of the last part of the name; the
+/// extension keeps its case. `None` for names without an extension, hidden files and `__meta__` files.
 pub(super) fn split_name(name: &str) -> Option<(&str, &str)> {
     let name = name.trim_start_matches("./");
     let base = name.rfind('/').map_or(0, |slash| slash + 1);

@@ -1,4 +1,4 @@
-//! Where the samples of shards lie: as it is known from before, or else found out and kept.
+//! The positions of the samples of shards: taken from an index, otherwise found by a pass over the tar, and kept.
 //!
 //! ```text
 //! Known::load: shards.infeed, NAME.infeed, what is kept elsewhere ─▶ entries by name
@@ -27,29 +27,29 @@ use crate::{
     passes::{AT_A_TIME, pass_each},
 };
 
-/// Bytes of an index from which on a copy is kept: below, memory is cheaper than a file.
+/// Indexes of this many bytes or more are copied to a local file; smaller ones are kept in memory, which is cheaper.
 const COPIED: u64 = 1 << 20;
 
-/// Bytes of an index that is being made which stay in memory.
+/// While an index is being made, at most this many of its bytes stay in memory.
 const SPOOLED: usize = 32 << 20;
 
-/// What indexes tell, of a folder and of single shards.
+/// The content of indexes, of a folder and of single shards.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     entries: HashMap<Arc<str>, Entry>,
     classes: Vec<String>,
-    /// DALI's indices, by the name without ending.
+    /// DALI's indexes, by the name without extension.
     foreign: HashMap<String, Object>,
-    /// What an earlier opening of this place kept elsewhere.
+    /// The index of this place that an earlier opening kept elsewhere.
     elsewhere: Option<Manifest>,
-    /// What is kept is of an earlier version.
+    /// Whether the kept index has an earlier version.
     old: bool,
 }
 
 impl Known {
     pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<Self> {
         let mut known = Self::default();
-        // Those of single shards are read only in folders without one of all.
+        // Indexes of single shards are read only in folders without a common index.
         let mut files: Vec<&Object> = objects.iter().filter(|o| o.name.ends_with(ENDING)).collect();
         let whole: HashSet<&str> = files.iter().filter(|o| base(&o.name) == INDEX).map(|o| parent(&o.name)).collect();
         files.retain(|o| base(&o.name) == INDEX || !whole.contains(parent(&o.name)));
@@ -68,7 +68,7 @@ impl Known {
         Ok(known)
     }
 
-    /// Adds an index that lies beside shards, or the copy of it that is kept here.
+    /// Adds an index that is next to the shards, or the local copy of it.
     fn add_file(&mut self, source: &Source, name: &str, parts: Parts, copy: Option<Manifest>) {
         let file = source.display_name(name);
         match Table::open(parts, file.clone(), copy) {
@@ -85,7 +85,7 @@ impl Known {
         let Some(parts) = kept.open() else { return };
         match Table::open(parts, kept.file().display().to_string(), Some(kept.clone())) {
             Ok(table) => {
-                // Of a folder that was written to since, what lies beside the shards counts.
+                // For a local folder only the version of the index next to the shards counts.
                 self.old |= table.old && source.folder().is_none();
                 self.add(table, "");
             }
@@ -101,20 +101,20 @@ impl Known {
             if !folder.is_empty() {
                 entry.name = format!("{folder}/{}", entry.name).into();
             }
-            // What lies beside the shards was read first, and is right.
+            // Indexes next to the shards were read first, and take precedence.
             self.entries.entry(Arc::clone(&entry.name)).or_insert(entry);
         }
     }
 
-    /// Refuses shards of a `prepare` of which others are missing: a rank has not finished, or a copy was broken off.
-    /// Whoever names shards one by one has said which.
+    /// An error if shards of a `prepare` are missing: a rank has not finished, or a copy was interrupted. Not checked
+    /// for shards that the user names one by one.
     pub(super) fn check_complete(&self, source: &Source, objects: &[Object], tars: &[&Object]) -> Result<()> {
         if source.only().is_some() {
             return Ok(());
         }
         let mut jobs = BTreeMap::new();
         for tar in tars {
-            // What is told of other tars may be of times long gone.
+            // Entries of other tars may be out of date.
             if let Some(entry) = self.entries.get(tar.name.as_str()).filter(|entry| entry.job != 0 && entry.is_of(tar))
                 && let Some((name, _)) = entry.name.rsplit_once('-')
             {
@@ -137,10 +137,10 @@ impl Known {
         Ok(())
     }
 
-    /// All of `tars` with their samples: as they are known, or else found out and kept.
+    /// All of `tars` with their samples: from indexes, otherwise found and kept.
     pub(super) async fn shards(mut self, source: &Source, tars: &[&Object]) -> Result<(Vec<Entry>, Vec<String>)> {
         let (mut entries, mut unknown) = self.take(source, tars);
-        // One shard of a folder says nothing about the others, and is indexed at once.
+        // A single shard of a folder says nothing about the others, and indexing it is quick, so its index is not kept.
         let keeps = source.folder().is_none() || source.only().is_none();
         if keeps && (self.old || !unknown.is_empty()) {
             let turn = source.turn(self.elsewhere.as_ref()).await;
@@ -159,7 +159,7 @@ impl Known {
         Ok((all, self.classes))
     }
 
-    /// What another process has found out since, beside what was known before.
+    /// Adds what another process has found meanwhile to what was known before.
     fn load_again(&mut self, source: &Source, taken: Vec<Option<Entry>>) {
         let before = std::mem::take(&mut self.entries).into_values().chain(taken.into_iter().flatten());
         self.old = false;
@@ -174,7 +174,7 @@ impl Known {
         }
     }
 
-    /// Takes what is known of each tar, and tells which of them are not known.
+    /// Takes the entry of each tar if there is one, and returns the indices of the tars without.
     fn take(&mut self, source: &Source, tars: &[&Object]) -> (Vec<Option<Entry>>, Vec<usize>) {
         let mut unknown = Vec::new();
         let mut entry = |(i, tar): (usize, &&Object)| {
@@ -188,14 +188,14 @@ impl Known {
             if known.is_none() {
                 unknown.push(i);
             }
-            // The version that is there now, so that a later one is told apart.
+            // With the ETag of the current version, so that a later one is recognised as different.
             known.map(|known| known.with_etag(tar.etag.as_deref()))
         };
         let entries = tars.iter().enumerate().map(&mut entry).collect();
         (entries, unknown)
     }
 
-    /// Indexes shards, and keeps what was found where the next opening finds it, with all that was known before.
+    /// Indexes shards, and keeps the result for the next opening, together with all that was known before.
     async fn find(
         &self,
         source: &Source,
@@ -227,7 +227,7 @@ impl Known {
                 let Some(entry) = entry else { continue };
                 *place = Some(writer.add(entry, &entry.blob.bytes()?).map_err(unwritten)?);
             }
-            // Of shards that were not asked for this time, too.
+            // Including shards that were not asked for this time.
             for other in self.entries.values() {
                 writer.add(other, &other.blob.bytes()?).map_err(unwritten)?;
             }
@@ -236,7 +236,7 @@ impl Known {
             SpooledData::InMemory(bytes) => Parts::Held(bytes.into_inner().into()),
             SpooledData::OnDisk(file) => Parts::of_file(file).map_err(unwritten)?,
         };
-        // What is only to be written in a later version stays as it is where that can't be written.
+        // If only the version of an index would change, and the new one can't be written, the old one stays.
         let elsewhere = self.elsewhere.as_ref().filter(|_| !unknown.is_empty());
         let file = if keeps { keep(source, spool, elsewhere).await } else { in_memory(spool) };
         let file = Arc::new(file);
@@ -249,10 +249,11 @@ impl Known {
     }
 }
 
-/// Puts an index beside the shards of a folder, else where such things are kept. What can be kept nowhere is used as it is,
-/// this once.
+/// Writes an index next to the shards of a folder, otherwise to the folder for manifests. If neither is possible, the
+/// index is used only this time.
 async fn keep(source: &Source, spool: Parts, elsewhere: Option<&Manifest>) -> IndexFile {
-    // Another process may have written one since, where nothing locks: other shards, or the same elsewhere in the file.
+    // Without a lock, another process may have written one meanwhile: of other shards, or of the same at other places
+    // in the file.
     let same = |parts: &Parts| is_same(parts, &spool);
     if source.folder().is_some() {
         match source.put_parts(INDEX, &spool).await {
@@ -274,8 +275,8 @@ fn in_memory(parts: Parts) -> IndexFile {
     IndexFile { parts, ..IndexFile::default() }
 }
 
-/// An index, and what keeps a copy of it: open, where it is a file of all shards; else in memory, as there may be thousands
-/// of single ones.
+/// An index, and the manifest that keeps a copy of it. An index of all shards is an open file; others are held in
+/// memory, because there may be thousands of single ones.
 async fn open_index(
     source: &Source,
     object: &Object,
@@ -286,7 +287,7 @@ async fn open_index(
     if let Some(parts) = file.and_then(|file| Parts::of_file(file.ok()?).ok()) {
         return Ok((name, parts, None));
     }
-    // Of a bucket's a copy is kept, which all processes of this machine read.
+    // For a bucket a copy is kept, which all processes of this machine read.
     let copy = copy_of(source, object, options);
     let whole = |parts: &Parts| parts.len() == object.size;
     if let Some(copy) = &copy
@@ -305,7 +306,7 @@ async fn open_index(
     })
 }
 
-/// Where a copy of an index of a store is kept: by its name and, behind the last `-`, its version.
+/// The file for a copy of a store's index: named by the index's name and, after the last `-`, its version.
 fn copy_of(source: &Source, object: &Object, options: &OpenOptions) -> Option<Manifest> {
     let is_worth = source.folder().is_none() && base(&object.name) == INDEX && object.size >= COPIED;
     let etag = object.etag.as_deref().filter(|_| is_worth)?;
@@ -313,7 +314,7 @@ fn copy_of(source: &Source, object: &Object, options: &OpenOptions) -> Option<Ma
     source.manifest(&format!("index-{name:016x}-{version:016x}"), options.manifests.as_deref())
 }
 
-/// A tar's place among all, what is known of it, and the bytes of its samples.
+/// A tar's number among all, its entry, and the bytes of its samples.
 type Found = Result<(usize, Entry, Vec<u8>)>;
 
 /// Indexes shards, in any order.
@@ -339,7 +340,7 @@ fn find_each(
     pass_each(source, count, one)
 }
 
-/// The name of a tar without its ending, which may be in capitals.
+/// The name of a tar without its extension, which may be upper case.
 fn stem(tar: &Object) -> &str {
     &tar.name[..tar.name.len() - ".tar".len()]
 }

@@ -1,16 +1,20 @@
-//! Tar shards as WebDataset makes them: the files of a sample lie together and share their name up to the first dot.
+//! Tar shards as written for WebDataset: the files of a sample are next to each other and share their name up to the
+//! first dot.
 //!
 //! ```text
 //! n01440764/10026.jpg  n01440764/10026.cls  n01440764/10027.jpg  …
 //! └ key ─────────────┘ └ extension
 //! ```
 //!
-//! Records are read by ranges, each with the tar header before it, so any record can be read without those before it, and
-//! an index that does not fit its tar is found out. What the extensions mean, `open()`) tells.
+//! Records are read by ranges, each including the tar header before it. So any record can be read without those before
+//! it, and an index that does not fit its tar is detected. The docs of `open()` list the meaning of extensions.
 //!
-//! Where the places of members come from, the first that is there: `shards.infeed` beside the shards; `NAME.infeed`, or
-//! `NAME.idx` of DALI's `wds2idx`, beside `NAME.tar`; what an earlier opening kept in the folder of
-//! [`Open::manifests`](super::Open::manifests); a pass over the headers, which is kept (beside local shards, else there).
+//! The positions of members come from the first of these that exists:
+//!
+//! 1. `shards.infeed` next to the shards
+//! 2. `NAME.infeed`, or `NAME.idx` of DALI's `wds2idx`, next to `NAME.tar`
+//! 3. the index that an earlier opening kept in the folder of [`Open::manifests`](super::Open::manifests)
+//! 4. a pass over the headers; its result is kept next to local shards, otherwise in that folder
 
 mod columns;
 mod dataset;
@@ -47,7 +51,7 @@ fn is_compressed(name: &str) -> bool {
     COMPRESSED.iter().any(|end| ends_with(name, end))
 }
 
-/// Shards of a dataset.
+/// The tar shards of a dataset.
 #[derive(Clone, Copy, Debug)]
 pub struct Tar;
 
@@ -84,16 +88,16 @@ impl Format for Tar {
     }
 }
 
-/// The shards to read, in the order of names.
+/// The shards to read, ordered by name.
 fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> Result<Vec<&'a Object>> {
     let tars: Vec<&Object> = objects.iter().filter(|o| ends_with(&o.name, ".tar")).collect();
     if let Some(packed) = objects.iter().find(|o| is_compressed(&o.name))
         && tars.is_empty()
         && options.split.is_none()
     {
-        return Err(Error::new(ErrorKind::Unsupported, "a compressed tar can't be read at any place")
+        return Err(Error::new(ErrorKind::Unsupported, "a compressed tar can't be read by ranges")
             .at_object(source.display_name(&packed.name))
-            .hint("unpack it with `infeed stage URL DIR`, or take the compression off (gunzip, unzstd)"));
+            .hint("unpack it with `infeed stage URL DIR`, or decompress it (gunzip, unzstd)"));
     }
     if tars.is_empty() && options.split.is_none() {
         return Err(nothing_to_read(source, objects, "tar shards"));
@@ -101,7 +105,7 @@ fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> 
     of_split(source, tars, options.split.as_deref(), "shards", "-{000000..000099}.tar")
 }
 
-/// Name and size of the file whose header is first in `bytes`, when all of it is there.
+/// Name and size of the file whose header begins `bytes`; `None` if `bytes` do not hold all of the header.
 pub fn member(bytes: &[u8]) -> Option<(String, u64)> {
     let found = header::parse_header(bytes).ok()??;
     let whole = found.kind == header::Kind::File && BLOCK.checked_add(found.size)? <= bytes.len() as u64;

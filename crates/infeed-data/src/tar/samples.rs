@@ -1,18 +1,18 @@
-//! Samples of a tar, one after another: their keys, and where their members lie.
+//! The samples of a tar in order: their keys, and the positions of their members.
 
 use std::ops::Range;
 
 use super::header::BLOCK;
 
-/// One file of a sample: 16 bytes, as there may be millions.
+/// One file of a sample. 16 bytes, because there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Which of the shard's extensions.
+    /// Index among the shard's extensions.
     pub(crate) extension: u16,
-    /// Where its content begins, in blocks.
+    /// The block at which its content begins.
     pub(crate) block: u32,
     pub(crate) size: u32,
-    /// Of its content, when the shard has them.
+    /// The checksum of its content, if the shard has checksums.
     pub crc: u32,
 }
 
@@ -28,14 +28,14 @@ impl Member {
     }
 }
 
-/// Columns of samples.
+/// Samples, stored by columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Samples {
     keys: String,
-    /// Where each key ends in `keys`.
+    /// The end of each key in `keys`.
     key_ends: Vec<u32>,
     members: Vec<Member>,
-    /// Where each sample's members end in `members`.
+    /// The end of each sample's members in `members`.
     member_ends: Vec<u32>,
 }
 
@@ -62,13 +62,13 @@ impl Samples {
         &self.members
     }
 
-    /// Keys and members, in turn.
+    /// The key and members of each sample.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &[Member])> {
         (0..self.len()).map(|i| (self.key(i), self.members(i)))
     }
 
-    /// Begins a sample without members: its key is the first `shared` bytes of the one before, and `rest`. `None`: they are
-    /// not there, or there is no room.
+    /// Begins a sample without members. Its key is the first `shared` bytes of the previous key, then `rest`. `None` if
+    /// the previous key is shorter, or if a limit is reached.
     pub(super) fn begin(&mut self, shared: usize, rest: &str) -> Option<()> {
         let before = self.len().checked_sub(1).map_or(0..0, |last| bounds(&self.key_ends, last));
         let shared = before.start..before.start.checked_add(shared).filter(|end| *end <= before.end)?;
@@ -82,7 +82,7 @@ impl Samples {
         Some(())
     }
 
-    /// Adds a member to the last sample, of which there is one.
+    /// Adds a member to the last sample; there has to be one.
     pub(super) fn add(&mut self, member: Member) -> Option<()> {
         self.members.push(member);
         *self.member_ends.last_mut()? = u32::try_from(self.members.len()).ok()?;
@@ -97,7 +97,7 @@ impl Samples {
         Some(())
     }
 
-    /// Room for so many samples with so many bytes of keys, and a member or two of each.
+    /// Reserves memory for this many samples with this many bytes of keys, and two members each.
     pub(super) fn with_capacity(samples: usize, keys: usize) -> Self {
         Self {
             keys: String::with_capacity(keys),
@@ -107,7 +107,7 @@ impl Samples {
         }
     }
 
-    /// Cut to size, once all are there.
+    /// Frees unused memory, once all samples are added.
     pub(super) fn tighten(&mut self) {
         self.keys.shrink_to_fit();
         self.key_ends.shrink_to_fit();

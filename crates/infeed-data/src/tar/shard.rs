@@ -1,4 +1,4 @@
-//! What is known of a shard: its samples, and where their members lie.
+//! A shard: its samples, and the positions of their members.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::{
 
 /// The extension of class indices.
 pub(super) const LABEL: &str = "cls";
-/// Bytes of a file with one: 19 digits, a sign, and ends of lines.
+/// The most bytes of a `.cls` file: 19 digits, a sign, and line ends.
 const LONGEST_LABEL: u32 = 24;
 
-/// The class index that a text holds.
+/// The class index in a text.
 pub(super) fn class_index(content: &[u8]) -> Option<i64> {
     str::from_utf8(content).ok()?.trim().parse().ok()
 }
@@ -30,20 +30,20 @@ pub struct Shard {
     pub size: u64,
     #[doc(hidden)]
     pub etag: Option<Arc<str>>,
-    /// What it was prepared from and how; 0 when nobody knows.
+    /// Identifies the sources and settings of `prepare`; 0: unknown.
     #[doc(hidden)]
     pub job: u128,
-    /// The versions of the files that it was prepared from; 0 when nobody knows.
+    /// Identifies the versions of the prepared files; 0: unknown.
     #[doc(hidden)]
     pub sources: u128,
-    /// How many shards that made.
+    /// The number of shards of that `prepare`.
     #[doc(hidden)]
     pub job_shards: u32,
     #[doc(hidden)]
     pub has_crc: bool,
     pub(super) extensions: Vec<String>,
     pub(super) samples: Samples,
-    /// Class indices of the samples, as long as each one has a `.cls` with a number in it.
+    /// Class indices of the samples, as long as each sample has a `.cls` file with a number.
     pub(super) labels: Vec<i64>,
 }
 
@@ -54,7 +54,7 @@ impl Shard {
         Self { name: object.name.as_str().into(), size: object.size, etag, ..Self::default() }
     }
 
-    /// Samples.
+    /// Number of samples.
     #[doc(hidden)]
     pub fn len(&self) -> usize {
         self.samples.len()
@@ -65,11 +65,11 @@ impl Shard {
         self.samples.all_members()
     }
 
-    /// Adds a file behind those before, to the last sample when it has the same key. Names without an extension are
-    /// passed over, as WebDataset does. `true`: [`set_label`](Self::set_label) is to be told its content.
+    /// Adds the next file, to the last sample if that has the same key. Names without an extension are skipped, as
+    /// WebDataset does. Returns `true` if the caller has to pass the content to [`set_label`](Self::set_label).
     ///
     /// # Errors
-    /// A file that is there twice, a file of 4 GiB and more, content that begins within a block.
+    /// A file that occurs twice, a file of 4 GiB or more, content that does not begin at a block.
     #[doc(hidden)]
     pub fn add(&mut self, name: &str, start: u64, size: u64, crc: Option<u32>) -> Result<bool> {
         let Some((key, extension)) = split_name(name) else { return Ok(false) };
@@ -78,20 +78,23 @@ impl Shard {
         };
         let Ok(size) = u32::try_from(size) else {
             let what = format!("`{name}` has {size} bytes, and a member has less than 4 GiB");
-            return refuse(what, "cut it into smaller ones");
+            return refuse(what, "split it into smaller files");
         };
         if start == 0 || !start.is_multiple_of(BLOCK) {
-            return refuse(format!("`{name}` begins at {start}, which is no multiple of 512"), "make the index anew");
+            return refuse(
+                format!("`{name}` begins at {start}, which is not a multiple of 512"),
+                "make the index again",
+            );
         }
         let Ok(block) = u32::try_from(start / BLOCK) else {
-            let what = format!("`{name}` begins beyond 2 TiB, where an index of tars ends");
+            let what = format!("`{name}` begins beyond 2 TiB, which the index can't address");
             return refuse(what, "pack the samples into several tars");
         };
         let extension = self.extension(extension)?;
         let last = self.len().checked_sub(1).filter(|last| self.samples.key(*last) == key);
         match last {
             Some(last) if self.samples.members(last).iter().any(|member| member.extension == extension) => {
-                return refuse(format!("`{name}` is there twice"), "pack the tar anew; neither of the two is taken");
+                return refuse(format!("`{name}` is there twice"), "pack the tar again; neither of the two is read");
             }
             Some(_) => Some(()),
             None => self.samples.begin(0, key),
@@ -102,10 +105,11 @@ impl Shard {
         Ok(size <= LONGEST_LABEL && self.extensions[usize::from(extension)] == LABEL)
     }
 
-    /// Takes the content of the file that was added last, a class index. Any other text leaves the shard without labels.
+    /// Takes the content of the file that was added last, a class index. Any other text leaves the shard without
+    /// labels.
     #[doc(hidden)]
     pub fn set_label(&mut self, content: &[u8]) {
-        // None is taken when one before had none.
+        // Ignored if an earlier sample had no class index.
         if self.labels.len() + 1 == self.len() {
             self.labels.extend(class_index(content));
         }
@@ -115,7 +119,7 @@ impl Shard {
         if let Some(at) = self.extensions.iter().position(|known| known.eq_ignore_ascii_case(name)) {
             return Ok(at as u16);
         }
-        // Names like `2024.01.31-17.jpg` would make an extension of each file.
+        // Names such as `2024.01.31-17.jpg` would make an extension of each file.
         if self.extensions.len() == 1000 {
             return Err(Error::corrupt(format!("more than 1000 extensions, such as `.{name}`"))
                 .hint("the key ends at the first dot of the file's name; name files without dots in the key"));
@@ -124,10 +128,10 @@ impl Shard {
         Ok(self.extensions.len() as u16 - 1)
     }
 
-    /// Finds a key whose members do not lie together.
+    /// An error if the members of a key are not next to each other.
     pub(super) fn check_keys(&self) -> Result<()> {
         let keys = || self.samples.iter().map(|(key, _)| key);
-        // As most tars are packed: nothing can come again.
+        // The usual order of tars, in which no key can occur again.
         if keys().is_sorted_by(|a, b| a < b) {
             return Ok(());
         }
@@ -145,7 +149,7 @@ impl Shard {
         }
     }
 
-    /// Cut to size, once it is whole.
+    /// Frees unused memory, once the shard is complete.
     #[doc(hidden)]
     pub fn tighten(&mut self) {
         self.samples.tighten();
@@ -170,8 +174,8 @@ mod tests {
         assert!(error.contains("key `a` comes again"), "{error}");
         for (start, size, says) in [
             (4096, 1 << 32, "less than 4 GiB"),
-            (4097, 1, "no multiple of 512"),
-            (0, 1, "no multiple"),
+            (4097, 1, "not a multiple of 512"),
+            (0, 1, "not a multiple"),
             (2 << 40, 1, "beyond 2 TiB"),
         ] {
             let error = one.add("some.bin", start, size, None).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Indexing a tar by its headers, in one pass.
+//! Indexes a tar by one pass over its headers.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::passes::Window;
 
-/// What may follow the end of a tar without a word.
+/// At most this many bytes may follow the end of a tar without a warning.
 const TRAILING: u64 = 1 << 20;
 
 /// Finds all samples of a tar.
@@ -27,9 +27,9 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
 }
 
 async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> Result<()> {
-    let cut = |what: String| Error::corrupt(what).hint("the tar is cut; fetch it again");
+    let cut = |what: String| Error::corrupt(what).hint("the tar is truncated; fetch it again");
     let mut at = 0u64;
-    // What a header before said of the next member.
+    // Values for the next member from an extra header before it.
     let mut long_name: Option<Vec<u8>> = None;
     let mut long_size: Option<u64> = None;
     while at < size {
@@ -40,12 +40,12 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
         let block = reads.get(at, BLOCK).await?;
         let header = parse_header(&block).map_err(|e| e.at_range(at..at + BLOCK))?;
         let Some(Header { name, size: stated, kind }) = header else {
-            // Writers pad to 10 KiB, some to their own blocks; more is another tar, which no reader of tars looks at.
+            // Writers pad to 10 KiB, some to their own blocks. More bytes are another tar, which no tar reader reads.
             if size - at > TRAILING {
                 tracing::warn!(
                     end = at,
                     size,
-                    "the tar ends long before its file does; tars put together are read to the first end"
+                    "the tar ends long before its file; of concatenated tars only the first is read"
                 );
             }
             return Ok(());
@@ -87,14 +87,14 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
             }
             Kind::Other => (long_name, long_size) = (None, None),
         }
-        // Padding may lack at the very end, as the zeros that end a tar may.
+        // At the very end, padding may be missing, and so may the zeros that end a tar.
         at = padded(end);
     }
     Ok(())
 }
 
 fn sparse(at: u64, end: u64) -> Error {
-    let what = "a sparse file, whose bytes do not lie as they are";
+    let what = "a sparse file, which does not store its bytes in order";
     Error::new(ErrorKind::Unsupported, what).at_range(at..end).hint("pack it without `--sparse`")
 }
 

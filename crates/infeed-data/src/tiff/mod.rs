@@ -1,9 +1,10 @@
-//! What a TIFF's directories say: shape, layout, and where the pixels lie. Pure arithmetic on bytes.
+//! Reads a TIFF's directories: shape, layout, and position of the pixels. Pure arithmetic on bytes.
 //!
-//! Here, below the codec that decodes them, because a dataset has to know channels and type before any record is read.
+//! It is here, below the codec that decodes TIFFs, because a dataset has to know channels and type before any record is
+//! read.
 //!
-//! TIFF 6.0 (Adobe, 1992) and BigTIFF (8-byte offsets). Nothing is allocated by what a header claims: lists of strips
-//! stay in the file and are read one entry at a time, and they must lie within the file.
+//! Supports TIFF 6.0 (Adobe, 1992) and BigTIFF (8-byte offsets). Memory is never allocated by what a header claims:
+//! lists of strips stay in the file, are read one entry at a time, and have to be within the file.
 
 mod samples;
 mod stack;
@@ -19,22 +20,22 @@ use smallvec::SmallVec;
 pub use self::samples::{Colours, Stored};
 use self::samples::{Said, corrupt, palette, unsupported};
 
-/// A TIFF's image: one page, or one page for each channel.
+/// The image of a TIFF: one page, or one page per channel.
 #[derive(Clone, Debug)]
 pub struct Tiff {
-    /// What decoding gives: planar when the file is, or when channels are pages.
+    /// The result of decoding: planar if the file is, or if channels are pages.
     #[doc(hidden)]
     pub info: ImageInfo,
-    /// Whether values of more than a byte are stored with the highest byte first.
+    /// Whether values of more than one byte are stored with the highest byte first.
     #[doc(hidden)]
     pub big_endian: bool,
     /// How values are stored.
     #[doc(hidden)]
     pub stored: Stored,
-    /// What they mean, the first page's.
+    /// The meaning of values, by the first page.
     #[doc(hidden)]
     pub colours: Colours,
-    /// How the first page lies, 1 to 8 as in EXIF.
+    /// The orientation of the first page, 1 to 8 as in EXIF.
     #[doc(hidden)]
     pub orientation: u16,
     /// One, or one for each channel.
@@ -42,21 +43,21 @@ pub struct Tiff {
     pub pages: SmallVec<[Page; 1]>,
 }
 
-/// One directory: how its pixels are cut into chunks, and where those lie.
+/// One directory: how its pixels are divided into chunks, and where these are.
 #[derive(Clone, Debug)]
 pub struct Page {
     #[doc(hidden)]
     pub compression: Compression,
     #[doc(hidden)]
     pub predictor: Predictor,
-    /// Chunks are this wide; the whole width for strips.
+    /// Width of a chunk; the whole width for strips.
     pub chunk_width: u32,
-    /// Chunks are this high; the last strip may be lower, tiles never are.
+    /// Height of a chunk; the last strip may be lower, tiles never are.
     pub chunk_height: u32,
     pub(crate) tiled: bool,
-    /// Where the tables of its JPEGs lie, as a JPEG without an image.
+    /// The range of its JPEG tables, stored as a JPEG without an image.
     pub jpeg_tables: Option<Range<usize>>,
-    /// Whether its JPEGs hold YCbCr, to be made RGB.
+    /// Whether its JPEGs hold YCbCr, which is converted to RGB.
     pub ycbcr: bool,
     /// Whether its first three values are red, green and blue.
     pub(crate) rgb: bool,
@@ -67,7 +68,7 @@ pub struct Page {
     stored: Stored,
 }
 
-/// How bytes of a chunk are packed.
+/// How the bytes of a chunk are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     None,
@@ -79,28 +80,28 @@ pub enum Compression {
     Jpeg,
 }
 
-/// What was done to values before they were packed.
+/// How values were transformed before compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predictor {
     None,
-    /// Each value less its left neighbour.
+    /// Each value minus its left neighbour.
     Horizontal,
-    /// Bytes of floats by significance, each less its left neighbour.
+    /// Bytes of floats ordered by significance, each minus its left neighbour.
     Float,
 }
 
-/// Whether a file begins as a TIFF does.
+/// Whether a file begins like a TIFF.
 pub fn is_tiff(head: &[u8]) -> bool {
     matches!(head, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
 }
 
-/// More directories than channels are no image; also ends a chain that never does.
+/// A file with more directories than possible channels is not an image. The limit also ends a cyclic chain.
 const MOST_PAGES: usize = 255;
 
-/// Reads all directories. The pixels that they point to lie within the file.
+/// Reads all directories. The pixels that they point to are within the file.
 ///
 /// # Errors
-/// `Corrupt` for what contradicts itself or the file's length, `Unsupported` for kinds of TIFF that are not read.
+/// `Corrupt` if the header contradicts itself or the file's length, `Unsupported` for kinds of TIFF that are not read.
 pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     if !is_tiff(bytes) {
         return Err(corrupt("no TIFF header"));
@@ -108,7 +109,7 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     let big_endian = bytes[0] == b'M';
     let wide = bytes[2].max(bytes[3]) == 43;
     let file = File { bytes, big_endian, wide };
-    // BigTIFF says again how long its offsets are.
+    // BigTIFF repeats the size of its offsets.
     if wide && (file.uint(4, 2) != Some(8) || file.uint(6, 2) != Some(0)) {
         return Err(corrupt("a BigTIFF header with offsets of other than 8 bytes"));
     }
@@ -128,7 +129,7 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
         seen.push(next);
         let (directory, after) = file.directory(next)?;
         next = after;
-        // Smaller copies of a page, and masks of what is transparent in it.
+        // Skips smaller copies of a page, and its transparency masks.
         if directory.number(Tag::NewSubfileType, 0)? & 0b101 != 0 && !pages.is_empty() {
             continue;
         }
@@ -136,7 +137,7 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
         match pages.first() {
             None => {
                 colours = of_page;
-                // Whatever stands there instead of a number turns nothing.
+                // An invalid value rotates nothing.
                 orientation = directory.number(Tag::Orientation, 1).map_or(1, |n| n.min(9) as u16);
                 description = directory.find(Tag::Description);
                 refuse_odd_stacks(&directory)?;
@@ -163,7 +164,7 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
         .map_err(|_| unsupported(format!("{} channels", samples as usize * pages.len())))?;
     let planar = planes > 1 || pages.len() > 1;
     let info = ImageInfo { height, width, channels, dtype: first.stored.given(), planar };
-    // A white 0 is about looks; several channels and floats are numbers.
+    // Inversion is only for display; several channels and floats are numbers.
     if colours == Colours::Inverted && (channels > 1 || info.dtype == DType::F32) {
         colours = Colours::Plain;
     }
@@ -172,20 +173,20 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     Ok(tiff)
 }
 
-/// Kinds that describe a stack by tags of their own.
+/// An error for kinds that describe a stack by their own tags.
 fn refuse_odd_stacks(directory: &Directory<'_>) -> Result<()> {
-    // MetaMorph: as many values as planes, which lie behind the first without directories.
+    // MetaMorph: the count is the number of planes, which are after the first without directories.
     let planes = directory.find(Tag::MetaMorph).map_or(1, |entry| entry.count);
     if planes > 1 {
         return Err(unsupported(format!("a MetaMorph stack of {planes} planes"))
-            .hint("write each plane to a file of its own, or the stack as NRRD or NIfTI, which are volumes"));
+            .hint("write each plane to its own file, or the stack as a volume in NRRD or NIfTI"));
     }
     Ok(())
 }
 
 impl Tiff {
-    /// The same for an image of labels: indices instead of the colours of a palette, and values of less than a byte as they
-    /// are stored. Of gray whose 0 is white, single bits are turned over as other readers do.
+    /// The same for an image of labels: palette indices instead of colours, and values of less than a byte as stored.
+    /// In gray images whose 0 is white, single bits are inverted, as other readers do.
     #[must_use]
     pub fn labels(mut self) -> Self {
         if matches!(self.colours, Colours::Palette(_)) {
@@ -198,19 +199,19 @@ impl Tiff {
         self
     }
 
-    /// Whether it is one of colours, not of numbers.
+    /// Whether it is an image of colours, not of numbers.
     pub(crate) fn is_rgb(&self) -> bool {
         self.pages.iter().any(|page| page.rgb)
     }
 
-    /// Bytes of one pixel, or of its value in a plane.
+    /// Bytes of one pixel, or of one value in a plane.
     #[doc(hidden)]
     pub fn pixel_bytes(&self) -> usize {
         let samples = if self.info.planar { 1 } else { usize::from(self.info.channels) };
         samples * self.info.dtype.size()
     }
 
-    /// Planes that are stored one after another: 1 when pixels are interleaved.
+    /// Number of planes that are stored one after another: 1 if pixels are interleaved.
     #[doc(hidden)]
     pub fn planes(&self) -> usize {
         if self.info.planar { usize::from(self.info.channels) } else { 1 }
@@ -225,7 +226,7 @@ impl Tiff {
         }
     }
 
-    /// Most bytes of one unpacked chunk.
+    /// The most bytes of one decompressed chunk.
     #[doc(hidden)]
     pub fn chunk_bytes(&self) -> u64 {
         let of = |page: &Page| page.chunk_pitch().saturating_mul(page.chunk_height.min(self.rows_of(page)).into());
@@ -236,14 +237,15 @@ impl Tiff {
         if page.tiled { u32::MAX } else { self.info.height }
     }
 
-    /// Rows in chunk row `n` of a page: those of its strip, or of its tile whatever lies outside the image.
+    /// Rows in chunk row `n` of a page: those of its strip, or the full height of its tile, even outside the image.
     #[doc(hidden)]
     pub fn chunk_rows(&self, page: &Page, n: u32) -> u32 {
         let left = self.info.height - n * page.chunk_height;
         if page.tiled { page.chunk_height } else { page.chunk_height.min(left) }
     }
 
-    /// All pixels as one stretch of the file, when they lie there as a decoder of this machine would give them.
+    /// All pixels as one range of the file, if they are stored there exactly as a decoder on this machine would return
+    /// them.
     #[doc(hidden)]
     pub fn in_place(&self, bytes: &[u8]) -> Option<Range<usize>> {
         let swapped = self.info.dtype.size() > 1 && self.big_endian != cfg!(target_endian = "big");
@@ -272,13 +274,13 @@ impl Tiff {
         whole.filter(|whole| whole.len() as u64 == self.info.len_bytes() && whole.end <= bytes.len())
     }
 
-    /// Each chunk lies within the file, and holds enough when it is not packed: a file that was cut is found out
-    /// whatever part of it is looked at.
+    /// Checks that each chunk is within the file and, if not compressed, long enough. So a truncated file is detected
+    /// whatever part of it is read.
     fn check_chunks(&self, bytes: &[u8]) -> Result<()> {
         for page in &self.pages {
             let planes = page.shape[3] as usize;
             let needed = page.chunks_per_plane().saturating_mul(planes);
-            // A chunk has a byte at least. Pages that share their lists would cost time without end.
+            // A chunk has at least one byte. Otherwise pages that share their lists could take unlimited time.
             if needed.saturating_mul(self.pages.len()) > bytes.len() {
                 return Err(corrupt(format!("a TIFF of {} bytes with {needed} chunks of pixels", bytes.len())));
             }
@@ -289,7 +291,7 @@ impl Tiff {
             for n in 0..needed {
                 let Some(chunk) = page.chunk(bytes, self.big_endian, n) else {
                     return Err(corrupt(format!(
-                        "a TIFF of {} bytes whose pixels (chunk {n} of {needed}) lie beyond its end",
+                        "a TIFF of {} bytes whose pixels (chunk {n} of {needed}) are beyond its end",
                         bytes.len()
                     )));
                 };
@@ -297,7 +299,7 @@ impl Tiff {
                 let full = page.chunk_pitch().saturating_mul(rows.into());
                 if page.compression == Compression::None && (chunk.len() as u64) < full {
                     return Err(corrupt(format!(
-                        "a TIFF with {} bytes in chunk {n}, where {full} are needed",
+                        "a TIFF with {} bytes in chunk {n}, but {full} are needed",
                         chunk.len()
                     )));
                 }
@@ -313,18 +315,18 @@ impl Page {
         format!("{width}x{height} pixels ({samples} channels of {})", self.stored.name())
     }
 
-    /// Values of a pixel that lie side by side in a chunk.
+    /// Number of interleaved values per pixel in a chunk.
     pub const fn chunk_samples(&self) -> usize {
         if self.shape[3] > 1 { 1 } else { self.shape[2] as usize }
     }
 
-    /// Bytes of a row of an unpacked chunk.
+    /// Bytes of a row of a decompressed chunk.
     pub const fn chunk_pitch(&self) -> u64 {
         // At most 2^32 * 2^8 * 2^5.
         (self.chunk_width as u64 * self.chunk_samples() as u64 * self.stored.bits() as u64).div_ceil(8)
     }
 
-    /// Tiles side by side; 1 for strips.
+    /// Number of tiles per row of tiles; 1 for strips.
     pub const fn across(&self) -> usize {
         self.shape[0].div_ceil(self.chunk_width) as usize
     }
@@ -333,12 +335,12 @@ impl Page {
         self.across().saturating_mul(self.shape[1].div_ceil(self.chunk_height) as usize)
     }
 
-    /// Where chunk `n` lies; `None` beyond the file.
+    /// The range of chunk `n`; `None` if it is beyond the file.
     pub fn chunk(&self, bytes: &[u8], big_endian: bool, n: usize) -> Option<Range<usize>> {
         let start = usize::try_from(self.offsets.get(bytes, big_endian, n)?).ok()?;
         let len = match &self.counts {
             Some(counts) => usize::try_from(counts.get(bytes, big_endian, n)?).ok()?,
-            // Old writers leave the counts out where they can be computed: one strip, not packed.
+            // Old writers omit the counts if they can be computed: one strip, not compressed.
             None => bytes.len().checked_sub(start)?,
         };
         let end = start.checked_add(len)?;
@@ -346,7 +348,7 @@ impl Page {
     }
 }
 
-/// The tags that matter here.
+/// The tags that are used here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
     NewSubfileType,
@@ -381,7 +383,7 @@ const TAGS: [u16; 24] = [
     33629,
 ];
 
-/// One directory's description of its pixels, and what they mean.
+/// The layout of a directory's pixels, and their meaning.
 fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
     let need = |tag, name: &str| match directory.number(tag, 0)? {
         0 => Err(corrupt(format!("a TIFF with a {name} of 0"))),
@@ -399,12 +401,12 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
         7 => Compression::Jpeg,
         8 | 32946 => Compression::Deflate,
         32773 => Compression::PackBits,
-        // The first number was in use before the second was given out.
+        // The first number was in use before the second was assigned.
         34926 | 50000 => Compression::Zstd,
         other => {
             let name = match other {
                 2..=4 => " (fax)",
-                6 => " (JPEG as of TIFF 6.0, which its makers took back)",
+                6 => " (JPEG of TIFF 6.0, which was withdrawn)",
                 33003 | 33005 | 34712 => " (JPEG 2000)",
                 34661 => " (JBIG)",
                 34887 => " (LERC)",
@@ -415,14 +417,14 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
                 _ => "",
             };
             return Err(unsupported(format!("compression {other}{name}"))
-                .hint("store it plain, or with LZW, Deflate, PackBits, Zstandard or JPEG"));
+                .hint("store it uncompressed, or with LZW, Deflate, PackBits, Zstandard or JPEG"));
         }
     };
     if compression != Compression::Jpeg && directory.number(Tag::FillOrder, 1)? != 1 {
         return Err(unsupported("bits in reverse order"));
     }
     let predictor = match (directory.number(Tag::Predictor, 1)?, compression) {
-        // As libtiff: only where the compression is of a kind that gains by it.
+        // As in libtiff: only with compressions that can benefit.
         (1, _) | (_, Compression::None | Compression::PackBits | Compression::Jpeg) => Predictor::None,
         (2, _) if matches!(stored, Stored::Whole(_)) => Predictor::Horizontal,
         (3, _) if matches!(stored, Stored::Whole(DType::F16 | DType::F32 | DType::F64)) => Predictor::Float,
@@ -450,9 +452,9 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
         (width, rows as u32, Tag::StripOffsets, Tag::StripCounts)
     };
     if chunk_height == 0 {
-        return Err(corrupt("a TIFF with strips of no rows"));
+        return Err(corrupt("a TIFF with strips of 0 rows"));
     }
-    let offsets = directory.find(offsets).ok_or_else(|| corrupt("a TIFF that does not say where its pixels are"))?;
+    let offsets = directory.find(offsets).ok_or_else(|| corrupt("a TIFF without the offsets of its pixels"))?;
     let counts = directory.find(counts);
     let shape = [width, height, u32::from(samples), u32::from(planes)];
     let page = Page {
@@ -470,13 +472,13 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
         stored,
     };
     if page.counts.is_none() && (compression != Compression::None || page.offsets.len > 1) {
-        return Err(corrupt("a TIFF that does not say how long its pixels are"));
+        return Err(corrupt("a TIFF without the byte counts of its pixels"));
     }
     Ok((page, colours))
 }
 
-/// What the samples behind the colours are: 0 nothing in particular, 1 an alpha that the colours were multiplied by, 2 one
-/// that they were not.
+/// The meaning of the samples after the colours: 0 unspecified, 1 an alpha with premultiplied colours, 2 an alpha
+/// without.
 fn extra_samples(directory: &Directory<'_>) -> Result<SmallVec<[u64; 4]>> {
     let Some(entry) = directory.find(Tag::ExtraSamples) else { return Ok(SmallVec::new()) };
     let File { bytes, big_endian, .. } = directory.file;
@@ -485,24 +487,24 @@ fn extra_samples(directory: &Directory<'_>) -> Result<SmallVec<[u64; 4]>> {
     Ok((0..numbers.len.min(255)).map_while(|n| numbers.get(bytes, big_endian, n)).collect())
 }
 
-/// Colours that were multiplied by their alpha, which comes first behind them.
+/// Colours that are premultiplied by their alpha, the first sample after them.
 fn premultiplied(directory: &Directory<'_>, colours: u8, samples: u8) -> Result<Colours> {
     let extra = extra_samples(directory)?;
     if extra.len() != usize::from(samples.saturating_sub(colours))
         || extra.iter().position(|kind| *kind == 1) != Some(0)
     {
-        let what = format!("a premultiplied alpha among {} samples behind {colours} of colour", extra.len());
-        return Err(unsupported(what).hint("store the alpha right behind the colours, not multiplied"));
+        let what = format!("a premultiplied alpha among {} samples after {colours} of colour", extra.len());
+        return Err(unsupported(what).hint("store the alpha directly after the colours, not premultiplied"));
     }
     Ok(Colours::Premultiplied(colours))
 }
 
-/// A file and how its numbers are written.
+/// A file, and the encoding of its numbers.
 #[derive(Clone, Copy)]
 struct File<'a> {
     bytes: &'a [u8],
     big_endian: bool,
-    /// BigTIFF.
+    /// Whether it is a BigTIFF.
     wide: bool,
 }
 
@@ -513,17 +515,17 @@ struct Directory<'a> {
     entries: [Option<Entry>; TAGS.len()],
 }
 
-/// One entry: the type of its values, how many, and where they are.
+/// One entry: the type, number and position of its values.
 #[derive(Clone, Copy)]
 struct Entry {
     tag: u16,
     kind: u16,
     count: u64,
-    /// Where the values are when they fit the entry, else where their offset is.
+    /// The position of the values if they fit into the entry, otherwise of their offset.
     at: usize,
 }
 
-/// A list of whole numbers in the file.
+/// A list of integers in the file.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     at: usize,
@@ -540,7 +542,7 @@ impl Numbers {
     }
 }
 
-/// A whole number of 1, 2, 4 or 8 bytes.
+/// An integer of 1, 2, 4 or 8 bytes.
 #[inline]
 fn uint(bytes: &[u8], big_endian: bool, at: usize, size: usize) -> Option<u64> {
     let bytes = bytes.get(at..)?;
@@ -569,7 +571,7 @@ impl<'a> File<'a> {
         let outside = || corrupt(format!("a TIFF directory at byte {offset} of {}", self.bytes.len()));
         let at = usize::try_from(offset).map_err(|_| outside())?;
         let (head, size) = if self.wide { (8, 20) } else { (2, 12) };
-        // BigTIFF could have more, and nobody does: it bounds what a chain of directories costs.
+        // BigTIFF allows more, but no file has more. This limits the cost of a chain of directories.
         let count = self.uint(at, head).filter(|n| *n <= u64::from(u16::MAX)).ok_or_else(outside)? as usize;
         let first = at.checked_add(head).ok_or_else(outside)?;
         let end = first.checked_add(count * size).ok_or_else(outside)?;
@@ -585,7 +587,7 @@ impl<'a> File<'a> {
         Ok((directory, next))
     }
 
-    /// The values of an entry, which lie within the file.
+    /// The values of an entry, which have to be within the file.
     fn numbers(&self, entry: Entry) -> Result<Numbers> {
         // BYTE, SHORT, LONG, IFD, LONG8, IFD8
         let size = match entry.kind {
@@ -593,36 +595,34 @@ impl<'a> File<'a> {
             3 => 2,
             4 | 13 => 4,
             16 | 18 => 8,
-            _ => return Err(corrupt(format!("a TIFF whose tag {} has values that are no whole numbers", entry.tag))),
+            _ => return Err(corrupt(format!("a TIFF whose tag {} has values that are not integers", entry.tag))),
         };
         self.values(entry, size)
     }
 
-    /// Where text and other bytes lie.
+    /// The range of text and other bytes.
     fn bytes_at(&self, entry: Entry) -> Result<Range<usize>> {
         // BYTE, ASCII, SBYTE, UNDEFINED
         if !matches!(entry.kind, 1 | 2 | 6 | 7) {
-            return Err(corrupt(format!("a TIFF whose tag {} has values that are no bytes", entry.tag)));
+            return Err(corrupt(format!("a TIFF whose tag {} has values that are not bytes", entry.tag)));
         }
         let Numbers { at, len, .. } = self.values(entry, 1)?;
         Ok(at..at + len)
     }
 
-    /// What describes a file; one that points elsewhere describes nothing.
+    /// The description of a file; empty if it is beyond the file.
     fn text(&self, entry: Entry) -> Result<&'a [u8]> {
         Ok(self.bytes_at(entry).ok().and_then(|at| self.bytes.get(at)).unwrap_or_default())
     }
 
     /// The colours of a page of indices.
     fn palette(&self, directory: &Directory<'_>, stored: Stored) -> Result<Colours> {
-        let entry = directory.find(Tag::ColorMap).ok_or_else(|| corrupt("a TIFF of indices without its palette"))?;
+        let entry =
+            directory.find(Tag::ColorMap).ok_or_else(|| corrupt("a TIFF of palette indices without its palette"))?;
         let numbers = self.numbers(entry)?;
         let entries = 3usize << stored.bits();
         if numbers.len != entries {
-            return Err(corrupt(format!(
-                "a TIFF with a palette of {} values, where {entries} are needed",
-                numbers.len
-            )));
+            return Err(corrupt(format!("a TIFF with a palette of {} values, but {entries} are needed", numbers.len)));
         }
         let values: Vec<u16> =
             (0..entries).map_while(|n| numbers.get(self.bytes, self.big_endian, n)).map(|value| value as u16).collect();
@@ -651,7 +651,7 @@ impl Directory<'_> {
         self.entries[tag as usize]
     }
 
-    /// The one number of a tag, or what it means when it is not there.
+    /// The only number of a tag, or its default if the tag is missing.
     fn number(&self, tag: Tag, default: u64) -> Result<u64> {
         let Some(entry) = self.find(tag) else { return Ok(default) };
         let numbers = self.file.numbers(entry)?;
@@ -660,7 +660,7 @@ impl Directory<'_> {
             .ok_or_else(|| corrupt(format!("a TIFF whose tag {} has no value", TAGS[tag as usize])))
     }
 
-    /// The number of a tag that has one for each sample, all the same.
+    /// The number of a tag that has one per sample, all equal.
     fn same(&self, tag: Tag, default: u64) -> Result<u64> {
         let Some(entry) = self.find(tag) else { return Ok(default) };
         let numbers = self.file.numbers(entry)?;

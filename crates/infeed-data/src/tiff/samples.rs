@@ -1,7 +1,7 @@
-//! What the values of a pixel are: how they are stored, and which colours they mean.
+//! The values of a pixel: how they are stored, and which colours they mean.
 //!
-//! Numbers of the same layout mean gray, RGB, inks or points of Lab by one tag alone. What isn't gray, RGB or plain
-//! numbers is made RGB here, or refused by name: never taken for RGB.
+//! One tag alone decides whether numbers of the same layout are gray, RGB, inks or points of Lab. Anything else than
+//! gray, RGB or plain numbers is converted to RGB here, or is an error that names it; it is never taken for RGB.
 
 use std::borrow::Cow;
 
@@ -15,15 +15,15 @@ use infeed_core::{
 pub enum Stored {
     /// 1, 2 or 4 bits, the first value in the highest ones; rows begin at bytes.
     Bits(u8),
-    /// Whole bytes: u8, u16, f32, which are given as they are; others become f32: i8, i16, f16, which it holds exactly; i32,
-    /// u32, i64, u64, which have to be numbers that it holds; f64, which is rounded.
+    /// Whole bytes. u8, u16 and f32 stay as they are. Others become f32: i8, i16 and f16 exactly; i32, u32, i64 and u64
+    /// have to be representable; f64 is rounded.
     Whole(DType),
 }
 
 impl Stored {
-    /// Of `bits` bits, in a format of the tag SampleFormat.
+    /// Values of `bits` bits, in a format of the tag SampleFormat.
     pub(super) fn of(bits: u64, format: u64) -> Result<Self> {
-        // 4: nobody said what it is.
+        // 4: unspecified.
         Ok(match (bits, format) {
             (1 | 2 | 4, 1 | 4) => Self::Bits(bits as u8),
             (8, 1 | 4) => Self::Whole(DType::U8),
@@ -60,7 +60,7 @@ impl Stored {
         }
     }
 
-    /// What is made of it.
+    /// The type of a decoded value.
     pub(super) const fn given(self) -> DType {
         match self {
             Self::Bits(_) => DType::U8,
@@ -69,7 +69,7 @@ impl Stored {
         }
     }
 
-    /// For messages.
+    /// The name in messages.
     pub(super) fn name(self) -> Cow<'static, str> {
         match self {
             Self::Bits(1) => "1 bit".into(),
@@ -79,39 +79,39 @@ impl Stored {
     }
 }
 
-/// What has to be done to values before they are gray, RGB or numbers.
+/// The conversion that values need to become gray, RGB or numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Colours {
-    /// Nothing.
+    /// None.
     Plain,
     /// Gray whose 0 is white.
     Inverted,
-    /// Indices become RGB; as many entries as indices have values.
+    /// Indices become RGB. There is an entry for each possible index.
     Palette(Box<[[u8; 3]]>),
-    /// Labels: numbers as they are stored, but for these bits, which are turned over.
+    /// Labels: numbers as stored, but with these bits inverted.
     Labels(u8),
-    /// So many colours were multiplied by the value behind them, and are divided by it.
+    /// This many colours are premultiplied by the next value, and are divided by it.
     Premultiplied(u8),
 }
 
-/// What the tags say of a page's colours.
+/// The tags about a page's colours.
 pub(super) struct Said {
     /// PhotometricInterpretation.
     pub(super) photometric: u64,
     /// SamplesPerPixel.
     pub(super) samples: u8,
     pub(super) stored: Stored,
-    /// Whether the pixels are packed as JPEG, which turns YCbCr into RGB.
+    /// Whether the pixels are compressed as JPEG, whose decoder converts YCbCr to RGB.
     pub(super) jpeg: bool,
 }
 
 impl Said {
-    /// The meaning, without palettes and alpha. `Some`: so many samples are colours, those behind them something else.
+    /// The meaning, apart from palettes and alpha. `Some(n)`: the first n samples are colours, the rest something else.
     pub(super) fn colours(&self) -> Result<Option<u8>> {
         let Self { photometric, samples, stored, jpeg } = *self;
         let named = |name: &str| Err(unsupported(format!("a TIFF with {name}")).hint("convert it to RGB or gray"));
         match photometric {
-            // Gray, and any number of channels that are no colours.
+            // Gray, and any number of channels that are not colours.
             0 | 1 => Ok(Some(1)),
             2 if samples < 3 => {
                 Err(corrupt(format!("a TIFF of RGB (photometric interpretation 2) with {samples} samples in a pixel")))
@@ -135,7 +135,7 @@ impl Said {
 /// A palette of `3 * n` values of 16 bits: all reds, all greens, all blues.
 pub(super) fn palette(values: &[u16]) -> Colours {
     let each = values.len() / 3;
-    // As libtiff: old writers gave 8 bits, and no colour then has more.
+    // As in libtiff: old writers used 8 bits, so that no value is above 255.
     let shift = if values.iter().any(|value| *value > 255) { 8 } else { 0 };
     Colours::Palette((0..each).map(|n| [0, 1, 2].map(|c| (values[c * each + n] >> shift) as u8)).collect())
 }

@@ -1,21 +1,21 @@
-//! What the pages of a file are: channels, or slices and time points, which make no image together.
+//! The meaning of a file's pages: channels, or slices and time points, which together are not one image.
 //!
-//! TIFF itself has no word for it. Three writers say it in the description: Bio-Formats and its kin in XML (OME-TIFF),
-//! ImageJ in lines of `key=value`, Python's tifffile in JSON. Where nobody says anything pages are channels.
+//! TIFF itself has no tag for it. Three writers put it into the description: Bio-Formats and others in XML (OME-TIFF),
+//! ImageJ in lines of `key=value`, Python's tifffile in JSON. Without a description, pages are channels.
 
 use infeed_core::error::{Error, Result};
 
 use super::samples::unsupported;
 
-/// What is known of a file's pages without their description.
+/// Facts about a file's pages without their description.
 pub(super) struct Pages {
     pub(super) count: u64,
-    /// Values of one page.
+    /// Number of values of one page.
     pub(super) values: u64,
 }
 
-/// Refuses a file whose description says that its pages are more than the channels of one image, or that there is more
-/// than its pages show.
+/// An error if the description says that pages are more than the channels of one image, or that there are more images
+/// than pages.
 pub(super) fn check(description: &[u8], pages: &Pages) -> Result<()> {
     let text = String::from_utf8_lossy(description);
     let text = text.trim_end_matches('\0').trim();
@@ -41,9 +41,9 @@ fn imagej(text: &str, pages: &Pages) -> Result<()> {
     if slices > 1 || frames > 1 || images > channels {
         return Err(stack(format!("{images} images: {channels} channels, {slices} slices, {frames} frames (ImageJ)")));
     }
-    // Of large stacks ImageJ describes the first image alone; the others follow it without a word.
+    // For large stacks ImageJ writes a directory only for the first image; the others follow without one.
     if images > pages.count {
-        return Err(stack(format!("{images} images, of which {} can be found (ImageJ)", pages.count)));
+        return Err(stack(format!("{images} images, but only {} can be found (ImageJ)", pages.count)));
     }
     Ok(())
 }
@@ -93,8 +93,8 @@ fn shaped(text: &str, pages: &Pages) -> Result<()> {
 }
 
 fn stack(of: String) -> Error {
-    unsupported(format!("a TIFF that says it holds {of}")).hint(
-        "an image is one page, or one page for each channel: write each slice and time point to a file of its own, \
+    unsupported(format!("a TIFF that describes itself as {of}")).hint(
+        "an image is one page, or one page for each channel: write each slice and time point to its own file, \
          or the stack as NRRD or NIfTI, which are volumes",
     )
 }
@@ -134,7 +134,7 @@ mod tests {
             ),
             ("ImageJ=1.54f\nimages=12\nslices=12\nloop=false\n", 12, "12 slices"),
             ("ImageJ=1.54f\nimages=12\nloop=false\n", 12, "12 images: 1 channels"),
-            ("ImageJ=1.54f\nimages=12\nchannels=12\n", 1, "12 images, of which 1 can be found"),
+            ("ImageJ=1.54f\nimages=12\nchannels=12\n", 1, "12 images, but only 1 can be found"),
             (r#"{"shape": [37, 29]}"#, 1, ""),
             (r#"{"shape": [12, 37, 29]}"#, 12, ""),
             (r#"{"shape": [12, 37, 29], "axes": "CYX"}"#, 12, ""),
@@ -149,7 +149,7 @@ mod tests {
                 Err(error) => {
                     let words = error.to_string();
                     assert!(!says.is_empty() && words.contains(says), "{words}, not {says}");
-                    assert!(words.contains("a file of its own"), "{words}");
+                    assert!(words.contains("its own file"), "{words}");
                 }
             }
         }

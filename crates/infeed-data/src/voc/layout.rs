@@ -1,4 +1,4 @@
-//! Which images of Pascal VOC there are, and where their XMLs lie, as names tell.
+//! Finds Pascal VOC's images and their XML files, by names.
 //!
 //! | | XML | image |
 //! |---|---|---|
@@ -17,7 +17,7 @@ use crate::{
     pairs::with_marks,
 };
 
-/// An image and its XML, by their places among the objects.
+/// An image and its XML, as indices into the objects.
 pub(super) type Pair = (usize, usize);
 
 /// The folder above `JPEGImages`, and the name of an image in it.
@@ -37,7 +37,7 @@ fn below<'a>(name: &'a str, folder: &str) -> Option<(&'a str, &'a str)> {
     (above.is_empty() || above.ends_with('/')).then_some((above.trim_end_matches('/'), file))
 }
 
-/// The folders that hold both.
+/// The folders that have both.
 pub(super) fn roots(objects: &[Object]) -> BTreeSet<&str> {
     let of = |part: fn(&str) -> Option<(&str, &str)>| objects.iter().filter_map(move |o| Some(part(&o.name)?.0));
     let images: BTreeSet<&str> = of(image).collect();
@@ -66,7 +66,7 @@ pub(super) fn listed(source: &Source, objects: &[Object], list: &str) -> Result<
         let Some(name) = words.next() else { continue };
         if words.next().is_some() {
             let what = format!("line {} has more than a name: `{}`", line + 1, text.trim());
-            return Err(Error::corrupt(what).hint("take a list of images alone, such as train, val or trainval"));
+            return Err(Error::corrupt(what).hint("use a list of only images, such as train, val or trainval"));
         }
         match (images.get(name), xmls.get(name)) {
             (Some(image), Some(xml)) => drop(pairs.insert((*image, *xml))),
@@ -77,12 +77,12 @@ pub(super) fn listed(source: &Source, objects: &[Object], list: &str) -> Result<
     if let Some(first) = missing.first() {
         let what = format!("{} of the images that are listed lack a file, the first is `{first}`", missing.len());
         return Err(Error::new(ErrorKind::NotFound, what)
-            .hint(format!("they lie in {}; images of a test without annotations can't be read", source.url())));
+            .hint(format!("they have to be in {}; test images without annotations can't be read", source.url())));
     }
     Ok(pairs.into_iter().collect())
 }
 
-/// Files of a kind by their names, without what is behind the dot. Of two, the first.
+/// Files of a kind by their names, without the extension. If two have the same name, the first.
 fn by_stem(objects: &[Object], part: fn(&str) -> Option<(&str, &str)>) -> BTreeMap<&str, usize> {
     let mut found = BTreeMap::new();
     for (at, object) in objects.iter().enumerate() {
@@ -93,9 +93,9 @@ fn by_stem(objects: &[Object], part: fn(&str) -> Option<(&str, &str)>) -> BTreeM
     found
 }
 
-/// The lists that there are: `train`, `trainval`, `val`.
+/// The available lists: `train`, `trainval`, `val`.
 pub(super) fn lists(objects: &[Object]) -> Vec<&str> {
     let names = objects.iter().filter_map(|o| o.name.strip_prefix("ImageSets/Main/")?.strip_suffix(".txt"));
-    // `dog_train` and the like tell images with dogs from those without.
+    // `dog_train` and similar lists separate images with dogs from others.
     names.filter(|name| !name.contains('_')).collect()
 }

@@ -1,4 +1,4 @@
-//! Pascal VOC: images in `JPEGImages`, an XML in `Annotations` for each, and lists of splits in `ImageSets/Main`.
+//! Pascal VOC: images in `JPEGImages`, an XML file in `Annotations` for each, and lists of splits in `ImageSets/Main`.
 
 mod layout;
 #[cfg(test)]
@@ -27,10 +27,10 @@ use super::{
     record::Dataset,
 };
 
-/// Small reads: enough to hide a store's latency.
+/// Small reads: enough of them to hide a store's latency.
 const XMLS_AT_A_TIME: usize = 64;
 
-/// The classes of VOC2007 to VOC2012, in the order in which everybody counts them.
+/// The classes of VOC2007 to VOC2012, in their usual order.
 const CLASSES: [&str; 20] = [
     "aeroplane",
     "bicycle",
@@ -54,7 +54,7 @@ const CLASSES: [&str; 20] = [
     "tvmonitor",
 ];
 
-/// Images with the XMLs of Pascal VOC.
+/// Images with XML files in Pascal VOC's format.
 #[derive(Clone, Copy, Debug)]
 pub struct Voc;
 
@@ -145,7 +145,7 @@ impl Format for Voc {
     }
 }
 
-/// The images of a split, as its list in `ImageSets/Main` names them.
+/// The images of a split, which its list in `ImageSets/Main` names.
 async fn listed(source: &Source, objects: &[Object], split: &str) -> Result<Vec<layout::Pair>> {
     let name = format!("ImageSets/Main/{split}.txt");
     let Ok(at) = objects.binary_search_by(|object| object.name.cmp(&name)) else {
@@ -164,13 +164,13 @@ async fn read(source: &Source, object: &Object) -> Result<Xml> {
     xml::parse(&bytes).map_err(|e| e.at_object(source.display_name(&object.name)))
 }
 
-/// Pixels are counted from 1 and the last is inside: from 1 to 3 are three, from 0 to 3.
+/// Converts pixels that are counted from 1, with the last one inside: 1 to 3 are three pixels, which becomes 0 to 3.
 fn from_0([left, top, right, bottom]: [f64; 4]) -> [f64; 4] {
     [left - 1.0, top - 1.0, right, bottom]
 }
 
-/// All objects, and the names of classes: those given, else in folders of VOC its own if there are no others, else the
-/// sorted ones.
+/// All objects, and the names of classes: the given ones; otherwise, in VOC's folders, VOC's own if there are no
+/// others; otherwise the sorted names.
 fn marked(
     xmls: &[Xml],
     given: Option<Arc<[String]>>,
@@ -192,7 +192,7 @@ fn marked(
                 let what = format!("class `{}` is not among the {} given classes", object.name, classes.len());
                 return Err(Error::config(what)
                     .at_object(named(record))
-                    .hint("open it with the classes that it has, or leave the file out"));
+                    .hint("open it with the classes that it has, or remove the file"));
             };
             let kept = match (object.corners, object.polygon) {
                 ([None, None, None, None], None) => Err("it has no bndbox".to_owned()),

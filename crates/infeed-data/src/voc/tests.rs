@@ -126,8 +126,8 @@ fn other_classes_are_the_sorted_names_or_those_given() {
 #[test]
 fn bad_numbers_are_bad_samples_and_broken_files_end_the_opening() {
     for (corners, says) in [
-        ("nan 1 2 2", "not of numbers"),
-        ("1 1 2 x", "not of numbers"),
+        ("nan 1 2 2", "not numbers"),
+        ("1 1 2 x", "not numbers"),
         ("9 1 2 2", "ends before it begins"),
         ("40 1 50 2", "outside the image of 30x20"),
     ] {
@@ -171,8 +171,8 @@ fn sizes_that_are_not_said_are_those_of_the_images() {
         assert_eq!((marked.size, marked.boxes), ([8, 9], vec![[1.0, 2.0, 8.0, 9.0], [0.0, 0.0, 9.0, 8.0]]));
     }
     for (image, says) in [
-        ("P5\n3 2\n255\npixels", "object 0: the box [4.0, 0.0, 6.0, 2.0] lies outside the image of 3x2"),
-        ("one", "how large the image is"),
+        ("P5\n3 2\n255\npixels", "object 0: the box [4.0, 0.0, 6.0, 2.0] is outside the image of 3x2"),
+        ("one", "have the size of the image"),
     ] {
         let mut files = files();
         files[1].1 = image.into();

@@ -1,4 +1,4 @@
-//! One XML of Pascal VOC: the size of the image, and the objects in it.
+//! One XML file of Pascal VOC: the size of the image, and the objects in it.
 
 use std::borrow::Cow;
 
@@ -6,34 +6,34 @@ use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use infeed_core::error::{Error, ErrorKind, Result};
 use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
-/// Elements in one another: those of VOC are five deep, those of labelImg's parts no deeper.
+/// Largest depth of nested elements. VOC and labelImg need at most five.
 const DEPTH: usize = 64;
 
-/// What one file says.
+/// The content of one file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Xml {
-    /// Height and width; 0 for what is not said, as many a tool leaves them.
+    /// Height and width; 0 if missing, as many tools leave it.
     pub(super) size: [u32; 2],
     pub(super) objects: Vec<Object>,
 }
 
-/// One thing in the image.
+/// One object in the image.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Object {
     pub(super) name: String,
-    /// `xmin`, `ymin`, `xmax`, `ymax` as they are written: pixels are counted from 1, and the last is inside.
+    /// `xmin`, `ymin`, `xmax`, `ymax` as written: pixels are counted from 1, and the last one is inside.
     pub(super) corners: [Option<f64>; 4],
-    /// From the leftmost and the uppermost to the last corner of its polygon, written as corners are.
+    /// The bounds of its polygon, as corners are written: left, top, right, bottom.
     pub(super) polygon: Option<[f64; 4]>,
     pub(super) difficult: bool,
 }
 
-/// Reads the file. Numbers of boxes may be anything: what they are is told when the image comes.
+/// Reads the file. Numbers of boxes are not checked here; errors are reported when the image is read.
 pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
     let bytes = utf8(bytes)?;
     let mut reader = Reader::from_reader(&*bytes);
     let mut found = Xml::default();
-    // Names of the elements that are open, and the text of the innermost.
+    // The names of the open elements, and the text of the innermost.
     let mut path: Vec<String> = Vec::new();
     let mut text = String::new();
     let mut is_annotation = false;
@@ -41,15 +41,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
         let at = reader.buffer_position();
         let wrong = |what: &str| Error::corrupt(format!("the XML {what} at byte {at}"));
         let not_utf8 = || {
-            wrong("is not UTF-8")
-                .hint("say in the first line what it is written in: <?xml version=\"1.0\" encoding=\"GBK\"?>")
+            wrong("is not UTF-8").hint("name its encoding in the first line: <?xml version=\"1.0\" encoding=\"GBK\"?>")
         };
         match reader.read_event().map_err(|e| wrong("is broken").with_source(e))? {
             Event::Start(tag) => {
                 let name = tag.name();
                 if path.len() == DEPTH {
                     return Err(wrong(&format!("has more than {DEPTH} elements in one another"))
-                        .hint("write it as Pascal VOC does, or take the file out"));
+                        .hint("write it as Pascal VOC does, or remove the file"));
                 }
                 path.push(String::from_utf8_lossy(name.as_ref()).into_owned());
                 text.clear();
@@ -60,7 +59,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
                 }
             }
             Event::End(_) => {
-                // Parts of objects have boxes and names of their own, deeper down.
+                // Parts of objects have boxes and names of their own, at a greater depth.
                 let open: Vec<&str> = path.iter().map(String::as_str).collect();
                 if let ["annotation", rest @ ..] = &open[..] {
                     found.take(rest, text.trim());
@@ -86,7 +85,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
         }
     }
     if !is_annotation {
-        return Err(Error::corrupt("this is no annotation of Pascal VOC").hint("it begins with <annotation>"));
+        return Err(
+            Error::corrupt("this is not an annotation of Pascal VOC").hint("its first element has to be <annotation>")
+        );
     }
     if let Some(at) = found.objects.iter().position(|object| object.name.is_empty()) {
         return Err(Error::corrupt(format!("object {at} has no name")).hint("write its class as <name>"));
@@ -94,7 +95,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
     Ok(found)
 }
 
-/// The file as UTF-8, whatever it says that it is written in.
+/// The file as UTF-8, converted from the encoding that it names.
 fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     let encoding = match (Encoding::for_bom(bytes), bytes) {
         (Some((encoding, _)), _) => encoding,
@@ -103,18 +104,18 @@ fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
         (None, _) => match declared(bytes) {
             None => UTF_8,
             Some(name) => known(&name).ok_or_else(|| {
-                Error::new(ErrorKind::Unsupported, format!("an XML that is written in {name}"))
-                    .hint("write it in UTF-8, and say so in its first line")
+                Error::new(ErrorKind::Unsupported, format!("an XML in the encoding {name}"))
+                    .hint("write it in UTF-8, and name that in its first line")
             })?,
         },
     };
     if encoding == UTF_8 {
-        // A mark before it is the reader's business.
+        // The reader handles a byte order mark.
         return Ok(Cow::Borrowed(bytes));
     }
     let (text, bad) = encoding.decode_with_bom_removal(bytes);
     if bad {
-        return Err(Error::corrupt(format!("the XML is not written in {}, as it says", encoding.name()))
+        return Err(Error::corrupt(format!("the XML is not in {}, the encoding that it names", encoding.name()))
             .hint("correct the encoding in its first line, or write it in UTF-8"));
     }
     Ok(Cow::Owned(text.into_owned().into_bytes()))
@@ -132,11 +133,11 @@ fn declared(bytes: &[u8]) -> Option<String> {
 
 fn known(name: &str) -> Option<&'static Encoding> {
     let found = Encoding::for_label(name.as_bytes())
-        // Words of Python and of Windows that are not among those of the web.
+        // Names of Python and Windows that the web standard does not have.
         .or_else(|| Encoding::for_label(name.replace(['-', '_'], "").as_bytes()))
         .or_else(|| Encoding::for_label(name.replace('_', "-").as_bytes()))
         .or_else(|| matches!(&*name.to_ascii_lowercase(), "cp936" | "ms936").then_some(encoding_rs::GBK));
-    // What could be read as letters of a byte each is no UTF-16: .NET writes that word into files of UTF-8.
+    // A file whose first line could be read byte by byte is not UTF-16: .NET writes that name into UTF-8 files.
     found.map(Encoding::output_encoding)
 }
 
@@ -157,7 +158,7 @@ impl Xml {
                     object.corners[place] = number();
                 }
             }
-            // x1, y1, x2, … or points of x and y.
+            // x1, y1, x2, … or points with x and y.
             (["object", "polygon", name] | ["object", "polygon", "pt", name], Some(object)) => {
                 let axis = match name.strip_prefix(['x', 'y']) {
                     Some(rest) if rest.bytes().all(|digit| digit.is_ascii_digit()) => {
@@ -167,7 +168,7 @@ impl Xml {
                 };
                 let nowhere = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
                 let bounds = object.polygon.get_or_insert(nowhere);
-                // What is no number is told with the box.
+                // A value that is not a number is reported with the box.
                 let number = number().unwrap_or(f64::NAN);
                 bounds[axis] = if number < bounds[axis] || number.is_nan() { number } else { bounds[axis] };
                 bounds[axis + 2] = bounds[axis + 2].max(number);
@@ -249,10 +250,10 @@ mod tests {
         let error = read(&gbk).unwrap_err().to_string();
         assert!(error.contains("is not UTF-8") && error.contains("encoding=\"GBK\""), "{error}");
         let error = read(&[says("klingon").as_bytes(), &gbk].concat()).unwrap_err().to_string();
-        assert!(error.contains("written in klingon"), "{error}");
+        assert!(error.contains("the encoding klingon"), "{error}");
         let error =
             read(&[says("gbk").as_bytes(), b"<annotation>\xff\xff</annotation>"].concat()).unwrap_err().to_string();
-        assert!(error.contains("not written in GBK"), "{error}");
+        assert!(error.contains("not in GBK"), "{error}");
     }
 
     #[test]
@@ -283,8 +284,8 @@ mod tests {
         for (text, says) in [
             ("<annotation><size>", "ends early"),
             ("<annotation></size></annotation>", "is broken"),
-            ("<annotations></annotations>", "no annotation of Pascal VOC"),
-            ("", "no annotation of Pascal VOC"),
+            ("<annotations></annotations>", "not an annotation of Pascal VOC"),
+            ("", "not an annotation of Pascal VOC"),
             ("<annotation>&what;</annotation>", "unknown entity"),
             (
                 "<annotation><size><width>4</width><height>3</height></size><object><name/></object></annotation>",

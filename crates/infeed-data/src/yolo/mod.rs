@@ -1,11 +1,11 @@
-//! YOLO: images, a text for each that says what is in it, and a file with the names of the classes.
+//! YOLO: images, a text file for each with its boxes, and a file with the names of the classes.
 //!
 //! ```text
 //! images/train/a.jpg ─ the same key ─ labels/train/a.txt   0 0.5 0.5 0.2 0.3     class, centre x, y, width, height
 //!                                     data.yaml            names: [cat, dog]     0 1 0.1 0.1 0.9 0.1 0.5 0.9  an outline
 //! ```
 //!
-//! Numbers are parts of the width and height of the image, whose size is known when it is read.
+//! Coordinates are fractions of the image's width and height. The image's size is known only when it is read.
 
 mod names;
 #[cfg(test)]
@@ -35,17 +35,17 @@ use super::{
     record::Dataset,
 };
 
-/// Small reads: enough to hide a store's latency.
+/// Small reads: enough of them to hide a store's latency.
 const TEXTS_AT_A_TIME: usize = 64;
 
-/// An image and its text, by their places among the objects.
+/// An image and its text, as indices into the objects.
 type Pair = (usize, Option<usize>);
 
-/// Images with the texts of YOLO.
+/// Images with YOLO text files.
 #[derive(Clone, Copy, Debug)]
 pub struct Yolo;
 
-/// Images with a text beside them may be captioned: a folder of labels or a file of names says that they are not.
+/// A text next to an image may be a caption. Only a folder of labels or a file of class names shows that it is not.
 fn pairs(objects: &[Object], anywhere: bool) -> Vec<Pair> {
     let pairs = with_marks(objects, ".txt");
     let mut texts = pairs.iter().filter_map(|(_, text)| *text).map(|text| &objects[text].name).peekable();
@@ -97,8 +97,8 @@ impl Format for Yolo {
             let at_source = |e: Error| e.at_object(source.url());
             let mut pairs = pairs(&objects, true);
             if pairs.is_empty() {
-                return Err(nothing_to_read(source, &objects, "images with texts of YOLO")
-                    .hint("they are images/NAME.jpg, each with labels/NAME.txt; or both in one folder"));
+                return Err(nothing_to_read(source, &objects, "images with YOLO text files")
+                    .hint("use images/NAME.jpg, each with labels/NAME.txt, or both in one folder"));
             }
             match options.split.as_deref() {
                 Some(split) if list_of(&objects, split).is_some() => {
@@ -120,7 +120,7 @@ impl Format for Yolo {
                 tracing::warn!(
                     without,
                     of = texts.len(),
-                    "images without a text of YOLO count as images without boxes"
+                    "images without a YOLO text file count as images without boxes"
                 );
             }
             let named = |record: usize| source.display_name(&objects[pairs[record].1.unwrap_or(pairs[record].0)].name);
@@ -136,7 +136,7 @@ impl Format for Yolo {
     }
 }
 
-/// The list of a split's images, `train.txt`, unless it is what is in an image.
+/// The list of a split's images, `train.txt`, unless that is the text file of an image.
 fn list_of(objects: &[Object], split: &str) -> Option<usize> {
     let is_list = |object: &Object| {
         let name = base(&object.name);
@@ -145,7 +145,7 @@ fn list_of(objects: &[Object], split: &str) -> Option<usize> {
     objects.iter().position(is_list)
 }
 
-/// Keeps the images that a list names, from whatever folder it was written for.
+/// Keeps the images that a list names, whatever folder the list was written for.
 fn keep_listed(pairs: &mut Vec<Pair>, objects: &[Object], list: &str) -> Result<()> {
     let places: HashMap<&str, usize> = pairs.iter().map(|(image, _)| (objects[*image].name.as_str(), *image)).collect();
     let mut listed = std::collections::HashSet::new();
@@ -153,7 +153,7 @@ fn keep_listed(pairs: &mut Vec<Pair>, objects: &[Object], list: &str) -> Result<
         let ends = std::iter::once(line).chain(line.match_indices('/').map(|(at, _)| &line[at + 1..]));
         let Some(image) = ends.clone().find_map(|end| places.get(end)) else {
             return Err(Error::new(ErrorKind::NotFound, format!("line {number} lists `{line}`, which is not there"))
-                .hint("name images as they lie below the dataset"));
+                .hint("name images relative to the dataset"));
         };
         listed.insert(*image);
     }
@@ -161,14 +161,14 @@ fn keep_listed(pairs: &mut Vec<Pair>, objects: &[Object], list: &str) -> Result<
     Ok(())
 }
 
-/// The lines of a text; `None` without one.
+/// The lines of a text file; `None` if there is no text file.
 async fn read(source: &Source, object: Option<&Object>) -> Result<Option<Vec<Line>>> {
     let Some(object) = object.filter(|object| object.size > 0) else { return Ok(object.map(|_| Vec::new())) };
     let bytes = Beside::Note.read(source, object).await?;
     Ok(Some(text::parse(&bytes)))
 }
 
-/// All things, and the names of their classes: those given, else the file's, else numbers.
+/// All objects, and the names of their classes: the given ones, otherwise those of a file, otherwise numbers.
 fn marked(
     texts: &[Option<Vec<Line>>],
     names: Names,
@@ -177,22 +177,19 @@ fn marked(
 ) -> Result<(Marked, Arc<[String]>)> {
     let lines =
         || texts.iter().enumerate().flat_map(|(record, lines)| lines.iter().flatten().map(move |l| (record, l)));
-    // One good line, and the rest is damage; none, and it is something else.
+    // If at least one line is good, the others are damage; if none is, the files are of another kind.
     if let Some((record, Line { wrong: Some(wrong), .. })) = lines().next()
         && lines().all(|(_, line)| line.wrong.is_some())
     {
-        return Err(Error::corrupt(format!("no text is one of YOLO: {wrong}"))
+        return Err(Error::corrupt(format!("no text file has YOLO's format: {wrong}"))
             .at_object(named(record))
-            .hint(format!("texts of other kinds are not read; for the images alone set {}", FORMAT.to("folder"))));
+            .hint(format!("other text files are not read; to read only the images, set {}", FORMAT.to("folder"))));
     }
     let own: Vec<String> = match names.classes {
         Some(names) => names,
         None => {
             let most = lines().map(|(_, line)| line.class).max().map_or(0, |most| most as usize + 1);
-            tracing::warn!(
-                classes = most,
-                "no file names the classes of YOLO's texts: they are called by their numbers"
-            );
+            tracing::warn!(classes = most, "no file has the names of YOLO's classes: their numbers are used as names");
             (0..most).map(|class| class.to_string()).collect()
         }
     };
@@ -209,14 +206,14 @@ fn marked(
             continue;
         }
         let Some(name) = own.get(line.class as usize) else {
-            broken(format!("class {} is not among the {} that are named", line.class, own.len()));
+            broken(format!("class {} is not among the {} that have names", line.class, own.len()));
             continue;
         };
         let Some(label) = index.get(name.as_str()).and_then(|label| u32::try_from(*label).ok()) else {
             let what = format!("class `{name}` is not among the {} given classes", classes.len());
             return Err(Error::config(what)
                 .at_object(named(record))
-                .hint("open it with the classes that it has, or leave the file out"));
+                .hint("open it with the classes that it has, or remove the file"));
         };
         let outline = match (&mut outlines, line.polygon(names.keypoints)) {
             (Some(outlines), Some(polygon)) => outlines.polygons(polygon, &[polygon.len()]),
@@ -229,8 +226,8 @@ fn marked(
     }
     drop(index);
     if options.masks && !things.is_empty() && lines().all(|(_, line)| line.polygon(names.keypoints).is_none()) {
-        return Err(Error::config("masks are asked for, and no text has an outline")
-            .hint(format!("leave {MASKS} out: the texts say boxes alone")));
+        return Err(Error::config("masks are requested, but no text file has an outline")
+            .hint(format!("omit {MASKS}: the text files have only boxes")));
     }
     Ok((Marked::of("object", Units::Fractions, texts.len(), things, outlines, bad), classes))
 }

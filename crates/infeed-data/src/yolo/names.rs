@@ -1,4 +1,4 @@
-//! The names of YOLO's classes: `data.yaml`, or a name in each line of `obj.names`, `classes.txt`, `_darknet.labels`.
+//! The names of YOLO's classes: `data.yaml`, or one name per line in `obj.names`, `classes.txt`, `_darknet.labels`.
 
 use infeed_core::error::{Error, Result};
 use infeed_store::{Beside, Object, Source};
@@ -6,18 +6,18 @@ use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::names::{base, ends_with, parent};
 
-/// More would be no list of classes.
+/// A longer list is not taken for a list of classes.
 const MOST: i64 = 1 << 20;
 
-/// What a dataset says of its labels.
+/// A dataset's class names and kind of labels.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Names {
     pub(super) classes: Option<Vec<String>>,
-    /// Behind its box, a thing has key points rather than corners of an outline.
+    /// Whether the numbers after a box are key points instead of corners of an outline.
     pub(super) keypoints: bool,
 }
 
-/// Whether an object of this name has the names of classes.
+/// Whether an object with this name has the names of classes.
 pub(super) fn is_of_names(name: &str) -> bool {
     let base = base(name);
     is_yaml(name)
@@ -29,7 +29,7 @@ fn is_yaml(name: &str) -> bool {
     matches!(base(name), "data.yaml" | "data.yml" | "dataset.yaml" | "dataset.yml")
 }
 
-/// The names that a file beside the images has: one high up before those deeper down.
+/// The names in a file of the dataset; a file in a higher folder takes precedence.
 pub(super) async fn read(source: &Source, objects: &[Object]) -> Result<Names> {
     let mut files: Vec<&Object> = objects.iter().filter(|object| is_of_names(&object.name)).collect();
     files.sort_by_key(|object| (parent(&object.name).split('/').count(), !is_yaml(&object.name)));
@@ -50,14 +50,14 @@ fn of_lines(text: &str) -> Names {
     Names { classes: (!names.is_empty()).then_some(names), keypoints: false }
 }
 
-/// `names` as a list, or as a map of numbers to names.
+/// `names` as a list, or as a map from numbers to names.
 fn of_yaml(text: &str) -> Result<Names> {
     let read = YamlLoader::load_from_str(text).map_err(|e| Error::corrupt("the file is not YAML").with_source(e))?;
     let Some(root) = read.first() else { return Ok(Names::default()) };
     let word = |value: &Yaml| match value {
         Yaml::String(text) | Yaml::Real(text) => Some(text.clone()),
         Yaml::Integer(number) => Some(number.to_string()),
-        // A class may be called `no` or `true`.
+        // A class may be named `no` or `true`.
         Yaml::Boolean(is) => Some(is.to_string()),
         _ => None,
     };
@@ -73,7 +73,7 @@ fn of_yaml(text: &str) -> Result<Names> {
             if names.keys().any(|key| !key.as_i64().is_some_and(|key| (0..MOST).contains(&key))) {
                 return Err(wrong());
             }
-            // Numbers without a name are called by themselves.
+            // A number without a name is its own name.
             let mut all: Vec<String> = (0..=most).map(|class| class.to_string()).collect();
             for (key, name) in names {
                 let place = key.as_i64().and_then(|key| all.get_mut(key as usize)).ok_or_else(wrong)?;

@@ -112,7 +112,7 @@ fn outlines_are_read_when_they_are_asked_for() {
     // Nothing is in the image without a text.
     assert!(told(&*dataset, 1).is_empty());
     let boxes = [("images/a.png", ""), ("labels/a.txt", LINE)];
-    fails(holding(&boxes).masks(true), ErrorKind::Config, &["no text has an outline"]);
+    fails(holding(&boxes).masks(true), ErrorKind::Config, &["no text file has an outline"]);
     // Without names classes are called by their numbers.
     assert_eq!(&opened(holding(&boxes)).unwrap().schema().classes.as_ref().unwrap()[..], ["0", "1"]);
 }
@@ -127,13 +127,17 @@ fn classes_may_come_from_elsewhere_and_unknown_ones_are_told() {
     let files = [("data.yaml", "names: [cat]"), ("images/a.png", ""), ("labels/a.txt", LINE)];
     let bad = block_on(holding(&files).into_future()).unwrap();
     let error = read(&*bad, 0).unwrap_err().to_string();
-    assert!(error.contains("line 1: class 1 is not among the 1 that are named"), "{error}");
+    assert!(error.contains("line 1: class 1 is not among the 1 that have names"), "{error}");
 }
 
 #[test]
 fn captions_are_no_boxes() {
     let captions = [("images/a.png", ""), ("labels/a.txt", "a cat on a mat")];
-    fails(holding(&captions), ErrorKind::Corrupt, &["no text is one of YOLO", "labels/a.txt", "format(\"folder\")"]);
+    fails(
+        holding(&captions),
+        ErrorKind::Corrupt,
+        &["no text file has YOLO's format", "labels/a.txt", "format(\"folder\")"],
+    );
     // Beside images, and without names of classes, nobody says that they are boxes.
     let beside = holding(&[("a.png", ""), ("a.txt", LINE)]);
     assert_eq!(block_on(beside.clone().into_future()).unwrap().format(), "folder");

@@ -1,16 +1,16 @@
-//! The lines of one text of YOLO.
+//! The lines of one YOLO text file.
 
-/// A thing in the image: its class, and numbers that are parts of the width and the height.
+/// An object in the image: its class, and numbers that are fractions of the width and height.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Line {
-    /// In the file, from 1 on.
+    /// Line number in the file, counted from 1.
     pub(super) number: usize,
     pub(super) class: u32,
     numbers: Vec<f64>,
     pub(super) wrong: Option<String>,
 }
 
-/// All lines that are not empty, good or not.
+/// All lines that are not empty, valid or not.
 pub(super) fn parse(bytes: &[u8]) -> Vec<Line> {
     let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
@@ -25,29 +25,29 @@ impl Line {
     fn parse(line: &str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let first = words.next().unwrap_or_default();
-        // Some tools write `0.0`.
+        // Some tools write class numbers as `0.0`.
         let whole = |number: &f64| number.fract() == 0.0 && (0.0..f64::from(u32::MAX)).contains(number);
         let class = first.parse::<f64>().ok().filter(whole);
-        let class = class.ok_or_else(|| format!("`{first}` is no number of a class"))? as u32;
+        let class = class.ok_or_else(|| format!("`{first}` is not a class number"))? as u32;
         let number = |word: &str| {
             let number = word.parse::<f64>().ok().filter(|number| number.is_finite());
-            number.ok_or_else(|| format!("`{word}` is no number"))
+            number.ok_or_else(|| format!("`{word}` is not a number"))
         };
         let numbers = words.map(number).collect::<Result<Vec<f64>, _>>()?;
         if numbers.len() != 4 && (numbers.len() < 6 || numbers.len() % 2 > 0) {
             let count = numbers.len();
             return Err(format!(
-                "{count} numbers behind the class: a box has 4 (centre x and y, width, height), an outline 6 or more, two a corner"
+                "{count} numbers after the class: a box has 4 (centre x and y, width, height), an outline 6 or more, two a corner"
             ));
         }
-        // A box may go over the edge by a little; pixels go far beyond.
+        // A box may extend beyond the edge a little; numbers in pixels are far larger.
         if let Some(far) = numbers.iter().find(|number| !(-1.0..=2.0).contains(*number)) {
-            return Err(format!("{far} is no part of the width or height of the image, from 0 to 1"));
+            return Err(format!("{far} is not a fraction of the image's width or height, from 0 to 1"));
         }
         Ok(Self { class, numbers, ..Self::default() })
     }
 
-    /// The outline, where it is one: x and y in turn. With key points the first four numbers are a box.
+    /// The outline, if the line has one: x and y alternating. With key points, the first four numbers are a box.
     pub(super) fn polygon(&self, keypoints: bool) -> Option<&[f64]> {
         (self.numbers.len() > 4 && !keypoints).then_some(&self.numbers)
     }
@@ -85,14 +85,14 @@ mod tests {
     #[test]
     fn what_is_no_line_is_told_by_its_number() {
         for (line, says) in [
-            ("a cat on a mat", "`a` is no number of a class"),
+            ("a cat on a mat", "`a` is not a class number"),
             ("0 0.5 0.5 0.2", "3 numbers"),
             ("0 0.5 0.5 0.2 0.2 0.9", "5 numbers"),
-            ("0 100 200 30 40", "100 is no part"),
-            ("-1 0.5 0.5 0.2 0.2", "`-1` is no number of a class"),
-            ("0.5 0.5 0.5 0.2 0.2", "`0.5` is no number of a class"),
-            ("0 x 0.5 0.2 0.2", "`x` is no number"),
-            ("0 nan 0.5 0.2 0.2", "`nan` is no number"),
+            ("0 100 200 30 40", "100 is not a fraction"),
+            ("-1 0.5 0.5 0.2 0.2", "`-1` is not a class number"),
+            ("0.5 0.5 0.5 0.2 0.2", "`0.5` is not a class number"),
+            ("0 x 0.5 0.2 0.2", "`x` is not a number"),
+            ("0 nan 0.5 0.2 0.2", "`nan` is not a number"),
         ] {
             let lines = parse(format!("\n{line}").as_bytes());
             let wrong = lines[0].wrong.as_deref().unwrap_or_default();

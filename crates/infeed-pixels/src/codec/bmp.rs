@@ -1,7 +1,7 @@
-//! BMP: our own reading of Windows' `BITMAPINFOHEADER` family and OS/2's first header.
+//! BMP: our own parser of Windows' `BITMAPINFOHEADER` family and OS/2's first header.
 //!
-//! No kept crate reads it alone: `image` does, with a colour engine and the formats of a whole editor behind it (an eighth of
-//! this crate's first build). The tests hold the two against each other, pixel by pixel.
+//! No crate that we depend on reads only BMP: `image` does, but brings a colour engine and the formats of a whole
+//! editor (an eighth of this crate's first build). The tests compare both, pixel by pixel.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use infeed_core::{
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, corrupt, packed::indices, unsupported};
 
-/// BMP: 1 to 32 bits, palettes, run lengths, bit fields; RGB, and RGBA where a mask of the file names an alpha.
+/// BMP: 1 to 32 bits, palettes, run lengths, bit fields. Gives RGB, or RGBA if the file has an alpha mask.
 ///
 /// ```
 /// # let mut file = std::io::Cursor::new(Vec::new());
@@ -59,7 +59,7 @@ impl ImageCodec for Bmp {
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let layout: &Layout = header.own()?;
         if layout.info != header.info || rows.start > rows.end || rows.end > header.height {
-            return Err(Error::new(ErrorKind::Internal, "the BMP is not the one that was asked about"));
+            return Err(Error::new(ErrorKind::Internal, "the header belongs to another BMP"));
         }
         match layout.coding {
             Coding::RunLengths { bits } if layout.info.channels == 1 => unpack_runs(bytes, layout, bits, |n| [n], out),
@@ -74,21 +74,21 @@ impl ImageCodec for Bmp {
 struct Layout {
     info: ImageInfo,
     coding: Coding,
-    /// The first row of the file is the first of the image, not its last.
+    /// Whether the file's first row is the first of the image (otherwise it is the last).
     top_down: bool,
-    /// Where the pixels begin.
+    /// Byte at which the pixels begin.
     pixels_at: usize,
-    /// Black beyond what the file has.
+    /// Entries beyond the file's palette are black.
     palette: Box<[[u8; 3]]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
-    /// Indices into the palette, 1, 2, 4 or 8 bits each.
+    /// Palette indices of 1, 2, 4 or 8 bits.
     Indices { bits: u32 },
-    /// The same in runs, 4 or 8 bits each.
+    /// Palette indices in runs, 4 or 8 bits each.
     RunLengths { bits: u32 },
-    /// Blue, green, red, and a byte without a meaning where there are four.
+    /// Blue, green, red, and an unused byte if there are four.
     Bytes { each: usize },
     /// Words of two or four bytes with bits for red, green, blue and alpha.
     Words { each: usize, fields: [Field; 4] },
@@ -98,7 +98,7 @@ enum Coding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     shift: u32,
-    /// 0 to 8: of longer ones the upper eight count.
+    /// 0 to 8: of longer fields, the upper eight bits are used.
     bits: u32,
 }
 
@@ -116,7 +116,7 @@ impl Field {
         Ok(Self { shift: shift + beyond, bits: bits - beyond })
     }
 
-    /// Of 0 to 255, rounded.
+    /// The field's value, scaled to 0 to 255 and rounded.
     fn value(self, word: u32) -> u8 {
         let most = (1u32 << self.bits) - 1;
         let value = (word >> self.shift) & most;
@@ -124,7 +124,7 @@ impl Field {
     }
 }
 
-/// The longest side that is believed, as other readers have it.
+/// Longest side that is accepted; other readers have the same limit.
 const MAX_SIDE: i32 = 0xffff;
 
 const FILE_HEADER: usize = 14;
@@ -156,10 +156,10 @@ fn parse(file: &[u8]) -> Result<Layout> {
         return Err(corrupt(format!("BMP of {width}x{height} pixels; sides are 1 to {MAX_SIDE}")));
     }
     if planes != 1 {
-        return Err(corrupt(format!("BMP of {planes} planes; there is one")));
+        return Err(corrupt(format!("BMP of {planes} planes; it must be 1")));
     }
     if top_down && !matches!(compression, 0 | 3) {
-        return Err(corrupt(format!("BMP from the top down of compression {compression}, which is none for these")));
+        return Err(corrupt(format!("BMP of compression {compression} from the top down; only 0 and 3 are allowed")));
     }
     let mut palette_at = header + header_len;
     let coding = match (compression, bits) {
@@ -169,12 +169,12 @@ fn parse(file: &[u8]) -> Result<Layout> {
         (0, 32) if !old => Coding::Bytes { each: 4 },
         (1, 8) | (2, 4) => Coding::RunLengths { bits },
         (3, 16 | 32) => {
-            // Behind the oldest header, inside the others.
+            // After the oldest header, inside the others: the same place.
             let at = header + 40;
             let alpha = if header_len >= 56 { reader.u32(at + 12)? } else { 0 };
             let masks = [reader.u32(at)?, reader.u32(at + 4)?, reader.u32(at + 8)?, alpha];
             if bits == 16 && masks.iter().any(|&mask| mask > 0xffff) {
-                return Err(corrupt("BMP of 16 bits a pixel with a colour mask beyond them"));
+                return Err(corrupt("BMP of 16 bits a pixel with a colour mask of more bits"));
             }
             if masks[..3].contains(&0) {
                 return Err(corrupt("BMP without a mask for each of its colours"));
@@ -184,7 +184,7 @@ fn parse(file: &[u8]) -> Result<Layout> {
         }
         (4, _) => return Err(unsupported("BMP that holds a JPEG")),
         (5, _) => return Err(unsupported("BMP that holds a PNG")),
-        (11..=13, _) => return Err(unsupported("BMP in inks (CMYK)")),
+        (11..=13, _) => return Err(unsupported("BMP in CMYK")),
         (0..=3, _) => return Err(corrupt(format!("BMP of {bits} bits a pixel in compression {compression}"))),
         _ => return Err(unsupported(format!("BMP of compression {compression}"))),
     };
@@ -223,7 +223,7 @@ fn unpack_rows(file: &[u8], layout: &Layout, rows: Range<u32>, out: &mut PixelBu
     };
     let (used, pitch) = ((width * bits).div_ceil(8), (width * bits).div_ceil(32) * 4);
     let height = info.height as usize;
-    // All of the image has to be there, whichever rows are asked for. Sides are below 65,536 each.
+    // The whole image must be there, whichever rows are requested. Sides are below 65,536.
     let len = pitch as u64 * (height as u64 - 1) + used as u64;
     let pixels = usize::try_from(len).map_err(|_| cut(file)).and_then(|len| reader.bytes(layout.pixels_at, len))?;
     let row_len = width * usize::from(info.channels);
@@ -253,14 +253,14 @@ fn unpack_rows(file: &[u8], layout: &Layout, rows: Range<u32>, out: &mut PixelBu
                 }
             }
             Coding::RunLengths { .. } => {
-                return Err(Error::new(ErrorKind::Internal, "runs are no rows of equal length"));
+                return Err(Error::new(ErrorKind::Internal, "run lengths can't be read as rows"));
             }
         }
     }
     Ok(())
 }
 
-/// Runs and literal stretches. Pixels that none of them names are black.
+/// Runs and literal stretches. Pixels outside of both are black.
 fn unpack_runs<const N: usize>(
     file: &[u8],
     layout: &Layout,
@@ -274,7 +274,7 @@ fn unpack_runs<const N: usize>(
     out.fill([0; N]);
     let reader = Reader { file };
     let mut at = layout.pixels_at;
-    // Column, and row counted from the bottom.
+    // Column, and row from the bottom.
     let (mut x, mut y) = (0, 0);
     while y < height {
         let row = &mut out[(height - 1 - y) * width..][..width];
@@ -295,14 +295,14 @@ fn unpack_runs<const N: usize>(
             (0, count) => {
                 let len = (usize::from(count) * bits as usize).div_ceil(8);
                 let literal = reader.bytes(at, len)?;
-                // To whole words.
+                // Padded to whole words.
                 at += len.next_multiple_of(2);
                 let row = row.get_mut(x..end).ok_or_else(|| beyond(at))?;
                 row.iter_mut().zip(indices(literal, bits)).for_each(|(out, n)| *out = of(n));
                 x = end;
             }
             (_, value) => {
-                // In 4 bits two colours take turns.
+                // A run of 4 bits alternates between two colours.
                 let [one, two] = if bits == 8 { [value, value] } else { [value >> 4, value & 15] };
                 let row = row.get_mut(x..end).ok_or_else(|| beyond(at))?;
                 let values = [one, two].map(&of);
@@ -318,7 +318,7 @@ fn beyond(at: usize) -> Error {
     corrupt(format!("BMP with a run beyond its row before byte {at}"))
 }
 
-/// Numbers of a file.
+/// Reads numbers from a file.
 #[derive(Clone, Copy, Debug)]
 struct Reader<'a> {
     file: &'a [u8],
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
     use crate::codec::codec_contract;
 
-    /// What another reader gives.
+    /// The pixels that another reader gives.
     fn theirs(file: &[u8]) -> Option<(ImageInfo, Vec<u8>)> {
         let decoder = BmpDecoder::new(Cursor::new(file)).ok()?;
         let (width, height) = decoder.dimensions();
@@ -378,7 +378,7 @@ mod tests {
         Ok((header.info, out.data[skipped..][..rows.len() * row_len].to_vec()))
     }
 
-    /// A file of any kind.
+    /// A generated file of any kind.
     #[derive(Clone, Debug)]
     struct Made {
         header_len: u32,
@@ -431,7 +431,7 @@ mod tests {
             file
         }
 
-        /// Runs, stretches, jumps and ends of rows that stay within the image, as the noise draws them.
+        /// Random runs, stretches, jumps and ends of rows that stay within the image.
         fn runs(&self) -> Vec<u8> {
             let mut noise = self.noise.iter().copied().cycle();
             let mut draw = |below: i32| i32::from(noise.next().unwrap_or(0)) % below.max(1);
@@ -488,7 +488,7 @@ mod tests {
                 let noise = proptest::collection::vec(any::<u8>(), 200..400);
                 let height = if down && header_len != 12 && matches!(compression, 0 | 3) { -height } else { height };
                 let colours = if bits <= 8 && header_len != 12 { colours.min(1 << bits) } else { 0 };
-                // Bits in a row, anywhere in the word.
+                // Contiguous bits, anywhere in the word.
                 let masks =
                     fields.map(|(shift, len)| ((1u32 << len) - 1) << (shift * u32::from(bits == 32) * 2 + shift % 9));
                 let masks = if bits == 16 { masks.map(|mask| (mask & 0xffff).max(1)) } else { masks };

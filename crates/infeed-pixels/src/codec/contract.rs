@@ -1,4 +1,4 @@
-//! What every [`ImageCodec`] promises, as a check that implementers call from their tests.
+//! The contract of every [`ImageCodec`], as a check that implementers call from their tests.
 
 use std::ops::Range;
 
@@ -7,20 +7,21 @@ use infeed_core::{error::Result, random::SampleRng, types::ImageInfo};
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window};
 use crate::kernels::{Plane, Planes};
 
-/// Larger claims of damaged headers are not followed: the loader refuses them by `max_image_bytes`.
+/// Damaged headers that claim more bytes are not decoded: the loader refuses them by `max_image_bytes`.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Checks a codec with good files (name and bytes) of its kind.
 ///
-/// - it recognises the files by at most 64 bytes, and nothing empty;
-/// - `decode` gives the pixels that the header and the asked rows announce;
-/// - pixels that it finds [in place](ImageCodec::in_place) are those that it decodes;
-/// - any window of rows equals those rows of the whole image, also in a buffer that held another image;
-/// - a window with columns, at any scale, covers what was asked for, and planes hold the values of the whole image's;
-/// - an empty or cut file is an error, or gives the same pixels when what was cut off held none;
-/// - damaged bytes give errors or pixels, and never a panic.
+/// - It recognises the files by at most 64 bytes, and does not recognise an empty file.
+/// - `decode` gives the pixels that the header and the requested rows announce.
+/// - Pixels that it finds [in place](ImageCodec::in_place) equal the decoded ones.
+/// - Any range of rows equals those rows of the whole image, also in a buffer that held another image.
+/// - A window with columns, at any scale, covers what was requested, and its planes hold the values of the whole
+///   image's planes.
+/// - An empty or truncated file is an error, or gives the same pixels if the missing bytes held none.
+/// - Damaged bytes give errors or pixels, never a panic.
 ///
-/// Takes about two seconds for a few files of 100 KB in an optimised build: each file is decoded some 800 times.
+/// A few files of 100 KB take about two seconds in an optimised build: each file is decoded about 800 times.
 ///
 /// ```
 /// # #[cfg(feature = "png")] {
@@ -34,12 +35,11 @@ const MOST_BYTES: u64 = 64 << 20;
 /// # }
 /// ```
 ///
-/// # Panics
-/// With the name of the file when a promise is broken.
+/// If the codec breaks a promise; the message names the file.
 pub fn codec_contract(codec: &dyn ImageCodec, files: &[(&str, &[u8])]) {
     let kind = codec.name();
     assert!(!codec.recognises(b""), "{kind}: recognises an empty file");
-    assert!(codec.header(b"").is_err(), "{kind}: knows the size of an empty file");
+    assert!(codec.header(b"").is_err(), "{kind}: gives a size for an empty file");
     let mut used = PixelBuffer::default();
     for (name, file) in files {
         assert!(codec.recognises(&file[..file.len().min(64)]), "{kind}: does not recognise {name}");
@@ -99,7 +99,7 @@ fn check_windows(
                         );
                         let held_info = ImageInfo { height: held.len() as u32, ..info.info };
                         let decoded = &used.data[..held_info.len_bytes() as usize];
-                        // Only the window's columns have to be there.
+                        // Only the window's columns must be valid.
                         let same = of_columns(decoded, &held_info, &cols)
                             == of_columns(&part(pixels, info, &held), &held_info, &cols);
                         assert!(same, "{kind}: {window:?} of {name} has other pixels");
@@ -114,7 +114,7 @@ fn check_windows(
     }
 }
 
-/// The pixels of some columns, unless each channel is a plane.
+/// The pixels of some columns. Planar pixels are compared whole.
 fn of_columns(pixels: &[u8], info: &ImageInfo, cols: &Range<u32>) -> Vec<u8> {
     if info.planar {
         return pixels.to_vec();
@@ -124,7 +124,7 @@ fn of_columns(pixels: &[u8], info: &ImageInfo, cols: &Range<u32>) -> Vec<u8> {
     pixels.chunks(info.width as usize * pixel).flat_map(|row| row[within.clone()].to_vec()).collect()
 }
 
-/// Whether planes cover a window and hold the values of those of the whole image.
+/// Whether planes cover a window and hold the same values as the planes of the whole image.
 fn same_planes(some: &Planes<'_>, whole: &Planes<'_>, window: &Window) -> Result<(), String> {
     let covers = |held: &Range<u32>, step: u32, need: &Range<u32>| {
         held.start * step <= need.start && need.end <= held.end.saturating_mul(step)
@@ -164,7 +164,7 @@ fn check_cut(codec: &dyn ImageCodec, name: &str, file: &[u8], whole: &[u8], used
             );
         }
         let Ok(info) = codec.header(file) else { continue };
-        // A window in the upper half: that a file is bad must not depend on where it is looked at.
+        // A window in the upper half: whether a file is bad must not depend on which part is read.
         for rows in [0..info.height.div_ceil(2), 0..info.height] {
             if let Ok(pixels) = decode(codec, file, &info, rows.clone(), used) {
                 let same = pixels == *part(whole, &info, &rows);
@@ -179,7 +179,8 @@ fn check_damaged(codec: &dyn ImageCodec, name: &str, file: &[u8], used: &mut Pix
         let mut draws = SampleRng::new(7, 0, n).op(0);
         let mut file = file.to_vec();
         for _ in 0..=draws.below(4) {
-            // Headers are a small part of a file and the larger part of a codec: half of the damage goes there.
+            // Headers are a small part of a file and the larger part of a codec's code, so half of the damage goes
+            // there.
             let reach = if draws.chance(0.5) { file.len().min(700) } else { file.len() };
             let at = draws.below(reach as u64) as usize;
             match draws.below(3) {
@@ -204,7 +205,7 @@ fn check_damaged(codec: &dyn ImageCodec, name: &str, file: &[u8], used: &mut Pix
     }
 }
 
-/// Rows at the edges of the blocks that codecs work in, and ordinary ones.
+/// Rows at the edges of the blocks in which codecs work, and ordinary ones.
 fn windows(height: u32) -> Vec<Range<u32>> {
     let ends = [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, height / 2, height.saturating_sub(1), height];
     let mut windows: Vec<_> = ends.into_iter().filter(|end| (1..=height).contains(end)).map(|end| 0..end).collect();
@@ -212,7 +213,7 @@ fn windows(height: u32) -> Vec<Range<u32>> {
     windows
 }
 
-/// The asked rows, checked against the announced sizes.
+/// The requested rows, checked against the announced sizes.
 fn decode(
     codec: &dyn ImageCodec,
     file: &[u8],
@@ -226,7 +227,7 @@ fn decode(
     assert!(held.end <= info.height, "{}: gives rows {held:?} of {}", codec.name(), info.height);
     let held = ImageInfo { height: held.end - held.start, ..info.info };
     let pixels = out.data.get(..held.len_bytes() as usize);
-    let pixels = pixels.unwrap_or_else(|| panic!("{}: gives fewer bytes than it says", codec.name()));
+    let pixels = pixels.unwrap_or_else(|| panic!("{}: gives fewer bytes than it announces", codec.name()));
     let rows = rows.start - out.rows.start..rows.end - out.rows.start;
     Ok(part(pixels, &held, &rows))
 }

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::transform::{Lowered, RowMaker};
 
-/// Decodes and resamples on CPU threads. One class, `cpu`.
+/// Decodes and resamples on CPU threads. It has one class, `cpu`.
 ///
-/// Memory: each worker holds at most `max_image_bytes` for pixels and a few hundred KB beside.
+/// Memory: each worker holds at most `max_image_bytes` for pixels, plus a few hundred KB.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -36,7 +36,7 @@ use crate::transform::{Lowered, RowMaker};
 /// };
 ///
 /// # let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=2").await?;
-/// // Two threads, and no image of more than 64 MiB.
+/// // Two threads; images of more than 64 MiB are refused.
 /// let decoder = Cpu::new(NonZeroUsize::new(2).expect("2 is not 0"), codecs(), 64 << 20);
 /// let loader = Loader::builder(dataset).decoder(Arc::new(decoder)).batch_size(16).build().await?;
 /// assert_eq!(loader.epoch(0).count().await, 4);
@@ -51,8 +51,8 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A decoder of `workers` threads. A file goes to the first of `codecs` that recognises it; one whose decoding
-    /// takes more than `max_image_bytes` is refused.
+    /// A decoder with `workers` threads. The first of `codecs` that recognises a file decodes it. An image whose
+    /// decoding takes more than `max_image_bytes` is refused.
     #[must_use]
     pub fn new(
         workers: NonZeroUsize,
@@ -63,7 +63,8 @@ impl Cpu {
         Self { classes: [class], codecs: codecs.into_iter().collect(), max_image_bytes, of_pixels: false }
     }
 
-    /// Makes every row of pixels, never of planes, so that it is the same whether the image was decoded whole or in part.
+    /// Makes every row from pixels, never from planes. The row is then the same whether the image was decoded whole or
+    /// in part.
     #[doc(hidden)]
     pub fn of_pixels(mut self, of_pixels: bool) -> Self {
         self.of_pixels = of_pixels;
@@ -102,7 +103,7 @@ struct CpuWorker {
     of_pixels: bool,
     maker: RowMaker,
     programs: Arc<[Option<Lowered>]>,
-    /// Fields of one image each.
+    /// Ranges of fields: those of one range are made of one image.
     images: Vec<Range<usize>>,
     finished: Vec<Finished>,
 }
@@ -122,7 +123,7 @@ impl Worker for CpuWorker {
                 Err(error) => Outcome::Failed(error.at_stage(Stage::Decode).at_record(item.record)),
             });
         }
-        // What is not decoding is resampling. Two clock reads would cost more than some rows of small pixels.
+        // The rest of the time is resampling. Two more clock reads would cost more than some rows of small images.
         let transform = start.elapsed().saturating_sub(decode);
         let images = self.reader.take_decoded();
         self.finished.push(Finished { images, decode, transform, ..Finished::new(job, outcomes) });
@@ -133,7 +134,7 @@ impl Worker for CpuWorker {
     }
 }
 
-/// The first pixels of a sample that has some.
+/// The pixels of the sample's first field that has some.
 fn pixels(item: &Item) -> &[u8] {
     let values = item.sample.iter().flat_map(|sample| &sample.values);
     let mut pixels =
@@ -142,8 +143,8 @@ fn pixels(item: &Item) -> &[u8] {
 }
 
 impl CpuWorker {
-    /// Decodes the images of a sample whole, for whoever keeps them. What can't be is left as it is: its rows are made, or
-    /// fail, as ever.
+    /// Decodes the images of a sample whole, for `KeepPixels`. An image that can't be decoded stays as it is; making
+    /// its row then reports the error.
     fn keep(&mut self, item: &mut Item, decode: &mut Duration) {
         let (Some(keep), Ok(sample)) = (item.keep.take(), &mut item.sample) else { return };
         let began = Instant::now();
@@ -157,7 +158,7 @@ impl CpuWorker {
             sample.values[fields.start..end].fill(Value::Pixels { info, data });
         }
         *decode += began.elapsed();
-        // All or nothing: of a sample that is kept nothing is read any more.
+        // All or nothing: a kept sample is never read again.
         if decoded == self.images.len() {
             keep.keep(sample);
         }
@@ -288,7 +289,7 @@ mod tests {
         let apart: Vec<f32> = values(&files).iter().zip(&values(&images)).map(|(a, b)| (a - b).abs()).collect();
         let (mean, most) =
             (apart.iter().sum::<f32>() / apart.len() as f32, apart.iter().fold(0.0f32, |a, b| a.max(*b)));
-        // Planes are resampled before they become RGB, pixels are whole numbers first.
+        // Planes are resampled before they become RGB; pixels are rounded to whole numbers before.
         assert!(mean < 0.5 && most < 6.0 && mean > 0.0, "{mean} {most}");
         assert!(files.decode > Duration::ZERO && images.decode == Duration::ZERO);
         assert!(files.transform > Duration::ZERO && images.transform > Duration::ZERO);
@@ -318,9 +319,9 @@ mod tests {
         let unit = || Transform::new().resize_exact(2, 2).to_float();
         let (texts, values) = outcomes(unit(), &field(), images());
         assert_eq!(texts[..4], ["Done"; 4]);
-        assert!(texts[4].contains("f32 pixels up to 51, in a dataset that does not say"), "{}", texts[4]);
+        assert!(texts[4].contains("f32 pixels up to 51, in a dataset that declares no pixel type"), "{}", texts[4]);
         assert!((values[0] - values[12]).abs() < 1e-6, "51 of 255 is 0.2");
-        // As they are stored, whatever that is; and where the dataset says that all of them are f32.
+        // Any stored type is accepted; also when the dataset declares that all of them are f32.
         let (texts, _) = outcomes(Transform::new().resize_exact(2, 2), &field(), images());
         assert_eq!(texts, ["Done"; 5]);
         let declared = FieldKind::Image { channels: 3, size: None, dtype: Some(DType::F32) };
@@ -391,7 +392,7 @@ mod tests {
         ];
         let kind = FieldKind::Image { channels: 1, size: None, dtype: None };
         let lowered = Transform::new().center_crop(2).lower_mask(&kind, Layout::Nhwc).unwrap();
-        // The crop adds a row of zeros, and does not hide what is outside of it.
+        // The crop adds a row of zeros and does not hide pixels outside of it.
         let Finished { job, outcomes, .. } = run(&cpu, &lowered, images);
         let labels: Vec<&[u8]> = job.rows[0].bytes().chunks(4).collect();
         for (row, outcome) in outcomes.iter().enumerate() {
@@ -407,7 +408,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        // 16 bits need rows that hold them.
+        // Rows of u8 can't hold 16 bits.
         let wide = ImageInfo { dtype: DType::U16, ..ImageInfo::interleaved_u8(2, 2, 1) };
         let wide = || Value::Pixels { info: wide, data: 300u16.to_ne_bytes().repeat(4).into() };
         let error = match run(&cpu, &lowered, vec![wide()]).outcomes.remove(0) {

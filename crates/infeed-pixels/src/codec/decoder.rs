@@ -1,4 +1,4 @@
-//! What makes rows: decoders, their classes of workers, and the jobs between them and the engine.
+//! Decoders, their classes of workers, and the jobs that the engine gives them.
 
 use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::transform::Lowered;
 /// use infeed::{Loader, codec::Split};
 ///
 /// # let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=2").await?;
-/// // Runs that are to repeat to the byte, on a GPU too.
+/// // Two runs shall give the same bytes, also on a GPU.
 /// let loader = Loader::builder(dataset).split(Split::Fixed).batch_size(16).build().await?;
 /// assert_eq!(loader.config().split, Split::Fixed);
 /// # Ok(()) }
@@ -29,21 +29,23 @@ use crate::transform::Lowered;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
-    /// Whoever is idle takes the next image. Fastest; which decoder made a row decides a level or a few of its pixels.
+    /// Any idle decoder takes the next image. Fastest. Which decoder made a row can change some of its pixels by a
+    /// level or a few.
     #[default]
     Adaptive,
-    /// By the file's header and the record alone: runs on one machine repeat to the byte.
+    /// The file's header and the record index alone decide which decoder takes an image: repeated runs on one machine
+    /// give the same bytes.
     Fixed,
 }
 
-/// Who decodes JPEGs where batches are made on a GPU.
+/// What decodes JPEGs when batches are made on a GPU.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
 /// use infeed::{Device, Loader, codec::Decode};
 ///
 /// # let dataset = infeed::open("/data/imagenet/train").await?;
-/// // A run that is planned with the engines, and is not to begin without them.
+/// // A run that counts on the GPU's JPEG engines must not start without them.
 /// let loader = Loader::builder(dataset).device(Device::Cuda(0)).decode(Decode::Gpu).build().await?;
 /// println!("{:?}", loader.epoch(0).report().decoded_by);
 /// # Ok(()) }
@@ -52,15 +54,16 @@ pub enum Split {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Decode {
-    /// CPU threads as long as they keep the trainer's pace; beside them, while it waits, the GPU's JPEG engines and CUDA
-    /// streams as far as they are there. What is missing is a line in the log.
+    /// CPU threads decode. While the trainer waits, the GPU's JPEG engines and CUDA streams help, if the machine has
+    /// them. What is missing is logged in one line.
     #[default]
     Auto,
-    /// The engines first, for a fifth of the CPU time; a loader that can't have them is not built, and the error says what is
-    /// missing. CPU threads help while the trainer waits or has no whole batch at hand, and have the JPEGs that nvJPEG does not
-    /// take; engines that fail later are a warning, as on `Auto`.
+    /// The engines decode first; this takes a fifth of the CPU time. If they are not available, `build()` returns an
+    /// error that names what is missing. CPU threads help while the trainer waits or no whole batch is ready, and they
+    /// decode the JPEGs that nvJPEG does not support. If the engines fail later, the loader warns and goes on, as with
+    /// `Auto`.
     Gpu,
-    /// CPU threads alone. nvJPEG is not even looked for.
+    /// Only CPU threads. nvJPEG is not loaded.
     Cpu,
 }
 
@@ -112,7 +115,7 @@ impl ClassSet {
 /// use infeed::{Device, codec::Class};
 ///
 /// let threads = |n| NonZeroUsize::new(n).expect("not 0");
-/// // Threads that read and decode, and one that takes up to 32 of what they leave to it.
+/// // Four threads that read and decode, and one that takes up to 32 jobs which they route to it.
 /// let reading = Class::new("cpu", Device::Cpu, threads(4));
 /// let mut engine = Class::new("engine", Device::Cpu, threads(1));
 /// (engine.batch, engine.reads) = (threads(32), false);
@@ -121,16 +124,16 @@ impl ClassSet {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Class {
-    /// For reports and thread names.
+    /// Name in reports and thread names.
     pub name: &'static str,
-    /// Where its rows are made.
+    /// The device on which its rows are made.
     pub device: Device,
-    /// Threads.
+    /// Number of threads.
     pub workers: NonZeroUsize,
-    /// Jobs that one worker takes at a time, at most.
+    /// Most jobs that one worker takes at a time.
     pub batch: NonZeroUsize,
-    /// Whether its workers take records that nobody has read yet. The others get samples, one to a job, that such a
-    /// worker has read and [`route`](Decoder::route)d to them. At least one class of a decoder reads.
+    /// Whether its workers also read records. Workers of other classes get samples that a reading worker has read and
+    /// [`route`](Decoder::route)d to them, one sample per job. At least one class of a decoder must read.
     pub reads: bool,
 }
 
@@ -142,8 +145,8 @@ impl Class {
     }
 }
 
-/// A recipe for workers, shared by all threads. Give yours to `LoaderBuilder::decoder`, and let
-/// [`decoder_contract`](super::decoder_contract()) check it. `examples/custom_decoder.rs` has one.
+/// Makes the workers of a loader; all threads share it. Pass your own to `LoaderBuilder::decoder` and check it with
+/// [`decoder_contract`](super::decoder_contract()). `examples/custom_decoder.rs` is an example.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -151,7 +154,7 @@ impl Class {
 ///
 /// use infeed::codec::{Class, Cpu, Decoder, Lowered, Worker, codecs};
 ///
-/// /// Decodes as [`Cpu`] does, and tells of its threads.
+/// /// Decodes as [`Cpu`] does, and prints which threads it starts.
 /// #[derive(Debug)]
 /// struct Told(Cpu);
 ///
@@ -181,28 +184,28 @@ impl Class {
 pub trait Decoder: Debug + Send + Sync + 'static {
     /// Short name for reports.
     fn name(&self) -> &'static str;
-    /// The kinds of workers it runs.
+    /// The classes of workers that it has.
     fn classes(&self) -> &[Class];
-    /// Which classes may take this sample, which was read without an error. Asked once for each sample when there are
-    /// several, by the worker that read it: of the classes in the set, whichever is idle first takes it. What it has read
-    /// of the image's header it leaves in [`Item::header`], so that nobody reads it again.
+    /// Returns the classes that may take this sample; the first idle one takes it. Called once for each sample that was
+    /// read without an error, by the worker that read it, and only if the decoder has several classes. An
+    /// implementation that parses the image's header stores it in [`Item::header`], so that it is not parsed again.
     fn route(&self, _item: &mut Item) -> ClassSet {
         ClassSet::ALL
     }
-    /// Most bytes of host memory that one worker of `class` holds, page-locked bytes included; counted in
+    /// Most bytes of host memory that one worker of `class` holds, including page-locked memory. They count in
     /// `memory_budget`.
     fn scratch_bytes(&self, class: usize) -> u64;
-    /// Most bytes of device memory that one worker of `class` holds; counted in `device_budget`.
+    /// Most bytes of device memory that one worker of `class` holds. They count in `device_budget`.
     fn device_bytes(&self, _class: usize) -> u64 {
         0
     }
-    /// Makes worker `n` of `class`, on the thread that will use it. `programs` has an entry for each field of the
-    /// schema: the lowered transform of images, `None` for the rest (the engine writes those itself). Fields that are
-    /// [views](Lowered::view) of one image follow one another, and their values are the same file.
+    /// Makes worker `n` of `class`; called on the thread that will use it. `programs` has an entry for each field of
+    /// the schema: the lowered transform of an image field, or `None` for other fields, which the engine writes itself.
+    /// Fields that are [views](Lowered::view) of one image follow one another, and their values are the same file.
     fn worker(&self, class: usize, n: usize, programs: &Arc<[Option<Lowered>]>) -> Result<Box<dyn Worker>>;
 }
 
-/// Does jobs on one thread. Not `Send`: born, used and dropped there.
+/// Does jobs on one thread. It need not be `Send`: it is made, used and dropped on that thread.
 ///
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
@@ -211,7 +214,7 @@ pub trait Decoder: Debug + Send + Sync + 'static {
 ///
 /// use infeed::codec::{Finished, Job, Wait, Worker};
 ///
-/// /// Measures another worker.
+/// /// Measures the time of another worker.
 /// struct Timed {
 ///     worker: Box<dyn Worker>,
 ///     decode: Duration,
@@ -240,11 +243,11 @@ pub trait Decoder: Debug + Send + Sync + 'static {
 /// # Ok::<(), infeed::Error>(())
 /// ```
 pub trait Worker {
-    /// Takes a job. May do it at once or start it.
+    /// Takes a job. It may do the job now or only start it.
     fn submit(&mut self, job: Job);
-    /// Gives back finished jobs, in any order; their rows are written, on a GPU too. With [`Wait::Block`] waits for
-    /// one, though not longer than a fraction of a millisecond when it can take more jobs: it may return none, and
-    /// is asked again.
+    /// Returns finished jobs in any order. Their rows are written, also on a GPU. With [`Wait::Block`] it waits for a
+    /// job to finish. If it can take more jobs, it waits for at most a fraction of a millisecond and may return none;
+    /// the engine then calls it again.
     fn poll(&mut self, wait: Wait) -> Vec<Finished>;
 }
 
@@ -261,7 +264,7 @@ pub trait Worker {
 /// # let programs: Arc<[Option<Lowered>]> = vec![None].into();
 /// # let mut worker = Cpu::new(NonZeroUsize::MIN, codecs(), 1 << 20).worker(0, 0, &programs)?;
 /// worker.submit(job);
-/// // What the engine does where it has no further job for this worker.
+/// // What the engine does when it has no further job for this worker.
 /// let finished = worker.poll(Wait::Block);
 /// assert_eq!(finished.len(), 1);
 /// assert!(worker.poll(Wait::Now).is_empty());
@@ -269,7 +272,7 @@ pub trait Worker {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Return what is finished.
+    /// Do not wait: return what is finished.
     Now,
     /// Wait for at least one job in progress.
     Block,
@@ -296,16 +299,17 @@ pub enum Wait {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Job {
-    /// Told back in [`Finished`].
+    /// Returned unchanged in [`Finished`].
     pub tag: u64,
-    /// What to decode, in row order.
+    /// The samples to decode, in row order.
     pub items: Vec<Item>,
     /// For each field of the schema, the rows to write: row `i` belongs to `items[i]`.
     pub rows: Vec<Rows>,
 }
 
 impl Job {
-    /// A job as the engine makes them: for each field of the schema rows of as many samples as there are `items`.
+    /// A job as the engine makes them. `rows` has one entry for each field of the schema, each with as many rows as
+    /// there are `items`.
     #[must_use]
     pub const fn new(tag: u64, items: Vec<Item>, rows: Vec<Rows>) -> Self {
         Self { tag, items, rows }
@@ -333,35 +337,37 @@ pub struct Item {
     pub record: u64,
     /// Draws for this sample in this epoch.
     pub rng: SampleRng,
-    /// Its fields; a failed read is an error that the worker passes through as the outcome.
+    /// The values of its fields. If the read failed, the error, which the worker returns as the outcome.
     pub sample: Result<Sample>,
-    /// What [`Decoder::route`] has read of the header of the sample's only image, by the codec that decodes it.
+    /// The header of the sample's only image, if [`Decoder::route`] parsed it; made by the codec that will decode the
+    /// image.
     pub header: Option<ImageHeader>,
-    /// Where its batch is made; the same for all items of a job. Of interest to a decoder that serves several devices.
+    /// The device on which the batch is made; the same for all items of a job. Only a decoder that serves several
+    /// devices needs it.
     pub device: Device,
-    /// Height and width of its batch's rows, where those of each batch have their own: make them with
-    /// [`Lowered::of_size`].
+    /// Height and width of the rows of its batch, if they differ from batch to batch: use [`Lowered::of_size`].
+    /// Otherwise `None`.
     pub size: Option<[u32; 2]>,
-    /// Who wants all pixels of its images.
+    /// Receives the sample once its images are decoded whole, if somebody keeps them for later epochs.
     #[doc(hidden)]
     pub keep: Option<Box<dyn KeepPixels>>,
 }
 
-/// Takes samples whose images were decoded whole, for later epochs.
+/// Keeps samples whose images were decoded whole, for later epochs.
 pub trait KeepPixels: Debug + Send {
-    /// Takes a sample whose images are pixels.
+    /// Takes a sample whose images are now pixels.
     fn keep(&self, sample: &Sample);
 }
 
 impl Item {
-    /// A sample whose header nobody has read yet, for a batch in host memory.
+    /// A sample for a batch in host memory, without a parsed header.
     #[must_use]
     pub const fn new(record: u64, rng: SampleRng, sample: Result<Sample>) -> Self {
         Self { record, rng, sample, header: None, device: Device::Cpu, size: None, keep: None }
     }
 }
 
-/// A job that is done, rows and all.
+/// A finished job, with its rows.
 ///
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
@@ -372,7 +378,7 @@ impl Item {
 /// # let item = Item::new(0, SampleRng::new(1, 0, 0), sample);
 /// # let job = Job::new(7, vec![item], vec![Rows::zeroed(1, 8)?]);
 /// # let programs: Arc<[Option<Lowered>]> = vec![None].into();
-/// // What a worker gives back of a job whose rows it has written.
+/// // What a worker returns for a job whose rows it has written.
 /// let outcomes = job.items.iter().map(|_| Outcome::Done).collect();
 /// let finished = Finished::new(job, outcomes);
 /// assert_eq!((finished.job.tag, finished.images), (7, 1));
@@ -381,22 +387,22 @@ impl Item {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Finished {
-    /// The job, with its rows written where the outcome says `Done`.
+    /// The job. Its rows are written where the outcome is `Done`.
     pub job: Job,
-    /// One for each item.
+    /// One outcome for each item.
     pub outcomes: Vec<Outcome>,
-    /// Images that were decoded; one for each item until set.
+    /// Number of images that were decoded. `new` sets it to one for each item.
     pub images: u64,
     /// Time spent decoding, summed over items.
     pub decode: Duration,
     /// Time spent resampling, summed over items.
     pub transform: Duration,
-    /// Time on the GPU, if there was any since the worker's last finished job.
+    /// GPU time since the worker's last finished job, if any.
     pub device: DeviceTimes,
 }
 
 impl Finished {
-    /// A job with one outcome for each of its items; the times are zero until set.
+    /// A finished job with one outcome for each of its items. Its times are zero until you set them.
     #[must_use]
     pub const fn new(job: Job, outcomes: Vec<Outcome>) -> Self {
         let (decode, transform) = (Duration::ZERO, Duration::ZERO);
@@ -413,7 +419,7 @@ impl Finished {
 ///     codec::{ClassSet, Outcome},
 /// };
 ///
-/// /// An engine takes small pictures; larger ones go to the class that is the first, broken ones nowhere.
+/// /// An engine decodes small images, sends larger ones to the first class, and fails on broken ones.
 /// fn outcome(pixels: infeed::Result<u64>) -> Outcome {
 ///     match pixels {
 ///         Ok(0..=1_000_000) => Outcome::Done,
@@ -431,6 +437,6 @@ pub enum Outcome {
     Done,
     /// The sample can't be used; the row's bytes are unspecified.
     Failed(Error),
-    /// Try again with these classes.
+    /// This worker can't decode it: give the sample to one of these classes.
     Elsewhere(ClassSet),
 }

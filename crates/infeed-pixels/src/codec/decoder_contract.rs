@@ -1,4 +1,4 @@
-//! What every [`Decoder`] promises, as a check that implementers call from their tests.
+//! The contract of every [`Decoder`], as a check that implementers call from their tests.
 
 use std::{
     num::NonZeroUsize,
@@ -19,24 +19,24 @@ use infeed_data::{FieldKind, Sample, Schema, Value};
 use super::{ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
 use crate::transform::{Lowered, Transform};
 
-/// A worker that gives nothing back for so long hangs.
+/// A worker that returns nothing for this long has hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is in rows before a worker has them: what it did not write shows.
+/// Bytes in the rows before a worker gets them. Two values show which bytes it did not write.
 const FILLS: [u8; 2] = [0x5a, 0xa5];
 
-/// Checks a decoder of the CPU with good samples of a schema, and with damaged ones that it makes of them.
+/// Checks a CPU decoder with good samples of a schema, and with damaged copies of them.
 ///
-/// - there are 1 to 32 classes, all on the CPU, one of which reads; a sample is routed to one of them at least;
-/// - each class makes all its workers;
-/// - a job comes back once, with its tag, items and rows, and one outcome for each item;
-/// - some class says `Done` to each sample, and then every byte of its image rows is written, the same ones by each
-///   worker, alone or among others, and in whatever order; rows of other fields are left alone;
-/// - a class that gives a row back does not ask for itself;
-/// - a sample that could not be read fails with that error, and its neighbours do not;
-/// - cut and damaged files give outcomes and no panic, and the worker goes on.
+/// - It has 1 to 32 classes, all on the CPU, at least one of which reads. Each sample is routed to at least one class.
+/// - Each class makes all its workers.
+/// - A job comes back once, with its tag, items and rows, and with one outcome for each item.
+/// - Each sample is `Done` by some class. Then every byte of its image rows is written. Each worker writes the same
+///   bytes, in any order of samples and whichever samples share the job. Rows of other fields stay unchanged.
+/// - A class that returns `Elsewhere` does not name itself.
+/// - A sample that could not be read fails with the error of its read; the samples next to it do not fail.
+/// - Truncated and damaged files give outcomes, not panics, and the worker goes on.
 ///
-/// Images are made as `transform` says, in `f32`, as NCHW and as NHWC. Takes about as long as decoding each sample forty
-/// times with each class.
+/// Images are transformed by `transform` to `f32`, as NCHW and as NHWC. Takes about as long as decoding each sample
+/// forty times with each class.
 ///
 /// ```
 /// use std::{num::NonZeroUsize, sync::Arc};
@@ -61,15 +61,14 @@ const FILLS: [u8; 2] = [0x5a, 0xa5];
 /// decoder_contract(&decoder, &schema, &Transform::new().random_resized_crop(4).to_float(), &[sample]);
 /// ```
 ///
-/// # Panics
-/// With the decoder's name and the number of the sample when a promise is broken.
+/// If the decoder breaks a promise; the message names the decoder and the number of the sample.
 pub fn decoder_contract(decoder: &dyn Decoder, schema: &Schema, transform: &Transform, samples: &[Sample]) {
     let name = decoder.name();
-    assert!(!samples.is_empty(), "{name}: a contract over no samples says nothing");
+    assert!(!samples.is_empty(), "{name}: the contract needs at least one sample");
     check_classes(decoder);
     for layout in [Layout::Nchw, Layout::Nhwc] {
         let fields = Fields::new(schema, transform, layout);
-        // What the samples look like, by whichever class did them first.
+        // The rows of each sample, from the first class that did them.
         let mut known: Vec<Option<Vec<u8>>> = vec![None; samples.len()];
         for class in 0..decoder.classes().len() {
             Case { decoder, fields: &fields, samples, class }.check(&mut known);
@@ -88,7 +87,7 @@ pub fn decoder_contract(decoder: &dyn Decoder, schema: &Schema, transform: &Tran
 fn check_classes(decoder: &dyn Decoder) {
     let (name, classes) = (decoder.name(), decoder.classes());
     assert!(!name.is_empty(), "a decoder without a name");
-    assert!((1..=32).contains(&classes.len()), "{name}: {} classes; 1 to 32 work", classes.len());
+    assert!((1..=32).contains(&classes.len()), "{name}: {} classes; use 1 to 32", classes.len());
     assert!(classes.iter().any(|class| class.reads), "{name}: no class reads");
     for class in classes {
         assert!(!class.name.is_empty(), "{name}: a class without a name");
@@ -96,10 +95,10 @@ fn check_classes(decoder: &dyn Decoder) {
     }
 }
 
-/// The fields of a schema as a worker is told of them.
+/// The fields of a schema as a worker gets them.
 struct Fields {
     programs: Arc<[Option<Lowered>]>,
-    /// Bytes of a row of each.
+    /// Bytes of one row of each field.
     row_bytes: Vec<usize>,
 }
 
@@ -113,7 +112,7 @@ impl Fields {
         let fitted =
             |field| lower(field).transpose().unwrap_or_else(|error| panic!("the transform does not fit: {error}"));
         let programs: Arc<[_]> = schema.fields.iter().map(fitted).collect();
-        // A label's 8 bytes stand for whatever the decoder is to leave alone.
+        // 8 bytes, as a label has: they represent the fields that the decoder must leave alone.
         let row_bytes = programs.iter().map(|program| program.as_ref().map_or(8, |p| p.row().len_bytes())).collect();
         Self { programs, row_bytes }
     }
@@ -128,7 +127,7 @@ impl Fields {
     }
 }
 
-/// One class of a decoder and what it is tried with.
+/// One class of a decoder and the samples it is checked with.
 struct Case<'a> {
     decoder: &'a dyn Decoder,
     fields: &'a Fields,
@@ -136,7 +135,7 @@ struct Case<'a> {
     class: usize,
 }
 
-/// What became of one sample: its image rows, an error, or the classes it is for.
+/// The result for one sample: its image rows, an error, or the classes that it is sent to.
 #[derive(Debug)]
 enum Became {
     Done(Vec<u8>),
@@ -168,7 +167,7 @@ impl Case<'_> {
         drop(first);
         for n in 0..workers {
             let mut worker = self.worker(n);
-            // Other bytes below, another order, another number in a job.
+            // Other bytes in the rows beforehand, another order, another number of samples per job.
             let reversed: Vec<usize> = all.iter().rev().copied().collect();
             let size = NonZeroUsize::new(n % 3 + 1).unwrap_or(NonZeroUsize::MIN).get();
             let jobs = reversed.chunks(size).map(|records| records.iter().map(|record| self.item(*record)).collect());
@@ -185,10 +184,10 @@ impl Case<'_> {
         for (became, record) in became.iter().zip(records) {
             match became {
                 Became::Elsewhere => {}
-                Became::Failed(error) => panic!("{}: sample {record} fails: {error:#}", self.what()),
+                Became::Failed(error) => panic!("{}: sample {record} failed: {error:#}", self.what()),
                 Became::Done(bytes) => {
                     let same = *known[*record].get_or_insert_with(|| bytes.clone()) == *bytes;
-                    assert!(same, "{}: the row of sample {record} is another the second time", self.what());
+                    assert!(same, "{}: the row of sample {record} differs the second time", self.what());
                 }
             }
         }
@@ -220,7 +219,7 @@ impl Case<'_> {
         }
     }
 
-    /// Submits the jobs as the engine does, and gives what became of all their items, in order.
+    /// Submits the jobs as the engine does, and returns the results of all their items, in order.
     fn run(&self, worker: &mut dyn Worker, jobs: Vec<Vec<Item>>, fill: u8) -> Vec<Became> {
         let depth = self.decoder.classes()[self.class].batch.get();
         let records: Vec<Vec<u64>> = jobs.iter().map(|items| items.iter().map(|item| item.record).collect()).collect();
@@ -242,7 +241,7 @@ impl Case<'_> {
             let finished = if finished.is_empty() { worker.poll(Wait::Block) } else { finished };
             for finished in finished {
                 let tag = usize::try_from(finished.job.tag).ok().filter(|tag| *tag < became.len());
-                let tag = tag.unwrap_or_else(|| panic!("{}: a job with a tag of nobody", self.what()));
+                let tag = tag.unwrap_or_else(|| panic!("{}: a job with an unknown tag", self.what()));
                 let twice = became[tag].replace(self.read(&finished, &records[tag], fill)).is_some();
                 assert!(!twice, "{}: a job comes back twice", self.what());
                 in_work -= 1;
@@ -263,7 +262,7 @@ impl Case<'_> {
         assert!(shapes == given, "{what}: rows {given:?} come back as {shapes:?}");
         for (rows, program) in job.rows.iter().zip(&*self.fields.programs) {
             let alone = program.is_some() || rows.bytes().iter().all(|byte| *byte == fill);
-            assert!(alone, "{what}: writes a field that is no image");
+            assert!(alone, "{what}: writes a field that is not an image");
         }
         let row = |row: usize| {
             let images = job.rows.iter().zip(&*self.fields.programs).filter(|(_, program)| program.is_some());
@@ -273,7 +272,7 @@ impl Case<'_> {
             Outcome::Done => Became::Done(row(at)),
             Outcome::Failed(error) => Became::Failed(error.clone()),
             Outcome::Elsewhere(classes) => {
-                assert!(!classes.contains(self.class), "{what}: gives a row back and asks for itself");
+                assert!(!classes.contains(self.class), "{what}: sends a sample elsewhere and names itself");
                 Became::Elsewhere
             }
         };
@@ -281,7 +280,7 @@ impl Case<'_> {
     }
 }
 
-/// A copy of a sample whose files are cut or have a few other bytes.
+/// A copy of a sample whose files are truncated or have a few changed bytes.
 fn damaged(sample: &Sample, n: u64) -> Sample {
     let mut draws = SampleRng::new(7, 0, n).op(0);
     let mut hurt = |file: &Bytes| {
@@ -291,7 +290,7 @@ fn damaged(sample: &Sample, n: u64) -> Sample {
             _ if file.is_empty() => {}
             _ => {
                 for _ in 0..=draws.below(4) {
-                    // Headers are a small part of a file and the larger part of a decoder.
+                    // Headers are a small part of a file and the larger part of a decoder's code.
                     let reach = if draws.chance(0.5) { file.len().min(700) } else { file.len() };
                     let at = draws.below(reach as u64) as usize;
                     file[at] ^= 1 << draws.below(8);
@@ -428,13 +427,13 @@ mod tests {
         for (fault, want) in [
             (Fault::NoClass, "0 classes"),
             (Fault::OtherDevice, "makes rows on cuda:3"),
-            (Fault::LeavesBytes, "the row of sample 3 is another the second time"),
-            (Fault::WritesLabels, "writes a field that is no image"),
+            (Fault::LeavesBytes, "the row of sample 3 differs the second time"),
+            (Fault::WritesLabels, "writes a field that is not an image"),
             (Fault::LosesAnOutcome, "3 outcomes for 4 items"),
-            (Fault::OtherTag, "a tag of nobody"),
+            (Fault::OtherTag, "an unknown tag"),
             (Fault::OtherOrder, "comes back with [3, 2, 1, 0]"),
             (Fault::DoesTheUnread, "a sample that was not read became Done"),
-            (Fault::AsksItself, "asks for itself"),
+            (Fault::AsksItself, "names itself"),
             (Fault::NeverDoes, "no class does sample 0"),
             (Fault::Panics, "told to"),
             (Fault::Routes, "sample 0 is routed to no class"),

@@ -1,4 +1,4 @@
-//! The errors of codecs: what happened, and what to do about it.
+//! Errors of codecs: what is wrong, and what to do.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ pub(super) fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {
     Error::corrupt(what).hint(format!("fetch the object again or set {SKIP}"))
 }
 
-/// An error for valid data that no codec here reads.
+/// An error for valid data that no built-in codec reads.
 pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Unsupported, what).hint(format!("convert the file or set {SKIP}"))
 }
 
-/// The words of a library about a file.
+/// A library's error message as an error source.
 #[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
 pub(super) fn cause(words: impl AsRef<str>) -> std::io::Error {
     std::io::Error::other(words.as_ref().trim().to_owned())

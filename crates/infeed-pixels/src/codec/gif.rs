@@ -10,8 +10,8 @@ use infeed_core::{
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, still};
 
-/// GIF: the first picture of an animation, as RGB. What that picture leaves out of the screen has the colour that is
-/// transparent in it, else the first of the palette.
+/// GIF: the first picture of an animation, as RGB. Parts of the screen that the picture does not cover have the
+/// picture's transparent colour, or the palette's first colour if it has none.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -80,11 +80,11 @@ fn header_of(file: &[u8], channels: u8) -> Result<ImageHeader> {
     Ok(ImageHeader::from(info).with_peak_bytes(peak))
 }
 
-/// A file that was read up to the pixels of its first picture.
+/// A file, read up to the pixels of its first picture.
 struct First<'a> {
     decoder: Decoder<Cursor<&'a [u8]>>,
     info: ImageInfo,
-    /// Where the picture lies on the screen: left, top, width.
+    /// Position of the picture on the screen: left, top, width.
     place: [usize; 3],
     transparent: Option<u8>,
 }
@@ -93,14 +93,14 @@ impl<'a> First<'a> {
     fn open(file: &'a [u8], channels: u8) -> Result<Self> {
         let mut options = DecodeOptions::new();
         options.set_color_output(ColorOutput::Indexed);
-        // The caller compares what is needed with what an image may take.
+        // The caller compares the needed memory with the limit for an image.
         options.set_memory_limit(MemoryLimit::Unlimited);
         let mut decoder = options.read_info(Cursor::new(file)).map_err(|found| error(file, found))?;
         let frame = decoder.next_frame_info().map_err(|found| error(file, found))?;
         let frame = frame.ok_or_else(|| still::damaged("GIF"))?;
         let [left, top, width, height] = [frame.left, frame.top, frame.width, frame.height].map(u32::from);
         let transparent = frame.transparent;
-        // A picture beyond the screen makes it larger, as other readers have it.
+        // A picture beyond the screen makes the screen larger, as in other readers.
         let [across, down] =
             [u32::from(decoder.width()).max(left + width), u32::from(decoder.height()).max(top + height)];
         let info = ImageInfo { height: down, width: across, channels, dtype: DType::U8, planar: false };
@@ -111,7 +111,7 @@ impl<'a> First<'a> {
         Ok(Self { decoder, info: still::checked(info)?, place, transparent })
     }
 
-    /// Puts the picture on the screen.
+    /// Draws the picture on the screen.
     fn draw<const N: usize>(&self, indices: &[u8], of: impl Fn(u8) -> [u8; N], pixels: &mut [u8]) {
         let [left, top, width] = self.place;
         let pixels = pixels.as_chunks_mut::<N>().0;
@@ -171,7 +171,7 @@ mod tests {
         let colours: Vec<u8> = indices.iter().flat_map(|n| COLOURS[usize::from(*n) * 3..][..3].to_vec()).collect();
         assert_eq!(decoded(&plain, false), (2, 3, 3, colours));
         assert_eq!(decoded(&plain, true), (2, 3, 1, indices.to_vec()));
-        // Rows of a file that is shown line by line come in another order.
+        // Interlaced files store their rows in another order.
         let rows: Vec<u8> = (0..20).map(|n| n % 4).collect();
         let mut lines = frame(0, 0, 2, &rows);
         lines.interlaced = true;
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(decoded(&file([4, 3], std::slice::from_ref(&small)), true).3, [0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0]);
         let clear = Frame { transparent: Some(3), ..small };
         assert_eq!(decoded(&file([4, 3], &[clear]), true).3, [3, 3, 3, 3, 3, 1, 2, 3, 3, 3, 3, 3]);
-        // And one that leaves it makes it larger.
+        // A picture that reaches beyond the screen makes it larger.
         assert_eq!(decoded(&file([1, 1], &[frame(1, 0, 2, &[1, 2])]), true), (1, 3, 1, vec![0, 1, 2]));
     }
 

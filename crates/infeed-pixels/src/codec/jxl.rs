@@ -16,10 +16,10 @@ use jxl::{
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, still, unsupported};
 
-/// JPEG XL: lossy, lossless, and JPEGs within; gray or RGB, alpha, up to 16 bits; the first picture of an animation. More
-/// than eight bits give `u16` pixels. Orientation is applied, as the format wants it.
+/// JPEG XL: lossy, lossless, and embedded JPEGs; gray or RGB, alpha, up to 16 bits; the first picture of an animation.
+/// More than eight bits give `u16` pixels. The orientation is applied, as the format requires.
 ///
-/// Colours are those of the file's own profile, but for lossy files, which are sRGB's.
+/// Colours are in the file's own profile; colours of lossy files are in sRGB.
 ///
 /// ```
 /// # let file = [
@@ -54,13 +54,13 @@ impl ImageCodec for Jxl {
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
         let (_, _, info) = open(bytes, None)?;
-        // Channels of lossless files as integers or floats, and as much for what is blended.
+        // Lossless files: channels as integers or floats, and the same again for blending.
         let beside = info.len_bytes().saturating_mul(8 / info.dtype.size() as u64);
         Ok(ImageHeader::from(info).with_peak_bytes(info.len_bytes().saturating_add(beside)))
     }
 
     fn decode(&self, bytes: &[u8], header: &ImageHeader, _rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
-        // Frames may be larger than the canvas that shows them, within reason.
+        // Frames may be larger than the canvas that shows them, up to a limit.
         let pixels = u64::from(header.info.height).saturating_mul(u64::from(header.info.width));
         let samples = pixels.saturating_mul(4 * (u64::from(header.info.channels) + 1)).saturating_add(1 << 20);
         let (mut decoder, mut rest, info) = open(bytes, Some(usize::try_from(samples).unwrap_or(usize::MAX)))?;
@@ -80,7 +80,7 @@ impl ImageCodec for Jxl {
     }
 }
 
-/// Reads what comes before the pixels, and says how they are wanted. `samples`: the most that a frame may have.
+/// Reads what precedes the pixels and sets their format. `samples`: the most that a frame may have.
 fn open(file: &[u8], samples: Option<usize>) -> Result<(JxlDecoder, &[u8], ImageInfo)> {
     let mut options = JxlDecoderOptions::default();
     options.sample_limit = samples;

@@ -6,15 +6,15 @@
 //!                                                  └ GPU: bitstream or pixels up, decode and resample on one stream
 //! ```
 //!
-//! Several devices in one process: a decoder for each, put together by `several`.
+//! With several devices in one process there is one decoder for each, combined by `several`.
 //!
-//! What a newcomer would get wrong:
+//! Easy to get wrong:
 //!
-//! 1. A file's kind is told by its first bytes, never by its name: photo collections hold PNGs called `.JPEG`.
-//! 2. A codec decodes what the transform will read, not the whole image: rows at least ([`ImageCodec::decode`]), or a
-//!    window with its columns, at a size, as planes of brightness and colour ([`ImageCodec::window`]).
-//! 3. Sizes come from headers, which may lie: nothing is allocated for pixels before [`ImageHeader::peak_bytes`] was
-//!    compared with `max_image_bytes`.
+//! 1. The first bytes of a file decide its kind, never its name: photo collections hold PNGs called `.JPEG`.
+//! 2. A codec decodes what the transform reads, not the whole image: only its rows ([`ImageCodec::decode`]), or a
+//!    window of rows and columns, at a reduced size, as planes of brightness and colour ([`ImageCodec::window`]).
+//! 3. Sizes come from headers, which may be wrong: no memory for pixels is allocated before
+//!    [`ImageHeader::peak_bytes`] was compared with `max_image_bytes`.
 
 mod contract;
 mod cpu;
@@ -81,13 +81,13 @@ pub use infeed_core::{
     types::ImageInfo,
 };
 
-/// The list of built-in codecs: a feature, and the type in the file of that name.
+/// The list of built-in codecs: for each, its feature, its module, and its type.
 macro_rules! codecs {
     ($($feature:literal $module:ident $codec:ident)*) => {
         $(#[cfg(feature = $feature)]
         pub use self::$module::$codec;)*
 
-        /// The codecs that are built in: one for each feature that is on, and Netpbm's.
+        /// The built-in codecs: one for each enabled feature, and Netpbm.
         ///
         /// ```
         /// # #[cfg(feature = "png")] {

@@ -1,4 +1,4 @@
-//! Netpbm's images (`.ppm`, `.pgm`, `.pbm`): pixels, or numbers in words, behind a few numbers.
+//! Netpbm images (`.ppm`, `.pgm`, `.pbm`): a short header, then pixels in binary or as text.
 
 use std::ops::Range;
 
@@ -9,13 +9,14 @@ use infeed_core::{
 
 use super::{ImageCodec, ImageHeader, PixelBuffer, corrupt, packed::indices, unsupported};
 
-/// Netpbm: PBM, PGM and PPM, binary (`P4` to `P6`) and plain (`P1` to `P3`); the first image of a file. Values are brought to
-/// all of u8 or u16, whatever the file's greatest is; those of masks are as they are stored, and 1 where a bit is white.
+/// Netpbm: PBM, PGM and PPM, binary (`P4` to `P6`) and plain (`P1` to `P3`); only the first image of a file. Values are
+/// scaled to the full range of u8 or u16, whatever the file's largest value is. Values of masks are not scaled, and a
+/// white bit is 1.
 ///
 /// ```
 /// use infeed::codec::{ImageCodec, Netpbm, PixelBuffer};
 ///
-/// // Two gray pixels of 0 to 15.
+/// // Two gray pixels, in a file whose largest value is 15.
 /// let file = b"P5 2 1 15 \x00\x0f";
 /// let header = Netpbm.header(file)?;
 /// let mut pixels = PixelBuffer::default();
@@ -58,7 +59,7 @@ impl ImageCodec for Netpbm {
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let layout: &Layout = header.own()?;
         if layout.info != header.info || rows.start > rows.end || rows.end > header.height {
-            return Err(Error::new(ErrorKind::Internal, "the PNM file is not the one that was asked about"));
+            return Err(Error::new(ErrorKind::Internal, "the header belongs to another PNM file"));
         }
         let pixels = bytes.get(layout.at..).unwrap_or_default();
         match layout.kind {
@@ -68,16 +69,16 @@ impl ImageCodec for Netpbm {
     }
 }
 
-/// How pixels are written.
+/// How pixels are stored.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Eight in a byte; each row begins a new one.
+    /// Eight pixels in a byte; each row begins a new byte.
     Bits,
-    /// A value in a byte, or in two with the higher one first.
+    /// A value in one byte, or in two with the higher byte first.
     Bytes,
-    /// 0 or 1 in a letter, with or without spaces between them.
+    /// Characters 0 and 1, with or without spaces between them.
     Digits,
-    /// Numbers in words.
+    /// Decimal numbers, separated by spaces.
     Numbers,
 }
 
@@ -85,11 +86,11 @@ enum Kind {
 struct Layout {
     info: ImageInfo,
     kind: Kind,
-    /// The greatest value.
+    /// The largest value.
     most: u32,
-    /// Where the pixels begin.
+    /// Byte at which the pixels begin.
     at: usize,
-    /// Values are given as they are.
+    /// Whether values are given unscaled.
     labels: bool,
 }
 
@@ -116,13 +117,13 @@ fn parse(file: &[u8]) -> Result<Layout> {
     }
     let [width, height, most] = numbers;
     if !(1..=65_535).contains(&most) {
-        return Err(corrupt(format!("a PNM file whose greatest value is {most}, it is 1 to 65535")));
+        return Err(corrupt(format!("a PNM file whose largest value is {most}; it must be 1 to 65535")));
     }
-    // One white space ends the header.
+    // One whitespace byte ends the header.
     at += 1;
     let dtype = if most > 255 { DType::U16 } else { DType::U8 };
     let info = ImageInfo { height, width, channels, dtype, planar: false };
-    // At the least: words may be longer, and have spaces between them.
+    // The least that a row takes: numbers may be longer and have spaces between them.
     let row = match kind {
         Kind::Bits => u64::from(width.div_ceil(8)),
         Kind::Digits | Kind::Numbers => u64::from(width) * u64::from(channels),
@@ -130,13 +131,13 @@ fn parse(file: &[u8]) -> Result<Layout> {
     };
     let there = file.len().saturating_sub(at) as u64;
     if row.checked_mul(height.into()).is_none_or(|length| length == 0 || length > there) {
-        return Err(corrupt(format!("a PNM file with {there} bytes of pixels, {width} x {height} take more or none")));
+        return Err(corrupt(format!("a PNM file with {there} bytes of pixels; {width} x {height} need more or none")));
     }
     Ok(Layout { info, kind, most, at, labels: false })
 }
 
 impl Layout {
-    /// Rows of binary pixels, which are all there.
+    /// Rows of a binary file; all pixels are there.
     fn unpack(&self, pixels: &[u8], rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let Self { info, kind, .. } = *self;
         let values = info.width as usize * usize::from(info.channels);
@@ -185,7 +186,7 @@ impl Layout {
         Ok(())
     }
 
-    /// A set bit is black.
+    /// The value of a bit; a set bit is black.
     const fn white(&self, bit: u8) -> u8 {
         match (bit, self.labels) {
             (0, false) => 255,
@@ -194,19 +195,19 @@ impl Layout {
         }
     }
 
-    /// Of 0 to 255 or 65,535, rounded.
+    /// Scaled to 0 to 255 or 65,535, rounded.
     fn value(&self, stored: u32) -> u32 {
         let (stored, most) = (stored.min(self.most), self.most);
         let white = if most > 255 { 65_535 } else { 255 };
         if self.labels || most == white {
             return stored;
         }
-        // At most 65,535 * 65,535 and a half of it.
+        // At most 65,535 * 65,535 plus half of 65,535, which does not fit u32.
         ((u64::from(stored) * u64::from(white) + u64::from(most / 2)) / u64::from(most)) as u32
     }
 }
 
-/// Goes on behind white space and comments.
+/// Skips whitespace and comments.
 fn skip(file: &[u8], at: &mut usize) -> Option<u8> {
     loop {
         match *file.get(*at)? {
@@ -261,10 +262,10 @@ mod tests {
             (b"P3\n1 1\n255\n1 2 x", "2 of its 3 values"),
             (b"P1\n2 1\n1 2", "1 of its 2 values"),
             (b"P6\n1 2\n255\nabcde", "5 bytes of pixels"),
-            (b"P6\n0 2\n255\nabcde", "take more or none"),
-            (b"P6\n4294967295 4294967295\n65535\nabc", "take more or none"),
+            (b"P6\n0 2\n255\nabcde", "need more or none"),
+            (b"P6\n4294967295 4294967295\n65535\nabc", "need more or none"),
             (b"P6\n4294967296 1\n255\nabc", "damaged"),
-            (b"P5\n1 1\n0\na", "greatest value is 0"),
+            (b"P5\n1 1\n0\na", "largest value is 0"),
             (b"P5\n1", "damaged"),
             (b"P5", "damaged"),
             (b"GIF89a", "does not begin"),
@@ -292,7 +293,7 @@ mod tests {
     fn files_keep_the_contract() {
         let noise: Vec<u8> = (0..7 * 5 * 6u32).map(|n| (n * 37 % 251) as u8).collect();
         let made = |head: &str, len: usize| [head.as_bytes(), &noise[..len]].concat();
-        // A cut within the last number is seen by nobody: all have one digit.
+        // All numbers have one digit, since a cut within the last number can't be detected.
         let words = |head: &str, count: usize| {
             let numbers = noise[..count].iter().map(|n| format!(" {}", n % 10));
             [head.to_owned(), numbers.collect()].concat().into_bytes()

@@ -1,4 +1,4 @@
-//! How images lie: what their files say of it, and turning them upright.
+//! The orientation of images: reading it from their files, and turning images upright.
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageCodec;
 
-/// Whether images are turned and mirrored as their files say: EXIF in JPEG, WebP and PNG, the tag Orientation of TIFF. Cameras
-/// store what their sensor saw, and beside it how they were held.
+/// Whether images are turned and mirrored as their files say: EXIF in JPEG, WebP and PNG, the Orientation tag in TIFF.
+/// Cameras store pixels in the order of their sensor, and record how the camera was held.
 ///
-/// `Apply` takes the feature `jpeg`. Images that lie are decoded whole, by the CPU. Masks are turned as their own files say.
+/// `Apply` needs the feature `jpeg`. Images that need turning are decoded whole, on the CPU. A mask is turned as its
+/// own file says.
 ///
 /// ```
 /// use infeed::codec::Orientation;
@@ -24,15 +25,15 @@ use super::ImageCodec;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Orientation {
-    /// Pixels as they are stored, as torchvision's folders give them, and tifffile.
+    /// Pixels as they are stored, as in torchvision's folders and in tifffile.
     #[default]
     Ignore,
-    /// Upright, as Hugging Face's datasets give them.
+    /// Upright, as in Hugging Face's datasets.
     Apply,
 }
 
 impl Orientation {
-    /// The built-in codecs, in that way.
+    /// The built-in codecs with this orientation.
     #[doc(hidden)]
     #[cfg(feature = "jpeg")]
     pub fn of(self, built_in: Vec<Arc<dyn ImageCodec>>) -> Result<Vec<Arc<dyn ImageCodec>>> {
@@ -42,14 +43,14 @@ impl Orientation {
         })
     }
 
-    /// The built-in codecs, in that way.
+    /// The built-in codecs with this orientation.
     #[doc(hidden)]
     #[cfg(not(feature = "jpeg"))]
     pub fn of(self, built_in: Vec<Arc<dyn ImageCodec>>) -> Result<Vec<Arc<dyn ImageCodec>>> {
         match self {
             Self::Ignore => Ok(built_in),
             Self::Apply => Err(Error::config("orientation is apply, in a build without the feature `jpeg`")
-                .hint("build with it, or leave the orientation out")),
+                .hint("build with it, or omit the orientation")),
         }
     }
 }
@@ -67,7 +68,7 @@ mod upright {
 
     use crate::codec::{ImageCodec, ImageHeader, PixelBuffer, Window, jpeg::Jpeg};
 
-    /// The same codec for upright images, if its files can say how they lie.
+    /// The codec for upright images; the same codec if its files have no orientation.
     pub(super) fn upright(codec: Arc<dyn ImageCodec>) -> Arc<dyn ImageCodec> {
         let says: fn(&[u8]) -> Turn = match codec.name() {
             "jpeg" => return Arc::new(Jpeg::new().orientation(true)),
@@ -76,13 +77,13 @@ mod upright {
             "tiff" => {
                 |file| parse_tiff(file).map_or_else(|_| Turn::default(), |tiff| Turn::of_number(tiff.orientation))
             }
-            // JPEG XL is turned anyway; others can't say it.
+            // JPEG XL applies its orientation itself; other formats have none.
             _ => return codec,
         };
         Arc::new(Upright { inner: codec, says })
     }
 
-    /// The chunk of a PNG that holds EXIF data, which may lie behind the pixels.
+    /// The orientation in a PNG's EXIF chunk, which may follow the pixels.
     fn of_png(file: &[u8]) -> Turn {
         let mut rest = file.get(8..).unwrap_or_default();
         while let Some(([a, b, c, d, kind @ ..], body)) = rest.split_first_chunk::<8>() {
@@ -92,13 +93,13 @@ mod upright {
                 (b"IEND", _) => break,
                 _ => {}
             }
-            // A checksum follows.
+            // Skip the checksum.
             rest = body.get(len.saturating_add(4)..).unwrap_or_default();
         }
         Turn::default()
     }
 
-    /// The chunk of a WebP, of which some writers begin it as a JPEG's.
+    /// The orientation in a WebP's EXIF chunk. Some writers begin it with the prefix that JPEG uses.
     fn of_webp(file: &[u8]) -> Turn {
         let mut rest = file.get(12..).unwrap_or_default();
         while let Some(([kind @ .., a, b, c, d], body)) = rest.split_first_chunk::<8>() {
@@ -111,15 +112,15 @@ mod upright {
         Turn::default()
     }
 
-    /// Turns what another codec decodes.
+    /// Turns the images that another codec decodes.
     #[derive(Debug)]
     struct Upright {
         inner: Arc<dyn ImageCodec>,
-        /// What a file says.
+        /// Reads the orientation of a file.
         says: fn(&[u8]) -> Turn,
     }
 
-    /// What the other codec said, and what is to be done.
+    /// The other codec's header, and how to turn its image.
     struct Lying {
         header: ImageHeader,
         turn: Turn,
@@ -206,7 +207,7 @@ mod upright {
         use super::*;
         use crate::codec::{Orientation, codec_contract, codecs};
 
-        /// EXIF data that say `number`.
+        /// EXIF data with orientation `number`.
         fn exif(number: u8) -> Vec<u8> {
             [&b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0"[..], &[number, 0, 0, 0, 0, 0, 0, 0]].concat()
         }
@@ -219,7 +220,7 @@ mod upright {
             let mut file = std::io::Cursor::new(Vec::new());
             image().write_to(&mut file, image::ImageFormat::Png).unwrap();
             let mut file = file.into_inner();
-            // Behind the header, or behind the pixels.
+            // After the header, or after the pixels.
             let end = if behind { file.len() - 12 } else { 33 };
             let exif = exif(number);
             let mut hash = flate2::Crc::new();
@@ -240,7 +241,7 @@ mod upright {
             [&b"RIFF"[..], &(body.len() as u32).to_le_bytes(), &body].concat()
         }
 
-        /// Planes of values of 16 bits, a page each.
+        /// Planes of 16-bit values, one page each.
         fn tiff(number: u8) -> Vec<u8> {
             let mut file = b"MM\0*\0\0\0\x08".to_vec();
             for page in 0..2u32 {

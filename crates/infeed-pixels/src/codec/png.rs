@@ -53,7 +53,7 @@ impl ImageCodec for Png {
         info(&open(bytes, 0, Transformations::EXPAND)?).map(|info| ImageHeader::from(info).with_own(Labels(None)))
     }
 
-    /// Values of 2 and 4 bits are gray levels, parts of 255, as other readers have them.
+    /// Values of 2 and 4 bits are gray levels scaled to 255, as in other readers.
     fn mask_header(&self, bytes: &[u8]) -> Result<ImageHeader> {
         let reader = open(bytes, 0, Transformations::IDENTITY)?;
         let said = reader.info();
@@ -64,7 +64,7 @@ impl ImageCodec for Png {
         };
         let (width, height) = said.size();
         let info = still::checked(ImageInfo { height, width, channels: 1, dtype: DType::U8, planar: false })?;
-        // Beside the rows as they are stored, packed.
+        // In addition to the pixels: the rows as they are stored, packed.
         let packed = reader.output_buffer_size().map_or(0, |len| len as u64);
         Ok(ImageHeader::from(info)
             .with_peak_bytes(info.len_bytes().saturating_add(packed))
@@ -80,7 +80,7 @@ impl ImageCodec for Png {
         let pixels = still::hold("PNG", info, header, out)?;
         reader.next_frame(pixels).map_err(|found| error(bytes, found))?;
         if info.dtype == DType::U16 {
-            // The file's are big endian.
+            // The file's values are big-endian.
             for value in pixels.as_chunks_mut().0 {
                 *value = u16::from_be_bytes(*value).to_ne_bytes();
             }
@@ -89,7 +89,7 @@ impl ImageCodec for Png {
     }
 }
 
-/// How many bits each label of a mask has, where they are indices or single bits.
+/// Bits of each label of a mask, if labels are indices or single bits.
 struct Labels(Option<u8>);
 
 /// The numbers that the file stores.
@@ -99,7 +99,7 @@ fn labels(file: &[u8], header: &ImageHeader, bits: u8, out: &mut PixelBuffer) ->
     let info = ImageInfo { height, width, channels: 1, dtype: DType::U8, planar: false };
     let stored = reader.output_color_type().1 as u8;
     if stored != bits {
-        return Err(Error::new(ErrorKind::Internal, "the PNG is not the one that was asked about"));
+        return Err(Error::new(ErrorKind::Internal, "the header belongs to another PNG"));
     }
     let mut packed = std::mem::take(&mut out.scratch);
     let pixels = still::hold("PNG", info, header, out)?;
@@ -114,16 +114,16 @@ fn labels(file: &[u8], header: &ImageHeader, bits: u8, out: &mut PixelBuffer) ->
     Ok(())
 }
 
-/// Reads what comes before the pixels, which may be of so many bytes.
+/// Reads what precedes the pixels. `len_bytes` is the most that the pixels may take.
 fn open(file: &[u8], len_bytes: u64, transformations: Transformations) -> Result<Reader<Cursor<&[u8]>>> {
-    // Rows and compressed chunks.
+    // Memory for rows and compressed chunks.
     let most = len_bytes.saturating_mul(2).saturating_add(16 << 20);
     let limits = Limits { bytes: usize::try_from(most).unwrap_or(usize::MAX) };
     let mut decoder = Decoder::new_with_limits(Cursor::new(file), limits);
-    // Pixels are given as they are stored, and nobody reads the words beside them.
+    // Metadata is ignored: pixels are given as they are stored.
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
-    // Palettes, and less than eight bits, are expanded or left as they are.
+    // Whether palettes and values of less than eight bits are expanded.
     decoder.set_transformations(transformations);
     decoder.read_info().map_err(|found| error(file, found))
 }
@@ -163,7 +163,7 @@ mod tests {
         encoder.set_depth(depth);
         if colour == ColorType::Indexed {
             encoder.set_palette((0..48).map(|n| 255 - n).collect::<Vec<u8>>());
-            // Its presence makes colours RGBA.
+            // With a tRNS chunk, colours become RGBA.
             encoder.set_trns(vec![0, 255, 7]);
         }
         let mut writer = encoder.write_header().unwrap();
@@ -175,7 +175,7 @@ mod tests {
     fn labels(file: &[u8]) -> (u8, DType, Vec<u8>) {
         let header = Png.mask_header(file).unwrap();
         let mut out = PixelBuffer::default();
-        // Of what was here before nothing is left.
+        // Nothing of the buffer's old content may remain.
         out.hold(0..1, 4000).unwrap().fill(9);
         Png.decode(file, &header, 0..header.height, &mut out).unwrap();
         (header.channels, header.dtype, out.data[..header.len_bytes() as usize].to_vec())
@@ -191,7 +191,7 @@ mod tests {
             (Indexed, Two, &[0b00_11_10_00, 0b01_00_11_00], &[0, 3, 2, 1, 0, 3]),
             (Indexed, One, &[0b0110_0000, 0b1000_0000], &[0, 1, 1, 1, 0, 0]),
             (Grayscale, One, &[0b0110_0000, 0b1000_0000], &[0, 1, 1, 1, 0, 0]),
-            // Levels of gray.
+            // Gray levels.
             (Grayscale, Two, &[0b00_11_10_00, 0b01_00_11_00], &[0, 255, 170, 85, 0, 255]),
             (Grayscale, Eight, &[0, 200, 9, 1, 2, 3], &[0, 200, 9, 1, 2, 3]),
         ] {
@@ -201,7 +201,7 @@ mod tests {
         let wide = labels(&file(1, Grayscale, Sixteen, &[1, 2]));
         assert_eq!(wide, (1, DType::U16, 258u16.to_ne_bytes().to_vec()));
         assert_eq!(labels(&file(1, Rgb, Eight, &[1, 2, 3])), (3, DType::U8, vec![1, 2, 3]));
-        // What is cut is an error.
+        // A truncated file is an error.
         let whole = file(3, Indexed, Four, &[0x0f, 0x90, 0x12, 0x30]);
         let cut = &whole[..whole.len() - 30];
         let header = Png.mask_header(cut).unwrap();

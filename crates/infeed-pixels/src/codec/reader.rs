@@ -1,4 +1,4 @@
-//! From what a dataset gives for an image field to what the resampler takes: pixels, or planes.
+//! Turns a dataset's value for an image field into pixels or planes, which the resampler takes.
 //!
 //! ```text
 //! Value::Encoded ─ first bytes ─▶ ImageCodec ─┬─ in_place ───────────────────────────────────────▶ the file's own bytes
@@ -31,7 +31,8 @@ use crate::{
     transform::{Decoded, Drawn, Lowered},
 };
 
-/// A mask has the size of the images before it: else the same draws would fall on other places.
+/// A mask must have the size of the image before it in the record. Otherwise the same crop would show another part of
+/// it.
 pub fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]>) -> Result<()> {
     let here = [info.width, info.height];
     match size.replace(here) {
@@ -43,16 +44,16 @@ pub fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]
     }
 }
 
-/// What a sample's draws depend on.
+/// The random draws of a sample, and its boxes, on which some draws depend.
 #[derive(Clone, Copy, Debug)]
 pub struct Drawing<'a> {
     pub(crate) rng: SampleRng,
-    /// What is marked in the image.
+    /// Boxes and outlines of the image.
     pub(crate) instances: Option<&'a Instances>,
 }
 
 impl<'a> Drawing<'a> {
-    /// Of a record.
+    /// The draws of this record.
     pub fn of(rng: SampleRng, sample: &'a Sample) -> Self {
         let instances = sample.values.iter().find_map(|value| match value {
             Value::Instances(instances) => Some(&**instances),
@@ -61,7 +62,7 @@ impl<'a> Drawing<'a> {
         Self { rng, instances }
     }
 
-    /// Boxes are of the image that was decoded: else they would fall on other places.
+    /// The boxes must belong to an image of the decoded size. Otherwise they would mark other places.
     pub fn fits(&self, info: &ImageInfo) -> Result<()> {
         match self.instances.map(|instances| instances.size) {
             Some([height, width]) if [height, width] != [info.height, info.width] => {
@@ -73,13 +74,13 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// The same for rows of their batch's own size, if it has one.
+/// The same views for rows of the batch's own size, if it has one.
 pub fn sized(views: &[Option<Lowered>], size: Option<[u32; 2]>) -> Option<Vec<Option<Lowered>>> {
     let size = Some(size?);
     Some(views.iter().map(|lowered| lowered.clone().map(|lowered| lowered.of_size(size))).collect())
 }
 
-/// Names the field in an error about the image of these views; of a record's only image everybody knows which it is.
+/// Adds the field's name to an error about the image of these views. Omitted if the record has only one image.
 pub fn blame(views: &[Option<Lowered>], images: usize) -> impl Fn(Error) -> Error + '_ {
     move |error| match views.first() {
         Some(Some(lowered)) if images > 1 => lowered.blame(error),
@@ -87,7 +88,7 @@ pub fn blame(views: &[Option<Lowered>], images: usize) -> impl Fn(Error) -> Erro
     }
 }
 
-/// Which fields are made of one image: a field alone, or those of its views.
+/// Ranges of fields that are made of one image: a single field, or all views of an image.
 pub fn images(programs: &[Option<Lowered>]) -> Vec<Range<usize>> {
     let mut images: Vec<Range<usize>> = Vec::new();
     for (field, program) in programs.iter().enumerate() {
@@ -100,7 +101,7 @@ pub fn images(programs: &[Option<Lowered>]) -> Vec<Range<usize>> {
     images
 }
 
-/// Whether an image is one of labels, whose numbers mean nothing to each other.
+/// Whether an image is a mask: its numbers are labels, which are never blended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Labels {
     mask: bool,
@@ -109,7 +110,7 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// Of an image that these are made of.
+    /// For the image of which these views are made.
     pub(crate) fn of(views: &[Option<Lowered>]) -> Self {
         let any = |is: fn(&Lowered) -> bool| views.iter().flatten().any(is);
         Self { mask: any(Lowered::is_mask), gray: any(Lowered::is_gray_mask) }
@@ -119,7 +120,7 @@ impl Labels {
         if self.mask { codec.mask_header(file) } else { codec.header(file) }
     }
 
-    /// Whether the colours of an image have to be alike, and count as one channel.
+    /// Whether the image's colours must be equal and count as one channel.
     const fn flattens(self, info: &ImageInfo) -> bool {
         self.gray && matches!(info.channels, 2..=4)
     }
@@ -129,8 +130,8 @@ impl Labels {
     }
 }
 
-/// The labels of a mask that was written with colours or an alpha: all colours of a pixel are alike, and it is opaque. All
-/// of the mask is looked at, whatever the crop.
+/// The labels of a mask that is stored with colours or an alpha. All colours of a pixel must be equal, and it must be
+/// opaque. The whole mask is checked, whatever the crop.
 fn flatten(info: &ImageInfo, pixels: &[u8], out: &mut Vec<u8>) -> Result<ImageInfo> {
     let (size, channels) = (info.dtype.size(), usize::from(info.channels));
     let count = info.height as usize * info.width as usize;
@@ -164,7 +165,7 @@ fn flatten(info: &ImageInfo, pixels: &[u8], out: &mut Vec<u8>) -> Result<ImageIn
     Ok(ImageInfo { channels: 1, planar: false, ..*info })
 }
 
-/// Draws for all views of an image, mostly one.
+/// Draws for all views of an image; mostly there is one.
 fn draw(views: &[Option<Lowered>], info: &ImageInfo, draws: Drawing<'_>, out: &mut Vec<Drawn>) -> Result<()> {
     out.clear();
     for lowered in views.iter().flatten() {
@@ -176,13 +177,13 @@ fn draw(views: &[Option<Lowered>], info: &ImageInfo, draws: Drawing<'_>, out: &m
     Ok(())
 }
 
-/// The rows that all of them read.
+/// The rows that the views read.
 fn rows_of(drawn: &[Drawn]) -> Range<u32> {
     let reads = |drawn: &Drawn| drawn.params.y.reads(drawn.spec.height, drawn.params.filter);
     drawn.iter().map(reads).reduce(|a, b| hull(&a, &b)).unwrap_or(0..0)
 }
 
-/// What all of them read, at the size that the one which needs most needs.
+/// The part that the views read, at the largest scale that any of them needs.
 fn window_of(drawn: &[Drawn]) -> Option<Window> {
     let windows = drawn.iter().map(|drawn| Window::of_params(&drawn.params, &drawn.spec));
     windows.reduce(|a, b| Window {
@@ -203,19 +204,19 @@ pub struct Reader {
     codecs: Arc<[Arc<dyn ImageCodec>]>,
     max_image_bytes: u64,
     buffer: PixelBuffer,
-    /// Planes of an image whose channels are files.
+    /// The planes of an image whose channels are separate files.
     stack: Vec<u8>,
-    /// What was drawn for the views of the last image. It stays where it is: moving it costs small pictures, of which there
-    /// are a million a second, a tenth of their time.
+    /// The draws for the views of the last image. They are not moved: for small images, about a million a second, a
+    /// move takes a tenth of the time.
     drawn: Vec<Drawn>,
-    /// Images that were decoded.
+    /// Number of decoded images.
     decoded: u64,
 }
 
 impl Reader {
     #[doc(hidden)]
     pub fn new(codecs: &Arc<[Arc<dyn ImageCodec>]>, max_image_bytes: u64) -> Self {
-        // More is no length of a buffer; below it every product of an image's sizes is one.
+        // A buffer can't be longer. Below this limit no product of image sizes overflows.
         let max_image_bytes = max_image_bytes.min(isize::MAX as u64);
         Self {
             codecs: Arc::clone(codecs),
@@ -227,7 +228,7 @@ impl Reader {
         }
     }
 
-    /// Images that were decoded since the last call.
+    /// Number of images that were decoded since the last call.
     pub const fn take_decoded(&mut self) -> u64 {
         std::mem::replace(&mut self.decoded, 0)
     }
@@ -236,10 +237,9 @@ impl Reader {
         &self.codecs
     }
 
-    /// The pixels of an image that its views read (fields of one image), decoded if need be, or with `planes` whatever its codec
-    /// likes best to give; what the whole image is, and what to do with it for each view. Adds the time of decoding to
-    /// `decode`. `header` is the file's, if somebody has read it. Checks what only pixels tell: that those of f32 end where
-    /// their row's table takes them to end.
+    /// Returns the size of the whole image, the pixels that its views read, and the draws for each view. Decodes the
+    /// image if needed; with `planes`, the codec may give planes. Adds the time of decoding to `decode`. `header` is
+    /// the file's header, if it was parsed before. Refuses f32 pixels above the white that their row's table assumes.
     pub fn read<'a>(
         &'a mut self,
         value: &'a Value,
@@ -301,14 +301,14 @@ impl Reader {
         Ok((info, image, &self.drawn))
     }
 
-    /// What the buffer holds.
+    /// The pixels or planes in the buffer.
     fn held(&self, info: ImageInfo) -> Image<'_> {
         let PixelBuffer { rows, data, .. } = &self.buffer;
         let pixels = || Pixels { info, rows: rows.clone(), data: &data[..held_bytes(&info, rows)] };
         self.buffer.planes(&info).map_or_else(|| Image::Pixels(pixels()), Image::Planes)
     }
 
-    /// Decodes what the parameters read, unless the file's own bytes will do: then tells where they lie.
+    /// Decodes what the draws read. Returns the byte range of the pixels if they can be read in the file.
     fn decode(
         &mut self,
         file: &[u8],
@@ -341,14 +341,14 @@ impl Reader {
         self.check_size(codec, header, labels)?;
         draw(&info, &mut self.drawn)?;
         let needed = if labels.flattens(&info) { 0..info.height } else { rows_of(&self.drawn) };
-        // Masks take single pixels, not what colours and their neighbours have in common.
+        // Masks need single pixels, not planes of brightness and colour.
         let blends = self.drawn.iter().all(|drawn| !drawn.params.filter.is_nearest());
         match window_of(&self.drawn).filter(|_| planes && blends) {
             Some(window) => guard(codec, || codec.window(file, header, &window, &mut self.buffer))?,
             None => guard(codec, || codec.decode(file, header, needed.clone(), &mut self.buffer))?,
         }
         if self.buffer.planes(&info).is_some() {
-            // The kernel looks whether they are enough.
+            // The kernel checks whether the planes are sufficient.
             return Ok((info, None));
         }
         let PixelBuffer { rows: held, data, .. } = &self.buffer;
@@ -361,7 +361,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// Refuses an image that takes more memory than there is for one.
+    /// Refuses an image that takes more memory than one image may.
     fn check_size(&self, codec: &dyn ImageCodec, header: &ImageHeader, labels: Labels) -> Result<()> {
         let info = &header.info;
         let flat = if labels.flattens(info) { labels.counted(info).len_bytes() } else { 0 };
@@ -375,8 +375,8 @@ impl Reader {
             .hint(format!("raise {MAX_IMAGE_BYTES}, shrink the image or set {SKIP}")))
     }
 
-    /// All pixels of an image of one file. `None`: they are there already, in memory or in the file as they are; or nobody
-    /// can tell by a part of them what white is.
+    /// All pixels of an image of one file. `None` if they need no decoding (they are in memory, or uncompressed in the
+    /// file), or if they are f32, for which white can't be checked in each part alone.
     pub(crate) fn whole(
         &mut self,
         value: &Value,
@@ -415,7 +415,7 @@ impl Reader {
         Ok(Some((info, Bytes::copy_from_slice(&data[..len]))))
     }
 
-    /// Decodes the rows that the parameters read, of one file after another, into planes of one image.
+    /// Decodes the rows that the draws read, file by file, into planes of one image.
     fn read_channels(
         &mut self,
         files: &[Bytes],
@@ -432,7 +432,7 @@ impl Reader {
             let (one, in_place) = self.decode(file, None, false, labels, |one, out| {
                 if one.channels != 1 {
                     let what = format!("{} channels in the file of channel {n}", one.channels);
-                    return Err(unsupported(what).hint("a file for each channel holds one"));
+                    return Err(unsupported(what).hint("use files of one channel each"));
                 }
                 let all = ImageInfo { channels, planar: true, ..*one };
                 if all.len_bytes() > most {
@@ -464,17 +464,17 @@ impl Reader {
     }
 }
 
-/// Of 0 to 1, with some room for what filters and cameras add; those of 0 to 255 would be 255 times too bright, without a
-/// word, beside files of u8.
+/// Values must be in 0 to 1, with some tolerance for overshooting filters and cameras. Values in 0 to 255 would
+/// silently become 255 times too bright next to files of u8.
 fn ends_at_one(pixels: &[u8]) -> Result<()> {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
     let most = pixels.as_chunks().0.iter().map(value).filter(|v| v.is_finite()).fold(0.0, f32::max);
     if most <= 2.0 {
         return Ok(());
     }
-    let what = format!("f32 pixels up to {most}, in a dataset that does not say what its pixels are: white is 1 there");
+    let what = format!("f32 pixels up to {most}, in a dataset that declares no pixel type: white must be 1");
     Err(unsupported(what).hint(
-        format!("divide them by their white, store them as u8 or u16, put TIFFs of f32 into a folder of their own, or set {SKIP}"),
+        format!("divide them by the value of white, store them as u8 or u16, put f32 TIFFs into a separate folder, or set {SKIP}"),
     ))
 }
 
@@ -507,14 +507,14 @@ pub fn header_of(codecs: &[Arc<dyn ImageCodec>], file: &[u8]) -> Result<ImageHea
     header_by(codec_of(codecs, file)?, file)
 }
 
-/// What this codec says of a file.
+/// The header that this codec parses from a file.
 pub fn header_by(codec: &dyn ImageCodec, file: &[u8]) -> Result<ImageHeader> {
     guard(codec, || codec.header(file))
 }
 
-/// Calls a codec. One that panics on bad data costs a sample, not the run.
+/// Calls a codec. If it panics on bad data, only the sample is lost, not the run.
 fn guard<T>(codec: &dyn ImageCodec, call: impl FnOnce() -> Result<T>) -> Result<T> {
-    // What a panic leaves in the buffer is pixels without meaning, as any error does.
+    // After a panic the buffer holds undefined pixels, as after any error.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let what = format!("the {} codec panicked: {}", codec.name(), panic_words(&*panic));
         Err(Error::corrupt(what).hint(format!("report it with the file, or set {SKIP}")))
@@ -532,7 +532,7 @@ fn shape_of(info: &ImageInfo) -> String {
 }
 
 fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
-    // A codec of one's own may be called as the one that it goes before.
+    // A user's codec may have the name of the built-in codec that it replaces.
     let mut names: Vec<&str> = codecs.iter().map(|codec| codec.name()).collect();
     names.dedup();
     let begins: Vec<String> = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -546,10 +546,10 @@ fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
             );
             unsupported(format!("{name}, which no codec reads: it begins with {begins}")).hint(hint)
         }
-        Some(Other::Not(name)) => corrupt(format!("{name}, no image: it begins with {begins}"))
+        Some(Other::Not(name)) => corrupt(format!("{name}, not an image: it begins with {begins}"))
             .hint(format!("fetch the object again, remove it or set {SKIP}")),
         None => {
-            let what = format!("no image that a codec reads: it begins with {begins}");
+            let what = format!("not an image that a codec reads: it begins with {begins}");
             let hint = format!(
                 "codecs are {}; {}set {SKIP}",
                 names.join(", "),
@@ -560,15 +560,16 @@ fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
     }
 }
 
-/// A file that is known by its first bytes, though nothing here reads it.
+/// A file of a known kind that no codec here reads.
 enum Other {
     /// An image.
     Image(&'static str),
-    /// What stands in an image's place where one was fetched and something else came.
+    /// A file that is not an image, such as an error page that was downloaded instead of one.
     Not(&'static str),
 }
 
-/// Whatever its name says: scraped collections hold GIFs called `.jpg`, and pages that tell why there is no image.
+/// Recognises a kind by its content, not its name: scraped collections hold GIFs named `.jpg`, and HTML pages that
+/// explain why there is no image.
 fn look_alike(head: &[u8]) -> Option<Other> {
     use Other::{Image, Not};
     let brand = |brands: &[&[u8]]| head.get(4..8) == Some(b"ftyp") && brands.iter().any(|b| head.get(8..12) == Some(b));
@@ -579,7 +580,7 @@ fn look_alike(head: &[u8]) -> Option<Other> {
         _ if brand(&[b"avif", b"avis"]) => Image("an AVIF"),
         _ if brand(&[b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"]) => Image("a HEIC"),
         _ if brand(&[b"crx "]) => Image("a camera's raw image (CR3)"),
-        _ if head.get(4..8) == Some(b"ftyp") => Not("a video (MP4 or its kin)"),
+        _ if head.get(4..8) == Some(b"ftyp") => Not("a video (MP4 or similar)"),
         [0xff, 0x0a, ..] | [0, 0, 0, 12, b'J', b'X', b'L', b' ', ..] => Image("a JPEG XL"),
         [0, 0, 0, 12, b'j', b'P', b' ', b' ', ..] | [0xff, 0x4f, 0xff, 0x51, ..] => Image("a JPEG 2000"),
         [b'I', b'I', 0xbc, ..] => Image("a JPEG XR"),
@@ -601,7 +602,7 @@ fn look_alike(head: &[u8]) -> Option<Other> {
         _ if begins("<?xml") && text.windows(4).any(|w| w == b"<svg") => Image("an SVG"),
         _ if begins("<?xml") || begins("<error") => Not("an XML document"),
         _ if begins("{\"") || begins("[{") => Not("JSON"),
-        _ if begins("version https://git-lfs") => Not("a pointer of Git LFS"),
+        _ if begins("version https://git-lfs") => Not("a Git LFS pointer"),
         _ if head.len() > 8 && head.iter().all(|byte| *byte == 0) => Not("zeros"),
         _ => return None,
     })
@@ -665,7 +666,7 @@ mod tests {
         (error.kind(), error.to_string())
     }
 
-    /// Two bytes, height and width, then gray pixels; told what it was asked for.
+    /// Two bytes (height and width), then gray pixels. Records which rows were requested.
     #[derive(Debug, Default)]
     struct Tiny {
         asked: Mutex<Vec<Range<u32>>>,
@@ -702,7 +703,7 @@ mod tests {
             Ok(())
         };
         let (info, _) = reader.decode(&file, None, false, Labels::of(&[]), drawn).unwrap();
-        // The filter's window may reach one row further than its weights.
+        // The filter's window may extend one row beyond its weights.
         assert!(matches!(tiny.asked.lock().unwrap()[..], [Range { start: 0..=1, end: 3..=4 }]));
 
         let mut row = vec![0; 6];
@@ -740,7 +741,7 @@ mod tests {
         assert_eq!(kind, ErrorKind::Unsupported);
         assert_eq!(
             text,
-            "decode: no image that a codec reads: it begins with 99 98 97 2c 20 73 61 79 (record 7); \
+            "decode: not an image that a codec reads: it begins with 99 98 97 2c 20 73 61 79 (record 7); \
              codecs are tiny; add one with LoaderBuilder::codec or set on_bad_sample(Skip)"
         );
         let (kind, text) = message(&mut reader, b"GIF89a, say");
@@ -754,7 +755,7 @@ mod tests {
         assert_eq!(kind, ErrorKind::Corrupt);
         assert_eq!(
             text,
-            "decode: an HTML page, no image: it begins with 3c 21 44 4f 43 54 59 50 (record 7); \
+            "decode: an HTML page, not an image: it begins with 3c 21 44 4f 43 54 59 50 (record 7); \
              fetch the object again, remove it or set on_bad_sample(Skip)"
         );
     }
@@ -768,7 +769,7 @@ mod tests {
             (b"\0\0\0\x18ftypheic\0\0\0\0", "a HEIC"),
             (b"\0\0\0\x18ftypmif1\0\0\0\0", "a HEIC"),
             (b"\0\0\0\x18ftypcrx \0\0\0\0", "a camera's raw image (CR3)"),
-            (b"\0\0\0\x18ftypisom\0\0\0\0", "a video (MP4 or its kin)"),
+            (b"\0\0\0\x18ftypisom\0\0\0\0", "a video (MP4 or similar)"),
             (b"\xff\x0a\xfa\x1f", "a JPEG XL"),
             (b"\0\0\0\x0cJXL \x0d\x0a\x87\x0a", "a JPEG XL"),
             (b"\0\0\0\x0cjP  \x0d\x0a\x87\x0a", "a JPEG 2000"),
@@ -786,20 +787,20 @@ mod tests {
             (b"\xef\xbb\xbf \n<HTML>", "an HTML page"),
             (b"<?xml version=\"1.0\"?><Error><Code>AccessDenied", "an XML document"),
             (b"{\"message\": \"Not Found\"}", "JSON"),
-            (b"version https://git-lfs.github.com/spec/v1", "a pointer of Git LFS"),
+            (b"version https://git-lfs.github.com/spec/v1", "a Git LFS pointer"),
             (b"%PDF-1.7", "a PDF"),
             (b"\x1f\x8b\x08", "gzip data"),
             (b"PK\x03\x04", "a zip archive"),
-            (&[99; 70], "no image that a codec reads"),
+            (&[99; 70], "not an image that a codec reads"),
         ];
         for (file, name) in cases {
-            // The codec of these tests takes all that begins with less than 16.
+            // The codec of these tests recognises any file whose first byte is below 16.
             let error = unrecognised(&file[..file.len().min(64)], &reader.codecs);
             assert!(error.to_string().contains(name), "{error}, not {name}");
             assert!(error.to_string().ends_with("on_bad_sample(Skip)"), "{error}");
         }
         let (_, text) = message(&mut reader, &[b'{'; 9]);
-        assert!(text.contains("no image that a codec reads"), "{text}");
+        assert!(text.contains("not an image that a codec reads"), "{text}");
     }
 
     #[cfg(all(feature = "jpeg", feature = "png", feature = "bmp"))]
@@ -815,7 +816,7 @@ mod tests {
         jpeg[frame + 5..frame + 9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
         let (kind, text) = message(&mut all, &jpeg);
         assert_eq!(kind, ErrorKind::OutOfMemory);
-        // Planes beside the pixels, and the scan without stuffing.
+        // Planes in addition to the pixels, and the scan without stuffing.
         let bytes = 2 * 1_200_000_000 + 3 * jpeg.len();
         assert_eq!(
             text,
@@ -838,7 +839,7 @@ mod tests {
     #[cfg(all(feature = "jpeg", feature = "png"))]
     #[test]
     fn a_png_called_jpeg_is_a_png() {
-        // Names never come this far: only bytes do.
+        // The decoder gets only bytes, never names.
         let mut png = std::io::Cursor::new(Vec::new());
         image::RgbImage::new(5, 3).write_to(&mut png, image::ImageFormat::Png).unwrap();
         let mut all = reader(codecs(), 1 << 20);

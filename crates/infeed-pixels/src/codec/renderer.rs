@@ -1,4 +1,4 @@
-//! Pixels of one image at a time, for a room above.
+//! Makes pixels of one image at a time, for higher-level crates.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::transform::{Lowered, RowMaker};
 
-/// Makes pixels of one image at a time, for a room above that puts them into something else than rows.
+/// Makes pixels of one image at a time, for callers that store them elsewhere than in a batch's rows.
 #[derive(Debug)]
 pub struct Renderer {
     reader: Reader,
@@ -27,7 +27,7 @@ impl Renderer {
         Self { reader: Reader::new(codecs, max_image_bytes), maker: RowMaker::new() }
     }
 
-    /// What is known of an image before it is decoded.
+    /// The header of an image, before it is decoded.
     pub fn header(&self, value: &Value) -> Result<ImageHeader> {
         match value {
             Value::Pixels { info, .. } => Ok((*info).into()),
@@ -42,9 +42,10 @@ impl Renderer {
         codec_of(self.reader.codecs(), file).map(ImageCodec::name)
     }
 
-    /// Decodes and resamples an image into `out`, one row of `lowered`. `header` is what was said of it.
+    /// Decodes an image and resamples it into `out`, one row of `lowered`. `header` comes from
+    /// [`header`](Self::header).
     pub fn render(&mut self, value: &Value, header: &ImageHeader, lowered: &Lowered, out: &mut [u8]) -> Result<()> {
-        // What is prepared is the same in every epoch.
+        // The result must not depend on an epoch.
         let rng = SampleRng::new(0, 0, 0);
         let view = [Some(lowered.clone())];
         let (_, image, drawn) = self.reader.read(

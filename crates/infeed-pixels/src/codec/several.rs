@@ -1,4 +1,4 @@
-//! One decoder for several devices: the threads that read are shared, everything else is each device's own.
+//! One decoder for several devices. They share the threads that read; each device has its other classes for itself.
 //!
 //! ```text
 //! parts:    cuda:0 [cpu, hardware, hybrid]      cuda:1 [cpu, hardware, hybrid]      one for each device
@@ -6,9 +6,9 @@
 //! classes:           cpu   hardware:0   hybrid:0   └ cpu  hardware:1   hybrid:1     the one that reads is merged
 //! ```
 //!
-//! A thread that reads holds a worker of every part: whoever is idle decodes for any device, so that one pool of
-//! threads serves devices of whatever pace. What that costs is each part's scratch on each of these threads (page-locked
-//! pages, and pixels of an image once one was decoded for that device).
+//! A thread that reads holds a worker of every part, so any idle thread decodes for any device, and one pool of threads
+//! serves devices of different speeds. The cost: each of these threads holds the scratch of each part (page-locked
+//! memory, and the pixels of an image once it has decoded one for that device).
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -20,10 +20,10 @@ use infeed_core::{
 use super::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Wait, Worker};
 use crate::transform::Lowered;
 
-/// Parts, one for each device, as one decoder. Each has one class that reads.
+/// One decoder made of parts, one for each device. Each part has exactly one class that reads.
 #[derive(Debug)]
 pub struct Several {
-    /// The first is the one that reads.
+    /// The first class is the one that reads.
     classes: Vec<Class>,
     parts: Vec<Part>,
 }
@@ -32,13 +32,13 @@ pub struct Several {
 struct Part {
     device: Device,
     decoder: Arc<dyn Decoder>,
-    /// Which of all classes each of its own is.
+    /// For each class of the part, its index among all classes.
     places: Vec<usize>,
 }
 
 impl Several {
-    /// `threads` read. The parts' own numbers of threads that read do not count: what a part decides by them is for its
-    /// share of `threads`.
+    /// `threads` is the number of threads that read; the parts' own numbers are ignored. Decisions that a part bases on
+    /// its own number are for its share of `threads`.
     pub fn new(threads: NonZeroUsize, parts: Vec<(Device, Arc<dyn Decoder>)>) -> Self {
         let mut classes: Vec<Class> = Vec::new();
         let mut all = Vec::new();
@@ -46,7 +46,8 @@ impl Several {
             let mut places = Vec::new();
             for class in decoder.classes() {
                 match classes.first_mut() {
-                    // No part gets more than it can take: they have as much in hand together as one has alone.
+                    // A part never gets more jobs than it can take: all parts together have as many in progress as one
+                    // alone.
                     Some(first) if class.reads => {
                         first.batch = first.batch.max(class.batch);
                         places.push(0);
@@ -68,7 +69,7 @@ impl Several {
         self.parts.iter().find(|part| part.device == device)
     }
 
-    /// Sums what a worker of `class` has of each part.
+    /// Sums a value over the parts for a worker of `class`.
     fn sum(&self, class: usize, of: impl Fn(&dyn Decoder, usize) -> u64) -> u64 {
         let own = |part: &Part| part.own(class).map_or(0, |own| of(&*part.decoder, own));
         self.parts.iter().map(own).fold(0, u64::saturating_add)
@@ -76,12 +77,12 @@ impl Several {
 }
 
 impl Part {
-    /// Its own number of a class.
+    /// The index within this part of a class.
     fn own(&self, class: usize) -> Option<usize> {
         self.places.iter().position(|place| *place == class)
     }
 
-    /// Its own classes as those of all.
+    /// A set of the part's classes as a set of all classes.
     fn all(&self, own: ClassSet) -> ClassSet {
         let places = self.places.iter().enumerate().filter(|(class, _)| own.contains(*class));
         ClassSet(places.fold(0, |set, (_, place)| set | ClassSet::only(*place).0))
@@ -127,7 +128,7 @@ impl Decoder for Several {
 struct Hand {
     part: Part,
     worker: Box<dyn Worker>,
-    /// Jobs that it has not given back.
+    /// Jobs that it has not returned yet.
     jobs: usize,
 }
 
@@ -150,9 +151,9 @@ impl Hand {
 /// Gives each job to the worker of its device.
 struct SeveralWorker {
     hands: Vec<Hand>,
-    /// The hand that is waited for next.
+    /// The hand to wait for next.
     turn: usize,
-    /// Jobs for a device that nobody knows.
+    /// Jobs for an unknown device.
     lost: Vec<Finished>,
 }
 
@@ -174,8 +175,8 @@ impl Worker for SeveralWorker {
         if wait == Wait::Now || !finished.is_empty() {
             return finished;
         }
-        // One of them, each time another: a device that is slow keeps this thread from the others for no longer than a
-        // worker may wait. If it has all that a thread can take there is nothing to be kept from.
+        // Waits for one part, in turn: a slow device then delays the others by no longer than one worker may wait. If
+        // one part has all the jobs that the thread can take, the others have none to wait for.
         let hands = self.hands.len();
         let waiting = (0..hands).map(|n| (self.turn + n) % hands).find(|at| self.hands[*at].jobs > 0);
         let Some(at) = waiting else { return finished };
@@ -192,7 +193,7 @@ mod tests {
     use infeed_core::{random::SampleRng, rows::Rows};
     use infeed_data::Sample;
 
-    /// A class that reads and some that do not; sends an image to the classes that its record names.
+    /// A class that reads and others that do not; routes an image to the classes that its record number names.
     #[derive(Debug)]
     struct Fake {
         classes: Vec<Class>,
@@ -233,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Finishes one job with each poll that may wait, the others never.
+    /// Finishes one job in each poll that may wait, and none in other polls.
     struct FakeWorker {
         device: Device,
         class: usize,
@@ -280,7 +281,7 @@ mod tests {
             seen,
             [(GPUS[0], 7, 3, true), other(GPUS[0], 1), other(GPUS[0], 3), other(GPUS[2], 1), other(GPUS[2], 2)]
         );
-        // A thread that reads has scratch of every part.
+        // A thread that reads holds the scratch of every part.
         let bytes = |class| (all.scratch_bytes(class), all.device_bytes(class));
         assert_eq!((0..5).map(bytes).collect::<Vec<_>>(), [(30, 300), (11, 101), (12, 102), (11, 101), (12, 102)]);
         assert_eq!(all.name(), "fake");
@@ -305,7 +306,7 @@ mod tests {
         assert!(worker.poll(Wait::Now).is_empty());
         let done: Vec<Finished> = (0..5).flat_map(|_| worker.poll(Wait::Block)).collect();
         assert_eq!(done.iter().map(|done| done.job.tag).collect::<Vec<_>>(), [4, 5, 1, 2, 3]);
-        // What a part calls its classes 0 and 2.
+        // The part's own indices of these classes are 0 and 2.
         let sets = done.iter().map(|done| match done.outcomes[..] {
             [Outcome::Elsewhere(ClassSet(set))] => set,
             _ => panic!("{done:?}"),

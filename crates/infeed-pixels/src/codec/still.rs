@@ -1,4 +1,4 @@
-//! What PNG, WebP and GIF share: decoders that give whole images, and the words for their errors.
+//! Shared by PNG, WebP, GIF and JPEG XL, whose decoders give whole images: checks and errors.
 
 use std::error::Error as StdError;
 
@@ -9,7 +9,7 @@ use infeed_core::{
 
 use super::{ImageHeader, PixelBuffer, cause, corrupt};
 
-/// An image has pixels.
+/// Refuses an image without pixels.
 pub(super) fn checked(info: ImageInfo) -> Result<ImageInfo> {
     if info.height == 0 || info.width == 0 {
         return Err(corrupt(format!("image of {}x{} pixels", info.width, info.height)));
@@ -17,7 +17,7 @@ pub(super) fn checked(info: ImageInfo) -> Result<ImageInfo> {
     Ok(info)
 }
 
-/// Memory for the whole image, zeros.
+/// Memory for the whole image, filled with zeros.
 pub(super) fn hold<'a>(
     name: &str,
     info: ImageInfo,
@@ -25,19 +25,19 @@ pub(super) fn hold<'a>(
     out: &'a mut PixelBuffer,
 ) -> Result<&'a mut [u8]> {
     if info != expected.info {
-        return Err(Error::new(ErrorKind::Internal, format!("the {name} is not the one that was asked about")));
+        return Err(Error::new(ErrorKind::Internal, format!("the header belongs to another {name}")));
     }
     let len = usize::try_from(info.len_bytes()).map_err(|_| {
-        Error::new(ErrorKind::OutOfMemory, format!("{name} has more bytes than this machine addresses"))
+        Error::new(ErrorKind::OutOfMemory, format!("{name} has more bytes than this machine can address"))
     })?;
     let pixels = out.hold(0..info.height, len)?;
-    // A decoder that leaves pixels of a damaged file as they are shall not show those of another image.
+    // If a decoder leaves pixels of a damaged file untouched, they must not show another image.
     pixels.fill(0);
     Ok(pixels)
 }
 
 pub(super) fn too_large(name: &str) -> Error {
-    Error::new(ErrorKind::OutOfMemory, format!("{name} needs more memory than its size explains"))
+    Error::new(ErrorKind::OutOfMemory, format!("{name} needs more memory than its size accounts for"))
         .hint(format!("convert the file or set {SKIP}"))
 }
 
@@ -49,7 +49,7 @@ pub(super) fn damaged(name: &str) -> Error {
     corrupt(format!("{name} is damaged"))
 }
 
-/// With the words of the decoder.
+/// Our error with the decoder's error as its source.
 pub(super) fn because(ours: Error, found: &dyn StdError) -> Error {
     ours.with_source(cause(found.to_string()))
 }

@@ -1,8 +1,8 @@
-//! TIFF, for any number of channels: our own reading of its layout (`dataset::tiff`), with crates for LZW, Deflate and
+//! TIFF with any number of channels: our own parser of its layout (`dataset::tiff`), crates for LZW, Deflate and
 //! Zstandard, and our own JPEG decoder.
 //!
-//! Not the `tiff` crate: it gives the first plane of planar files where the others are wanted too, and takes pages one
-//! by one. The tests hold the two against each other.
+//! Why not the `tiff` crate: it gives only the first plane of planar files, and reads pages one by one. The tests
+//! compare both.
 
 use std::{io::Read, ops::Range, sync::Once};
 
@@ -20,11 +20,18 @@ use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
 /// TIFF and BigTIFF: 1 to 255 channels; interleaved, planar or one page for each channel; strips and tiles; plain, LZW,
 /// Deflate, PackBits, Zstandard, JPEG (with the feature `jpeg`); predictors; both byte orders.
 ///
-/// Values of u8, u16 and f32 are given as they are stored. Other numbers become f32: those of i8, i16 and f16 are the same
-/// there, and so have to be those of i32, u32, i64 and u64 (all up to 2^24 are), which are refused by value otherwise; f64
-/// is rounded. Values of 1, 2 and 4 bits become u8 from 0 to 255. Gray images whose 0 is white are turned round, palettes become RGB, and colours that
-/// were multiplied by their alpha are divided by it. Inks (CMYK), Lab and other colours are refused by name, and so are
-/// stacks: files that say (OME-XML, ImageJ, tifffile) that their pages are slices or time points.
+/// Values of u8, u16 and f32 are given as they are stored. Other types are converted:
+///
+/// - i8, i16 and f16 become f32, without loss.
+/// - i32, u32, i64 and u64 become f32. A value that f32 can't hold makes the file unsupported; all values up to 2^24
+///   fit.
+/// - f64 is rounded to f32.
+/// - Values of 1, 2 and 4 bits become u8, scaled to 0 to 255.
+/// - Gray images in which 0 is white are inverted, palettes become RGB, and colours that were multiplied by their alpha
+///   are divided by it.
+///
+/// CMYK, Lab and other colours are refused, and so are stacks: files whose metadata (OME-XML, ImageJ, tifffile) says
+/// that their pages are slices or time points.
 ///
 /// A plain file in the machine's byte order is read [in place](ImageCodec::in_place).
 ///
@@ -39,7 +46,7 @@ use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
 /// # file.extend([0, 0, 0, 0, 11, 12, 21, 22]);
 /// use infeed::codec::{ImageCodec, Tiff};
 ///
-/// // Two rows of two gray values, not compressed: they are read where they lie.
+/// // Two rows of two gray values, uncompressed: they are read in place.
 /// let (info, at) = Tiff.in_place(&file)?.expect("a plain file");
 /// assert_eq!((info.height, info.width, info.channels), (2, 2, 1));
 /// assert_eq!(file[at], [11, 12, 21, 22]);
@@ -77,7 +84,7 @@ impl ImageCodec for Tiff {
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         let layout: &Layout = header.own()?;
         if layout.info != header.info || rows.start > rows.end || rows.end > header.height {
-            return Err(Error::new(ErrorKind::Internal, "the TIFF is not the one that was asked about"));
+            return Err(Error::new(ErrorKind::Internal, "the header belongs to another TIFF"));
         }
         let scratch = std::mem::take(&mut out.scratch);
         let mut unpacker = Unpacker { chunk: scratch, ..Unpacker::default() };
@@ -88,14 +95,14 @@ impl ImageCodec for Tiff {
 }
 
 fn header_of(layout: Layout, bytes: &[u8]) -> ImageHeader {
-    // Once is enough: a dataset has thousands of them.
+    // Warn once: a dataset has thousands of them.
     static ROUNDED: Once = Once::new();
     if layout.stored == Stored::Whole(DType::F64) {
-        ROUNDED.call_once(|| tracing::warn!("TIFFs of f64: their values are rounded to f32"));
+        ROUNDED.call_once(|| tracing::warn!("TIFFs hold f64 values: they are rounded to f32"));
     }
     let info = layout.info;
-    // Whole chunks of rows, and one chunk unpacked beside them. A JPEG is copied together with its tables, and has
-    // planes or coefficients of twice the size.
+    // Whole chunks of rows, and one unpacked chunk. A JPEG chunk is copied together with its tables, and needs planes
+    // or coefficients of twice the size.
     let jpeg = layout.pages.iter().any(|page| page.compression == Compression::Jpeg);
     let (chunks, copies) = if jpeg { (5, 4) } else { (2, 0) };
     let beside = layout.chunk_bytes().saturating_mul(chunks).saturating_add(copies * bytes.len() as u64);
@@ -124,13 +131,12 @@ fn decode(
         for y in rows.start / page.chunk_height..rows.end.div_ceil(page.chunk_height) {
             let chunk_rows = layout.chunk_rows(page, y);
             let top = y * page.chunk_height;
-            // The part of the chunk that is wanted.
-            // Of the last tile, rows may lie where no number counts them.
+            // The requested part of the chunk. In the last tile, row numbers may exceed u32.
             let wanted = rows.start.max(top)..rows.end.min(top.saturating_add(chunk_rows));
             for x in 0..across {
                 let n = first + y as usize * across + x;
                 let packed = page.chunk(file, layout.big_endian, n).and_then(|at| file.get(at));
-                let packed = packed.ok_or_else(|| corrupt("a TIFF whose pixels lie beyond its end"))?;
+                let packed = packed.ok_or_else(|| corrupt("a TIFF whose pixels are beyond its end"))?;
                 let chunk_pitch = page.chunk_pitch() as usize;
                 let left = x * page.chunk_width as usize * pixel;
                 let len = (page.chunk_width as usize * pixel).min(pitch - left);
@@ -147,7 +153,7 @@ fn decode(
         }
     }
     match layout.colours {
-        // Of u16 too: all bits of the largest value are ones.
+        // Also right for u16: all bits of the largest value are ones.
         Colours::Inverted => pixels.iter_mut().for_each(|byte| *byte = !*byte),
         Colours::Premultiplied(colours) => divide_by_alpha(info, colours.into(), pixels),
         Colours::Plain | Colours::Palette(_) | Colours::Labels(_) => {}
@@ -155,7 +161,7 @@ fn decode(
     Ok(())
 }
 
-/// Values of a row as they are given; `out` may end before the row does.
+/// Converts the stored values of a row; `out` may end before the row does.
 fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) -> Result<()> {
     let floats = |out: &mut [u8], value: &dyn Fn(usize) -> f32| {
         for (n, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
@@ -176,7 +182,7 @@ fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) -> Resul
                     pixels.for_each(|(n, out)| *out = palette[usize::from(value(n))]);
                 }
                 Colours::Labels(flipped) => out.iter_mut().enumerate().for_each(|(n, out)| *out = value(n) ^ flipped),
-                // 1, 3 and 15 are parts of 255.
+                // The largest values 1, 3 and 15 divide 255.
                 _ => out.iter_mut().enumerate().for_each(|(n, out)| *out = value(n) * (255 / most)),
             }
         }
@@ -199,12 +205,12 @@ fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) -> Resul
     Ok(())
 }
 
-/// Values of a row as f32, by what makes one of `N` bytes; or the first that it can't hold.
+/// Values of a row as f32; `of` converts one from its `N` bytes. Fails with the first value that f32 can't hold.
 fn wide<const N: usize>(row: &[u8], out: &mut [u8], of: impl Fn([u8; N]) -> Result<f32, String>) -> Result<()> {
     for (out, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(row.as_chunks::<N>().0) {
         let value = of(*value).map_err(|value| {
             Error::new(ErrorKind::Unsupported, format!("a TIFF with the value {value}, which f32 does not hold")).hint(
-                format!("f32 holds whole numbers up to 2^24: number the labels anew, scale the values, or set {SKIP}"),
+                format!("f32 holds whole numbers up to 2^24: renumber the labels, scale the values, or set {SKIP}"),
             )
         })?;
         *out = value.to_ne_bytes();
@@ -212,13 +218,13 @@ fn wide<const N: usize>(row: &[u8], out: &mut [u8], of: impl Fn([u8; N]) -> Resu
     Ok(())
 }
 
-/// A whole number of at most 64 bits, if f32 holds it.
+/// A whole number of at most 64 bits, if f32 holds it exactly.
 fn exact(value: i128) -> Result<f32, String> {
     let float = value as f32;
     (float as i128 == value).then_some(float).ok_or_else(|| value.to_string())
 }
 
-/// Colours as they were before they were multiplied by the alpha behind them; black where it is 0.
+/// Undoes the multiplication of colours by their alpha, the last channel; black if the alpha is 0.
 fn divide_by_alpha(info: &ImageInfo, colours: usize, pixels: &mut [u8]) {
     let (size, channels) = (info.dtype.size(), usize::from(info.channels));
     let count = pixels.len() / (size * channels);
@@ -249,7 +255,7 @@ fn divide_by_alpha(info: &ImageInfo, colours: usize, pixels: &mut [u8]) {
     }
 }
 
-/// Undoes the packing of chunks, in memory that is kept from chunk to chunk.
+/// Unpacks chunks, in memory that is kept from chunk to chunk.
 #[derive(Default)]
 struct Unpacker {
     chunk: Vec<u8>,
@@ -261,7 +267,7 @@ struct Unpacker {
 }
 
 impl Unpacker {
-    /// The first `rows` rows that `packed`, a chunk of a page of the file, holds.
+    /// The first `rows` rows of `packed`, a chunk of a page of the file.
     fn unpack(&mut self, file: &[u8], page: &Page, packed: &[u8], rows: u32) -> Result<&mut [u8]> {
         let len = rows as usize * page.chunk_pitch() as usize;
         if self.chunk.len() < len {
@@ -302,8 +308,8 @@ impl Unpacker {
             Compression::Zstd => {
                 let wrong = |words: String| corrupt("a TIFF with damaged Zstandard data").with_source(cause(words));
                 let decoder = zstd.get_or_insert_default();
-                // It keeps what a frame refers back to: no more than the chunk, whatever the frame claims, or the least that
-                // its writers use.
+                // A frame refers back within this window. It needs no more than the chunk, whatever the frame claims,
+                // but at least the size that Zstandard's writers use.
                 decoder.set_max_window_size((len as u64).max(8 << 20));
                 let mut packed = packed;
                 let frame = ruzstd::decoding::StreamingDecoder::new_with_decoder(&mut packed, &mut **decoder);
@@ -330,17 +336,17 @@ impl Unpacker {
             }
         };
         if filled < len {
-            return Err(corrupt(format!("a TIFF with a chunk of {filled} bytes, where {len} are needed")));
+            return Err(corrupt(format!("a TIFF with a chunk of {filled} bytes, but {len} are needed")));
         }
         Ok(&mut self.chunk[..len])
     }
 }
 
-/// Chunks that are JPEGs (TIFF Technical Note 2): their tables stand once for all of them.
+/// Chunks that are JPEGs (TIFF Technical Note 2). Their tables are stored once for all chunks.
 #[cfg(feature = "jpeg")]
 #[derive(Default)]
 struct Jpegs {
-    /// A chunk with its tables.
+    /// A chunk together with its tables.
     whole: Vec<u8>,
     scratch: infeed_jpeg::Scratch,
 }
@@ -348,13 +354,13 @@ struct Jpegs {
 #[cfg(feature = "jpeg")]
 impl Jpegs {
     fn unpack(&mut self, tables: &[u8], page: &Page, packed: &[u8], rows: u32, out: &mut [u8]) -> Result<()> {
-        let wrong = |what: String| corrupt(format!("a TIFF with a chunk that is no JPEG of it: {what}"));
+        let wrong = |what: String| corrupt(format!("a TIFF with a chunk that is not the right JPEG: {what}"));
         let inside = |file: &[u8]| file.strip_prefix(&[0xff, 0xd8]).unwrap_or(file).to_vec();
         let tables = inside(tables);
         let Self { whole, scratch } = self;
         whole.clear();
         whole.extend([0xff, 0xd8]);
-        // What the colours are says the TIFF: a marker of JFIF for YCbCr, or Adobe's for as they are.
+        // The TIFF declares the colours: a JFIF marker for YCbCr, Adobe's marker for colours as they are stored.
         match page.ycbcr {
             true => whole.extend(b"\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0"),
             false => whole.extend(b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0\0"),
@@ -379,7 +385,7 @@ impl Jpegs {
     }
 }
 
-/// Runs of bytes (TIFF 6.0, section 9). Gives how many there were, at most as many as `out` takes.
+/// PackBits (TIFF 6.0, section 9). Returns the number of bytes, at most as many as `out` holds.
 fn unpack_bits(mut packed: &[u8], out: &mut [u8]) -> usize {
     let mut filled = 0;
     while let [head, rest @ ..] = packed {
@@ -388,7 +394,7 @@ fn unpack_bits(mut packed: &[u8], out: &mut [u8]) -> usize {
             break;
         }
         match *head as i8 {
-            // Nothing: padding.
+            // A no-op, used as padding.
             -128 => packed = rest,
             n @ 0.. => {
                 let len = (n as usize + 1).min(rest.len());
@@ -407,7 +413,7 @@ fn unpack_bits(mut packed: &[u8], out: &mut [u8]) -> usize {
     filled
 }
 
-/// Turns stored values of a chunk into those of the machine: byte order, then the predictor.
+/// Converts stored values of a chunk to native ones: byte order, then the predictor.
 fn undo(predictor: Predictor, chunk: &mut [u8], pitch: usize, samples: usize, dtype: DType, big_endian: bool) {
     let size = dtype.size();
     if predictor == Predictor::Float {
@@ -447,8 +453,8 @@ fn add_left<const N: usize>(row: &mut [u8], samples: usize, add: impl Fn([u8; N]
     (samples..values.len()).for_each(|i| values[i] = add(values[i], values[i - samples]));
 }
 
-/// Floats by significance (Adobe's Photoshop TIFF Technical Note 3): a row holds the highest bytes of all values, then
-/// the next ones; each byte less the one `samples` before.
+/// The floating-point predictor (Adobe's Photoshop TIFF Technical Note 3): a row holds the highest bytes of all values,
+/// then the next bytes, and so on. Each byte is a difference to the byte `samples` before it.
 fn undo_float<const N: usize>(row: &mut [u8], samples: usize, bytes: &mut [u8]) {
     (samples..row.len()).for_each(|i| row[i] = row[i].wrapping_add(row[i - samples]));
     bytes.copy_from_slice(row);
@@ -474,7 +480,7 @@ mod tests {
         let mut expected = vec![0xaa, 0xaa, 0xaa, 0x80, 0x00, 0x2a, 0xaa, 0xaa, 0xaa, 0xaa, 0x80, 0x00, 0x2a, 0x22];
         expected.extend([0xaa; 10]);
         assert_eq!(out[..], expected[..]);
-        // Nothing to fill, no data.
+        // No output, no input.
         assert_eq!(unpack_bits(&packed, &mut [0; 5]), 5);
         assert_eq!(unpack_bits(&[0x7f, 1], &mut out), 1);
         assert_eq!(unpack_bits(&[0x80, 0x80, 0x81], &mut out), 0);
@@ -492,7 +498,7 @@ mod tests {
             let back: Vec<f32> = row.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect();
             assert_eq!(back, values);
         }
-        // The same of eight bytes.
+        // The same for eight bytes.
         let values = [1.5f64, -2.25, 1e300, 0.0];
         let mut row: Vec<u8> = (0..8).flat_map(|byte| values.iter().map(move |v| v.to_be_bytes()[byte])).collect();
         (1..row.len()).rev().for_each(|i| row[i] = row[i].wrapping_sub(row[i - 1]));

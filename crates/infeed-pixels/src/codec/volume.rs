@@ -1,4 +1,5 @@
-//! A volume into its row: on the host, by the thread that read it. Batches on a GPU get a copy, as arrays do.
+//! Writes a volume into its row: on the host, on the thread that read it. Batches on a GPU are copied there, as arrays
+//! are.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -11,10 +12,10 @@ use crate::{
     transform::{Foreground, LoweredVolume},
 };
 
-/// Makes the row of one field of a sample.
+/// Writes the row of one volume field of a sample.
 ///
 /// # Errors
-/// `Unsupported` for a volume that the transform can't take, `Corrupt` for one that lacks voxels.
+/// `Unsupported` if the transform can't take the volume, `Corrupt` if it lacks voxels.
 pub fn write_volume(volume: &Volume, lowered: Option<&LoweredVolume>, rng: SampleRng, out: &mut [u8]) -> Result<()> {
     let lowered = lowered.ok_or_else(|| Error::new(ErrorKind::Internal, "a volume in a field of another kind"))?;
     let [channels, depth, height, width] = lowered.shape();

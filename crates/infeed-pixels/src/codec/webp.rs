@@ -46,7 +46,7 @@ impl ImageCodec for Webp {
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
         let (_, info) = open(bytes)?;
-        // Planes of lossy files, or RGBA that a lossless file without alpha is decoded to first.
+        // The planes of a lossy file, or the RGBA to which a lossless file without alpha is decoded first.
         let beside = u64::from(info.height).saturating_mul(u64::from(info.width)).saturating_mul(4);
         Ok(ImageHeader::from(info).with_peak_bytes(info.len_bytes().saturating_add(beside)))
     }

@@ -1,14 +1,15 @@
-//! Filters that overshoot, on bytes: across first, cut and rounded to bytes, then down.
+//! Filters that overshoot, on bytes: horizontal pass first, clamped and rounded to bytes, then the vertical pass.
 //!
 //! ```text
 //! a few rows ─▶ woven f32 pixels ─ horizontal ─▶ cut, rounded ─▶ rows of bytes ─ vertical ─▶ cut ─▶ scale, bias, round ─▶ out
 //! ```
 //!
-//! Pillow and torch do so: what a filter throws beyond black and white on its way across is gone before the way down. No other
-//! order and no single cut gives their values: at hard edges those were up to 50 levels away.
+//! Pillow and torch do the same: values beyond black and white are clamped after the horizontal pass, before the
+//! vertical one. No other order, and no single clamp, gives their values: at hard edges the difference was up to 50
+//! levels.
 //!
-//! An image is narrower behind this pass, and each output row reads several of its rows: those are kept as long as windows
-//! reach them.
+//! An image is narrower after this pass, and each output row reads several of its rows, so rows are kept while windows
+//! need them.
 
 use std::ops::Range;
 
@@ -19,53 +20,54 @@ use super::{
     taps::Taps,
 };
 
-/// Lanes of woven pixels: those of several rows side by side, as many as a register holds.
+/// Lanes of woven pixels: pixels of several rows side by side, as many as a register holds.
 const WOVEN: usize = 16;
 
-/// A byte between the passes, rounded as Pillow does, halves up: by the nearest number to what is a little more. That is more
-/// than f32's noise, which would else decide at halves, and of the order of what weights of whole numbers are off in Pillow.
+/// A byte between the passes. Halves are rounded up, as in Pillow, by rounding a slightly larger number to the nearest.
+/// The addition exceeds the noise of f32, which would otherwise decide at halves; it is as large as the errors of
+/// Pillow's integer weights.
 #[inline(always)]
 #[expect(clippy::manual_clamp, reason = "clamp keeps what is no number")]
 fn whole(sum: f32) -> u8 {
     const LITTLE: f32 = 1.0 / (1u32 << 12) as f32;
-    // Around 2^23 an f32 has no fraction left.
+    // From 2^23 on, an f32 has no fraction.
     const WHOLE: f32 = (1u32 << 23) as f32;
     (sum.max(0.0).min(255.0) + LITTLE + WHOLE).to_bits() as u8
 }
 
-/// Where values of a source of bytes lie.
+/// The layout of a source of bytes.
 pub(super) struct Bytes<'a, A> {
     pub(super) data: &'a [u8],
     pub(super) channels: usize,
-    /// Values from one pixel to the next.
+    /// Distance from pixel to pixel, in values.
     pub(super) pixel: usize,
     /// Index of a channel's value in a row, at the leftmost column that is read.
     pub(super) at: A,
 }
 
-/// One pixel of several rows, in a line of the cache: a register's load then never takes two.
+/// One pixel of several rows, aligned to a cache line: a register's load then never touches two lines.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 struct Pixel([f32; WOVEN]);
 
-// SAFETY: sixteen floats and no padding, for which any bits are a value.
+// SAFETY: sixteen floats without padding; any bits are valid.
 unsafe impl bytemuck::Zeroable for Pixel {}
 // SAFETY: as above, and plain data: `Copy`, no references.
 unsafe impl bytemuck::Pod for Pixel {}
 const _: () = assert!(size_of::<Pixel>() == WOVEN * 4);
 
-/// Rows of bytes between the passes, and what they are made by.
+/// Rows of bytes between the passes, and the memory to make them.
 #[derive(Debug, Default)]
 pub(super) struct Between {
     /// Pixels of the rows that are made together.
     woven: Vec<Pixel>,
-    /// What comes of them.
+    /// The results for these pixels.
     made: Vec<u8>,
-    /// A line of sums, where pixels have so many channels that no others lie beside them.
+    /// A line of sums, used if pixels have so many channels that a register holds only one pixel.
     sums: Vec<f32>,
-    /// Planes as pixels.
+    /// Planes joined to pixels.
     joined: Vec<u8>,
-    /// Room for so many rows, those from `base` on, of which `have` are there.
+    /// A buffer of rows, starting with row `base`; `have` of them are made.
     pub(super) rows: Vec<u8>,
     room: usize,
     base: usize,
@@ -90,13 +92,13 @@ pub(super) struct Across<'a, A> {
     pub(super) wide: usize,
     /// Whether rows between the passes are planes.
     pub(super) planar: bool,
-    /// All rows that the image's windows reach.
+    /// All rows that the image's windows read.
     pub(super) reads: Range<usize>,
     pub(super) level: Level,
 }
 
 impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
-    /// Rows that are made together.
+    /// Number of rows that are made together.
     fn together(&self) -> usize {
         (WOVEN / self.wide).max(1)
     }
@@ -107,7 +109,7 @@ impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
 
     pub(super) fn prepare(&self, between: &mut Between, most: usize) {
         let lanes = self.src.channels.max(WOVEN).div_ceil(WOVEN);
-        // Zeros behind the last pixel: taps of weight 0 and lanes that are not stored end there.
+        // Zeros after the last pixel: taps of weight 0 and unused lanes end there.
         between.woven.clear();
         between.woven.resize((self.columns + self.x.stride + 1) * lanes + 1, Pixel([0.0; WOVEN]));
         between.made.clear();
@@ -117,7 +119,8 @@ impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
         (between.base, between.have) = (0, 0..0);
     }
 
-    /// Sees to it that the rows of `window` are there; where the first one begins. Windows come in order, or in reverse.
+    /// Makes the rows of `window` that are missing; returns the position of its first row. Windows come in order, or in
+    /// reverse order.
     pub(super) fn need(&self, between: &mut Between, window: Range<usize>, reverse: bool) -> usize {
         let (pitch, room) = (self.pitch(), between.room);
         if window.start < between.base || window.end - between.base > room {
@@ -152,7 +155,7 @@ impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
         (window.start - between.base) * pitch
     }
 
-    /// A few rows, of those that are made together.
+    /// Makes a few of the rows that are made together.
     fn make(&self, between: &mut Between, rows: Range<usize>) {
         let Self { src: Bytes { data, channels, pixel, at }, x, columns, wide, level, .. } = self;
         let (level, columns, wide, channels, pixel) = (*level, *columns, *wide, *channels, *pixel);
@@ -164,7 +167,8 @@ impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
             return;
         }
         let interleaved = pixel == channels;
-        // Loops that only move bytes: from AVX-512 compilers make stores to sixteen places each, which take twice the time.
+        // Loops that only move bytes: with AVX-512, compilers generate scatter stores to sixteen places, which take
+        // twice the time.
         let narrow = if level == Level::Best { Level::Avx2 } else { level };
         let plane = |c: usize, y: usize| &data[at(c, y)..][..columns];
         let pixels = |y: usize| &data[at(0, y)..][..columns * channels];
@@ -190,14 +194,14 @@ impl<A: Fn(usize, usize) -> usize> Across<'_, A> {
             }
             return;
         }
-        // Rows that are not wanted are the last one again.
+        // Rows that are not needed repeat the last one.
         let row = |n: usize| (rows.start + n).min(rows.end - 1);
         if wide == 1 {
             weave_gray(narrow, std::array::from_fn(|n| plane(0, row(n))), woven);
         } else if interleaved {
             weave_pixels(narrow, std::array::from_fn(|n| pixels(row(n))), channels, woven);
         } else {
-            // As pixels whose lanes all are channels.
+            // As pixels all of whose lanes are channels.
             joined.resize(4 * columns * wide, 0);
             for (n, joined) in joined.chunks_exact_mut(columns * wide).take(rows.len()).enumerate() {
                 if wide == 4 {
@@ -225,21 +229,22 @@ at_each_level! {
     fn weave_gray[](rows: [&[u8]; WOVEN], out: &mut [f32]) = weave_gray_loop;
     /// `out[16 * p + wide * r + c]` = value `c` of pixel `p` of row `r`; `wide` is 4 or 8.
     fn weave_pixels[](rows: [&[u8]; 4], channels: usize, out: &mut [f32]) = weave_pixels_loop;
-    /// Pixels of planes.
+    /// Joins planes to pixels.
     fn join[](planes: [&[u8]; 4], out: &mut [u8]) = join_loop;
-    /// `out[16 * o + i]` = the weighted sum of `woven[16 * (first[o] + t) + i]` over taps `t`, cut and rounded.
+    /// `out[16 * o + i]` = the weighted sum of `woven[16 * (first[o] + t) + i]` over taps `t`, clamped and rounded.
     fn across[](woven: &[f32], taps: &Taps, out: &mut [u8]) = across_loop;
     /// `out[r * pitch + o * wide..]` = the `wide` values of output `o` in row `r`.
     fn unweave[](made: &[u8], wide: usize, pitch: usize, out: &mut [u8]) = unweave_loop;
-    /// The same into planes of each row.
+    /// The same, to planes of each row.
     fn part[](made: &[u8], wide: usize, channels: usize, pitch: usize, out: &mut [u8]) = part_loop;
-    /// Sums, cut and rounded.
+    /// Clamps and rounds sums.
     fn wholes[](sums: &[f32], out: &mut [u8]) = wholes_loop;
-    /// `out[i]` = the weighted sum of `rows[start + t * pitch + i]` over taps `t`, cut, times `affine[0]` plus `affine[1]`, rounded.
+    /// `out[i]` = the weighted sum of `rows[start + t * pitch + i]` over taps `t`, clamped, times `affine[0]` plus
+    /// `affine[1]`, rounded.
     fn down[S: Store](rows: &[u8], start: usize, pitch: usize, weights: &[f32], affine: [f32; 2], out: &mut [S::Raw]) = down_loop;
 }
 
-/// Rows and columns of a block change places: four times, pairs of rows that lie eight apart are dealt into each other.
+/// Transposes a block: four times, rows that are eight apart are interleaved.
 #[inline(always)]
 fn transposed(mut block: [[u8; WOVEN]; WOVEN]) -> [[u8; WOVEN]; WOVEN] {
     for _ in 0..4 {
@@ -294,7 +299,7 @@ fn weave_pixels_loop(rows: [&[u8]; 4], channels: usize, out: &mut [f32]) {
     }
 }
 
-/// Lanes beyond the channels are the next pixel's, which nobody reads.
+/// Lanes beyond the channels hold the next pixel's values, which are not used.
 #[inline(always)]
 fn weave_fixed<const C: usize, const WIDE: usize>(rows: [&[u8]; 4], out: &mut [f32]) {
     let len = rows[0].len();
@@ -377,7 +382,7 @@ fn unweave_loop(made: &[u8], wide: usize, pitch: usize, out: &mut [u8]) {
 fn unweave_fixed<const WIDE: usize>(made: &[u8], pitch: usize, out: &mut [u8]) {
     for (r, out) in out.chunks_exact_mut(pitch).enumerate() {
         for (out, made) in out.as_chunks_mut::<WIDE>().0.iter_mut().zip(made.as_chunks::<WOVEN>().0) {
-            // Whole, or each of its bytes would be moved by itself.
+            // As a whole; otherwise the compiler would move each byte separately.
             *out = *made[r * WIDE..].first_chunk().expect("rows lie within the lanes");
         }
     }
@@ -468,7 +473,7 @@ mod tests {
         Axis, ChannelTable, Filter, Pixels, Plane, Planes, ResampleParams, Resampler, RowSpec, channel_source,
     };
 
-    /// Weights of each output as Pillow makes them; of `CubicFour` as torch does.
+    /// Weights of each output as Pillow computes them; for `CubicFour` as torch does.
     fn weights(filter: Filter, size: usize, len: usize) -> Vec<Vec<(usize, i64)>> {
         let cubic = |x: f64, a: f64| match x.abs() {
             x if x < 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
@@ -506,7 +511,7 @@ mod tests {
         (0..len).map(output).collect()
     }
 
-    /// A plane resized with Pillow's arithmetic of whole numbers, across and then down.
+    /// A plane resized with Pillow's integer arithmetic, horizontally and then vertically.
     fn pillow(plane: &[u8], [height, width]: [usize; 2], to: [usize; 2], filter: Filter) -> Vec<u8> {
         let sum = |taps: &[(usize, i64)], value: &dyn Fn(usize) -> u8| {
             let sum: i64 = taps.iter().map(|&(p, weight)| weight * i64::from(value(p))).sum();
@@ -540,15 +545,15 @@ mod tests {
         a.iter().zip(b).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0)
     }
 
-    /// Hard edges.
+    /// A picture of hard edges.
     fn edges(height: usize, width: usize) -> Vec<u8> {
         let at = |y: usize, x: usize| u8::from(((x * x * 3 + y * y * 5 + x * y * 7) / 4).is_multiple_of(3)) * 255;
         (0..height * width).map(|i| at(i / width, i % width)).collect()
     }
 
-    /// Of `edges(6, 7)` and `edges(12, 13)` as `a`: `Image.fromarray(a).resize((9, 10), BICUBIC)` and with `LANCZOS`, and
-    /// `((5, 4), …)`, of Pillow 13; torchvision 0.29's `F.resize(tensor, [10, 9], BICUBIC, antialias=False)` of three such
-    /// planes. With antialias it gives Pillow's bytes.
+    /// For `edges(6, 7)` and `edges(12, 13)` as `a`: `Image.fromarray(a).resize((9, 10), BICUBIC)` and with `LANCZOS`,
+    /// and `((5, 4), …)`, made with Pillow 13; torchvision 0.29's `F.resize(tensor, [10, 9], BICUBIC, antialias=False)`
+    /// of three such planes. With antialias it gives Pillow's bytes.
     const MADE: [(Filter, [usize; 4], &[u8]); 5] = [
         (
             Filter::Cubic,
@@ -609,7 +614,7 @@ mod tests {
             let info = ImageInfo::interleaved_u8(height as u32, width as u32, 1);
             let away = away(&ours(info, &plane, &params, &row, Level::Best), made);
             assert!(away <= 1, "{filter:?} {height}x{width}: {away} levels");
-            // A JPEG's one plane.
+            // The single plane of a JPEG.
             let planes = [Plane { at: 0, pitch: width, step: [1, 1], rows: 0..height as u32, cols: 0..width as u32 }];
             let src = Planes { info, planes: &planes, ycbcr: false, data: &plane };
             let table = ChannelTable { scale: vec![1.0], bias: vec![0.0], fill: vec![0.0], cutout: vec![0.0] };
@@ -619,7 +624,7 @@ mod tests {
         }
     }
 
-    /// A value of a picture.
+    /// The value of a picture's pixel.
     type Content = fn(usize, &mut infeed_core::random::Draws) -> u8;
 
     #[test]
@@ -637,7 +642,7 @@ mod tests {
         let pairs = SIZES.iter().flat_map(|from| SIZES.iter().map(move |to| (*from, *to)));
         for (n, ((from, to), content)) in pairs.flat_map(|pair| contents.map(|content| (pair, content))).enumerate() {
             for filter in [Filter::Cubic, Filter::CubicFour, Filter::Lanczos] {
-                // Everything that moves values about: channels, layouts, flips, a window, levels.
+                // Everything that affects the order of values: channels, layouts, flips, a window, levels.
                 let (channels, flip) = ([1, 3, 3, 2, 4, 5, 8, 9][n % 8], [n as u32 & 1, n as u32 >> 1 & 1]);
                 let out_channels = if channels == 1 && n % 3 == 0 { 3 } else { channels };
                 let (planar, level) = (n % 5 < 2, [Level::Best, Level::Avx2, Level::Portable][n / 4 % 3]);
@@ -691,8 +696,8 @@ mod tests {
                 }
             }
         }
-        // Where a sum between the passes is a half but for a ten thousandth, which of two bytes it becomes is noise; at an edge
-        // a byte may weigh more than one.
+        // If a sum between the passes is within a ten thousandth of a half, rounding noise decides between two bytes.
+        // At an edge, the weight of a byte may exceed 1.
         assert!(beyond * 500_000 <= all, "{beyond} of {all} values are two levels away");
     }
 }

@@ -1,5 +1,5 @@
-//! Reading source pixels and storing finished values: plain bit arithmetic without branches, so that every loop over
-//! it vectorises and every machine stores the same bits.
+//! Loads source pixels and stores finished values: plain bit arithmetic without branches. Every loop over it can be
+//! vectorised, and every machine stores the same bits.
 
 use std::fmt::Debug;
 
@@ -12,11 +12,12 @@ use super::level::{Level, at_each_level};
 
 /// A type of source pixel.
 pub(super) trait Load {
-    /// One value as it lies in memory.
+    /// One value in memory.
     type Raw: Pod + Default + Debug;
-    /// Whether values are never infinite or NaN: then they may be multiplied by a weight of 0.
+    /// Whether values are always finite, so that they may be multiplied by a weight of 0.
     const FINITE: bool;
-    /// The largest value of a type of whole numbers from 0: what filters make is cut to it, as if it were stored as such.
+    /// The largest value of an unsigned integer type. Results of filters are clamped to it, as if they were stored in
+    /// that type.
     const MOST: Option<f32> = None;
     /// The value.
     fn f32(raw: Self::Raw) -> f32;
@@ -24,12 +25,12 @@ pub(super) trait Load {
 
 /// A type of finished value.
 pub(super) trait Store {
-    /// One value as it lies in memory.
+    /// One value in memory.
     type Raw: Pod + Default + Debug;
-    /// Whether values are stored as they are.
+    /// Whether values are stored without rounding or packing.
     const AS_IS: bool = false;
-    /// Whether [`pack`](Self::pack) has an instruction that loops over [`of`](Self::of) do not find: it then pays to make
-    /// values first, in the first cache, and to pack them afterwards.
+    /// Whether [`pack`](Self::pack) has an instruction that compilers do not generate for loops over [`of`](Self::of).
+    /// It is then faster to make values in the first-level cache and pack them afterwards.
     const PACKED: bool = false;
     /// Rounds to nearest, ties to even.
     fn of(value: f32) -> Self::Raw;
@@ -89,7 +90,7 @@ impl Load for F32 {
     const FINITE: bool = false;
     #[inline(always)]
     fn f32(raw: f32) -> f32 {
-        // -0 becomes 0, as it does when summed from 0: a copy and a filter of one tap store the same bits.
+        // -0 becomes 0, as in a sum that starts from 0: a copy and a filter of one tap then store the same bits.
         raw + 0.0
     }
 }
@@ -99,7 +100,8 @@ impl Store for U8 {
     #[inline(always)]
     #[expect(clippy::manual_clamp, reason = "clamp keeps NaN, which has to become 0")]
     fn of(value: f32) -> u8 {
-        // Around 2^23 an f32 has no fraction left: the addition rounds, without a call where SSE 4.1 is missing.
+        // From 2^23 on, an f32 has no fraction, so the addition rounds; SSE 4.1's instruction may be missing, and a
+        // call is slow.
         const WHOLE: f32 = (1u32 << 23) as f32;
         (value.max(0.0).min(255.0) + WHOLE).to_bits() as u8
     }
@@ -121,17 +123,17 @@ impl Store for F16 {
     fn of(value: f32) -> u16 {
         let bits = value.to_bits();
         let size = bits & 0x7fff_ffff;
-        // Normal: the exponent's bias falls from 127 to 15, half a unit less one is added, and one more when the last
-        // kept bit is odd. A carry into the exponent is right, up to infinity.
+        // Normal numbers: the exponent's bias falls from 127 to 15; half a unit less one is added, and one more if the
+        // last kept bit is odd. A carry into the exponent is right, up to infinity.
         let normal = size.wrapping_sub(112 << 23).wrapping_add(0xfff + ((size >> 13) & 1)) >> 13;
-        // Below 2^-14: the spacing of f32 from 0.5 to 1 is that of subnormal halves, 2^-24, so the addition rounds.
+        // Below 2^-14: f32 numbers from 0.5 to 1 have the spacing of subnormal halves, 2^-24, so the addition rounds.
         let small = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
         let finite = if size < 0x3880_0000 { small } else { normal };
         let special = if size > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
         let half = if size >= 0x4780_0000 { special } else { finite };
         (half | ((bits >> 16) & 0x8000)) as u16
     }
-    /// By the instruction that every processor with AVX2 has: one instead of fifteen.
+    /// Uses the instruction that every processor with AVX2 has: one instead of fifteen.
     fn pack(level: Level, values: &[f32], out: &mut [u16]) {
         #[cfg(target_arch = "x86_64")]
         match level.instructions() {
@@ -145,8 +147,7 @@ impl Store for F16 {
     }
 }
 
-/// What an instruction made of a value: where that is no number, the instruction keeps more of its bits than
-/// [`of`](Store::of).
+/// Fixes what the instruction stores for NaN: it keeps more bits than [`of`](Store::of).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn plain(half: u16) -> u16 {
@@ -164,7 +165,7 @@ macro_rules! halves {
             use std::arch::x86_64::{$convert, $load};
             let ((steps, rest), (stored, stored_rest)) = (values.as_chunks::<$width>(), out.as_chunks_mut::<$width>());
             for (stored, step) in stored.iter_mut().zip(steps) {
-                // SAFETY: so many values, wherever they lie.
+                // SAFETY: the slice has this many values; the load takes any alignment.
                 let step = unsafe { $load(step.as_ptr()) };
                 let packed: [u16; $width] = bytemuck::cast($convert::<{ $round }>(step));
                 *stored = packed.map(plain);
@@ -190,7 +191,7 @@ impl Store for Bf16 {
     }
 }
 
-/// Calls `$call` with the [`Load`] of a source type as `$L`; `$other` for types that are no pixels.
+/// Calls `$call` with the [`Load`] of a source type as `$L`; `$other` for types that pixels do not have.
 macro_rules! with_load {
     ($dtype:expr, $L:ident => $call:expr, _ => $other:expr) => {
         match $dtype {
@@ -254,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// Every exponent and sign, with fractions around each rounding edge of both half types, and some at random.
+    /// Every exponent and sign, with fractions around each rounding edge of both half types, and some random ones.
     fn hard_values() -> impl Iterator<Item = f32> {
         let edges = [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0x1_8000];
         let near_one = [0x7f_e000, 0x7f_efff, 0x7f_f000, 0x7f_f001, 0x7f_ffff];
@@ -289,7 +290,7 @@ mod tests {
             let mut out = vec![S::Raw::default(); values.len()];
             S::pack(level, values, &mut out);
             let (got, want): (Vec<S::Raw>, Vec<S::Raw>) = (out, values.iter().map(|v| S::of(*v)).collect());
-            // By their bytes: what is no number equals nothing.
+            // Compared as bytes, because NaN equals nothing.
             assert!(bytemuck::cast_slice::<_, u8>(&got) == bytemuck::cast_slice::<_, u8>(&want), "{level:?}");
         }
         let values: Vec<f32> = hard_values().collect();

@@ -1,4 +1,5 @@
-//! What a launch of the resample kernels takes: their PTX, names, items and shapes. Plain data; their PTX, and launching, is `infeed-cuda`'s.
+//! The arguments for launches of the resample kernels: names, items and shapes. Plain data; `infeed-cuda` has the PTX
+//! and launches it.
 //!
 //! A kernel `resample_{u8|u16|f32}_to_{u8|f16|bf16|f32}` takes seven arguments:
 //!
@@ -10,9 +11,9 @@
 //! | nhwc | u32 | 1: interleaved rows, 0: planes |
 //! | count | u32 | items, at most 65535 |
 //!
-//! It reads only pixels of `extent`, whatever the parameters. What it takes on trust: `src` and `dst` are device memory
-//! of at least [`DeviceItem::held_bytes`] and [`RowSpec::len_bytes`], idle until the launch is done; rows do not overlap.
-//! [`fits`] checks the rest.
+//! It reads only pixels of `extent`, whatever the parameters. It does not check that `src` and `dst` are device memory
+//! of at least [`DeviceItem::held_bytes`] and [`RowSpec::len_bytes`] that is not used otherwise until the launch is
+//! done, nor that rows do not overlap. [`fits`] checks the rest.
 
 use std::{ffi::CStr, mem::offset_of};
 
@@ -23,13 +24,15 @@ use super::{
     params::{Axis, ResampleParams, RowSpec},
 };
 
-/// One row to make; the kernel's `Item`.
+/// One row to make: the kernel's `Item`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceItem {
-    /// Device address of the first pixel held, channel 0: row `origin[0]`, column `origin[1]`. Aligned to its element.
+    /// Device address of channel 0 of the first pixel held: row `origin[0]`, column `origin[1]`. Aligned to its
+    /// element.
     pub src: u64,
-    /// Device address of the finished row. Aligned to its element; 16 bytes let the kernel store four values at a time.
+    /// Device address of the finished row. Aligned to its element; with an alignment of 16 bytes the kernel stores four
+    /// values at a time.
     pub dst: u64,
     /// Elements from channel to channel; 1 when pixels are interleaved.
     pub plane: u64,
@@ -50,7 +53,7 @@ pub struct DeviceItem {
 // SAFETY: `Copy`, integers and `ResampleParams`; no padding (the sizes below add up), no references.
 unsafe impl bytemuck::NoUninit for DeviceItem {}
 
-// The same numbers stand in resample.cu.
+// resample.cu has the same numbers.
 const _: () = {
     assert!(size_of::<DeviceItem>() == 128 && align_of::<DeviceItem>() == 8);
     assert!(size_of::<DeviceItem>() == 3 * 8 + 7 * 4 + size_of::<ResampleParams>());
@@ -65,7 +68,7 @@ const _: () = {
 };
 
 impl DeviceItem {
-    /// Bytes from `src` to the end of the last pixel held, for rows of `channels`; `None` when that is no number.
+    /// Bytes from `src` to the end of the last pixel held, for rows of `channels`; `None` if the number overflows.
     #[must_use]
     pub fn held_bytes(&self, channels: u32, src: DType) -> Option<u64> {
         let [rows, columns] = self.extent.map(u64::from);
@@ -79,7 +82,7 @@ impl DeviceItem {
     }
 }
 
-/// The kernel that makes rows of `dst` from pixels of `src`; `None` when there is none.
+/// The kernel that makes rows of `dst` from pixels of `src`; `None` if there is none.
 #[must_use]
 pub const fn kernel_name(src: DType, dst: DType) -> Option<&'static CStr> {
     Some(match (src, dst) {
@@ -99,7 +102,7 @@ pub const fn kernel_name(src: DType, dst: DType) -> Option<&'static CStr> {
     })
 }
 
-/// How a launch is cut into blocks.
+/// How a launch is divided into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchShape {
     /// Bands of rows, items, 1.
@@ -110,19 +113,20 @@ pub struct LaunchShape {
     pub shared_bytes: u32,
 }
 
-/// The most threads the kernels are compiled for.
+/// The most threads per block for which the kernels are compiled.
 const THREADS: u32 = 256;
-/// Taps and sums of a 500x375 RGB image made 224 wide, two rows at a time; six blocks of it fit an SM of Hopper.
+/// For taps and sums of a 500x375 RGB image resized to a width of 224, two rows at a time; six such blocks fit an SM of
+/// Hopper.
 const SHARED_BYTES: u32 = 32 << 10;
-/// Rows of a band: 32 spread the column taps until they cost less than one instruction a value; below 8 they cost more
+/// Rows of a band: with 32, the column taps cost less than one instruction per value; with fewer than 8, they cost more
 /// than the rest.
 const BAND: [u32; 3] = [32, 16, 8];
-/// Two rounds of eight blocks on the 132 SMs of an H200: fewer leave SMs idle at the end.
+/// Two rounds of eight blocks on the 132 SMs of an H200: with fewer, SMs are idle at the end.
 const BLOCKS: u64 = 2 * 8 * 132;
 
 /// The shape for `count` rows, at most 65535.
 ///
-/// A row's widths decide the threads: as many whole lines side by side as 256 threads take, so that few have no work.
+/// The row's width determines the threads: as many whole lines side by side as fit 256 threads, so that few are idle.
 #[must_use]
 pub fn launch_shape(row: &RowSpec, count: u32) -> LaunchShape {
     let count = count.clamp(1, 65_535);
@@ -141,10 +145,10 @@ pub fn launch_shape(row: &RowSpec, count: u32) -> LaunchShape {
     }
 }
 
-/// Whether the kernel makes the right row: every pixel that `params` read is held, types and alignments are those it
-/// takes, and parameters make sense.
+/// Whether the kernel makes the right row: every pixel that `params` read is held, the kernel supports types and
+/// alignments, and the parameters are valid.
 ///
-/// Addresses are not known to be valid by this: see the head of this file.
+/// It can't check that addresses are valid: see the head of this file.
 #[must_use]
 pub fn fits(item: &DeviceItem, row: &RowSpec, src: DType) -> bool {
     let values = u64::from(row.height).saturating_mul(u64::from(row.width)).saturating_mul(u64::from(row.channels));
@@ -156,7 +160,7 @@ pub fn fits(item: &DeviceItem, row: &RowSpec, src: DType) -> bool {
     if !item.src.is_multiple_of(size) || !pitch.is_multiple_of(size) || !item.dst.is_multiple_of(out) {
         return false;
     }
-    // The ends of what the kernel may read must be addresses.
+    // The ends of what the kernel may read must be valid addresses.
     let held = item.held_bytes(row.channels, src);
     if held.and_then(|bytes| item.src.checked_add(bytes)).is_none() {
         return false;
@@ -175,7 +179,7 @@ pub fn fits(item: &DeviceItem, row: &RowSpec, src: DType) -> bool {
     if !sensible {
         return false;
     }
-    // A row that is all padding reads nothing.
+    // A row that is only padding reads nothing.
     axes.iter().any(|axis| axis.from == axis.to)
         || axes.iter().zip(lens).zip(item.origin.into_iter().zip(item.extent)).all(|((axis, len), (origin, extent))| {
             let reads = axis.reads(len, params.filter);

@@ -1,4 +1,4 @@
-//! The loops that must be fast: plain loops over fixed-size arrays that the compiler turns into vectors.
+//! The loops that must be fast: plain loops over fixed-size arrays that the compiler vectorises.
 
 use super::{
     convert::{F32, Load, Store},
@@ -16,9 +16,9 @@ at_each_level! {
     fn split[L: Load](src: &[L::Raw], channels: usize, plane: usize, out: &mut [f32]) = split_loop;
     /// `line[n * lanes_of(channels) + c]` = the weighted sum of `row[(first[n] + t) * channels + c]` over taps `t`.
     ///
-    /// `row` ends with zeros for as many taps as the table's stride. `exact`: no pixel beyond an output's own taps is read.
+    /// `row` ends with as many zeros as the table's stride. `exact`: only an output's own taps are read.
     fn horizontal[](row: &[f32], channels: usize, taps: &Taps, exact: bool, line: &mut [f32]) = horizontal_loop;
-    /// Cuts what filters with weights below 0 make to 0..`most`.
+    /// Clamps the results of filters with weights below 0 to 0..`most`.
     fn cut[](line: &mut [f32], most: f32) = cut_loop;
     /// `out[i]` = `line[i * wide + channel] * scale + bias`, rounded.
     fn finish[S: Store](line: &[f32], wide: usize, channel: usize, scale: f32, bias: f32, out: &mut [S::Raw]) = finish_loop;
@@ -30,7 +30,7 @@ at_each_level! {
     fn pick[L: Load, S: Store](src: &[L::Raw], index: &[u32], scale: f32, bias: f32, every: usize, out: &mut [S::Raw]) = pick_loop;
 }
 
-/// [`finish`], where it pays by way of values that are packed afterwards.
+/// [`finish`], by packing values afterwards if that is faster.
 #[expect(clippy::too_many_arguments, reason = "those of `finish`, and memory for what is made")]
 pub(super) fn finish_packed<S: Store>(
     level: Level,
@@ -50,7 +50,7 @@ pub(super) fn finish_packed<S: Store>(
     S::pack(level, made, out);
 }
 
-/// [`interleave`] in the same way.
+/// [`interleave`], likewise.
 #[expect(clippy::too_many_arguments, reason = "those of `interleave`, and memory for what is made")]
 pub(super) fn interleave_packed<S: Store>(
     level: Level,
@@ -136,7 +136,7 @@ fn split_loop<L: Load>(src: &[L::Raw], channels: usize, plane: usize, out: &mut 
     by_channels!(1 2 3 4 5 6 7 8 9)
 }
 
-/// Channel after channel, so that each is stored in whole vectors.
+/// Channel by channel, so that each is stored in whole vectors.
 #[inline(always)]
 fn split_fixed<L: Load, const N: usize>(src: &[L::Raw], plane: usize, out: &mut [f32]) {
     let pixels = src.as_chunks::<N>().0;
@@ -180,8 +180,8 @@ fn horizontal_loop(row: &[f32], channels: usize, taps: &Taps, exact: bool, line:
     }
 }
 
-/// Adds `N` taps to the sums of one pixel. `WIDE` lanes for `C` channels: the lanes beyond them are the next pixel's
-/// first, which costs nothing, and nobody reads what comes of it.
+/// Adds `N` taps to the sums of one pixel. There are `WIDE` lanes for `C` channels: the other lanes hold the next
+/// pixel's first values, which cost nothing, and their results are not used.
 #[inline(always)]
 pub(super) fn add_taps<const C: usize, const WIDE: usize, const N: usize>(
     row: &[f32],
@@ -202,7 +202,7 @@ pub(super) fn add_taps<const C: usize, const WIDE: usize, const N: usize>(
 /// `N` taps for each output, or blocks of four when `N` is 0.
 #[inline(always)]
 fn horizontal_fixed<const C: usize, const WIDE: usize, const N: usize>(row: &[f32], taps: &Taps, line: &mut [f32]) {
-    // One output at a time: the processor overlaps their chains of sums by itself.
+    // One output at a time: the processor overlaps their chains of sums.
     let weights = taps.weights.chunks_exact(taps.stride);
     for (((stored, &first), &count), weights) in
         line.as_chunks_mut().0.iter_mut().zip(&taps.first).zip(&taps.count).zip(weights)
@@ -215,12 +215,12 @@ fn horizontal_fixed<const C: usize, const WIDE: usize, const N: usize>(row: &[f3
                 add_taps::<C, WIDE, 4>(row, first as usize + at, &weights[at..], &mut sums);
             }
         }
-        // All lanes are stored, also the one that nobody reads: it keeps the sums in one register.
+        // All lanes are stored, including unused ones: this keeps the sums in one register.
         *stored = sums;
     }
 }
 
-/// Any number of channels, each output's own taps only.
+/// Any number of channels; only an output's own taps are read.
 #[inline(always)]
 fn horizontal_any(row: &[f32], channels: usize, taps: &Taps, line: &mut [f32]) {
     let wide = lanes_of(channels);
@@ -301,7 +301,7 @@ fn interleave_loop<S: Store>(
     }
 }
 
-/// Lanes of one output in a line: gray alone, otherwise whole vectors of four.
+/// Lanes of one output in a line: one for gray, otherwise whole vectors of four.
 pub(super) const fn lanes_of(channels: usize) -> usize {
     if channels == 1 { 1 } else { channels.next_multiple_of(4) }
 }
@@ -311,18 +311,18 @@ pub(super) const fn lanes_of(channels: usize) -> usize {
 pub(super) struct Plane<'a, L: Load> {
     /// All values of the source.
     pub(super) values: &'a [L::Raw],
-    /// Where source pixel (0, 0) of this plane would be; below 0 when the first rows are not held.
+    /// Position of source pixel (0, 0) of this plane; below 0 if the first rows are not held.
     pub(super) origin: isize,
     /// Columns.
     pub(super) width: usize,
 }
 
-/// Where the image goes. Outputs are counted before the flips.
+/// How an image is moved. Outputs are counted before the flips.
 #[derive(Debug)]
 pub(super) struct Move {
-    /// Source pixel of output 0: row, column; may be outside.
+    /// Source pixel of output 0: row, column. It may be outside.
     pub(super) start: [isize; 2],
-    /// Outputs over the image, first and end: rows, columns.
+    /// Outputs that show the image, first and end: rows, columns.
     pub(super) from: [usize; 2],
     pub(super) to: [usize; 2],
     pub(super) flip: [bool; 2],
@@ -330,7 +330,7 @@ pub(super) struct Move {
     pub(super) width: usize,
 }
 
-/// What becomes of a value, and what stands where there is none.
+/// The arithmetic for a value, and the fill value.
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) scale: f32,
@@ -338,7 +338,7 @@ pub(super) struct Value {
     pub(super) fill: f32,
 }
 
-/// Outputs of one step: one AVX-512 register, two AVX2 ones.
+/// Outputs per step: one AVX-512 register, or two of AVX2.
 const STEP: usize = 16;
 
 #[inline(always)]
@@ -351,8 +351,8 @@ fn shift_loop<L: Load, S: Store>(
 ) {
     let width = by.width;
     let height = out.len() / width;
-    // A whole row is read at once, also where it begins before the image or ends behind it: what is read there belongs
-    // to a neighbouring row and gives way to the fill value. Only the ends of the buffer need care.
+    // A whole row is read at once, even if it starts before the image or ends after it: the values read there belong to
+    // a neighbouring row and are replaced by the fill value. Only the ends of the buffer need care.
     for (stored, row) in out.chunks_exact_mut(width).enumerate() {
         let o = if by.flip[0] { height - 1 - stored } else { stored };
         if o < by.from[0] || o >= by.to[0] {
@@ -377,7 +377,7 @@ fn shift_loop<L: Load, S: Store>(
     }
 }
 
-/// Copies the values from `at` on that are there.
+/// Copies the existing values from `at` on.
 #[inline(never)]
 fn copy_held<T: Copy>(values: &[T], at: isize, spare: &mut [T]) {
     for (i, value) in spare.iter_mut().enumerate() {
@@ -396,9 +396,9 @@ fn shift_row<L: Load, S: Store, const FLIP: bool>(
 ) {
     let width = row.len();
     let pixels = &pixels[..width];
-    // Loops, not closures: those would not be compiled for the instructions of this level.
+    // Loops, not closures: closures would not be compiled for the instructions of this level.
     if FLIP {
-        // What is left over at the end of the pixels is at the start of a flipped row.
+        // The rest at the end of the pixels is at the start of a flipped row.
         for (from, to) in pixels.as_chunks().0.iter().zip(row.as_rchunks_mut().1.iter_mut().rev()) {
             shift_step::<L, S, FLIP>(from, value, to);
         }
@@ -419,7 +419,7 @@ fn shift_row<L: Load, S: Store, const FLIP: bool>(
             }
         }
     }
-    // Afterwards: choosing in each step took twice as long as all else, and a few columns are cheap.
+    // Afterwards: a choice in each step took twice as long as everything else, and a few columns are cheap.
     let (before, behind) = if FLIP { (width - over.1, over.0) } else { (over.0, width - over.1) };
     let fill = S::of(value.fill);
     row[..before].fill(fill);

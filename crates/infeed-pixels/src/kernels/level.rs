@@ -1,36 +1,36 @@
-//! Which instructions the loops are compiled for, and which of them run.
+//! The instruction sets for which loops are compiled, and the choice between them at run time.
 //!
-//! Fused products make every level give the same bits; without FMA instructions they are a slow library call.
+//! Fused products make every level give the same bits. Without FMA instructions they are a slow library call.
 //!
-//! On aarch64 there is nothing to choose: NEON, with its fused products, is part of the architecture, and so every loop
-//! is compiled for it.
+//! On aarch64 there is no choice: NEON, with its fused products, is part of the architecture, so every loop is compiled
+//! for it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Which instructions a [`Resampler`](super::Resampler) may use. Results are the same bits.
+/// The instructions that a [`Resampler`](super::Resampler) may use. Results have the same bits at each level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// The best this machine has.
+    /// The best that this machine has.
     #[default]
     Best,
     /// At most AVX2 with FMA; NEON on aarch64.
     Avx2,
-    /// What the compiler makes of plain code for every machine of this architecture.
+    /// What the compiler generates for every machine of this architecture.
     Portable,
 }
 
-/// What a loop is compiled for, the least first.
+/// The instruction sets that a loop is compiled for, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Instructions {
     Portable,
     /// AVX2, FMA and F16C.
     Avx2,
-    /// AVX-512 as Ice Lake and Zen 4 have it. Processors before them slow down when they use it.
+    /// AVX-512 as in Ice Lake and Zen 4. Older processors slow down when they use it.
     Avx512,
 }
 
 impl Level {
-    /// What this machine has of it.
+    /// The instructions of this level that this machine has.
     #[inline]
     pub(super) fn instructions(self) -> Instructions {
         let most = match self {
@@ -42,7 +42,7 @@ impl Level {
     }
 }
 
-/// The processor is asked once: fifteen questions would be felt beside a row of 32 pixels.
+/// Detected once: fifteen queries would cost noticeable time next to a row of 32 pixels.
 #[inline]
 fn detected() -> Instructions {
     static DETECTED: AtomicU8 = AtomicU8::new(UNASKED);
@@ -53,7 +53,7 @@ fn detected() -> Instructions {
         3 => Instructions::Avx512,
         _ => {
             let found = detect();
-            // Threads that ask at once find the same.
+            // Threads that detect at the same time find the same.
             DETECTED.store(1 + found as u8, Ordering::Relaxed);
             found
         }
@@ -83,7 +83,7 @@ fn detect() -> Instructions {
     Instructions::Portable
 }
 
-/// Compiles a loop once for each kind of [`Instructions`], under the loop's own name.
+/// Compiles a loop once for each of the [`Instructions`], under the loop's own name.
 macro_rules! at_each_level {
     ($($(#[$doc:meta])* fn $name:ident [$($g:ident: $bound:ident),*] ($($arg:ident: $ty:ty),* $(,)?) = $body:ident;)*) => {$(
         $(#[$doc])*
@@ -101,7 +101,7 @@ macro_rules! at_each_level {
             fn avx2<$($g: $bound),*>($($arg: $ty),*) {
                 $body::<$($g),*>($($arg),*)
             }
-            // Once, and not once for each caller.
+            // Compiled once, not inlined into each caller.
             #[inline(never)]
             fn portable<$($g: $bound),*>($($arg: $ty),*) {
                 $body::<$($g),*>($($arg),*)

@@ -1,12 +1,12 @@
-//! Rows of a batch mixed with one another, in place.
+//! Mixes rows of a batch with one another, in place.
 //!
 //! ```text
 //! rolled    row n ◀ row n and row n-1, row 0 ◀ row 0 and the last     a strip of columns at a time, from the last row up:
-//! swapped   row a ◀▶ row b                                             each value comes from memory once, and goes there once
+//! swapped   row a ◀▶ row b                                             each value is read and written once
 //! ```
 //!
-//! Products are rounded before they are added, as torch does it with its `mul` and `add`: so f32 has its bits. Halves are
-//! counted in f32 and rounded once.
+//! Products are rounded before they are added, as in torch's `mul` and `add`, so f32 has the same bits. Halves are
+//! computed in f32 and rounded once.
 
 use std::fmt;
 
@@ -26,43 +26,45 @@ use super::{
     params::RowSpec,
 };
 
-/// Bytes of a strip: what is in hand at a time, two rows of it, lies in the second or third cache. A row of 224×224×3 f32 is
-/// one: of 256 such rows, strips of 8 to 64 KiB took 25 to 30 ms, this 17 to 20 (EPYC, 1 MiB of second cache, a busy VM).
+/// Bytes of a strip. Two rows of a strip are processed at a time and stay in the second- or third-level cache. A row of
+/// 224×224×3 f32 is one strip: for 256 such rows, strips of 8 to 64 KiB took 25 to 30 ms, this size 17 to 20 ms (EPYC,
+/// 1 MiB of second-level cache, a busy VM).
 const STRIP: usize = 640 << 10;
 
-/// Mixes the rows of a batch where they lie, when that is no work of the CPU.
+/// Mixes the rows of a batch where they are, if the CPU does not.
 pub trait Mixer: fmt::Debug + Send + Sync {
-    /// Mixes each of the first `samples` rows with the one before it, as that was, and the first with the last.
+    /// Mixes each of the first `samples` rows with the original content of the row before it, and the first with the
+    /// last.
     ///
     /// # Errors
-    /// `Internal` when rows are not as `spec` says, or bytes are to be blended; `Device` when the GPU failed.
+    /// `Internal` if rows do not match `spec`, or bytes are to be blended; `Device` if the GPU failed.
     fn roll(&self, rows: &mut Rows, spec: &RowSpec, mixture: &Mixture, samples: usize) -> Result<()>;
 
-    /// Mixes pairs of rows, each with the other as it was. No row may be in two pairs.
+    /// Mixes pairs of rows, each with the original content of the other. No row may be in two pairs.
     ///
     /// # Errors
-    /// As [`roll`](Self::roll).
+    /// As for [`roll`](Self::roll).
     fn swap(&self, rows: &mut Rows, spec: &RowSpec, pairs: &[(Mixture, [u32; 2])]) -> Result<()>;
 }
 
-/// What rows become with their partners.
+/// How a row is mixed with its partner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mixture {
-    /// `own` times each value, and `other` times the partner's. Not for bytes.
+    /// `own` times each value plus `other` times the partner's. Not for bytes.
     Blend {
-        /// Part of what is there.
+        /// Weight of the row's own values.
         own: f32,
-        /// Part of the partner.
+        /// Weight of the partner's values.
         other: f32,
     },
-    /// The partner's values in a rectangle: top, bottom, left, right.
+    /// Takes the partner's values in a rectangle: top, bottom, left, right.
     Paste([u32; 4]),
 }
 
-/// Mixes each of the rows with the one before it, as that was, and the first with the last.
+/// Mixes each of the rows with the original content of the row before it, and the first with the last.
 ///
 /// # Errors
-/// `Internal` when these are no such rows, or bytes are to be blended. They are then unchanged.
+/// `Internal` if `rows` are not such rows, or bytes are to be blended. They are then unchanged.
 pub fn mix_rolled(level: Level, row: &RowSpec, mixture: &Mixture, rows: &mut [u8]) -> Result<()> {
     let len = row.len_bytes();
     if len == 0 || !rows.len().is_multiple_of(len) {
@@ -86,10 +88,10 @@ pub fn mix_rolled(level: Level, row: &RowSpec, mixture: &Mixture, rows: &mut [u8
     }
 }
 
-/// Mixes two rows, each with the other as it was.
+/// Mixes two rows, each with the original content of the other.
 ///
 /// # Errors
-/// As [`mix_rolled`].
+/// As for [`mix_rolled`].
 pub fn mix_swapped(level: Level, row: &RowSpec, mixture: &Mixture, a: &mut [u8], b: &mut [u8]) -> Result<()> {
     let len = row.len_bytes();
     if a.len() != len || b.len() != len {
@@ -158,7 +160,7 @@ fn rectangle(row: &RowSpec, area: &[u32; 4]) -> Vec<Strip> {
     (0..planes).flat_map(strips).collect()
 }
 
-/// Rows of `len` values, each made of itself and the one before it.
+/// Mixes each row of `len` values with the row before it.
 fn rolled<R: Pod>(rows: &mut [R], len: usize, strips: impl IntoIterator<Item = Strip>, make: impl Fn(&mut [R], &[R])) {
     let Some(last) = (rows.len() / len).checked_sub(1) else { return };
     let mut kept: Vec<R> = Vec::with_capacity(STRIP / size_of::<R>());
@@ -179,7 +181,7 @@ fn rolled<R: Pod>(rows: &mut [R], len: usize, strips: impl IntoIterator<Item = S
     }
 }
 
-/// `None`: the bytes do not lie as such values do.
+/// `None`: the bytes are not aligned for such values.
 fn roll_blended<V: Value>(level: Level, len: usize, weights: [f32; 2], rows: &mut [u8]) -> Option<()> {
     let rows: &mut [V::Raw] = bytemuck::try_cast_slice_mut(rows).ok()?;
     let (len, most) = (len / size_of::<V::Raw>(), STRIP / size_of::<V::Raw>());
@@ -196,11 +198,11 @@ fn swap_blended<V: Value>(level: Level, weights: [f32; 2], a: &mut [u8], b: &mut
 /// A type of values that can be blended.
 pub(super) trait Value: Store + Sized {
     fn f32(raw: Self::Raw) -> f32;
-    /// `own` becomes itself and `other`, by weight.
+    /// Blends `other` into `own`, by weight.
     fn blend(level: Level, own: &mut [Self::Raw], other: &[Self::Raw], weights: [f32; 2]) {
         blend::<Self>(level, own, other, weights);
     }
-    /// Each becomes itself and the other.
+    /// Blends each into the other.
     fn blend_both(level: Level, a: &mut [Self::Raw], b: &mut [Self::Raw], weights: [f32; 2]) {
         blend_both::<Self>(level, a, b, weights);
     }
@@ -216,7 +218,7 @@ impl Value for F32 {
 impl Value for F16 {
     #[inline(always)]
     fn f32(raw: u16) -> f32 {
-        // 2^112, the difference of the exponents' biases: the product is exact, subnormal halves included.
+        // 2^112, the difference of the exponents' biases: the product is exact, also for subnormal halves.
         const UP: f32 = f32::from_bits((112 + 127) << 23);
         let bits = u32::from(raw);
         let finite = f32::from_bits((bits & 0x7fff) << 13) * UP;
@@ -243,7 +245,7 @@ impl Value for F16 {
     }
 }
 
-/// Halves by the instructions for them, eight at a time.
+/// Blends halves with their instructions, eight at a time.
 #[cfg(target_arch = "x86_64")]
 mod f16c {
     use std::arch::x86_64::{
@@ -357,7 +359,7 @@ mod tests {
         }
     }
 
-    /// What each value becomes; `inside` says whether a value of a row lies in the rectangle.
+    /// The expected values; `inside` returns whether a value of a row is in the rectangle.
     fn expected(row: &RowSpec, mixture: &Mixture, own: &[u8], other: &[u8]) -> Vec<u8> {
         let (a, b) = (load(own, row.dtype), load(other, row.dtype));
         let inside = |i: usize, area: &[u32; 4]| {
@@ -386,7 +388,7 @@ mod tests {
             spec(5, 7, DType::F32, Layout::Nchw),
             spec(5, 7, DType::F16, Layout::Nhwc),
             spec(6, 9, DType::Bf16, Layout::Nchw),
-            // Several strips, and one that is not whole.
+            // Several strips, the last of them shorter.
             spec(40, 33, DType::F32, Layout::Nhwc),
             spec(61, 70, DType::F16, Layout::Nchw),
             spec(61, 70, DType::Bf16, Layout::Nhwc),

@@ -1,4 +1,5 @@
-//! Resample kernels: one parameter block, several machines. The meaning of a block is `transform::reference`.
+//! Resample kernels: one block of parameters, several implementations. `transform::reference` defines what a block
+//! means.
 //!
 //! ```text
 //! Axis y, Axis x ──▶ taps.rs: first pixel and weights of each output
@@ -7,22 +8,25 @@
 //!           (lanes.rs: flat over columns and channels)   (lanes across a pixel)          (convert.rs)
 //! ```
 //!
-//! Bytes go across first where the filter overshoots (`bytes.rs`): what is kept between the passes are bytes again.
+//! Filters that overshoot process bytes horizontally first (`bytes.rs`): the values between the two passes are bytes
+//! again.
 //!
-//! Values of f16 are packed after the fact, and lines of large rows leave past the caches (`target.rs`, `stream.rs`).
+//! Values of f16 are packed afterwards, and lines of large rows are stored past the caches (`target.rs`, `stream.rs`).
 //!
-//! JPEGs come as planes, which `planes.rs` resamples without making pixels first.
+//! JPEGs come as planes; `planes.rs` resamples them without making pixels first.
 //!
-//! What is done to pictures between two resamples is in `tile`, what is done to rows of a batch in `mix.rs`. A GPU does the
-//! same by `resample.cu` and `picture.cu`; `device.rs`, `picture.rs` and `row_work.rs` say what their launches take.
+//! Steps on pictures between two resamples are in `tile`; mixing of a batch's rows is in `mix.rs`. A GPU does the same
+//! with `resample.cu` and `picture.cu`; `device.rs`, `picture.rs` and `row_work.rs` define the arguments of their
+//! launches.
 //!
 //! Four things that are easy to get wrong:
-//! - Arithmetic is part of the meaning: f32, vertical taps first (of bytes, where the filter overshoots, horizontal ones), taps
-//!   in ascending order, every product fused into its sum. So each SIMD level, and a GPU, gives the same bits of the same pixels. (Planes are other input: they differ from
-//!   pixels by the rounding of these.)
+//! - Arithmetic is part of the meaning: f32, vertical taps first (for bytes and a filter that overshoots, horizontal
+//!   ones), taps in ascending order, every product fused into its sum. So each SIMD level, and a GPU, gives the same
+//!   bits for the same pixels. (Planes are a different input: their results differ from those of pixels because pixels
+//!   were rounded.)
 //! - A flip is not a step: tables are built in the order in which outputs are *stored*.
-//! - Filters differ in their tables (taps.rs) and in one thing more: what has weights below 0 leads out of the pixels'
-//!   range, so sums of whole numbers are cut to it before scale and bias. Of Y, Cb and Cr it is the RGB that is cut.
+//! - Filters differ in their tables (taps.rs), and in this: weights below 0 can give values outside the pixels' range,
+//!   so sums of whole numbers are clamped to it before scale and bias. For Y, Cb and Cr, the RGB is clamped.
 //! - Padding comes from `from..to`, never from reading outside: nothing outside `low..high` has any weight.
 
 #![allow(unsafe_code)]

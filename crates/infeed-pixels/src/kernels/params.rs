@@ -1,27 +1,28 @@
-//! What a resample is told: windows, arithmetic, and the shapes of what goes in and comes out.
+//! The parameters of a resample: windows, arithmetic, and the shapes of input and output.
 
 use std::ops::Range;
 
 use infeed_core::types::{DType, ImageInfo, Layout};
 
-/// How one axis of the output is made from one axis of the source. All numbers are source pixels unless named otherwise.
+/// How one axis of the output is made from one axis of the source. All numbers are in source pixels unless stated
+/// otherwise.
 ///
-/// Output `o` (before `flip`) covers `start + step * o .. start + step * (o + 1)`; its centre is in the middle. What it is
-/// made of there is the [`Filter`]'s matter.
+/// Output `o` (before `flip`) covers `start + step * o .. start + step * (o + 1)`; its centre is in the middle. The
+/// [`Filter`] decides which pixels around the centre it is made of.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
-    /// Where output 0 begins.
+    /// Start of output 0.
     pub start: f32,
-    /// Source pixels for one output pixel; above 0. 1 with a whole `start` is a plain copy.
+    /// Source pixels per output pixel; above 0. With 1 and a whole `start`, pixels are only copied.
     pub step: f32,
     /// First source pixel that may be read.
     pub low: u32,
     /// End of the source pixels that may be read; above `low`.
     pub high: u32,
-    /// First output that lies over the image; the ones before it get the fill value.
+    /// First output that shows the image; earlier ones get the fill value.
     pub from: u32,
-    /// End of the outputs that lie over the image.
+    /// End of the outputs that show the image.
     pub to: u32,
     /// 1: output `o` is stored at `len - 1 - o`.
     pub flip: u32,
@@ -35,7 +36,8 @@ const _: () = assert!(size_of::<Axis>() == 7 * 4);
 
 /// Which source pixels make an output pixel, and with which weights; `transform::reference` has the formulas.
 ///
-/// The reach is given for a step of up to 1; filters with antialias widen with the step. Numbers are those of resample.cu.
+/// The reach is given for steps of up to 1; filters with antialias widen with the step. The numbers are also used in
+/// resample.cu.
 ///
 /// ```
 /// use infeed::{
@@ -49,40 +51,41 @@ const _: () = assert!(size_of::<Axis>() == 7 * 4);
 /// let lowered = transform.lower(&images, DType::U8, Layout::Nchw)?;
 /// let params = lowered.params(&ImageInfo::interleaved_u8(8, 8, 3), SampleRng::new(0, 0, 0))?;
 /// assert_eq!(params.filter, Filter::Cubic);
-/// // What a kernel of one's own asks before it rounds.
+/// // A custom kernel needs this before it rounds.
 /// assert!(params.filter.overshoots() && params.filter.is_antialiased());
 /// # Ok::<(), infeed::Error>(())
 /// ```
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Filter {
-    /// Bilinear with antialias: a triangle that reaches 1.
+    /// Bilinear with antialias: a triangle with reach 1.
     #[default]
     Triangle = 0,
-    /// The pixel under the centre; masks take it.
+    /// The pixel under the centre; used for masks.
     NearestExact = 1,
-    /// The pixel under the first edge.
+    /// The pixel under the output's start.
     Nearest = 2,
-    /// The two pixels around the centre, whatever the step.
+    /// The two pixels around the centre, for any step.
     Linear = 3,
-    /// Cubic with antialias, `a = -0.5`: reaches 2.
+    /// Cubic with antialias, `a = -0.5`, reach 2.
     Cubic = 4,
-    /// Cubic of four pixels, whatever the step, `a = -0.75`: edge pixels are repeated.
+    /// Cubic of four pixels for any step, `a = -0.75`; edge pixels are repeated.
     CubicFour = 5,
-    /// Lanczos with antialias: three lobes, reaches 3.
+    /// Lanczos with antialias: three lobes, reach 3.
     Lanczos = 6,
-    /// The mean of the pixels whose middle the output covers: reaches a half.
+    /// The mean of the pixels whose centres the output covers: reach 0.5.
     Box = 7,
-    /// [`Cubic`](Self::Cubic) of values that are floats by then, whatever the image has: no bytes are kept between the passes.
+    /// [`Cubic`](Self::Cubic) for values that a step before it made floats: nothing is rounded to bytes between the
+    /// passes, whatever the image's type.
     CubicOfFloats = 8,
-    /// [`CubicFour`](Self::CubicFour) of such values.
+    /// [`CubicFour`](Self::CubicFour) for such values.
     CubicFourOfFloats = 9,
-    /// [`Lanczos`](Self::Lanczos) of such values.
+    /// [`Lanczos`](Self::Lanczos) for such values.
     LanczosOfFloats = 10,
 }
 
 impl Filter {
-    /// All of them.
+    /// All filters.
     pub const ALL: [Self; 11] = [
         Self::Triangle,
         Self::NearestExact,
@@ -97,31 +100,31 @@ impl Filter {
         Self::LanczosOfFloats,
     ];
 
-    /// Whether it is a copy of one pixel whatever the step.
+    /// Whether it copies one pixel, for any step.
     #[must_use]
     pub const fn is_nearest(self) -> bool {
         matches!(self, Self::NearestExact | Self::Nearest)
     }
 
-    /// Whether it widens with the step, so that pixels may be averaged before it.
+    /// Whether it widens with the step. Pixels may then be averaged before it.
     #[must_use]
     pub const fn is_antialiased(self) -> bool {
         matches!(self.shape(), Self::Triangle | Self::Cubic | Self::Lanczos | Self::Box)
     }
 
-    /// Whether weights may be below 0: then sums of whole numbers are cut to their type's range.
+    /// Whether weights may be below 0. Sums of whole numbers are then clamped to their type's range.
     #[must_use]
     pub const fn overshoots(self) -> bool {
         self.shape().keeps_bytes()
     }
 
-    /// Whether bytes that it is given are summed across first, and are bytes again before they are summed down.
+    /// Whether it sums bytes horizontally first, and rounds the sums to bytes before it sums them vertically.
     #[must_use]
     pub const fn keeps_bytes(self) -> bool {
         matches!(self, Self::Cubic | Self::CubicFour | Self::Lanczos)
     }
 
-    /// The filter with the same weights that keeps bytes where it can.
+    /// The filter with the same weights that rounds bytes between the passes.
     #[must_use]
     pub const fn shape(self) -> Self {
         match self {
@@ -144,9 +147,10 @@ impl Filter {
     }
 }
 
-/// One sample's draw of a lowered transform: everything the kernel needs beside the pixels and the channel table.
+/// The draw of one sample of a lowered transform: everything that the kernel needs in addition to the pixels and the
+/// channel table.
 ///
-/// A decoder asks which rows of an image a crop reads, before it decodes them.
+/// A decoder uses it to find which rows of an image a crop reads, before it decodes them.
 ///
 /// ```
 /// use infeed::{DType, Layout, dataset::FieldKind, transform::{ImageInfo, SampleRng, Transform}};
@@ -154,20 +158,20 @@ impl Filter {
 /// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
 /// let lowered = Transform::new().center_crop(32).lower(&images, DType::U8, Layout::Nchw)?;
 /// let params = lowered.params(&ImageInfo::interleaved_u8(100, 100, 3), SampleRng::new(0, 0, 0))?;
-/// assert_eq!(params.y.reads(lowered.row().height, params.filter), 34..67); // With its neighbour.
+/// assert_eq!(params.y.reads(lowered.row().height, params.filter), 34..67); // With one extra row.
 /// assert!(params.y.is_shift()); // Nothing is resized: rows are copies.
 /// # Ok::<(), infeed::Error>(())
 /// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResampleParams {
-    /// Rows.
+    /// The axis of rows.
     pub y: Axis,
-    /// Columns.
+    /// The axis of columns.
     pub x: Axis,
     /// Rectangle of the stored output (after flips) that is overwritten: top, bottom, left, right. Empty when top = bottom.
     pub cutout: [u32; 4],
-    /// What an output pixel is made of.
+    /// How an output pixel is made of source pixels.
     pub filter: Filter,
 }
 
@@ -200,9 +204,10 @@ pub struct ChannelTable {
     pub cutout: Vec<f32>,
 }
 
-/// Which channel of a source of `source` channels becomes channel `c` of `out`; `None` when they do not fit.
+/// The channel of a source of `source` channels that becomes channel `c` of `out` channels; `None` if the numbers do
+/// not match.
 ///
-/// Gray is repeated, alpha dropped; otherwise the numbers are equal.
+/// Gray is repeated, alpha is dropped; otherwise the numbers of channels must be equal.
 #[must_use]
 pub const fn channel_source(source: u32, out: u32, c: u32) -> Option<u32> {
     match (source, out) {
@@ -227,20 +232,20 @@ pub const fn channel_source(source: u32, out: u32, c: u32) -> Option<u32> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowSpec {
-    /// Rows.
+    /// Number of rows of pixels.
     pub height: u32,
-    /// Columns.
+    /// Number of columns.
     pub width: u32,
     /// Values per pixel.
     pub channels: u32,
     /// `U8`, `F16`, `Bf16` or `F32`.
     pub dtype: DType,
-    /// Planes or interleaved pixels.
+    /// Planes, or interleaved pixels.
     pub layout: Layout,
 }
 
 impl RowSpec {
-    /// Bytes of one row; `usize::MAX`, which no row has, when there is no such number.
+    /// Bytes of one row; `usize::MAX`, which no row has, if the number overflows.
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
         let pixels = (self.height as usize).saturating_mul(self.width as usize);
@@ -270,9 +275,9 @@ impl RowSpec {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pixels<'a> {
-    /// The whole image.
+    /// Size and type of the whole image.
     pub info: ImageInfo,
-    /// The rows of it that `data` holds (all columns).
+    /// The rows that `data` holds, with all columns.
     pub rows: Range<u32>,
     /// Pixels in the machine's byte order, without padding. Planar data holds all rows of each plane.
     pub data: &'a [u8],

@@ -1,4 +1,5 @@
-//! What launches of the picture kernels take: their PTX, names and items. Plain data; their PTX, and launching, is `infeed-cuda`'s.
+//! The arguments for launches of the picture kernels: names and items. Plain data; `infeed-cuda` has the PTX and
+//! launches it.
 //!
 //! | kernel | arguments | grid, block |
 //! |---|---|---|
@@ -7,8 +8,8 @@
 //! | `roll_…` | rows, one [`DeviceMixing`], rows, height, width, channels, nhwc | any; up to 256 |
 //! | `swap_…` | rows, [`DeviceMixing`]s, unused, height, width, channels, nhwc | any × pairs; up to 256 |
 //!
-//! All is taken on trust: addresses are device memory of the lengths that sizes give, words are those of a
-//! [`Program`](super::Program), rectangles and rows lie within what they are of.
+//! Nothing is checked: addresses must be device memory of the lengths that sizes give, words must be those of a
+//! [`Program`](super::Program), and rectangles and rows must be inside of what they belong to.
 
 use std::ffi::CStr;
 
@@ -16,18 +17,18 @@ use infeed_core::types::DType;
 
 use super::mix::Mixture;
 
-/// Threads of a picture's block.
+/// Threads per block, one block per picture.
 pub const PICTURE_THREADS: u32 = 512;
 
-/// One picture and what is done to it; the kernel's `Picture`.
+/// One picture and its steps: the kernel's `Picture`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevicePicture {
-    /// Device addresses of the program's places, aligned to 16 bytes; those that it does not use may be 0.
+    /// Device addresses of the program's places, aligned to 16 bytes; places that the program does not use may be 0.
     pub places: [u64; 5],
     /// Device address of the program's words.
     pub words: u64,
-    /// How many there are.
+    /// Number of words.
     pub count: u32,
     /// Rows.
     pub height: u32,
@@ -37,7 +38,7 @@ pub struct DevicePicture {
     pub unused: u32,
 }
 
-/// A rectangle of a row and what is written there; the kernel's `Rectangle`.
+/// A rectangle of a row and the values to write: the kernel's `Rectangle`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRectangle {
@@ -47,28 +48,28 @@ pub struct DeviceRectangle {
     pub values: u64,
     /// Top, bottom, left, right, within the row.
     pub area: [u32; 4],
-    /// 1: a value for each place, plane by plane and line by line; 0: one for each channel.
+    /// 1: a value for each pixel and channel, plane by plane and line by line; 0: one for each channel.
     pub each: u32,
     /// 0.
     pub unused: u32,
 }
 
-/// What is done to rows; the kernel's `Mixing`.
+/// How rows are mixed: the kernel's `Mixing`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceMixing {
-    /// A pair of rows, by number.
+    /// A pair of rows, by index.
     pub pair: [u32; 2],
-    /// 1: a rectangle of the partner's, 0: a sum.
+    /// 1: paste a rectangle of the partner; 0: a weighted sum.
     pub paste: u32,
-    /// Part of what is there, and of the partner.
+    /// Weights of the row's own values and of the partner's.
     pub weights: [f32; 2],
     /// Top, bottom, left, right.
     pub area: [u32; 4],
 }
 
 impl DeviceMixing {
-    /// What two rows, or all, become.
+    /// The mixing of two rows, or of all rows.
     #[must_use]
     pub const fn new(mixture: &Mixture, pair: [u32; 2]) -> Self {
         match *mixture {
@@ -85,14 +86,14 @@ unsafe impl bytemuck::NoUninit for DeviceRectangle {}
 // SAFETY: as above.
 unsafe impl bytemuck::NoUninit for DeviceMixing {}
 
-// The same numbers stand in picture.cu.
+// picture.cu has the same numbers.
 const _: () = {
     assert!(size_of::<DevicePicture>() == 64 && size_of::<DevicePicture>() == 6 * 8 + 4 * 4);
     assert!(size_of::<DeviceRectangle>() == 40 && size_of::<DeviceRectangle>() == 2 * 8 + 6 * 4);
     assert!(size_of::<DeviceMixing>() == 36 && size_of::<DeviceMixing>() == 9 * 4);
 };
 
-/// The kernel that does the steps of pictures of f32, or of bytes.
+/// The kernel that runs the steps on pictures of f32, or of bytes.
 #[must_use]
 pub const fn picture_kernel(float: bool) -> &'static CStr {
     if float { c"picture_f32" } else { c"picture_u8" }
@@ -109,7 +110,7 @@ pub struct RowKernels {
     pub swap: &'static CStr,
 }
 
-/// Kernels for rows of `dtype`; `None` when there are none.
+/// Kernels for rows of `dtype`; `None` if there are none.
 #[must_use]
 pub const fn row_kernels(dtype: DType) -> Option<RowKernels> {
     Some(match dtype {

@@ -1,4 +1,4 @@
-//! From planes of brightness and colour to one row of a batch.
+//! Makes one row of a batch from planes of brightness and colour.
 //!
 //! ```text
 //! Y  ─ vertical ────────────▶ f32 row ┐
@@ -6,10 +6,11 @@
 //! Cr ─ vertical ─▶ widened ─▶ f32 row ┘
 //! ```
 //!
-//! Where the row is planes of RGB, two lines go together: eight lanes instead of four, for the same number of instructions.
+//! If the row is planes of RGB, two lines are processed together: eight lanes instead of four, with the same number of
+//! instructions.
 //!
-//! Colour is never brought to the image's height: each plane is resampled from its own rows. The conversion to RGB is
-//! linear, so it is done last, on as few values as there are in the row. The meaning is `transform::reference`.
+//! Colour is never expanded to the image's height: each plane is resampled from its own rows. The conversion to RGB is
+//! linear, so it comes last, on as few values as the row has. `transform::reference` defines the result.
 
 use std::ops::Range;
 
@@ -29,9 +30,9 @@ use super::{
     target::{Target, goes_past},
 };
 
-/// Where the values of one component lie, and which of them are held.
+/// The place of one component's values, and which of them are held.
 ///
-/// Planes of a JPEG with 4:2:0: brightness for each pixel, colour for four of them.
+/// The planes of a JPEG with 4:2:0: one brightness value per pixel, one colour value per four pixels.
 ///
 /// ```
 /// use infeed::codec::Plane;
@@ -40,20 +41,20 @@ use super::{
 /// let y = Plane { at: 0, pitch: 640, step: [1, 1], rows: 0..height, cols: 0..width };
 /// let cb = Plane { at: 640 * 480, pitch: 320, step: [2, 2], rows: 0..height / 2, cols: 0..width / 2 };
 /// let cr = Plane { at: cb.at + 320 * 240, ..cb.clone() };
-/// assert_eq!(cr.at + 320 * 240, 640 * 480 * 3 / 2); // Values of all three.
+/// assert_eq!(cr.at + 320 * 240, 640 * 480 * 3 / 2); // The values of all three planes.
 /// # let _ = y;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plane {
     /// Index of the first value that is held.
     pub at: usize,
-    /// Values from row to row.
+    /// Number of values from row to row.
     pub pitch: usize,
-    /// Pixels that a value stands for, down and across: powers of two. It lies in their middle.
+    /// Pixels per value, vertical and horizontal: powers of two. The value is at their centre.
     pub step: [u32; 2],
-    /// Rows that are held, counted in this plane's values.
+    /// Rows that are held, in values of this plane.
     pub rows: Range<u32>,
-    /// Columns that are held.
+    /// Columns that are held, in values of this plane.
     pub cols: Range<u32>,
 }
 
@@ -84,18 +85,18 @@ pub struct Plane {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Planes<'a> {
-    /// The whole image; it has a channel for each plane.
+    /// Size and type of the whole image, with one channel per plane.
     pub info: ImageInfo,
-    /// One plane, or three. The second and the third may have fewer values than the first.
+    /// One plane or three. The second and third may have fewer values than the first.
     pub planes: &'a [Plane],
-    /// Whether the three are Y, Cb and Cr of JFIF, to be made RGB.
+    /// Whether the planes are Y, Cb and Cr of JFIF, which become RGB.
     pub ycbcr: bool,
     /// The values of all planes.
     pub data: &'a [u8],
 }
 
 impl Axis {
-    /// The axis of a plane that has a value for `step` pixels (a power of two).
+    /// The axis for a plane with one value per `step` pixels (a power of two).
     #[must_use]
     pub fn coarser(&self, step: u32) -> Self {
         let size = step as f32;
@@ -109,34 +110,34 @@ impl Axis {
     }
 }
 
-/// The values between which a coarser plane's value for `at` lies, and the weight of the second. `times` of its values
-/// make one of them; ends of `within` are repeated.
+/// The two values of a coarser plane between which position `at` is, and the weight of the second. `times` values of
+/// the finer plane correspond to one of the coarser. Values at the ends of `within` are repeated.
 #[inline(always)]
 fn around(at: u32, times: u32, within: &Range<u32>) -> ([u32; 2], f32) {
-    // Twice the distance between middles, from the middle of value -1.
+    // Twice the distance between centres, from the centre of value -1.
     let twice = 2 * u64::from(at) + 1 + u64::from(times);
     let (below, part) = (twice / (2 * u64::from(times)), twice % (2 * u64::from(times)));
     let clamp = |value: u64| (value as u32).clamp(within.start + 1, within.end) - 1;
     ([clamp(below), clamp(below + 1)], part as f32 / (2 * times) as f32)
 }
 
-/// What of a plane the filter looks at.
+/// The part of a plane that the filter reads.
 struct Part {
     y: Axis,
     /// Columns of the vertical pass.
     cols: Range<u32>,
-    /// Values of the first plane for one of this.
+    /// Values of the first plane per value of this one.
     times: u32,
 }
 
 impl Resampler {
-    /// Writes the row that `params` describes into `out`, every byte of it, from planes.
+    /// Writes every byte of the row that `params` describes into `out`, from planes.
     ///
-    /// Costs no allocation once the scratch memory has grown to the largest image.
+    /// Allocates nothing once the scratch memory has grown to the largest image.
     ///
     /// # Errors
-    /// `Internal` when the arguments contradict each other: planes that lack what is read, slices of another length,
-    /// channels that do not fit, or a filter that takes single pixels. `out` is then unchanged.
+    /// `Internal` if the arguments contradict each other: planes that lack values that are read, slices of another
+    /// length, channels that do not match, or a filter that takes single pixels. `out` is then unchanged.
     pub fn run_planes(
         &mut self,
         src: &Planes<'_>,
@@ -167,7 +168,7 @@ impl Resampler {
         aligned(out, |out| self.planes_to_row::<S>(src, parts, params, table, row, out));
     }
 
-    /// Planes of one size whose values are colours: as those of pixels.
+    /// Planes of one size whose values are colours: processed like pixels.
     fn planes_of_bytes<S: Store>(
         &mut self,
         src: &Planes<'_>,
@@ -203,7 +204,7 @@ impl Resampler {
         out: &mut [S::Raw],
     ) {
         let level = self.level;
-        // Pixels side by side are not made fast enough for it (0 to 9 % more time past the caches).
+        // Interleaved pixels are not made fast enough for that (0 to 9 % more time past the caches).
         let past = row.layout == Layout::Nchw && goes_past(params, row, self.read_soon);
         let Self { x, row: woven, line, stage, made, planes: PlaneScratch { y, rows, wide }, .. } = self;
         let across = params.x.coarser(src.planes[0].step[1]);
@@ -219,7 +220,7 @@ impl Resampler {
         let ycbcr = src.ycbcr && parts.len() == 3;
         let together = if ycbcr && row.layout == Layout::Nchw && row.channels == 3 && outputs > 1 { 2 } else { 1 };
         let lanes = lanes_of(parts.len());
-        // Zeros behind the last pixel: taps of weight 0 end there.
+        // Zeros after the last pixel: taps of weight 0 end there.
         woven.clear();
         woven.resize((columns.len() + x.stride + 1) * lanes * together, 0.0);
         line.resize(x.outputs() * lanes * together, 0.0);
@@ -231,7 +232,7 @@ impl Resampler {
         target.fill(0..image.start, table, row);
         let mut colours = Finish { level, table, ycbcr, lanes, columns: x.from..x.to, made };
         for tap in (0..outputs).step_by(together) {
-            // The last two may overlap those before them, and write the same values again.
+            // The last two may overlap the ones before them; they write the same values again.
             let tap = tap.min(outputs - together);
             for ((tap, rows), wide) in (tap..tap + together).zip(&mut *rows).zip(&mut *wide) {
                 for (n, (part, plane)) in parts.iter().zip(src.planes).enumerate() {
@@ -245,7 +246,7 @@ impl Resampler {
                     widened(level, &parts[n], &rows[n], params, src, n, columns, wide);
                 }
             }
-            // Colour as wide as brightness is where it was.
+            // Colour that is as wide as brightness stays where it is.
             let colour = |of: usize, n: usize| {
                 if parts[n].times == 1 { &rows[of][n][..] } else { &wide[of][n - 1][..] }
             };
@@ -258,7 +259,7 @@ impl Resampler {
                 _ => {}
             }
             lanes::horizontal(level, woven, lanes * together, x, false, line);
-            // Of brightness and colour it is RGB that is cut, below.
+            // For brightness and colour, the RGB is clamped, below.
             if params.filter.overshoots() && !ycbcr {
                 lanes::cut(level, line, 255.0);
             }
@@ -280,7 +281,7 @@ impl Resampler {
     }
 }
 
-/// Makes a row of values wherever it lies.
+/// Makes a row in aligned memory, even if `out` is not aligned.
 fn aligned<T: bytemuck::Pod>(out: &mut [u8], make: impl FnOnce(&mut [T])) {
     let len = out.len();
     match bytemuck::try_cast_slice_mut(out) {
@@ -294,7 +295,7 @@ fn aligned<T: bytemuck::Pod>(out: &mut [u8], make: impl FnOnce(&mut [T])) {
     }
 }
 
-/// Interpolates a plane's row to the width of the first plane, unless it has it.
+/// Interpolates a plane's row to the width of the first plane, if it is narrower.
 #[expect(clippy::too_many_arguments, reason = "the loop's state, read once a row")]
 fn widened(
     level: Level,
@@ -315,7 +316,7 @@ fn widened(
 }
 
 at_each_level! {
-    /// `out[i]` = what lies at column `first + i` between the values of a row whose values are `times` as wide.
+    /// `out[i]` = the value at column `first + i`, interpolated in a row with one value per `times` columns.
     fn widen[](row: &[f32], start: u32, times: u32, within: Range<u32>, first: u32, out: &mut [f32]) = widen_loop;
     /// `out[4 * i..]` = the three values of pixel `i`.
     fn weave[](a: &[f32], b: &[f32], c: &[f32], out: &mut [f32]) = weave_loop;
@@ -392,7 +393,7 @@ fn rgb_planes_loop<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], ou
     }
 }
 
-/// Pixels as YCbCr become RGB in 0..255, then `value * scale + bias`, each colour to a plane.
+/// The RGB of YCbCr pixels, then `value * scale + bias`, each colour to a plane.
 fn rgb_planes<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [&mut [S::Raw]; 3]) {
     #[cfg(target_arch = "x86_64")]
     if level.instructions() >= super::level::Instructions::Avx2 {
@@ -403,7 +404,7 @@ fn rgb_planes<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f3
     rgb_planes_loop::<S>(line, scale, bias, out);
 }
 
-/// Two lines of pixels side by side become RGB, then `value * scale + bias`, each colour to a plane of each line.
+/// The RGB of two lines of pixels side by side, then `value * scale + bias`, each colour to a plane of each line.
 fn rgb_two<S: Store>(level: Level, line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: [[&mut [S::Raw]; 3]; 2]) {
     #[cfg(target_arch = "x86_64")]
     if level.instructions() >= super::level::Instructions::Avx2 {
@@ -426,7 +427,7 @@ fn rgb_two_loop<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], out: 
     }
 }
 
-/// What compilers do not find: loops over pixels of four lanes whose results go to planes.
+/// Loops that compilers do not vectorise well: pixels of four lanes whose results go to planes.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
@@ -507,19 +508,19 @@ fn rgb_pixels_loop<S: Store>(line: &[f32], scale: &[f32; 3], bias: &[f32; 3], ou
     }
 }
 
-/// From a line to the stored row.
+/// Writes a line to the stored row.
 struct Finish<'a> {
     level: Level,
     table: &'a ChannelTable,
     ycbcr: bool,
     lanes: usize,
     columns: Range<usize>,
-    /// What is made and still to be packed.
+    /// Values that are still to be packed.
     made: &'a mut Vec<f32>,
 }
 
 impl Finish<'_> {
-    /// Lines `stored` and the one behind it, where pixels are YCbCr and the row is planes of RGB.
+    /// Lines `stored` and the one after it, if pixels are YCbCr and the row is planes of RGB.
     fn finish_two<S: Store>(&mut self, line: &[f32], stored: usize, row: &RowSpec, out: &mut [S::Raw]) {
         let (width, height) = (row.width as usize, row.height as usize);
         let ChannelTable { scale, bias, .. } = self.table;
@@ -530,7 +531,7 @@ impl Finish<'_> {
             let (a, b) = plane[stored * width..].split_at_mut(width);
             (*one, *two) = (&mut a[self.columns.clone()], &mut b[self.columns.clone()]);
         }
-        // Four values at a time are stored as they are, and packed in no good way.
+        // Unpacked types are stored four values at a time; packing only four would be slow.
         if S::AS_IS {
             return rgb_two::<S>(self.level, line, scale, bias, [one, two]);
         }
@@ -597,13 +598,13 @@ impl Finish<'_> {
     }
 }
 
-/// `N` parts of so many values.
+/// `N` parts of `len` values each.
 fn parts<const N: usize>(values: &mut [f32], len: usize) -> [&mut [f32]; N] {
     let mut parts = values.chunks_exact_mut(len);
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
-/// The facts that the loops rely on.
+/// Checks the facts that the loops rely on.
 fn check(
     src: &Planes<'_>,
     params: &ResampleParams,

@@ -1,4 +1,4 @@
-//! From pixels to one row of a batch.
+//! Makes one row of a batch from pixels.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -22,8 +22,8 @@ use super::{
 /// Resamples images into rows, on the thread that owns it. Keeps its scratch memory from image to image.
 ///
 /// Scratch: one f32 source row and one f32 output row with all channels, and the taps of both axes. For planes that are
-/// made larger also the source as f32, which is then smaller than the output would be. Where a filter overshoots on bytes,
-/// up to sixteen source rows as f32, and twice the rows that an output row reads, as bytes of its width.
+/// enlarged, also the source as f32, which is smaller than the output. For filters that overshoot on bytes, up to
+/// sixteen source rows as f32, and bytes for twice the rows that an output row reads, at the output's width.
 ///
 /// ```
 /// use infeed::{
@@ -52,30 +52,30 @@ pub struct Resampler {
     pub(super) y: Taps,
     /// One output row before the horizontal pass: pixels of all source channels.
     pub(super) row: Vec<f32>,
-    /// One plane's part of `row`, when the source is planar.
+    /// One plane's part of `row`, if the source is planar.
     plane: Vec<f32>,
-    /// One output row after it: `lanes_of` the source channels for each output.
+    /// One output row after the horizontal pass: `lanes_of` the source channels for each output.
     pub(super) line: Vec<f32>,
-    /// Where the picked values of a row are.
+    /// Positions of the values that a row copies.
     index: Vec<u32>,
-    /// A source row that is not all held.
+    /// A source row of which not all pixels are held.
     spare: Vec<u64>,
-    /// A source that does not lie where its type must, and a row that must not either.
+    /// An aligned copy of a misaligned source, and of a misaligned row.
     aligned: [Vec<u64>; 2],
     /// Source channel of each output channel.
     pub(super) channels: Vec<usize>,
-    /// Of filters that overshoot, on bytes.
+    /// For filters that overshoot on bytes.
     pub(super) between: Between,
-    /// For images that are made larger, with all their rows: those of the channels one after another.
+    /// For images that are enlarged: all their rows, channel after channel.
     stretch: Stretch,
     lines: Vec<f32>,
-    /// Lines on their way past the caches.
+    /// Lines that will be written past the caches.
     pub(super) stage: Vec<u64>,
     /// Values that are still to be packed.
     pub(super) made: Vec<f32>,
-    /// Whether rows are read as soon as they are there.
+    /// Whether the caller reads each row soon after it is made.
     pub(super) read_soon: bool,
-    /// What is read after the image at hand.
+    /// The bytes that are read after the current image.
     soon: Soon,
     /// For planes of brightness and colour.
     pub(super) planes: PlaneScratch,
@@ -86,7 +86,7 @@ pub struct Resampler {
 pub(super) struct PlaneScratch {
     /// Vertical taps of each plane.
     pub(super) y: [Taps; 3],
-    /// A row of each plane after the vertical pass, for two lines.
+    /// For two lines, a row of each plane after the vertical pass.
     pub(super) rows: [[Vec<f32>; 3]; 2],
     /// Colour at the first plane's width.
     pub(super) wide: [[Vec<f32>; 2]; 2],
@@ -113,18 +113,19 @@ impl Resampler {
         Self { level, ..Self::default() }
     }
 
-    /// Whether the next rows are read as soon as they are there. Large ones that nobody reads soon are written past the
-    /// caches, which then keep what is still to be read.
+    /// Whether the caller reads the next rows soon after they are made. Large rows that are not read soon are written
+    /// past the caches, which then keep data that is still to be read.
     pub const fn set_read_soon(&mut self, soon: bool) {
         self.read_soon = soon;
     }
 
-    /// Tells which pixels come after the next image: if they are few, the machine is asked for them while it is worked at.
+    /// Announces the pixels that the call after the next [`run`](Self::run) will read. If they are few, they are
+    /// prefetched during that run.
     pub fn reads_next(&mut self, pixels: &[u8]) {
         self.soon = Soon::of(pixels);
     }
 
-    /// Bytes of scratch memory now held.
+    /// Bytes of scratch memory that it holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let floats = [&self.row, &self.plane, &self.line, &self.x.weights, &self.y.weights];
@@ -141,13 +142,13 @@ impl Resampler {
             + self.planes.held_bytes()
     }
 
-    /// Writes the row that `params` describes into `out`, every byte of it.
+    /// Writes every byte of the row that `params` describes into `out`.
     ///
-    /// Costs no allocation once the scratch memory has grown to the largest image.
+    /// Allocates nothing once the scratch memory has grown to the largest image.
     ///
     /// # Errors
-    /// `Internal` when the arguments contradict each other: a window outside the image or the rows held, slices of
-    /// another length, channels that do not fit. `out` is then unchanged.
+    /// `Internal` if the arguments contradict each other: a window outside of the image or of the rows held, slices of
+    /// another length, or channels that do not match. `out` is then unchanged.
     pub fn run(
         &mut self,
         src: &Pixels<'_>,
@@ -225,7 +226,8 @@ impl Resampler {
         cut_out::<S>(&params.cutout, table, row, out);
     }
 
-    /// Whether interleaved pixels stay whole: the same channels in and out, all with the same arithmetic, in order.
+    /// Whether interleaved pixels can be moved whole: the same channels in and out, in order, all with the same
+    /// arithmetic.
     fn moves_pixels<L: Load>(
         &self,
         image: &Image<'_, L>,
@@ -237,14 +239,14 @@ impl Resampler {
         row.layout == Layout::Nhwc
             && image.pixel == row.channels as usize
             && params.x.flip == 0
-            // Windows of wider rows are still whole numbers.
+            // Windows of the wider rows must still be whole numbers in f32.
             && (params.x.start.abs() + row.width as f32) * (row.channels as f32) < 8_388_608.0
             && same(&table.scale)
             && same(&table.bias)
             && same(&table.fill)
     }
 
-    /// Interleaved pixels that stay whole are a plane of wider rows.
+    /// Interleaved pixels that are moved whole are treated as one plane of wider rows.
     fn shift_pixels<L: Load, S: Store>(
         &mut self,
         image: &Image<'_, L>,
@@ -267,8 +269,8 @@ impl Resampler {
         self.shift::<L, S>(&image, &params, table, &row, out);
     }
 
-    /// No scaling, source and output both planes: rows are moved as they are. Not past the caches, which took twice as long (3 x
-    /// 224 x 224 to f32, 49 µs for 24 on a Zen 4): plain stores of whole vectors are fast enough to be alone.
+    /// Without scaling, from planes to planes: rows are moved as they are. Not past the caches, which took twice as
+    /// long (3 x 224 x 224 to f32, 49 µs instead of 24 on a Zen 4): plain stores of whole vectors are fast enough.
     fn shift<L: Load, S: Store>(
         &mut self,
         image: &Image<'_, L>,
@@ -315,7 +317,7 @@ impl Resampler {
         }
     }
 
-    /// [`shift`](Self::shift) of bytes that stay what they are.
+    /// [`shift`](Self::shift) for bytes that are stored unchanged.
     fn copy<L: Load>(
         &self,
         image: &Image<'_, L>,
@@ -384,7 +386,7 @@ impl Resampler {
         }
     }
 
-    /// Filters that overshoot, of bytes: across first.
+    /// Filters that overshoot, for bytes: horizontal first.
     fn overshooting<L: Load, S: Store>(
         &mut self,
         image: &Image<'_, L>,
@@ -403,7 +405,7 @@ impl Resampler {
         self.filter_bytes::<S, _>(&src, params, table, row, out);
     }
 
-    /// The filter that `params` names, which overshoots, of bytes to a row; all but the cutout.
+    /// Applies the filter of `params`, which overshoots, to bytes; everything but the cutout.
     pub(super) fn filter_bytes<S: Store, A: Fn(usize, usize) -> usize>(
         &mut self,
         src: &Bytes<'_, A>,
@@ -427,7 +429,7 @@ impl Resampler {
         let across = Across { src, x, columns: columns.len(), wide, planar, reads, level };
         let pitch = across.pitch();
         across.prepare(between, y.most);
-        // Straight into planes, where none is wanted twice.
+        // Writes planes directly if no channel is needed twice.
         let direct = planar && !S::PACKED && channels.len() <= src.channels;
         line.resize(if direct { 0 } else { pitch }, 0.0);
         let mut target = Target::<S>::new(level, row, past, 1, stage, out);
@@ -463,7 +465,8 @@ impl Resampler {
         target.end();
     }
 
-    /// All other filters: vertical pass over the columns that are needed, then horizontal, one output row at a time.
+    /// All other filters: the vertical pass over the needed columns, then the horizontal pass, one output row at a
+    /// time.
     fn filter<L: Load, S: Store>(
         &mut self,
         image: &Image<'_, L>,
@@ -486,7 +489,7 @@ impl Resampler {
             *first -= left as u32;
         }
         let (n, source) = (x.outputs(), image.channels);
-        // Zeros behind the last pixel: taps of weight 0 and lanes that are not stored end there.
+        // Zeros after the last pixel: taps of weight 0 and lanes that are not stored end there.
         let used = columns * source;
         pixels.clear();
         pixels.resize(used + (x.stride + 1) * source + 4, 0.0);
@@ -527,8 +530,8 @@ impl Resampler {
 }
 
 impl Resampler {
-    /// [`filter`](Self::filter) into planes that are larger than the source: the source is converted and taken apart once,
-    /// for each of its rows serves several of the output.
+    /// [`filter`](Self::filter) into planes that are larger than the source. The source is converted and split into
+    /// planes once, because each of its rows is used for several output rows.
     fn enlarge<L: Load, S: Store>(
         &mut self,
         image: &Image<'_, L>,
@@ -540,7 +543,7 @@ impl Resampler {
         let (width, height) = (row.width as usize, row.height as usize);
         let (rows, columns) = (params.y.reads(row.height, params.filter), params.x.reads(row.width, params.filter));
         let (top, left, columns) = (rows.start as usize, columns.start as usize, columns.len());
-        // Whole blocks of the vertical pass, one plane after another: a plane then stays in the first cache.
+        // Whole blocks of the vertical pass, plane by plane: a plane then stays in the first-level cache.
         let pitch = columns.next_multiple_of(lanes::BLOCK);
         let plane = rows.len() * pitch;
         self.lines.resize(image.channels * plane, 0.0);
@@ -559,13 +562,14 @@ impl Resampler {
         let Self { level, stretch, lines, row: between, stage, made, channels, .. } = self;
         let Stretch { x, y, .. } = &*stretch;
         let image_lines = y.from..y.from + y.outputs();
-        // Lines before the horizontal pass, and what their last runs may load.
+        // Lines before the horizontal pass, with the extra values that their last runs may load.
         between.clear();
         between.resize(ROWS * pitch + SPARE, 0.0);
         let over = x.from..x.to;
-        // Values that are not stored as they are.
+        // Values of types that must be packed.
         made.resize(if S::AS_IS { 0 } else { ROWS * width }, 0.0);
-        // What no cache holds is made some lines at a time, and leaves the first cache past the others.
+        // A row too large for the caches is made a few lines at a time, which go from the first-level cache past the
+        // others.
         stage.resize(if past { (ROWS * width * size_of::<S::Raw>()).div_ceil(8) } else { 0 }, 0);
         let stage: &mut [S::Raw] = bytemuck::cast_slice_mut(stage);
         let (mut past, out) = match past {
@@ -618,7 +622,7 @@ impl Resampler {
     }
 }
 
-/// Stores a line of sums, and what lies beside it.
+/// Stores a line of sums, and the fill values beside the image.
 #[expect(clippy::too_many_arguments, reason = "the loop's state, read once a line")]
 #[inline(always)]
 pub(super) fn put_line<S: Store>(
@@ -651,7 +655,7 @@ pub(super) fn put_line<S: Store>(
     }
 }
 
-/// What lies beside an image.
+/// The fill values beside the image.
 fn fill_sides(lines: &mut [f32], width: usize, over: &std::ops::Range<usize>, fill: f32) {
     if over.len() < width {
         for line in lines.chunks_exact_mut(width) {
@@ -667,7 +671,7 @@ struct Image<'a, L: Load> {
     values: &'a [L::Raw],
     width: usize,
     channels: usize,
-    /// Row that `values` begins with.
+    /// The row at the start of `values`.
     first_row: usize,
     /// Values from one pixel to the next.
     pixel: usize,
@@ -688,7 +692,7 @@ impl<'a, L: Load> Image<'a, L> {
     }
 }
 
-/// The facts that the loops rely on. Everything else is bounds-checked.
+/// Checks the facts that the loops rely on. Everything else is bounds-checked.
 fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &RowSpec, out: &[u8]) -> Result<()> {
     let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).hint("please report it"));
     let info = &src.info;

@@ -1,4 +1,4 @@
-//! What every way to a row shares: its checks, the values outside the image, and the cutout.
+//! Shared by all ways to make a row: its checks, the fill value outside of the image, and the cutout.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -21,11 +21,11 @@ pub(super) fn fill_row<S: Store>(
     put::<S>(stored, columns, &table.fill, row, out);
 }
 
-/// Writes a rectangle (top, bottom, left, right) of a row: `value` gives that of a channel, and is asked plane by plane,
-/// line by line, whatever the layout.
+/// Writes a rectangle (top, bottom, left, right) of a row. `value` returns the value for a channel. It is called plane
+/// by plane and line by line, whatever the layout.
 ///
 /// # Errors
-/// `Internal` when `out` is not such a row. It is then unchanged.
+/// `Internal` if `out` is not such a row. It is then unchanged.
 pub fn fill_rect(row: &RowSpec, area: &[u32; 4], out: &mut [u8], mut value: impl FnMut(usize) -> f32) -> Result<()> {
     let wrong = || Error::new(ErrorKind::Internal, format!("{area:?} of {row:?}")).hint("please report it");
     if out.len() != row.len_bytes() || !is_stored(row.dtype) {
@@ -74,7 +74,7 @@ fn put<S: Store>(stored: usize, columns: std::ops::Range<usize>, value: &[f32], 
     }
 }
 
-/// The facts about the row and the windows.
+/// Checks the row and the windows.
 pub(super) fn check_row(
     sizes: [u32; 2],
     params: &ResampleParams,

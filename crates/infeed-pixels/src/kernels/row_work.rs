@@ -1,4 +1,4 @@
-//! What a GPU does to make a row of an image, where that is more than one resample. Plain data; doing it is `infeed-cuda`'s.
+//! The work of a GPU that makes a row of an image with several passes. Plain data; `infeed-cuda` does it.
 //!
 //! ```text
 //! pixels ─ Resample ─▶ picture ─ Steps ─▶ picture ─ … ─ Resample ─▶ row ─ fills ─▶ row
@@ -18,16 +18,16 @@ pub const SCRATCH_ALIGN: usize = 256;
 /// Words and values start at multiples of this in a page.
 pub const WORDS_ALIGN: usize = 16;
 
-/// One thing after another.
+/// One pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowPass {
-    /// Of the image, or of the picture before, a picture; the last one makes the row.
+    /// Resamples the image, or the picture of the pass before, to a picture; the last resample makes the row.
     Resample {
         /// The windows.
         params: ResampleParams,
-        /// Which channel table.
+        /// Index of the channel table.
         table: usize,
-        /// What it makes.
+        /// The result.
         spec: RowSpec,
     },
     /// Steps on the picture.
@@ -39,44 +39,44 @@ pub enum RowPass {
 pub struct RowFill {
     /// Top, bottom, left, right, within the row.
     pub area: [u32; 4],
-    /// In the row's units: one for each place, plane by plane and line by line, or one for each channel.
+    /// In the row's units: one for each pixel and channel, plane by plane and line by line, or one for each channel.
     pub values: Vec<f32>,
-    /// Which of the two.
+    /// Whether there is one for each pixel and channel.
     pub each: bool,
 }
 
 /// How a row is made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowWork {
-    /// The first and the last resample.
+    /// The first and the last one are resamples.
     pub passes: Vec<RowPass>,
-    /// In order: later ones lie over those before.
+    /// In order: later ones overwrite earlier ones.
     pub fills: Vec<RowFill>,
 }
 
-/// Memory that a row takes on its way.
+/// Memory that a row needs while it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowRoom {
     /// Device memory for pictures.
     pub scratch: usize,
-    /// Of a page: descriptors, words and values, beside the pixels.
+    /// Memory in a page for descriptors, words and values, in addition to the pixels.
     pub page: usize,
 }
 
 impl RowWork {
-    /// One resample, and nothing else.
+    /// Only one resample.
     #[must_use]
     pub fn resample(params: ResampleParams, table: usize, spec: RowSpec) -> Self {
         Self { passes: vec![RowPass::Resample { params, table, spec }], fills: Vec::new() }
     }
 
-    /// Forgets what was there, and keeps its memory.
+    /// Removes everything and keeps the memory.
     pub fn clear(&mut self) {
         self.passes.clear();
         self.fills.clear();
     }
 
-    /// What it takes, rounded up as [`SCRATCH_ALIGN`] and [`WORDS_ALIGN`] ask for.
+    /// The memory that it needs, rounded up to [`SCRATCH_ALIGN`] and [`WORDS_ALIGN`].
     #[must_use]
     pub fn room(&self) -> RowRoom {
         let mut room = RowRoom::default();
@@ -94,7 +94,7 @@ impl RowWork {
                 RowPass::Steps(program) => {
                     let words = size_of_val(program.words()).next_multiple_of(WORDS_ALIGN);
                     room.page += size_of::<DevicePicture>() + words;
-                    // The picture itself is there.
+                    // The picture itself is in memory already.
                     let places = program.room(picture.unwrap_or(0));
                     room.scratch +=
                         places[1..].iter().map(|bytes| bytes.next_multiple_of(SCRATCH_ALIGN)).sum::<usize>();

@@ -1,30 +1,31 @@
-//! Writing past the caches, and reading ahead of them.
+//! Stores past the caches, and prefetches into them.
 //!
-//! Rows that no cache holds until somebody reads them are stored in whole lines that are not fetched before: the caches
-//! keep what is still to be read. A line that is written in two parts costs more than it saves, so the end of what is put
-//! waits for what comes next. Little is put at a time: it drains while the next is computed.
+//! Rows that no cache would hold until they are read are stored in whole cache lines, which are not fetched first. The
+//! caches then keep data that is still to be read. A line that is written in two parts costs more than it saves, so the
+//! incomplete end of each write waits for the next one. Little is written at a time, so that it drains while the next
+//! part is computed.
 
 use smallvec::SmallVec;
 
 use super::level::{Instructions, Level};
 
-/// Bytes of a row from which on it is written past the caches: they do not hold it until somebody reads it, and writing
-/// through them costs reading it first.
+/// Rows of this many bytes or more are written past the caches: caches would not hold them until they are read, and
+/// writing through caches reads the lines first.
 pub(super) const PAST_CACHES: usize = 256 << 10;
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 #[repr(align(64))]
 struct Line([u8; LINE]);
 
-/// Fills a buffer from its beginning. It holds the only borrow, and what it has put is in order with all that the thread
-/// stores later when it lets go of it, by [`end`](Self::end) or in a panic.
+/// Fills a buffer from its beginning. It has the only borrow. What it has written is ordered before later stores of the
+/// thread when it is dropped, by [`end`](Self::end) or by a panic.
 pub(super) struct Stream<'a> {
     out: &'a mut [u8],
-    /// Bytes of `out` that are written; a whole number of lines except before the first one.
+    /// Bytes of `out` that are written: a whole number of lines, except before the first line.
     at: usize,
-    /// What was put behind them, less than a line, and how much that is.
+    /// Bytes that wait after them, less than a line, and their number.
     rest: Line,
     rest_len: usize,
     /// Bytes of one store: 64, 32 or 16.
@@ -36,7 +37,7 @@ impl<'a> Stream<'a> {
         Self { out, at: 0, rest: Line([0; LINE]), rest_len: 0, width: width_at(level) }
     }
 
-    /// Appends `bytes`; what does not fit is an error of the caller and panics.
+    /// Appends `bytes`. Panics if they do not fit, which is an error of the caller.
     pub(super) fn put(&mut self, mut bytes: &[u8]) {
         let before = self.out[self.at..].as_ptr().align_offset(LINE).min(self.out.len() - self.at);
         if before > 0 {
@@ -68,7 +69,7 @@ impl<'a> Stream<'a> {
         self.rest_len = rest.len();
     }
 
-    /// Stores what is left.
+    /// Stores the waiting bytes.
     pub(super) fn end(self) {
         self.out[self.at..self.at + self.rest_len].copy_from_slice(&self.rest.0[..self.rest_len]);
         debug_assert_eq!(self.at + self.rest_len, self.out.len(), "a row is written as a whole");
@@ -76,7 +77,7 @@ impl<'a> Stream<'a> {
 }
 
 impl Drop for Stream<'_> {
-    /// Orders what was put before everything that this thread stores later, such as the release of a lock.
+    /// Orders its writes before everything that this thread stores later, such as the release of a lock.
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: SSE is part of every x86-64.
@@ -96,8 +97,8 @@ impl<'a> Planes<'a> {
         Self(out.chunks_exact_mut(len).map(|plane| Stream::new(level, plane)).collect())
     }
 
-    /// Appends to each plane its part of `bytes`, where those of the planes lie one after another, but for `skip` bytes that
-    /// each begins with.
+    /// Appends to each plane its part of `bytes`, in which the planes' parts follow one another; `skip` bytes at the
+    /// start of each part are left out.
     pub(super) fn put(&mut self, bytes: &[u8], skip: usize) {
         let len = bytes.len() / self.0.len();
         for (plane, bytes) in self.0.iter_mut().zip(bytes.chunks_exact(len)) {
@@ -105,13 +106,13 @@ impl<'a> Planes<'a> {
         }
     }
 
-    /// Stores what is left.
+    /// Stores the waiting bytes.
     pub(super) fn end(self) {
         self.0.into_iter().for_each(Stream::end);
     }
 }
 
-/// Asks for the lines of so many bytes from an address on. Changes nothing else.
+/// Prefetches the lines of `bytes` bytes from an address on. Has no other effect.
 pub(super) fn fetch(from: usize, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in (0..bytes).step_by(LINE) {
@@ -163,7 +164,7 @@ macro_rules! streams {
             for (from, to) in from.as_chunks::<WIDTH>().0.iter().zip(to.as_chunks_mut::<WIDTH>().0) {
                 // SAFETY: so many bytes are there; the load takes any alignment.
                 let value = unsafe { $load(from.as_ptr().cast()) };
-                // SAFETY: so many bytes are there, aligned: the caller says so of the first.
+                // SAFETY: this many bytes are there, aligned: the caller guarantees it for the first.
                 unsafe { $store(to.as_mut_ptr().cast(), value) };
             }
         }
@@ -204,7 +205,7 @@ mod tests {
             let mut to = vec![0xaa; start + 3 * len + 70];
             let mut planes = Planes::new(Level::Best, 3, &mut to[start..start + 3 * len]);
             for at in (0..len).step_by(line) {
-                // With a line before it, which was put already.
+                // Together with the line before it, which is already written.
                 let lines = [0, 1, 2].map(|plane| [&[1; 11][..], &from[plane * len + at..][..line]].concat());
                 planes.put(&lines.concat(), 11);
             }

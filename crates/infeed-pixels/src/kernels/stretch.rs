@@ -1,8 +1,8 @@
-//! The horizontal pass of images that are made wider, one plane at a time.
+//! The horizontal pass of images that are enlarged horizontally, one plane at a time.
 //!
-//! Sixteen outputs side by side read a few source pixels: those are loaded once and dealt out within a register, once for
-//! each tap that an output has: two, or up to six. The tables of a run serve several lines, which were stored by the vertical
-//! pass long enough ago for loads of other places and widths. Sums are those of the general pass, bit by bit.
+//! Sixteen outputs side by side read only a few source pixels. These are loaded once and permuted within a register,
+//! once for each tap of an output: two, or up to six. The tables of a run serve several lines. The vertical pass stored
+//! these lines early enough for loads of other addresses and widths. Sums equal those of the general pass, bit by bit.
 
 use super::{
     lanes,
@@ -14,13 +14,13 @@ use super::{
 #[cfg(target_arch = "x86_64")]
 use avx512::{floats, put, whole};
 
-/// Values behind the last one that a run of outputs may load.
+/// Values after the last one that a run of outputs may load.
 pub(super) const SPARE: usize = 16;
 
-/// Lines that are made at a time: tables are read once for all of them.
+/// Number of lines that are made at a time; tables are read once for all of them.
 pub(super) const ROWS: usize = 4;
 
-/// Taps of an output of Lanczos' filter that is not widened; by rounding there may be more, which the general pass makes.
+/// Taps per output of Lanczos' filter if it is not widened. Rounding may give more; the general pass handles these.
 const MOST_TAPS: usize = 6;
 
 /// How runs of outputs read a row. Kept from image to image: images of one size share it.
@@ -28,25 +28,26 @@ const MOST_TAPS: usize = 6;
 pub(super) struct Stretch {
     of: Option<(Axis, Axis, u32, u32, Filter)>,
     fits: bool,
-    /// Outputs of a run: 16, 8, or none.
+    /// Outputs per run: 16, 8, or none.
     width: usize,
     pub(super) x: Taps,
     pub(super) y: Taps,
     /// First source pixel and first output of each run.
     runs: Vec<(u32, u32)>,
-    /// For each output of each run: first source pixel less the run's, weights of the two taps, -1 where there are two.
+    /// For each output of each run: its first source pixel relative to the run's, the weights of its two taps, and -1
+    /// if there are two.
     index: Vec<i32>,
     near: Vec<f32>,
     far: Vec<f32>,
     two: Vec<i32>,
-    /// Where outputs have more taps: how many they have at most; for each tap of each run the weights, and for each output
-    /// its number of taps.
+    /// If outputs have more than two taps: the greatest number of taps; for each tap of each run, the weights; for each
+    /// output, its number of taps.
     taps: usize,
     many: Vec<f32>,
     counts: Vec<i32>,
 }
 
-/// Outputs of a run; 0: the machine has no such registers.
+/// Outputs per run; 0 if the machine has no such registers.
 fn lanes_at(level: Level) -> usize {
     match level.instructions() {
         Instructions::Avx512 => 16,
@@ -63,15 +64,15 @@ impl Stretch {
             + 4 * (self.index.capacity() + self.near.capacity() + self.far.capacity() + self.two.capacity())
     }
 
-    /// Makes the tables for `params`; says whether [`rows`](Self::rows) can serve them.
+    /// Makes the tables for `params`; returns whether [`rows`](Self::rows) supports them.
     pub(super) fn prepare(&mut self, level: Level, params: &ResampleParams, row: &RowSpec) -> bool {
-        // The second: sources are no taller than rows, which bounds the scratch memory for all of them.
+        // The second condition: sources are no taller than rows, which bounds the scratch memory.
         if params.x.step >= 1.0 || params.y.step > 1.0 {
             return false;
         }
         let filter = params.filter;
         let (lanes, taps) = (lanes_at(level) as f32, MOST_TAPS as f32);
-        // Tables that would be made for nothing.
+        // The tables would not be used.
         if filter.overshoots() && lanes * params.x.step + taps > lanes {
             return false;
         }
@@ -139,10 +140,11 @@ impl Stretch {
         true
     }
 
-    /// For each of the lines in `out`, `width` apart: `out[from + o]` = the weighted sum of output `o`'s taps in the line's
-    /// own of `src`, `pitch` apart, cut to `0..most` if the filter overshoots, times `scale`, plus `bias`. At most [`ROWS`].
+    /// For each of the lines in `out`, which are `width` apart: `out[from + o]` = the weighted sum of output `o`'s taps
+    /// in the line's part of `src` (`pitch` apart), clamped to `0..most` if the filter overshoots, times `scale`, plus
+    /// `bias`. At most [`ROWS`] lines.
     ///
-    /// `src` has [`SPARE`] values behind those that taps read. [`prepare`](Self::prepare) said yes.
+    /// `src` must have [`SPARE`] values after those that taps read. [`prepare`](Self::prepare) must have returned true.
     #[expect(clippy::too_many_arguments, reason = "two grids of lines, and what becomes of a value")]
     pub(super) fn rows(
         &self,
@@ -211,7 +213,7 @@ impl Stretch {
             }
             let mut sums = [_mm512_setzero_ps(); N];
             for weights in weights {
-                // An output's own taps only: what lies behind them may be infinite.
+                // Only an output's own taps: values after them may be infinite.
                 let own = _mm512_cmpgt_epi32_mask(counts, tap);
                 for line in 0..N {
                     let pixel = _mm512_permutexvar_ps(index, pixels[line]);
@@ -220,7 +222,7 @@ impl Stretch {
                 (index, tap) = (_mm512_add_epi32(index, one), _mm512_add_epi32(tap, one));
             }
             for (line, sum) in sums.into_iter().enumerate() {
-                // In this order a value that is no number stays one.
+                // In this order NaN stays NaN.
                 let sum = _mm512_min_ps(high, _mm512_max_ps(low, sum));
                 put(_mm512_fmadd_ps(sum, scale, bias), lines.out(line, self.x.from, start));
             }
@@ -246,7 +248,7 @@ impl Stretch {
             let pixels: [__m256; N] = std::array::from_fn(|line| bytemuck::cast(*lines.pixels::<8>(line, base)));
             let mut sums = [_mm256_setzero_ps(); N];
             for weights in weights {
-                // An output's own taps only: what lies behind them may be infinite.
+                // Only an output's own taps: values after them may be infinite.
                 let own = _mm256_castsi256_ps(_mm256_cmpgt_epi32(counts, tap));
                 for line in 0..N {
                     let pixel = _mm256_permutevar8x32_ps(pixels[line], index);
@@ -256,7 +258,7 @@ impl Stretch {
                 (index, tap) = (_mm256_add_epi32(index, one), _mm256_add_epi32(tap, one));
             }
             for (line, sum) in sums.into_iter().enumerate() {
-                // In this order a value that is no number stays one.
+                // In this order NaN stays NaN.
                 let sum = _mm256_min_ps(high, _mm256_max_ps(low, sum));
                 *lines.out::<8>(line, self.x.from, start) = bytemuck::cast(_mm256_fmadd_ps(sum, scale, bias));
             }
@@ -280,7 +282,7 @@ impl Stretch {
             for line in 0..N {
                 let pixels: __m512 = floats(lines.pixels(line, base));
                 let sum = _mm512_fmadd_ps(near, _mm512_permutexvar_ps(index, pixels), _mm512_setzero_ps());
-                // Where there is one tap, its neighbour is not touched: it may be infinite.
+                // If there is one tap, its neighbour is not used: it may be infinite.
                 let sum = _mm512_mask3_fmadd_ps(far, _mm512_permutexvar_ps(next, pixels), sum, two);
                 put(_mm512_fmadd_ps(sum, scale, bias), lines.out(line, self.x.from, start));
             }
@@ -305,7 +307,7 @@ impl Stretch {
                 let pixels: __m256 = bytemuck::cast(*lines.pixels::<8>(line, base));
                 let sum = _mm256_fmadd_ps(near, _mm256_permutevar8x32_ps(pixels, index), _mm256_setzero_ps());
                 let right = _mm256_permutevar8x32_ps(pixels, next);
-                // Where there is one tap, its neighbour does not count: it may be infinite.
+                // If there is one tap, its neighbour does not count: it may be infinite.
                 let sum = _mm256_blendv_ps(sum, _mm256_fmadd_ps(far, right, sum), two);
                 *lines.out::<8>(line, self.x.from, start) = bytemuck::cast(_mm256_fmadd_ps(sum, scale, bias));
             }
@@ -313,7 +315,7 @@ impl Stretch {
     }
 }
 
-/// What [`Stretch::rows`] was given.
+/// The arguments of [`Stretch::rows`].
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no machine without its registers makes tables"))]
 struct Lines<'a> {
     src: &'a [f32],
@@ -338,7 +340,7 @@ impl Lines<'_> {
     }
 }
 
-/// Loads and a store that no safe call makes.
+/// Loads and a store for which there are no safe functions.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use std::arch::x86_64::{__m512, __m512i, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_storeu_ps};

@@ -5,22 +5,22 @@ use std::ops::Range;
 use super::params::{Axis, Filter};
 
 impl Axis {
-    /// Source pixels that `len` outputs read. Never empty, so that a decoder always has something to do.
+    /// The source pixels that `len` outputs read. Never empty, so that a decoder always decodes something.
     #[must_use]
     pub fn reads(&self, len: u32, filter: Filter) -> Range<u32> {
         let last = self.to.min(len);
         if self.from >= last {
             return self.low..self.low.saturating_add(1);
         }
-        // Windows move forward with the output, so the ends are those of the first and the last one.
+        // Windows move forward with the output, so the ends are those of the first and the last output.
         let first = self.window(self.from, filter).0;
         first..self.window(last - 1, filter).1.max(first + 1)
     }
 
-    /// Whether each output is a copy of one source pixel, `start` pixels further on.
+    /// Whether each output copies the source pixel `start` pixels further on.
     #[must_use]
     pub fn is_shift(&self) -> bool {
-        // Beyond 2^23 an f32 can't tell half pixels.
+        // From 2^23 on, an f32 has no halves.
         let exact = self.start.abs() < 8_388_608.0 && self.start.trunc() == self.start;
         exact && self.step == 1.0 && {
             let shift = self.start as i64;
@@ -36,22 +36,23 @@ impl Axis {
         self.step.mul_add(o as f32 + 0.5, self.start)
     }
 
-    /// The pixel under the centre of output `o`, within the readable ones; with [`Filter::Nearest`] that under its edge.
+    /// The readable pixel under the centre of output `o`; with [`Filter::Nearest`] the one under its start.
     #[inline(always)]
     fn nearest(&self, o: u32, filter: Filter) -> u32 {
         let place = match filter {
-            // The window's fraction alone is added before the cut, as if the window were an image: torch rounds there.
+            // Only the fraction of the window's start is added before truncation, as if the window were an image: torch
+            // rounds there.
             Filter::Nearest => {
                 let whole = self.start.floor();
                 whole + self.step.mul_add(o as f32, self.start - whole).floor()
             }
             _ => self.centre(o),
         };
-        // `as` cuts the fraction off and turns NaN and negatives to 0.
+        // `as` truncates, and turns NaN and negative numbers to 0.
         (place as u32).clamp(self.low, self.high - 1)
     }
 
-    /// First pixel and end of the filter's reach around output `o`, within the readable ones; at least one.
+    /// First pixel and end of the filter's reach around output `o`, clamped to readable pixels; at least one pixel.
     #[inline(always)]
     fn window(&self, o: u32, filter: Filter) -> (u32, u32) {
         let (centre, widened) = (self.centre(o), self.step.max(1.0));
@@ -70,14 +71,14 @@ impl Axis {
                 let pixel = self.nearest(o, filter);
                 return (pixel, pixel + 1);
             }
-            // No shape.
+            // Not a shape.
             Filter::CubicOfFloats | Filter::CubicFourOfFloats | Filter::LanczosOfFloats => (centre, centre),
         };
         let first = (first as u32).clamp(self.low, self.high - 1);
         (first, (end as u32).clamp(first + 1, self.high))
     }
 
-    /// Taps that an output has at most, by its windows' width.
+    /// The most taps of an output, by the width of its window.
     #[inline(always)]
     fn widest(&self, filter: Filter) -> f32 {
         let reach = match filter.shape() {
@@ -88,29 +89,29 @@ impl Axis {
             Filter::Cubic => 2.0,
             Filter::Lanczos => 3.0,
             Filter::Box => 0.5,
-            // No shape.
+            // Not a shape.
             Filter::CubicOfFloats | Filter::CubicFourOfFloats | Filter::LanczosOfFloats => 0.0,
         };
-        // A window is at most 2 * reach + 1 wide, and one more by rounding.
+        // A window is at most 2 * reach + 1 wide, plus one by rounding.
         (2.0 * reach * self.step.max(1.0)).ceil() + 2.0
     }
 }
 
-/// A pixel whose middle lies on an output's edge is its last: f32's noise, a few units in the last place of the centre,
-/// must not decide it. Sizes such as 500 to 224 have such pixels.
+/// If a pixel's centre is at the edge between two outputs, it belongs to the first of them. Noise of f32, a few units
+/// in the last place of the centre, must not decide this. Sizes such as 500 to 224 have such pixels.
 const TIE: f32 = 1.0 / (1 << 21) as f32;
 
 /// The taps of all stored outputs of an axis.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    /// First stored output over the image, and the end of them.
+    /// First stored output that shows the image, and the end of these outputs.
     pub(super) from: usize,
     pub(super) to: usize,
-    /// First source pixel of each of them.
+    /// First source pixel of each of these outputs.
     pub(super) first: Vec<u32>,
-    /// Number of its taps.
+    /// Number of taps of each.
     pub(super) count: Vec<u32>,
-    /// Its weights, at `n * stride`, followed by zeros.
+    /// Weights of each, at `n * stride`, followed by zeros.
     pub(super) weights: Vec<f32>,
     pub(super) stride: usize,
     /// The largest count.
@@ -118,7 +119,7 @@ pub(super) struct Taps {
 }
 
 impl Taps {
-    /// Number of outputs over the image.
+    /// Number of outputs that show the image.
     pub(super) fn outputs(&self) -> usize {
         self.first.len()
     }
@@ -127,7 +128,7 @@ impl Taps {
 /// Fills the table for `len` outputs, in the order in which they are stored.
 #[inline(always)]
 pub(super) fn build_loop(taps: &mut Taps, axis: &Axis, len: u32, filter: Filter) {
-    // A loop for each filter, known to the compiler in each: its weights are made without a question.
+    // A separate loop for each filter, known at compile time, so that weights are computed without branches.
     match filter.shape() {
         Filter::Triangle => fill(taps, axis, len, Filter::Triangle),
         Filter::NearestExact => fill(taps, axis, len, Filter::NearestExact),
@@ -137,7 +138,7 @@ pub(super) fn build_loop(taps: &mut Taps, axis: &Axis, len: u32, filter: Filter)
         Filter::CubicFour => fill(taps, axis, len, Filter::CubicFour),
         Filter::Lanczos => fill(taps, axis, len, Filter::Lanczos),
         Filter::Box => fill(taps, axis, len, Filter::Box),
-        // No shape.
+        // Not a shape.
         Filter::CubicOfFloats | Filter::CubicFourOfFloats | Filter::LanczosOfFloats => {}
     }
 }
@@ -149,7 +150,7 @@ fn fill(taps: &mut Taps, axis: &Axis, len: u32, filter: Filter) {
     let ends = if flip { (len - to, len - from) } else { (from, to) };
     (taps.from, taps.to) = (ends.0 as usize, ends.1 as usize);
     let outputs = (to - from) as usize;
-    // A multiple of 4 lets the long kernel go in blocks.
+    // A multiple of 4, for the blocks of the long kernel.
     taps.stride = ((axis.widest(filter) as usize).min((axis.high - axis.low) as usize)).next_multiple_of(4);
     taps.most = 1;
     taps.first.clear();
@@ -159,7 +160,7 @@ fn fill(taps: &mut Taps, axis: &Axis, len: u32, filter: Filter) {
     for n in 0..outputs as u32 {
         let o = if flip { to - 1 - n } else { from + n };
         let weights = &mut taps.weights[n as usize * taps.stride..][..taps.stride];
-        // A function that is passed would not be compiled for the level's instructions.
+        // A match: a function pointer would not be compiled for the level's instructions.
         let (first, count) = match filter {
             Filter::Triangle => triangle(axis, o, weights),
             Filter::NearestExact | Filter::Nearest => (0, 0),
@@ -177,7 +178,8 @@ fn fill(taps: &mut Taps, axis: &Axis, len: u32, filter: Filter) {
     }
 }
 
-/// Writes the weights of output `o`; gives the first pixel and the number of taps, 0 when no weight is above 0.
+/// Writes the weights of output `o`; returns the first pixel and the number of taps, which is 0 if no weight is above
+/// 0.
 #[inline(always)]
 fn triangle(axis: &Axis, o: u32, weights: &mut [f32]) -> (u32, usize) {
     let centre = axis.centre(o);
@@ -188,7 +190,7 @@ fn triangle(axis: &Axis, o: u32, weights: &mut [f32]) -> (u32, usize) {
     for pixel in start..end {
         let weight = (-(pixel as f32 + 0.5 - centre).abs()).mul_add(inverse, 1.0).max(0.0);
         if count == 0 && weight == 0.0 {
-            // A pixel outside the triangle must not be read: infinity times 0 is not 0.
+            // A pixel outside of the triangle must not be read: infinity times 0 is not 0.
             first = pixel + 1;
             continue;
         }
@@ -212,7 +214,7 @@ fn convolve(axis: &Axis, o: u32, filter: Filter, weights: &mut [f32]) -> (u32, u
     let centre = axis.centre(o);
     let inverse = 1.0 / axis.step.max(1.0);
     let (start, end) = axis.window(o, filter);
-    // Weights first, so that they are made side by side.
+    // Weights first, so that they can be vectorised.
     for (weight, pixel) in weights.iter_mut().zip(start..end) {
         let x = (pixel as f32 + 0.5 - centre).abs() * inverse;
         *weight = match filter {
@@ -223,7 +225,7 @@ fn convolve(axis: &Axis, o: u32, filter: Filter, weights: &mut [f32]) -> (u32, u
     }
     let count = trim(weights);
     let sum = weights[count.clone()].iter().fold(0.0f32, |sum, weight| sum + weight);
-    // Far outside the image there may be none but those below 0.
+    // Far outside of the image there may be only weights below 0.
     if sum <= 0.0 {
         return (start, 0);
     }
@@ -231,7 +233,7 @@ fn convolve(axis: &Axis, o: u32, filter: Filter, weights: &mut [f32]) -> (u32, u
     (start + count.start as u32, moved_to_front(weights, count))
 }
 
-/// Between the two pixels around the centre; the ends of the readable ones are repeated.
+/// Interpolates between the two pixels around the centre; the first and last readable pixels are repeated.
 #[inline(always)]
 fn linear(axis: &Axis, o: u32, weights: &mut [f32]) -> (u32, usize) {
     let place = (axis.centre(o) - 0.5).max(axis.low as f32);
@@ -245,14 +247,14 @@ fn linear(axis: &Axis, o: u32, weights: &mut [f32]) -> (u32, usize) {
     (first, 2)
 }
 
-/// Through the four pixels around the centre; the ends of the readable ones are repeated.
+/// Interpolates four pixels around the centre; the first and last readable pixels are repeated.
 #[inline(always)]
 #[expect(clippy::manual_clamp, reason = "clamp keeps what is no number")]
 fn cubic_four(axis: &Axis, o: u32, weights: &mut [f32]) -> (u32, usize) {
     const A: f32 = -0.75;
     let place = axis.centre(o) - 0.5;
     let base = place.floor();
-    // The bounds are for places without a number.
+    // The clamp is for NaN.
     let part = (place - base).max(0.0).min(1.0);
     let four = [outer(1.0 + part, A), inner(part, A), inner(1.0 - part, A), outer(2.0 - part, A)];
     let first = ((base - 1.0) as u32).clamp(axis.low, axis.high - 1);
@@ -264,7 +266,7 @@ fn cubic_four(axis: &Axis, o: u32, weights: &mut [f32]) -> (u32, usize) {
     (first + count.start as u32, moved_to_front(weights, count))
 }
 
-/// The weights between the zeros at the ends: pixels there must not be read, for infinity times 0 is not 0.
+/// The range without zero weights at the ends: their pixels must not be read, because infinity times 0 is not 0.
 #[inline(always)]
 fn trim(weights: &[f32]) -> Range<usize> {
     let end = weights.iter().rposition(|weight| *weight != 0.0).map_or(0, |last| last + 1);
@@ -272,7 +274,7 @@ fn trim(weights: &[f32]) -> Range<usize> {
     start..end
 }
 
-/// Leaves the weights of `kept` at the front, and zeros behind them; how many they are.
+/// Moves the weights of `kept` to the front, followed by zeros; returns their number.
 #[inline(always)]
 fn moved_to_front(weights: &mut [f32], kept: Range<usize>) -> usize {
     let count = kept.len();
@@ -289,7 +291,7 @@ fn inner(x: f32, a: f32) -> f32 {
     (a + 2.0).mul_add(x, -(a + 3.0)).mul_add(x * x, 1.0)
 }
 
-/// And from 1 to 2, in a form whose differences are exact.
+/// Keys' cubic from 1 to 2, in a form whose differences are exact.
 #[inline(always)]
 fn outer(x: f32, a: f32) -> f32 {
     let far = x - 2.0;
@@ -308,14 +310,14 @@ fn cubic(x: f32) -> f32 {
     }
 }
 
-/// `sin(pi v) / v` by powers of `v²`, for `v` up to a half: to 1e-7 of itself.
+/// `sin(pi v) / v` by powers of `v²`, for `v` up to a half, with a relative error of 1e-7.
 const SINE: [f32; 6] = [std::f32::consts::PI, -5.167_712_8, 2.550_164, -0.599_264_5, 0.082_145_89, -0.007_370_43];
 
-/// `sinc(x) * sinc(x / 3)` for `x` from 0. With `s = sin(pi x / 3)` it is `(3 s / (pi x))² * (1 - 4 / 3 s²)`: one sine, and
-/// that by a polynomial, for libraries differ in the last bits.
+/// `sinc(x) * sinc(x / 3)` for `x` from 0. With `s = sin(pi x / 3)` it is `(3 s / (pi x))² * (1 - 4 / 3 s²)`: only one
+/// sine. The sine is a polynomial, because libraries differ in the last bits.
 #[inline(always)]
 fn lanczos(x: f32) -> f32 {
-    // Where it is 0 it has to be 0: an image that is only moved is a copy.
+    // Exactly 0 where the filter is 0: an image that is only moved must be a copy.
     if x == 1.0 || x == 2.0 || x >= 3.0 || x.is_nan() {
         return 0.0;
     }
@@ -377,14 +379,14 @@ mod tests {
         let cubic = built_of(&axis, 4, Filter::CubicFour);
         assert_eq!(taps_of(&cubic, 1), (4, &[1.0][..]), "a centre is a pixel's");
         let cubic = built_of(&Axis { step: 2.0, ..axis }, 4, Filter::CubicFour);
-        // Halfway: -a / 8 and 1 / 2 + a / 8 on both sides; the first pixel stands for the one before it.
+        // At the half: -a / 8 and 1 / 2 + a / 8 on both sides; the first pixel replaces the one before it.
         assert_eq!(taps_of(&cubic, 1), (1, &[-0.09375, 0.59375, 0.59375, -0.09375][..]));
         assert_eq!(taps_of(&cubic, 0), (0, &[0.5, 0.59375, -0.09375][..]));
     }
 
     #[test]
     fn a_box_gives_each_pixel_to_one_output_where_sizes_have_a_common_part() {
-        // The edge of outputs 27 and 28 of 224 lies in the middle of pixel 62 of 500.
+        // The edge between outputs 27 and 28 of 224 is at the centre of pixel 62 of 500.
         let taps = built_of(&axis(0.0, 500.0 / 224.0, 500, 224), 224, Filter::Box);
         assert_eq!((taps_of(&taps, 27).0 + taps.count[27], taps_of(&taps, 28).0), (63, 63));
         let total: u32 = taps.count.iter().sum();
@@ -411,7 +413,7 @@ mod tests {
         let taps = built(&axis(0.0, 2.0, 8, 4), 4);
         assert_eq!(&taps.weights[taps.stride..][..4], &[0.125, 0.375, 0.375, 0.125]);
         assert_eq!((taps.first[1], taps.count[1]), (1, 4));
-        // Cut at the edge: 0.75, 0.75, 0.25 of 1.75.
+        // Clamped at the edge: 0.75, 0.75, 0.25 of 1.75.
         assert_eq!((taps.first[0], taps.count[0]), (0, 3));
         assert!((taps.weights[0] - 0.75 / 1.75).abs() < 1e-7);
     }

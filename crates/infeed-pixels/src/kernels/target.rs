@@ -1,4 +1,4 @@
-//! Where finished lines of a row go: to their places, or past the caches.
+//! The destination of a row's finished lines: in place, or past the caches.
 
 use infeed_core::types::Layout;
 
@@ -11,22 +11,23 @@ use super::{
 };
 use crate::kernels::ChannelTable;
 
-/// A row that is being made from its first line to its last.
+/// A row that is made from its first line to its last.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Target<'a, S: Store> {
     /// In place.
     Row(&'a mut [S::Raw]),
-    /// Past the caches: lines are made in a row of few lines, which stays in the first cache.
+    /// Past the caches: lines are made in a buffer of a few lines, which stays in the first-level cache.
     Past {
         planes: Planes<'a>,
         made: &'a mut [S::Raw],
-        /// The first line that is still to come.
+        /// The next line.
         next: usize,
     },
 }
 
-/// Whether a row had better be written past the caches: it is large, and nothing more is written over it, nor read soon.
-/// Pixels of more than three channels are made so slowly that memory keeps up (5 of 220x220: 8 % more time past the caches).
+/// Whether a row should be written past the caches: it is large, nothing is written over it later, and it is not read
+/// soon. Pixels of more than three channels are made so slowly that memory keeps up (5 channels of 220x220: 8 % more
+/// time past the caches).
 pub(super) fn goes_past(params: &ResampleParams, row: &RowSpec, read_soon: bool) -> bool {
     let [top, bottom, left, right] = params.cutout;
     let slow = row.layout == Layout::Nhwc && row.channels > 3;
@@ -34,7 +35,7 @@ pub(super) fn goes_past(params: &ResampleParams, row: &RowSpec, read_soon: bool)
 }
 
 impl<'a, S: Store> Target<'a, S> {
-    /// `past`: what [`goes_past`] said. At most `together` lines are made at a time; `stage` is scratch memory.
+    /// `past`: the result of [`goes_past`]. At most `together` lines are made at a time; `stage` is scratch memory.
     pub(super) fn new(
         level: Level,
         row: &RowSpec,
@@ -53,8 +54,8 @@ impl<'a, S: Store> Target<'a, S> {
         Self::Past { planes: Planes::new(level, planes, bytemuck::cast_slice_mut(out)), made, next: 0 }
     }
 
-    /// Makes `count` lines, from line `stored` on. `make` gets a row, and at which of its lines these begin. Lines come in
-    /// order; those that were there before are the same again.
+    /// Makes `count` lines from line `stored` on. `make` gets a row, and the line in it at which they begin. Lines come
+    /// in order; lines that were made before are made again with the same values.
     #[inline]
     pub(super) fn lines(
         &mut self,
@@ -69,7 +70,7 @@ impl<'a, S: Store> Target<'a, S> {
                 let few = RowSpec { height: count as u32, ..*row };
                 let len = few.len_bytes() / size_of::<S::Raw>();
                 make(0, &few, &mut made[..len]);
-                // Of each plane.
+                // Values per line of each plane.
                 let line = few.width as usize * if few.layout == Layout::Nchw { 1 } else { few.channels as usize };
                 planes.put(bytemuck::cast_slice(&made[..len]), (*next - stored) * line * size_of::<S::Raw>());
                 *next = stored + count;
@@ -77,14 +78,14 @@ impl<'a, S: Store> Target<'a, S> {
         }
     }
 
-    /// Lines outside the image.
+    /// Fills lines outside of the image.
     pub(super) fn fill(&mut self, lines: std::ops::Range<usize>, table: &ChannelTable, row: &RowSpec) {
         for stored in lines {
             self.lines(stored, 1, row, |at, row, out| fill_row::<S>(at, 0..row.width as usize, table, row, out));
         }
     }
 
-    /// Behind the last line.
+    /// Called after the last line.
     pub(super) fn end(self) {
         if let Self::Past { planes, .. } = self {
             planes.end();
@@ -117,7 +118,8 @@ mod tests {
         ChannelTable { scale: each(0.1, 0.7), bias: each(0.3, -1.0), fill: each(1.0, 5.0), cutout: each(1.0, 9.0) }
     }
 
-    /// The row is the same whether it is read soon or not, wherever it begins, at each level, and nothing else is written.
+    /// The row must be the same whether it is read soon or not, at any alignment and each level, and nothing else may
+    /// be written.
     fn check(row: &RowSpec, what: &str, mut make: impl FnMut(&mut Resampler, &mut [u8])) {
         let len = row.len_bytes();
         assert!(len >= PAST_CACHES);
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn pixels_become_the_same_row_past_the_caches() {
-        // Made smaller, larger, longer only, moved; of planes and of pixels.
+        // Shrunk, enlarged, only made taller, moved; from planes and from pixels.
         for (n, dtype) in TYPES.into_iter().enumerate() {
             for (layout, planar, channels) in
                 [(Layout::Nchw, true, 3), (Layout::Nchw, false, 3), (Layout::Nhwc, false, 3), (Layout::Nhwc, true, 5)]
@@ -193,7 +195,7 @@ mod tests {
                 (false, 1, Layout::Nchw, 3),
                 (false, 1, Layout::Nhwc, 3),
             ] {
-                // An odd number of lines and an even one.
+                // An odd and an even number of lines.
                 for rows in [5, 6] {
                     let side = 320 + n as u32;
                     let row = RowSpec { height: side, width: side - 1, channels, dtype, layout };

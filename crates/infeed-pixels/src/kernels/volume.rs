@@ -1,11 +1,11 @@
-//! The one pass from a volume to a row: moved, turned, padded, scaled and stored.
+//! The single pass from a volume to a row: moved, rotated, padded, scaled and stored.
 //!
 //! ```text
 //! outputs (z, y) ─▶ a run of voxels along x, whole planes or the volume where nothing breaks it
 //!                     └ convert: load, fma, clamp, round ─▶ 4 KiB block in L1 ─▶ stored past the caches
 //! ```
 //!
-//! The meaning is `transform::reference::volume`. Each voxel that is needed is read once, each output written once.
+//! `transform::reference::volume` defines the result. Each needed voxel is read once, each output is written once.
 
 use bytemuck::Pod;
 use infeed_core::{
@@ -27,7 +27,7 @@ use super::{
 ///
 /// let volumes = FieldKind::Volume { channels: 1, size: None, mask: None };
 /// let lowered = Transform::new().pad_or_crop([2, 4, 4], 0.0).lower_volume(&volumes, DType::F32)?;
-/// // Of four slices the two in the middle; of two lines both, between two of fill.
+/// // Of four slices, the two in the middle; of two lines, both, between two of fill.
 /// let [z, y, _] = lowered.axes([4, 2, 4], &Foreground::default(), SampleRng::new(0, 0, 0))?;
 /// assert_eq!((z.reads(), z.voxel(0)), (1..3, Some(1)));
 /// assert_eq!((y.shown(), y.voxel(0), y.voxel(1)), (1..3, None, Some(0)));
@@ -35,28 +35,28 @@ use super::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeAxis {
-    /// Which axis of the volume: 0 depth, 1 height, 2 width. Each is named once.
+    /// The axis of the volume: 0 depth, 1 height, 2 width. A row uses each axis once.
     pub from: usize,
-    /// The voxel of output 0; may lie outside the volume.
+    /// The voxel of output 0; it may be outside of the volume.
     pub start: i64,
     /// 1 or -1.
     pub step: i64,
-    /// Outputs.
+    /// Number of outputs.
     pub len: usize,
-    /// First voxel that is shown; the ones before it are fill.
+    /// First voxel that is shown; outputs before it are fill.
     pub low: i64,
     /// End of the voxels that are shown.
     pub high: i64,
 }
 
 impl VolumeAxis {
-    /// An axis as it is.
+    /// The whole axis, unchanged.
     #[must_use]
     pub const fn whole(from: usize, len: usize) -> Self {
         Self { from, start: 0, step: 1, len, low: 0, high: len as i64 }
     }
 
-    /// The voxel of an output, whether it is shown or not.
+    /// The voxel of an output, shown or not.
     #[must_use]
     pub const fn at(&self, output: usize) -> i64 {
         self.start + self.step * output as i64
@@ -69,7 +69,7 @@ impl VolumeAxis {
         (self.low..self.high).contains(&at).then_some(at as usize)
     }
 
-    /// Outputs that show voxels.
+    /// The outputs that show voxels.
     #[must_use]
     pub fn shown(&self) -> std::ops::Range<usize> {
         let (a, b) = if self.step > 0 {
@@ -81,7 +81,7 @@ impl VolumeAxis {
         cut(a)..cut(b).max(cut(a))
     }
 
-    /// Voxels that are shown.
+    /// The voxels that are shown.
     #[must_use]
     pub fn reads(&self) -> std::ops::Range<usize> {
         let shown = self.shown();
@@ -100,7 +100,7 @@ impl VolumeAxis {
 ///
 /// let volumes = FieldKind::Volume { channels: 1, size: Some([1, 2, 2]), mask: None };
 /// let lowered = Transform::new().window(-1000.0, 1000.0).lower_volume(&volumes, DType::F32)?;
-/// let of = lowered.intensity(1.0, -1024.0); // Of a file that says: voxel - 1024.
+/// let of = lowered.intensity(1.0, -1024.0); // For a file with the intercept -1024.
 /// let value = |voxel: f32| voxel.mul_add(of.scale, of.bias).clamp(of.low, of.high);
 /// assert!((value(1024.0) - 0.5).abs() < 1e-6);
 /// assert_eq!(value(4000.0), 1.0);
@@ -110,32 +110,32 @@ impl VolumeAxis {
 pub struct Intensity {
     /// Factor.
     pub scale: f32,
-    /// Added.
+    /// Added after the multiplication.
     pub bias: f32,
-    /// The least value that comes out.
+    /// Least output value.
     pub low: f32,
-    /// The most.
+    /// Greatest output value.
     pub high: f32,
     /// Value outside the volume, in output units.
     pub fill: f32,
 }
 
 impl Intensity {
-    /// Values as they are, 0 outside.
+    /// Values unchanged, 0 outside.
     pub const NONE: Self = Self { scale: 1.0, bias: 0.0, low: f32::NEG_INFINITY, high: f32::INFINITY, fill: 0.0 };
 
-    /// Whether values stay as they are.
+    /// Whether values stay unchanged.
     #[must_use]
     pub fn is_none(&self) -> bool {
         Self { fill: 0.0, ..*self } == Self::NONE
     }
 }
 
-/// Writes a row of one channel: `axes` are those of depth, height and width, `out` is `[depth, height, width]` of
-/// `dtype`. `mask`: whole numbers are kept as they are.
+/// Writes a row of one channel. `axes` are those of depth, height and width; `out` is `[depth, height, width]` of
+/// `dtype`. `mask`: whole numbers are stored unchanged.
 ///
 /// # Errors
-/// `Internal` when the voxels held are not those that the axes show, or a type can't be.
+/// `Internal` if the voxels held are not those that the axes show, or a type is not supported.
 pub fn write_volume(
     src: &Voxels<'_>,
     axes: &[VolumeAxis; 3],
@@ -158,7 +158,7 @@ pub fn write_volume(
     if froms != 7 || outputs != Some(out.len()) || !src.is_sound() {
         return Err(wrong("a volume does not fit its row"));
     }
-    // Nothing is read when one axis shows nothing.
+    // Nothing is read if one axis shows nothing.
     let empty = axes.iter().any(|axis| axis.shown().is_empty());
     if !empty && !axes.iter().all(held) {
         return Err(wrong("voxels that a row shows were not read"));
@@ -174,7 +174,7 @@ pub fn write_volume(
 
     let (cut, size) = (src.cut(), src.dtype.size());
     let along = ax.from;
-    // Neighbours along x of the row are this far apart; in pieces they are not one run.
+    // Whether neighbours along x of the row are one run in memory: not if the volume is cut into pieces there.
     let runs = cut <= along;
     let plain = |axis: &VolumeAxis, from| axis.from == from && axis.step == 1 && axis.shown() == (0..axis.len);
     let join_y = plain(ax, 2) && plain(ay, 1) && cut <= 1 && src.pitch[2] == size && src.pitch[1] == ax.len * size;
@@ -194,7 +194,7 @@ pub fn write_volume(
                 at
             };
             if runs && !join_y && src.pitch[along] == size {
-                // Short runs far from one another: the machine does not see where the next one begins.
+                // Prefetch: the processor can't predict the start of short runs that are far apart.
                 let (z, y) = if y + AHEAD < ay.len { (z, y + AHEAD) } else { (z + 1, y + AHEAD - ay.len) };
                 if let (true, true, Some(z), Some(y)) = (z < az.len, y < ay.len, az.voxel(z), ay.voxel(y)) {
                     let mut at = [0; 3];
@@ -231,13 +231,13 @@ pub fn write_volume(
     sink.end()
 }
 
-/// Runs from one that is converted to the one that is fetched meanwhile.
+/// How many runs ahead data is prefetched.
 const AHEAD: usize = 6;
-/// Voxels that are gathered at a time when they are no neighbours in memory.
+/// Voxels that are gathered at a time if they are not neighbours in memory.
 const GATHER: usize = 256;
 /// Bytes of a block.
 const BLOCK: usize = 4096;
-/// Bytes that leave it together: so few that they drain while the next are computed.
+/// Bytes that are stored together: few enough to drain while the next ones are computed.
 const DRAIN: usize = 1024;
 
 #[repr(align(64))]
@@ -253,7 +253,7 @@ struct Sink<'a> {
 }
 
 enum Out<'a> {
-    /// What is left of the row.
+    /// The rest of the row.
     Cached(&'a mut [u8]),
     Past(Stream<'a>),
 }
@@ -267,7 +267,7 @@ impl<'a> Sink<'a> {
         Self { out, block: Block([0; BLOCK]), filled: 0, size, fill }
     }
 
-    /// Values that fit the block; never 0.
+    /// Number of values that fit into the block; never 0.
     fn free(&mut self) -> usize {
         if self.filled >= DRAIN {
             self.flush();
@@ -276,7 +276,7 @@ impl<'a> Sink<'a> {
         (BLOCK - self.filled) >> self.size.trailing_zeros()
     }
 
-    /// Where to put values, at most [`free`](Self::free).
+    /// Memory for `n` values, at most [`free`](Self::free).
     fn take(&mut self, n: usize) -> &mut [u8] {
         let start = self.filled;
         self.filled += n * self.size;
@@ -342,7 +342,7 @@ impl Store for I16 {
         // As for u8: the addition rounds. 1.5 * 2^23 keeps negative numbers above 2^23.
         const WHOLE: f32 = 12_582_912.0;
         let bound = value.max(-32_768.0).min(32_767.0);
-        // NaN became the least value above; it is 0, as everywhere.
+        // The comparison made NaN the least value. It must become 0, as everywhere.
         let bound = if value.is_nan() { 0.0 } else { bound };
         (bound + WHOLE).to_bits() as i16
     }
@@ -395,7 +395,7 @@ fn converter(src: DType, dtype: DType, mask: bool, intensity: &Intensity) -> Opt
         DType::U64 => stored!(U64),
         DType::F32 => stored!(F32),
         DType::F64 => stored!(F64),
-        // No file holds voxels of these.
+        // No file has voxels of these types.
         DType::F16 | DType::Bf16 | DType::Bool => None,
     }
 }
@@ -444,7 +444,7 @@ fn halves<L: Load>(level: Level, src: &[u8], reverse: bool, intensity: &Intensit
 }
 
 at_each_level! {
-    /// Each voxel times a scale, plus a bias, within bounds, rounded; the last first where `reverse`.
+    /// Converts each voxel: scale, bias, clamp, round. If `reverse` is set, the last voxel comes first.
     fn convert[L: Load, S: Store](src: &[u8], reverse: bool, intensity: &Intensity, out: &mut [u8]) = convert_loop;
 }
 
@@ -479,7 +479,7 @@ fn fill_bytes(dtype: DType, value: f32, out: &mut [u8]) {
         DType::F16 => out.copy_from_slice(&F16::of(value).to_ne_bytes()),
         DType::Bf16 => out.copy_from_slice(&Bf16::of(value).to_ne_bytes()),
         DType::F32 => out.copy_from_slice(&F32::of(value).to_ne_bytes()),
-        // Masks are filled with 0, which all types share; rows have no other types.
+        // Masks are filled with 0, which is the same in all types; rows have no other types.
         _ => {}
     }
 }

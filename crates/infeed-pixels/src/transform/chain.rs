@@ -1,4 +1,4 @@
-//! A transform: the list of its steps, and a method for each.
+//! A transform: the list of its steps, and a method to add each.
 
 use std::{fmt, sync::Arc};
 
@@ -15,8 +15,9 @@ use super::{
 
 /// A list of steps from a decoded image to a row of the batch.
 ///
-/// Nothing is checked here; the loader's `build()` lowers it and says what does not work. In JSON it is the list of its
-/// steps, so a file can hold one (all but [`custom`](Self::custom)):
+/// Nothing is checked here: the loader's `build()` lowers the transform and returns an error that names what does not
+/// work. In JSON a transform is the list of its steps, so it can be stored in a file, except [`custom`](Self::custom)
+/// steps:
 ///
 /// ```
 /// use infeed::transform::{IMAGENET_MEAN, IMAGENET_STD, Transform};
@@ -34,28 +35,28 @@ use super::{
 #[must_use]
 pub struct Transform {
     ops: Vec<Op>,
-    /// A setting that came behind no step which has it, for `lower` to name.
+    /// A setting that does not follow a step that has it; `lower` reports it.
     #[serde(skip)]
     misplaced: Option<&'static str>,
 }
 
 impl Transform {
-    /// No steps: the image as it is, for images that all have one size.
+    /// A transform without steps: the image as it is. All images must have one size.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The steps, in the order in which they are done.
+    /// The steps, in the order in which they run.
     #[must_use]
     pub fn ops(&self) -> &[Op] {
         &self.ops
     }
 
-    /// Names what was set where it has no meaning.
+    /// Names a setting that follows a step without that setting.
     pub(super) fn check_settings(&self) -> Result<()> {
         let Some(setting) = self.misplaced else { return Ok(()) };
-        Err(Error::config(format!("{setting} comes behind a step that does not resize"))
-            .hint("put it right behind resize_shorter, resize_exact or random_resized_crop"))
+        Err(Error::config(format!("{setting} follows a step that does not resize"))
+            .hint("put it directly after resize_shorter, resize_exact or random_resized_crop"))
     }
 
     /// Adds a step.
@@ -80,12 +81,12 @@ impl Transform {
         self.push(Op::ResizeExact { size: [height, width], interpolation, antialias: true })
     }
 
-    /// Resizes by the proportion of the image: `longest` 0 covers the size, 1 fits into it, and what is between lies
-    /// between. timm's `ResizeKeepRatio`, which rounds both sides; it draws nothing here.
+    /// Resizes and keeps the proportion of the image. With `longest` 0 the image covers the size, with 1 it fits into
+    /// it; values between interpolate. This is timm's `ResizeKeepRatio` without its random part; it rounds both sides.
     ///
     /// ```
     /// use infeed::transform::{Interpolation, Transform};
-    /// // What timm validates with at 256x192, of nine tenths of the image.
+    /// // timm's validation at 256x192: the crop is nine tenths of the resized image.
     /// let val = Transform::new().resize_keep_ratio(284, 213, 0.0).interpolation(Interpolation::Bicubic);
     /// assert_eq!(val, "resize_keep_ratio:284/213,bicubic".parse()?);
     /// # Ok::<(), infeed::Error>(())
@@ -95,27 +96,27 @@ impl Transform {
         self.push(Op::ResizeKeepRatio { size: [height, width], longest, interpolation, antialias: true })
     }
 
-    /// Cuts a square out of the middle. Black stands where the image is smaller.
+    /// Cuts a square out of the middle. If the image is smaller, the rest is black.
     pub fn center_crop(self, size: u32) -> Self {
         self.push(Op::CenterCrop { size: [size, size] })
     }
 
     /// Cuts a square out at a random place, after adding `padding` black pixels on each side.
     ///
-    /// An image that is smaller than the square even so is a bad sample.
+    /// An image that is still smaller than the square is a bad sample.
     pub fn random_crop(self, size: u32, padding: u32) -> Self {
         self.push(Op::RandomCrop { size: [size, size], padding })
     }
 
-    /// Cuts out a random part (8 to 100 % of the area, 3:4 to 4:3 wide) and resizes it to a square.
+    /// Cuts out a random part (8 to 100 % of the area, width over height from 3:4 to 4:3) and resizes it to a square.
     ///
-    /// [`Op::RandomResizedCrop`] has the other sizes, areas and proportions.
+    /// For other sizes, areas and proportions use [`Op::RandomResizedCrop`].
     pub fn random_resized_crop(self, size: u32) -> Self {
         let (scale, ratio, interpolation) = (op::SCALE, op::RATIO, Interpolations::default());
         self.push(Op::RandomResizedCrop { size: [size, size], scale, ratio, interpolation, antialias: true })
     }
 
-    /// How the step before it, which resizes, makes pixels of others. Bilinear unless told.
+    /// Sets the filter of the preceding step, which must resize. Default: bilinear.
     ///
     /// ```
     /// use infeed::transform::{Interpolation, Transform};
@@ -125,13 +126,14 @@ impl Transform {
         self.set("interpolation", |interpolation, _| *interpolation = kind.into())
     }
 
-    /// The same, drawn for each sample from these, evenly.
+    /// Like [`interpolation`](Self::interpolation), but each sample draws one of these filters, all with equal
+    /// probability.
     pub fn interpolation_among(self, kinds: impl Into<Vec<Interpolation>>) -> Self {
         self.set("interpolation_among", |interpolation, _| *interpolation = kinds.into().into())
     }
 
-    /// Whether the step before it, which resizes, widens its filter where the image is made smaller, as torchvision does
-    /// unless told. Only bilinear and bicubic have a meaning without it.
+    /// Whether the preceding step, which must resize, widens its filter when it makes the image smaller. Default: yes,
+    /// as in torchvision. Without antialias, only bilinear and bicubic are allowed.
     pub fn antialias(self, antialias: bool) -> Self {
         self.set("antialias", |_, own| *own = antialias)
     }
@@ -154,84 +156,85 @@ impl Transform {
         self.push(Op::VerticalFlip { p })
     }
 
-    /// Brings values to 0..1 (u8 / 255, u16 / 65535, f32 as they are), then subtracts `mean` and divides by `std`.
+    /// Scales values to 0..1 (u8 / 255, u16 / 65535, f32 unchanged), then subtracts `mean` and divides by `std`.
     ///
     /// One number for each channel, or one for all.
     pub fn normalize(self, mean: impl Into<Vec<f32>>, std: impl Into<Vec<f32>>) -> Self {
         self.push(Op::Normalize { mean: mean.into(), std: std.into() })
     }
 
-    /// Brings values to 0..1: u8 / 255, u16 / 65535, f32 as they are. [`normalize`](Self::normalize) does so too.
+    /// Scales values to 0..1: u8 / 255, u16 / 65535, f32 unchanged. [`normalize`](Self::normalize) does so too.
     pub fn to_float(self) -> Self {
         self.push(Op::ToFloat)
     }
 
-    /// Repeats the channel of gray images three times.
+    /// Copies the channel of gray images to three channels.
     pub fn gray_to_rgb(self) -> Self {
         self.push(Op::GrayToRgb)
     }
 
-    /// Blanks a square of `size` pixels around a random place; it is cut off at the edges ([DeVries and Taylor
-    /// 2017](https://arxiv.org/abs/1708.04552)). Blank is 0 at this point of the list: the mean when it comes after
-    /// [`normalize`](Self::normalize), black before it.
+    /// Blanks a square of `size` pixels around a random place, cut off at the edges ([DeVries and Taylor
+    /// 2017](https://arxiv.org/abs/1708.04552)). The blank value is 0 at this point of the list: black before
+    /// [`normalize`](Self::normalize), the mean after it.
     pub fn cutout(self, size: u32) -> Self {
         self.push(Op::Cutout { size })
     }
 
-    /// Mirrors an axis of a volume with probability `p`. This and the steps below are for volumes, and only they; image
-    /// and masks of a record are moved alike, and values of masks are never changed.
+    /// Mirrors an axis of a volume with probability `p`. This step and the ones below are only for volumes. Image and
+    /// masks of a record move alike; values of masks never change.
     pub fn flip_axis(self, axis: Axis, p: f32) -> Self {
         self.push(Op::FlipAxis { axis, p })
     }
 
-    /// Turns a plane of a volume by one, two or three quarters (drawn evenly) with probability `p`, from the first
-    /// axis to the second as `torch.rot90` does. Its sides must be equal.
+    /// Rotates a plane of a volume by one, two or three quarter turns (equally probable) with probability `p`, from the
+    /// first axis to the second, as `torch.rot90` does. The two sides must be equal.
     pub fn rot90(self, plane: [Axis; 2], p: f32) -> Self {
         self.push(Op::Rot90 { plane, p })
     }
 
-    /// Brings a volume to a size, depth, height, width: cuts around the middle, or puts it there with `value` outside
-    /// (0 in masks). Where one voxel is odd, it is cut off or added behind.
+    /// Brings a volume to a size (depth, height, width): crops around the middle, or pads around it with `value` (0 in
+    /// masks). If the difference is odd, the extra voxel is cut off or added at the end.
     pub fn pad_or_crop(self, size: [u32; 3], value: f32) -> Self {
         self.push(Op::PadOrCrop { size, value })
     }
 
-    /// Cuts a box of this depth, height and width out of a volume at a random place: with probability `foreground`
-    /// around a voxel that is not 0 in the record's first mask, as far as the volume goes; else anywhere inside.
+    /// Cuts a box of this depth, height and width out of a volume at a random place. With probability `foreground`, the
+    /// box is centred on a voxel that is not 0 in the record's first mask, as far as the edges of the volume allow;
+    /// otherwise it is anywhere inside.
     ///
-    /// Of raw files only the box is read. A smaller volume is a bad sample: put [`pad_or_crop`](Self::pad_or_crop)
-    /// before it where that may be.
+    /// From raw files, only the box is read. A volume smaller than the box is a bad sample: put
+    /// [`pad_or_crop`](Self::pad_or_crop) before this step if there are such volumes.
     pub fn patch(self, size: [u32; 3], foreground: f32) -> Self {
         self.push(Op::Patch { size, foreground })
     }
 
-    /// Maps intensities `low..high` of a volume to 0..1, and what lies beyond to 0 and 1.
+    /// Maps intensities `low..high` of a volume to 0..1. Lower ones become 0, higher ones 1.
     pub fn window(self, low: f32, high: f32) -> Self {
         self.push(Op::Window { low, high })
     }
 
-    /// Multiplies intensities of a volume, then adds.
+    /// Multiplies intensities of a volume by `scale`, then adds `bias`.
     pub fn scale(self, scale: f32, bias: f32) -> Self {
         self.push(Op::Scale { scale, bias })
     }
 
-    /// Bounds intensities of a volume.
+    /// Clamps intensities of a volume to `low..=high`.
     pub fn clamp(self, low: f32, high: f32) -> Self {
         self.push(Op::Clamp { low, high })
     }
 
-    /// Runs your own function, on the decoding thread (CPU only): on the finished row where no other step follows, else on
-    /// the picture that the steps before it have made, as [`RowView`] says. Between `normalize` and another step there is
-    /// neither. Masks are not asked.
+    /// Runs your own function on the decode thread (CPU only). If no other step follows, it gets the finished row;
+    /// otherwise it gets the picture that the steps before it have made (see [`RowView`]). A custom step can't stand
+    /// between `normalize` and another step. It does not run on masks.
     ///
-    /// Draws are the record's, and the step's by its place in the list. An error of kind `Corrupt` or `Unsupported` makes
-    /// the sample a bad one, any other ends the run. Costs a pass over the picture, and where it stands between steps that
-    /// fold another resample.
+    /// The function's draws depend on the record and on the step's index in the list. An error of kind `Corrupt` or
+    /// `Unsupported` makes the sample a bad one; any other error ends the run. Costs a pass over the picture, and
+    /// another resample if it stands between steps that fold.
     ///
     /// ```
     /// use infeed::transform::{IMAGENET_MEAN, IMAGENET_STD, Transform};
     ///
-    /// // Turns all colours by up to a tenth of the circle, in YIQ.
+    /// // Rotates all hues by up to a tenth of the colour circle, in YIQ.
     /// let hue = Transform::new()
     ///     .random_resized_crop(224)
     ///     .custom("hue", |picture, mut draws| {
@@ -245,7 +248,7 @@ impl Transform {
     ///         })
     ///     })
     ///     .normalize(IMAGENET_MEAN, IMAGENET_STD);
-    /// // Noise on what the batch will hold.
+    /// // Adds noise to the values that the batch will hold.
     /// let noisy = hue.custom("noise", |row, mut draws| {
     ///     for value in row.values_mut::<f32>().into_iter().flatten() {
     ///         *value += 0.1 * (draws.unit() - 0.5);

@@ -1,4 +1,4 @@
-//! The same row, as work for a GPU.
+//! The work of a GPU that makes the same row.
 
 use infeed_core::{error::Result, types::DType};
 
@@ -10,11 +10,11 @@ use super::{
 use crate::kernels::{Program, RowFill, RowPass, RowWork};
 
 impl Lowered {
-    /// Writes to `work` how a GPU makes the row of an image of this type; `base`: the number of this transform's first
-    /// channel table. `false`: it can't, because of custom steps or of the size.
+    /// Writes into `work` how a GPU makes the row of an image of this type. `base` is the number of this transform's
+    /// first channel table. Returns `false` if a GPU can't make it, because of custom steps or of its size.
     ///
     /// # Errors
-    /// `Internal` when steps and picture do not go together.
+    /// `Internal` if steps and picture do not match.
     #[doc(hidden)]
     pub fn row_work(&self, drawn: &Drawn, image: DType, base: usize, work: &mut RowWork) -> Result<bool> {
         work.clear();

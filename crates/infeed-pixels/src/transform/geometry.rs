@@ -1,22 +1,22 @@
-//! Sizes and offsets: how each step rounds, and how windows follow one another. Rounding is torchvision's.
+//! Sizes and offsets: the rounding of each step, and chains of windows. Rounding follows torchvision.
 
 use infeed_core::random::Draws;
 
 use crate::kernels::Axis;
 
-/// One axis of the image as seen after some steps, in coordinates before any flip.
+/// One axis of the visible part of the image after some steps, in coordinates before any flip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
-    /// Where the frame begins, in source pixels.
+    /// Start of the frame, in source pixels.
     start: f64,
-    /// Source pixels for one pixel of the frame.
+    /// Source pixels per pixel of the frame.
     step: f64,
-    /// Source pixels that may be read.
+    /// Source pixels from `low` to `high` may be read.
     low: u32,
     high: u32,
     /// Pixels of the frame.
     pub(super) len: i64,
-    /// Those of them that lie over the image; the rest is padding.
+    /// Pixels `from` to `to` of the frame show the image; the rest is padding.
     from: i64,
     to: i64,
     flip: bool,
@@ -29,20 +29,20 @@ impl Frame {
         Self { start: 0.0, step: 1.0, low: 0, high: len, len: to, from: 0, to, flip: false }
     }
 
-    /// The part of `len` pixels from `offset` on; either may lie outside.
+    /// `len` pixels of the frame from `offset` on. Both may extend beyond the frame.
     pub(super) fn crop(self, offset: i64, len: i64) -> Self {
-        // The steps see the flipped image, the frame is the one before.
+        // Steps see the flipped image; the frame is in coordinates before the flip.
         let offset = if self.flip { self.len - offset - len } else { offset };
         let (from, to) = ((self.from - offset).clamp(0, len), (self.to - offset).clamp(0, len));
         Self { start: self.start + offset as f64 * self.step, len, from, to, ..self }
     }
 
-    /// Whether it shows the image only, so that it may be resized.
+    /// Whether it shows only the image, so that it may be resized.
     pub(super) const fn is_full(&self) -> bool {
         self.from == 0 && self.to == self.len
     }
 
-    /// The frame in `len` pixels. It must be full and not be resized yet.
+    /// The frame resized to `len` pixels. It must be full and must not be resized yet.
     pub(super) fn resize(self, len: i64) -> Self {
         let low = self.start as u32;
         Self { step: self.len as f64 / len as f64, low, high: low + self.len as u32, len, from: 0, to: len, ..self }
@@ -58,13 +58,13 @@ impl Frame {
         self.step != 1.0
     }
 
-    /// The frame in `len` pixels where it shows nothing of the image.
+    /// The frame resized to `len` pixels, if it shows nothing of the image.
     pub(super) fn resize_blank(self, len: i64) -> Self {
         Self { start: 0.0, step: self.len as f64 / len as f64, low: 0, high: 1, len, from: 0, to: 0, flip: false }
     }
 
-    /// The part of it that decides what `len` pixels of it show: the image, and the padding that filters see beside it.
-    /// As the steps see it: start and length.
+    /// The part of the frame that affects its resize to `len` pixels: the image, and the padding that filters reach.
+    /// Start and length, as the steps see them.
     pub(super) fn around(self, len: i64) -> (i64, i64) {
         let (from, to) = self.seen();
         let margin = (2.0 * self.reach(len)).ceil() as i64 + 2;
@@ -72,11 +72,11 @@ impl Frame {
         (start, (to + margin).min(self.len) - start)
     }
 
-    /// It in `len` pixels, made of a tile of the part that [`around`](Self::around) gave.
+    /// The frame resized to `len` pixels, made from a tile of the part that [`around`](Self::around) gave.
     pub(super) fn resize_around(self, len: i64) -> Self {
         let ((start, part), (from, to)) = (self.around(len), self.seen());
         let (step, reach) = (self.len as f64 / len as f64, self.reach(len));
-        // Pixels whose filter sees only padding are padding.
+        // Pixels whose filter reaches only padding are padding.
         let first = ((from as f64 - reach) / step - 0.5).floor() as i64 + 1;
         let end = ((to as f64 + reach) / step - 0.5).ceil() as i64;
         let start = -(start as f64);
@@ -92,12 +92,13 @@ impl Frame {
         }
     }
 
-    /// The pixels over the image as the steps see them.
+    /// The pixels that show the image, as the steps see them.
     const fn seen(&self) -> (i64, i64) {
         if self.flip { (self.len - self.to, self.len - self.from) } else { (self.from, self.to) }
     }
 
-    /// How far any filter reaches from the middle of one of `len` pixels; Lanczos' is the longest.
+    /// How far a filter reaches from the centre of one of `len` pixels, in pixels of the frame. Lanczos has the longest
+    /// reach, 3.
     fn reach(&self, len: i64) -> f64 {
         3.0 * (self.len as f64 / len as f64).max(1.0)
     }
@@ -115,35 +116,36 @@ impl Frame {
 
 /// Height and width when the shorter side becomes `size`.
 pub(super) fn shorter(height: i64, width: i64, size: i64) -> (i64, i64) {
-    // Rounded down, but a side never vanishes.
+    // Rounded down, but at least 1.
     if width <= height { ((size * height / width).max(1), size) } else { (size, (size * width / height).max(1)) }
 }
 
-/// Height and width of the same proportion: `longest` 0 covers the size, 1 fits into it. Both are rounded, as timm does.
+/// Height and width with the same proportion. With `longest` 0 they cover the size, with 1 they fit into it. Both are
+/// rounded, as in timm.
 pub(super) fn keep_ratio([height, width]: [i64; 2], size: [u32; 2], longest: f64) -> [i64; 2] {
     let (down, across) = (height as f64 / f64::from(size[0]), width as f64 / f64::from(size[1]));
     let (most, least) = (down.max(across) * longest, down.min(across) * (1.0 - longest));
     [height, width].map(|side| ((side as f64 / (most + least)).round_ties_even() as i64).max(1))
 }
 
-/// Offset of a centre crop; below 0 where the image is smaller.
+/// Offset of a centre crop; negative if the image is smaller.
 pub(super) fn centre(len: i64, crop: i64) -> i64 {
-    // A smaller image is padded first: half of what is missing, rounded down, comes before it.
+    // A smaller image is padded first, with half of the missing pixels, rounded down, before it.
     let before = (crop - len).max(0) / 2;
     let rest = (len - crop).max(0);
-    // Python's round(): half a pixel goes to the even neighbour.
+    // Python's round(): half a pixel is rounded to the even neighbour.
     let half = rest / 2;
     half + (rest & 1) * (half & 1) - before
 }
 
-/// Height and width of a crop of this part of the area and width over height; `None` when it does not fit.
+/// Height and width of a crop with this part of the area and this width over height; `None` if it does not fit.
 pub(super) fn part(height: i64, width: i64, part: f64, ratio: f64) -> Option<(i64, i64)> {
     let area = height as f64 * width as f64 * part;
     let (h, w) = ((area / ratio).sqrt().round_ties_even() as i64, (area * ratio).sqrt().round_ties_even() as i64);
     (0 < h && h <= height && 0 < w && w <= width).then_some((h, w))
 }
 
-/// The largest crop in the middle whose width over height is allowed.
+/// The largest centred crop with an allowed width over height.
 fn fallback(height: i64, width: i64, ratio: (f64, f64)) -> [i64; 4] {
     let have = width as f64 / height as f64;
     let (h, w) = if have < ratio.0 {
@@ -153,12 +155,12 @@ fn fallback(height: i64, width: i64, ratio: (f64, f64)) -> [i64; 4] {
     } else {
         (height, width)
     };
-    // A strip one pixel thin could round to nothing.
+    // A strip of one pixel could round to 0.
     let (h, w) = (h.clamp(1, height), w.clamp(1, width));
     [(height - h) / 2, (width - w) / 2, h, w]
 }
 
-/// Top, left, height, width of a random part: ten tries, then the fallback.
+/// Top, left, height and width of a random part: up to ten tries, then the fallback.
 pub(super) fn random_part(
     height: i64,
     width: i64,
@@ -176,7 +178,7 @@ pub(super) fn random_part(
     fallback(height, width, ratio)
 }
 
-/// A random place for `crop` of `len` pixels; `crop` is not larger.
+/// A random offset for `crop` of `len` pixels; `crop` must not be larger.
 pub(super) fn offset(len: i64, crop: i64, draws: &mut Draws) -> i64 {
     draws.below((len - crop + 1) as u64) as i64
 }
@@ -187,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// Written by torchvision; `integration/golden/generate.py`.
+    /// Made with torchvision by `integration/golden/generate.py`.
     fn golden(key: &str) -> Vec<Value> {
         let mut all: Value =
             serde_json::from_str(include_str!("../../../../integration/golden/transforms.json")).unwrap();
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn sides_of_one_proportion_round_as_timms_do() {
-        // Written by timm 1.0's `ResizeKeepRatio.get_params`.
+        // Made with timm 1.0's `ResizeKeepRatio.get_params`.
         let cases = [
             ([657, 281], [284, 213], 0.0, [498, 213]),
             ([779, 387], [284, 213], 0.0, [429, 213]),
@@ -270,7 +272,7 @@ mod tests {
             let ratio = (group["ratio"][0].as_f64().unwrap(), group["ratio"][1].as_f64().unwrap());
             for case in group["of"].as_array().unwrap() {
                 let [h, w, top, left, crop_h, crop_w] = whole(case)[..] else { panic!("six numbers") };
-                // torchvision may give a crop without pixels, which its resize then refuses.
+                // torchvision may give an empty crop, which its resize then refuses.
                 if crop_h > 0 && crop_w > 0 {
                     assert_eq!(fallback(h, w, ratio), [top, left, crop_h, crop_w], "{case} of {ratio:?}");
                 }

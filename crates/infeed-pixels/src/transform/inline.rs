@@ -18,7 +18,8 @@ use super::{
     view::VIEW_PRESETS,
 };
 
-/// Which settings stand in which place, where names are left out. Steps that are not here take named settings alone.
+/// For each step, the settings that may be given without a name, in order. Steps that are not listed take only named
+/// settings.
 const PLACES: [(&str, &[&str]); 42] = [
     ("resize_shorter", &["size"]),
     ("resize_exact", &["size"]),
@@ -64,10 +65,10 @@ const PLACES: [(&str, &[&str]); 42] = [
     ("random_order", &["transforms"]),
 ];
 
-/// Words that say how pixels are made, wherever they stand.
+/// Names of interpolations, which may be given at any place.
 const INTERPOLATIONS: [&str; 7] = ["nearest", "nearest_exact", "bilinear", "bicubic", "lanczos", "box", "random"];
 
-/// Steps that such a word may belong to.
+/// Steps that take such a name.
 const INTERPOLATED: [&str; 13] = [
     "resize_shorter",
     "resize_exact",
@@ -84,10 +85,16 @@ const INTERPOLATED: [&str; 13] = [
     "aug_mix",
 ];
 
-/// Steps in one line, one after another with `;` between. A step is its name, or its name, `:` and its settings with `,`
-/// between: values in the order of its documentation, `name=value`, or a word such as `bicubic` or `cifar10`. A value is a
-/// number, a word, several numbers with `/` between (`0.08/1`), JSON in brackets, or for
-/// `random_apply`, `random_choice` and `random_order` steps in parentheses, which may hold others. `normalize` alone takes ImageNet's mean and deviation, `normalize:cifar10` those of CIFAR-10. The name of a preset stands for its steps.
+/// Parses steps in one line, separated by `;`. A step is its name, or its name, `:` and settings separated by `,`. A
+/// setting is
+///
+/// - a value, in the order of the step's documentation,
+/// - `name=value`, or
+/// - a word such as `bicubic` or `cifar10`.
+///
+/// A value is a number, a word, several numbers separated by `/` (`0.08/1`), or JSON in brackets. `random_apply`,
+/// `random_choice` and `random_order` take steps in parentheses, which may be nested. `normalize` without settings uses
+/// ImageNet's mean and deviation, `normalize:cifar10` those of CIFAR-10. The name of a preset stands for its steps.
 ///
 /// ```
 /// use infeed::transform::Transform;
@@ -113,7 +120,7 @@ impl FromStr for Transform {
         let mut transform = Self::new();
         for (index, step) in steps.iter().enumerate() {
             let step = step.trim();
-            // One may stand behind the last step.
+            // A `;` may follow the last step.
             if step.is_empty() && index + 1 == steps.len() {
                 continue;
             }
@@ -128,7 +135,7 @@ impl FromStr for Transform {
     }
 }
 
-/// Parts between separators that stand outside of brackets and quotes.
+/// Splits at separators outside of brackets and quotes.
 fn split(text: &str, at: char) -> Result<Vec<&str>> {
     let (mut parts, mut start, mut open, mut quoted) = (Vec::new(), 0, Vec::new(), false);
     for (place, c) in text.char_indices() {
@@ -139,9 +146,7 @@ fn split(text: &str, at: char) -> Result<Vec<&str>> {
             ')' | ']' | '}' => {
                 let pairs = matches!((open.pop(), c), (Some('('), ')') | (Some('['), ']') | (Some('{'), '}'));
                 if !pairs {
-                    return Err(
-                        Error::config(format!("{text:?} has a {c} that closes nothing")).hint("look at the brackets")
-                    );
+                    return Err(Error::config(format!("{text:?} has an unmatched {c}")).hint("look at the brackets"));
                 }
             }
             _ if c == at && open.is_empty() => {
@@ -152,7 +157,7 @@ fn split(text: &str, at: char) -> Result<Vec<&str>> {
         }
     }
     if quoted || !open.is_empty() {
-        return Err(Error::config(format!("{text:?} has brackets or quotes that nothing closes")).hint("close them"));
+        return Err(Error::config(format!("{text:?} has unclosed brackets or quotes")).hint("close them"));
     }
     parts.push(&text[start..]);
     Ok(parts)
@@ -191,7 +196,7 @@ fn one(step: &str) -> Result<Op> {
             }
         };
         if fields.insert(key.clone(), value).is_some() {
-            return Err(Error::config(format!("{name} has {key} twice")).hint("say it once"));
+            return Err(Error::config(format!("{name} has {key} twice")).hint("give it once"));
         }
     }
     if name == "normalize" && fields.is_empty() {
@@ -200,14 +205,15 @@ fn one(step: &str) -> Result<Op> {
     fields.insert("op".to_owned(), json!(name));
     serde_json::from_value(Value::Object(fields)).map_err(|error| {
         let why = error.to_string();
-        Error::config(format!("{step:?} is no step: {why}")).hint(match places {
+        Error::config(format!("{step:?} is not a step: {why}")).hint(match places {
             [] => "write `name:setting=value,…`".to_owned(),
             _ => format!("{name} takes {} in this order, and the others by name", places.join(", ")),
         })
     })
 }
 
-/// Refuses a step as a call, `random_resized_crop(224)`, and steps with `,` between, with what to write instead.
+/// Refuses a step that is written as a call, `random_resized_crop(224)`, and steps separated by `,`; the hint shows the
+/// correct form.
 fn otherwise_written(step: &str) -> Result<()> {
     if let Some((name, settings)) = step.split_once('(').filter(|(name, _)| is_known(name.trim())) {
         let (name, settings) = (name.trim(), settings.strip_suffix(')').unwrap_or(settings).trim());
@@ -216,7 +222,7 @@ fn otherwise_written(step: &str) -> Result<()> {
             steps if begins_step(steps) => format!("{name}:({steps})"),
             _ => format!("{name}:{settings}"),
         };
-        return Err(Error::config(format!("{step:?} is no step")).hint(format!("write `{line}`: {SYNTAX}")));
+        return Err(Error::config(format!("{step:?} is not a step")).hint(format!("write `{line}`: {SYNTAX}")));
     }
     let parts = split(step, ',')?;
     let [first, rest @ ..] = &parts[..] else { return Ok(()) };
@@ -231,39 +237,41 @@ fn otherwise_written(step: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether it is a step, or begins as one. Words of settings are none.
+/// Whether the text is a step, or begins like one. Names of settings are not.
 fn begins_step(text: &str) -> bool {
     is_known(text.split([':', '(']).next().unwrap_or_default().trim())
 }
 
-/// How a line is written.
+/// The syntax of a line, for hints.
 const SYNTAX: &str =
-    "settings stand behind `:`, and `;` between steps, as in `random_resized_crop:224,bicubic;normalize`";
+    "write settings after `:` and `;` between steps, as in `random_resized_crop:224,bicubic;normalize`";
 
 /// Whether it is the name of a step or of a preset.
 fn is_known(name: &str) -> bool {
     PRESETS.contains(&name) || refused(name).is_none()
 }
 
-/// What is said against a name that no step has.
+/// The error for a name that no step has.
 fn refused(name: &str) -> Option<String> {
-    // Without its settings a step is refused too, or not; but otherwise.
+    // A known step without its settings may be refused too, but with another error.
     let error = serde_json::from_value::<Op>(json!({ "op": name })).err()?.to_string();
     error.starts_with("unknown variant").then_some(error)
 }
 
-/// Refuses what is no step, whatever its settings.
+/// Refuses an unknown step, whatever its settings.
 fn known(name: &str) -> Result<()> {
     if VIEW_PRESETS.contains(&name) {
-        return Err(Error::config(format!("{name} is several views of an image, no step")).hint(match Front::here() {
-            Front::Library => format!("use it by itself: View::preset({name:?}) for LoaderBuilder::views"),
-            _ => format!("use it by itself: {}", TRANSFORM.to(name)),
-        }));
+        return Err(Error::config(format!("{name} is several views of an image, not a step")).hint(
+            match Front::here() {
+                Front::Library => format!("use it by itself: View::preset({name:?}) for LoaderBuilder::views"),
+                _ => format!("use it by itself: {}", TRANSFORM.to(name)),
+            },
+        ));
     }
     let Some(why) = refused(name) else { return Ok(()) };
-    // "unknown variant `x`, expected one of `resize_shorter`, …": all steps, those without settings too.
+    // "unknown variant `x`, expected one of `resize_shorter`, …" lists all steps, also those without settings.
     let steps = why.split('`').skip(3).step_by(2);
-    // In the words of a call: what stands before its brackets.
+    // If it is written as a call, the name before the bracket.
     let called = name.split('(').next().unwrap_or(name);
     let hint = match nearest(called, PRESETS.into_iter().chain(VIEW_PRESETS).chain(steps)) {
         Some(near) if called == name => format!("did you mean {near}?"),
@@ -305,7 +313,7 @@ mod tests {
             let said = line.parse::<Transform>().unwrap_err().to_string();
             assert!(words.iter().all(|word| said.contains(word)), "{line}: {said}");
         };
-        let call = |line, meant: &str| refused(line, &["is no step", &format!("write `{meant}`: {SYNTAX}")]);
+        let call = |line, meant: &str| refused(line, &["is not a step", &format!("write `{meant}`: {SYNTAX}")]);
         call("random_resized_crop(224)", "random_resized_crop:224");
         call("horizontal_flip()", "horizontal_flip");
         call("random_apply(color_jitter:0.4,0.4)", "random_apply:(color_jitter:0.4,0.4)");
@@ -324,7 +332,7 @@ mod tests {
             refused(line, &["has several steps", &format!("write `{meant}`: {SYNTAX}")]);
             assert!(meant.parse::<Transform>().is_ok(), "{meant}");
         }
-        // What the syntax shows is a line.
+        // The example in the syntax is a valid line.
         assert!(SYNTAX.rsplit('`').nth(1).is_some_and(|line| line.parse::<Transform>().is_ok()));
     }
 }

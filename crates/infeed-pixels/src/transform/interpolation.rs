@@ -1,4 +1,4 @@
-//! Which filter a resample takes, in the words of torchvision and timm.
+//! The filters of a resample, named as in torchvision and timm.
 
 use infeed_core::{
     error::{Error, Result},
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::kernels::Filter;
 
-/// How a step that resizes makes a pixel out of others. Masks take the nearest pixel whatever it says.
+/// The filter of a step that resizes. Masks always take the nearest pixel.
 ///
 /// ```
 /// use infeed::transform::{Interpolation, Transform};
@@ -21,18 +21,18 @@ use crate::kernels::Filter;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Interpolation {
-    /// torchvision's `NEAREST`: the pixel under an output's first edge.
+    /// torchvision's `NEAREST`: the pixel under the output pixel's top left corner.
     Nearest,
-    /// `NEAREST_EXACT`: the pixel under its centre.
+    /// `NEAREST_EXACT`: the pixel under the output pixel's centre.
     NearestExact,
-    /// A triangle; without antialias the two pixels around the centre.
+    /// A triangle. Without antialias, the two pixels around the centre.
     #[default]
     Bilinear,
-    /// Keys' cubic with `a = -0.5`; without antialias through four pixels with `a = -0.75`, as torch and OpenCV have it.
+    /// Keys' cubic with `a = -0.5`. Without antialias, four pixels with `a = -0.75`, as in torch and OpenCV.
     Bicubic,
-    /// Three lobes, with antialias only.
+    /// Three lobes. Only with antialias.
     Lanczos,
-    /// The mean of the pixels that an output covers, with antialias only.
+    /// The mean of the pixels that the output pixel covers. Only with antialias.
     Box,
 }
 
@@ -56,16 +56,16 @@ impl Interpolation {
             (Self::Bilinear, false) => Filter::Linear,
             (Self::Bicubic, true) => Filter::Cubic,
             (Self::Bicubic, false) => Filter::CubicFour,
-            // Without antialias: refused before.
+            // Without antialias they were refused before.
             (Self::Lanczos, _) => Filter::Lanczos,
             (Self::Box, _) => Filter::Box,
         }
     }
 }
 
-/// One interpolation, or several of which each sample draws one, evenly.
+/// One interpolation, or several of which each sample draws one with equal probability.
 ///
-/// In JSON a name, a list of names, or `"random"`: bilinear or bicubic, as timm has it.
+/// In JSON: a name, a list of names, or `"random"`, which is bilinear or bicubic, as in timm.
 ///
 /// ```
 /// use infeed::transform::{Interpolation, Interpolations, Transform};
@@ -80,13 +80,13 @@ impl Interpolation {
 pub struct Interpolations(Vec<Interpolation>);
 
 impl Interpolations {
-    /// Bilinear or bicubic: timm's `random`.
+    /// Bilinear or bicubic, as timm's `random`.
     #[must_use]
     pub fn random() -> Self {
         Self(vec![Interpolation::Bilinear, Interpolation::Bicubic])
     }
 
-    /// What is drawn from.
+    /// The interpolations to draw from.
     #[must_use]
     pub fn kinds(&self) -> &[Interpolation] {
         &self.0
@@ -96,7 +96,7 @@ impl Interpolations {
         *self == Self::default()
     }
 
-    /// Draws only where there is a choice.
+    /// Draws only if there are several.
     pub(super) fn draw(&self, antialias: bool, draws: &mut Draws) -> Filter {
         let kind = match &self.0[..] {
             [one] => *one,
@@ -105,7 +105,7 @@ impl Interpolations {
         kind.filter(antialias)
     }
 
-    /// That there is one, and each has a meaning.
+    /// Checks that there is one, and that each is allowed with this `antialias`.
     pub(super) fn check(&self, name: &str, antialias: bool) -> Result<()> {
         if self.0.is_empty() {
             return Err(Error::config(format!("{name} has no interpolation")).hint("name one, such as bilinear"));

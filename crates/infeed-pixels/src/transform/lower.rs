@@ -1,4 +1,4 @@
-//! From a list of steps to one resample: what is fixed for a field, and what each sample draws.
+//! Lowers a list of steps to resamples: what is fixed for a field, and what each sample draws.
 
 use std::sync::Arc;
 
@@ -22,14 +22,15 @@ use super::{
 };
 use crate::kernels::{ChannelTable, RowRoom, RowSpec};
 
-/// Longest side of an output row. Keeps every product of sizes within 64 bits; a mistyped size is named, not allocated.
+/// Longest side of an output row. It keeps every product of sizes within 64 bits, and a mistyped size gives an error
+/// instead of a huge allocation.
 const LONGEST: u32 = 32_768;
 
-/// Words of what is drawn for a picture, and descriptors: the longest lists, with two blurs of 23 and several warps, take a
-/// third of it.
+/// Words for the numbers drawn for a picture, and for descriptors. The longest lists, with two blurs of 23 and several
+/// warps, take a third of it.
 const WORDS: usize = 4 << 10;
 
-/// A transform that fits a field: fixed output shape, channel tables, and the recipe for each sample's draw.
+/// A transform that fits a field: fixed output shape, channel tables, and how each sample draws.
 ///
 /// Cheap to clone: clones share it.
 ///
@@ -41,7 +42,7 @@ const WORDS: usize = 4 << 10;
 /// let lowered = transform.lower(&images, DType::F32, Layout::Nchw)?;
 /// assert_eq!(lowered.row().len_bytes(), 3 * 224 * 224 * 4);
 ///
-/// // What can't be is said by name, before any image is read.
+/// // Invalid steps are named before any image is read.
 /// let error = Transform::new().resize_shorter(256).lower(&images, DType::U8, Layout::Nchw).unwrap_err();
 /// assert!(error.to_string().contains("no fixed size after resize_shorter"));
 /// # Ok::<(), infeed::Error>(())
@@ -56,39 +57,39 @@ pub struct Lowered {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) ops: Vec<Op>,
-    /// Whether rows are as large as the largest image of their batch.
+    /// If rows are as large as the largest image of their batch: that step.
     pub(super) to_largest: Option<PadToLargest>,
-    /// For u8, u16 and f32 pixels.
+    /// Tables for u8, u16 and f32 pixels.
     tables: [ChannelTable; 3],
-    /// The first of the custom steps that run on the finished row; there are none from the end of the list on.
+    /// Index of the first custom step that runs on the finished row; the length of the list if there is none.
     pub(super) on_row: usize,
-    /// The field, for messages.
+    /// Name of the field, for messages.
     name: Box<str>,
-    /// What the dataset says of its pixels.
+    /// The pixel type that the dataset declares.
     pub(super) declared: Option<DType>,
     pub(super) mask: bool,
-    /// What happens between the image and the row, where that is more than one resample.
+    /// The tiles between image and row, if there is more than one resample.
     pub(super) tiles: Option<Tiles>,
-    /// Whether what is drawn for an image depends on its boxes.
+    /// Whether an image's draws depend on its boxes.
     pub(super) looks_at_boxes: bool,
     /// Whether boxes of no size are dropped.
     pub(super) sanitizes: bool,
-    /// The last step that makes new pixels.
+    /// Index of the last step that resamples.
     pub(super) last_resize: Option<usize>,
 }
 
-/// A chain with steps that work on a picture, or write over the row.
+/// A list with steps that work on a picture, or overwrite parts of the row.
 #[derive(Debug)]
 pub(super) struct Tiles {
-    /// Channels of the images' first tile.
+    /// Channels of an image's first tile.
     pub(super) channels: u32,
-    /// The last step that moves or changes pixels of a picture: an erasing behind it is done on the row.
+    /// Index of the last step that moves or changes pixels of a picture. An erasing after it works on the row.
     pub(super) last: Option<usize>,
-    /// From a tile of 0..1, whose image was u8, u16 or f32, to the row.
+    /// From a tile in 0..1, made of an image of u8, u16 or f32, to the row.
     from_unit: [ChannelTable; 3],
-    /// Values of the largest tile; `None` when images decide.
+    /// Values of the largest tile; `None` if that depends on the image.
     largest: Option<u64>,
-    /// Plain factors, for each number of channels that tiles have: 1, 1/255, 1/65535, and 1 for tiles of 0..1.
+    /// Pure scale factors, for each number of channels that tiles have: 1, 1/255, 1/65535, and 1 for tiles in 0..1.
     factors: Vec<[ChannelTable; 4]>,
 }
 
@@ -111,7 +112,7 @@ impl Tiles {
         Self { channels: first, last, from_unit, factors, largest: plan.largest }
     }
 
-    /// To a tile of so many channels: the number among the factors of what brings values to those of the tile.
+    /// Index of the factor that converts values of type `from` to those of a tile with this number of channels.
     fn factor(&self, channels: u32, from: DType, unit: bool) -> Option<usize> {
         let of = self.factors.iter().position(|tables| tables[0].scale.len() == channels as usize)?;
         let kind = match from {
@@ -124,7 +125,7 @@ impl Tiles {
     }
 }
 
-/// The number of the table for images of this type.
+/// Index of the table for images of this type.
 const fn number_of(image: DType) -> usize {
     match image {
         DType::U16 => 1,
@@ -136,12 +137,12 @@ const fn number_of(image: DType) -> usize {
 impl Transform {
     /// Fixes output shape, type and tables for images of `field`.
     ///
-    /// Values of the row: 0..1 after `to_float`, normalised after `normalize`; else as the pixels had them (0..255,
+    /// Values of the row: 0..1 after `to_float`, normalised after `normalize`, otherwise as in the pixels (0..255,
     /// 0..65535). Rows of `u8` hold 0..255 whatever the pixels' type.
     ///
     /// # Errors
-    /// `Config`, naming the step, when steps between two pictures can't be folded to one resample, have senseless settings,
-    /// leave the output size open, or do not fit the field's channels or `dtype`.
+    /// `Config`, naming the step, if steps between two pictures can't be folded to one resample, have invalid settings,
+    /// do not fix the output size, or do not fit the field's channels or `dtype`.
     pub fn lower(&self, field: &FieldKind, dtype: DType, layout: Layout) -> Result<Lowered> {
         let Images { channels, size, dtype: declared } = image_field(field)?;
         if !matches!(dtype, DType::U8 | DType::F16 | DType::Bf16 | DType::F32) {
@@ -182,14 +183,14 @@ impl Transform {
         Ok(Lowered { shared: Arc::new(shared), view: 0, row })
     }
 
-    /// The same for a field of masks: crops, resizes and flips fall as for the record's images, each value is that of
-    /// the nearest pixel, unchanged. What lies outside is 0. Steps that work on values do nothing.
+    /// The same for a field of masks. Crops, resizes and flips are those of the record's images. Each value is that of
+    /// the nearest pixel, unchanged; outside of the mask it is 0. Steps that change values do nothing.
     ///
-    /// Rows are `u8` where the masks are, or may be; `f32`, which holds every whole number up to 2^24, where they are
-    /// `u16` or `f32`.
+    /// Rows are `f32` if the dataset declares masks of `u16` or `f32`, else `u8`. `f32` holds every whole number up to
+    /// 2^24.
     ///
     /// # Errors
-    /// As [`lower`](Self::lower), but for steps that work on values.
+    /// As for [`lower`](Self::lower), except errors of steps that change values.
     pub fn lower_mask(&self, field: &FieldKind, layout: Layout) -> Result<Lowered> {
         let Images { channels, size, dtype: declared } = image_field(field)?;
         let dtype = if let Some(DType::U16 | DType::F32) = declared { DType::F32 } else { DType::U8 };
@@ -198,10 +199,10 @@ impl Transform {
             plan.index = index;
             match (op.augment(), op) {
                 (Some(augment), _) => plan.follow(op.name(), augment),
-                // Its fill is for the channels of images, and was checked with them.
+                // Its fill is for the channels of images, with which it was checked.
                 (None, Op::RandomZoomOut(step)) => plan.zoom_out(op.name(), step),
                 (None, _) if op.is_geometric() => plan.add(op, dtype),
-                // As with steps that change values alone.
+                // Other steps change only values, as `Moves::Never` ones do.
                 (None, _) => {
                     plan.boundary |= index < on_row(self.ops()) && matches!(op, Op::Custom(_));
                     Ok(())
@@ -213,7 +214,7 @@ impl Transform {
         let all = |value: f32| vec![value; row.channels as usize];
         let table = ChannelTable { scale: all(1.0), bias: all(0.0), fill: all(0.0), cutout: all(0.0) };
         let (ops, tables) = (self.ops().to_vec(), [table.clone(), table.clone(), table]);
-        // Where nobody says, rows hold bytes: what does not fit them is refused by record.
+        // If the dataset declares no type, rows hold bytes; a record with larger values is refused.
         let declared = declared.or(Some(DType::U8));
         let tiles = plan.first_tile.map(|first| Tiles::new(&plan, first, None, dtype, true));
         let on_row = on_row(&ops);
@@ -247,7 +248,7 @@ impl Transform {
     }
 }
 
-/// Images of files are of any size, and what one has is known when it is read.
+/// Images in files may have any size, which is known only when they are read.
 fn no_fixed_size(last: Option<&Op>) -> Error {
     let last = last.map_or_else(String::new, |last| format!(" after {}", last.name()));
     let what = format!("the rows have no fixed size{last}: the sizes of the images are not known before they are read");
@@ -261,17 +262,17 @@ fn no_fixed_size(last: Option<&Op>) -> Error {
     })
 }
 
-/// Whether steps look at boxes, and whether one drops them.
+/// Whether steps depend on boxes, and whether one drops boxes.
 fn looks(ops: &[Op]) -> (bool, bool) {
     (ops.iter().any(Op::looks_at_boxes), ops.iter().any(|op| matches!(op, Op::SanitizeBoundingBoxes(_))))
 }
 
-/// Where the custom steps begin that no other step follows.
+/// Index of the first custom step after which only custom steps follow.
 fn on_row(ops: &[Op]) -> usize {
     ops.iter().rposition(|op| !matches!(op, Op::Custom(_))).map_or(0, |last| last + 1)
 }
 
-/// What the dataset says of its images.
+/// What the dataset declares about its images.
 struct Images {
     channels: u32,
     size: Option<(u32, u32)>,
@@ -285,39 +286,39 @@ fn image_field(field: &FieldKind) -> Result<Images> {
     }
 }
 
-/// What is known after some of the steps, whatever the image.
+/// What holds after some of the steps for all images.
 #[derive(Debug)]
 struct Plan<'a> {
     channels: u32,
-    /// Height and width, once they are the same for all images.
+    /// Height and width, if they are the same for all images.
     size: Option<[u32; 2]>,
     resized: Option<&'a str>,
-    /// The last crop that may add black, and whether it comes after the normalising.
+    /// The last crop that may add black, and whether it follows the normalising.
     padded: Option<(&'a str, bool)>,
     /// Whether a crop adds black to every image.
     pads: bool,
-    /// The step whose padding may be resized, and what it pads with.
+    /// The step whose padding may be resized, and the value that it pads with.
     canvas: Option<(&'a str, &'a Value)>,
-    /// Whether that may be seen in the picture.
+    /// Whether the picture may show that padding.
     on_canvas: bool,
-    /// Whether a crop looked at boxes.
+    /// Whether a crop depended on boxes.
     looks_at_boxes: bool,
     normalized: Option<(&'a [f32], &'a [f32])>,
     to_float: bool,
-    /// Whether the cutout comes after the normalising.
+    /// Whether the cutout follows the normalising.
     cutout: Option<bool>,
-    /// Where the custom steps begin that run on the finished row.
+    /// Index of the first custom step that runs on the finished row.
     on_row: usize,
-    /// Where in the list it is, and the last step that moves or changes pixels of a picture.
+    /// Index of the current step, and of the last one that moves or changes pixels of a picture.
     index: usize,
     last: Option<usize>,
     /// Channels of the first tile, once there is one.
     first_tile: Option<u32>,
-    /// Values of the largest tile; `None` when images decide.
+    /// Values of the largest tile; `None` if that depends on the image.
     largest: Option<u64>,
-    /// Of a mask: whether a picture of the image lies behind the last step that moved.
+    /// For a mask: whether the image has a picture after the last step that moved the mask.
     boundary: bool,
-    /// Whether rectangles of the row are written over.
+    /// Whether rectangles of the row are overwritten.
     erases: bool,
     /// The step that makes rows as large as the largest image of their batch.
     to_largest: Option<(&'a str, PadToLargest)>,
@@ -349,11 +350,11 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// A step that works on a picture: what comes before it is one resample, and what follows begins anew.
+    /// A step that works on a picture: the steps before it fold to one resample, and folding starts again after it.
     fn augment(&mut self, name: &'a str, augment: &dyn Augment) -> Result<()> {
         if self.normalized.is_some() {
             return Err(Error::config(format!("{name} comes after normalize"))
-                .hint(format!("put {name} before it: it is for colours, 0 to white")));
+                .hint(format!("put {name} before it: it is for colours from 0 to white")));
         }
         augment.check(name, &Place { channels: self.channels, size: self.size })?;
         self.split();
@@ -364,11 +365,11 @@ impl<'a> Plan<'a> {
     fn follow(&mut self, name: &'a str, augment: &dyn Augment) -> Result<()> {
         match augment.moves() {
             Moves::Alike => self.split(),
-            // The image has a picture here. A mask needs one only for a resize that does not fold.
+            // The image has a picture here. The mask needs one only before a resize that does not fold.
             Moves::Never => self.boundary = true,
             Moves::Blended => {
                 let what = format!("{name} blends pictures that are moved differently: no mask can follow");
-                return Err(Error::config(what).hint(format!("leave {name} out where records have masks")));
+                return Err(Error::config(what).hint(format!("omit {name} if records have masks")));
             }
         }
         Ok(())
@@ -382,7 +383,7 @@ impl<'a> Plan<'a> {
         self.on_canvas = false;
     }
 
-    /// What stands outside of images, a part of white.
+    /// The value outside of images, as a part of white.
     fn fill_of(&self, channel: usize) -> f32 {
         self.canvas.map_or(0.0, |(_, fill)| fill.of(channel))
     }
@@ -399,7 +400,7 @@ impl<'a> Plan<'a> {
             return Err(Error::config(format!("{name} comes after normalize"))
                 .hint(format!("put {name} before it: its fill is a part of white")));
         }
-        // The picture between the canvas and a resize, whose margin depends on the image.
+        // The picture between the canvas and a resize; its margin depends on the image.
         (self.first_tile, self.largest) = (self.first_tile.or(Some(self.channels)), None);
         (self.canvas, self.on_canvas, self.size) = (Some((name, &step.fill)), true, None);
         self.padded.get_or_insert((name, false));
@@ -412,7 +413,7 @@ impl<'a> Plan<'a> {
         if self.last.is_some_and(|last| self.index < last) {
             if noise || self.normalized.is_some() || self.channels > 4 {
                 return Err(Error::config(format!("{name} comes before other steps that change or move pixels"))
-                    .hint(format!("put {name} behind them: only one of a constant before normalize may stand there")));
+                    .hint(format!("put {name} after them; before them it must be constant and precede normalize")));
             }
             self.split();
             return Ok(());
@@ -494,8 +495,8 @@ impl<'a> Plan<'a> {
             Op::PadToLargest(step) => {
                 step.check(name)?;
                 if self.looks_at_boxes {
-                    return Err(Error::config(format!("{name} behind a crop that looks at boxes"))
-                        .hint("use pad_to: how large such a crop is, is not known before the record is read"));
+                    return Err(Error::config(format!("{name} follows a crop that depends on boxes"))
+                        .hint("use pad_to: the size of such a crop is not known before the record is read"));
                 }
                 self.pads = true;
                 self.crop(name, step.max_size, None)?;
@@ -516,7 +517,7 @@ impl<'a> Plan<'a> {
             Op::GrayToRgb => match self.channels {
                 1 | 3 => self.channels = 3,
                 n => {
-                    let hint = "leave it out: it is for images of 1 channel";
+                    let hint = "omit it: it is for images of 1 channel";
                     return Err(Error::config(format!("{name} on images of {n} channels")).hint(hint));
                 }
             },
@@ -556,7 +557,7 @@ impl<'a> Plan<'a> {
                 None => {
                     return Err(Error::new(
                         infeed_core::error::ErrorKind::Internal,
-                        format!("{name} is no step of images"),
+                        format!("{name} is not a step for images"),
                     ));
                 }
             },
@@ -564,7 +565,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Rows that differ from batch to batch: what comes behind may not look at their size, or samples would depend on
+    /// If rows differ in size from batch to batch, later steps may not depend on it: otherwise samples would depend on
     /// their batch.
     fn keeps_size(&self, op: &Op) -> Result<()> {
         let Some((before, _)) = self.to_largest else { return Ok(()) };
@@ -576,14 +577,14 @@ impl<'a> Plan<'a> {
         Err(Error::config(format!("{name} comes after {before}")).hint(format!("put {name} before it")))
     }
 
-    /// A step that makes new pixels: there can be one.
+    /// A step that resamples; there can be only one between two pictures.
     fn resize(&mut self, name: &'a str, size: [u32; 2]) -> Result<()> {
         check_size(name, size)?;
         let moved = self.resized.is_some() || self.padded.is_some() || self.looks_at_boxes;
         if self.on_canvas || (self.boundary && moved) {
             let canvas = self.canvas.filter(|_| self.on_canvas);
             self.split();
-            // It is seen still.
+            // The padding is still visible.
             self.on_canvas = canvas.is_some();
             self.padded = canvas.map(|(name, _)| (name, false));
         }
@@ -604,7 +605,7 @@ impl<'a> Plan<'a> {
         check_size(name, size)?;
         self.must_not_move_cutout(name)?;
         if let Some((canvas, _)) = self.canvas.filter(|(_, fill)| self.on_canvas && !fill.is_zero()) {
-            return Err(Error::config(format!("{name} may pad with black what {canvas} pads with another colour"))
+            return Err(Error::config(format!("{name} may pad with black, but {canvas} pads with another colour"))
                 .hint(format!("let {canvas} fill with 0, or resize to the size of rows instead of {name}")));
         }
         let after = self.normalized.is_some();
@@ -650,7 +651,7 @@ impl<'a> Plan<'a> {
     fn must_be_float(name: &str, dtype: DType) -> Result<()> {
         if dtype == DType::U8 {
             return Err(Error::config(format!("{name} gives fractions, which u8 rows can't hold"))
-                .hint(format!("leave {name} out, or use {FLOATS}")));
+                .hint(format!("omit {name}, or use {FLOATS}")));
         }
         Ok(())
     }
@@ -662,10 +663,10 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Tables for values whose largest is `white`, of an image whose largest was `of_image`.
+    /// The table for values from 0 to `white`, of an image whose values were from 0 to `of_image`.
     fn table(&self, white: f64, of_image: f64, dtype: DType) -> ChannelTable {
         let channels = self.channels as usize;
-        // One number stands for all channels.
+        // One number is used for all channels.
         let of = |values: &[f32], c: usize| f64::from(values[if values.len() == 1 { 0 } else { c }]);
         let affine = |c: usize| match self.normalized {
             Some((mean, std)) => (1.0 / (white * of(std, c)), -of(mean, c) / of(std, c)),
@@ -702,8 +703,8 @@ impl Lowered {
         &self.row
     }
 
-    /// The same for rows of this height and width, where those of each batch have their own
-    /// ([`Item::size`](crate::codec::Item::size)); else as it is.
+    /// The same for rows of this height and width, if they differ from batch to batch
+    /// ([`Item::size`](crate::codec::Item::size)); `None` changes nothing.
     #[must_use]
     pub fn of_size(mut self, size: Option<[u32; 2]>) -> Self {
         if let Some([height, width]) = size.filter(|_| self.shared.to_largest.is_some()) {
@@ -712,7 +713,7 @@ impl Lowered {
         self
     }
 
-    /// Whether rows of each batch have a size of their own; [`row`](Self::row) is the largest then.
+    /// Whether each batch has rows of its own size; [`row`](Self::row) is the largest then.
     #[must_use]
     pub fn sizes_differ(&self) -> bool {
         self.shared.to_largest.is_some()
@@ -724,12 +725,13 @@ impl Lowered {
         &self.shared.tables[number_of(dtype)]
     }
 
-    /// From a picture of 0..1 to the row, for images of this type, where there are pictures.
+    /// The table from a picture in 0..1 to the row, for images of this type, if there are pictures.
     pub(super) fn unit_table(&self, image: DType) -> Option<&ChannelTable> {
         self.shared.tiles.as_ref().map(|tiles| &tiles.from_unit[number_of(image)])
     }
 
-    /// All channel tables: of images to rows; where there are pictures, of those of 0..1 to rows, and of images to pictures.
+    /// All channel tables: from images to rows and, if there are pictures, from pictures in 0..1 to rows and from
+    /// images to pictures.
     #[doc(hidden)]
     pub fn tables(&self) -> impl Iterator<Item = &ChannelTable> {
         let tiles = self.shared.tiles.iter();
@@ -741,7 +743,7 @@ impl Lowered {
 
     /// One of [`tables`](Self::tables).
     pub(super) fn table_at(&self, number: usize) -> Option<&ChannelTable> {
-        // Without a walk over all: it is asked for each row.
+        // Indexed directly, not by iterating: it is called for each row.
         let own = self.shared.tables.len();
         let tiles = self.shared.tiles.as_ref();
         match number.checked_sub(own) {
@@ -754,8 +756,8 @@ impl Lowered {
         }
     }
 
-    /// Which of [`tables`](Self::tables) a resample takes: of an image of this type, or of a tile, to a tile or the row.
-    /// One that there is not, where tiles have channels that nobody knew of.
+    /// Index in [`tables`](Self::tables) of the table for a resample of an image of this type, or of a tile, to a tile
+    /// or the row. Out of range if a tile has a number of channels for which there is no table.
     pub(super) fn table_of(&self, image: DType, tile: Option<DType>, spec: &RowSpec, last: bool) -> usize {
         let own = self.shared.tables.len();
         match (&self.shared.tiles, last) {
@@ -768,39 +770,39 @@ impl Lowered {
         }
     }
 
-    /// Whether nobody has said what the largest value of a pixel is, and the row depends on it: pixels of u8 and u16 have one
-    /// by their type, those of f32 are taken to end at 1.
+    /// Whether the row depends on the largest pixel value and the dataset declares no type. u8 and u16 pixels have a
+    /// largest value by their type; f32 pixels are assumed to end at 1.
     pub(crate) fn guesses_white(&self) -> bool {
         let [of_u8, _, of_f32] = &self.shared.tables;
-        // Tiles of f32 are of 0 to 1, whatever becomes of them.
+        // Tiles of f32 are in 0 to 1, whatever follows.
         let scaled = of_u8.scale != of_f32.scale || self.shared.tiles.is_some();
         self.shared.declared.is_none() && !self.shared.mask && scaled
     }
 
-    /// The same with the name of its field, which messages tell where a record has several images.
+    /// Sets the field's name, which messages contain if a record has several images.
     #[must_use]
     pub fn named(mut self, field: &str) -> Self {
-        // Of what is shared already nothing is told.
+        // If clones share it already, the name is not set.
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.name = field.into();
         }
         self
     }
 
-    /// An error about an image of this field.
+    /// Adds the field's name to an error about its image.
     #[doc(hidden)]
     #[must_use]
     pub fn blame(&self, error: Error) -> Error {
         if self.shared.name.is_empty() { error } else { error.at_field(&*self.shared.name) }
     }
 
-    /// Whether images have to be gray: rows of a mask have one channel.
+    /// Whether images must be gray: rows of a mask have one channel.
     pub(crate) fn is_gray_mask(&self) -> bool {
         self.shared.mask && self.shared.tiles.as_ref().map_or(self.row.channels, |tiles| tiles.channels) == 1
     }
 
-    /// Whether a decoder that sees nothing but files can't make the rows: there are custom steps, which run on the CPU;
-    /// draws that depend on boxes; or rows and pictures whose size depends on images.
+    /// Whether a decoder that gets only files can't make the rows. That is so if there are custom steps, which run on
+    /// the CPU, draws that depend on boxes, or rows or pictures whose size depends on the image.
     #[must_use]
     pub fn needs_cpu(&self) -> bool {
         let open = self.shared.tiles.as_ref().is_some_and(|tiles| tiles.largest.is_none());
@@ -812,11 +814,11 @@ impl Lowered {
         !self.shared.mask && self.shared.ops.iter().any(|op| matches!(op, Op::Custom(_)))
     }
 
-    /// What rows with steps on pictures take on a GPU, about as much as ever at a time; `None`: there are none, or not
-    /// there: how large pictures are depends on the image, or custom steps need the CPU.
+    /// An upper estimate of the GPU memory that rows with steps on pictures take. `None` if there are no such steps, or
+    /// if they can't run on a GPU: the size of pictures depends on the image, or custom steps need the CPU.
     ///
-    /// Of bytes, a picture takes itself, as much again for steps that can't be done in place, and four times as much for
-    /// a blur; of floats, or for AugMix, up to 12 times its values.
+    /// For bytes, it is the size of the picture, the same again for steps that can't run in place, and four times the
+    /// size for a blur. For floats, or with AugMix, it is up to 12 times the number of values.
     #[doc(hidden)]
     pub fn device_room(&self) -> Option<RowRoom> {
         let values = self.largest_tile().filter(|_| !self.has_custom())?;
@@ -826,18 +828,18 @@ impl Lowered {
         Some(RowRoom { scratch: values.saturating_mul(12).saturating_add(WORDS), page: noise + WORDS })
     }
 
-    /// Values of the largest picture; `None`: images decide, or there is none.
+    /// Values of the largest picture; `None` if that depends on the image or there is none.
     pub(super) fn largest_tile(&self) -> Option<u64> {
         self.shared.tiles.as_ref()?.largest
     }
 
-    /// Channels of what is made of an image first.
+    /// Channels of the first tile, or of the row if there is none.
     #[must_use]
     pub fn first_channels(&self) -> u32 {
         self.shared.tiles.as_ref().map_or(self.row.channels, |tiles| tiles.channels)
     }
 
-    /// Whether what is drawn for an image depends on its boxes: [`draw_with`](Self::draw_with) takes them.
+    /// Whether an image's draws depend on its boxes: use [`draw_with`](Self::draw_with) then.
     #[must_use]
     pub fn looks_at_boxes(&self) -> bool {
         self.shared.looks_at_boxes
@@ -848,15 +850,15 @@ impl Lowered {
         !self.shared.mask && self.shared.on_row < self.shared.ops.len()
     }
 
-    /// Host memory that a worker takes for steps on pictures, at most, where images take up to `max_image_bytes`: two tiles
-    /// and two more for steps that can't work in place, of f32 at the worst.
+    /// Most host memory that a worker takes for steps on pictures, if images take up to `max_image_bytes`: two tiles,
+    /// and two more for steps that can't run in place, all of f32 in the worst case.
     #[doc(hidden)]
     pub fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
         let Some(tiles) = &self.shared.tiles else { return 0 };
         tiles.largest.map_or(max_image_bytes, |values| values * 4).saturating_mul(4)
     }
 
-    /// The same for this view of the image, which draws for itself; the first is 0, and draws as if there were no others.
+    /// The same transform for this view of the image, with its own draws. View 0 draws as if there were no other views.
     #[doc(hidden)]
     #[must_use]
     pub const fn of_view(mut self, view: u32) -> Self {
@@ -864,14 +866,14 @@ impl Lowered {
         self
     }
 
-    /// Which view of its image it makes. Above 0, the image is that of the field before it, where that makes the view
-    /// before it: a decoder may decode it once for all of them.
+    /// Index of the view of its image. If it is above 0, the image is that of the preceding field, which must be the
+    /// preceding view: a decoder may decode it once for all views.
     #[must_use]
     pub const fn view(&self) -> u32 {
         self.view
     }
 
-    /// Whether rows hold labels, which are not blended.
+    /// Whether rows hold labels, which are never blended.
     #[must_use]
     pub fn is_mask(&self) -> bool {
         self.shared.mask

@@ -1,4 +1,4 @@
-//! From a decoded image to a finished row, on the thread that owns the memory.
+//! Makes a finished row of a decoded image, on the thread that owns the memory.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -19,7 +19,7 @@ use crate::kernels::{Pixels, Planes, Resampler, RowSpec, Tile, TileRunner, fill_
 ///
 /// let info = ImageInfo::interleaved_u8(2, 2, 1);
 /// let pixels = Pixels { info, rows: 0..2, data: &[10, 20, 30, 40] };
-/// // What `RowMaker::run` takes, of decoders that give pixels and of those that give planes.
+/// // The input of `RowMaker::run`: pixels or planes, as the decoder gives them.
 /// match Decoded::Pixels(&pixels) {
 ///     Decoded::Pixels(pixels) => assert_eq!(pixels.data.len() as u64, info.len_bytes()),
 ///     Decoded::Planes(planes) => println!("{} planes", planes.planes.len()),
@@ -27,9 +27,9 @@ use crate::kernels::{Pixels, Planes, Resampler, RowSpec, Tile, TileRunner, fill_
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Decoded<'a> {
-    /// As pixels.
+    /// Pixels.
     Pixels(&'a Pixels<'a>),
-    /// As planes of 8-bit values, of JPEGs.
+    /// Planes of 8-bit values, from JPEGs.
     Planes(&'a Planes<'a>),
 }
 
@@ -42,8 +42,8 @@ impl Decoded<'_> {
     }
 }
 
-/// Makes rows: resamples, does the steps on pictures, erases, runs custom steps. Keeps its memory from row to row: that of
-/// a [`Resampler`], and for steps on pictures two tiles of the picture's size.
+/// Makes rows: resamples, runs the steps on pictures, erases, runs custom steps. Keeps memory from row to row: that of
+/// a [`Resampler`] and, for steps on pictures, two tiles of the picture's size.
 ///
 /// ```
 /// use infeed::{
@@ -73,28 +73,28 @@ pub struct RowMaker {
 }
 
 impl RowMaker {
-    /// With the best instructions of this machine.
+    /// Uses the best instructions of this machine.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes of scratch memory now held.
+    /// Bytes of scratch memory that it holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let tiles: usize = self.tiles.iter().map(Tile::held_bytes).sum();
         self.resampler.held_bytes() + self.runner.held_bytes() + tiles
     }
 
-    /// Tells which pixels come after the next sample.
+    /// Announces the pixels that the call after the next [`run`](Self::run) will read, so that the CPU can prefetch them.
     pub fn reads_next(&mut self, pixels: &[u8]) {
         self.resampler.reads_next(pixels);
     }
 
-    /// Writes the row of one sample into `out`, every byte of it. `drawn` is of the same image, by the same `lowered`.
+    /// Writes every byte of the row of one sample into `out`. `drawn` must be drawn by `lowered` for this image.
     ///
     /// # Errors
-    /// A custom step's own; `Internal` when the arguments contradict each other.
+    /// The error of a custom step; `Internal` if the arguments contradict each other.
     pub fn run(&mut self, lowered: &Lowered, drawn: &Drawn, src: Decoded<'_>, out: &mut [u8]) -> Result<()> {
         let image = src.info().dtype;
         let Self { resampler, runner, tiles: [tile, other] } = self;
@@ -104,7 +104,7 @@ impl RowMaker {
                 Pass::Resample { params, spec, table, last } => {
                     let table = lowered.table_at(table).ok_or_else(unknown)?;
                     resampler.set_read_soon(!last || !drawn.erased.is_empty() || lowered.finishes());
-                    // The second tile is read while the first is written, and the other way round.
+                    // One tile is written while the other is read.
                     let out = if last {
                         &mut *out
                     } else {
@@ -124,7 +124,7 @@ impl RowMaker {
                 Pass::Pixels(ops) => runner.run(ops, tile)?,
                 Pass::Channels(channels) => {
                     let RowSpec { height, width, dtype, .. } = tile.spec();
-                    // Planes that are left out lie behind the others.
+                    // The omitted planes follow the kept ones.
                     tile.reset(height, width, channels, dtype == DType::F32)?;
                 }
                 Pass::Custom(step) => {
@@ -134,7 +134,7 @@ impl RowMaker {
             }
         }
         drawn.erased.iter().try_for_each(|(erased, normalized)| {
-            // Parts of white become what they are in the row.
+            // Values in parts of white are converted to the row's units.
             let table = (!normalized).then(|| lowered.unit_table(image)).flatten();
             let Filling { area, next, .. } = filling(lowered.row(), erased, table);
             fill_rect(lowered.row(), &area, out, next)
@@ -147,7 +147,7 @@ fn unknown() -> Error {
     Error::new(ErrorKind::Internal, "no table for a tile's channels").hint("please report it")
 }
 
-/// A tile as what is resampled.
+/// A tile as input of a resample.
 fn pixels_of(tile: &Tile) -> Result<Pixels<'_>> {
     let RowSpec { height, width, channels, dtype, .. } = tile.spec();
     let channels = u8::try_from(channels).map_err(|_| unknown())?;

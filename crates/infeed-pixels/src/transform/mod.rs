@@ -1,4 +1,4 @@
-//! Transforms as data: a list of ops, lowered once to a short recipe per sample.
+//! Transforms as data: a list of ops, lowered once, then drawn for each sample.
 //!
 //! ```text
 //! Transform ── lower(field, dtype, layout) ──▶ Lowered ── draw(image, rng) ──▶ Drawn ── RowMaker ──▶ row
@@ -11,25 +11,25 @@
 //!            window      u8, or 0..1         flip, scale, type, layout
 //! ```
 //!
-//! Volumes have steps of their own, from [`Transform::flip_axis`] to [`Transform::clamp`]: they fold to an index for each axis
-//! and one line of arithmetic, and make one pass on the host.
+//! Volumes have separate steps, from [`Transform::flip_axis`] to [`Transform::clamp`]. These fold to one index for each
+//! axis and one formula for the values, in one pass on the host.
 //!
-//! Crop and resize choose a window, a flip the order of storing, normalise a scale and a bias per channel: such a chain
-//! folds to **one** resample, so pixels are touched once. A step of [`augment`] needs a picture: what stands before it
-//! makes a tile that stays in the second cache, what stands behind it folds again, from the tile to the row or to the
-//! next tile. Things that surprise:
+//! Crop and resize choose a window, a flip sets the order of the pixels, normalise is a scale and a bias per channel:
+//! such a chain folds to **one** resample, so each pixel is computed once. A step of [`augment`] needs a whole picture.
+//! The steps before it make a tile, which stays in the second-level cache. The steps after it fold again, from the tile
+//! to the row or to the next tile. May surprise:
 //!
-//! - Between two steps that fold there is no picture. What would need one (resize after resize, crop after cutout) is
-//!   refused by [`Transform::lower`], which names the step.
-//! - A tile is u8 where the image is and `to_float` has not come yet: then values are rounded there, as they are in
-//!   torchvision's recipes, whether a policy drew something or not. Else it is f32 of 0..1.
-//! - Meaning follows torchvision's `transforms.v2` on f32 tensors of the same pixels (of JPEGs: `codec::Jpeg::exact`):
-//!   bilinear with antialias unless [`Transform::interpolation`] says otherwise, the same rounding of sizes and offsets, no
-//!   rounding to 8 bits between steps. Where a filter overshoots (bicubic, Lanczos), pixels of u8 and u16 stay within their
-//!   range, and u8 is bytes again between the pass across and the pass down, as in u8 tensors and in Pillow.
-//!   `RandomResizedCrop` reads nothing outside its crop; a centre crop after a resize does look around it.
-//! - Draws are keyed by the step's index in the list: the same for any number of workers and on any device. Adding a
-//!   step at the end leaves the draws of the others as they were. Policies draw within the key of their own step.
+//! - Between two steps that fold there is no picture. [`Transform::lower`] rejects a step that would need one (resize
+//!   after resize, crop after cutout) and names it.
+//! - A tile is u8 if the image is u8 and `to_float` has not come yet: then values are rounded there, as in
+//!   torchvision's recipes, even if a policy drew no change. Otherwise it is f32 in 0..1.
+//! - Results follow torchvision's `transforms.v2` on f32 tensors of the same pixels (for JPEGs: `codec::Jpeg::exact`):
+//!   bilinear with antialias unless [`Transform::interpolation`] sets another filter, the same rounding of sizes and
+//!   offsets, no rounding to 8 bits between steps. If a filter overshoots (bicubic, Lanczos), u8 and u16 pixels stay
+//!   within their range, and u8 is rounded between the horizontal and the vertical pass, as in u8 tensors and in
+//!   Pillow. `RandomResizedCrop` reads no pixel outside its crop; a centre crop after a resize does.
+//! - Draws are keyed by the step's index in the list: they are the same for any number of workers and on any device. A
+//!   step added at the end does not change the draws of the others. Policies draw within the key of their own step.
 
 pub mod augment;
 mod chain;

@@ -18,14 +18,14 @@ use super::{
 };
 use crate::kernels::RowSpec;
 
-/// Part of the area that a `RandomResizedCrop` takes unless told.
+/// Default part of the area that a `RandomResizedCrop` takes.
 pub(super) const SCALE: (f64, f64) = (0.08, 1.0);
-/// Width over height that it takes unless told.
+/// Its default width over height.
 pub(super) const RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
 
 /// One step of a [`Transform`](super::Transform). Sizes are `[height, width]`; JSON may give one number for both.
 ///
-/// What has no method, or other settings than it has, and the same as JSON:
+/// A step with settings that its method does not offer, and the same steps as JSON:
 ///
 /// ```
 /// use infeed::transform::{Interpolation, Op, Transform};
@@ -50,10 +50,10 @@ pub enum Op {
     ResizeShorter {
         /// The shorter side.
         size: u32,
-        /// How pixels are made of others.
+        /// The filter.
         #[serde(default, skip_serializing_if = "Interpolations::is_default")]
         interpolation: Interpolations,
-        /// Whether the filter widens where the image is made smaller.
+        /// Whether the filter widens when it makes the image smaller.
         #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
         antialias: bool,
     },
@@ -62,10 +62,10 @@ pub enum Op {
         /// Height, width.
         #[serde(deserialize_with = "one_or_two")]
         size: [u32; 2],
-        /// How pixels are made of others.
+        /// The filter.
         #[serde(default, skip_serializing_if = "Interpolations::is_default")]
         interpolation: Interpolations,
-        /// Whether the filter widens where the image is made smaller.
+        /// Whether the filter widens when it makes the image smaller.
         #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
         antialias: bool,
     },
@@ -74,13 +74,13 @@ pub enum Op {
         /// Height, width.
         #[serde(deserialize_with = "one_or_two")]
         size: [u32; 2],
-        /// 0: the image covers the size; 1: it fits into it; and what is between.
+        /// 0: the image covers the size; 1: it fits into it; values between interpolate.
         #[serde(default)]
         longest: f64,
-        /// How pixels are made of others.
+        /// The filter.
         #[serde(default, skip_serializing_if = "Interpolations::is_default")]
         interpolation: Interpolations,
-        /// Whether the filter widens where the image is made smaller.
+        /// Whether the filter widens when it makes the image smaller.
         #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
         antialias: bool,
     },
@@ -95,7 +95,7 @@ pub enum Op {
         /// Height, width.
         #[serde(deserialize_with = "one_or_two")]
         size: [u32; 2],
-        /// Black pixels added on each side before.
+        /// Black pixels that are first added on each side.
         #[serde(default)]
         padding: u32,
     },
@@ -104,16 +104,16 @@ pub enum Op {
         /// Height, width.
         #[serde(deserialize_with = "one_or_two")]
         size: [u32; 2],
-        /// Least and most part of the image's area.
+        /// Least and greatest part of the image's area.
         #[serde(default = "scale")]
         scale: (f64, f64),
-        /// Least and most width over height.
+        /// Least and greatest width over height.
         #[serde(default = "ratio")]
         ratio: (f64, f64),
-        /// How pixels are made of others.
+        /// The filter.
         #[serde(default, skip_serializing_if = "Interpolations::is_default")]
         interpolation: Interpolations,
-        /// Whether the filter widens where the image is made smaller.
+        /// Whether the filter widens when it makes the image smaller.
         #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
         antialias: bool,
     },
@@ -131,9 +131,9 @@ pub enum Op {
     },
     /// See [`Transform::normalize`](super::Transform::normalize).
     Normalize {
-        /// Subtracted; one for each channel or one for all.
+        /// Subtracted; one number for each channel, or one for all.
         mean: Vec<f32>,
-        /// Divided by, above 0; as many.
+        /// Divisor, above 0; as many numbers as `mean`.
         std: Vec<f32>,
     },
     /// See [`Transform::to_float`](super::Transform::to_float).
@@ -147,7 +147,7 @@ pub enum Op {
     },
     /// See [`Transform::flip_axis`](super::Transform::flip_axis).
     FlipAxis {
-        /// Which one.
+        /// The axis.
         axis: Axis,
         /// Probability.
         #[serde(default = "half")]
@@ -155,7 +155,7 @@ pub enum Op {
     },
     /// See [`Transform::rot90`](super::Transform::rot90).
     Rot90 {
-        /// The axes that are turned, from the first to the second.
+        /// The plane, rotated from its first axis to its second.
         #[serde(default = "plane")]
         plane: [Axis; 2],
         /// Probability.
@@ -167,7 +167,7 @@ pub enum Op {
         /// Depth, height, width.
         #[serde(deserialize_with = "one_or_three")]
         size: [u32; 3],
-        /// What stands outside the volume.
+        /// Value outside of the volume.
         #[serde(default)]
         value: f32,
     },
@@ -176,7 +176,7 @@ pub enum Op {
         /// Depth, height, width.
         #[serde(deserialize_with = "one_or_three")]
         size: [u32; 3],
-        /// Probability of a centre in the foreground.
+        /// Probability that the box is centred on a voxel of the foreground.
         #[serde(default)]
         foreground: f32,
     },
@@ -191,84 +191,84 @@ pub enum Op {
     Scale {
         /// Factor.
         scale: f32,
-        /// Added.
+        /// Added after the multiplication.
         #[serde(default)]
         bias: f32,
     },
     /// See [`Transform::clamp`](super::Transform::clamp).
     Clamp {
-        /// The least.
+        /// The lower bound.
         low: f32,
-        /// The most.
+        /// The upper bound.
         high: f32,
     },
-    /// Writes over rectangles.
+    /// Overwrites random rectangles.
     RandomErasing(augment::RandomErasing),
-    /// Brightness, contrast, saturation, hue.
+    /// Random brightness, contrast, saturation and hue.
     ColorJitter(augment::ColorJitter),
-    /// Gray, sometimes.
+    /// Converts to gray at random.
     RandomGrayscale(augment::RandomGrayscale),
-    /// Gray, always.
+    /// Converts to gray.
     Grayscale(augment::Grayscale),
-    /// Blur.
+    /// Gaussian blur.
     GaussianBlur(augment::GaussianBlur),
-    /// Inverts what is bright.
+    /// Inverts bright values.
     RandomSolarize(augment::RandomSolarize),
-    /// Fewer bits.
+    /// Keeps fewer bits.
     RandomPosterize(augment::RandomPosterize),
-    /// An even histogram.
+    /// Equalizes the histogram.
     RandomEqualize(augment::RandomEqualize),
-    /// From black to white.
+    /// Stretches values from black to white.
     RandomAutocontrast(augment::RandomAutocontrast),
-    /// A negative.
+    /// Inverts values.
     RandomInvert(augment::RandomInvert),
     /// Blurs or sharpens a little.
     RandomAdjustSharpness(augment::RandomAdjustSharpness),
-    /// Channels in another order.
+    /// Permutes channels.
     RandomChannelPermutation(augment::RandomChannelPermutation),
-    /// SSD's colours.
+    /// SSD's colour distortions.
     RandomPhotometricDistort(augment::RandomPhotometricDistort),
-    /// Turns.
+    /// Rotates.
     RandomRotation(augment::RandomRotation),
-    /// Turns, moves, scales, shears.
+    /// Rotates, moves, scales, shears.
     RandomAffine(augment::RandomAffine),
     /// Moves the corners.
     RandomPerspective(augment::RandomPerspective),
-    /// A few steps of one magnitude.
+    /// A few random steps of one magnitude.
     RandAugment(augment::RandAugment),
-    /// The same, as timm does it.
+    /// timm's version of `RandAugment`.
     TimmRandAugment(augment::TimmRandAugment),
-    /// One step of any magnitude.
+    /// One random step of random magnitude.
     TrivialAugmentWide(augment::TrivialAugmentWide),
     /// Learned pairs of steps.
     AutoAugment(augment::AutoAugment),
     /// Blended chains of steps.
     AugMix(augment::AugMix),
-    /// Gray, solarized or blurred.
+    /// Grayscale, solarization or blur.
     ThreeAugment(augment::ThreeAugment),
-    /// All of its steps or none.
+    /// All of its steps, or none.
     RandomApply(augment::RandomApply<Self>),
     /// One of its steps.
     RandomChoice(augment::RandomChoice<Self>),
-    /// Its steps in any order.
+    /// Its steps in random order.
     RandomOrder(augment::RandomOrder<Self>),
-    /// A drawn length of the shorter side.
+    /// Resizes the shorter side to a random length.
     RandomShortestSize(detection::RandomShortestSize),
-    /// A drawn scale around a size.
+    /// Resizes by a random factor around a size.
     ScaleJitter(detection::ScaleJitter),
-    /// A larger canvas.
+    /// Puts the image on a larger canvas.
     RandomZoomOut(detection::RandomZoomOut),
-    /// A crop that looks at boxes.
+    /// A random crop that depends on the boxes.
     RandomIouCrop(detection::RandomIouCrop),
-    /// A crop at a random place, padded.
+    /// A crop at a random place, padded if needed.
     FixedSizeCrop(detection::FixedSizeCrop),
     /// Pads on the right and at the bottom.
     PadTo(detection::PadTo),
-    /// Pads to the largest of the batch.
+    /// Pads to the size of the largest image of the batch.
     PadToLargest(detection::PadToLargest),
     /// Drops small boxes.
     SanitizeBoundingBoxes(detection::SanitizeBoundingBoxes),
-    /// How boxes are written.
+    /// The format of the boxes.
     ConvertBoundingBoxFormat(detection::ConvertBoundingBoxFormat),
     /// See [`Transform::custom`](super::Transform::custom). Not in JSON.
     #[serde(skip)]
@@ -276,7 +276,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Its name, as in JSON: `random_resized_crop`. A custom step's own name.
+    /// Its name, as in JSON: `random_resized_crop`. For a custom step, the name it was given.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -337,14 +337,13 @@ impl Op {
         }
     }
 
-    /// Whether it works on a picture between two resamples, or writes over parts of it: what [`augment`]
-    /// has.
+    /// Whether it works on a picture between two resamples, or overwrites parts of the row: the steps of [`augment`].
     #[must_use]
     pub fn is_augmentation(&self) -> bool {
         self.augment().is_some() || matches!(self, Self::RandomErasing(_))
     }
 
-    /// The step as one that works on a picture between two resamples; `None` for the others.
+    /// The step as one that works on a picture between two resamples; `None` for other steps.
     pub(super) fn augment(&self) -> Option<&dyn Augment> {
         Some(match self {
             Self::ColorJitter(step) => step,
@@ -375,7 +374,7 @@ impl Op {
         })
     }
 
-    /// Whether it makes new pixels of others.
+    /// Whether it resamples.
     pub(super) const fn is_resize(&self) -> bool {
         matches!(
             self,
@@ -388,18 +387,18 @@ impl Op {
         )
     }
 
-    /// Whether it has a meaning only where records have boxes.
+    /// Whether it is only for records with boxes.
     #[doc(hidden)]
     pub const fn needs_instances(&self) -> bool {
         self.looks_at_boxes() || matches!(self, Self::SanitizeBoundingBoxes(_) | Self::ConvertBoundingBoxFormat(_))
     }
 
-    /// Whether what it does to the image depends on boxes.
+    /// Whether its effect on the image depends on boxes.
     pub(super) const fn looks_at_boxes(&self) -> bool {
         matches!(self, Self::RandomIouCrop(_))
     }
 
-    /// Its interpolation and whether it has antialias, if it resizes.
+    /// Its interpolation and antialias settings, if it resizes.
     pub(super) const fn interpolation_mut(&mut self) -> Option<(&mut Interpolations, &mut bool)> {
         match self {
             Self::ResizeShorter { interpolation, antialias, .. }
@@ -414,7 +413,7 @@ impl Op {
         }
     }
 
-    /// Whether it says where pixels come from, rather than what becomes of their values.
+    /// Whether it moves pixels, rather than changing their values.
     pub(super) fn is_geometric(&self) -> bool {
         !matches!(
             self,
@@ -426,7 +425,7 @@ impl Op {
     }
 }
 
-/// A step of a [`Transform`](super::Transform) from its settings.
+/// Makes each step of a [`Transform`](super::Transform) from its settings.
 macro_rules! ops_from {
     ($room:ident: $($name:ident)*) => {$(
         impl From<$room::$name> for Op {
@@ -455,7 +454,7 @@ impl Nested for Op {
     }
 }
 
-/// Lists within the list.
+/// The same for steps that hold lists of steps.
 macro_rules! ops_from_lists {
     ($($name:ident)*) => {$(
         impl From<augment::$name<Self>> for Op {
@@ -473,7 +472,7 @@ ops_from_lists! { RandomApply RandomChoice RandomOrder }
 /// ```
 /// use infeed::transform::{Axis, Transform};
 ///
-/// // Slices are mirrored among themselves, and turned within their planes.
+/// // Reverses the order of the slices, and rotates within their planes.
 /// let train = Transform::new().patch([32, 96, 96], 0.5).flip_axis(Axis::X, 0.5).rot90([Axis::Y, Axis::X], 0.5);
 /// assert_eq!(train, "patch:size=[32, 96, 96],foreground=0.5;flip_axis:axis=x;rot90".parse()?);
 /// # Ok::<(), infeed::Error>(())
@@ -481,11 +480,11 @@ ops_from_lists! { RandomApply RandomChoice RandomOrder }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
-    /// Depth: slices.
+    /// Depth: the slices.
     Z,
-    /// Height: lines of a slice.
+    /// Height: the lines of a slice.
     Y,
-    /// Width: voxels of a line.
+    /// Width: the voxels of a line.
     X,
 }
 
@@ -539,7 +538,7 @@ pub(super) fn one_or_two<'de, D: Deserializer<'de>>(deserializer: D) -> std::res
 
 type Run = dyn Fn(&mut RowView<'_>, Draws) -> Result<()> + Send + Sync;
 
-/// A function and its name. Cloning shares it; two are equal when they share it.
+/// A function and its name. Clones share the function, and are equal.
 ///
 /// ```
 /// use infeed::transform::{Op, Transform};
@@ -580,10 +579,10 @@ impl PartialEq for Custom {
     }
 }
 
-/// A picture or a finished row in the hands of a custom step.
+/// The picture or finished row that a custom step changes.
 ///
-/// A picture, which other steps follow, is planes (NCHW) of `u8`, 0 to 255, or of `f32`, 0 to 1 (behind `to_float`, and of
-/// images of more than 8 bits). A row is what the batch will hold.
+/// If other steps follow, it is a picture: planes (NCHW) of `u8` in 0 to 255, or of `f32` in 0 to 1 (after `to_float`,
+/// and for images of more than 8 bits). Otherwise it is the row as the batch will hold it.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -614,17 +613,17 @@ impl<'a> RowView<'a> {
         Self { spec, bytes }
     }
 
-    /// Shape, type and order of the values.
+    /// Shape, type and layout of the values.
     #[must_use]
     pub const fn spec(&self) -> &RowSpec {
         &self.spec
     }
 
-    /// Gives the channels of each pixel to `change` and keeps what comes back, whatever type and layout the values have.
-    /// Those of `u8` are parts of white, 0 to 1, and rounded; others are what they are.
+    /// Calls `change` with the channels of each pixel and stores the result, for any type and layout. Values of `u8`
+    /// are scaled to 0 to 1, and rounded when they are stored; other types are passed unchanged.
     ///
     /// # Errors
-    /// `Config` for pixels of other than `C` channels.
+    /// `Config` if pixels do not have `C` channels.
     pub fn map_pixels<const C: usize>(&mut self, change: impl FnMut([f32; C]) -> [f32; C]) -> Result<()> {
         let RowSpec { height, width, channels, dtype, layout } = self.spec;
         if channels as usize != C {
@@ -648,21 +647,21 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// The row's bytes, in the machine's order.
+    /// The bytes of all values, in the machine's byte order.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }
 
-    /// The values, or `None` when `T` is another type than the row's.
+    /// The values, or `None` if their type is not `T`.
     #[must_use]
     pub fn values_mut<T: Element + Pod>(&mut self) -> Option<&mut [T]> {
-        // Rows of a batch are aligned to their type; a row that somebody cut by hand may not be.
+        // Rows of a batch are aligned to their type. Memory that a caller passes to `new` may not be.
         (T::DTYPE == self.spec.dtype).then(|| bytemuck::try_cast_slice_mut(self.bytes).ok()).flatten()
     }
 }
 
-/// Changes the values at some places together.
+/// Changes the values at several places together.
 fn each<T: Pod, const C: usize>(
     bytes: &mut [u8],
     places: impl Iterator<Item = [usize; C]>,

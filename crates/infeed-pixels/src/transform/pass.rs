@@ -1,4 +1,4 @@
-//! What a row is made by, one thing after another, with the channel tables of each: the same for a CPU and a GPU.
+//! The passes that make a row, in order, with the channel tables of each; the same for CPU and GPU.
 
 use infeed_core::{random::SampleRng, types::DType};
 
@@ -9,21 +9,21 @@ use super::{
 };
 use crate::kernels::{ChannelTable, PixelOp, ResampleParams, RowSpec};
 
-/// One thing.
+/// One pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pass<'a> {
-    /// Of the image, or of the tile before, a tile; the last makes the row.
+    /// Resamples the image, or the tile of the pass before, to a tile; the last resample makes the row.
     Resample { params: &'a ResampleParams, spec: &'a RowSpec, table: usize, last: bool },
-    /// On the tile, in place.
+    /// Changes the tile, in place.
     Pixels(&'a [PixelOp]),
-    /// Keeps the first so many channels.
+    /// Keeps only the first channels; their number.
     Channels(u32),
-    /// The custom step of this index.
+    /// Runs the custom step of this index.
     Custom(usize),
 }
 
 impl Lowered {
-    /// How a row of an image of this type is made.
+    /// The passes that make a row of an image of this type.
     pub(super) fn passes<'a>(&'a self, drawn: &'a Drawn, image: DType) -> impl Iterator<Item = Pass<'a>> {
         let last = drawn.steps.iter().rposition(|step| matches!(step, Step::Resample { .. }));
         let mut tile: Option<DType> = None;
@@ -43,16 +43,17 @@ impl Lowered {
     }
 }
 
-/// Values of a rectangle.
+/// The values that overwrite a rectangle.
 pub(super) struct Filling<'a> {
     pub(super) area: [u32; 4],
-    /// Whether each place has its own; else each channel has one.
+    /// Whether each pixel has its own values; otherwise all pixels of a channel have the same.
     pub(super) each: bool,
-    /// The next one of a channel, in the row's units.
+    /// The next value of a channel, in the row's units.
     pub(super) next: Box<dyn FnMut(usize) -> f32 + 'a>,
 }
 
-/// What is written over a rectangle of the row. `table`: what brings constants to its units, unless they are.
+/// The values for a rectangle of the row. `table` converts constants to the row's units; `None` if they are in these
+/// units already.
 pub(super) fn filling<'a>(row: &RowSpec, erased: &'a Erased, table: Option<&'a ChannelTable>) -> Filling<'a> {
     match erased {
         Erased::Constant { area, value } => {

@@ -1,4 +1,4 @@
-//! From the instances of an image to those of its row.
+//! Moves the instances of an image into its row.
 
 use infeed_core::{
     error::{Error, Result},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::kernels::Pixels;
 
-/// A transform that fits a field of instances. Cheap to clone.
+/// A transform that fits a field of instances (boxes and outlines). Cheap to clone.
 ///
 /// ```
 /// use infeed::{
@@ -35,15 +35,15 @@ use crate::kernels::Pixels;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LoweredInstances {
-    /// As it moves a mask.
+    /// The same transform, lowered for a mask.
     lowered: Lowered,
     format: ConvertBoundingBoxFormat,
     masks: bool,
 }
 
 impl Transform {
-    /// Fits the transform to a field of instances, which move as the images of the same records do. `size`: height and
-    /// width of those, where all have the same.
+    /// Fits the transform to a field of instances, which move with the images of their record. `size`: height and width
+    /// of the images, if all have the same.
     ///
     /// # Errors
     /// As [`lower_mask`](Self::lower_mask).
@@ -62,13 +62,13 @@ impl Transform {
 }
 
 impl LoweredInstances {
-    /// Whether there are masks to be moved.
+    /// Whether instances have masks, which must be moved.
     #[must_use]
     pub const fn has_masks(&self) -> bool {
         self.masks
     }
 
-    /// The same for rows of this height and width, as [`Lowered::of_size`].
+    /// The same for rows of this height and width, as in [`Lowered::of_size`].
     #[must_use]
     pub fn of_size(mut self, size: Option<[u32; 2]>) -> Self {
         self.lowered = self.lowered.of_size(size);
@@ -82,20 +82,20 @@ impl LoweredInstances {
         [row.height, row.width]
     }
 
-    /// Host memory that moving masks takes, where images take up to `max_image_bytes`: eight outlines of the image and of
-    /// the row, and what the resample of one takes.
+    /// Host memory for moving masks of images of up to `max_image_bytes`: eight outlines of the image and of the row,
+    /// and the memory of one resample.
     #[doc(hidden)]
     pub fn scratch_bytes(&self, max_image_bytes: u64) -> u64 {
         if !self.masks {
             return 0;
         }
-        // A byte a pixel, of images of three.
+        // One byte per pixel, for an image of three bytes per pixel.
         let picture = max_image_bytes / 3;
         let row = self.lowered.row().len_bytes() as u64;
         picture.saturating_add(row).saturating_add(self.lowered.tile_bytes(picture))
     }
 
-    /// Bytes that `instances` of a record take at most in a batch, for a mask whose columns have two edges.
+    /// Most bytes that `instances` instances of a record take in a batch, if each column of a mask has two edges.
     #[doc(hidden)]
     pub fn most_bytes(&self, instances: usize) -> usize {
         let mask = if self.masks { self.row()[1] as usize * 8 } else { 0 };
@@ -103,7 +103,7 @@ impl LoweredInstances {
     }
 }
 
-/// How large the rows of a batch are, where they are as large as its largest image.
+/// The size of a batch's rows, if they are as large as its largest image.
 ///
 /// ```
 /// use infeed::transform::{SampleRng, Transform};
@@ -121,8 +121,8 @@ pub struct BatchSize {
 }
 
 impl BatchSize {
-    /// Height and width of the rows of a batch, of its images' heights and widths and their draws. An image that can't be
-    /// drawn counts for nothing: it is a bad sample.
+    /// Height and width of the rows of a batch, given the heights and widths of its images and their draws. Images that
+    /// can't be drawn are bad samples and do not count.
     #[must_use]
     pub fn of(&self, images: impl IntoIterator<Item = ([u32; 2], SampleRng)>) -> [u32; 2] {
         let drawn = |([height, width], rng): ([u32; 2], SampleRng)| {
@@ -135,8 +135,8 @@ impl BatchSize {
 }
 
 impl Transform {
-    /// How large the rows of each batch are, where they are as large as its largest image
-    /// ([`pad_to_largest`](Self::pad_to_largest)); `None`: always as large.
+    /// The rule for the size of each batch's rows, if they are as large as its largest image
+    /// ([`pad_to_largest`](Self::pad_to_largest)). `None` if all batches have rows of one size.
     ///
     /// # Errors
     /// As [`lower_mask`](Self::lower_mask).
@@ -148,7 +148,7 @@ impl Transform {
     }
 }
 
-/// Moves instances as their images move. Keeps its memory from one to the next.
+/// Moves instances with their images. Keeps its memory from image to image.
 ///
 /// ```
 /// use infeed::{
@@ -174,18 +174,23 @@ pub struct Placer {
 }
 
 impl Placer {
-    /// Without memory yet.
+    /// A placer that holds no memory yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What becomes of the instances of an image whose row is made with these draws: boxes in pixels of the row, as the
-    /// transform wants them written; outlines as runs of the row's pixels. `size` is that of the image within the row.
+    /// The instances of an image, moved into the row that is made with the same draws. Boxes are in pixels of the row,
+    /// in the transform's box format; outlines are runs of the row's pixels. `size` is the size of the image within the
+    /// row.
     ///
     /// # Errors
-    /// `Corrupt`, naming the instance, for boxes of another image's size, that are no numbers, whose right is left of
-    /// their left, or that have nothing of the image when no step drops such; and for outlines that are none.
+    /// `Corrupt`, naming the instance, if
+    ///
+    /// - the boxes are for another image size,
+    /// - a box is not finite, or its right is left of its left (or its bottom above its top),
+    /// - a box lies outside of the image and no step drops such boxes,
+    /// - an outline is invalid.
     pub fn run(&mut self, lowered: &LoweredInstances, instances: &Instances, rng: SampleRng) -> Result<Instances> {
         let LoweredInstances { lowered, format, masks } = lowered;
         let [height, width] = instances.size;
@@ -206,7 +211,7 @@ impl Placer {
         placed.crowd = kept.iter().map(|i| instances.crowd[*i]).collect();
         let Some(outlines) = instances.masks.as_ref().filter(|_| *masks) else { return Ok(placed) };
         let mut moved: Vec<Mask> = Vec::with_capacity(kept.len());
-        // A resample of labels blends nothing, so each bit of a byte is a picture of its own.
+        // A resample of labels blends nothing, so each of the eight bits of a byte can be a picture of its own.
         for eight in kept.chunks(8) {
             self.picture.clear();
             self.picture.resize(height as usize * width as usize, 0);

@@ -10,13 +10,13 @@ use super::{
 };
 use crate::kernels::Sampling;
 
-/// Mean of ImageNet's pixels in 0..1, as torchvision's models expect.
+/// Mean of ImageNet's pixels, scaled to 0..1, as torchvision's models expect it.
 pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
-/// Their standard deviation.
+/// Standard deviation of ImageNet's pixels, scaled to 0..1.
 pub const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
-/// Mean of CIFAR-10's training pixels in 0..1.
+/// Mean of CIFAR-10's training pixels, scaled to 0..1.
 pub const CIFAR10_MEAN: [f32; 3] = [0.4914, 0.4822, 0.4465];
-/// Their standard deviation.
+/// Standard deviation of CIFAR-10's training pixels, scaled to 0..1.
 pub const CIFAR10_STD: [f32; 3] = [0.247, 0.2435, 0.2616];
 
 /// Names for [`Transform::preset`]:
@@ -58,7 +58,7 @@ impl Transform {
     /// One of [`PRESETS`] by name.
     ///
     /// # Errors
-    /// `Config` for another name.
+    /// `Config` for an unknown name.
     pub fn preset(name: &str) -> Result<Self> {
         steps(name).ok_or_else(|| {
             Error::config(format!("there is no transform {name:?}")).hint(format!("use one of {}", PRESETS.join(", ")))
@@ -115,13 +115,13 @@ fn normalized(t: Transform) -> Transform {
     t.normalize(IMAGENET_MEAN, IMAGENET_STD)
 }
 
-/// What is left empty has ImageNet's mean, in whole levels.
+/// Pixels that a warp leaves empty get ImageNet's mean, rounded to whole levels.
 fn timm(magnitude: f64, interpolation: Vec<Sampling>) -> TimmRandAugment {
     let fill = [124.0, 116.0, 104.0].map(|level| level / 255.0).to_vec();
     TimmRandAugment { magnitude, interpolation, fill: Some(Value::Each(fill)), ..TimmRandAugment::default() }
 }
 
-/// A tenth of the side, as SimCLR has it.
+/// The kernel is a tenth of the side, as in SimCLR.
 fn blur(kernel: u32, p: f32) -> GaussianBlur {
     GaussianBlur { p, ..GaussianBlur::new(kernel) }
 }

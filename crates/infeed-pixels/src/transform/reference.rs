@@ -1,11 +1,11 @@
-//! What [`ResampleParams`] mean, in plain Rust: slow, scalar, shared by no kernel.
+//! The meaning of [`ResampleParams`] in plain Rust: slow, scalar, and shared by no kernel.
 //!
-//! A kernel agrees when it gives the same bits. (NaN may be any NaN.) In words:
+//! A kernel is correct if it gives the same bits (NaN may be any NaN). In words:
 //!
 //! 1. Output `o` of an axis lies over the image when `from <= o < to`; elsewhere the row holds `fill`.
-//! 2. Its centre is `fma(step, o + 0.5, start)`, its reach that of the filter times `max(step, 1)`. Pixels from
-//!    `floor(centre - reach + 0.5)` to `floor(centre + reach + 0.5)`, cut to `low..high`, weigh what the filter says of
-//!    `x = |p + 0.5 - centre| * (1 / max(step, 1))`. Weights are divided by their sum.
+//! 2. Its centre is `fma(step, o + 0.5, start)`, its reach is the filter's times `max(step, 1)`. Pixels from
+//!    `floor(centre - reach + 0.5)` to `floor(centre + reach + 0.5)`, clamped to `low..high`, have the weight that the
+//!    filter gives for `x = |p + 0.5 - centre| * (1 / max(step, 1))`. Weights are divided by their sum.
 //!    - Triangle, which reaches 1: `max(0, 1 - x)`, the product fused into the sum.
 //!    - Cubic, 2, with `a = -0.5`: `fma(fma(a + 2, x, -(a + 3)), x * x, 1)` below 1, then `a * (x - 1) * (x - 2)²`.
 //!    - Lanczos, 3: 0 at 1 and 2; else with `x` of at least 1e-6, `u = x * (1 / 3)`, `v = min(u, 1 - u)` and
@@ -13,33 +13,36 @@
 //!    - Box, a half: 1; its window lies around `fma(2^-21, centre, centre)`, so that a pixel whose middle lies on the edge
 //!      of two outputs is the first one's.
 //!
-//!    Pixels of weight 0 at the ends are not looked at; with no weight above 0 in sum, it is the pixel under the centre.
+//!    Pixels of weight 0 at the ends are not read. If the sum of weights is not above 0, the pixel under the centre is
+//!    used.
 //!
-//!    Some filters do not depend on the step. Around `place = centre - 0.5`, `part` being its fraction:
-//!    - Linear: the pixel at `place` weighs `1 - part`, the next one `part`; pixels outside `low..high` are its ends.
-//!    - CubicFour: the pixels at `place` and its neighbours, one before and two behind, weigh what Cubic says with
-//!      `a = -0.75` of `1 + part`, `part`, `1 - part` and `2 - part`; those outside are the ends, weights added in order.
+//!    Some filters do not depend on the step. They lie around `place = centre - 0.5`, whose fraction is `part`:
+//!    - Linear: the pixel at `place` weighs `1 - part`, the next one `part`. Pixels outside `low..high` are replaced by
+//!      its end pixels.
+//!    - CubicFour: the pixels at `place`, one before it and two after it have the weights of Cubic with `a = -0.75` for
+//!      `1 + part`, `part`, `1 - part` and `2 - part`. Pixels outside are replaced by the end pixels; their weights are
+//!      added in order.
 //!    - NearestExact: the pixel under the centre. Nearest: with `whole = floor(start)`, it is
 //!      `whole + floor(fma(step, o, start - whole))`.
-//! 3. Columns are summed first, then the row of sums: `fma(weight, value, sum)` from 0, ascending.
-//!    Where a filter may have weights below 0 (Cubic, CubicFour, Lanczos), sums of u8 and u16 are cut to 0..255 or 0..65535.
-//!    Of u8, it is then lines that are summed first, and their sums become bytes before the column of them is summed, as in
-//!    Pillow and torch: cut to 0..255 and, with 2^-12 added, rounded to the nearest (ties to even). The filters of floats
-//!    (CubicOfFloats and so on) have the weights of their namesakes, and this is not done.
+//! 3. Columns are summed first, then the row of sums: `fma(weight, value, sum)` from 0, ascending. If a filter may have
+//!    weights below 0 (Cubic, CubicFour, Lanczos), sums of u8 and u16 are clamped to 0..255 or 0..65535. For these
+//!    filters and u8, lines are summed first. Their sums become bytes before the column of them is summed, as in Pillow
+//!    and torch: clamped to 0..255 and, with 2^-12 added, rounded to the nearest (ties to even). The filters of floats
+//!    (CubicOfFloats and so on) have the weights of their namesakes, but do not round to bytes.
 //! 4. The stored value is `fma(sum, scale, bias)`, rounded to the nearest (ties to even); u8 saturates.
-//! 5. It is stored at `o`, or at `len - 1 - o` of a flipped axis. The cutout is written last.
+//! 5. It is stored at `o`, or at `len - 1 - o` if the axis is flipped. The cutout is written last.
 //!
-//! Planes ([`resample_planes`]) differ in this:
+//! Planes ([`resample_planes`]) differ as follows:
 //!
-//! 6. A plane with a value for `step` pixels is resampled by the same rule, its axes divided by `step`: the value lies in
-//!    the middle of its pixels, and `low..high` is rounded outwards. So brightness and colour each have their own taps
-//!    down the columns.
-//! 7. Across, the taps are the first plane's. A plane with a value for `n` of the first one's is brought to its width
-//!    after the sum of columns: what lies between the values `a` and `b`, `t` of the way, is `fma(b, t, a * (1 - t))`;
-//!    values at the ends of `low..high` are repeated.
+//! 6. A plane with one value per `step` pixels is resampled by the same rule, with its axes divided by `step`: the
+//!    value is at the centre of its pixels, and `low..high` is rounded outwards. So brightness and colour have separate
+//!    vertical taps.
+//! 7. Horizontally, the taps are those of the first plane. A plane with one value per `n` values of the first plane is
+//!    expanded to its width after the sum of columns: between the values `a` and `b`, at fraction `t`, it is
+//!    `fma(b, t, a * (1 - t))`. Values at the ends of `low..high` are repeated.
 //! 8. The three sums are Y, Cb, Cr: RGB is `fma(Cr', 1.402, Y)`, `fma(Cr', -0.714136, fma(Cb', -0.344136, Y))`,
-//!    `fma(Cb', 1.772, Y)` with `Cb' = Cb - 128`, `Cr' = Cr - 128`, cut to 0..255, and then scaled. Planes of other
-//!    colours are cut as in 3, and those of one size are summed as it says of u8.
+//!    `fma(Cb', 1.772, Y)` with `Cb' = Cb - 128`, `Cr' = Cr - 128`, clamped to 0..255, and then scaled. Planes of other
+//!    colours are clamped as in 3; if all have one size, they are summed as rule 3 says for u8.
 
 use half::{bf16, f16};
 use infeed_core::{
@@ -53,7 +56,7 @@ use crate::kernels::{
 
 /// Makes the row that `params` describes.
 ///
-/// A kernel of one's own against it:
+/// Compares a user's kernel with it:
 ///
 /// ```
 /// use infeed::{
@@ -76,7 +79,7 @@ use crate::kernels::{
 /// ```
 ///
 /// # Errors
-/// `Internal` when channels or types do not fit, or a window lies outside the pixels held.
+/// `Internal` if channels or types do not match, or a window is outside the pixels held.
 pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &RowSpec) -> Result<Vec<u8>> {
     let filter = params.filter;
     let white = match src.info.dtype {
@@ -130,12 +133,12 @@ pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable,
     Ok(out)
 }
 
-/// Makes the row of one channel of a volume that `axes` describe, as `write_volume` does. `voxel` gives the voxel at
-/// depth, height, width of the volume; of a mask, it is a whole number.
+/// Makes the row of one channel of a volume that `axes` describe, as `write_volume` does. `voxel` returns the voxel at
+/// a depth, height and width of the volume; for a mask, a whole number.
 ///
-/// Output `o` of an axis shows voxel `start + step * o` of the axis `from` when that is in `low..high`; when all three
-/// do, the value is `clamp(fma(voxel, scale, bias), low, high)`, rounded to the nearest (ties to even), saturated; else
-/// it is `fill`. Without arithmetic and with the same type, bits are copied.
+/// Output `o` of an axis shows voxel `start + step * o` of the axis `from`, if that is in `low..high`. If this holds
+/// for all three axes, the value is `clamp(fma(voxel, scale, bias), low, high)`, rounded to the nearest (ties to even),
+/// saturated. Otherwise it is `fill`. Without arithmetic and with the same type, bits are copied.
 ///
 /// ```
 /// use infeed::{DType, transform::{Intensity, VolumeAxis, reference::volume}};
@@ -219,7 +222,7 @@ pub fn volume(
 /// ```
 ///
 /// # Errors
-/// `Internal` when channels or types do not fit, or a window lies outside the values held.
+/// `Internal` if channels or types do not match, or a window is outside the values held.
 pub fn resample_planes(
     src: &Planes<'_>,
     params: &ResampleParams,
@@ -300,7 +303,7 @@ fn at_width(src: &Planes<'_>, plane: &Plane, x: &Axis, down: &[(u32, f32)], px: 
         return column(px);
     }
     let axis = x.coarser(plane.step[1]);
-    // In values of this plane, from the middle of value 0. All are exact.
+    // Position in values of this plane, from the centre of value 0. All operations are exact.
     let place = (f64::from(px) + 0.5) / f64::from(times) - 0.5;
     let clamp = |value: f64| (value.max(0.0) as u32).clamp(axis.low, axis.high - 1);
     let (a, b) = (clamp(place.floor()), clamp(place.floor() + 1.0));
@@ -323,12 +326,12 @@ fn is_across_first(filter: Filter, dtype: DType) -> bool {
     overshoots(filter) && filter == filter.shape() && dtype == DType::U8
 }
 
-/// The sum of a line as a byte.
+/// The sum of a line, rounded to a byte.
 fn byte(sum: f32) -> f32 {
     (sum.clamp(0.0, 255.0) + 2f32.powi(-12)).round_ties_even()
 }
 
-/// A sum, cut to the range of its pixels where the filter overshoots.
+/// A sum, clamped to the range of its pixels if the filter overshoots.
 fn within(sum: f32, filter: Filter, white: Option<f32>) -> f32 {
     match white {
         Some(white) if overshoots(filter) => sum.clamp(0.0, white),
@@ -336,7 +339,7 @@ fn within(sum: f32, filter: Filter, white: Option<f32>) -> f32 {
     }
 }
 
-/// Source pixels and weights of the output stored at `stored`; `None` outside the image.
+/// Source pixels and weights of the output stored at `stored`; `None` outside of the image.
 fn taps(axis: &Axis, stored: u32, len: u32, filter: Filter) -> Option<Vec<(u32, f32)>> {
     let filter = filter.shape();
     let o = if axis.flip != 0 { len - 1 - stored } else { stored };

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::chain::Transform;
 
-/// The most views of an image: a number mistyped is named, not allocated.
+/// Most views of an image. A mistyped number gives an error instead of a huge allocation.
 const MOST: usize = 1000;
 
-/// One view of each image of a record, or several with the same steps: rows that are made of an image which is read and
-/// decoded once. For `LoaderBuilder::views`.
+/// One view of each image of a record, or several with the same steps. All views are made of one image, which is read
+/// and decoded once. For `LoaderBuilder::views`.
 ///
-/// A view named `global0` of the field `image` is the field `image.global0` of a batch; five views named `local` are
-/// `image.local0` to `image.local4`. Masks have the same views, moved alike: `mask.global0`.
+/// View `global0` of the field `image` is the field `image.global0` of a batch; five views named `local` are
+/// `image.local0` to `image.local4`. Masks have the same views and move alike: `mask.global0`.
 ///
 /// As text: a name, `=` and the steps, as in `global0=random_resized_crop:224;horizontal_flip;to_float`, or
 /// `local*5=random_resized_crop:96;to_float`. In JSON `{"name": "local", "count": 5, "transform": [...]}`.
@@ -32,12 +32,12 @@ const MOST: usize = 1000;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct View {
-    /// What stands behind the field's name and a dot: letters, digits, `_` and `-`.
+    /// The part after the field's name and a dot: letters, digits, `_` and `-`.
     pub name: String,
-    /// How many there are, each with draws of its own; a number follows the name then. `None`: one, without a number.
+    /// How many views, each with its own draws; their names end in a number. `None`: one, without a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// From the image to the view's row.
+    /// The steps from the image to the view's row.
     pub transform: Transform,
 }
 
@@ -55,7 +55,7 @@ impl View {
         Self { name: name.into(), count: None, transform }
     }
 
-    /// So many of it, numbered from 0.
+    /// Sets the number of views; they are numbered from 0.
     #[must_use]
     pub const fn count(mut self, count: u32) -> Self {
         self.count = Some(count);
@@ -65,7 +65,7 @@ impl View {
     /// One of [`VIEW_PRESETS`] by name.
     ///
     /// # Errors
-    /// `Config` for another name.
+    /// `Config` for an unknown name.
     pub fn preset(name: &str) -> Result<Vec<Self>> {
         let view = |name: &str, transform| Ok(Self::new(name, Transform::preset(transform)?));
         match name {
@@ -79,14 +79,14 @@ impl View {
         }
     }
 
-    /// The names of all that it stands for.
+    /// The names of all its views.
     pub fn names(&self) -> impl Iterator<Item = String> {
         let numbered = self.count.map(|count| (0..count).map(|n| format!("{}{n}", self.name)));
         let one = self.count.is_none().then(|| self.name.clone());
         one.into_iter().chain(numbered.into_iter().flatten())
     }
 
-    /// Name and steps of all of `views`, each once.
+    /// Name and steps of each of `views`, one entry per name.
     #[doc(hidden)]
     pub fn each(views: &[Self]) -> Result<Vec<(String, &Transform)>> {
         let mut each: Vec<(String, &Transform)> = Vec::new();
@@ -100,13 +100,11 @@ impl View {
             let many = count.map_or(1, |count| count as usize);
             if many == 0 || each.len() + many > MOST {
                 return Err(Error::config(format!("view {name} comes {many} times, after {} others", each.len()))
-                    .hint(format!("use 1 to {MOST} views together")));
+                    .hint(format!("use 1 to {MOST} views in total")));
             }
             for name in view.names() {
                 if each.iter().any(|(other, _)| *other == name) {
-                    return Err(
-                        Error::config(format!("two views are called {name}")).hint("give each a name of its own")
-                    );
+                    return Err(Error::config(format!("two views are called {name}")).hint("give each its own name"));
                 }
                 each.push((name, transform));
             }
@@ -120,14 +118,14 @@ impl FromStr for View {
 
     fn from_str(line: &str) -> Result<Self> {
         let Some((name, steps)) = line.split_once('=') else {
-            return Err(Error::config(format!("{line:?} is no view"))
+            return Err(Error::config(format!("{line:?} is not a view"))
                 .hint("use NAME=STEPS, such as local*8=random_resized_crop:96;to_float"));
         };
         let (name, count) = match name.split_once('*') {
             Some((name, count)) => {
                 let number = count.trim().parse();
                 let number = number.map_err(|_| {
-                    Error::config(format!("{line:?} has {count:?} views")).hint("use a whole number behind the *")
+                    Error::config(format!("{line:?} has {count:?} views")).hint("use a whole number after the *")
                 })?;
                 (name, Some(number))
             }
@@ -173,7 +171,7 @@ mod tests {
             assert!(error.contains(want), "{error}");
         }
         for (line, want) in [
-            ("dino-local", "is no view"),
+            ("dino-local", "is not a view"),
             ("a*x=to_float", "has \"x\" views"),
             ("a=to_flaot", "view a"),
             ("a*-1=to_float", "has \"-1\" views"),

@@ -1,5 +1,5 @@
-//! From a list of steps to one pass over a volume: axes that are moved, mirrored and swapped, and one line of
-//! arithmetic.
+//! Lowers a list of steps to one pass over a volume: axes that are moved, mirrored and swapped, and one multiplication,
+//! addition and clamp.
 
 use std::{ops::Range, sync::Arc};
 
@@ -30,7 +30,7 @@ const LONGEST: u32 = 32_768;
 /// let lowered = transform.lower_volume(&volumes, DType::F32)?;
 /// assert_eq!(lowered.shape(), [1, 2, 4, 4]);
 ///
-/// // Which box of a volume one sample reads.
+/// // The box that one sample reads.
 /// let axes = lowered.axes([10, 20, 20], &Foreground::default(), SampleRng::new(42, 0, 7))?;
 /// assert_eq!(LoweredVolume::reads(&axes).map(|axis| axis.len()), [2, 4, 4]);
 /// # Ok::<(), infeed::Error>(())
@@ -50,7 +50,7 @@ struct Shared {
     chain: Chain,
 }
 
-/// `clamp(value * scale + bias, low, high)`, which every list of scales, windows and clamps folds to.
+/// `clamp(value * scale + bias, low, high)`: every list of scales, windows and clamps folds to this.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Chain {
     scale: f64,
@@ -76,17 +76,17 @@ impl Chain {
     }
 }
 
-/// What is known of the rows after some of the steps, whatever the volume.
+/// The sizes of rows after some of the steps, where they do not depend on the volume.
 struct Sizes {
     size: Option<[u32; 3]>,
     padded: Option<f64>,
 }
 
 impl Transform {
-    /// Fixes shape, type and arithmetic for volumes of `field`. Masks take the geometry alone, and keep their type.
+    /// Fixes shape, type and arithmetic for volumes of `field`. Masks follow only the geometry and keep their type.
     ///
     /// # Errors
-    /// `Config`, naming the step, when a step is for images, can't be, or the rows have no fixed size.
+    /// `Config`, naming the step, if a step is for images, has invalid settings, or the rows have no fixed size.
     pub fn lower_volume(&self, field: &FieldKind, dtype: DType) -> Result<LoweredVolume> {
         self.check_settings()?;
         let FieldKind::Volume { channels, size, mask } = field else {
@@ -115,7 +115,7 @@ impl Transform {
         Ok(LoweredVolume { shared: Arc::new(Shared { ops, channels, size, dtype, mask, chain }) })
     }
 
-    /// Whether a step needs points of the foreground.
+    /// Whether a step needs voxels of the foreground.
     #[must_use]
     pub fn wants_foreground(&self) -> bool {
         self.ops().iter().any(|op| matches!(op, Op::Patch { foreground, .. } if *foreground > 0.0))
@@ -143,7 +143,7 @@ impl Sizes {
                 chance(*p)?;
                 let [a, b] = plane.map(Axis::index);
                 if a == b {
-                    return Err(Error::config("rot90 turns a plane of one axis").hint("name two axes"));
+                    return Err(Error::config("rot90 turns a plane of one axis").hint("name two different axes"));
                 }
                 if let Some(size) = self.size.filter(|size| size[a] != size[b]) {
                     let what = format!("rot90 turns sides of {} and {}: rows would differ in shape", size[a], size[b]);
@@ -155,7 +155,7 @@ impl Sizes {
                 finite(&[*value])?;
                 let value = f64::from(*value);
                 if self.padded.is_some() && chain.fill != value {
-                    return Err(Error::config("pad_or_crop comes twice with other values").hint("use one value"));
+                    return Err(Error::config("pad_or_crop is used twice with different values").hint("use one value"));
                 }
                 (self.padded, chain.fill, self.size) = (Some(value), value, Some(*size));
             }
@@ -172,7 +172,7 @@ impl Sizes {
                 finite(&[*low, *high])?;
                 let (low, high) = (f64::from(*low), f64::from(*high));
                 if low >= high {
-                    return Err(Error::config(format!("window from {low} to {high}")).hint("the smaller one first"));
+                    return Err(Error::config(format!("window from {low} to {high}")).hint("give the smaller first"));
                 }
                 chain.clamp(low, high);
                 chain.scale(1.0 / (high - low), -low / (high - low));
@@ -184,7 +184,7 @@ impl Sizes {
             Op::Clamp { low, high } => {
                 finite(&[*low, *high])?;
                 if low > high {
-                    return Err(Error::config(format!("clamp from {low} to {high}")).hint("the smaller one first"));
+                    return Err(Error::config(format!("clamp from {low} to {high}")).hint("give the smaller first"));
                 }
                 chain.clamp(f64::from(*low), f64::from(*high));
             }
@@ -211,13 +211,13 @@ impl LoweredVolume {
         self.shared.dtype
     }
 
-    /// Whether values are labels: moved, never changed.
+    /// Whether values are labels: they are moved, never changed.
     #[must_use]
     pub fn is_mask(&self) -> bool {
         self.shared.mask
     }
 
-    /// Arithmetic for voxels that mean `voxel * slope + intercept`.
+    /// The arithmetic for a file whose voxels mean `voxel * slope + intercept`.
     #[must_use]
     pub fn intensity(&self, slope: f64, intercept: f64) -> Intensity {
         if self.shared.mask {
@@ -234,11 +234,13 @@ impl LoweredVolume {
         }
     }
 
-    /// The axes of one sample's row. A function of shape, foreground and draws alone, so fields of one record move
-    /// together. `foreground`: places of voxels, `(z * height + y) * width + x`; of none, patches are drawn evenly.
+    /// The axes of one sample's row. They depend only on shape, foreground and draws, so the fields of a record move
+    /// alike. `foreground` holds voxel positions, `(z * height + y) * width + x`; if it is empty, patches are drawn
+    /// uniformly.
     ///
     /// # Errors
-    /// `Unsupported` for a volume that the steps can't take. Names neither record nor object; the caller does.
+    /// `Unsupported` for a volume that the steps can't take. The error names neither record nor object; the caller adds
+    /// them.
     pub fn axes(&self, shape: [usize; 3], foreground: &Foreground<'_>, rng: SampleRng) -> Result<[VolumeAxis; 3]> {
         let bad = |what: String, hint: &'static str| {
             Error::new(ErrorKind::Unsupported, what).hint(hint).at_stage(Stage::Transform)
@@ -270,7 +272,7 @@ impl LoweredVolume {
                 }
                 Op::PadOrCrop { size, .. } => {
                     for (axis, len) in axes.iter_mut().zip(size) {
-                        // Towards nothing: of an odd one the greater half is behind, cut off or added.
+                        // Rounded down: if the difference is odd, the extra voxel is cut off or added at the end.
                         let spare = axis.len as i64 - i64::from(*len);
                         cut(axis, spare / 2, *len as usize);
                     }
@@ -287,7 +289,7 @@ impl LoweredVolume {
                     for (axis, len) in axes.iter_mut().zip(size) {
                         let (len, spare) = (*len as usize, axis.len as i64 - i64::from(*len));
                         let at = match point {
-                            // The output of the point, in the middle as far as the volume goes.
+                            // Centred on the point, as far as the volume's edges allow.
                             Some(point) => {
                                 ((point[axis.from] as i64 - axis.start) * axis.step - len as i64 / 2).clamp(0, spare)
                             }
@@ -303,26 +305,26 @@ impl LoweredVolume {
         let rows = self.shared.size.map(|n| n as usize);
         if made != rows {
             return Err(bad(
-                format!("a volume of {shape:?} makes a row of {made:?}, rows are {rows:?}"),
+                format!("a volume of {shape:?} makes a row of {made:?}; rows are {rows:?}"),
                 "add patch or pad_or_crop",
             ));
         }
         Ok(axes)
     }
 
-    /// The box of a volume that axes show.
+    /// The box of a volume that these axes read.
     #[must_use]
     pub fn reads(axes: &[VolumeAxis; 3]) -> [Range<usize>; 3] {
         let mut reads = [0..0, 0..0, 0..0];
         for axis in axes {
             reads[axis.from] = axis.reads();
         }
-        // When one axis shows nothing, nothing is read.
+        // If one axis reads nothing, no axis does.
         if reads.iter().any(Range::is_empty) { [0..0, 0..0, 0..0] } else { reads }
     }
 }
 
-/// Voxels of the foreground: places as `u64` in little-endian bytes, ascending.
+/// Positions of the foreground's voxels: `u64` in little-endian bytes, ascending.
 ///
 /// ```
 /// use infeed::{DType, dataset::FieldKind, transform::{Foreground, LoweredVolume, SampleRng, Transform}};
@@ -355,7 +357,7 @@ fn mirror(axis: &mut VolumeAxis) {
     axis.step = -axis.step;
 }
 
-/// Keeps the outputs `at .. at + len`; those outside are fill, now and later.
+/// Keeps the outputs `at .. at + len`. Outputs outside of the axis are filled, also after later steps.
 fn cut(axis: &mut VolumeAxis, at: i64, len: usize) {
     axis.start += axis.step * at;
     axis.len = len;
@@ -390,7 +392,7 @@ mod tests {
         let lowered = Transform::new().clamp(0.0, 1.0).scale(-2.0, 0.0);
         let lowered = lowered.lower_volume(&field(Some([1, 1, 1])), DType::F32).unwrap();
         assert_eq!((lowered.intensity(1.0, 0.0).low, lowered.intensity(1.0, 0.0).high), (-2.0, 0.0));
-        // What a file's own scale means comes first.
+        // The scale and bias of the file are applied first.
         assert_eq!(lowered.intensity(3.0, 1.0).scale, -6.0);
     }
 
@@ -406,7 +408,8 @@ mod tests {
     fn an_odd_voxel_is_cut_off_or_added_behind() {
         let lowered = Transform::new().pad_or_crop([4, 4, 4], 0.0).lower_volume(&field(None), DType::F32).unwrap();
         let axes = lowered.axes([4, 7, 1], &Foreground(&[]), SampleRng::new(1, 2, 3)).unwrap();
-        // Where an output reads: of 7 the outputs are 1 to 4; of 1 they are one in front, it, and two behind.
+        // The voxel that each output reads. Of 7 voxels: 1 to 4. Of 1 voxel: one fill before it, the voxel, and two
+        // fills after it.
         assert_eq!(axes.map(|axis| axis.at(0)), [0, 1, -1]);
     }
 
@@ -422,7 +425,7 @@ mod tests {
         assert!(refused(Transform::new().window(1.0, 1.0), None).contains("window from 1 to 1"));
         assert!(refused(Transform::new().scale(f32::NAN, 1.0), None).contains("finite"));
         assert!(refused(Transform::new().rot90([Axis::Z, Axis::X], 1.0), Some([2, 3, 4])).contains("sides of 2 and 4"));
-        assert!(refused(Transform::new().rot90([Axis::Z, Axis::Z], 1.0), None).contains("two axes"));
+        assert!(refused(Transform::new().rot90([Axis::Z, Axis::Z], 1.0), None).contains("two different axes"));
     }
 
     #[test]
@@ -441,7 +444,7 @@ mod tests {
             let holds = |p: [usize; 3]| (0..3).all(|a| reads[a].contains(&p[a]));
             assert!([[0, 0, 0], [7, 8, 9], [3, 4, 5]].into_iter().any(holds), "{reads:?}");
             seen.insert(format!("{reads:?}"));
-            // Without foreground it is anywhere, and inside.
+            // Without foreground the box is anywhere inside.
             let axes = lowered.axes(shape, &Foreground(&[]), rng).unwrap();
             assert!(LoweredVolume::reads(&axes).iter().zip(shape).all(|(read, len)| read.end <= len));
         }

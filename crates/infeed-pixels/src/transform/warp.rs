@@ -1,13 +1,13 @@
-//! The matrices of torchvision's warps, from its parameters, in f64.
+//! The matrices of torchvision's warps, computed from their parameters in f64.
 
 use crate::kernels::Map;
 
-/// How far a centre lies from the picture's middle; torchvision's default is the middle.
+/// The centre relative to the picture's middle, which is torchvision's default.
 fn offset(center: Option<[f64; 2]>, height: u32, width: u32) -> [f64; 2] {
     center.map_or([0.0; 2], |[x, y]| [x - f64::from(width) * 0.5, y - f64::from(height) * 0.5])
 }
 
-/// `_get_inverse_affine_matrix`: degrees, pixels x and y; the centre counts from the picture's middle.
+/// `_get_inverse_affine_matrix`: degrees, pixels x and y; the centre is relative to the picture's middle.
 fn inverse(center: [f64; 2], angle: f64, translate: [f64; 2], scale: f64, shear: [f64; 2]) -> [f64; 6] {
     let (turn, [sx, sy]) = (angle.to_radians(), shear.map(f64::to_radians));
     let [cx, cy] = center;
@@ -21,7 +21,7 @@ fn inverse(center: [f64; 2], angle: f64, translate: [f64; 2], scale: f64, shear:
 }
 
 /// `F.affine`: `angle` and `shear` (x, y) in degrees, `translate` (x, y) in pixels, `scale` above 0, `center` (x, y) in
-/// pixels from the top left corner or in the middle.
+/// pixels from the top left corner; default: the middle.
 pub(super) fn affine(
     angle: f64,
     translate: [f64; 2],
@@ -34,15 +34,15 @@ pub(super) fn affine(
     Map::Affine(inverse(offset(center, height, width), angle, translate, scale, shear))
 }
 
-/// `F.rotate` without `expand`: degrees, counter-clockwise; `center` (x, y) in pixels from the top left corner or in the
-/// middle.
+/// `F.rotate` without `expand`: degrees, counter-clockwise; `center` (x, y) in pixels from the top left corner;
+/// default: the middle.
 ///
-/// As there, half and whole turns around the middle are exact, and quarters of square pictures.
+/// As in torchvision, half and whole turns around the middle are exact, and so are quarter turns of square pictures.
 pub(super) fn rotate(angle: f64, center: Option<[f64; 2]>, height: u32, width: u32) -> Map {
     let angle = angle.rem_euclid(360.0);
     if center.is_none() {
         let square = height == width;
-        // Whole numbers tell the kernel that pixels only change places.
+        // For whole numbers the kernel only moves pixels.
         let turn = match angle {
             0.0 => Some([1.0, 0.0, 0.0, 1.0]),
             180.0 => Some([-1.0, 0.0, 0.0, -1.0]),
@@ -54,16 +54,16 @@ pub(super) fn rotate(angle: f64, center: Option<[f64; 2]>, height: u32, width: u
             return Map::Affine([a, b, 0.0, c, d, 0.0]);
         }
     }
-    // torchvision turns the other way round here than in `affine`.
+    // Here torchvision rotates in the opposite direction to `affine`.
     Map::Affine(inverse(offset(center, height, width), -angle, [0.0; 2], 1.0, [0.0; 2]))
 }
 
-/// `F.perspective`: the map that takes corners (x, y) from `start` to `end`. `None` when there is no such map: three
-/// corners on a line.
+/// `F.perspective`: the map that takes the corners (x, y) from `start` to `end`. `None` if there is none because three
+/// corners are on a line.
 ///
 /// Coefficients are rounded to f32, as torchvision's are.
 pub(super) fn perspective(start: &[[f64; 2]; 4], end: &[[f64; 2]; 4]) -> Option<Map> {
-    // Each corner gives an equation for x and one for y; outputs are what is known.
+    // Each corner gives an equation for x and one for y. The outputs are the known values.
     let mut rows = [[0.0; 9]; 8];
     for (i, ([u, v], [x, y])) in start.iter().zip(end).enumerate() {
         rows[2 * i] = [*x, *y, 1.0, 0.0, 0.0, 0.0, -u * x, -u * y, *u];
@@ -73,13 +73,13 @@ pub(super) fn perspective(start: &[[f64; 2]; 4], end: &[[f64; 2]; 4]) -> Option<
     Some(Map::Perspective(solution.map(|v| f64::from(v as f32))))
 }
 
-/// Elimination with the largest pivot of each column.
+/// Gaussian elimination with column pivoting.
 fn solve(mut rows: [[f64; 9]; 8]) -> Option<[f64; 8]> {
     let size = rows.iter().flatten().fold(0.0f64, |most, v| most.max(v.abs()));
     for column in 0..8 {
         let pivot = (column..8).max_by(|a, b| rows[*a][column].abs().total_cmp(&rows[*b][column].abs()))?;
         rows.swap(column, pivot);
-        // Only rounding is left of a column that follows from the others.
+        // The column depends on the others: only rounding errors are left.
         if rows[column][column].abs() <= size * 1e-12 {
             return None;
         }

@@ -1,4 +1,4 @@
-//! An array and where its chunks lie.
+//! An array and the places of its chunks.
 
 use infeed_core::{
     error::{Error, Result, setting::COLUMNS},
@@ -7,49 +7,50 @@ use infeed_core::{
 
 use super::{filters::Filter, unpack::Unpacking};
 
-/// An array and its chunks.
+/// The description of an array, with the places of its chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkedArray {
-    /// The field.
+    /// The name of its field.
     pub(crate) name: String,
     pub(crate) dtype: DType,
-    /// Whether numbers have to be turned round for this machine.
+    /// Whether numbers have to be byte-swapped on this machine.
     pub(crate) swapped: bool,
     pub(crate) shape: Vec<u64>,
-    /// Shape of a chunk: as many axes.
+    /// Shape of a chunk, with as many axes as the array.
     pub(crate) chunk: Vec<u64>,
-    /// The axes as they lie in a chunk, the slowest first: `0, 1, …` in C order.
+    /// The axes in stored order within a chunk, the slowest first: `0, 1, …` in C order.
     pub(crate) order: Vec<usize>,
-    /// One element in the machine's order, for chunks that are not there.
+    /// The fill value: one element in the machine's byte order, for missing chunks.
     pub(crate) fill: Vec<u8>,
-    /// What is undone, in this order.
+    /// The filters to undo, in this order.
     pub(crate) filters: Vec<Filter>,
-    /// How values are made of the numbers, where they are packed.
+    /// How values are computed from the stored numbers, if they are packed.
     pub(crate) unpacking: Option<Unpacking>,
-    /// The chunks that are there, ascending by their numbers.
+    /// The chunks that exist, ascending by number.
     pub(crate) places: Vec<Place>,
 }
 
-/// Where a chunk lies.
+/// Where a chunk is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Which chunk of the grid, in C order.
+    /// The number of the chunk in the grid, in C order.
     pub(crate) number: u64,
     pub(crate) start: u64,
     pub(crate) len: u64,
-    /// Which of the dataset's objects.
+    /// Index of the object among the dataset's objects.
     pub(crate) object: u32,
-    /// Bit `i`: filter `i` was left out for this chunk.
+    /// Bit `i` is set if filter `i` was not applied to this chunk.
     pub(crate) skipped: u32,
 }
 
 impl ChunkedArray {
-    /// Chunks along each axis.
+    /// Number of chunks along each axis.
     pub(crate) fn grid(&self) -> Vec<u64> {
         grid(&self.shape, &self.chunk)
     }
 
-    /// Chunks that a row meets: those of all axes but the first. Checked by [`check`](Self::check).
+    /// Number of chunks that a row intersects: the product over all axes but the first. [`check`](Self::check) rules
+    /// out overflow.
     pub(super) fn across(&self) -> u64 {
         self.grid().iter().skip(1).product()
     }
@@ -59,12 +60,12 @@ impl ChunkedArray {
         self.shape.iter().skip(1).product::<u64>() * self.dtype.size() as u64
     }
 
-    /// The type of its values.
+    /// The type of the values.
     pub(super) fn value_dtype(&self) -> DType {
         self.unpacking.as_ref().map_or(self.dtype, |unpacking| unpacking.to)
     }
 
-    /// Bytes of a row of a chunk.
+    /// Bytes of one row of a chunk.
     pub(super) fn chunk_row_bytes(&self) -> u64 {
         self.chunk.iter().skip(1).product::<u64>() * self.dtype.size() as u64
     }
@@ -78,13 +79,13 @@ impl ChunkedArray {
         self.order.iter().enumerate().all(|(at, axis)| at == *axis)
     }
 
-    /// Rows of the chunk that the array has.
+    /// Rows of the chunk that are within the array.
     pub(super) fn rows_in(&self, number: u64) -> u64 {
         let first = number / self.across() * self.chunk[0];
         self.chunk[0].min(self.shape[0].saturating_sub(first))
     }
 
-    /// Whether its numbers can be counted on, and its rows be records.
+    /// Checks that the array has rows for records, and that its sizes do not overflow.
     ///
     /// # Errors
     /// `Config` for an array without rows or values, `Corrupt` for shapes that contradict each other.
@@ -108,12 +109,12 @@ impl ChunkedArray {
         match counted && cells().is_some() && self.fill.len() == self.dtype.size() {
             true => Ok(()),
             false => Err(Error::corrupt(format!("`{name}` of shape {shape:?} in chunks of {chunk:?}"))
-                .hint("no such array fits into memory: fetch its metadata again")),
+                .hint("no array of this shape fits into memory: fetch its metadata again")),
         }
     }
 }
 
-/// Chunks along each axis; an axis of chunks without length has none.
+/// Number of chunks along each axis; 0 if the chunks have no length along it.
 pub(crate) fn grid(shape: &[u64], chunk: &[u64]) -> Vec<u64> {
     shape.iter().zip(chunk).map(|(n, chunk)| if *chunk == 0 { 0 } else { n.div_ceil(*chunk) }).collect()
 }

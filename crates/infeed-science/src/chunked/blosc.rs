@@ -1,4 +1,4 @@
-//! Blosc's container, version 1 and 2 of its format: blocks, split or not, shuffled by bytes or bits.
+//! Decodes Blosc's container, versions 1 and 2 of its format: blocks, split or not, shuffled by bytes or bits.
 //!
 //! <https://github.com/Blosc/c-blosc/blob/main/README_CHUNK_FORMAT.rst>
 
@@ -12,7 +12,7 @@ use super::{
 
 /// Bytes of the header.
 const HEAD: usize = 16;
-/// Blocks whose elements have more bytes are not split, nor those with shorter streams: as c-blosc has it.
+/// Blocks are not split if elements have more bytes than this, or if streams would be shorter than that, as in c-blosc.
 const MOST_SPLITS: usize = 16;
 const LEAST_STREAM: usize = 128;
 
@@ -24,7 +24,7 @@ enum Codec {
     Packed(Packing),
 }
 
-/// How the bytes of a block's elements lie.
+/// How the bytes of a block's elements are arranged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shuffle {
     None,
@@ -37,9 +37,9 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_le_bytes(*word) as usize)
 }
 
-/// All of it: exactly `length` bytes, or an error.
+/// Decodes a container to exactly `length` bytes; anything else is an error.
 pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
-    let cut = || damaged(format!("Blosc that is cut: {} bytes", bytes.len()));
+    let cut = || damaged(format!("Blosc that is cut off: {} bytes", bytes.len()));
     let &[version, _, flags, size, ..] = bytes else { return Err(cut()) };
     let (Some(found), Some(block)) = (word(bytes, 4), word(bytes, 8)) else { return Err(cut()) };
     let size = usize::from(size).max(1);
@@ -47,14 +47,14 @@ pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
         return Err(unsupported(format!("Blosc of format {version}")).hint("write it with Blosc 1"));
     }
     if found != length {
-        return Err(damaged(format!("Blosc of {found} bytes, {length} belong there")));
+        return Err(damaged(format!("Blosc of {found} bytes, but {length} are expected")));
     }
     let mut out = Vec::new();
     if length == 0 {
         return Ok(out);
     }
     if flags & 2 != 0 {
-        // Stored as it was, and not shuffled.
+        // Stored uncompressed and not shuffled.
         out.try_reserve_exact(length.min(bytes.len())).map_err(|_| no_memory(length))?;
         out.extend_from_slice(bytes.get(HEAD..HEAD + length).ok_or_else(cut)?);
         return Ok(out);
@@ -74,9 +74,9 @@ pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
     };
     let split = flags & 0x10 == 0 && size <= MOST_SPLITS && block / size >= LEAST_STREAM;
     if block == 0 || block > length {
-        return Err(damaged(format!("Blosc's blocks of {block} bytes in {length}")));
+        return Err(damaged(format!("Blosc blocks of {block} bytes in {length}")));
     }
-    // Each block has a place, and each stream at least a length: none of these counts is beyond the bytes.
+    // Each block has a 4-byte offset and each stream a 4-byte length, so the input bounds these counts.
     if length.div_ceil(block) > bytes.len() / 4 {
         return Err(cut());
     }
@@ -87,7 +87,7 @@ pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
         let streams = if split && len == block { size } else { 1 };
         let mut at = word(bytes, HEAD + 4 * number).ok_or_else(cut)?;
         packed.clear();
-        // Splits are of equal lengths: what a block has beyond them is not split.
+        // Splits have equal lengths. The rest of a block, if any, is not split.
         let each = len / streams;
         for _ in 0..streams {
             let stored = word(bytes, at).ok_or_else(cut)?;
@@ -105,9 +105,9 @@ pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
             }
         }
         if packed.len() != len {
-            return Err(damaged(format!("a block of {} bytes, {len} belong there", packed.len())));
+            return Err(damaged(format!("a block of {} bytes, but {len} are expected", packed.len())));
         }
-        // Grows as blocks come.
+        // Grows with the blocks, not to the length in the header.
         out.try_reserve(len).map_err(|_| no_memory(length))?;
         match shuffle {
             Shuffle::None => out.extend_from_slice(&packed),
@@ -125,8 +125,8 @@ pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Puts the bits of each element together again: first came all first bits. Blocks whose elements are no multiple of 8 were
-/// left as they are.
+/// Undoes the bit shuffle, in which all first bits come first. A block whose number of elements is not a multiple of 8
+/// is not shuffled.
 fn unshuffle_bits(size: usize, bytes: &[u8], out: &mut [u8]) -> Result<()> {
     let count = bytes.len() / size;
     if !count.is_multiple_of(8) || count == 0 {
@@ -135,7 +135,7 @@ fn unshuffle_bits(size: usize, bytes: &[u8], out: &mut [u8]) -> Result<()> {
     }
     let whole = count * size;
     out[whole..].copy_from_slice(&bytes[whole..]);
-    // Bits to bytes, 8 elements at a time; then as bytes are shuffled.
+    // First from bits to bytes, 8 elements at a time; then undo the byte shuffle.
     let mut planes = zeros(whole)?;
     let row = count / 8;
     for (eight, plane) in bytes[..whole].chunks_exact(8 * row).zip(planes.chunks_exact_mut(count)) {
@@ -148,7 +148,7 @@ fn unshuffle_bits(size: usize, bytes: &[u8], out: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// A matrix of 8 x 8 bits, turned over (Hacker's Delight, 7-3).
+/// Transposes a matrix of 8 x 8 bits (Hacker's Delight, 7-3).
 const fn transposed(x: u64) -> u64 {
     let t = (x ^ (x >> 7)) & 0x00aa_00aa_00aa_00aa;
     let x = x ^ t ^ (t << 7);
@@ -158,9 +158,10 @@ const fn transposed(x: u64) -> u64 {
     x ^ t ^ (t << 28)
 }
 
-/// Puts a stream of BloscLZ, which holds exactly `length` bytes, behind `out`: literals, and copies of what came before.
+/// Decodes a stream of BloscLZ (literals, and copies of earlier bytes) to exactly `length` bytes, and appends them to
+/// `out`.
 fn blosclz(stream: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
-    /// Copies of more have their distance in two further bytes.
+    /// Copies from farther back have their distance in two further bytes.
     const NEAR: usize = 8191;
     let wrong = || damaged("damaged BloscLZ");
     let begin = out.len();
@@ -171,7 +172,7 @@ fn blosclz(stream: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
         *rest = behind;
         Ok::<_, Error>(usize::from(*first))
     };
-    // The first byte has a version in its upper bits.
+    // The upper bits of the first byte are a version.
     let mut token = byte(&mut rest)? & 31;
     loop {
         if token < 32 {
@@ -197,7 +198,7 @@ fn blosclz(stream: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
                 return Err(wrong());
             }
             let from = out.len() - distance;
-            // What is copied may be what this copy writes.
+            // A copy may overlap with the bytes that it writes.
             (from..from + count).for_each(|at| out.push(out[at]));
         }
         if out.len() > end {
@@ -216,14 +217,14 @@ mod tests {
     use super::*;
     use infeed_core::error::ErrorKind;
 
-    /// A container of one block that is not split.
+    /// A container with one block, not split.
     fn container(flags: u8, size: u8, length: usize, stream: &[u8]) -> Vec<u8> {
         let words = [length, length, HEAD + 8 + stream.len(), HEAD + 4, stream.len()];
         let words = words.iter().flat_map(|word| (*word as u32).to_le_bytes());
         [2, 1, flags, size].into_iter().chain(words).chain(stream.iter().copied()).collect()
     }
 
-    /// Wheels of numcodecs come without it: the other codecs are in the goldens.
+    /// Wheels of numcodecs lack Snappy, so it is tested here. The golden files cover the other codecs.
     #[test]
     fn snappy_is_unpacked() {
         let text: Vec<u8> = (0..3000u32).flat_map(|n| (n / 5).to_le_bytes()).collect();
@@ -245,7 +246,7 @@ mod tests {
         for flags in [0, 1, 2, 4, 0x10, 0x20, 0x21, 0x60, 0x80] {
             let mut lies = container(flags, 4, huge, &[7; 40]);
             assert!(unpack(&lies, huge).is_err(), "flags {flags:#x}");
-            // Blocks of a byte: more places than there are bytes.
+            // Blocks of one byte: more offsets than the input has bytes.
             lies[8..12].copy_from_slice(&1u32.to_le_bytes());
             assert!(unpack(&lies, huge).is_err(), "flags {flags:#x}");
             lies[8..12].fill(0);
@@ -253,7 +254,7 @@ mod tests {
         }
         let sound = container(0x30, 1, 4, b"\x40abcd");
         assert_eq!(unpack(&sound, 4).unwrap(), b"abcd");
-        assert!(unpack(&sound, 5).unwrap_err().to_string().contains("Blosc of 4 bytes, 5 belong there"));
+        assert!(unpack(&sound, 5).unwrap_err().to_string().contains("Blosc of 4 bytes, but 5 are expected"));
         for end in 0..sound.len() {
             assert!(unpack(&sound[..end], 4).is_err());
         }
@@ -272,12 +273,12 @@ mod tests {
         };
         // Three literals, then seven from a distance of 3 (4 + 3), then one literal.
         assert_eq!(unpacked(b"\x02abc\xa0\x02\0d", 11).unwrap(), b"abcabcabcad");
-        // From a distance of 4, which is before the stream.
+        // A distance of 4, which is before the start of the stream.
         assert!(unpacked(b"\x02abc\xa0\x03\0d", 11).is_err());
         for length in [10, 12] {
             assert!(unpacked(b"\x02abc\xa0\x02\0d", length).is_err());
         }
-        // A length that goes on and on.
+        // A length whose encoding does not end.
         assert!(unpacked(&[&b"\0a\xe0"[..], &[255; 100]].concat(), 20).is_err());
         for end in 0..8 {
             assert!(unpacked(&b"\x02abc\xa0\x02\0d"[..end], 11).is_err());

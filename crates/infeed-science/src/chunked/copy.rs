@@ -1,11 +1,11 @@
-//! From chunks to rows: contiguous runs are copied at once.
+//! Copies chunks into rows, one contiguous run at a time.
 
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_data::packed::no_memory;
 
 use super::array::ChunkedArray;
 
-/// `len` bytes of the fill value, or of nothing yet.
+/// `len` bytes of the fill value; if it is empty, of zeros.
 pub(super) fn filled(fill: &[u8], len: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     out.try_reserve_exact(len).map_err(|_| no_memory(len))?;
@@ -19,18 +19,18 @@ pub(super) fn filled(fill: &[u8], len: usize) -> Result<Vec<u8>> {
 }
 
 impl ChunkedArray {
-    /// Copies what chunk `number`, of which `bytes` are those of one of its rows, holds of that row of the array.
+    /// Copies one row of chunk `number`, whose bytes are `bytes`, into its place in the row `out` of the array.
     pub(super) fn copy_row(&self, bytes: &[u8], number: u64, out: &mut [u8]) -> Result<()> {
         let grid = self.grid();
         let size = self.dtype.size();
         let axes = self.shape.len();
-        // For each axis but the first: elements that are copied, and steps in bytes here and there.
+        // For each axis but the first: the elements to copy, and the strides in bytes in the chunk and in the row.
         let mut counts = vec![0; axes];
         let mut from_steps = vec![0; axes];
         let mut to_steps = vec![0; axes];
         let (mut from_step, mut to_step, mut left, mut to) = (size, size, number, 0);
         for axis in (1..axes).rev() {
-            // Checked with the array: none of these products is beyond what memory can have.
+            // `check` has made sure that none of these products overflows.
             let (chunk, shape) = (self.chunk[axis] as usize, self.shape[axis] as usize);
             let start = (left % grid[axis]) as usize * chunk;
             left /= grid[axis];
@@ -40,7 +40,7 @@ impl ChunkedArray {
             from_step *= chunk;
             to_step *= shape;
         }
-        // Axes that are whole here and there make one run with the next.
+        // Axes that are copied whole are merged into one run with the next.
         let (mut run, mut outer) = (size, axes);
         while outer > 1 {
             outer -= 1;
@@ -54,7 +54,7 @@ impl ChunkedArray {
         loop {
             let run = (bytes.get(from..from + run), out.get_mut(to..to + run));
             let (Some(here), Some(there)) = run else {
-                return Err(Error::new(ErrorKind::Internal, "a chunk that is shorter than its shape"));
+                return Err(Error::new(ErrorKind::Internal, "a chunk is shorter than its shape"));
             };
             there.copy_from_slice(here);
             let mut axis = outer;
@@ -76,7 +76,7 @@ impl ChunkedArray {
         }
     }
 
-    /// The numbers of a chunk, which lie in another order, in C order.
+    /// Converts the numbers of a chunk from another order of axes to C order.
     pub(super) fn in_order(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         let size = self.dtype.size();
         let axes = self.chunk.len();
@@ -96,7 +96,7 @@ impl ChunkedArray {
                 let at = at + i * inner;
                 let element = bytes.get(at..at + size);
                 out.extend_from_slice(
-                    element.ok_or_else(|| Error::new(ErrorKind::Internal, "a chunk that is shorter than its shape"))?,
+                    element.ok_or_else(|| Error::new(ErrorKind::Internal, "a chunk is shorter than its shape"))?,
                 );
             }
             for axis in (0..axes - 1).rev() {

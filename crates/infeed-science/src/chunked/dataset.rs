@@ -1,4 +1,4 @@
-//! Rows of chunked arrays as records.
+//! A dataset whose records are rows of chunked arrays.
 
 use std::{ops::Range, sync::Arc};
 
@@ -22,20 +22,20 @@ use super::{
     copy::filled,
 };
 
-/// Chunks without filters up to so many bytes are read whole, once for all their rows: many small reads of a store cost more
-/// than one of this length.
+/// Chunks without filters, up to this many bytes, are read whole, once for all their rows. One read of this length
+/// costs less than many small ones.
 const WHOLE: u64 = 1 << 20;
-/// Groups of more are several chunks long, so that their table stays below 8 MiB.
+/// The most groups of records. With more chunks, a group has several of them, so that the table takes at most 8 MiB.
 const MOST_GROUPS: u64 = 1 << 20;
 
 /// How the rows of an array are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Out of decoded chunks, each for all its rows.
+    /// From a decoded chunk, which is shared by all its rows.
     Shared,
-    /// A chunk is one row's alone: read with the record, decoded in parsing.
+    /// From a chunk of one row: read with the record, decoded in `parse`.
     Own,
-    /// By range, out of a chunk without filters.
+    /// By range, from a chunk without filters.
     Range,
 }
 
@@ -54,11 +54,11 @@ impl Way {
 struct Column {
     array: ChunkedArray,
     way: Way,
-    /// Key of the shared part that is its first chunk; the others follow in the order of their places.
+    /// Key of the shared part for the first chunk; those of the others follow in the order of `places`.
     first_key: u64,
 }
 
-/// See the head of the room.
+/// See the documentation of the module `chunked`.
 #[derive(Debug)]
 pub(crate) struct ChunkedDataset {
     format: &'static str,
@@ -74,12 +74,12 @@ pub(crate) struct ChunkedDataset {
 }
 
 impl ChunkedDataset {
-    /// `objects` are those that places name by their numbers; a format that lists others leaves them out. `named`: whether
-    /// somebody chose the arrays.
+    /// Makes a dataset of `arrays`. `Place::object` is an index into `objects`, which holds no others. `named`: whether
+    /// the user chose the arrays.
     ///
     /// # Errors
-    /// `NotFound` without arrays; `Config` when arrays have no rows, or other numbers of them; `Corrupt` for shapes that no
-    /// memory holds.
+    /// `NotFound` without arrays; `Config` if arrays have no rows, or different numbers of them; `Corrupt` for shapes
+    /// that exceed any memory.
     pub(crate) fn new(
         format: &'static str,
         source: &Source,
@@ -103,7 +103,7 @@ impl ChunkedDataset {
             if let Some(unpacking) = &array.unpacking {
                 print = unpacking.numbers().fold(print.text(unpacking.to.name()), |print, n| print.number(n));
             }
-            // Where a chunk lies says that it is there, and its length much of what is in it.
+            // The chunks that exist and their lengths: a length depends on most of the content.
             print = array.places.iter().fold(print, |print, place| print.number(place.number).number(place.len));
         }
         let shape = |array: &ChunkedArray| array.shape[1..].iter().map(|n| *n as usize).collect();
@@ -132,7 +132,7 @@ impl ChunkedDataset {
                 Way::Own => largest = largest.saturating_add(stored).saturating_add(decoding),
                 Way::Range => largest = largest.saturating_add(count.saturating_mul(column.array.chunk_row_bytes())),
             }
-            // The value that is made of them.
+            // The value that is made of these bytes.
             largest = largest.saturating_add(column.array.row_bytes());
             if column.array.unpacking.is_some() {
                 largest = largest.saturating_add(column.array.row_bytes().saturating_mul(8));
@@ -151,7 +151,7 @@ impl ChunkedDataset {
         self.objects[place.object as usize].extent(&self.source).with_range(range)
     }
 
-    /// Says which chunk of which array it is about.
+    /// Adds the chunk and the array to an error.
     fn at(&self, error: Error, array: &ChunkedArray, place: &Place) -> Error {
         let object = self.source.display_name(&self.objects[place.object as usize].name);
         let mut left = place.number;
@@ -169,18 +169,18 @@ impl ChunkedDataset {
         }
     }
 
-    /// The numbers of a row, in the machine's order.
+    /// The stored numbers of a row, in the machine's byte order.
     fn stored(&self, column: &Column, record: u64, bytes: &[Bytes]) -> Result<Bytes> {
         let Column { array, way, .. } = column;
         let places = column.places(record);
         if places.len() != bytes.len() {
-            return Err(Error::new(ErrorKind::Internal, "other chunks than the plan asked for"));
+            return Err(Error::new(ErrorKind::Internal, "other chunks than those of the plan"));
         }
         let row = (record % array.chunk[0]) * array.chunk_row_bytes();
         let row_bytes = array.chunk_row_bytes() as usize;
-        // The bytes of one row of a chunk, as the array has them.
+        // The bytes of one row of a chunk, in the machine's byte order.
         let part = |place: &Place, bytes: &Bytes| -> Result<Bytes> {
-            let cut = || Error::corrupt("a chunk that is shorter than its shape").hint("fetch the object again");
+            let cut = || Error::corrupt("a chunk is shorter than its shape").hint("fetch the object again");
             match way {
                 Way::Shared => {
                     let start = usize::try_from(row).map_err(|_| cut())?;
@@ -197,7 +197,7 @@ impl ChunkedDataset {
             && array.chunk[1..] == array.shape[1..]
         {
             let bytes = part((place, &bytes[0]))?;
-            // Copied, so that the chunk may go.
+            // Copied, so that the chunk can be freed.
             return Ok(if *way == Way::Shared { Bytes::copy_from_slice(&bytes) } else { bytes });
         }
         let len = usize::try_from(array.row_bytes()).map_err(|_| no_memory(usize::MAX))?;
@@ -211,7 +211,7 @@ impl ChunkedDataset {
 }
 
 impl Column {
-    /// The chunks that are there, of those that the record's row meets.
+    /// The chunks that exist among those that the record's row intersects.
     fn places(&self, record: u64) -> &[Place] {
         let Range { start, end } = self.range(record);
         &self.array.places[start..end]
@@ -224,7 +224,7 @@ impl Column {
         before(first)..before(first + across)
     }
 
-    /// The most bytes, as they are stored, of the chunks of a row; and the most chunks.
+    /// The most stored bytes of the chunks of a row, and the most chunks of a row.
     fn most(&self) -> (u64, u64) {
         let across = self.array.across().max(1);
         let rows = self.array.places.chunk_by(|a, b| a.number / across == b.number / across);
@@ -233,7 +233,8 @@ impl Column {
     }
 }
 
-/// Records that are read together: those of a chunk, of the shared array with the longest rows.
+/// The first records of the groups that are read together: a group is a chunk of the shared array with the longest
+/// rows.
 fn groups(columns: &[Column], len: u64) -> Option<Arc<[u64]>> {
     let shared = columns.iter().filter(|column| column.way == Way::Shared);
     let chunk = shared.max_by_key(|column| column.array.row_bytes())?.array.chunk[0];
@@ -272,7 +273,7 @@ impl Dataset for ChunkedDataset {
                     )),
                     Way::Own => plan.extents.push(self.extent(place, whole)),
                     Way::Range => {
-                        // A chunk that is cut has less, which parsing says.
+                        // A truncated chunk has fewer bytes; `parse` then returns an error.
                         let start = place.start.saturating_add(row).min(whole.end);
                         let end = start.saturating_add(array.chunk_row_bytes()).min(whole.end);
                         plan.extents.push(self.extent(place, start..end));
@@ -287,7 +288,7 @@ impl Dataset for ChunkedDataset {
         self.check(record)?;
         let is_shared = |column: &&Column| column.way == Way::Shared;
         let own: usize = self.columns.iter().filter(|c| !is_shared(c)).map(|column| column.range(record).len()).sum();
-        // The record's own bytes come first, shared parts behind them.
+        // The record's own bytes come first, then the shared parts.
         let (mut own, mut shared) = bytes.split_at(own.min(bytes.len()));
         let value = |column: &Column| {
             let from = if is_shared(&column) { &mut shared } else { &mut own };
@@ -299,7 +300,7 @@ impl Dataset for ChunkedDataset {
     }
 
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
-        // Of several that begin here, all but the last have no chunks.
+        // If several columns have this first key, all but the last have no chunks.
         let column = self.columns.partition_point(|column| column.first_key <= key).checked_sub(1);
         let column = column.map(|at| &self.columns[at]).filter(|column| column.way == Way::Shared);
         let place = column.and_then(|column| {
@@ -318,7 +319,7 @@ impl Dataset for ChunkedDataset {
         self.shared
     }
 
-    /// The first chunk of the first array that has one; else the array.
+    /// The first chunk of the first array that has one; otherwise the name of the array.
     fn object(&self, record: u64) -> String {
         let place = self.columns.iter().filter(|_| record < self.len).find_map(|column| column.places(record).first());
         place.map_or_else(
@@ -331,7 +332,8 @@ impl Dataset for ChunkedDataset {
         !self.source.reads_inline()
     }
 
-    /// Values are copied, and what belongs to a record alone is decoded with it: memory for these is counted as for reads.
+    /// Includes the copied values and the chunks that are decoded with their record: their memory counts as that of
+    /// reads.
     fn largest_read(&self) -> u64 {
         self.largest
     }

@@ -1,13 +1,13 @@
-//! What errors about chunks say.
+//! Errors about chunks.
 
 use infeed_core::error::{Error, ErrorKind};
 
-/// An error about bytes that are not what they should be.
+/// An error about damaged bytes.
 pub(crate) fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::corrupt(what).hint("fetch the object again")
 }
 
-/// An error about what this reader lacks.
+/// An error about a feature of the format that is not read.
 pub(crate) fn unsupported(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Unsupported, what)
 }

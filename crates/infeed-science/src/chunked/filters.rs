@@ -1,4 +1,4 @@
-//! What was done to a chunk before it was stored, undone.
+//! Undoes the filters that were applied to a chunk before it was stored.
 
 use bytes::Bytes;
 use infeed_core::error::Result;
@@ -11,38 +11,38 @@ use super::{
     steps::{lz4, unshuffle, zeros},
 };
 
-/// One step of the way back.
+/// A filter to undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
     Packed(Packing),
-    /// A block of LZ4 behind its length, as numcodecs writes it.
+    /// A length and a block of LZ4, as numcodecs writes it.
     #[cfg_attr(not(feature = "zarr"), expect(dead_code, reason = "only Zarr has it"))]
     Lz4,
-    /// Blocks of LZ4, as the filter of HDF5 writes them.
+    /// Blocks of LZ4, as the HDF5 filter writes them.
     #[cfg_attr(not(feature = "hdf5"), expect(dead_code, reason = "only HDF5 has it"))]
     Lz4Blocks,
-    /// LZF, h5py's own.
+    /// LZF, h5py's own format.
     #[cfg_attr(not(feature = "hdf5"), expect(dead_code, reason = "only HDF5 has it"))]
     Lzf,
     /// Blosc's container, with any of its codecs.
     Blosc,
-    /// The bytes of elements of this size, first all first bytes, then all second ones.
+    /// Byte shuffle for elements of this many bytes: all first bytes, then all second ones.
     Shuffle(usize),
-    /// A CRC-32C behind the bytes.
+    /// A CRC-32C after the bytes.
     #[cfg_attr(not(feature = "zarr"), expect(dead_code, reason = "only Zarr has it"))]
     Crc32c,
-    /// A Fletcher-32 behind the bytes.
+    /// A Fletcher-32 after the bytes.
     #[cfg_attr(not(feature = "hdf5"), expect(dead_code, reason = "only HDF5 has it"))]
     Fletcher32,
 }
 
 impl Filter {
-    /// Whether the length of what comes out does not follow from that of what goes in.
+    /// Whether the length of the output does not follow from that of the input.
     pub(crate) const fn packs(self) -> bool {
         matches!(self, Self::Packed(_) | Self::Lz4 | Self::Lz4Blocks | Self::Lzf | Self::Blosc)
     }
 
-    /// Bytes that it takes off.
+    /// Bytes that undoing it removes.
     pub(super) const fn takes_off(self) -> usize {
         match self {
             Self::Crc32c | Self::Fletcher32 => 4,
@@ -50,7 +50,7 @@ impl Filter {
         }
     }
 
-    /// Exactly `length` bytes, or an error.
+    /// Undoes the filter: exactly `length` bytes, or an error.
     pub(super) fn undo(self, bytes: &Bytes, length: usize) -> Result<Bytes> {
         Ok(match self {
             Self::Packed(packing) => packed::unpack(packing, bytes, length)?.into(),
@@ -58,7 +58,7 @@ impl Filter {
                 let (head, block) = bytes.split_first_chunk::<4>().ok_or_else(|| damaged("LZ4 without a length"))?;
                 let found = u32::from_le_bytes(*head) as usize;
                 if found != length {
-                    return Err(damaged(format!("LZ4 of {found} bytes, {length} belong there")));
+                    return Err(damaged(format!("LZ4 of {found} bytes, but {length} are expected")));
                 }
                 let mut out = Vec::new();
                 lz4(block, length, &mut out)?;
@@ -75,7 +75,7 @@ impl Filter {
             }
             Self::Crc32c => {
                 let Some((content, sum)) = bytes.split_last_chunk::<4>() else {
-                    return Err(damaged("a chunk that ends before its crc32c"));
+                    return Err(damaged("the chunk ends before its crc32c"));
                 };
                 if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
                     return Err(damaged("its crc32c is wrong"));

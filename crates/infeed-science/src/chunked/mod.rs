@@ -1,22 +1,23 @@
-//! Arrays that are stored in chunks: what Zarr and HDF5 have in common.
+//! Arrays stored in chunks: the common part of Zarr and HDF5.
 //!
 //! ```text
-//! metadata ─ zarr, hdf5 ─▶ ChunkedArray: type, shape, shape of a chunk, filters, where each chunk lies ─ dataset.rs ─▶ Dataset
-//!   plan ─▶ the chunks that a row meets ─ decode.rs, filters.rs ─▶ numbers of a chunk, in C order ─ copy.rs ─▶ the row
+//! metadata ─ zarr, hdf5 ─▶ ChunkedArray: type, shape, shape of a chunk, filters, where each chunk is ─ dataset.rs ─▶ Dataset
+//!   plan ─▶ the chunks that a row intersects ─ decode.rs, filters.rs ─▶ numbers of a chunk, in C order ─ copy.rs ─▶ the row
 //! ```
 //!
-//! A record is an index along the first axis, its fields are the arrays; or each array is a record (series.rs). A format says where chunks lie and what was done to
-//! them; how rows are read follows from that, here:
+//! A record is an index along the first axis, and its fields are the arrays. Or each array is a record (series.rs). A
+//! format describes where chunks are stored and how they are encoded. This module decides how to read rows:
 //!
-//! - A chunk of several rows is a *shared part*: read and decoded once for all of them, as a row group of Parquet is.
-//! - A chunk of one row belongs to that record alone: its bytes are the record's own, and decoded in `parse`.
-//! - Of a large chunk without filters the row is read by range, and nothing else of it.
+//! - A chunk of several rows is a *shared part*: read and decoded once for all of them, like a row group of Parquet.
+//! - A chunk of one row belongs to one record: it is read with the record and decoded in `parse`.
+//! - From a large chunk without filters only the row is read, by range.
 //!
 //! Three things that are easy to get wrong:
 //!
-//! - **Chunks at the edge are whole**: behind the array's end they hold padding, which no row sees.
-//! - **A chunk that is not there is no error**: its numbers are the fill value.
-//! - **Shapes may lie**: only chunks that exist are listed, and a decoder sets aside what its input can hold.
+//! - **Chunks at the edge have the full shape**: beyond the array's end they hold padding, which is not part of any
+//!   row.
+//! - **A missing chunk is not an error**: its numbers are the fill value.
+//! - **Shapes may be false**: only chunks that exist are listed, and a decoder allocates only what its input can hold.
 
 mod array;
 mod blosc;

@@ -1,11 +1,11 @@
-//! What only HDF5 does to chunks, undone.
+//! Undoes the filters that only HDF5 has.
 
 use infeed_core::error::Result;
 use infeed_data::packed::no_memory;
 
 use super::{errors::damaged, steps::lz4};
 
-/// Room for `length` bytes, if the input gives so many, at most `ratio` for each of its own.
+/// Allocates `length` bytes if the input can hold that many, with at most `ratio` output bytes per input byte.
 fn room(what: &str, bytes: &[u8], length: usize, ratio: usize) -> Result<Vec<u8>> {
     if length / ratio > bytes.len() {
         return Err(damaged(format!("{what} of {length} bytes in {}", bytes.len())));
@@ -15,9 +15,9 @@ fn room(what: &str, bytes: &[u8], length: usize, ratio: usize) -> Result<Vec<u8>
     Ok(out)
 }
 
-/// LZF, as h5py writes it: runs of bytes, and copies of earlier ones.
+/// Decodes LZF as h5py writes it: runs of bytes, and copies of earlier ones.
 pub(super) fn lzf(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
-    // Three bytes copy 264 at most.
+    // Three bytes copy at most 264: a ratio of 88.
     let mut out = room("LZF", bytes, length, 88)?;
     let mut left = bytes;
     let cut = || damaged("damaged LZF");
@@ -42,7 +42,7 @@ pub(super) fn lzf(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
         let count = if high == 7 { next()? + 9 } else { high + 2 };
         let back = (control & 31) << 8 | next()?;
         let from = out.len().checked_sub(back + 1).filter(|_| count <= length - out.len()).ok_or_else(cut)?;
-        // They may reach into what they make.
+        // A copy may overlap with the bytes that it writes.
         for at in from..from + count {
             out.push(out[at]);
         }
@@ -50,18 +50,19 @@ pub(super) fn lzf(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
     if out.len() == length {
         Ok(out)
     } else {
-        Err(damaged(format!("LZF of {} bytes, {length} belong there", out.len())))
+        Err(damaged(format!("LZF of {} bytes, but {length} are expected", out.len())))
     }
 }
 
-/// LZ4 as the filter of HDF5 writes it: the length, that of a block, and blocks behind theirs.
+/// Decodes LZ4 as the HDF5 filter writes it: the whole length, the length of a block, then blocks, each after its
+/// length.
 pub(super) fn lz4_blocks(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
     let cut = || damaged("LZ4 that ends too early");
     let (all, rest) = bytes.split_first_chunk::<8>().ok_or_else(cut)?;
     let (block, mut left) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
     let (all, block) = (u64::from_be_bytes(*all), u32::from_be_bytes(*block) as usize);
     if all != length as u64 || block == 0 {
-        return Err(damaged(format!("LZ4 of {all} bytes in blocks of {block}, {length} belong there")));
+        return Err(damaged(format!("LZ4 of {all} bytes in blocks of {block}, but {length} are expected")));
     }
     let mut out = room("LZ4", bytes, length, 256)?;
     while out.len() < length {
@@ -69,7 +70,7 @@ pub(super) fn lz4_blocks(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
         let (packed, rest) = rest.split_at_checked(u32::from_be_bytes(*packed) as usize).ok_or_else(cut)?;
         left = rest;
         let count = block.min(length - out.len());
-        // What does not get smaller is stored as it is.
+        // A block that does not get smaller is stored uncompressed.
         if packed.len() == count {
             out.extend_from_slice(packed);
         } else {
@@ -79,13 +80,13 @@ pub(super) fn lz4_blocks(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The content before a Fletcher-32 sum that is right.
+/// Verifies the Fletcher-32 checksum, and returns the bytes before it.
 pub(super) fn fletcher32(bytes: &[u8]) -> Result<&[u8]> {
     let Some((content, sum)) = bytes.split_last_chunk::<4>() else {
-        return Err(damaged("a chunk that ends before its fletcher32"));
+        return Err(damaged("the chunk ends before its fletcher32"));
     };
     let (found, sum) = (fletcher32_of(content), u32::from_le_bytes(*sum));
-    // Before version 1.6.3 the library wrote it with the bytes of each half turned round.
+    // Before version 1.6.3 the HDF5 library wrote the checksum with the bytes of each half swapped.
     let turned = (sum & 0x00ff_00ff) << 8 | sum >> 8 & 0x00ff_00ff;
     if found == sum || found == turned { Ok(content) } else { Err(damaged("its fletcher32 is wrong")) }
 }
@@ -94,7 +95,7 @@ fn fletcher32_of(bytes: &[u8]) -> u32 {
     let (words, last) = bytes.as_chunks::<2>();
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut a, mut b) = (0u32, 0u32);
-    // As many as can be summed before the second sum runs over.
+    // 360 words can be summed before the second sum overflows.
     for words in words.chunks(360) {
         for word in words {
             a += u32::from(u16::from_be_bytes(*word));

@@ -1,8 +1,8 @@
-//! Arrays that are a record each: `0000/image`, `0001/image`, …, or `img_0001`, `img_0002`, ….
+//! Finds arrays that are one record each: `0000/image`, `0001/image`, …, or `img_0001`, `img_0002`, ….
 //!
-//! Siblings whose names differ in a number, with equal types, are stacked: one array with an axis of records before the others.
-//! Two views or folds may be called so as well. So names have to look like those of records, or it is refused until somebody
-//! says which arrays are meant.
+//! Siblings of equal types whose names differ in a number are stacked: one array with an axis of records before the
+//! others. But views or folds may have such names too. So if the names do not look like those of records, `open`
+//! returns an error until the user names the arrays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,26 +14,26 @@ use infeed_data::{arrays::listed, names::SPLITS};
 
 use super::array::{ChunkedArray, Place};
 
-/// What becomes a field: one array, or many of a record each.
+/// A field: one array, or many that are a record each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
-    /// The field.
+    /// The name of the field.
     pub(crate) name: String,
-    /// Indices of the arrays: one, or those of the records in their order.
+    /// Indices of the arrays: one, or one per record in their order.
     pub(crate) parts: Vec<usize>,
-    /// Whether the parts are records, and not the rows of the only one.
+    /// Whether each part is a record, rather than each row of the only part.
     pub(crate) stacked: bool,
 }
 
 #[cfg(feature = "zarr")]
 impl Series {
-    /// The rows of one array.
+    /// A field of the rows of one array.
     pub(crate) fn of(name: &str, at: usize) -> Self {
         Self { name: name.to_owned(), parts: vec![at], stacked: false }
     }
 }
 
-/// An array as it is found.
+/// An array that was found: name, type and shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight<'a> {
     pub(crate) name: &'a str,
@@ -46,27 +46,27 @@ pub(crate) struct Sight<'a> {
 struct Numbered<'a> {
     /// `data/img_`
     before: &'a str,
-    /// `mask`; of `data/img_0001/mask_0001` as well.
+    /// `mask`, also for `data/img_0001/mask_0001`.
     behind: String,
 }
 
-/// From this many on, numbers without padding are those of records.
+/// This many numbers or more, even without leading zeros, are those of records.
 const MANY: usize = 8;
-/// Arrays of one axis that are rather columns, `x1` and `x2`.
+/// Fewer arrays with one axis, such as `x1` and `x2`, are columns.
 const COLUMNS_AT_MOST: usize = 32;
-/// Groups of equal members are rarely so many, if they are no records.
+/// Fewer groups with equal members are not records.
 const SOME: usize = 4;
-/// What records are called.
+/// Words before the numbers of records.
 const RECORDS: [&str; 16] = [
     "sample", "record", "item", "example", "ex", "case", "patient", "subject", "sub", "demo", "episode", "traj",
     "event", "id", "idx", "index",
 ];
 
-/// The first word of a path that ends in a number, or is one.
+/// Splits a path at its first word that ends in a number or is one.
 fn numbered(name: &str) -> Option<(Numbered<'_>, &str)> {
     let mut start = 0;
     for word in name.split('/') {
-        // `0001.jpg`, whose field is `jpg`.
+        // `0001.jpg`: the field is `jpg`.
         let ending = word
             .rsplit_once('.')
             .map(|(_, ending)| ending)
@@ -84,7 +84,7 @@ fn numbered(name: &str) -> Option<(Numbered<'_>, &str)> {
     None
 }
 
-/// A word without the number of its record at its end.
+/// A word without its record's number at the end.
 fn without<'a>(word: &'a str, number: &str) -> &'a str {
     let rest = word.strip_suffix(number).filter(|rest| !rest.ends_with(|c: char| c.is_ascii_digit()));
     let rest = rest.map(|rest| rest.trim_end_matches(['_', '-', '.', ' ', '#']));
@@ -95,7 +95,7 @@ fn last_word(before: &str) -> &str {
     before.rsplit('/').next().unwrap_or(before).trim_end_matches(['_', '-', '.', ' ', '#'])
 }
 
-/// Whether siblings of such names are records; `None` if they may as well be something else, such as views.
+/// Whether siblings with these names are records; `None` if they may be something else, such as views.
 fn are_records(before: &str, numbers: &BTreeSet<&str>, axes: usize) -> Option<bool> {
     let word = last_word(before).to_ascii_lowercase();
     let padded = numbers.iter().any(|number| number.len() >= 3);
@@ -110,10 +110,10 @@ fn are_records(before: &str, numbers: &BTreeSet<&str>, axes: usize) -> Option<bo
     }
 }
 
-/// Which arrays are fields, and which are records of a field.
+/// Decides which arrays are fields, and which are records of a field.
 ///
 /// # Errors
-/// `Config` when it is unclear, and when a record lacks an array that others have.
+/// `Config` if this is unclear, `NotFound` if a record lacks an array that others have.
 pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
     let mut families: BTreeMap<&str, BTreeMap<String, BTreeMap<&str, usize>>> = BTreeMap::new();
     for (at, array) in arrays.iter().enumerate() {
@@ -123,7 +123,7 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
     }
     let mut found = Vec::new();
     let mut taken = BTreeSet::new();
-    // Ids that are no numbers: sibling groups with the same members.
+    // Records may have ids that are not numbers: sibling groups with the same members.
     let mut groups = BTreeMap::new();
     for array in arrays.iter().enumerate() {
         named(array, &mut groups);
@@ -137,7 +137,7 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
             let first = all.next();
             all.all(|other| Some(other) == first)
         };
-        // Networks' layers are numbered too, and are of other types or ranks; so is what only some have.
+        // The layers of a network are numbered too, but differ in type or rank, or only some have a member.
         let whole = members.values().filter(|of| of.len() == numbers.len()).count();
         if numbers.len() < 2 || whole == 0 || !members.values().all(alike) {
             continue;
@@ -151,7 +151,7 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
         let same = |of: &BTreeMap<&str, usize>| of.values().all(|at| arrays[*at].shape == arrays[first(of)].shape);
         let sure = match by_name {
             true if numbers.len() < SOME => Some(false),
-            // One number has no rows.
+            // With a member that is a single number, the groups are records: a single number has no rows.
             true => Some(true).filter(|_| parts().any(|array| array.shape.is_empty())),
             false => are_records(before, &numbers, if grouped { axes.max(2) } else { axes }),
         };
@@ -173,12 +173,12 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
             if let Some(lacking) = numbers.iter().find(|number| !of.contains_key(*number)) {
                 let like = arrays[first(of)].name;
                 let slash = if behind.is_empty() { "" } else { "/" };
-                let what = format!("no `{before}{lacking}{slash}{behind}`: others have it, such as `{like}`");
+                let what = format!("no `{before}{lacking}{slash}{behind}`: other records have it, such as `{like}`");
                 return Err(Error::new(ErrorKind::NotFound, what)
                     .hint(format!("write it, or name the fields that every record has with {COLUMNS}")));
             }
             let mut ordered: Vec<(&str, usize)> = of.iter().map(|(number, at)| (*number, *at)).collect();
-            // By their values: 2 before 10.
+            // Sort by value: 2 before 10.
             if !by_name {
                 ordered.sort_by_key(|(number, _)| {
                     let digits = number.trim_start_matches('0');
@@ -196,7 +196,7 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
     Ok(found)
 }
 
-/// Adds an array to the families of the groups that it lies in.
+/// Adds an array to the families of the groups that contain it.
 fn named<'a>(
     (at, array): (usize, &Sight<'a>),
     families: &mut BTreeMap<&'a str, BTreeMap<String, BTreeMap<&'a str, usize>>>,
@@ -230,10 +230,10 @@ fn field_of(before: &str, behind: &str) -> String {
     if own.is_empty() { "array".to_owned() } else { own }
 }
 
-/// Arrays of a record each as one.
+/// Stacks arrays that are a record each into one.
 ///
 /// # Errors
-/// `Unsupported` for arrays of other shapes, or stored in another way.
+/// `Unsupported` if arrays differ in shape or in the way they are stored.
 pub(crate) fn stacked(name: String, arrays: Vec<ChunkedArray>) -> Result<ChunkedArray> {
     let count = arrays.len() as u64;
     let mut arrays = arrays.into_iter();
@@ -249,11 +249,11 @@ pub(crate) fn stacked(name: String, arrays: Vec<ChunkedArray>) -> Result<Chunked
         };
         if array.shape != first.shape {
             return Err(refused("shapes", &first.shape, &array.shape)
-                .hint(format!("write them with one shape, or leave `{name}` out with {COLUMNS}")));
+                .hint(format!("write them with one shape, or omit `{name}` from {COLUMNS}")));
         }
         let way = |array: &ChunkedArray| (array.chunk.clone(), array.order.clone(), array.swapped, array.fill.clone());
         if way(&array) != way(&first) || array.filters != first.filters || array.unpacking != first.unpacking {
-            return Err(refused("ways to be stored: chunks of", &first.chunk, &array.chunk)
+            return Err(refused("storage layouts: chunks of", &first.chunk, &array.chunk)
                 .hint("write all of them with the same chunks, filters and attributes (h5repack -l CHUNK=… OLD NEW)"));
         }
         places.extend(array.places.into_iter().map(|place| Place { number: place.number + at * cells, ..place }));
@@ -317,13 +317,13 @@ mod tests {
         let square = &[3, 2][..];
         reads(&[("0001.jpg", square), ("0002.jpg", square)], &["jpg: 0001.jpg 0002.jpg"]);
         let of = |id: &str| [(format!("d/{id}/x"), square), (format!("d/{id}/y"), &[][..])];
-        // Some of them end in a number.
+        // Some ids end in a number.
         let ids: Vec<_> = ["a1", "bc", "bc7", "de"].iter().flat_map(|id| of(id)).collect();
         let ids: Vec<_> = ids.iter().map(|(name, shape)| (&**name, *shape)).collect();
         reads(&ids, &["d/x: d/a1/x d/bc/x d/bc7/x d/de/x", "d/y: d/a1/y d/bc/y d/bc7/y d/de/y"]);
         let views = [("left/fps", &[][..]), ("left/x", square), ("right/fps", &[]), ("right/x", square)];
         reads(&views, &["left/fps", "left/x", "right/fps", "right/x"]);
-        // Enough to be asked for.
+        // Enough groups that the user has to decide.
         let text = names(&[("af/x", square), ("bc/x", square), ("cd/x", square), ("de/x", square)]).unwrap_err();
         assert!(text.to_string().contains("4 arrays may be a record each, or fields: af/x, bc/x"), "{text}");
     }
@@ -340,6 +340,6 @@ mod tests {
         assert!(text.contains("2 arrays may be a record each, or fields: view_0, view_1"), "{text}");
         assert!(text.contains(r#"columns(["view_0", "view_1"])"#), "{text}");
         let text = names(&[("0/x", square), ("0/y", square), ("1/x", square)]).unwrap_err().to_string();
-        assert!(text.contains("no `1/y`: others have it, such as `0/y`"), "{text}");
+        assert!(text.contains("no `1/y`: other records have it, such as `0/y`"), "{text}");
     }
 }

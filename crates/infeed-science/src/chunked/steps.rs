@@ -1,11 +1,11 @@
-//! What several filters have in common.
+//! Functions that several filters share.
 
 use infeed_core::error::Result;
 use infeed_data::packed::no_memory;
 
 use super::errors::damaged;
 
-/// As many zeros, all of which will be written over: no more than there are bytes of input for.
+/// Allocates `len` zeros, to be overwritten. The caller has checked `len` against the input.
 pub(super) fn zeros(len: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     out.try_reserve_exact(len).map_err(|_| no_memory(len))?;
@@ -13,9 +13,9 @@ pub(super) fn zeros(len: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Puts a block of LZ4, which holds exactly `length` bytes, behind `out`.
+/// Decodes a block of LZ4 to exactly `length` bytes, and appends them to `out`.
 pub(super) fn lz4(block: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
-    // A byte gives 255 at most.
+    // An input byte gives at most 255 bytes.
     if length / 256 > block.len() {
         return Err(damaged(format!("LZ4 of {length} bytes in {}", block.len())));
     }
@@ -26,11 +26,11 @@ pub(super) fn lz4(block: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> 
     let found = found.map_err(|e| damaged("damaged LZ4").with_source(e))?;
     match found == length {
         true => Ok(()),
-        false => Err(damaged(format!("LZ4 of {found} bytes, {length} belong there"))),
+        false => Err(damaged(format!("LZ4 of {found} bytes, but {length} are expected"))),
     }
 }
 
-/// Puts the bytes of each element together again; `out` is as long as `bytes`. Bytes behind the last whole element stay.
+/// Undoes the byte shuffle; `out` is as long as `bytes`. Bytes after the last whole element are not shuffled.
 pub(super) fn unshuffle(size: usize, bytes: &[u8], out: &mut [u8]) {
     let count = bytes.len() / size.max(1);
     if size < 2 || count == 0 {
@@ -40,7 +40,7 @@ pub(super) fn unshuffle(size: usize, bytes: &[u8], out: &mut [u8]) {
     let (planes, rest) = bytes.split_at(count * size);
     let (elements, end) = out.split_at_mut(count * size);
     end.copy_from_slice(rest);
-    // A size that the compiler knows makes a loop that it turns into vectors.
+    // With a constant size the compiler vectorises the loop.
     match size {
         2 => unshuffle_of::<2>(planes, elements),
         4 => unshuffle_of::<4>(planes, elements),

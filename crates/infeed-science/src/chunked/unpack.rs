@@ -1,5 +1,5 @@
-//! Numbers that a file keeps packed, as the conventions of netCDF have it: `stored * scale_factor + add_offset`, with values
-//! that stand for none. Types are those that xarray gives.
+//! Unpacks numbers by the conventions of netCDF: `stored * scale_factor + add_offset`, with values that mean missing.
+//! The types of the result are those of xarray.
 //!
 //! <https://cfconventions.org/cf-conventions/cf-conventions.html#packed-data>
 
@@ -8,30 +8,30 @@ use half::{bf16, f16};
 use infeed_core::{error::Result, types::DType};
 use infeed_data::packed::no_memory;
 
-/// A number of an attribute, and how it is written.
+/// The number in an attribute, and its type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Number {
     pub(crate) value: f64,
     pub(crate) dtype: DType,
 }
 
-/// What attributes say of the numbers of an array.
+/// The attributes that give the numbers of an array their meaning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Attributes {
     pub(crate) scale: Option<Number>,
     pub(crate) offset: Option<Number>,
-    /// Of `_FillValue` and `missing_value`.
+    /// Values of `_FillValue` and `missing_value`.
     pub(crate) missing: Vec<f64>,
-    /// Whether whole numbers are to be read without a sign.
+    /// Whether integers are unsigned (`_Unsigned`).
     pub(crate) unsigned: Option<bool>,
 }
 
-/// How stored numbers become values.
+/// How to compute values from stored numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unpacking {
-    /// Of what is stored.
+    /// The type of the stored numbers.
     from: DType,
-    /// `F32` or `F64`; of floats without a scale the type that they have.
+    /// `F32` or `F64`; for floats without a scale, their own type.
     pub(crate) to: DType,
     scale: Option<f64>,
     offset: Option<f64>,
@@ -43,8 +43,8 @@ const fn is_float(dtype: DType) -> bool {
 }
 
 impl Attributes {
-    /// The type that stored numbers have, with or without a sign; and how they are unpacked, if they are packed. Whole
-    /// numbers without a scale stay as they are, missing values too: classes are no floats.
+    /// The type of the stored numbers, after `_Unsigned`; and how to unpack them, if they are packed. Integers without
+    /// a scale are returned as stored, including missing values: classes must not become floats.
     pub(crate) fn of(&self, dtype: DType) -> (DType, Option<Unpacking>) {
         let from = match (self.unsigned, dtype) {
             (Some(true), DType::I8) => DType::U8,
@@ -58,7 +58,7 @@ impl Attributes {
             _ => dtype,
         };
         let scaled = self.scale.is_some() || self.offset.is_some();
-        // What is missing may be written with the other sign.
+        // A missing value may be written with the other signedness.
         let missing = self.missing.iter().map(|value| match from != dtype {
             true if is_signed(from) && *value > 0.0 => wrapped(*value, -1.0, from),
             true if !is_signed(from) && *value < 0.0 => wrapped(*value, 1.0, from),
@@ -89,27 +89,27 @@ const fn is_signed(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64)
 }
 
-/// The number of the same bits with the other sign, if it has one.
+/// The number with the same bits in the other signedness, if there is one.
 fn wrapped(value: f64, direction: f64, to: DType) -> f64 {
     let range = 2f64.powi(to.size() as i32 * 8);
     if direction > 0.0 || value >= range / 2.0 { value + direction * range } else { value }
 }
 
 impl Unpacking {
-    /// What makes two of them different, for fingerprints.
+    /// The numbers that distinguish two `Unpacking`s in a fingerprint.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
         let both =
             [self.scale, self.offset].into_iter().flat_map(|n| [u64::from(n.is_some()), n.unwrap_or(0.0).to_bits()]);
         both.chain(self.missing.iter().map(|value| value.to_bits()))
     }
 
-    /// The values of numbers as the machine has them.
+    /// Computes the values of numbers in the machine's byte order.
     pub(super) fn values(&self, bytes: &[u8]) -> Result<Bytes> {
         let len = (bytes.len() / self.from.size()).checked_mul(self.to.size()).ok_or_else(|| no_memory(usize::MAX))?;
         let mut out = Vec::new();
         out.try_reserve_exact(len).map_err(|_| no_memory(len))?;
         let is_missing = |value: f64| self.missing.contains(&value);
-        // Computed in the type of the result, as numpy does.
+        // Computed in the type of the result, as in numpy.
         let (scale, offset) = (self.scale.map(|s| s as f32), self.offset.map(|o| o as f32));
         let mut push = |value: f64, narrow: f32| match self.to {
             DType::F64 if is_missing(value) => out.extend_from_slice(&f64::NAN.to_ne_bytes()),
@@ -164,7 +164,7 @@ impl Unpacking {
     }
 }
 
-/// Numbers of a type, which the machine's order have, as `f64`.
+/// Numbers of a type, in the machine's byte order, as `f64`.
 #[cfg(feature = "hdf5")]
 pub(crate) fn wide(dtype: DType, bytes: &[u8]) -> Result<Vec<f64>> {
     let plain = Unpacking { from: dtype, to: DType::F64, scale: None, offset: None, missing: Vec::new() };
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn types_and_values_are_those_of_xarray() {
-        // What `xarray.coding.variables` chooses for the type, the scale and the offset.
+        // The type that `xarray.coding.variables` chooses for these types of numbers, scale and offset.
         let (f32, f64) = (DType::F32, DType::F64);
         for (dtype, scale, offset, to) in [
             (DType::I16, Some(f32), Some(f32), f32),

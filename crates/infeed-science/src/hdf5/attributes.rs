@@ -1,4 +1,4 @@
-//! The attributes of a dataset that say what its numbers mean: `scale_factor` and its like, as netCDF writes them.
+//! Reads the attributes that give a dataset's numbers their meaning, such as `scale_factor`, as netCDF writes them.
 
 use infeed_core::error::{ErrorKind, Result};
 
@@ -14,18 +14,18 @@ use super::{
 };
 use crate::chunked::{Attributes, Number, wide};
 
-/// What netCDF writes into `NAME` of an axis that has no numbers.
+/// What netCDF writes into `NAME` of a dimension without values.
 const NO_VALUES: &[u8] = b"This is a netCDF dimension but not a netCDF variable";
 
-/// What is known of a dataset by its attributes.
+/// What the attributes of a dataset say about it.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) attributes: Attributes,
-    /// A dimension that the file only counts: its numbers are none.
+    /// Whether it is only a dimension without values: its numbers mean nothing.
     pub(super) is_dimension: bool,
 }
 
-/// Reads what is needed of them. What can't be read is told, for a scale among them would be missed.
+/// Reads the attributes that are needed. Warns of unreadable ones, as one of them may be a scale.
 pub(super) async fn known(file: &mut File<'_>, header: &Header, name: &str) -> Result<Known> {
     let mut known = Known::default();
     match all(file, header, &mut known).await {
@@ -33,7 +33,7 @@ pub(super) async fn known(file: &mut File<'_>, header: &Header, name: &str) -> R
             tracing::warn!(
                 dataset = name,
                 why = error.what(),
-                "attributes are not read: if a scale_factor is among them, numbers are as stored"
+                "attributes can't be read: if one is a scale_factor, it is not applied and numbers are as stored"
             );
             Ok(Known::default())
         }
@@ -46,7 +46,7 @@ async fn all(file: &mut File<'_>, header: &Header, known: &mut Known) -> Result<
         one(&message.body, file.lengths, known)?;
     }
     let Some(message) = header.find(kind::ATTRIBUTE_INFO) else { return Ok(()) };
-    let mut cursor = Cursor::new(&message.body, "what a dataset says of its attributes");
+    let mut cursor = Cursor::new(&message.body, "the attribute info of a dataset");
     cursor.version(0, 0)?;
     if cursor.u8()? & 1 != 0 {
         cursor.skip(2)?;
@@ -57,14 +57,14 @@ async fn all(file: &mut File<'_>, header: &Header, known: &mut Known) -> Result<
     let tree = tree::second(file, names).await?;
     most(tree.records.len())?;
     for record in tree.records {
-        let id = record.get(..8).ok_or_else(|| damaged("an attribute without a place"))?;
+        let id = record.get(..8).ok_or_else(|| damaged("an attribute without an address"))?;
         let body = heap.object(file, id).await?;
         one(&body, file.lengths, known)?;
     }
     Ok(())
 }
 
-/// One attribute, if it is of use.
+/// Parses one attribute; ignores those that are not needed.
 fn one(body: &[u8], lengths: usize, known: &mut Known) -> Result<()> {
     let mut cursor = Cursor::new(body, "an attribute");
     let version = cursor.version(1, 3)?;
@@ -90,7 +90,7 @@ fn one(body: &[u8], lengths: usize, known: &mut Known) -> Result<()> {
         return Err(cursor.error("its type is shared with others"));
     }
     if name == b"_Unsigned" {
-        // Texts of variable length lie elsewhere.
+        // A text of fixed length; those of variable length are stored elsewhere.
         let text = data.split(|byte| *byte == 0).next().unwrap_or_default().to_ascii_lowercase();
         known.attributes.unsigned = match &text[..] {
             b"true" => Some(true),
@@ -103,8 +103,8 @@ fn one(body: &[u8], lengths: usize, known: &mut Known) -> Result<()> {
     let scales = ["scale_factor", "add_offset"].contains(&&*name);
     let (dtype, big) = match datatype(of_type)? {
         Ok(number) => number,
-        Err(_) if scales => return Err(cursor.error(&format!("`{name}` is no number"))),
-        // No number is equal to it.
+        Err(_) if scales => return Err(cursor.error(&format!("`{name}` is not a number"))),
+        // A missing value that is not a number equals none.
         Err(_) => return Ok(()),
     };
     let shape = space(of_space, lengths)?

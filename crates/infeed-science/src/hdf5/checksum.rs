@@ -1,10 +1,10 @@
-//! The sum behind most metadata of newer files.
+//! The checksum after most metadata of newer files.
 
-/// Bob Jenkins's `lookup3`, as <https://burtleburtle.net/bob/c/lookup3.c> has it, from 0.
+/// Bob Jenkins's `lookup3` with initial value 0: `hashlittle` of <https://burtleburtle.net/bob/c/lookup3.c>.
 pub(super) fn lookup3(bytes: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let mut sum = [start; 3];
-    // The last block, whole or not, is mixed otherwise; nothing at all is not mixed.
+    // The last block, whole or not, is mixed in another way; an empty input is not mixed.
     let mut rest = bytes;
     while let Some((block, behind)) = rest.split_first_chunk::<12>().filter(|(_, behind)| !behind.is_empty()) {
         add(&mut sum, block);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_the_reference() {
-        // The results that its file names, of `hashlittle` from 0.
+        // Results of `hashlittle` with initial value 0 that its source file lists.
         assert_eq!(lookup3(b""), 0xdead_beef);
         assert_eq!(lookup3(b"Four score and seven years ago"), 0x1777_0551);
     }

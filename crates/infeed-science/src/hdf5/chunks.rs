@@ -1,4 +1,4 @@
-//! Where the chunks of a dataset lie, by each of the ways to find them.
+//! Finds the chunks of a dataset, by each kind of index.
 
 use infeed_core::error::Result;
 
@@ -11,33 +11,33 @@ use super::{
     tree, unsupported,
 };
 
-/// A chunk that is there.
+/// A chunk that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Chunk {
-    /// Which of the grid, in C order.
+    /// Its number in the grid, in C order.
     pub(super) number: u64,
     pub(super) at: u64,
     pub(super) len: u64,
-    /// Bit `i`: it went without filter `i`.
+    /// Bit `i` is set if filter `i` was not applied.
     pub(super) mask: u32,
 }
 
-/// What an index has to know.
+/// The grid of a dataset's chunks, as the indexes need it.
 #[derive(Debug)]
 pub(super) struct Grid<'a> {
     shape: &'a [u64],
     chunk: &'a [u64],
     /// Bytes of a chunk without filters.
     bytes: u64,
-    /// Chunks along each axis, as the array is, and as it may become: `None` for an axis without end.
+    /// Chunks along each axis: at present (`counts`), and in the maximal shape (`most`; `None` for an unlimited axis).
     counts: Vec<u64>,
     most: Vec<Option<u64>>,
-    /// The axes as indexes count them, the slowest first: that is the axis without end, if there is one.
+    /// The axes in the order in which indexes count them, the slowest first: an unlimited axis is the slowest.
     order: Vec<usize>,
 }
 
 impl<'a> Grid<'a> {
-    /// No axis of `chunk` is 0.
+    /// `chunk` must not contain 0.
     pub(super) fn new(space: &'a Space, chunk: &'a [u64], bytes: u64) -> Self {
         let counts = space.shape.iter().zip(chunk).map(|(n, chunk)| n.div_ceil(*chunk)).collect();
         let most: Vec<_> =
@@ -49,7 +49,7 @@ impl<'a> Grid<'a> {
         Self { shape: &space.shape, chunk, bytes, counts, most, order }
     }
 
-    /// Whether the array's end cuts the chunk.
+    /// Whether the chunk extends beyond the array's end.
     pub(super) fn is_cut(&self, number: u64) -> bool {
         let mut left = number;
         let mut axes = self.counts.iter().zip(self.shape).zip(self.chunk).rev();
@@ -60,14 +60,14 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The number of the chunk that is so far along each axis; `None` behind the array's end.
+    /// The number of the chunk at these chunk coordinates; `None` beyond the array's end.
     fn number(&self, at: &[u64]) -> Option<u64> {
         at.iter().zip(&self.counts).try_fold(0u64, |number, (at, count)| {
             if at < count { number.checked_mul(*count)?.checked_add(*at) } else { None }
         })
     }
 
-    /// The number of the chunk that is `index`th in the order of an index. `at` is room for an index along each axis.
+    /// The number of the chunk at `index` in the order of an index. `at` is scratch space of one number per axis.
     fn of_index(&self, index: u64, at: &mut [u64]) -> Option<u64> {
         let mut left = index;
         for axis in self.order[1..].iter().rev() {
@@ -80,9 +80,9 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// All chunks that are there, ascending.
+/// All chunks that exist, ascending by number.
 pub(super) async fn chunks(file: &mut File<'_>, index: Index, at: Option<u64>, grid: &Grid<'_>) -> Result<Vec<Chunk>> {
-    // Nothing was written.
+    // No chunk was written.
     let Some(at) = at else { return Ok(Vec::new()) };
     let mut chunks = match index {
         Index::Tree1 => by_tree1(file, at, grid).await?,
@@ -97,7 +97,7 @@ pub(super) async fn chunks(file: &mut File<'_>, index: Index, at: Option<u64>, g
     };
     chunks.sort_unstable();
     if let Some(pair) = chunks.windows(2).find(|pair| pair[0].number == pair[1].number) {
-        return Err(damaged(format!("chunk {} lies at two places", pair[0].number)));
+        return Err(damaged(format!("chunk {} is at two addresses", pair[0].number)));
     }
     Ok(chunks)
 }
@@ -106,11 +106,12 @@ fn many(count: u64) -> Result<()> {
     if count <= MOST_CHUNKS {
         return Ok(());
     }
-    Err(unsupported(format!("{count} chunks, {MOST_CHUNKS} are read")).hint("write the dataset with larger chunks"))
+    Err(unsupported(format!("{count} chunks, at most {MOST_CHUNKS} are read"))
+        .hint("write the dataset with larger chunks"))
 }
 
 async fn by_tree1(file: &mut File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec<Chunk>> {
-    // Length, mask, where it begins along each axis, and within an element.
+    // A key is: length, mask, the chunk's start along each axis, and a 0 for the offset in an element.
     let entries = tree::first(file, at, tree::CHUNKS, 8 + 8 * (grid.chunk.len() + 1)).await?;
     many(entries.len() as u64)?;
     let mut chunks = Vec::with_capacity(entries.len());
@@ -154,9 +155,9 @@ async fn by_tree2(file: &mut File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec<C
 
 fn implicit(file: &File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec<Chunk>> {
     let count = grid.most.iter().try_fold(1u64, |count, n| count.checked_mul((*n)?));
-    // Which are all there: no more than the file has room for.
+    // All chunks exist, so the file must have room for them.
     let count = count.filter(|count| count.checked_mul(grid.bytes).is_some_and(|len| len <= file.left(at)));
-    let count = count.ok_or_else(|| damaged("chunks that the file has no room for"))?;
+    let count = count.ok_or_else(|| damaged("more chunks than the file has room for"))?;
     many(count)?;
     let mut room = vec![0; grid.chunk.len()];
     let chunk = |index| {
@@ -166,12 +167,12 @@ fn implicit(file: &File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec<Chunk>> {
     Ok((0..count).filter_map(chunk).collect())
 }
 
-/// Elements of an array of chunks.
+/// Collects the chunks from the elements of a fixed or extensible array.
 #[derive(Debug)]
 struct Elements<'a> {
     grid: &'a Grid<'a>,
     offsets: usize,
-    /// Bytes of one.
+    /// Bytes of one element.
     size: usize,
     filtered: bool,
     chunks: Vec<Chunk>,
@@ -191,12 +192,12 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Bytes of so many.
+    /// Bytes of `count` elements.
     fn len(&self, count: u64) -> Result<u64> {
-        count.checked_mul(self.size as u64).ok_or_else(|| damaged("an array of chunks beyond all files"))
+        count.checked_mul(self.size as u64).ok_or_else(|| damaged("an array of chunks longer than any file"))
     }
 
-    /// Takes all that are in `bytes`, of which the first is `first`.
+    /// Takes the elements in `bytes`, of which the first has the index `first`.
     fn take(&mut self, bytes: &[u8], first: u64) -> Result<()> {
         let mut room = vec![0; self.grid.chunk.len()];
         for (index, element) in (first..).zip(bytes.chunks_exact(self.size)) {
@@ -213,7 +214,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// Whether bit `at` is set, the highest of a byte being the first.
+/// Whether bit `at` is set. The highest bit of a byte comes first.
 fn bit(bytes: &[u8], at: u64) -> bool {
     usize::try_from(at / 8).ok().and_then(|i| bytes.get(i)).is_some_and(|byte| byte & (0x80 >> (at % 8)) != 0)
 }
@@ -244,7 +245,7 @@ async fn fixed(file: &mut File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec<Chun
     let pages = count.div_ceil(page);
     let bytes = file.read_checked(block, head + pages.div_ceil(8)).await?;
     Cursor::new(&bytes, "a block of chunks").expect(b"FADB")?;
-    // Behind the block, and behind each page, is a checksum.
+    // A checksum follows the block, and each page.
     let first = block + bytes.len() as u64 + SUM;
     let step = elements.len(page)?.saturating_add(SUM);
     let written: Vec<u64> = (0..pages).filter(|page| bit(&bytes[head as usize..], *page)).collect();
@@ -252,7 +253,7 @@ async fn fixed(file: &mut File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec<Chun
     Ok(elements.chunks)
 }
 
-/// Takes the elements of these pages, of `page` elements each, of a block of `count`.
+/// Takes the elements of these pages, of `page` elements each, in a block of `count` elements.
 #[expect(clippy::too_many_arguments, reason = "a block's numbers")]
 async fn take_pages(
     file: &mut File<'_>,
@@ -269,7 +270,7 @@ async fn take_pages(
         let before = number * page;
         let len = elements.len(page.min(count - before))?;
         let place = number.checked_mul(step).and_then(|skip| at.checked_add(skip));
-        wanted.push((place.ok_or_else(|| damaged("a page beyond all files"))?, len.saturating_add(SUM)));
+        wanted.push((place.ok_or_else(|| damaged("a page beyond the end of any file"))?, len.saturating_add(SUM)));
     }
     file.need(&wanted).await?;
     for (number, (at, len)) in pages.into_iter().zip(wanted) {
@@ -283,10 +284,10 @@ async fn take_pages(
 #[derive(Debug)]
 struct Block {
     at: u64,
-    /// Its first element, and how many it has.
+    /// The index of its first element, and the number of elements.
     first: u64,
     count: u64,
-    /// Which of its pages are there, if it has any.
+    /// The pages that were written; `None` if the block has no pages.
     pages: Option<Vec<u64>>,
 }
 
@@ -308,19 +309,19 @@ async fn extensible(file: &mut File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec
     let sound = bits <= 64 && least.is_power_of_two() && pointers.is_power_of_two();
     let sound = sound && u32::from(bits) >= least.trailing_zeros();
     if !sound {
-        return Err(cursor.error("blocks of sizes that do not fit together"));
+        return Err(cursor.error("its block sizes contradict each other"));
     }
     let Some(index) = index else { return Ok(Vec::new()) };
 
     let supers = 1 + u32::from(bits) - least.trailing_zeros();
     let in_first = (2 * pointers.trailing_zeros()).min(supers);
-    // Blocks of a super block, and elements of each.
+    // The number of blocks of a super block, and of elements per block.
     let sizes = |number: u32| {
         let of = |power: u32| 1u64.checked_shl(power).filter(|n| n.trailing_zeros() == power);
         let blocks = of(number / 2);
         blocks.zip(of(number.div_ceil(2)).and_then(|n| n.checked_mul(least)))
     };
-    let too_many = || damaged("an extensible array of chunks beyond all files");
+    let too_many = || damaged("an extensible array of chunks longer than any file");
     let direct: u64 = (0..in_first).filter_map(|number| Some(sizes(number)?.0)).sum();
 
     let head = (6 + o) as u64;
@@ -353,7 +354,7 @@ async fn extensible(file: &mut File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec
 
     let place_bytes = usize::from(bits).div_ceil(8);
     let of_super = |count: u64, each: u64| {
-        // Where blocks have pages, a bit for each says whether it was written.
+        // If blocks have pages, there is a bit per page for whether it was written.
         let pages = if each > page { each / page } else { 0 };
         let bits = pages.div_ceil(8).checked_mul(count);
         let len = bits

@@ -1,14 +1,14 @@
-//! Numbers out of metadata, never beyond their end.
+//! Reads numbers from metadata, never beyond its end.
 
 use infeed_core::error::{Error, Result};
 
 use super::damaged;
 
-/// Takes what it reads off the front.
+/// Reads from the front of the bytes that are left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     left: &'a [u8],
-    /// What it reads, for messages.
+    /// What the bytes are, for messages.
     what: &'static str,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         self.take(len).map(drop)
     }
 
-    /// A number of `size` bytes, 8 at most.
+    /// A little-endian number of `size` bytes, at most 8.
     pub(super) fn uint(&mut self, size: usize) -> Result<u64> {
         let bytes = self.take(size)?;
         let mut wide = [0; 8];
@@ -62,17 +62,17 @@ impl<'a> Cursor<'a> {
         self.uint(8)
     }
 
-    /// An address of `size` bytes; `None` for the one that says that there is nothing.
+    /// An address of `size` bytes; `None` for the undefined address (all bits set).
     pub(super) fn address(&mut self, size: usize) -> Result<Option<u64>> {
         let nothing = u64::MAX >> (64 - 8 * size.clamp(1, 8));
         self.uint(size).map(|address| (address != nothing).then_some(address))
     }
 
-    /// Which has to be these bytes.
+    /// Reads these bytes; any others are an error.
     pub(super) fn expect(&mut self, bytes: &[u8]) -> Result<()> {
         match self.take(bytes.len())? == bytes {
             true => Ok(()),
-            false => Err(self.error("other bytes lie where it should be")),
+            false => Err(self.error("its signature is wrong")),
         }
     }
 
@@ -81,7 +81,7 @@ impl<'a> Cursor<'a> {
         match (least..=most).contains(&version) {
             true => Ok(version),
             false => Err(super::unsupported(format!("{} of version {version}", self.what))
-                .hint("write the file again with h5repack, of an earlier version of the format")),
+                .hint("rewrite the file with h5repack in an earlier version of the format")),
         }
     }
 }

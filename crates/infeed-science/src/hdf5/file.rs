@@ -1,4 +1,4 @@
-//! The metadata of a file, read by range and kept while it is opened.
+//! The metadata of a file, read by range and cached while the file is opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use infeed_store::{Object, Source};
 use super::{checksum::lookup3, cursor::Cursor, damaged, unsupported};
 
 const PAGE: u64 = 4 << 10;
-/// What is read at once where one thing is asked for: what belongs to it lies behind it more often than not.
+/// Least bytes of a read: related metadata usually follows.
 const AHEAD: u64 = 16 * PAGE;
-/// Pages nearer than this are read together: as many bytes cost less than a request.
+/// Pages with a gap of at most this many pages are read together: reading the gap costs less than another request.
 const GAP: u64 = 8;
 const AT_A_TIME: usize = 16;
-/// The most metadata that is read of a file. A million chunks have about 50 MB.
+/// The most bytes of metadata that are read of a file. A million chunks have about 50 MB.
 const MOST: u64 = 512 << 20;
 
 /// Bytes of a checksum.
@@ -23,15 +23,15 @@ pub(super) const SUM: u64 = 4;
 
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 
-/// What lies before its checksum.
+/// The bytes without the checksum at their end, which must match.
 fn checked(bytes: &Bytes, at: u64) -> Result<Bytes> {
     match bytes.split_last_chunk::<4>() {
         Some((content, sum)) if lookup3(content) == u32::from_le_bytes(*sum) => Ok(bytes.slice(..content.len())),
-        _ => Err(damaged(format!("metadata at {at} whose checksum is wrong"))),
+        _ => Err(damaged(format!("the metadata at {at} has a wrong checksum"))),
     }
 }
 
-/// Addresses are those of the file's own counting, which begins at its superblock.
+/// An HDF5 file. All addresses count from its superblock.
 #[derive(Debug)]
 pub(super) struct File<'a> {
     source: &'a Source,
@@ -43,7 +43,7 @@ pub(super) struct File<'a> {
     pub(super) offsets: usize,
     /// Bytes of a length.
     pub(super) lengths: usize,
-    /// Header of the first group.
+    /// Address of the root group's header.
     pub(super) root: u64,
 }
 
@@ -51,7 +51,7 @@ impl<'a> File<'a> {
     pub(super) async fn open(source: &'a Source, object: &'a Object) -> Result<Self> {
         let mut file =
             Self { source, object, pages: BTreeMap::new(), read: 0, base: 0, offsets: 8, lengths: 8, root: 0 };
-        // At 0, or behind a block of the user's: 512, 1024, 2048, …
+        // The superblock is at 0, or after a user block: at 512, 1024, 2048, …
         let mut at = 0;
         while at + 8 <= object.size {
             if file.read(at, 8).await?[..] == *SIGNATURE {
@@ -81,34 +81,34 @@ impl<'a> File<'a> {
         if version == 1 {
             cursor.skip(4)?;
         }
-        // The base address that is written there is the superblock's own, or wrong where a block of the user's was put before
-        // the file, or taken from it, afterwards.
+        // The stored base address is that of the superblock. It is wrong if a user block was added or removed later, so
+        // it is ignored.
         cursor.skip(size)?;
         self.base = at;
         if version < 2 {
             cursor.skip(size * 3)?;
-            // The entry of the root group: where its name lies, and its header.
+            // The entry of the root group: the address of its name, then that of its header.
             cursor.skip(size)?;
         } else {
             self.read_checked(at, 12 + 4 * size as u64).await?;
             cursor.skip(size * 2)?;
         }
         let root = cursor.address(size)?;
-        self.root = root.ok_or_else(|| cursor.error("the file has no first group"))?;
+        self.root = root.ok_or_else(|| cursor.error("the file has no root group"))?;
         Ok(())
     }
 
-    /// An object of it, as messages call it.
+    /// The name of an object of the file in messages.
     pub(super) fn near(&self, path: &str) -> String {
         format!("{}, /{path}", self.source.display_name(&self.object.name))
     }
 
-    /// Bytes behind an address.
+    /// Bytes from an address to the end of the file.
     pub(super) fn left(&self, at: u64) -> u64 {
         self.object.size.saturating_sub(self.base).saturating_sub(at)
     }
 
-    /// Where it lies in the object.
+    /// The offset in the object of `len` bytes at an address. An error if they are beyond its end.
     pub(super) fn place(&self, at: u64, len: u64) -> Result<u64> {
         let start =
             at.checked_add(self.base).filter(|start| start.checked_add(len).is_some_and(|end| end <= self.object.size));
@@ -118,7 +118,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Some bytes, and what lies behind them.
+    /// Reads bytes, and caches some that follow.
     pub(super) async fn read(&mut self, at: u64, len: u64) -> Result<Bytes> {
         if !self.has(at, len)? {
             let len = len.max(AHEAD).min(self.left(at));
@@ -127,7 +127,7 @@ impl<'a> File<'a> {
         self.get(at, len)
     }
 
-    /// As [`read`](Self::read), of what has a checksum behind it.
+    /// As [`read`](Self::read), for bytes with a checksum after them.
     pub(super) async fn read_checked(&mut self, at: u64, len: u64) -> Result<Bytes> {
         self.read(at, len.saturating_add(SUM)).await.and_then(|bytes| checked(&bytes, at))
     }
@@ -141,7 +141,7 @@ impl<'a> File<'a> {
         Ok(start / PAGE..(start + len).div_ceil(PAGE))
     }
 
-    /// Reads these, as `(address, length)`, as far as they are not there: all at the same time.
+    /// Reads these `(address, length)`, unless they are cached, at the same time.
     pub(super) async fn need(&mut self, wanted: &[(u64, u64)]) -> Result<()> {
         let mut missing = BTreeSet::new();
         for (at, len) in wanted {
@@ -180,12 +180,12 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// As [`get`](Self::get), of what has a checksum behind it.
+    /// As [`get`](Self::get), for bytes with a checksum after them.
     pub(super) fn get_checked(&self, at: u64, len: u64) -> Result<Bytes> {
         self.get(at, len.saturating_add(SUM)).and_then(|bytes| checked(&bytes, at))
     }
 
-    /// Of what has been read.
+    /// Returns cached bytes.
     pub(super) fn get(&self, at: u64, len: u64) -> Result<Bytes> {
         let start = self.place(at, len)?;
         let missing = || damaged(format!("{len} bytes at {at} were not read"));
@@ -197,7 +197,7 @@ impl<'a> File<'a> {
         if let Some(end) = skip.checked_add(len).filter(|end| *end <= first.len()) {
             return Ok(first.slice(skip..end));
         }
-        // No longer than what was read, so that no length that lies is set aside.
+        // Grows with the cached pages, so a false length allocates no memory.
         let mut out = BytesMut::from(first.get(skip..).ok_or_else(missing)?);
         for page in pages {
             let page = self.pages.get(&page).ok_or_else(missing)?;

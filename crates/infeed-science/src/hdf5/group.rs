@@ -11,15 +11,15 @@ use super::{
     tree, unsupported,
 };
 
-/// Objects of a file. More are records as datasets of their own, which this reader is not for.
+/// Most objects of a file. A file with more has a dataset per record, which this reader is not made for.
 pub(super) const MOST_OBJECTS: usize = 16 << 10;
 
-/// Whether a header is that of a group.
+/// Whether a header belongs to a group.
 pub(super) fn is_group(header: &Header) -> bool {
     [kind::SYMBOLS, kind::LINK_INFO, kind::LINK].into_iter().any(|kind| header.has(kind))
 }
 
-/// Names, and where the headers of what they name lie. Links to names and to other files are passed over.
+/// Names of the linked objects, with the addresses of their headers. Soft links and links to other files are ignored.
 pub(super) async fn links(file: &mut File<'_>, header: &Header) -> Result<Vec<(String, u64)>> {
     let mut links = Vec::new();
     if let Some(message) = header.find(kind::SYMBOLS) {
@@ -34,7 +34,7 @@ pub(super) async fn links(file: &mut File<'_>, header: &Header) -> Result<Vec<(S
         links.extend(link(&message.body, file.offsets)?);
     }
     if let Some(message) = header.find(kind::LINK_INFO) {
-        let mut cursor = Cursor::new(&message.body, "what a group says of its links");
+        let mut cursor = Cursor::new(&message.body, "the link info of a group");
         cursor.version(0, 0)?;
         if cursor.u8()? & 1 != 0 {
             cursor.skip(8)?;
@@ -45,7 +45,7 @@ pub(super) async fn links(file: &mut File<'_>, header: &Header) -> Result<Vec<(S
             let heap = Fractal::read(file, heap).await?;
             let tree = tree::second(file, names).await?;
             most(tree.records.len())?;
-            // Behind the hash of the name, 4 bytes.
+            // The id follows the hash of the name, 4 bytes.
             for record in tree.records {
                 let id = record.get(4..).ok_or_else(|| damaged("a link without a name"))?;
                 let body = heap.object(file, id).await?;
@@ -98,7 +98,7 @@ async fn symbols(file: &mut File<'_>, root: u64, names: u64, links: &mut Vec<(St
     Ok(())
 }
 
-/// `None` for a link to a name or to another file.
+/// Parses a link; `None` for a soft link or one to another file.
 fn link(body: &[u8], offsets: usize) -> Result<Option<(String, u64)>> {
     let mut cursor = Cursor::new(body, "a link");
     cursor.version(1, 1)?;

@@ -28,16 +28,16 @@ pub(super) mod kind {
     pub(crate) const ATTRIBUTE_INFO: u16 = 0x15;
 }
 
-/// Blocks of one header. The library writes a handful.
+/// Most blocks of one header. The HDF5 library writes a few.
 const MOST_BLOCKS: usize = 4096;
-/// Bit of a message's flags: it lies elsewhere, and this is where.
+/// Bit of a message's flags: the message is stored elsewhere, and the body is its address.
 const SHARED: u8 = 2;
 
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) kind: u16,
     flags: u8,
-    /// Address of its body.
+    /// Address of the body.
     pub(super) at: u64,
     pub(super) body: Bytes,
 }
@@ -79,10 +79,10 @@ impl Header {
         let mut seen = HashSet::new();
         while let Some((at, len, continued)) = blocks.pop_front() {
             if !seen.insert(at) || seen.len() > MOST_BLOCKS {
-                return Err(damaged("the header of an object goes round in circles"));
+                return Err(damaged("the header of an object has a loop"));
             }
             let (bytes, mut start) = match continued && newer {
-                // Its length counts a signature before, and a checksum behind.
+                // The length includes a signature at the start and a checksum at the end.
                 true => {
                     let bytes = file.read_checked(at, len.saturating_sub(SUM)).await?;
                     Cursor::new(&bytes, "a part of an object's header").expect(b"OCHK")?;
@@ -96,7 +96,7 @@ impl Header {
                 (true, false) => 4,
                 (true, true) => 6,
             };
-            // What is left at the end, and too short for a message, is a gap.
+            // Bytes at the end that are too short for a message are a gap.
             while end - start >= head {
                 let mut cursor = Cursor::new(&bytes[start..end], "a message of an object's header");
                 let kind = if newer { cursor.u8()?.into() } else { cursor.u16()? };
@@ -109,10 +109,10 @@ impl Header {
                 let message = Message { kind, flags, at: at + start as u64, body: bytes.slice(start..start + size) };
                 start += size;
                 if kind == kind::CONTINUATION {
-                    let mut cursor = Cursor::new(&message.body, "the way to more of a header");
+                    let mut cursor = Cursor::new(&message.body, "the continuation of an object's header");
                     let next = cursor.address(file.offsets)?;
                     let len = cursor.uint(file.lengths)?;
-                    blocks.push_back((next.ok_or_else(|| cursor.error("it leads nowhere"))?, len, true));
+                    blocks.push_back((next.ok_or_else(|| cursor.error("its address is undefined"))?, len, true));
                 } else if kind != 0 {
                     messages.push(message);
                 }
@@ -121,7 +121,7 @@ impl Header {
         Ok(Self { messages })
     }
 
-    /// The first of this kind.
+    /// The first message of this kind.
     pub(super) fn find(&self, kind: u16) -> Option<&Message> {
         self.messages.iter().find(|message| message.kind == kind)
     }
@@ -130,7 +130,7 @@ impl Header {
         self.find(kind).is_some()
     }
 
-    /// The first of this kind, which may be another object's.
+    /// The first message of this kind. If it is shared, it is read from the header of the other object.
     pub(super) async fn follow(&self, file: &mut File<'_>, kind: u16) -> Result<Option<Message>> {
         let Some(message) = self.find(kind) else { return Ok(None) };
         if message.flags & SHARED == 0 {
@@ -142,15 +142,17 @@ impl Header {
         match version {
             1 => cursor.skip(6)?,
             3 if way == 1 => {
-                return Err(unsupported("messages that the file shares in a heap").hint("write it again with h5repack"));
+                return Err(
+                    unsupported("messages that the file shares in a heap").hint("rewrite the file with h5repack")
+                );
             }
             _ => {}
         }
-        let at = cursor.address(file.offsets)?.ok_or_else(|| cursor.error("it leads nowhere"))?;
+        let at = cursor.address(file.offsets)?.ok_or_else(|| cursor.error("its address is undefined"))?;
         let other = Box::pin(Self::read(file, at)).await?;
         match other.find(kind) {
             Some(message) if message.flags & SHARED == 0 => Ok(Some(message.clone())),
-            _ => Err(damaged("a shared message is not where it should be")),
+            _ => Err(damaged("a shared message is missing from the header that it names")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Heaps of two kinds: of names, and of the links of large groups.
+//! The two kinds of heaps: local heaps of names, and fractal heaps of the links of large groups.
 
 use bytes::Bytes;
 use infeed_core::error::Result;
@@ -18,31 +18,31 @@ pub(super) async fn local(file: &mut File<'_>, at: u64) -> Result<Bytes> {
     file.read(data, len).await
 }
 
-/// The text that begins there.
+/// The text that begins at `at`.
 pub(super) fn text(heap: &[u8], at: u64) -> Result<String> {
     let text = usize::try_from(at).ok().and_then(|at| heap.get(at..)?.split(|byte| *byte == 0).next());
-    let text = text.ok_or_else(|| damaged("a name that its heap does not have"))?;
+    let text = text.ok_or_else(|| damaged("a name that is not in its heap"))?;
     name(text)
 }
 
 pub(super) fn name(text: &[u8]) -> Result<String> {
-    let name = std::str::from_utf8(text).map_err(|e| damaged("a name that is no UTF-8").with_source(e))?;
+    let name = std::str::from_utf8(text).map_err(|e| damaged("a name that is not UTF-8").with_source(e))?;
     Ok(name.to_owned())
 }
 
-/// Where the objects of a fractal heap lie.
+/// The layout of a fractal heap.
 #[derive(Debug)]
 pub(super) struct Fractal {
     offsets: usize,
-    /// Bytes of a place in the heap, and of a length.
+    /// Bytes of an offset in the heap, and of a length.
     place_bytes: usize,
     len_bytes: usize,
     width: u64,
     starting: u64,
-    /// The largest block that holds objects.
+    /// Bytes of the largest block that holds objects.
     direct: u64,
     root: Option<u64>,
-    /// Rows of the first block, if that one holds blocks.
+    /// Rows of the root block if it holds blocks; 0 if it holds objects.
     rows: u64,
 }
 
@@ -55,9 +55,7 @@ impl Fractal {
         cursor.version(0, 0)?;
         cursor.skip(2)?;
         if cursor.u16()? != 0 {
-            return Err(
-                unsupported("groups whose links went through filters").hint("write the file again with h5repack")
-            );
+            return Err(unsupported("groups whose links are compressed").hint("rewrite the file with h5repack"));
         }
         cursor.skip(1)?;
         let most = u64::from(cursor.u32()?);
@@ -76,20 +74,20 @@ impl Fractal {
             && bits <= 64
             && rows <= 64;
         if !sound {
-            return Err(cursor.error("blocks of sizes that do not fit together"));
+            return Err(cursor.error("its block sizes contradict each other"));
         }
         let place_bytes = usize::from(bits).div_ceil(8);
         let len_bytes = (direct.trailing_zeros() as usize).div_ceil(8).min(bytes_for(most));
         Ok(Self { offsets: o, place_bytes, len_bytes, width, starting, direct, root, rows })
     }
 
-    /// Bytes of the blocks of a row.
+    /// Bytes of each block of a row.
     fn block(&self, row: u64) -> Option<u64> {
         let size = |row: u64| self.starting.checked_mul(1u64.checked_shl(row.try_into().ok()?)?);
         size(row.saturating_sub(1))
     }
 
-    /// The object that an ID names.
+    /// Reads the object with this id.
     pub(super) async fn object(&self, file: &mut File<'_>, id: &[u8]) -> Result<Bytes> {
         let mut cursor = Cursor::new(id, "the name of an object in a heap");
         let flags = cursor.u8()?;
@@ -103,11 +101,11 @@ impl Fractal {
         }
         let place = cursor.uint(self.place_bytes)?;
         let len = cursor.uint(self.len_bytes)?;
-        let lost = || damaged("a link that its heap does not have");
+        let lost = || damaged("a link that is not in its heap");
         let mut at = self.root.ok_or_else(lost)?;
         let mut rows = self.rows;
         let mut size = self.starting;
-        // From a block to the block in it; each has fewer rows than the last.
+        // Descends from block to block; each has fewer rows than the one above, so this ends.
         let mut within = place;
         while rows > 0 {
             let mut row = 0;
@@ -134,7 +132,7 @@ impl Fractal {
             at = cursor.address(self.offsets)?.ok_or_else(lost)?;
             within -= before + column * found;
             size = found;
-            // A block that is too large to hold objects holds blocks.
+            // A block too large for objects holds blocks.
             let below = if found > self.direct {
                 u64::from((found / self.starting).trailing_zeros())
                     .checked_sub(self.width.trailing_zeros().into())

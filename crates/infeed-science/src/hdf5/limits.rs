@@ -1,4 +1,4 @@
-//! The most that is read of a file.
+//! Limits of what is read of a file.
 
-/// Chunks of a dataset: their places take 32 bytes each.
+/// Most chunks of a dataset. Each takes 32 bytes of memory.
 pub(super) const MOST_CHUNKS: u64 = 1 << 22;

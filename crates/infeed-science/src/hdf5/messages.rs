@@ -1,13 +1,13 @@
-//! What the messages of a dataset say: type, shape, where its numbers lie, what was done to them.
+//! Parses the messages of a dataset: type, shape, layout, fill value and filters.
 
 use infeed_core::{error::Result, types::DType};
 
 use super::{cursor::Cursor, header::Message, unsupported};
 
-/// What the library allows.
+/// Most axes of a dataset, as in the HDF5 library.
 const MOST_AXES: usize = 32;
 
-/// Type of the numbers, and whether the first byte is the highest; else what it is, as a plural.
+/// Type of the numbers, and whether they are big-endian. If it is not a type of numbers: what it is, in the plural.
 pub(super) type Type = std::result::Result<(DType, bool), String>;
 
 pub(super) fn datatype(body: &[u8]) -> Result<Type> {
@@ -36,7 +36,7 @@ fn number(cursor: &mut Cursor<'_>, depth: u8) -> Result<Type> {
         (8, true) => Some(DType::I64),
         _ => None,
     };
-    let odd = || format!("integers of {size} bytes that do not fill them");
+    let odd = || format!("integers of {size} bytes that do not use all bits");
     Ok(match class {
         0 => {
             let whole = whole(cursor)?;
@@ -47,7 +47,7 @@ fn number(cursor: &mut Cursor<'_>, depth: u8) -> Result<Type> {
             let exponent = (cursor.u8()?, cursor.u8()?);
             let mantissa = (cursor.u8()?, cursor.u8()?);
             let bias = cursor.u32()?;
-            // Bit 6 beside bit 0 is the order of a VAX; 4 and 5 say that the mantissa's first bit is left out.
+            // Bit 6 with bit 0 is the byte order of a VAX. Bits 4 and 5 = 2: the mantissa's first bit is implied.
             let ieee = whole && bits & 0x40 == 0 && bits & 0x30 == 0x20 && mantissa.0 == 0;
             let dtype = match (size, exponent, mantissa.1, bias) {
                 (2, (10, 5), 10, 15) => Some(DType::F16),
@@ -59,10 +59,10 @@ fn number(cursor: &mut Cursor<'_>, depth: u8) -> Result<Type> {
             dtype
                 .filter(|_| ieee)
                 .map(|dtype| (dtype, big))
-                .ok_or_else(|| format!("floats of {size} bytes of a kind of their own"))
+                .ok_or_else(|| format!("floats of {size} bytes that are not a standard type"))
         }
         3 => Err("texts".into()),
-        // As h5py has them: unsigned integers.
+        // Bit fields: unsigned integers, as in h5py.
         4 => {
             let whole = whole(cursor)?;
             integer(false).filter(|_| whole).map(|dtype| (dtype, big)).ok_or_else(odd)
@@ -84,7 +84,7 @@ fn number(cursor: &mut Cursor<'_>, depth: u8) -> Result<Type> {
     })
 }
 
-/// `{FALSE: 0, TRUE: 1}`, as h5py writes booleans. `cursor` stands behind the type of the members.
+/// Whether an enumeration is `{FALSE: 0, TRUE: 1}`, as h5py writes booleans. `cursor` is after the type of the members.
 fn is_bool(mut cursor: Cursor<'_>, members: u64, version: u8) -> bool {
     let mut names = Vec::new();
     for _ in 0..members.min(3) {
@@ -96,7 +96,7 @@ fn is_bool(mut cursor: Cursor<'_>, members: u64, version: u8) -> bool {
                 _ => return false,
             }
         }
-        // Until version 3 names are padded to 8 bytes, the 0 at their end among these.
+        // Before version 3 names are padded to a multiple of 8 bytes, which includes the 0 at their end.
         if version < 3 && cursor.skip((name.len() + 1).next_multiple_of(8) - name.len() - 1).is_err() {
             return false;
         }
@@ -108,14 +108,14 @@ fn is_bool(mut cursor: Cursor<'_>, members: u64, version: u8) -> bool {
     members == [(&b"FALSE"[..], 0), (b"TRUE", 1)]
 }
 
-/// Shape, and the most that it may become: `None` for an axis without end.
+/// The shape, and the maximal shape: `None` for an unlimited axis.
 #[derive(Debug, PartialEq)]
 pub(super) struct Space {
     pub(super) shape: Vec<u64>,
     pub(super) most: Vec<Option<u64>>,
 }
 
-/// `None` for a dataset without numbers.
+/// Parses a shape; `None` for a dataset without elements (a null dataspace).
 pub(super) fn space(body: &[u8], lengths: usize) -> Result<Option<Space>> {
     let mut cursor = Cursor::new(body, "the shape of a dataset");
     let version = cursor.version(1, 2)?;
@@ -135,7 +135,7 @@ pub(super) fn space(body: &[u8], lengths: usize) -> Result<Option<Space>> {
         _ => (0..axes).map(|_| cursor.address(lengths)).collect::<Result<Vec<_>>>()?,
     };
     if shape.iter().zip(&most).any(|(n, most)| most.is_some_and(|most| most < *n)) {
-        return Err(cursor.error(&format!("{shape:?} is more than the most, {most:?}")));
+        return Err(cursor.error(&format!("{shape:?} exceeds the maximal shape {most:?}")));
     }
     Ok(Some(Space { shape, most }))
 }
@@ -143,26 +143,26 @@ pub(super) fn space(body: &[u8], lengths: usize) -> Result<Option<Space>> {
 /// How the numbers are stored.
 #[derive(Debug, PartialEq)]
 pub(super) enum Layout {
-    /// At an address, in one piece: `None` as long as nothing was written.
+    /// In one piece at an address; `None` if nothing was written.
     Piece { at: Option<u64>, len: u64 },
     Chunks {
         shape: Vec<u64>,
         index: Index,
         at: Option<u64>,
-        /// Chunks that the array's end cuts are stored without filters.
+        /// Whether chunks that extend beyond the array's end are stored without filters.
         plain_edges: bool,
     },
-    /// Other files' or datasets' numbers.
+    /// Numbers of other files or datasets.
     Virtual,
 }
 
-/// What finds chunks.
+/// The kind of index of the chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Index {
     Tree1,
-    /// There is one; its length and mask where filters made it another.
+    /// One chunk; with its length and mask if it has filters.
     Single(Option<(u64, u32)>),
-    /// They lie one after the other.
+    /// All chunks one after another.
     Implicit,
     Fixed,
     Extensible,
@@ -186,7 +186,7 @@ pub(super) fn layout(message: &Message, offsets: usize, lengths: usize) -> Resul
             }
             1 => {
                 let len = shape.iter().try_fold(1u64, |len, n| len.checked_mul(*n));
-                Ok(Layout::Piece { at, len: len.ok_or_else(|| cursor.error("a length beyond all files"))? })
+                Ok(Layout::Piece { at, len: len.ok_or_else(|| cursor.error("a length beyond any file"))? })
             }
             2 => chunks(&cursor, shape, Index::Tree1, at, false),
             class => Err(cursor.error(&format!("class {class}"))),
@@ -235,7 +235,7 @@ pub(super) fn layout(message: &Message, offsets: usize, lengths: usize) -> Resul
     }
 }
 
-/// The last axis that is stored is the length of an element.
+/// The layout of chunks. The last axis in `shape` is the length of an element.
 fn chunks(
     cursor: &Cursor<'_>,
     mut shape: Vec<u64>,
@@ -250,7 +250,7 @@ fn chunks(
     Ok(Layout::Chunks { shape, index, at, plain_edges })
 }
 
-/// One element, in the file's order of bytes; empty for zeros.
+/// The fill value: one element in the file's byte order; empty for zeros.
 pub(super) fn fill(body: &[u8], old: bool) -> Result<Vec<u8>> {
     let mut cursor = Cursor::new(body, "the fill value of a dataset");
     if !old {
@@ -267,14 +267,14 @@ pub(super) fn fill(body: &[u8], old: bool) -> Result<Vec<u8>> {
         }
     }
     let len = cursor.u32()?;
-    // A negative length says that there is none.
+    // A negative length means no fill value.
     if len == 0 || len > i32::MAX as u32 {
         return Ok(Vec::new());
     }
     Ok(cursor.take(len as usize)?.to_vec())
 }
 
-/// A step of what was done to a chunk.
+/// A filter that was applied to a chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) id: u16,
@@ -282,14 +282,14 @@ pub(super) struct Step {
     pub(super) values: Vec<u32>,
 }
 
-/// In the order in which they were done.
+/// Parses the filters, in the order in which they were applied.
 pub(super) fn filters(body: &[u8]) -> Result<Vec<Step>> {
     let mut cursor = Cursor::new(body, "the filters of a dataset");
     let version = cursor.version(1, 2)?;
     let count = cursor.u8()?;
-    // Bit by bit a chunk says which it went without.
+    // A chunk has 32 bits for the filters that were not applied.
     if count > 32 {
-        return Err(cursor.error(&format!("{count} of them")));
+        return Err(cursor.error(&format!("{count} filters, at most 32 are possible")));
     }
     if version == 1 {
         cursor.skip(6)?;

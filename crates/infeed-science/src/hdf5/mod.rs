@@ -1,18 +1,18 @@
-//! HDF5: datasets of a file as fields, read by range without the library.
+//! HDF5: the datasets of a file as fields, read by range without the HDF5 library.
 //!
 //! ```text
 //! file.rs ─ ranges ─▶ header.rs, group.rs (tree.rs, heap.rs) ─ walk.rs ─▶ datasets ─ messages.rs ─▶ type, shape, filters ─┐
-//!                                                     chunks.rs ─▶ where each chunk lies ─────────────────────────────────┴▶ ChunkedArray
+//!                                                     chunks.rs ─▶ where each chunk is ───────────────────────────────────┴▶ ChunkedArray
 //! ```
 //!
-//! Metadata are read at opening, in pages, those of a level of a tree at the same time; after that only chunks. The format is
-//! that of <https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html>.
+//! `open` reads the metadata, in pages, all nodes of a level of a tree at the same time. After that only chunks are
+//! read. The format is described in <https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html>.
 //!
 //! Three things that are easy to get wrong:
 //!
-//! - **Filters are undone backwards**, and the bits by which a chunk says which it went without count forwards.
-//! - **Addresses count from the superblock**, before which a block of the user's may lie.
-//! - **Indexes count chunks of what an array may become**, not of what it is.
+//! - **Filters are undone backwards**, but the bits of a chunk that mark skipped filters count forwards.
+//! - **Addresses count from the superblock**, which a user block may precede.
+//! - **Indexes count the chunks of an array's maximal shape**, not of its present one.
 
 mod attributes;
 mod checksum;
@@ -53,14 +53,17 @@ use self::{
 };
 use super::chunked::{self, ChunkedArray, ChunkedDataset, Filter, Place, Series, Sight, damaged, unsupported};
 
-/// Files whose metadata are read at a time.
+/// Files whose metadata is read at the same time.
 const AT_A_TIME: usize = 16;
 
-/// The format.
+/// HDF5 files (`.h5`, `.hdf5`, `.he5`, `.nc4`): a format for `open`.
+///
+/// A record is an index along the first axis of the datasets, or one of many datasets that are a record each. `open`
+/// reads the metadata of all files.
 #[derive(Clone, Copy, Debug)]
 pub struct Hdf5;
 
-/// Not `.hdf` and `.nc`: they may be HDF4 and classic NetCDF as well.
+/// Excludes `.hdf` and `.nc`, which may be HDF4 and classic NetCDF too.
 fn is_hdf5(name: &str) -> bool {
     [".h5", ".hdf5", ".he5", ".nc4"].into_iter().any(|end| ends_with(name, end))
 }
@@ -86,7 +89,7 @@ impl Format for Hdf5 {
     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
         async move {
             let named = objects.iter().any(|o| is_hdf5(&o.name));
-            // Files of other names are read when the format is named, and none is called so.
+            // Files with other names are read if the user named the format and no file has such a name.
             let takes = |o: &&Object| is_hdf5(&o.name) || options.format.is_some() && !named;
             let files: Vec<&Object> = objects.iter().filter(takes).collect();
             if files.is_empty() {
@@ -99,7 +102,7 @@ impl Format for Hdf5 {
     }
 }
 
-/// The rows of all files, which have the same fields.
+/// Opens all files, which must have the same fields. Their rows are the records.
 async fn load(source: &Source, files: &[&Object], columns: Option<&[String]>) -> Result<Arc<dyn Dataset>> {
     let display = |file: &Object| source.display_name(&file.name);
     let reads: Vec<_> = files
@@ -114,9 +117,9 @@ async fn load(source: &Source, files: &[&Object], columns: Option<&[String]>) ->
     for (dataset, file) in datasets.iter().zip(files).skip(1) {
         if let Some(difference) = difference(datasets[0].schema(), dataset.schema()) {
             let what = format!("it does not fit `{}`: {difference}", files[0].name);
-            return Err(Error::config(what)
-                .at_object(display(file))
-                .hint(format!("open the kinds of files apart, or name the fields that all have with {COLUMNS}")));
+            return Err(Error::config(what).at_object(display(file)).hint(format!(
+                "open each kind of file as a dataset, or name the fields that all files have with {COLUMNS}"
+            )));
         }
     }
     let mut datasets: Vec<Arc<dyn Dataset>> = datasets.into_iter().map(|dataset| Arc::new(dataset) as _).collect();
@@ -137,14 +140,14 @@ async fn read(source: &Source, object: &Object, columns: Option<&[String]>, is_f
     ChunkedDataset::new("hdf5", source, vec![object.clone()], arrays, columns.is_some())
 }
 
-/// What becomes a field: the rows of a dataset, or datasets of a record each.
+/// A field: the rows of one dataset, or many datasets that are a record each.
 struct Field {
     name: String,
     parts: Vec<(String, Stored)>,
     stacked: bool,
 }
 
-/// The datasets that become fields, in this order.
+/// Chooses the datasets that become fields, in order. `tells`: whether to warn of those that are left out.
 fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<Vec<Field>> {
     let there = listed(found.iter().map(|found| &found.name));
     let nothing = || {
@@ -164,10 +167,10 @@ fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<
         Error::new(ErrorKind::NotFound, format!("no dataset `{column}`")).hint(format!("there are {there}"))
     };
     let refused = |name: &str, why: &str| {
-        unsupported(format!("`{name}` holds what is not read: {why}")).hint(format!("leave it out of {COLUMNS}"))
+        unsupported(format!("`{name}` can't be read: {why}")).hint(format!("leave it out of {COLUMNS}"))
     };
     const ONE: &str = "one number, without an axis of records";
-    // Datasets that are named by their own names are meant by their rows.
+    // If each column is the name of a dataset, the rows of these datasets are the records.
     let path = |column: &str| column.trim_start_matches('/').to_owned();
     let by_rows = columns.is_some_and(|columns| {
         columns.iter().all(|column| numbers.contains_key(&path(column)) || left.contains_key(&path(column)))
@@ -191,7 +194,7 @@ fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<
         }
         if tells && !left.is_empty() {
             let left: Vec<String> = left.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-            tracing::warn!(datasets = left.join(", "), "datasets that are left out, for they hold no rows of numbers");
+            tracing::warn!(datasets = left.join(", "), "datasets are left out: they hold no rows of numbers");
         }
         return Ok(chosen);
     };
@@ -224,7 +227,7 @@ async fn array(file: &mut File<'_>, name: String, stored: &Stored) -> Result<Chu
     }
     let (chunk, chunks) = stored.places(file).await?;
     let place = |Chunk { number, at, len, mask }: Chunk| {
-        // The last filter is undone first.
+        // Bit 0 is the first filter, but the last filter is undone first.
         let skipped = mask.reverse_bits().checked_shr(u32::BITS - filters.len() as u32).unwrap_or(0);
         Place { number, start: at, len, object: 0, skipped }
     };
@@ -240,9 +243,9 @@ async fn array(file: &mut File<'_>, name: String, stored: &Stored) -> Result<Chu
     Ok(ChunkedArray { name, dtype, swapped, shape, chunk, order, fill, filters, unpacking, places })
 }
 
-/// How a step is undone.
+/// The filter that undoes a step.
 fn filter(step: &Step) -> Result<Filter> {
-    // As <https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md> lists them.
+    // Numbers from <https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md>.
     let refused = match step.id {
         1 => return Ok(Filter::Packed(Packing::Zlib)),
         2 => {
@@ -264,9 +267,7 @@ fn filter(step: &Step) -> Result<Filter> {
         _ if step.name.is_empty() => "a filter without a name",
         _ => &step.name,
     };
-    Err(unsupported(format!("chunks that went through {refused} (filter {}), which is not undone", step.id)).hint(
-        format!(
-            "write it with gzip, LZF, zstd, LZ4 or Blosc (h5repack -f GZIP=4 OLD NEW), or leave it out with {COLUMNS}"
-        ),
-    ))
+    Err(unsupported(format!("chunks encoded with {refused} (filter {}), which is not read", step.id)).hint(format!(
+        "write it with gzip, LZF, zstd, LZ4 or Blosc (h5repack -f GZIP=4 OLD NEW), or leave it out with {COLUMNS}"
+    )))
 }

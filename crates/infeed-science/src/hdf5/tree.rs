@@ -1,4 +1,4 @@
-//! Both kinds of trees: nodes of a level are read at the same time.
+//! B-trees of versions 1 and 2. All nodes of a level are read at the same time.
 
 use std::collections::HashSet;
 
@@ -12,18 +12,18 @@ use super::{
     unsupported,
 };
 
-/// The deepest tree. With two ways from each node it would have more leaves than any file.
+/// The deepest tree that is read. Even with two children per node, it has more leaves than any file.
 const DEEPEST: usize = 32;
 
-/// Kinds of trees of version 1.
+/// Kinds of trees of version 1: of a group's names, and of chunks.
 pub(super) const GROUP: u8 = 0;
 pub(super) const CHUNKS: u8 = 1;
 
 fn circles() -> infeed_core::error::Error {
-    damaged("a tree whose branches meet again")
+    damaged("a tree with a node of two parents")
 }
 
-/// What the leaves of a tree of version 1 hold: for each entry its key, and the address behind it.
+/// The entries in the leaves of a tree of version 1: each a key and an address.
 pub(super) async fn first(file: &mut File<'_>, root: u64, kind: u8, key: usize) -> Result<Vec<(Bytes, u64)>> {
     let what = "a tree that finds chunks or names";
     let (head, size) = (8 + 2 * file.offsets as u64, file.offsets);
@@ -45,7 +45,7 @@ pub(super) async fn first(file: &mut File<'_>, root: u64, kind: u8, key: usize) 
             cursor.expect(&[kind])?;
             let found = cursor.u8()?;
             if *level.get_or_insert(found) != found || usize::from(found) > DEEPEST {
-                return Err(cursor.error("its nodes lie at other levels than they say"));
+                return Err(cursor.error("its nodes have wrong levels"));
             }
             counts.push(u64::from(cursor.u16()?));
         }
@@ -56,7 +56,7 @@ pub(super) async fn first(file: &mut File<'_>, root: u64, kind: u8, key: usize) 
             let bytes = file.get(at, len)?;
             for start in (0..bytes.len()).step_by(key + size) {
                 let child = Cursor::new(&bytes[start + key..], what).address(size)?;
-                let child = child.ok_or_else(|| damaged("a tree with a branch that leads nowhere"))?;
+                let child = child.ok_or_else(|| damaged("a tree with an undefined child address"))?;
                 match level {
                     Some(0) => entries.push((bytes.slice(start..start + key), child)),
                     _ => below.push(child),
@@ -69,14 +69,14 @@ pub(super) async fn first(file: &mut File<'_>, root: u64, kind: u8, key: usize) 
     Ok(entries)
 }
 
-/// A tree of version 2: its kind, and its records.
+/// A tree of version 2: its kind and its records.
 #[derive(Debug)]
 pub(super) struct Second {
     pub(super) kind: u8,
     pub(super) records: Vec<Bytes>,
 }
 
-/// Bytes that a number up to `most` takes.
+/// Bytes needed for numbers up to `most`.
 pub(super) const fn bytes_for(most: u64) -> usize {
     (64 - most.leading_zeros() as usize).div_ceil(8) + (most == 0) as usize
 }
@@ -96,11 +96,11 @@ pub(super) async fn second(file: &mut File<'_>, at: u64) -> Result<Second> {
     let in_root = u64::from(cursor.u16()?);
     let none = Second { kind, records: Vec::new() };
     let Some(root) = root.filter(|_| in_root > 0) else { return Ok(none) };
-    // Head and checksum of a node.
+    // A node has 10 bytes of head and checksum.
     let room = node.checked_sub(10).filter(|_| record > 0 && depth <= DEEPEST);
-    let room = room.ok_or_else(|| cursor.error("nodes without room"))?;
+    let room = room.ok_or_else(|| cursor.error("its nodes have no room for records"))?;
 
-    // For each level, the lowest first: the most records of a node, and the most of all below it.
+    // For each level, the lowest first: the most records of a node, and of the whole tree below it.
     let lowest = room / record as u64;
     let count_bytes = bytes_for(lowest);
     let mut levels = vec![(lowest, lowest, 0usize)];
@@ -141,7 +141,7 @@ pub(super) async fn second(file: &mut File<'_>, at: u64) -> Result<Second> {
                 records.push(bytes.slice(6 + i * record..6 + (i + 1) * record));
             }
             while level > 0 && cursor.left() > 0 {
-                let child = cursor.address(offsets)?.ok_or_else(|| cursor.error("a branch leads nowhere"))?;
+                let child = cursor.address(offsets)?.ok_or_else(|| cursor.error("a child address is undefined"))?;
                 below.push((child, cursor.uint(count_bytes)?));
                 cursor.skip(pointer - offsets - count_bytes)?;
             }

@@ -1,4 +1,4 @@
-//! All datasets of a file, and what their headers say.
+//! Finds all datasets of a file and reads their headers.
 
 use std::collections::HashSet;
 
@@ -19,34 +19,34 @@ use super::{
 
 use crate::chunked::{Attributes, Unpacking};
 
-/// Groups within groups.
+/// The deepest nesting of groups.
 const DEEPEST: usize = 64;
-/// What is read of headers that are about to be parsed: most of them are shorter.
+/// Bytes read ahead of each header: most headers are shorter.
 const HEAD: u64 = 512;
 
-/// A dataset by its path, without the `/` before it; or why its numbers are not read.
+/// A dataset: its path without the leading `/`, and its description or the reason why it is not read.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) stored: std::result::Result<Stored, String>,
 }
 
-/// A dataset of numbers; its shape may be none, of one number.
+/// A dataset of numbers. Its shape is empty for a single number.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) dtype: DType,
     pub(super) unpacking: Option<Unpacking>,
     pub(super) big_endian: bool,
     pub(super) shape: Vec<u64>,
-    /// One element in the file's order of bytes.
+    /// The fill value: one element in the file's byte order.
     pub(super) fill: Vec<u8>,
-    /// In the order in which they were done.
+    /// The filters in the order in which they were applied.
     pub(super) steps: Vec<Step>,
     space: Space,
     layout: Layout,
 }
 
-/// The datasets, in the order of their names.
+/// The datasets in the order of their names.
 pub(super) async fn datasets(file: &mut File<'_>) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut level = vec![(String::new(), file.root)];
@@ -61,7 +61,7 @@ pub(super) async fn datasets(file: &mut File<'_>) -> Result<Vec<Found>> {
             let near = |e: Error| e.at_object(here.clone());
             let header = Header::read(file, at).await.map_err(near)?;
             if group::is_group(&header) {
-                // One that was there already is left out: groups may link to those above them.
+                // A group that was already visited is skipped: a group may link to one above it.
                 if groups.insert(at) {
                     let links = group::links(file, &header).await.map_err(near)?;
                     objects += links.len();
@@ -83,7 +83,7 @@ pub(super) async fn datasets(file: &mut File<'_>) -> Result<Vec<Found>> {
             return Ok(found);
         }
     }
-    Err(damaged(format!("more than {DEEPEST} groups within each other")))
+    Err(damaged(format!("more than {DEEPEST} nested groups")))
 }
 
 async fn stored(
@@ -104,10 +104,10 @@ async fn stored(
     };
     let layout = messages::layout(layout, file.offsets, file.lengths)?;
     if layout == Layout::Virtual {
-        return Ok(Err("virtual, put together from other datasets".into()));
+        return Ok(Err("virtual, composed of other datasets".into()));
     }
     if header.has(kind::EXTERNAL) {
-        return Ok(Err("stored in files beside this one".into()));
+        return Ok(Err("stored in other files".into()));
     }
     let fill = match header.follow(file, kind::FILL).await? {
         Some(fill) => messages::fill(&fill.body, false)?,
@@ -131,7 +131,7 @@ async fn stored(
 }
 
 impl Stored {
-    /// Shape of a chunk, and the chunks that are there: their places are those in the object.
+    /// Shape of a chunk, and the chunks that exist, with their offsets in the object.
     pub(super) async fn places(&self, file: &mut File<'_>) -> Result<(Vec<u64>, Vec<Chunk>)> {
         let beyond = || damaged(format!("a dataset of shape {:?}", self.shape));
         let bytes = |shape: &[u64]| shape.iter().try_fold(self.dtype.size() as u64, |bytes, n| bytes.checked_mul(*n));

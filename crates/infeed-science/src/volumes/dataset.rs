@@ -1,4 +1,4 @@
-//! Volumes of patients as records: what is read whole, what in boxes, and what that becomes.
+//! Patients as records: which files are read whole, of which only a box is read, and the samples made of them.
 
 use std::{ops::Range, sync::Arc};
 
@@ -22,24 +22,24 @@ use super::{
     header::{VolumeHeader, cover},
 };
 
-/// One volume file whose header was read, or the files of a volume's slices.
+/// A volume whose header was read: one file, or the files of its slices.
 #[derive(Debug)]
 pub(super) struct File {
-    /// As messages call it.
+    /// The name in messages.
     pub(super) name: String,
     pub(super) header: VolumeHeader,
-    /// All of each data file; of slices, the pixels.
+    /// Each data file, whole; for slices, only their pixels.
     pub(super) data: SmallVec<[Extent; 1]>,
-    /// Where raw voxels begin in the only one, or 0 where they do in each of the slices'.
+    /// Where the voxels begin in the only data file, if they can be read by range; 0 for slices.
     pub(super) raw_at: Option<u64>,
-    /// The slices, where each is read on its own.
+    /// The slices, if the volume consists of DICOM slices.
     pub(super) stack: Option<Box<Stack>>,
 }
 
 /// Files of one patient that make a field.
 #[derive(Clone, Debug)]
 pub(super) struct FieldOf {
-    /// Of the patient's files.
+    /// Indices into the patient's files.
     pub(super) files: Range<usize>,
     pub(super) mask: bool,
 }
@@ -51,12 +51,12 @@ pub(super) struct Patients {
     pub(super) format: &'static str,
     pub(super) inline: bool,
     pub(super) names: Arc<[String]>,
-    /// Those of the first patient, then of the next.
+    /// The files of the first patient, then of the next.
     pub(super) files: Vec<File>,
     pub(super) fields: Vec<FieldOf>,
-    /// Files of each patient.
+    /// Files per patient.
     pub(super) each: usize,
-    /// Records of each patient.
+    /// Records per patient.
     pub(super) samples: u64,
     pub(super) schema: Schema,
     pub(super) fingerprint: Fingerprint,
@@ -86,17 +86,18 @@ impl Patients {
         &self.files[patient * self.each..(patient + 1) * self.each]
     }
 
-    /// The file whose foreground patches are centred on, of a patient's.
+    /// Index, among a patient's files, of the mask whose foreground patches are centred on.
     fn foreground_file(&self) -> Option<usize> {
         self.fields.iter().find(|field| field.mask).map(|field| field.files.start)
     }
 
-    /// Bytes behind the voxels of a file, for the foreground.
+    /// Bytes reserved after the voxels of a file for its foreground points.
     fn spare(&self, index: usize) -> u64 {
         if self.foreground_file() == Some(index) { 4097 * 8 } else { 0 }
     }
 
-    /// Whether a box is worth reading alone: what is larger is better kept whole, for the patient's other samples.
+    /// Where the voxels begin, if reading only the box pays. For a box of more than half the volume, the whole volume
+    /// is read: it then also serves the patient's other samples.
     fn reads_box(file: &File, window: &[Range<usize>; 3]) -> Option<u64> {
         let voxels: usize = window.iter().map(Range::len).product();
         let all: usize = file.header.shape.iter().product();
@@ -109,7 +110,7 @@ impl VolumesDataset {
         self.narrow.as_ref().filter(|narrow| !narrow.wants_foreground() || self.all.foreground_file().is_none())
     }
 
-    /// The reads of a box of a file, those of one channel after another, and how voxels lie in each.
+    /// The reads of a box of a file, channel by channel, and the strides of the voxels within each read.
     fn cover(&self, file: &File, at: u64, window: &[Range<usize>; 3]) -> (Vec<Extent>, [usize; 3]) {
         if let Some(stack) = &file.stack {
             return stack.cover(&file.header, &file.data, window, !self.all.inline);
@@ -160,7 +161,7 @@ impl Dataset for VolumesDataset {
                     plan.extents.extend(self.cover(file, at, window).0);
                 }
                 None => {
-                    // With the foreground behind the voxels.
+                    // The foreground points follow the voxels.
                     let bytes = file.header.len_bytes() as u64 + all.spare(index);
                     plan.shared.push(SharedRead::new(self.key(patient, index), file.data.iter().cloned(), bytes));
                 }
@@ -269,7 +270,7 @@ impl Dataset for VolumesDataset {
             return Ok(voxels);
         }
         let points = decode::foreground(&file.header, &voxels);
-        // A raw file's voxels are a slice of it: copied, or the points would have no place.
+        // The voxels of a raw file are a slice of it. They are copied, so that the points can follow them.
         let mut both = voxels.try_into_mut().unwrap_or_else(|voxels| BytesMut::from(&voxels[..]));
         both.extend_from_slice(&points);
         Ok(both.freeze())
@@ -277,7 +278,7 @@ impl Dataset for VolumesDataset {
 
     fn shared_bytes(&self) -> SharedBytes {
         let all = &*self.all;
-        // Boxes are of one size but for the ends of volumes: a draw tells which files are read so.
+        // All boxes have one size, except at the ends of volumes: `most` decides which files are read by box.
         let reads_box = |file: &File| {
             let narrow = self.narrow_to_boxes()?;
             let voxels: usize = file.header.shape.iter().product();
@@ -316,7 +317,8 @@ impl Dataset for VolumesDataset {
             let most = |file: &File| {
                 let all = file.header.len_bytes() as u64;
                 let each = (file.header.dtype.size() * file.header.channels) as u64;
-                // What lies between is read too: all of it where one range serves.
+                // Includes the bytes between the lines of the box: up to 8/5 of it, or the whole file if one range is
+                // used.
                 if self.all.inline { all.min((narrow.most() * each * 8).div_ceil(5)) } else { all }
             };
             raw.map(most).sum()

@@ -1,4 +1,4 @@
-//! From the bytes of data files to voxels in the machine's order.
+//! Decodes the bytes of data files to voxels in the machine's byte order.
 
 use std::io::{BufRead, Read};
 
@@ -11,8 +11,10 @@ use infeed_core::{
 
 use super::header::{Coding, DataFiles, VolumeHeader};
 
-/// The voxels of a volume, `header.len_bytes()` bytes, out of its data files. Raw voxels of the machine's own order are
-/// a slice; nothing else is set aside before it was found to be there.
+/// Decodes the data files of a volume to its voxels: `header.len_bytes()` bytes in the machine's byte order.
+///
+/// Raw voxels that are already in that order are a slice of the file, without a copy. Memory grows with what the files
+/// really hold, not with the sizes in the header.
 ///
 /// ```
 /// # let text = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\n\n";
@@ -26,14 +28,14 @@ use super::header::{Coding, DataFiles, VolumeHeader};
 /// ```
 ///
 /// # Errors
-/// `Corrupt` when there are fewer or more voxels than the header says, or damaged ones. Names no object.
+/// `Corrupt` if the files hold fewer or more voxels than the header says, or damaged ones. The error names no object.
 pub fn decode_volume(header: &VolumeHeader, files: &[Bytes]) -> Result<Bytes> {
     let (count, skip) = match &header.data {
         DataFiles::Attached(len) => (1, *len),
         DataFiles::Detached(names) => (names.len(), 0),
     };
     if files.len() != count || count == 0 {
-        return Err(Error::corrupt(format!("{} data files of {count}", files.len())));
+        return Err(Error::corrupt(format!("{} data files, expected {count}", files.len())));
     }
     let each = header.len_bytes() / count;
     if count == 1 {
@@ -72,7 +74,7 @@ fn ends(found: usize, wanted: usize) -> Error {
         .hint(format!("fetch the object again or set {SKIP}"))
 }
 
-/// Without the header and the lines to skip.
+/// The data file without its header and the lines to skip.
 fn start(header: &VolumeHeader, file: &Bytes, skip: u64) -> Result<Bytes> {
     let skip =
         usize::try_from(skip).ok().filter(|skip| *skip <= file.len()).ok_or_else(|| ends(0, header.len_bytes()))?;
@@ -97,16 +99,18 @@ fn raw(header: &VolumeHeader, data: &Bytes, len: usize) -> Result<Bytes> {
     range.map(|range| data.slice(range)).ok_or_else(|| ends(data.len(), len))
 }
 
-/// The most bytes before voxels that end what is compressed: headers with their extensions are shorter by far.
+/// The most bytes before voxels that are the last bytes of a compressed file. Headers and their extensions are far
+/// shorter.
 const MOST_BEFORE: usize = 16 << 20;
 
-/// Unpacks `len` bytes behind those to skip, and no more: a file that holds more is damaged, or a bomb.
+/// Decompresses `len` bytes after those to skip, and no more: a file that holds more is damaged, or a decompression
+/// bomb.
 fn inflate(mut reader: impl Read, header: &VolumeHeader, encoded: usize, len: usize, out: &mut Vec<u8>) -> Result<()> {
     let failed = |e: std::io::Error| {
         Error::corrupt("damaged compressed voxels").hint(format!("fetch the object again or set {SKIP}")).with_source(e)
     };
     let Some(skip) = header.byte_skip else {
-        // They end the file, as those of a `.nii.gz` that a detached header names.
+        // The voxels are the last bytes, as in a `.nii.gz` that a detached header names.
         let mut all = Vec::new();
         all.reserve_exact(len.min(encoded.saturating_mul(1032)));
         reader.by_ref().take((len + MOST_BEFORE) as u64 + 1).read_to_end(&mut all).map_err(failed)?;
@@ -122,13 +126,13 @@ fn inflate(mut reader: impl Read, header: &VolumeHeader, encoded: usize, len: us
         return Err(ends(0, len));
     }
     let before = out.len();
-    // Deflate never makes more of a byte than 1032; a liar gets what it can fill.
+    // Deflate makes at most 1032 bytes of one, so a false size reserves no more than the file can fill.
     out.reserve_exact(len.min(encoded.saturating_mul(1032)));
     reader.by_ref().take(len as u64).read_to_end(out).map_err(failed)?;
     if out.len() - before < len {
         return Err(ends(out.len() - before, len));
     }
-    // Also checks the sum at the end.
+    // Reading to the end also verifies the checksum.
     if reader.read(&mut [0]).map_err(failed)? > 0 {
         return Err(Error::corrupt(format!("there are more voxels than the {len} bytes that the header says")));
     }
@@ -147,7 +151,7 @@ fn text(header: &VolumeHeader, data: &[u8], len: usize, out: &mut Vec<u8>) -> Re
         let value = std::str::from_utf8(word).ok().filter(|word| number(word, header.dtype, out).is_some());
         if value.is_none() {
             let word: String = String::from_utf8_lossy(word).chars().take(40).collect();
-            return Err(Error::corrupt(format!("voxel {} is `{word}`, no {}", count / size, header.dtype)));
+            return Err(Error::corrupt(format!("voxel {} is `{word}`, not a valid {}", count / size, header.dtype)));
         }
         count += size;
     }
@@ -159,7 +163,7 @@ fn number(word: &str, dtype: DType, out: &mut Vec<u8>) -> Option<()> {
         ($($voxel:ident $rust:ty,)*) => {
             match dtype {
                 $(DType::$voxel => out.extend_from_slice(&word.parse::<$rust>().ok()?.to_ne_bytes()),)*
-                // No header says these.
+                // No header names these types.
                 DType::F16 | DType::Bf16 | DType::Bool => return None,
             }
         };
@@ -176,7 +180,7 @@ fn hex(header: &VolumeHeader, data: &[u8], len: usize, out: &mut Vec<u8>) -> Res
     for digit in digits {
         let value = (*digit as char)
             .to_digit(16)
-            .ok_or_else(|| Error::corrupt(format!("`{}` is no hexadecimal digit", (*digit as char).escape_default())))?
+            .ok_or_else(|| Error::corrupt(format!("`{}` is not a hex digit", (*digit as char).escape_default())))?
             as u8;
         match high.take() {
             None if out.len() - before == len => {
@@ -194,7 +198,7 @@ fn skip_bytes<'a>(header: &VolumeHeader, data: &'a [u8], len: usize) -> Result<&
     skip.and_then(|skip| data.get(skip..)).ok_or_else(|| ends(0, len))
 }
 
-/// Turns the bytes of each value round.
+/// Reverses the bytes of each value.
 pub(super) fn turn(voxels: &mut [u8], size: usize) {
     match size {
         2 => voxels.as_chunks_mut::<2>().0.iter_mut().for_each(|v| v.reverse()),
@@ -204,15 +208,16 @@ pub(super) fn turn(voxels: &mut [u8], size: usize) {
     }
 }
 
-/// Most points that are kept of a foreground.
+/// Most foreground points that are kept per volume.
 const POINTS: usize = 4096;
 
-/// Voxels of the first channel that are not 0, in order: all, or 4096 spread evenly over them. In little-endian bytes.
+/// Indices of the voxels of the first channel that are not 0, ascending: all, or at most 4096 spread evenly over them.
+/// Each index is a little-endian `u64`.
 pub(super) fn foreground(header: &VolumeHeader, voxels: &[u8]) -> Vec<u8> {
     let size = header.dtype.size();
     let ([_, _, pitch], _) = header.pitch();
     let count = header.shape.iter().product::<usize>();
-    // Lines of depth and height follow one another in both layouts.
+    // Interleaved or not, voxel `at` of a channel is `at * pitch` bytes after its first.
     let is_set = |at: &usize| voxels[at * pitch..at * pitch + size].iter().any(|b| *b != 0);
     let all = (0..count).filter(is_set).count();
     let step = all.div_ceil(POINTS).max(1);
@@ -305,8 +310,8 @@ mod tests {
         says("encoding: gzip\nendian: little", &gzip(&little)[..20], "damaged");
         says("encoding: ascii", b"1 2 3 4 5", "end after 10 of 12");
         says("encoding: ascii", b"1 2 3 4 5 6 7", "more than the 6 voxels");
-        says("encoding: ascii", b"1 2 3 4 5 70000", "voxel 5 is `70000`, no i16");
-        says("encoding: hex\nendian: big", b"0x", "no hexadecimal digit");
+        says("encoding: ascii", b"1 2 3 4 5 70000", "voxel 5 is `70000`, not a valid i16");
+        says("encoding: hex\nendian: big", b"0x", "not a hex digit");
         says("encoding: hex\nendian: big", b"00010203", "end after 4 of 12");
         says("encoding: hex\nendian: big", &[b'0'; 26], "more than the 12 bytes");
     }

@@ -1,4 +1,4 @@
-//! What a header says of the voxels, whatever its format, and where they lie.
+//! The header of a volume, in any format: type and shape of the voxels, and where they are in the file.
 
 use std::ops::Range;
 
@@ -18,19 +18,19 @@ use infeed_core::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// As they lie in memory.
+    /// As in memory.
     Raw,
-    /// The same, deflated.
+    /// As `Raw`, compressed by gzip.
     Gzip,
-    /// The same, compressed by bzip2.
+    /// As `Raw`, compressed by bzip2.
     Bzip2,
-    /// Numbers in words.
+    /// Decimal numbers as text, between white space or commas.
     Text,
-    /// Two digits a byte.
+    /// Two hexadecimal digits per byte.
     Hex,
 }
 
-/// Where the data are.
+/// Which files hold the voxels.
 ///
 /// ```
 /// use infeed::dataset::fuzz::{DataFiles, parse_nrrd};
@@ -42,13 +42,14 @@ pub enum Coding {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataFiles {
-    /// Behind the header, which has so many bytes.
+    /// The same file, after its header, whose length in bytes this is.
     Attached(u64),
-    /// In other files, each with an equal share, slowest axis last. Names are relative to the header's folder.
+    /// Other files, in order along the slowest axis, each with an equal share. Names are relative to the header's
+    /// folder.
     Detached(Vec<String>),
 }
 
-/// A volume file's header, of NRRD or NIfTI.
+/// The header of an NRRD or NIfTI file.
 ///
 /// ```
 /// # let text = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\n\n";
@@ -68,44 +69,45 @@ pub struct VolumeHeader {
     pub dtype: DType,
     /// Whether the high byte comes first.
     pub big_endian: bool,
-    /// How they are written.
+    /// How the voxels are written.
     pub coding: Coding,
-    /// Where.
+    /// Which files hold them.
     pub data: DataFiles,
     /// Lines to skip at the beginning of each data file.
     pub line_skip: u64,
-    /// Bytes to skip then (of compressed data: of what comes out); `None`: the voxels end the file, or what comes out of it.
+    /// Bytes to skip after those lines, counted in the decompressed data. `None`: the voxels are the last bytes of the
+    /// (decompressed) file.
     pub byte_skip: Option<u64>,
-    /// Channels; 1 unless the file has four axes.
+    /// Channels; 1 unless an axis of the file counts them.
     pub channels: usize,
     /// Depth, height, width: the file's axes from the slowest to the fastest.
     pub shape: [usize; 3],
-    /// Whether the channels of a voxel lie together; else each channel is a volume of its own.
+    /// Whether the channels of a voxel are adjacent; otherwise each channel is a separate volume.
     pub interleaved: bool,
-    /// Distance of voxels along depth, height, width; NaN where the file does not say.
+    /// Distance of voxels along depth, height, width, as in the file; NaN if the file does not give it.
     pub spacing: [f32; 3],
-    /// Place of the first voxel, in the order in which the file says it, reversed: z, y, x; NaN where it does not say.
+    /// Position of the first voxel: z, y, x, the reverse of the file's order; NaN if the file does not give it.
     pub origin: [f32; 3],
-    /// A value is `voxel * slope + intercept`.
+    /// The value of a voxel is `voxel * slope + intercept`.
     pub slope: f64,
     /// See `slope`.
     pub intercept: f64,
 }
 
 impl VolumeHeader {
-    /// Number of voxels, all channels. Checked, when the header was read, to fit.
+    /// Number of voxels in all channels. Does not overflow: the parser checks the sizes.
     #[must_use]
     pub const fn voxels(&self) -> usize {
         self.shape[0] * self.shape[1] * self.shape[2] * self.channels
     }
 
-    /// Bytes of all voxels.
+    /// Bytes of all voxels in memory.
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
         self.voxels() * self.dtype.size()
     }
 
-    /// Refuses sizes that no address holds, and no voxels.
+    /// An error for sizes that exceed the address space, and for a size of 0.
     pub(super) fn check(self) -> Result<Self> {
         let [depth, height, width] = self.shape;
         let bytes = [depth, height, width, self.channels]
@@ -118,15 +120,16 @@ impl VolumeHeader {
         }
     }
 
-    /// Refuses more voxels than a file of `encoded` bytes can hold, so that nothing is set aside for a lie.
+    /// An error for more voxels than a file of `encoded` bytes can hold, so that no memory is allocated for a false
+    /// size.
     pub(super) fn check_against(&self, encoded: u64) -> Result<()> {
         let (bytes, voxels) = (self.len_bytes() as u64, self.voxels() as u64);
         let holds = match self.coding {
             Coding::Raw => bytes <= encoded,
-            // Deflate's and bzip2's best: 258 bytes in two bits; 900 kB of one value in 39 bytes.
+            // The best ratios of deflate (258 bytes in two bits) and bzip2 (900 kB of one value in 39 bytes).
             Coding::Gzip => bytes / 1032 <= encoded,
             Coding::Bzip2 => bytes / 46_000 <= encoded,
-            // A digit and a space each.
+            // At least a digit and a space per voxel.
             Coding::Text => voxels <= encoded.div_ceil(2),
             Coding::Hex => bytes <= encoded / 2,
         };
@@ -134,12 +137,12 @@ impl VolumeHeader {
             true => Ok(()),
             false => {
                 Err(Error::corrupt(format!("the header says {bytes} bytes of voxels, the file has {encoded} bytes"))
-                    .hint("it is cut or of another kind; fetch it again"))
+                    .hint("the file is cut or of another kind; fetch it again"))
             }
         }
     }
 
-    /// Bytes from a voxel to the next along depth, height, width, and from a channel to the next.
+    /// Strides in bytes: along depth, height, width, and from a channel to the next.
     pub(super) const fn pitch(&self) -> ([usize; 3], usize) {
         let size = self.dtype.size();
         let [depth, height, width] = self.shape;
@@ -148,12 +151,12 @@ impl VolumeHeader {
         ([x * width * height, x * width, x], channel)
     }
 
-    /// Whether a value of several bytes has to be turned round on this machine.
+    /// Whether values have several bytes in the byte order that is not this machine's.
     pub(super) const fn is_foreign(&self) -> bool {
         self.dtype.size() > 1 && self.big_endian != cfg!(target_endian = "big")
     }
 
-    /// Where the voxels begin in a data file of `size` bytes, when they may be read by range.
+    /// Where the voxels begin in a data file of `size` bytes; `None` if they can't be read by range.
     pub(super) fn raw_at(&self, size: u64) -> Option<u64> {
         if self.coding != Coding::Raw || self.line_skip > 0 {
             return None;
@@ -171,18 +174,18 @@ impl VolumeHeader {
     }
 }
 
-/// The ranges of a raw data file that hold a box of its voxels, how they lie, and bytes before the first voxel.
+/// The ranges of a raw data file that hold a box of its voxels.
 #[derive(Debug, PartialEq)]
 pub(super) struct Cover {
     pub(super) ranges: Vec<Range<u64>>,
-    /// Of the box within each range.
+    /// Strides in bytes along depth, height, width, within each range.
     pub(super) pitch: [usize; 3],
 }
 
-/// Reads this much more than the box, to have fewer reads.
+/// A read may have this many times the bytes of the box, so that there are fewer reads.
 const SPARE: f64 = 1.6;
 
-/// How to read `window` of one channel that begins at `at`. `one`: in one range, whatever lies between.
+/// How to read `window` of the channel that begins at `at`. `one`: in one range, however many bytes lie between.
 pub(super) fn cover(header: &VolumeHeader, at: u64, window: &[Range<usize>; 3], one: bool) -> Cover {
     let (pitch, _) = header.pitch();
     let [depth, height, width] = [0, 1, 2].map(|axis: usize| window[axis].len());

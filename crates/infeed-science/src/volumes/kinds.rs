@@ -1,4 +1,5 @@
-//! Folders of kinds: `imagesTr` and `labelsTr`, `images` and `masks`, `ct` and `seg`, with or without channels.
+//! Trees with one folder per kind of volume: `imagesTr` and `labelsTr`, `images` and `masks`, `ct` and `seg`, with or
+//! without channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +11,18 @@ use super::{
     words::{IMAGES, Kind, Volume, common_folders, field_of, is_mask, kind, says_kind, split_of, trimmed, unclear},
 };
 
-/// The folder of a kind that each volume lies in, and the patient that its other folders and its name make; `None` if one
-/// lies in none, or in two.
+/// For each volume: the kind that one of its folders names, and its patient, made of its other folders and its name.
+/// `None` if a volume is in no such folder, or in two.
 fn placed<'a>(all: &[Volume<'a>]) -> Option<Vec<(Kind<'a>, String)>> {
     let common = common_folders(all);
     let place = |volume: &Volume<'a>| {
         let folders: Vec<&str> = volume.folders().collect();
-        // Where all lie in one folder it may be that of a kind.
+        // If all volumes are in one folder, that folder may name their kind.
         let from = common.min(folders.len().saturating_sub(1));
         let mut kinds = folders.iter().enumerate().skip(from).filter_map(|(at, folder)| Some((at, kind(folder)?)));
         let (at, kind) = kinds.next().filter(|_| kinds.next().is_none())?;
         let others = folders[from..at].iter().chain(&folders[at + 1..]).copied();
-        // A file that is called by its kind itself says no patient.
+        // A file named only after its kind (`seg.nii`) names no patient.
         let base = Some(volume.base()).filter(|base| !says_kind(base));
         let patient = others.chain(base).collect::<Vec<_>>().join("/");
         (!patient.is_empty()).then_some((kind, patient))
@@ -29,7 +30,7 @@ fn placed<'a>(all: &[Volume<'a>]) -> Option<Vec<(Kind<'a>, String)>> {
     all.iter().map(place).collect()
 }
 
-/// Patients by the name of each volume: which volume is which field.
+/// Patients and fields of a tree with one folder per kind; `None` if the tree is not one.
 pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> Result<Option<Layout>> {
     let Some(placed) = placed(all) else { return Ok(None) };
     let words: BTreeSet<&str> = placed.iter().map(|(kind, _)| kind.word).collect();
@@ -44,7 +45,7 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
     if splits.len() > 1 && !of_one_split {
         let of_test = |kind: &Kind<'_>| kind.split == Some("test");
         let marked = volumes.iter().all(|(_, kind, _)| kind.split.is_some());
-        // Decathlon's imagesTs has no labels.
+        // The Decathlon's `imagesTs` has no labels: leave it out with a warning. Other mixtures of splits are an error.
         if !marked
             || splits.len() > 2
             || !splits.contains("test")
@@ -52,17 +53,17 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
         {
             let splits: Vec<&str> = splits.into_iter().collect();
             return Err(Error::config(format!("volumes of several splits: {}", splits.join(", ")))
-                .hint(format!("open the folder of one alone{}", SPLIT.or_set(splits[splits.len() - 1]))));
+                .hint(format!("open the folder of one split{}", SPLIT.or_set(splits[splits.len() - 1]))));
         }
         let left = volumes.iter().filter(|(_, kind, _)| of_test(kind)).count();
         volumes.retain(|(_, kind, _)| !of_test(kind));
         tracing::warn!(
             volumes = left,
-            "the volumes of the test part, which has no labels, are left out: choose them with {}",
+            "the volumes of the test split, which has no labels, are left out; choose them with {}",
             SPLIT.to("test")
         );
     }
-    // Two folders for one field keep their names.
+    // If two folders are for one field, both fields are named after their folders.
     let mut folders: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (_, kind, _) in &volumes {
         folders.entry(field_of(kind.word)).or_default().insert(kind.word);
@@ -71,7 +72,7 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
         let field = field_of(kind.word);
         if folders[field].len() > 1 { kind.word.to_owned() } else { field.to_owned() }
     };
-    // Channels are files whose names are those of other kinds with a number more: nnU-Net's `_0000`.
+    // A field has channels if its names are those of another kind plus a number: nnU-Net's `_0000`.
     let mut channelled = BTreeSet::new();
     let of = |field: &str, way: Way| -> BTreeSet<String> {
         volumes
@@ -130,7 +131,7 @@ fn without_channel(patient: &str) -> Option<&str> {
     (digits && !case.is_empty()).then_some(case)
 }
 
-/// Whether names without partners have channels: several cases, each with the same ones, from 0.
+/// Whether the names of a dataset with one kind end in channel numbers: each case has the same channels, from 0.
 fn is_channelled(patients: &[&str]) -> bool {
     let mut cases: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for patient in patients {
@@ -141,14 +142,14 @@ fn is_channelled(patients: &[&str]) -> bool {
     first.contains("_0000") && cases.values().all(|channels| channels == first) && (cases.len() > 1 || first.len() == 1)
 }
 
-/// How the name of a file says its patient.
+/// How to get the patient from the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// All of it.
+    /// The whole name.
     Whole,
-    /// What stands before the number of a channel.
+    /// The part before the channel number.
     Channel,
-    /// Without the kind in it: `0001` of `img0001` and `label0001`, `c1` of `c1_seg`.
+    /// The name without its kind: `0001` of `img0001` and `label0001`, `c1` of `c1_seg`.
     Trimmed,
 }
 

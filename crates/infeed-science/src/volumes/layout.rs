@@ -1,16 +1,17 @@
-//! How public datasets call their volumes: what is read without a pattern.
+//! The layouts of public datasets: trees of volumes that are read without a pattern.
 //!
 //! ```text
-//! imagesTr/c.nii, labelsTr/c.nii              folders of kinds: Medical Segmentation Decathlon, images/ and masks/, ct/ and seg/
+//! imagesTr/c.nii, labelsTr/c.nii              one folder per kind: Medical Segmentation Decathlon, images/ and masks/, ct/ and seg/
 //! imagesTr/c_0000.nii, …_0001, labelsTr/c.nii the same with channels: nnU-Net
 //! sub-01/ses-02/anat/sub-01_ses-02_T1w.nii    BIDS
-//! c/c_flair.nii, c/c_seg.nii                  files that begin as their folder does: BraTS
-//! c/ct.nii, c/mask.nii                        patients and fields
+//! c/c_flair.nii, c/c_seg.nii                  names that begin with that of their folder: BraTS
+//! c/ct.nii, c/mask.nii                        one folder per patient, one file per field
 //! c_ct.nii, c_mask.nii                        the same without folders
 //! IXI002.nii, IXI012.nii                      volumes without partners: each file is a record
 //! ```
 //!
-//! Nothing is guessed: where names fit none of these for all patients, the error says a pattern that this very tree has.
+//! Nothing is guessed: if the names fit none of these for all patients, the error suggests a pattern that fits this
+//! tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,20 +27,20 @@ use super::{
     words::{Volume, common_folders, is_mask, kind_and_rest, names_mask, says_kind, split_of, unclear, volumes},
 };
 
-/// The names of a split, and all that are no volumes; all names when none is asked for.
+/// The volumes of `split`, and all names that are not volumes; without a split, all names.
 pub(super) fn of_split<'a>(names: &[&'a str], split: Option<&str>) -> Result<Vec<&'a str>> {
     let Some(split) = split else { return Ok(names.to_vec()) };
     let takes = |volume: Volume<'_>| split_of(volume).is_some_and(|of| of.eq_ignore_ascii_case(split));
     let all = volumes(names);
     if !all.iter().any(|volume| takes(*volume)) {
         return Err(Error::new(ErrorKind::NotFound, format!("no volumes of the split `{split}`"))
-            .hint("they lie in a folder of this name, or in imagesTr and labelsTr for train, imagesTs for test"));
+            .hint("put them in a folder of this name; imagesTr and labelsTr are train, imagesTs is test"));
     }
     let left: BTreeSet<usize> = all.iter().filter(|volume| !takes(**volume)).map(|volume| volume.index).collect();
     Ok(names.iter().enumerate().filter(|(index, _)| !left.contains(index)).map(|(_, name)| *name).collect())
 }
 
-/// Patients and fields by the names alone. `of_one_split`: whether somebody chose it.
+/// Finds patients and fields from the names alone. `of_one_split`: whether the user chose a split.
 pub(super) fn recognise(names: &[&str], of_one_split: bool) -> Result<Layout> {
     let all = volumes(names);
     if !all.iter().any(|volume| volume.stem.contains('/')) {
@@ -58,11 +59,11 @@ pub(super) fn recognise(names: &[&str], of_one_split: bool) -> Result<Layout> {
     if no_common_field(&patients) || is_turned(&patients) {
         return Err(unclear(names, &all));
     }
-    tell_left(names, &all, &patients, "they lie in no patient's folder");
+    tell_left(names, &all, &patients, "they are in no patient's folder");
     Ok(Layout { patients, fields: None })
 }
 
-/// Whether every patient has what is missing for another one, and nothing is there for all.
+/// Whether there are several patients and no field that all of them have.
 fn no_common_field(patients: &Grouped) -> bool {
     let mut all = patients.values();
     let Some(first) = all.next() else { return false };
@@ -70,7 +71,8 @@ fn no_common_field(patients: &Grouped) -> bool {
     patients.len() > 1 && !first.keys().any(|field| common(&field))
 }
 
-/// Whether folders hold so many numbered files of equal names that these are the patients, and the folders kinds.
+/// Whether the names suggest that folders are kinds and files are patients: all folders hold the same numbered names,
+/// and more of them than there are folders.
 fn is_turned(patients: &Grouped) -> bool {
     let Some(first) = patients.values().next() else { return false };
     let numbered = |name: &String| name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len() >= 3;
@@ -80,19 +82,19 @@ fn is_turned(patients: &Grouped) -> bool {
         && patients.values().all(|files| files.keys().eq(first.keys()))
 }
 
-/// Volumes that are no patient's are never dropped in silence.
+/// Warns of the volumes that belong to no patient.
 fn tell_left(names: &[&str], all: &[Volume<'_>], patients: &Grouped, why: &str) {
     let taken: BTreeSet<usize> = patients.values().flat_map(|files| files.values().copied()).collect();
     let stems: BTreeSet<&str> = taken.iter().filter_map(|index| stem(names[*index])).collect();
-    // A header and the file of its voxels are one volume.
+    // A header and the file with its voxels have one stem: they are one volume.
     let left: Vec<&str> =
         all.iter().filter(|volume| !stems.contains(volume.stem)).map(|volume| names[volume.index]).collect();
     if !left.is_empty() {
-        tracing::warn!(volumes = listed(&left), count = left.len(), "volumes that are left out, for {why}");
+        tracing::warn!(volumes = listed(&left), count = left.len(), "volumes are left out: {why}");
     }
 }
 
-/// `sub-01/ses-02/anat/sub-01_ses-02_T1w.nii`; derivatives are the patient's own.
+/// BIDS: `sub-01/ses-02/anat/sub-01_ses-02_T1w.nii`. Files below `derivatives` belong to the same patient.
 fn bids(names: &[&str], all: &[Volume<'_>]) -> Result<Option<Layout>> {
     let common = common_folders(all);
     let place = |volume: &Volume<'_>| -> Option<(String, String)> {
@@ -119,11 +121,11 @@ fn bids(names: &[&str], all: &[Volume<'_>]) -> Result<Option<Layout>> {
     if no_common_field(&patients) {
         return Err(unclear(names, all));
     }
-    tell_left(names, all, &patients, "their names do not begin with the subject's folder");
+    tell_left(names, all, &patients, "their names do not begin with the name of the subject's folder");
     Ok(Some(Layout { fields: Some(own_fields(&patients)), patients }))
 }
 
-/// Each file of the patients a field, masks last.
+/// One field per file of a patient, masks last.
 fn own_fields(patients: &Grouped) -> Vec<FieldFiles> {
     let fields: BTreeSet<(bool, &String)> =
         patients.values().flat_map(|files| files.keys().map(|field| (names_mask(field), field))).collect();
@@ -131,14 +133,14 @@ fn own_fields(patients: &Grouped) -> Vec<FieldFiles> {
     fields.into_iter().map(own).collect()
 }
 
-/// What the name says behind that of its folder.
+/// The part of the name after that of its folder.
 fn behind_folder<'a>(volume: &Volume<'a>) -> Option<&'a str> {
     let rest = volume.base().strip_prefix(base(parent(volume.stem)))?;
     let field = rest.strip_prefix(['_', '-', '.', ' ']).filter(|field| !field.is_empty());
     field.or_else(|| rest.is_empty().then_some(ONLY))
 }
 
-/// Files whose names begin with that of their folder, or with what all files of their folder begin with.
+/// Files whose names begin with that of their folder, or with words that all files of the folder share.
 fn prefixed(names: &[&str], all: &[Volume<'_>]) -> Result<Option<Layout>> {
     let mut folders: BTreeMap<&str, Vec<Volume<'_>>> = BTreeMap::new();
     all.iter().for_each(|volume| folders.entry(parent(volume.stem)).or_default().push(*volume));
@@ -172,12 +174,12 @@ fn prefixed(names: &[&str], all: &[Volume<'_>]) -> Result<Option<Layout>> {
     Ok((first.len() > 1 && equal && !numbers).then(|| Layout { fields: Some(own_fields(&patients)), patients }))
 }
 
-/// Bytes that the names of all these files begin with, whole words.
+/// Length in bytes of the whole words that all these names begin with.
 fn shared_words(files: &[Volume<'_>]) -> usize {
     let Some(first) = files.first().map(|volume| volume.base()) else { return 0 };
     let same = |other: &str| first.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     let len = files.iter().map(|volume| same(volume.base())).min().unwrap_or(0);
-    // A separator is one byte.
+    // Each separator is one byte, so this is a character boundary.
     first.as_bytes()[..len].iter().rposition(|byte| b"_-. ".contains(byte)).map_or(0, |at| at + 1)
 }
 
@@ -190,7 +192,7 @@ fn flat(names: &[&str], all: &[Volume<'_>]) -> Result<Layout> {
         }
         Ok(Layout { patients, fields: None })
     };
-    // `volume-0`, `segmentation-0`: the kind comes first.
+    // `volume-0`, `segmentation-0`: the kind is first.
     let parts: Option<Vec<(&str, &str)>> = all
         .iter()
         .map(|volume| kind_and_rest(volume.stem).filter(|(kind, _)| volume.stem.starts_with(*kind)))
@@ -209,7 +211,7 @@ fn flat(names: &[&str], all: &[Volume<'_>]) -> Result<Layout> {
     if matched == 0 {
         return if looks_grouped(all) { Err(unclear(names, all)) } else { each() };
     }
-    // `scan_001`, `scan_002`: numbers of scans, unless they may be channels of one.
+    // `scan_001`, `scan_002`: the numbers are those of scans, unless a `0000` suggests channels.
     let one_each =
         numbers && matched >= all.len() && (no_common_field(&patients) || patients.len() == 1 && fields.len() > 1);
     if one_each && !fields.iter().any(|field| *field == "0000") {
@@ -218,11 +220,12 @@ fn flat(names: &[&str], all: &[Volume<'_>]) -> Result<Layout> {
     if one_each || no_common_field(&patients) || matched * 2 < all.len() {
         return Err(unclear(names, all));
     }
-    tell_left(names, all, &patients, "they are not called {patient}_{field} as the others are");
+    tell_left(names, all, &patients, "their names are not {patient}_{field} like the others");
     Ok(Layout { patients, fields: None })
 }
 
-/// Whether names of a folder without `_` seem to put volumes together: two kinds, or equal words behind others.
+/// Whether names without `_` suggest several volumes per patient: two kinds, or the same last words after different
+/// first ones.
 fn looks_grouped(all: &[Volume<'_>]) -> bool {
     let kinds: BTreeSet<&str> = all
         .iter()
@@ -244,7 +247,7 @@ fn looks_grouped(all: &[Volume<'_>]) -> bool {
         || ['-', '.', ' '].into_iter().any(grouped)
 }
 
-/// Whether every patient has every field; says the name of the file that is not there.
+/// Checks that every patient has every field. The error names the missing file.
 pub(super) fn complete(names: &[&str], patients: &Grouped, fields: &[FieldFiles]) -> Result<()> {
     let missing = fields.iter().flat_map(|field| &field.files).filter_map(|key| {
         let (patient, files) = patients.iter().find(|(_, files)| !files.contains_key(key))?;
@@ -253,7 +256,8 @@ pub(super) fn complete(names: &[&str], patients: &Grouped, fields: &[FieldFiles]
         let file = called_as(name, base(other), base(patient));
         Some((lacking, file.is_none(), key, file, patient, files, other, name))
     });
-    // What nearly all have is missing; what one has beside it is called wrongly.
+    // Report the field that the fewest patients lack: it is the one that is missing. A field that most patients lack is
+    // probably a file with a wrong name.
     let first = missing.min_by_key(|(lacking, unnamed, ..)| (*lacking, *unnamed));
     let Some((_, _, key, file, patient, files, other, name)) = first else { return Ok(()) };
     let what = file.map_or_else(|| format!("`{key}`"), |file| format!("file `{file}`"));
@@ -263,7 +267,7 @@ pub(super) fn complete(names: &[&str], patients: &Grouped, fields: &[FieldFiles]
         .hint(format!("add the file, or name the fields that every patient has with {FIELD}")))
 }
 
-/// The name of a file of `other`, as it would be called for `patient`; `None` if it does not name the former.
+/// `name`, a file of patient `other`, as it would be for `patient`; `None` if it does not contain `other`.
 fn called_as(name: &str, other: &str, patient: &str) -> Option<String> {
     let begins = |folder: &str| {
         folder.strip_prefix(other).filter(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric())).is_some()
@@ -338,7 +342,7 @@ mod tests {
             let names = [&*names[0], &*names[1]];
             reads(&names, &[&format!("x: {}={} {}={}", fields[0], names[0], fields[1], names[1])]);
         }
-        // Names with their kind in them.
+        // The kind is part of the name.
         reads(
             &["imagesTr/img0001.nii", "labelsTr/label0001.nii"],
             &["0001: image=imagesTr/img0001.nii label!=labelsTr/label0001.nii"],
@@ -355,7 +359,7 @@ mod tests {
         );
         let missing = ["images/a.nii", "images/b.nii", "labels/a.nii"];
         refused(&missing, &["no file `labels/b.nii`: patient `b` has only image", "(patient `a` has `labels/a.nii`)"]);
-        refused(&["images/a.nii", "labels/b.nii"], &["do not say which volumes are one patient's: images/a.nii"]);
+        refused(&["images/a.nii", "labels/b.nii"], &["do not show which volumes belong to one patient: images/a.nii"]);
         reads(
             &["imagesTs/a_1.nii", "imagesTs/b_1.nii"],
             &["a_1: image=imagesTs/a_1.nii", "b_1: image=imagesTs/b_1.nii"],
@@ -375,7 +379,7 @@ mod tests {
                 "c_2: image=imagesTr/c_2_0000.nii+imagesTr/c_2_0001.nii label!=labelsTr/c_2.nii",
             ],
         );
-        // The names of patients may end so.
+        // The name of a patient may end in a number too.
         reads(
             &["imagesTr/c_0000.nii", "labelsTr/c_0000.nii"],
             &["c_0000: image=imagesTr/c_0000.nii label!=labelsTr/c_0000.nii"],
@@ -410,7 +414,7 @@ mod tests {
             &["G-1: image=G-1/G-1.nii t1c=G-1/G-1-t1c.nii", "G-2: image=G-2/G-2.nii t1c=G-2/G-2-t1c.nii"],
         );
         reads(&["d/a/a.nii", "d/b/b.nii"], &["d/a: image=d/a/a.nii", "d/b: image=d/b/b.nii"]);
-        // One that is called otherwise is missed by name.
+        // The error names the file that one patient has under another name.
         refused(
             &["B_1/B_1_flair.nii", "B_1/B_1_seg.nii", "B_2/B_2_flair.nii", "B_2/W_Segm.nii"],
             &["no file `B_2/B_2_seg.nii`"],
@@ -444,21 +448,24 @@ mod tests {
                 "1: volume=volume-1.nii segmentation!=segmentation-1.nii",
             ],
         );
-        refused(&["ct.nii", "mask.nii"], &["do not say"]);
+        refused(&["ct.nii", "mask.nii"], &["do not show"]);
         refused(&["p-ct.nii", "p-mask.nii", "q-ct.nii", "q-mask.nii"], &[r#"pattern("{patient}-{field}.nii")"#]);
         refused(&["p-a.nii", "p-b.nii", "q-a.nii", "q-b.nii"], &[r#"pattern("{patient}-{field}.nii")"#]);
-        // Channels of one, or many.
+        // These may be channels of one patient, or several patients.
         refused(&["c_0000.nii", "c_0001.nii"], &[r#"pattern("{patient}_{field}.nii")"#]);
     }
 
     #[test]
     fn names_that_say_no_patients_are_refused_with_a_pattern_that_does() {
-        refused(&["AD/x.nii", "CN/y.nii"], &[r#"pattern("{patient}.nii"), by which each file"#, "AD/x.nii, CN/y.nii"]);
+        refused(
+            &["AD/x.nii", "CN/y.nii"],
+            &[r#"pattern("{patient}.nii"), which makes each file"#, "AD/x.nii, CN/y.nii"],
+        );
         let turned: Vec<String> =
             ["aa", "bb"].iter().flat_map(|f| (0..9).map(move |i| format!("d/{f}/c_{i:03}.nii"))).collect();
         let turned: Vec<&str> = turned.iter().map(String::as_str).collect();
         refused(&turned, &[r#"pattern("d/{field}/{patient}.nii")"#]);
-        // As they always were read.
+        // Folders per patient, and `{patient}_{field}`.
         for (names, lines) in [
             (
                 &["p2/ct.nrrd", "p2/mask.nrrd", "p1/ct.nrrd", "p1/mask.nrrd", "readme.txt"][..],

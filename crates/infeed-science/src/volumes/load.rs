@@ -1,4 +1,4 @@
-//! From the names of files to patients: which files belong together, and what their headers say.
+//! Opens a dataset of volumes: groups the files into patients and reads their headers.
 
 use std::{borrow::Borrow, collections::BTreeMap, io::Read, sync::Arc};
 
@@ -27,7 +27,7 @@ use super::{
     nifti, nrrd,
 };
 
-/// Small reads: enough to hide a store's latency.
+/// Concurrent reads of headers: they are small, and this many hide a store's latency.
 pub(super) const HEADERS_AT_A_TIME: usize = 64;
 
 pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<VolumesDataset> {
@@ -41,7 +41,7 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     };
     if found.is_empty() {
         return Err(nothing_to_read(source, objects, "volumes of patients")
-            .hint("files are PATIENT/FIELD.nrrd or PATIENT_FIELD.nrrd, or as the pattern says"));
+            .hint("name files PATIENT/FIELD.nrrd or PATIENT_FIELD.nrrd, or give a pattern that fits"));
     }
     let by_name: BTreeMap<&str, &Object> = objects.iter().map(|object| (&*object.name, object)).collect();
     let asked = !options.fields.is_empty();
@@ -60,7 +60,7 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     Together { format: "volumes", source, samples, patients, fields, files, objects: chosen }.dataset()
 }
 
-/// Records of each patient.
+/// Records per patient.
 pub(super) fn samples(options: &OpenOptions) -> Result<u64> {
     match options.samples.unwrap_or(1) {
         0 => Err(Error::config("0 samples of each patient").hint("use 1 or more")),
@@ -68,7 +68,7 @@ pub(super) fn samples(options: &OpenOptions) -> Result<u64> {
     }
 }
 
-/// What each patient has for the files of each field, patient after patient.
+/// The files of each field for each patient, patient by patient.
 pub(super) fn choose_files<'a, K: Borrow<str> + Ord, V>(
     source: &Source,
     found: &'a BTreeMap<K, BTreeMap<K, V>>,
@@ -91,21 +91,21 @@ pub(super) fn choose_files<'a, K: Borrow<str> + Ord, V>(
     Ok(chosen)
 }
 
-/// Patients, fields and volumes that were found.
+/// The patients, fields and volumes that were found.
 pub(super) struct Together<'a> {
     pub(super) format: &'static str,
     pub(super) source: &'a Source,
     pub(super) samples: u64,
     pub(super) patients: Arc<[String]>,
     pub(super) fields: Vec<FieldFiles>,
-    /// Those of the first patient, then of the next, each in the order of the fields.
+    /// The files of the first patient, then of the next, each in the order of the fields.
     pub(super) files: Vec<File>,
-    /// All objects that are read.
+    /// All objects of the dataset.
     pub(super) objects: Vec<&'a Object>,
 }
 
 impl Together<'_> {
-    /// Checks that they fit together.
+    /// Checks that the volumes fit together, and makes the dataset.
     pub(super) fn dataset(self) -> Result<VolumesDataset> {
         let Self { format, source, samples, patients, fields, files, objects } = self;
         let each = fields.iter().map(|field| field.files.len()).sum();
@@ -122,7 +122,7 @@ impl Together<'_> {
                 let own: usize = files[range.clone()].iter().map(|file| file.header.channels).sum();
                 if own != channels {
                     let what = format!(
-                        "patient `{}` has {own} channels of `{}`, others {channels}",
+                        "patient `{}` has {own} channels of `{}`, other patients have {channels}",
                         patients[patient], field.name
                     );
                     return Err(Error::new(ErrorKind::Unsupported, what).at_object(files[range.start].name.clone()));
@@ -165,7 +165,7 @@ impl Together<'_> {
     }
 }
 
-/// The fields that were asked for; else each file of the patients is a field.
+/// The fields that the user named; otherwise each file of a patient is a field.
 pub(super) fn choose_fields<K: Borrow<str> + Ord, V>(
     found: &BTreeMap<K, BTreeMap<K, V>>,
     options: &OpenOptions,
@@ -174,7 +174,7 @@ pub(super) fn choose_fields<K: Borrow<str> + Ord, V>(
         let mut names: Vec<&str> = found.values().flat_map(|files| files.keys().map(Borrow::borrow)).collect();
         names.sort_unstable();
         names.dedup();
-        // Images first, as everywhere.
+        // Images first, as in the other formats.
         names.sort_by_key(|name| looks_like_mask(name));
         let own = |name: &str| FieldFiles { name: name.into(), files: vec![name.into()], mask: looks_like_mask(name) };
         names.into_iter().map(own).collect()
@@ -192,7 +192,7 @@ pub(super) fn choose_fields<K: Borrow<str> + Ord, V>(
     checked_names(fields)
 }
 
-/// The fields, none of which is called as another one, and each with files.
+/// Checks that the names of fields are unique and allowed, and that each field has files.
 fn checked_names(fields: Vec<FieldFiles>) -> Result<Vec<FieldFiles>> {
     for (i, field) in fields.iter().enumerate() {
         let reserved = ["spacing", "origin", "patient"].contains(&&*field.name);
@@ -207,7 +207,7 @@ fn checked_names(fields: Vec<FieldFiles>) -> Result<Vec<FieldFiles>> {
     Ok(fields)
 }
 
-/// The type that holds the labels of all files.
+/// A type that holds the labels of all files.
 fn mask_type<'a>(files: impl Iterator<Item = &'a File>) -> Result<DType> {
     let mut all: Option<DType> = None;
     for file in files {
@@ -215,7 +215,7 @@ fn mask_type<'a>(files: impl Iterator<Item = &'a File>) -> Result<DType> {
         let own = own.ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, format!("a mask of {}: labels are whole numbers", file.header.dtype))
                 .at_object(file.name.clone())
-                .hint("convert it, or name it so that it is an image")
+                .hint("convert it, or rename it so that it is read as an image")
         })?;
         all = Some(match all {
             None => own,
@@ -228,7 +228,7 @@ fn mask_type<'a>(files: impl Iterator<Item = &'a File>) -> Result<DType> {
     Ok(all.unwrap_or(DType::U8))
 }
 
-/// Files of one patient show one body: the same voxels.
+/// Checks that all files of a patient have the same shape: they show one body.
 fn check_partners(files: &[File], each: usize, patients: &[String]) -> Result<()> {
     for (files, patient) in files.chunks(each).zip(patients) {
         let first = &files[0];
@@ -247,7 +247,7 @@ async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &
     let name = source.display_name(&object.name);
     let named = |e: Error| e.at_stage(Stage::Open).at_object(name.clone());
     let lower = object.name.to_ascii_lowercase();
-    // Enough for all but long key/value pairs; compressed, more than enough.
+    // Enough for any header without long key/value pairs, compressed or not.
     let mut len = object.size.min(16 << 10);
     let header = loop {
         let head = object.extent(source).with_range(0..len);
@@ -257,7 +257,7 @@ async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &
             let read =
                 flate2::bufread::MultiGzDecoder::new(&bytes[..]).take(nifti::LEN as u64).read_to_end(&mut header);
             let read = read.map_err(|e| Error::corrupt("damaged gzip").with_source(e));
-            // What was unpacked before the piece ended will do.
+            // The gzip stream may end early, as only its start was read. What was decompressed is enough.
             let parsed = nifti::parse_nifti(&header, Coding::Gzip);
             Some(if header.len() < 348 { read.and(parsed) } else { parsed }).transpose()
         } else if lower.ends_with(".nii") {
@@ -300,7 +300,7 @@ async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &
     Ok(File { name, header, data, raw_at, stack: None })
 }
 
-/// A name relative to a folder, without `.` and `..`.
+/// Resolves a name relative to a folder, including `.` and `..`.
 fn beside(folder: &str, name: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in name.split('/') {

@@ -1,15 +1,15 @@
 //! Medical volumes: NRRD and NIfTI files, grouped into patients.
 //!
 //! ```text
-//! names ─ layout.rs, names.rs ─▶ patients × fields ─ header.rs, nrrd.rs, nifti.rs ─▶ type, shape, where (read once, in opening)
-//!   plan ─┬ compressed, or all of a volume: a shared part, read and decoded once for all samples of the patient
+//! names ─ layout.rs, names.rs ─▶ patients × fields ─ header.rs, nrrd.rs, nifti.rs ─▶ type, shape, offset (read once, by `open`)
+//!   plan ─┬ compressed, or a whole volume: a shared part, read and decoded once for all samples of the patient
 //!         └ a patch of a raw file: its ranges (`cover`)
 //! ```
 //!
 //! Three things that are easy to get wrong:
-//! - Files say their axes fastest first (x, y, z); tensors are `[channels, z, y, x]`.
-//! - A header may lie about sizes: nothing is set aside for more voxels than its file can hold.
-//! - Voxels need not be aligned, and may be in the other byte order: only what is read is turned.
+//! - Files list their axes fastest first (x, y, z); tensors are `[channels, z, y, x]`.
+//! - A header may claim any size: memory is allocated only for as many voxels as the file can hold.
+//! - Voxels need not be aligned, and may be in the other byte order: only the voxels that are read are byte-swapped.
 
 mod dataset;
 mod decode;
@@ -52,7 +52,10 @@ pub mod fuzz {
     };
 }
 
-/// NRRD (`.nrrd`, `.nhdr`) and NIfTI (`.nii`, `.nii.gz`) files of patients, a format for `open`).
+/// Volumes in NRRD (`.nrrd`, `.nhdr`) and NIfTI (`.nii`, `.nii.gz`) files, grouped by patient: a format for `open`.
+///
+/// A record is one patient, or one of several samples of a patient. Each field of volumes is `[channels, z, y, x]`;
+/// `spacing` and `origin` are `[3]` f32, `patient` is a label. `open` reads the header of each file.
 ///
 /// ```
 /// use infeed::{

@@ -1,14 +1,14 @@
-//! Which file is which field of which patient.
+//! Which file is which field of which patient, from a pattern.
 
 use std::collections::BTreeMap;
 
 use infeed_core::error::{Error, ErrorKind, Result, setting::PATTERN};
 use infeed_data::names::ends_with;
 
-/// Endings of volume files. The longer first, so that a stem is without all of them.
+/// Endings of volume files, longest first, so that a stem has none of them left.
 pub(super) const ENDINGS: [&str; 4] = [".nii.gz", ".nii", ".nrrd", ".nhdr"];
 
-/// The name without its ending, when it is a volume's.
+/// The name without its ending; `None` if it is not the name of a volume.
 pub(super) fn stem(name: &str) -> Option<&str> {
     let stem = |ending: &&str| {
         let (stem, end) = name.split_at_checked(name.len().checked_sub(ending.len())?)?;
@@ -17,20 +17,20 @@ pub(super) fn stem(name: &str) -> Option<&str> {
     ENDINGS.iter().find_map(stem).filter(|stem| !stem.is_empty() && !stem.ends_with('/'))
 }
 
-/// Whether a volume of this name is NRRD's, with a header that no other one describes.
+/// Whether the name is that of an NRRD file, which has a header itself, so it can't be the data file of another header.
 pub(super) fn has_header(name: &str) -> bool {
     [".nrrd", ".nhdr"].into_iter().any(|ending| ends_with(name, ending))
 }
 
-/// The field of files that have no other name for it.
+/// The field of files whose names contain no field.
 pub(super) const ONLY: &str = "image";
 
-/// `{patient}/{field}`, `{patient}_{field}.nrrd`, `images/{field}/{patient}.nii.gz`, …; without `{field}` each file is a
-/// record, with the field `image`.
+/// A pattern such as `{patient}/{field}`, `{patient}_{field}.nrrd`, `images/{field}/{patient}.nii.gz`. Without
+/// `{field}` each file is a record with the field `image`.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     before: String,
-    /// `None`: there is no field.
+    /// `None` if the pattern has no field.
     between: Option<String>,
     after: String,
     patient_first: bool,
@@ -40,7 +40,7 @@ impl Pattern {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let refused = || {
             Error::config(format!(
-                "the pattern `{text}` does not hold {{patient}} and {{field}} once each, with text between"
+                "the pattern `{text}` does not contain {{patient}} and {{field}} once each, with text between them"
             ))
             .hint("write it like {patient}/{field}.nrrd or {patient}_{field}.nii.gz; {patient}.nii.gz has no fields: each file is a record")
         };
@@ -57,7 +57,7 @@ impl Pattern {
         {
             return Err(refused());
         }
-        // Without an ending it stands for all of them.
+        // A pattern without an ending matches all endings.
         let after = stem(&format!("x{after}")).map_or(after, |stem| &after[..stem.len() - 1]);
         Ok(Self { before: before.into(), between: between.map(Into::into), after: after.into(), patient_first })
     }
@@ -67,7 +67,7 @@ impl Pattern {
         self.split_stem(stem(name)?)
     }
 
-    /// The same, of a name without its ending.
+    /// As `split`, for a name without its ending.
     pub(super) fn split_stem<'a>(&self, stem: &'a str) -> Option<(&'a str, &'a str)> {
         let middle = stem.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
         let Some(between) = &self.between else { return (!middle.is_empty()).then_some((middle, ONLY)) };
@@ -78,10 +78,10 @@ impl Pattern {
     }
 }
 
-/// Files by patient and field: indices into the names of all, patients in the order of their names.
+/// Files by patient and field: indices into all names. Patients are in the order of their names.
 pub(super) type Grouped = BTreeMap<String, BTreeMap<String, usize>>;
 
-/// Files by a pattern; those of other names are no patient's.
+/// Groups files by a pattern. Files that do not match it belong to no patient.
 pub(super) fn group(names: &[&str], pattern: &str) -> Result<Grouped> {
     let pattern = Pattern::parse(pattern)?;
     let mut patients = Grouped::new();
@@ -93,10 +93,10 @@ pub(super) fn group(names: &[&str], pattern: &str) -> Result<Grouped> {
     Ok(patients)
 }
 
-/// One file more.
+/// Adds a file.
 pub(super) fn add(patients: &mut Grouped, names: &[&str], index: usize, patient: &str, field: &str) -> Result<()> {
     let files = patients.entry(patient.to_owned()).or_default();
-    // A detached header beside the NIfTI file that holds its voxels.
+    // A detached header (`.nhdr`) and the NIfTI file that holds its voxels are not two files: the header is used.
     let (detached, nifti) = (|name: &str| ends_with(name, ".nhdr"), |name: &str| !has_header(name));
     match files.get(field).map(|before| names[*before]) {
         Some(before) if detached(before) && nifti(names[index]) => return Ok(()),
@@ -111,7 +111,7 @@ pub(super) fn add(patients: &mut Grouped, names: &[&str], index: usize, patient:
     }
 }
 
-/// A field of the dataset: files that are its channels, and whether it is a mask.
+/// A field of the dataset: the files that are its channels, and whether it is a mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldFiles {
     pub(super) name: String,
@@ -119,11 +119,12 @@ pub(super) struct FieldFiles {
     pub(super) mask: bool,
 }
 
-/// What is read of names.
+/// Patients and fields found from the names.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) patients: Grouped,
-    /// The fields when none are asked for; `None`: each file of the patients is one, a mask by its name.
+    /// The fields if the user names none. `None`: each file of a patient is a field, and its name decides whether it is
+    /// a mask.
     pub(super) fields: Option<Vec<FieldFiles>>,
 }
 

@@ -1,5 +1,5 @@
-//! NIfTI headers, versions 1 and 2, in one file (`.nii`, `.nii.gz`). Read here rather than by the `nifti` crate, which
-//! wants whole files in `ndarray`s; a patch needs ranges.
+//! NIfTI headers, versions 1 and 2, in one file (`.nii`, `.nii.gz`). The `nifti` crate is not used: it reads whole
+//! files into `ndarray`s, but a patch needs ranges.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -8,11 +8,12 @@ use infeed_core::{
 
 use super::header::{Coding, DataFiles, VolumeHeader};
 
-/// Bytes of the longer header.
+/// Bytes of the longer header, that of version 2.
 pub(super) const LEN: usize = 540;
 
-/// Reads the header at the beginning of `bytes` (348 of version 1, 540 of version 2). The axes are x, y, z and, of
-/// channels, t: a volume `[Z, Y, X]`. `coding` is raw, or gzip where `bytes` came out of a compressed file.
+/// Reads the header at the beginning of `bytes`: 348 bytes in version 1, 540 in version 2. The file's axes x, y, z
+/// become a volume `[Z, Y, X]`; its axis t counts channels. `coding` is gzip if `bytes` were decompressed from the
+/// file, otherwise raw.
 ///
 /// ```
 /// # let mut file = vec![0; 352];
@@ -30,9 +31,10 @@ pub(super) const LEN: usize = 540;
 /// ```
 ///
 /// # Errors
-/// `Corrupt` for what is no NIfTI, `Unsupported` for other types, more axes, and data in another file.
+/// `Corrupt` for bytes that are not a NIfTI header, `Unsupported` for other types, more axes, and voxels in another
+/// file.
 pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
-    let none = || Error::corrupt("no NIfTI file: it does not begin with a header of 348 or 540 bytes");
+    let none = || Error::corrupt("not a NIfTI file: it does not begin with a header of 348 or 540 bytes");
     let start: [u8; 4] = *bytes.first_chunk().ok_or_else(none)?;
     let (two, big_endian) = match (i32::from_le_bytes(start), i32::from_be_bytes(start)) {
         (348, _) => (false, false),
@@ -55,7 +57,7 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
     }
     let dim = |i: usize| if two { raw.i64(16 + 8 * i) } else { i64::from(raw.i16(40 + 2 * i)) };
     let axes = dim(0);
-    // Axes of one voxel at the end say nothing.
+    // Trailing axes of one voxel are ignored.
     let many = (1..=7).rev().find(|i| *i <= axes && dim(*i as usize) != 1).unwrap_or(1);
     if !(1..=7).contains(&axes) {
         return Err(Error::corrupt(format!("the header says {axes} axes")));
@@ -80,7 +82,7 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         1024 => DType::I64,
         1280 => DType::U64,
         other => {
-            return Err(Error::new(ErrorKind::Unsupported, format!("voxels of NIfTI's type {other}"))
+            return Err(Error::new(ErrorKind::Unsupported, format!("voxels of NIfTI datatype {other}"))
                 .hint("convert them to whole numbers of 8 to 64 bits, float or double"));
         }
     };
@@ -103,12 +105,12 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         }
     });
     let (slope, intercept) = (float(112, 176), float(116, 184));
-    // A slope of 0, or one that is no number, says that there is none: what nibabel reads. With a slope, what is added has
-    // to be a number, or every voxel would be none.
+    // A slope of 0, or one that is not a finite number, means that there is no scaling, as in nibabel. With a slope,
+    // the intercept has to be finite, or no voxel would be.
     let scaled = slope != 0.0 && slope.is_finite();
     if scaled && !intercept.is_finite() {
         return Err(Error::corrupt(format!("the header scales voxels by {slope} and adds {intercept}"))
-            .hint("set scl_inter to a number, or scl_slope to 0 for voxels as they are"));
+            .hint("set scl_inter to a number, or scl_slope to 0 for unscaled voxels"));
     }
     VolumeHeader {
         dtype,
@@ -135,7 +137,7 @@ struct Raw<'a> {
 
 macro_rules! numbers {
     ($($name:ident)*) => {$(
-        /// The header is long enough for every field that is asked for.
+        /// The caller has checked that the header is long enough for this field.
         fn $name(&self, at: usize) -> $name {
             let raw = self.bytes[at..].first_chunk().copied().unwrap_or_default();
             if self.big_endian { $name::from_be_bytes(raw) } else { $name::from_le_bytes(raw) }
@@ -151,7 +153,7 @@ impl Raw<'_> {
 pub(super) mod tests {
     use super::*;
 
-    /// A header of version 1.
+    /// Makes a header of version 1.
     #[doc(hidden)]
     pub(crate) fn one(dims: &[i16], datatype: i16, slope: f32, intercept: f32) -> Vec<u8> {
         let mut bytes = vec![0; 352];
@@ -183,7 +185,7 @@ pub(super) mod tests {
         let header = parse_nifti(&one(&[5, 4, 3, 2, 1], 16, 0.0, 9.0), Coding::Gzip).unwrap();
         assert_eq!((header.channels, header.slope, header.intercept), (2, 1.0, 0.0));
 
-        // What nibabel's `get_slope_inter` says.
+        // As nibabel's `get_slope_inter` returns them.
         let (nan, inf) = (f32::NAN, f32::INFINITY);
         for (slope, intercept, want) in [
             (0.0, nan, (1.0, 0.0)),

@@ -1,4 +1,4 @@
-//! Without the feature `dicom` there are no volumes of slices.
+//! Stands in for volumes of slices when the feature `dicom` is off.
 
 use std::{convert::Infallible, ops::Range};
 
@@ -8,7 +8,7 @@ use infeed_store::Extent;
 
 use super::header::VolumeHeader;
 
-/// None.
+/// Has no value.
 #[derive(Debug)]
 pub(super) struct Stack(Infallible);
 

@@ -1,9 +1,10 @@
 //! NRRD headers ([the format's definition](https://teem.sourceforge.net/nrrd/format.html)).
 //!
-//! A file's axes come fastest first; a tensor's come slowest first: sizes `X Y Z` are a volume `[Z, Y, X]`. With four
-//! axes, the one that is no direction in space (by `kinds`, or `none` in `space directions`; else the slowest) counts
-//! channels; with two or three, one that is said to be none, such as colours. With fewer than three in space, depth, then
-//! height, are 1.
+//! A file lists its axes fastest first, a tensor slowest first: sizes `X Y Z` are a volume `[Z, Y, X]`.
+//! - Of four axes, the one that is not a direction in space counts channels: by `kinds`, or by `none` in
+//!   `space directions`; otherwise the slowest.
+//! - Of two or three axes, one counts channels only if the header marks it so, as for colours.
+//! - With fewer than three axes in space, depth is 1, then height too.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -12,12 +13,13 @@ use infeed_core::{
 
 use super::header::{Coding, DataFiles, VolumeHeader};
 
-/// Headers are a few hundred bytes; key/value pairs of scanners may be long.
+/// The longest header that is read, in bytes. Most have a few hundred; a scanner's key/value pairs may be long.
 pub(super) const LONGEST: u64 = 1 << 20;
-/// Most files that a header may name.
+/// Most data files that a header may name.
 const MOST_FILES: i64 = 100_000;
 
-/// Reads the header at the beginning of `bytes`. `Ok(None)`: it goes on behind them, and `whole` is false.
+/// Reads the header at the beginning of `bytes`. `whole`: whether they are the whole file. If not, `Ok(None)` means
+/// that the header continues after them: call again with more.
 ///
 /// ```
 /// # let text = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 3 2\nencoding: raw\n\n";
@@ -32,10 +34,11 @@ const MOST_FILES: i64 = 100_000;
 /// ```
 ///
 /// # Errors
-/// `Corrupt` for what is no NRRD, `Unsupported` for types and shapes that are not read. Names no object.
+/// `Corrupt` for bytes that are not an NRRD header, `Unsupported` for types and shapes that are not read. The error
+/// names no object.
 pub fn parse_nrrd(bytes: &[u8], whole: bool) -> Result<Option<VolumeHeader>> {
     if !b"NRRD000".starts_with(&bytes[..bytes.len().min(7)]) || (whole && bytes.len() < 8) {
-        return Err(Error::corrupt("no NRRD file: it does not begin with `NRRD000`"));
+        return Err(Error::corrupt("not an NRRD file: it does not begin with `NRRD000`"));
     }
     let mut fields = Fields::default();
     let mut at = 0;
@@ -49,7 +52,7 @@ pub fn parse_nrrd(bytes: &[u8], whole: bool) -> Result<Option<VolumeHeader>> {
             }
             None if !whole => return Ok(None),
             None => {
-                // A detached header may end with its last line.
+                // A detached header may end without an empty line.
                 let line = &bytes[at..];
                 at = bytes.len();
                 if line.is_empty() {
@@ -61,7 +64,7 @@ pub fn parse_nrrd(bytes: &[u8], whole: bool) -> Result<Option<VolumeHeader>> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if std::mem::take(&mut first) {
             if !matches!(line, [b'N', b'R', b'R', b'D', b'0', b'0', b'0', b'1'..=b'5']) {
-                return Err(Error::corrupt("the first line is no version of NRRD from 1 to 5"));
+                return Err(Error::corrupt("the first line has no version of NRRD from 1 to 5"));
             }
         } else if line.is_empty() {
             break;
@@ -91,7 +94,7 @@ struct Fields {
     directions: Vec<Option<Vec<f64>>>,
     origin: Vec<f64>,
     mins: Vec<f64>,
-    /// After `data file: LIST` each line is a name.
+    /// Whether `data file: LIST` was read: each line after it is a name.
     lists: bool,
 }
 
@@ -116,9 +119,9 @@ impl Fields {
             return Ok(());
         }
         let Some((name, value)) = line.split_once(':') else {
-            return Err(Error::corrupt(format!("no field: `{}`", line.chars().take(80).collect::<String>())));
+            return Err(Error::corrupt(format!("not a field: `{}`", line.chars().take(80).collect::<String>())));
         };
-        // A key of the user's.
+        // `key:=value` is a pair of the user's.
         if value.starts_with('=') {
             return Ok(());
         }
@@ -166,7 +169,7 @@ impl Fields {
             "spacings" => self.spacings = numbers(value)?,
             "axismins" => self.mins = numbers(value)?,
             "spacedirections" => {
-                // Vectors may have spaces within: `(1, 0, 0) none`.
+                // Vectors may contain spaces: `(1, 0, 0) none`.
                 let mut rest = value;
                 while let Some(c) = rest.chars().next() {
                     if c == '(' {
@@ -187,7 +190,7 @@ impl Fields {
                 let vector = value.strip_prefix('(').and_then(|v| v.strip_suffix(')')).and_then(vector_of);
                 self.origin = vector.ok_or_else(|| bad(&name, value))?;
             }
-            // What else there may be says nothing about voxels.
+            // The other fields do not describe voxels.
             _ => {}
         }
         Ok(())
@@ -202,7 +205,7 @@ impl Fields {
             let subdim = words.get(1).map(|n| n.parse().map_err(|_| wrong())).transpose()?;
             return Ok(Files { names: Vec::new(), subdim, many: true });
         }
-        // Names may hold spaces: the numbers are at the end.
+        // Names may contain spaces: take the numbers from the end.
         let numbers = words.iter().rev().map_while(|word| word.parse::<i64>().ok()).take(4).count();
         if numbers >= 3 && value.contains('%') {
             let tail: Vec<i64> = words[words.len() - numbers..].iter().filter_map(|w| w.parse().ok()).collect();
@@ -242,7 +245,7 @@ impl Fields {
         };
         let byte_skip = match self.byte_skip {
             -1 if matches!(coding, Coding::Text | Coding::Hex) => {
-                return Err(Error::corrupt("`byte skip: -1` with an encoding of words"));
+                return Err(Error::corrupt("`byte skip: -1` with encoding text or hex"));
             }
             -1 => None,
             skip => Some(skip as u64),
@@ -251,7 +254,7 @@ impl Fields {
             None => DataFiles::Attached(header),
             Some(files) => {
                 let slowest = self.sizes[dimension - 1];
-                // By default each of several files is a slice of the slowest axis.
+                // By default each of several files is a slice along the slowest axis.
                 let subdim = files.subdim.unwrap_or(if files.many { dimension.max(2) - 1 } else { dimension });
                 let slices = match subdim {
                     n if n == dimension => {
@@ -262,7 +265,7 @@ impl Fields {
                 };
                 if slices != Some(files.names.len() as u64) {
                     let what = format!("{} data files for sizes {:?}", files.names.len(), self.sizes);
-                    return Err(Error::corrupt(what).hint("see its `data file` line"));
+                    return Err(Error::corrupt(what).hint("check its `data file` line"));
                 }
                 DataFiles::Detached(files.names)
             }
@@ -279,15 +282,18 @@ impl Fields {
             4 if !in_space(0) => Some(0),
             4 if in_space(1) && in_space(2) => Some(3),
             4 => {
-                return Err(Error::new(ErrorKind::Unsupported, "channels between the axes of space")
+                return Err(Error::new(ErrorKind::Unsupported, "the axis of channels is between the axes of space")
                     .hint("make them the fastest or the slowest axis"));
             }
-            // Colours of one picture, or pictures one behind another, are no depth.
+            // Colours of one picture, or a list of pictures, are not depth.
             2 | 3 => match (0..dimension).filter(|axis| !in_space(*axis)).collect::<Vec<_>>()[..] {
                 [axis] if axis == 0 || axis == dimension - 1 => Some(axis),
                 [_] => {
-                    return Err(Error::new(ErrorKind::Unsupported, "channels between the axes of space")
-                        .hint("make them the fastest or the slowest axis"));
+                    return Err(Error::new(
+                        ErrorKind::Unsupported,
+                        "the axis of channels is between the axes of space",
+                    )
+                    .hint("make them the fastest or the slowest axis"));
                 }
                 _ => None,
             },
@@ -356,7 +362,7 @@ fn vector_of(text: &str) -> Option<Vec<f64>> {
     text.split(',').map(|word| word.trim().parse().ok()).collect()
 }
 
-/// A name out of a pattern with one `%d`, `%3d` or `%03d`.
+/// Fills `number` into a pattern with one `%d`, `%3d` or `%03d`.
 fn printed(pattern: &str, number: i64) -> Option<String> {
     let (before, rest) = pattern.split_once('%')?;
     let digits = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -458,10 +464,10 @@ mod tests {
             &format!("NRRD0004\ntype: double\ndimension: 2\nsizes: {huge} {huge}\nencoding: raw\nendian: big\n\n"),
             "memory",
         );
-        says("NRRD0004\ntype: uint8\ndimension: 1\nsizes: 4\nencoding: hex\nbyte skip: -1\n\n", "encoding of words");
+        says("NRRD0004\ntype: uint8\ndimension: 1\nsizes: 4\nencoding: hex\nbyte skip: -1\n\n", "encoding text or hex");
         says("NRRD0004\nbyte skip: -2\n", "not understood");
         says("NRRD0004\nencoding: zstd\n", "encoding \"zstd\"");
-        says("NRRD0004\nnonsense\n", "no field");
+        says("NRRD0004\nnonsense\n", "not a field");
     }
 
     #[test]

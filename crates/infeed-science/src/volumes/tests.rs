@@ -15,14 +15,14 @@ use crate::open_source;
 pub(super) fn store(files: &[(&str, Vec<u8>)]) -> Source {
     let store = Arc::new(InMemory::new());
     for (name, bytes) in files {
-        // Not `block_on`: tests call this inside one.
+        // Not `block_on`: some tests call this within `block_on`.
         store.put(&Path::parse(name).unwrap(), bytes.clone().into()).now_or_never().unwrap().unwrap();
     }
     let store: Arc<dyn ObjectStore> = store;
     Source::from_store(store, Path::default(), "test://").inline()
 }
 
-/// A raw NRRD of this type whose voxels count up.
+/// A raw NRRD file of this type whose voxels count up.
 fn nrrd(dtype: &str, sizes: [usize; 3], size: usize, first: u8) -> Vec<u8> {
     let [x, y, z] = sizes;
     let mut file = format!(
@@ -46,7 +46,7 @@ fn refused(files: &[(&str, Vec<u8>)], open: impl FnOnce(infeed_data::Open) -> in
     block_on(async { open(open_source(store(files))).await }).unwrap_err().to_string()
 }
 
-/// The middle of each axis, of this many voxels.
+/// A window of this many voxels in the middle of each axis.
 #[derive(Debug)]
 pub(super) struct Middle(pub(super) usize, pub(super) bool);
 
@@ -96,7 +96,7 @@ fn patients_keep_the_contract_whole_and_narrowed() {
 
 #[test]
 fn folders_of_kinds_are_read_with_their_channels() {
-    // Four axes are channels too, as Decathlon's BRATS has them.
+    // A fourth axis counts channels too, as in the Decathlon's BRATS.
     let many = |channels: i16| {
         let mut file = nifti::tests::one(&[4, 3, 2, channels], 4, 1.0, 0.0);
         file.extend((0..48 * channels).map(|i| i as u8));
@@ -153,7 +153,7 @@ fn a_missing_partner_names_patient_and_file() {
     files.remove(3);
     let error = refused(&files, |open| open);
     assert!(error.contains("patient `p2` has no `mask`: there are only ct (test:/p2)"), "{error}");
-    // Fields that all have are fine.
+    // Fields that all patients have are fine.
     assert_eq!(block_on(async { open_source(store(&files)).field("ct", ["ct"]).await }).unwrap().len(), 2);
 }
 
@@ -175,7 +175,7 @@ fn what_does_not_fit_together_is_refused() {
     );
     says(&with(("p1/mask.nrrd", nrrd("float", [6, 5, 4], 4, 0))), "labels are whole numbers");
     says(&with(("p1/mask.nrrd", b"NRRD0004\n".to_vec())), "test:/p1/mask.nrrd");
-    says(&with(("p1/mask.nrrd", b"P6".to_vec())), "no NRRD");
+    says(&with(("p1/mask.nrrd", b"P6".to_vec())), "not an NRRD");
     says(&with(("p1/mask.nrrd", nrrd("uint8", [6, 5, 4], 0, 0))), "the header says 120 bytes of voxels");
     let header = |data: &str| {
         let text = format!("NRRD0004\ntype: uint8\ndimension: 3\nsizes: 6 5 4\nencoding: raw\ndata file: {data}\n");

@@ -1,4 +1,5 @@
-//! What the words in names of volumes say: kinds, masks, splits; and what is said where they say nothing.
+//! Recognises words in the names of volumes: kinds, masks, splits. Suggests a pattern for names that are not
+//! recognised.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +8,11 @@ use infeed_data::names::{SPLITS, base, looks_like_mask, parent};
 
 use super::names::{ONLY, group, stem};
 
-/// A volume by its index among all names.
+/// The name of a volume, and its index among all names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Volume<'a> {
     pub(super) index: usize,
-    /// With folders, without its ending.
+    /// The name with its folders, without its ending.
     pub(super) stem: &'a str,
 }
 
@@ -29,7 +30,7 @@ pub(super) fn volumes<'a>(names: &[&'a str]) -> Vec<Volume<'a>> {
     names.iter().enumerate().filter_map(|(index, name)| Some(Volume { index, stem: stem(name)? })).collect()
 }
 
-/// What all volumes of a folder are.
+/// The kind of volume that a folder's name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kind<'a> {
     /// The folder's name, without the `Tr` of `imagesTr`.
@@ -46,7 +47,7 @@ const MODALITIES: [&str; 20] = [
 ];
 
 pub(super) fn is_mask(word: &str) -> bool {
-    // A word of a name, not a name of words; and `label_7` is rather one of many.
+    // `word` is one word of a name. A number at its end (`label_7`) makes it rather one of many volumes.
     let begins = |known: &&str| word.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known));
     ["mask", "label", "seg"].iter().any(begins) && !word.ends_with(|c: char| c.is_ascii_digit())
         || ["gt", "groundtruth", "ground_truth", "annotation", "annotations", "ann", "dseg"]
@@ -54,12 +55,12 @@ pub(super) fn is_mask(word: &str) -> bool {
             .any(|known| known.eq_ignore_ascii_case(word))
 }
 
-/// Whether a word says what a volume shows.
+/// Whether a word names a kind of volume: a mask, an image or a modality.
 pub(super) fn says_kind(word: &str) -> bool {
     is_mask(word) || IMAGES.iter().chain(&MODALITIES).any(|known| known.eq_ignore_ascii_case(word))
 }
 
-/// Whether the last word of a name is a mask's, as in `desc-brain_mask`, or the first one.
+/// Whether a name is a mask's by its first word, or by its last as in `desc-brain_mask`.
 pub(super) fn names_mask(name: &str) -> bool {
     looks_like_mask(name) || name.rsplit(['_', '-', '.']).next().is_some_and(is_mask)
 }
@@ -71,7 +72,7 @@ pub(super) fn kind(folder: &str) -> Option<Kind<'_>> {
     says_kind(word).then(|| Kind { word, mask: is_mask(word), split })
 }
 
-/// What the field of a folder is called.
+/// The name of the field that a folder of this kind makes.
 pub(super) fn field_of(word: &str) -> &str {
     let known = |words: &[&str]| words.iter().any(|known| known.eq_ignore_ascii_case(word));
     match () {
@@ -82,7 +83,7 @@ pub(super) fn field_of(word: &str) -> &str {
     }
 }
 
-/// The split that a folder of the volume says.
+/// The split that one of the volume's folders names.
 pub(super) fn split_of<'a>(volume: Volume<'a>) -> Option<&'a str> {
     volume.folders().find_map(|folder| {
         let itself = SPLITS.iter().any(|split| split.eq_ignore_ascii_case(folder)).then_some(folder);
@@ -90,14 +91,15 @@ pub(super) fn split_of<'a>(volume: Volume<'a>) -> Option<&'a str> {
     })
 }
 
-/// Folders that all volumes lie in.
+/// Number of leading folders that all volumes share.
 pub(super) fn common_folders(all: &[Volume<'_>]) -> usize {
     let Some(first) = all.first() else { return 0 };
     let same = |volume: &Volume<'_>| volume.folders().zip(first.folders()).take_while(|(a, b)| a == b).count();
     all.iter().map(same).min().unwrap_or(0)
 }
 
-/// Kind and rest of `img0001`, `volume-3`, `c1_seg`: the first or last word, where another follows.
+/// Splits `img0001`, `volume-3`, `c1_seg` into kind and rest. The kind is the first or the last word; the rest is not
+/// empty.
 pub(super) fn kind_and_rest(name: &str) -> Option<(&str, &str)> {
     let first = name.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(name.len());
     let last = name.rfind(['_', '-', '.', ' ']).map_or(0, |at| at + 1);
@@ -110,17 +112,17 @@ pub(super) fn trimmed(name: &str) -> &str {
     kind_and_rest(name).map_or(name, |(_, rest)| rest)
 }
 
-/// Names that say no patients, with a pattern by which they would.
+/// The error for names that do not show the patients; its hint is a pattern that fits.
 pub(super) fn unclear(names: &[&str], all: &[Volume<'_>]) -> Error {
     let first: Vec<&str> = all.iter().take(4).map(|volume| names[volume.index]).collect();
     let dots = if all.len() > first.len() { ", …" } else { "" };
-    let what = format!("names do not say which volumes are one patient's: {}{dots}", first.join(", "));
+    let what = format!("the names do not show which volumes belong to one patient: {}{dots}", first.join(", "));
     let pattern = suggested(names, all);
-    let or = if pattern.contains("{field}") { "" } else { ", by which each file is a record of its own" };
-    Error::config(what).hint(format!("say it with a pattern, such as {}{or}", PATTERN.to(&pattern)))
+    let or = if pattern.contains("{field}") { "" } else { ", which makes each file a record" };
+    Error::config(what).hint(format!("give a pattern, such as {}{or}", PATTERN.to(&pattern)))
 }
 
-/// The first of some patterns by which all volumes are the same fields of each patient.
+/// The first of several patterns that gives each patient the same fields; `{patient}` if none does.
 fn suggested(names: &[&str], all: &[Volume<'_>]) -> String {
     let endings: BTreeSet<&str> = all.iter().map(|volume| &names[volume.index][volume.stem.len()..]).collect();
     let ending = endings.first().filter(|_| endings.len() == 1).copied().unwrap_or("");

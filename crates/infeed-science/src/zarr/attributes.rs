@@ -1,4 +1,5 @@
-//! The attributes of an array that say what its numbers mean, as xarray writes them.
+//! Reads the attributes that give an array's numbers their meaning (scale, offset, missing values), as xarray writes
+//! them.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use infeed_core::{error::Result, types::DType};
@@ -6,21 +7,21 @@ use serde_json::Value;
 
 use crate::chunked::{Attributes, Number, damaged};
 
-/// Attributes of an array of numbers of this type, with the value of its metadata for chunks that are not there.
+/// Parses the attributes of an array of type `dtype`. `fill` is the fill value in its metadata.
 pub(super) fn attributes(json: &Value, fill: &Value, dtype: DType) -> Result<Attributes> {
     let number = |name: &str| match &json[name] {
         Value::Null => Ok(None),
         value => match number(value) {
-            // A whole number has a type of its own, which is no float's.
+            // A whole number in JSON is an integer, not a float: the type decides the type of the values.
             Some(number) => {
                 Ok(Some(Number { value: number, dtype: if value.is_f64() { DType::F64 } else { DType::I64 } }))
             }
-            None => Err(damaged(format!("its attribute `{name}` is no number"))),
+            None => Err(damaged(format!("its attribute `{name}` is not a number"))),
         },
     };
     let (scale, offset) = (number("scale_factor")?, number("add_offset")?);
     let mut missing: Vec<f64> = ["_FillValue", "missing_value"].iter().flat_map(|name| numbers(&json[*name])).collect();
-    // In version 2 xarray keeps `_FillValue` in the metadata. Others write 0 there, which is no missing value.
+    // In version 2 xarray keeps `_FillValue` in the metadata. Other writers put 0 there, which is not a missing value.
     let own = json.get("_ARRAY_DIMENSIONS").is_some();
     missing.extend(self::number(fill).filter(|fill| own && (*fill != 0.0 || scale.is_some() || offset.is_some())));
     if dtype == DType::Bool {
@@ -44,7 +45,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     }
 }
 
-/// A number as JSON has it, or as the bytes of a float in base64.
+/// A JSON number, or the bytes of a float in base64.
 fn number(value: &Value) -> Option<f64> {
     match value.as_str() {
         None => match value.as_array().map(Vec::as_slice) {
@@ -73,7 +74,7 @@ mod tests {
         let packed = of(json!({"scale_factor": 2.0, "add_offset": -20.0, "_ARRAY_DIMENSIONS": ["x"]}), json!(-9));
         assert_eq!(packed.scale, Some(Number { value: 2.0, dtype: DType::F64 }));
         assert_eq!((packed.offset.unwrap().value, packed.missing), (-20.0, vec![-9.0]));
-        // Somebody else's 0, and a name that is not xarray's.
+        // A 0 of another writer, and an array without xarray's `_ARRAY_DIMENSIONS`.
         assert!(of(json!({"_ARRAY_DIMENSIONS": ["x"]}), json!(0)).missing.is_empty());
         assert!(of(json!({}), json!(7)).missing.is_empty());
         let version_3 = of(json!({"scale_factor": 1, "_FillValue": -1, "missing_value": "AAAAAAAAJEA="}), json!(0));

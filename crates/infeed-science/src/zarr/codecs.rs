@@ -1,4 +1,4 @@
-//! What metadata say was done to chunks.
+//! Parses the codecs of chunks from the metadata.
 
 use infeed_core::error::Result;
 use infeed_data::packed::Packing;
@@ -7,19 +7,19 @@ use serde_json::Value;
 use super::{numbers::numbers, shard::Sharding};
 use crate::chunked::{Filter, damaged, unsupported};
 
-/// What is done to a chunk to read it.
+/// The steps that decode a chunk.
 #[derive(Debug)]
 pub(super) struct Chain {
-    /// The axes as they lie, the slowest first.
+    /// The axes in stored order, the slowest first.
     pub(super) order: Vec<usize>,
     /// Whether the most significant byte comes first.
     pub(super) big_endian: bool,
-    /// What is undone, in this order.
+    /// The filters to undo, in this order.
     pub(super) filters: Vec<Filter>,
     pub(super) sharding: Option<Sharding>,
 }
 
-/// A filter by numcodecs' name.
+/// A filter by its name in numcodecs.
 pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
     Ok(match id {
         "zstd" => Filter::Packed(Packing::Zstd),
@@ -29,7 +29,7 @@ pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
         "lz4" => Filter::Lz4,
         "blosc" => Filter::Blosc,
         "crc32c" if config["location"] != "start" => Filter::Crc32c,
-        // What numcodecs takes when nothing is said.
+        // The default of numcodecs is 4.
         "shuffle" => match &config["elementsize"] {
             Value::Null => Filter::Shuffle(4),
             size => {
@@ -44,7 +44,7 @@ pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
     })
 }
 
-/// Filters in the order in which they were applied, turned round.
+/// Reverses filters from the order in which they were applied to the order in which they are undone.
 pub(super) fn undone(mut filters: Vec<Filter>) -> Result<Vec<Filter>> {
     if filters.iter().filter(|filter| filter.packs()).count() > 1 {
         return Err(unsupported("chunks are compressed twice").hint("write them with one compressor"));
@@ -54,17 +54,17 @@ pub(super) fn undone(mut filters: Vec<Filter>) -> Result<Vec<Filter>> {
 }
 
 impl Chain {
-    /// The codecs of version 3, for arrays of so many axes.
+    /// Parses the codecs of version 3, for an array with `axes` axes.
     pub(super) fn parse(codecs: &Value, axes: usize) -> Result<Self> {
-        let codecs = codecs.as_array().ok_or_else(|| damaged("its metadata name no codecs"))?;
+        let codecs = codecs.as_array().ok_or_else(|| damaged("its metadata has no codecs"))?;
         let mut chain = Self { order: (0..axes).collect(), big_endian: false, filters: Vec::new(), sharding: None };
         let mut in_bytes = false;
         for codec in codecs {
-            // A name alone stands for itself without a configuration.
+            // A plain name is a codec without a configuration.
             let name = codec.as_str().or_else(|| codec["name"].as_str());
             let name = name.ok_or_else(|| damaged("a codec without a name"))?;
             let config = &codec["configuration"];
-            let misplaced = || damaged(format!("the codec `{name}` where it makes no sense"));
+            let misplaced = || damaged(format!("the codec `{name}` is out of place"));
             match name {
                 "transpose" if !in_bytes => {
                     let order = order(&config["order"], axes).ok_or_else(misplaced)?;
@@ -85,12 +85,12 @@ impl Chain {
                     }
                     chain = inner;
                     chain.sharding = Some(Sharding::parse(config)?);
-                    // Already turned round.
+                    // Already in the order to undo.
                     return Ok(chain);
                 }
                 "sharding_indexed" => {
-                    return Err(unsupported("shards that are encoded again, as a whole or before they are made")
-                        .hint("put the other codecs into those of `sharding_indexed`"));
+                    return Err(unsupported("shards that are encoded again, before or after sharding")
+                        .hint("move the other codecs into `sharding_indexed`"));
                 }
                 "transpose" | "bytes" => return Err(misplaced()),
                 _ if !in_bytes => {
@@ -108,7 +108,7 @@ impl Chain {
     }
 }
 
-/// Each axis once.
+/// Parses an order of axes: each axis once.
 fn order(value: &Value, axes: usize) -> Option<Vec<usize>> {
     let order: Vec<usize> = match value.as_str() {
         Some("C") => (0..axes).collect(),

@@ -1,18 +1,18 @@
-//! How the objects of chunks are called.
+//! The names of the objects that are chunks.
 
-/// `c/0/1` and its like, or `0.1`.
+/// The form of the names: `c/0/1`, `0.1` or similar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Keys {
-    /// Whether the name begins with `c`, as version 3 has it.
+    /// Whether the name begins with `c`, as in version 3.
     pub(super) with_c: bool,
     /// `/` or `.`
     pub(super) separator: char,
 }
 
 impl Keys {
-    /// The number of the chunk in its grid, in C order; `None` for what is the name of no chunk.
+    /// The number of the chunk in its grid, in C order; `None` if `key` is not the name of a chunk.
     pub(super) fn number(self, key: &str, grid: &[u64]) -> Option<u64> {
-        // The only chunk of one number.
+        // An array without axes has one chunk.
         if grid.is_empty() {
             return (key == if self.with_c { "c" } else { "0" }).then_some(0);
         }
@@ -29,7 +29,7 @@ impl Keys {
     }
 }
 
-/// A number as it is written, in one way only: no two names are of one chunk.
+/// Parses a number without leading zeros, so that no two names are of one chunk.
 fn index(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }

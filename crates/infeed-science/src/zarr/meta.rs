@@ -1,6 +1,7 @@
-//! Metadata of an array, of both versions: `.zarray` and `zarr.json`.
+//! Metadata of an array, versions 2 (`.zarray`) and 3 (`zarr.json`).
 //!
-//! <https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html>, <https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html>
+//! <https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html>,
+//! <https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html>
 
 use infeed_core::{
     error::{Result, setting::COLUMNS},
@@ -18,16 +19,16 @@ use super::{
 };
 use crate::chunked::{Filter, damaged, unsupported};
 
-/// More axes than numpy allows.
+/// Most axes of an array: as many as numpy allows.
 const MOST_AXES: usize = 64;
 
-/// What is known of an array before any chunk is read.
+/// The description of an array, before any chunk is read.
 #[derive(Debug)]
 pub(super) struct Meta {
     pub(super) dtype: DType,
     pub(super) swapped: bool,
     pub(super) shape: Vec<u64>,
-    /// Shape of what an object holds: a chunk, or a shard of chunks.
+    /// Shape of the part of the array in one object: a chunk, or a shard of chunks.
     pub(super) chunk: Vec<u64>,
     pub(super) keys: Keys,
     pub(super) order: Vec<usize>,
@@ -37,7 +38,7 @@ pub(super) struct Meta {
 }
 
 fn lacks(what: &str) -> infeed_core::error::Error {
-    damaged(format!("its metadata have no proper {what}"))
+    damaged(format!("its metadata has no valid {what}"))
 }
 
 fn no_type(what: impl std::fmt::Display) -> infeed_core::error::Error {
@@ -66,7 +67,7 @@ impl Meta {
         Ok(meta)
     }
 
-    /// Why an array has no rows of numbers, if it has none.
+    /// Why an array has no rows of numbers; `None` if it has.
     pub(super) fn no_rows(json: &Value) -> Option<String> {
         let known = match json["zarr_format"].as_u64() {
             Some(2) => json["dtype"].as_str().is_some_and(|text| numpy_type(text).is_some()),
@@ -138,12 +139,12 @@ impl Meta {
         let (with_c, usual) = match encoding["name"].as_str().or_else(|| encoding.as_str()) {
             Some("default") => (true, '/'),
             Some("v2") => (false, '.'),
-            Some(other) => return Err(unsupported(format!("names of chunks as `{other}` has them"))),
+            Some(other) => return Err(unsupported(format!("the chunk_key_encoding `{other}`, which is not read"))),
             None => return Err(lacks("chunk_key_encoding")),
         };
         let separator = separator(&encoding["configuration"]["separator"], usual)?;
         if json["storage_transformers"].as_array().is_some_and(|list| !list.is_empty()) {
-            return Err(unsupported("storage transformers, which are not read").hint("write the array without"));
+            return Err(unsupported("storage transformers, which are not read").hint("write the array without them"));
         }
         let Chain { order, big_endian, filters, sharding } = Chain::parse(&json["codecs"], shape.len())?;
         Ok(Self {

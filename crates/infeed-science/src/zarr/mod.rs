@@ -7,10 +7,10 @@
 //!
 //! Three things that are easy to get wrong:
 //!
-//! - **The listing says which chunks there are**: one that is missing is the fill value, and no read finds out.
-//! - **Hidden names**: version 2 keeps metadata in `.zarray`, `.zattrs` and `.zgroup`, which listings show although they begin with a
-//!   dot.
-//! - **A shard is no chunk**: it is an object with an index of the chunks in it, which is read at opening.
+//! - **The listing decides which chunks exist**: a missing chunk has the fill value. No request is made for it.
+//! - **Hidden names**: version 2 keeps metadata in `.zarray`, `.zattrs` and `.zgroup`, which listings include although
+//!   they begin with a dot.
+//! - **A shard is not a chunk**: it is an object of several chunks with an index of them, which `open` reads.
 
 mod attributes;
 mod codecs;
@@ -40,10 +40,13 @@ use serde_json::Value;
 use self::{attributes::attributes, keys::Keys, meta::Meta, shard::Grids};
 use super::chunked::{self, ChunkedArray, ChunkedDataset, Place, Series, Sight, damaged, unsupported};
 
-/// Metadata and indexes of shards that are read at a time.
+/// Concurrent reads of metadata and of shard indexes.
 const AT_A_TIME: usize = 16;
 
-/// The format.
+/// Zarr arrays, versions 2 and 3: a format for `open`.
+///
+/// A record is an index along the first axis, or one of many arrays that are a record each. `open` reads the metadata
+/// of all arrays, and the indexes of shards.
 #[derive(Clone, Copy, Debug)]
 pub struct Zarr;
 
@@ -85,11 +88,11 @@ impl Format for Zarr {
     }
 }
 
-/// An array that is there.
+/// An array of the store.
 struct Node<'a> {
-    /// Where it lies: a folder, or none.
+    /// Its folder; empty for the root.
     folder: &'a str,
-    /// The field.
+    /// The name of its field.
     name: String,
     metadata: &'a Object,
     json: Value,
@@ -106,11 +109,11 @@ async fn nodes<'a>(source: &'a Source, objects: &'a [Object]) -> Result<Vec<Node
     let newer: HashSet<&str> = metadata().filter(|o| is_new(o)).map(|o| parent(&o.name)).collect();
     let of_arrays = metadata().filter(|o| match base(&o.name) {
         "zarr.json" => true,
-        // An array may have metadata of both versions, on its way from one to the other.
+        // An array may have metadata of both versions, while it is converted: version 3 wins.
         ".zarray" => !newer.contains(parent(&o.name)),
         _ => false,
     });
-    // Version 2 keeps attributes in an object beside.
+    // Version 2 keeps attributes in another object of the same folder.
     let beside = |object: &Object| {
         let folder = parent(&object.name);
         let name = if folder.is_empty() { ".zattrs".to_owned() } else { format!("{folder}/.zattrs") };
@@ -156,7 +159,7 @@ async fn nodes<'a>(source: &'a Source, objects: &'a [Object]) -> Result<Vec<Node
     Ok(nodes)
 }
 
-/// The folder that holds both.
+/// The innermost folder that contains both.
 fn common<'a>(a: &'a str, b: &str) -> &'a str {
     let mut end = 0;
     for (part, other) in a.split('/').zip(b.split('/')) {
@@ -170,21 +173,22 @@ fn common<'a>(a: &'a str, b: &str) -> &'a str {
 
 async fn read_json(source: &Source, object: &Object) -> Result<Value> {
     let bytes = Beside::Table.read(source, object).await?;
-    serde_json::from_slice(&bytes).map_err(|e| damaged("its metadata are no JSON").with_source(e))
+    serde_json::from_slice(&bytes).map_err(|e| damaged("its metadata is not JSON").with_source(e))
 }
 
-/// The arrays of each field, in this order; and whether each of them is a record.
+/// The fields in order, each with its arrays; `Series` holds whether each array is a record.
 type Chosen<'a> = Vec<(Series, Vec<(Node<'a>, Meta)>)>;
 
-/// The arrays that become fields. What holds no rows of numbers is left out with a warning, unless it is named.
+/// Chooses the arrays that become fields. Arrays without rows of numbers are left out with a warning; naming one is an
+/// error.
 fn choose<'a>(source: &Source, mut nodes: Vec<Node<'a>>, columns: Option<&[String]>) -> Result<Chosen<'a>> {
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     let there = listed(nodes.iter().map(|node| &node.name));
     let is_named = |name: &String| columns.is_some_and(|columns| columns.contains(name));
-    // Arrays that are named by their own names are meant by their rows.
+    // If each column is the name of an array, the rows of these arrays are the records.
     let by_rows = columns.is_some_and(|columns| columns.iter().all(|name| nodes.iter().any(|node| node.name == *name)));
     let (mut left, mut all) = (Vec::new(), Vec::new());
-    // Where nothing is read the error of the first says it best.
+    // If no array can be read, the error about the first one is the most useful.
     let some = nodes.iter().any(|node| Meta::no_rows(&node.json).is_none());
     for node in nodes {
         match Meta::no_rows(&node.json) {
@@ -220,14 +224,15 @@ fn choose<'a>(source: &Source, mut nodes: Vec<Node<'a>>, columns: Option<&[Strin
                 series.retain(|series| !is_one(series));
             }
             if !left.is_empty() {
-                tracing::warn!(arrays = left.join(", "), "arrays that are left out, for they hold no rows of numbers");
+                tracing::warn!(arrays = left.join(", "), "arrays are left out: they hold no rows of numbers");
             }
         }
     }
     let mut all: Vec<Option<(Node<'a>, Meta)>> = all.into_iter().map(Some).collect();
     let mut of = |series: Series| {
         let parts: Option<Vec<_>> = series.parts.iter().map(|at| all[*at].take()).collect();
-        let twice = || Error::config(format!("array `{}` twice", series.name)).hint(format!("there are {there}"));
+        let twice =
+            || Error::config(format!("array `{}` is named twice", series.name)).hint(format!("there are {there}"));
         Ok((series.clone(), parts.ok_or_else(twice)?))
     };
     series.into_iter().map(&mut of).collect()
@@ -244,7 +249,7 @@ async fn load(source: &Source, objects: &[Object], chosen: Chosen<'_>, named: bo
     ChunkedDataset::new("zarr", source, kept, fields, named).map_err(|e| e.at_object(source.url()))
 }
 
-/// The arrays with the places of their chunks in `kept`.
+/// Makes the arrays. Appends the objects of their chunks to `kept`; a `Place` has an index into it.
 async fn arrays(
     source: &Source,
     objects: &[Object],
@@ -298,7 +303,7 @@ async fn arrays(
 /// The objects that are chunks, or shards, of an array, with their numbers.
 fn chunks<'a>(objects: &'a [Object], folder: &str, keys: Keys, array: &ChunkedArray) -> Vec<(u64, &'a Object)> {
     let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-    // All names with the prefix stand together.
+    // Names are sorted, so those with the prefix are adjacent.
     let first = objects.partition_point(|o| o.name.as_str() < prefix.as_str());
     let inside = objects[first..].iter().map_while(|o| Some((o, o.name.strip_prefix(&prefix)?)));
     let grid = array.grid();

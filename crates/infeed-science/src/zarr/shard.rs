@@ -14,7 +14,7 @@ use crate::chunked::{Place, damaged, grid, unsupported};
 pub(super) struct Sharding {
     /// Shape of a chunk.
     pub(super) chunk: Vec<u64>,
-    /// Whether the index is the object's end, not its beginning.
+    /// Whether the index is at the end of the object, rather than at its beginning.
     at_end: bool,
     big_endian: bool,
     /// Whether a CRC-32C follows the index.
@@ -24,11 +24,11 @@ pub(super) struct Sharding {
 impl Sharding {
     pub(super) fn parse(config: &Value) -> Result<Self> {
         let chunk = numbers(&config["chunk_shape"]).filter(|chunk| !chunk.contains(&0));
-        let chunk = chunk.ok_or_else(|| damaged("shards without a proper chunk_shape"))?;
+        let chunk = chunk.ok_or_else(|| damaged("shards without a valid chunk_shape"))?;
         let at_end = match config["index_location"].as_str() {
             Some("start") => false,
             Some("end") | None => true,
-            Some(_) => return Err(damaged("shards without a proper index_location")),
+            Some(_) => return Err(damaged("shards without a valid index_location")),
         };
         let codecs = config["index_codecs"].as_array().map_or(&[][..], |codecs| codecs);
         let is = |codec: &Value, name: &str| codec == name || codec["name"] == name;
@@ -38,20 +38,20 @@ impl Sharding {
             _ => (&Value::Null, false),
         };
         if !is(bytes, "bytes") {
-            return Err(unsupported("shards whose index is encoded in another way than as bytes and crc32c")
+            return Err(unsupported("shards whose index is not encoded as bytes and crc32c")
                 .hint("write them with the usual index_codecs"));
         }
         Ok(Self { chunk, at_end, big_endian: bytes["configuration"]["endian"] == "big", summed })
     }
 
-    /// Whether shards of this shape hold whole chunks.
+    /// Checks that shards of this shape hold whole chunks.
     pub(super) fn check(&self, shard: &[u64]) -> Result<()> {
         let whole = self.chunk.len() == shard.len() && shard.iter().zip(&self.chunk).all(|(n, chunk)| n % chunk == 0);
         let wrong = || damaged(format!("chunks of {:?} in shards of {shard:?}", self.chunk));
         if whole { Ok(()) } else { Err(wrong()) }
     }
 
-    /// Where the chunks of shard `number` lie, which is the dataset's object `at`.
+    /// Reads where the chunks of shard `number` are. The shard is object `at` of the dataset.
     pub(super) async fn places(
         &self,
         source: &Source,
@@ -63,7 +63,7 @@ impl Sharding {
         let count = grids.within.iter().try_fold(1u64, |count, n| count.checked_mul(*n));
         let sum = if self.summed { 4 } else { 0 };
         let len = count.and_then(|count| count.checked_mul(16)?.checked_add(sum)).filter(|len| *len <= object.size);
-        let len = len.ok_or_else(|| damaged(format!("a shard of {} bytes, less than its index has", object.size)))?;
+        let len = len.ok_or_else(|| damaged(format!("a shard of {} bytes is shorter than its index", object.size)))?;
         let range = if self.at_end { object.size - len..object.size } else { 0..len };
         let bytes = object.extent(source).with_range(range).read().await?;
         self.parse_index(&bytes, object.size, at, number, grids)
@@ -73,14 +73,14 @@ impl Sharding {
         let mut entries = bytes;
         if self.summed {
             let Some((content, sum)) = bytes.split_last_chunk::<4>() else {
-                return Err(damaged("an index that is cut"));
+                return Err(damaged("an index that is cut off"));
             };
             if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
                 return Err(damaged("the crc32c of the shard's index is wrong"));
             }
             entries = content;
         }
-        // No product beyond the bytes that were asked for.
+        // This product does not overflow: the length of the index was computed from it.
         let count = grids.within.iter().product::<u64>();
         if entries.len() as u64 / 16 != count || !entries.len().is_multiple_of(16) {
             return Err(damaged(format!("an index of {} bytes for {count} chunks", entries.len())));
@@ -95,7 +95,7 @@ impl Sharding {
             if start.checked_add(len).is_none_or(|end| end > size) {
                 return Err(damaged(format!("a chunk of {len} bytes at {start} of {size}, by the shard's index")));
             }
-            // Chunks behind the array's end are nobody's.
+            // Chunks beyond the array's end are ignored.
             if let Some(number) = grids.number(number, i) {
                 places.push(Place { number, start, len, object: at, skipped: 0 });
             }
@@ -104,7 +104,7 @@ impl Sharding {
     }
 }
 
-/// Shards of an array, chunks of it, and chunks in each shard, along each axis.
+/// Numbers of shards, of chunks, and of chunks per shard, along each axis.
 #[derive(Debug)]
 pub(super) struct Grids {
     shards: Vec<u64>,
@@ -117,7 +117,7 @@ impl Grids {
         Self { shards: grid(shape, shard), chunks: grid(shape, chunk), within: grid(shard, chunk) }
     }
 
-    /// The number, among all chunks, of chunk `i` of a shard; `None` when it is none of the array's.
+    /// The number, among all chunks, of chunk `i` of a shard; `None` if it is beyond the array's end.
     fn number(&self, mut shard: u64, mut i: u64) -> Option<u64> {
         let (mut number, mut step) = (0u64, 1u64);
         for axis in (0..self.chunks.len()).rev() {
@@ -144,7 +144,7 @@ mod tests {
         let grids = Grids::new(&[5, 7], &[2, 4], &[1, 2]);
         assert_eq!((grids.number(0, 0), grids.number(0, 1), grids.number(0, 2)), (Some(0), Some(1), Some(4)));
         assert_eq!((grids.number(1, 0), grids.number(3, 3)), (Some(2), Some(15)));
-        // The last shard's second row is behind the end.
+        // The second row of chunks of the last shard is beyond the end.
         assert_eq!((grids.number(5, 1), grids.number(5, 2)), (Some(19), None));
     }
 

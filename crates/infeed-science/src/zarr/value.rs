@@ -1,10 +1,10 @@
-//! Types by their names, and fill values.
+//! Parses the names of types, and fill values.
 
 use half::{bf16, f16};
 use infeed_core::types::DType;
 use serde_json::Value;
 
-/// The type of version 3.
+/// A type by its name in version 3.
 pub(super) fn named_type(text: &str) -> Option<DType> {
     Some(match text {
         "bool" => DType::Bool,
@@ -24,7 +24,7 @@ pub(super) fn named_type(text: &str) -> Option<DType> {
     })
 }
 
-/// One element in the machine's order; `None` for what is no value of this type. Nothing said is 0.
+/// The bytes of a fill value in the machine's byte order; `None` if `value` is not of this type. A null is 0.
 pub(super) fn fill(dtype: DType, value: &Value) -> Option<Vec<u8>> {
     if value.is_null() {
         return Some(vec![0; dtype.size()]);
@@ -45,7 +45,7 @@ pub(super) fn fill(dtype: DType, value: &Value) -> Option<Vec<u8>> {
         DType::U64 => whole!(u64),
         DType::I64 => whole!(i64),
         DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => match bits(value) {
-            // The bits themselves: a not-a-number may be any of many.
+            // The bits in hexadecimal: there are many NaNs.
             Some(text) if text.len() == 2 * dtype.size() => {
                 let bits = u64::from_str_radix(text, 16).ok()?.to_be_bytes();
                 let mut bits = bits[8 - dtype.size()..].to_vec();
@@ -67,7 +67,7 @@ fn bits(value: &Value) -> Option<&str> {
 fn integer(value: &Value) -> Option<i128> {
     let number = value.as_number()?;
     let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
-    // Written as `0.0`.
+    // A whole number may be written as `0.0`.
     exact.or_else(|| number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| n as i128))
 }
 

@@ -1,6 +1,7 @@
-//! Entries that stay, each found by a hash alone: for what takes its length from what is kept, as decoded pixels do.
+//! Entries that are never removed, each found by a hash only. For data whose length is known only from the entry
+//! itself, such as decoded pixels.
 //!
-//! Nothing is ever removed to make room: on one machine every record comes once in an epoch, so the first that came are
+//! Nothing is ever removed to make room: on one machine every record comes up once per epoch, so the first entries are
 //! worth as much as any others, and are written once.
 
 use std::{
@@ -17,37 +18,37 @@ use super::{
     key::{FOOTER, Key},
 };
 
-/// What became of a read.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlobRead {
-    /// The buffer has it.
+    /// The buffer holds the entry.
     Here,
-    /// It is not there, or not any more.
+    /// The entry does not exist, or no longer.
     Gone,
-    /// It was not what had been written, and is removed.
+    /// The entry differed from what had been written, and was removed.
     Damaged,
 }
 
-/// A folder of entries, shared by processes.
+/// A folder of entries, shared by several processes.
 #[derive(Debug)]
 pub struct Blobs {
     disk: Disk,
-    /// The lengths of those that this process knows of.
+    /// The lengths of the entries that this process has seen.
     known: RwLock<HashMap<u128, u64>>,
 }
 
 impl Blobs {
-    /// Opens `name` in a folder.
+    /// Opens the subfolder `name` of a folder.
     ///
     /// # Errors
-    /// `Config` where `dir` is something else than a folder.
+    /// `Config` if `dir` is not a folder.
     pub fn open(dir: &Path, name: &str, size: u64) -> Result<Self> {
         let blobs = Self { disk: Disk::open(dir, name, size)?, known: RwLock::default() };
         blobs.refresh();
         Ok(blobs)
     }
 
-    /// Learns what other processes have written. Lists the folder.
+    /// Finds the entries that other processes have written. Lists the folder.
     pub fn refresh(&self) {
         let there: HashMap<u128, u64> = self.disk.entries().map(|key| (key.object, key.len())).collect();
         self.known.write().unwrap_or_else(PoisonError::into_inner).extend(there);
@@ -69,18 +70,18 @@ impl Blobs {
             Lost::Gone => BlobRead::Gone,
             Lost::Damaged => {
                 self.disk.remove(&key);
-                tracing::warn!(entry = %self.disk.path(&key).display(), "a damaged entry of the decoded cache: removed");
+                tracing::warn!(entry = %self.disk.path(&key).display(), "removed a damaged entry of the decoded cache");
                 BlobRead::Damaged
             }
         }
     }
 
-    /// Whether so many bytes more would fit, as far as is known.
+    /// Whether `bytes` more would fit, as far as this process can tell.
     pub fn has_room(&self, bytes: u64) -> bool {
         self.disk.is_writable() && self.disk.used().saturating_add(bytes + FOOTER) <= self.disk.size()
     }
 
-    /// Writes an entry; `false`: it is not there. Blocks this thread.
+    /// Writes an entry. Returns `false` if the entry does not exist afterwards. Blocks this thread.
     pub fn write(&self, hash: u128, bytes: &[u8]) -> bool {
         let key = key(hash, bytes.len() as u64);
         let written = self.disk.is_writable() && self.disk.reserve(key.disk_bytes()) && self.disk.write(&key, bytes);

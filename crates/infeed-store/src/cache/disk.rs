@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! DIR/infeed-cache-v1/
-//!   in-use       under a shared lock by every process that uses the folder; whoever gets it alone sweeps and recounts
-//!   ledger       8 bytes: how many the entries have; changed under a lock that is held for microseconds
+//!   in-use       locked (shared) by every process that uses the folder; a sole user sweeps and recounts
+//!   ledger       8 bytes: the number of bytes of all entries; changed under a lock that is held for microseconds
 //!   writing/     half-written entries
-//!   ranks/       who uses it, see `ranks.rs`
+//!   ranks/       the ranks that use it, see `ranks.rs`
 //!   3f/9a..-0-107042   an entry: <hash of store, name, version>-<range>, its first two digits as folder
 //! ```
 //!
-//! Locks are `flock`, which the kernel frees with the process: none is left behind. An entry is never changed, only
-//! removed; whoever has it open meanwhile reads on. Nothing is synced to the disk: after a power failure an entry may
-//! be empty or zeros, which its checksum tells.
+//! Locks are `flock`, which the kernel releases when the process ends, so no stale lock remains. An entry is never
+//! changed, only removed; a process that has it open can read on. Nothing is synced to the disk: after a power failure
+//! an entry may be empty or zeros, which its checksum detects.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -37,20 +37,20 @@ const MARK: u64 = u64::from_le_bytes(*b"infeed-1");
 /// Why an entry could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// Another process made room.
+    /// Another process removed it to make room.
     Gone,
-    /// It is not what was written.
+    /// Its bytes differ from what was written.
     Damaged,
 }
 
 #[derive(Debug)]
 pub(super) struct Disk {
     root: PathBuf,
-    /// The most that all entries may have, and what was asked for.
+    /// The most bytes that all entries may have, and the size that the user set.
     size: u64,
     asked: u64,
     ledger: Mutex<Option<File>>,
-    /// As last seen in the ledger.
+    /// As last read from the ledger.
     used: AtomicU64,
     writable: AtomicBool,
     /// Holds the shared lock.
@@ -59,10 +59,10 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Opens `name` in the folder. Whatever the machine refuses is a warning and a cache that keeps nothing.
+    /// Opens `name` in the folder. If the machine refuses anything, there is a warning and the cache keeps nothing.
     ///
     /// # Errors
-    /// `Config` where `dir` is something else than a folder.
+    /// `Config` if `dir` is not a folder.
     pub(super) fn open(dir: &Path, name: &str, size: u64) -> Result<Self> {
         if dir.exists() && !dir.is_dir() {
             return Err(Error::config("the cache's folder is not a folder").at_object(dir.display().to_string()));
@@ -92,7 +92,7 @@ impl Disk {
         }
     }
 
-    /// Opens what all processes share; the first of them sweeps and counts.
+    /// Opens the files that all processes share. The first process sweeps and counts.
     fn prepare(root: &Path) -> io::Result<(File, File, u64)> {
         fs::create_dir_all(root.join("writing"))?;
         let open =
@@ -101,7 +101,7 @@ impl Disk {
         match in_use.try_lock() {
             Ok(()) => {
                 for entry in fs::read_dir(root.join("writing"))? {
-                    // Nobody else is here: whoever wrote these is gone.
+                    // No other process uses the folder, so the processes that wrote these files have ended.
                     fs::remove_file(entry?.path())?;
                 }
                 for rank in fs::read_dir(root.join("ranks")).into_iter().flatten() {
@@ -119,15 +119,15 @@ impl Disk {
         Ok((ledger, in_use, used))
     }
 
-    /// Not more than the file system has room for, what is there already included.
+    /// Limits `size` to the room on the file system, including the entries that exist already.
     fn within_room(root: &Path, size: u64, used: u64) -> u64 {
         let Some(room) = infeed_core::disk::free_space(root) else { return size };
-        // A tenth is left to others; of a RAM disk half, for it is everyone's memory.
+        // Leaves a tenth to other users; of a RAM disk half, because all programs need that memory.
         let most = if room.in_memory { room.free / 2 } else { room.free / 10 * 9 };
         let most = used.saturating_add(most);
         if most < size {
             let (folder, asked, free) = (root.display(), mib(size), mib(room.free));
-            tracing::warn!(%folder, asked, free, bound = mib(most), "the cache's folder has too little room: a smaller cache");
+            tracing::warn!(%folder, asked, free, bound = mib(most), "too little room for the cache: bound lowered");
         }
         size.min(most)
     }
@@ -142,7 +142,7 @@ impl Disk {
         &self.root
     }
 
-    /// The entries that are there.
+    /// The existing entries.
     pub(super) fn entries(&self) -> impl Iterator<Item = Key> + use<> {
         entries(&self.root)
     }
@@ -167,12 +167,13 @@ impl Disk {
         self.writable.load(Ordering::Relaxed)
     }
 
-    /// Changes the ledger as `change` says. `None` and an error change nothing.
+    /// Changes the ledger with `change`. `None` and an error leave it unchanged.
     fn account(&self, change: impl FnOnce(u64) -> Option<u64>) -> io::Result<bool> {
-        // A lock of a file is the process's, so threads take turns first.
+        // A file lock belongs to the process, so its threads take turns first.
         let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(file) = &*ledger else { return Ok(false) };
-        // Each holds it for microseconds; a second of waiting means a process that was stopped in the middle.
+        // Each process holds the lock for microseconds. A wait of a second means that a process was stopped while it
+        // held it.
         let mut tries = 0;
         while let Err(error) = file.try_lock() {
             match error {
@@ -191,7 +192,7 @@ impl Disk {
         changed.and_then(|changed| unlocked.map(|()| changed))
     }
 
-    /// Takes room for an entry; `false` when there is none.
+    /// Reserves room for an entry; `false` if there is none.
     pub(super) fn reserve(&self, bytes: u64) -> bool {
         let taken = self.account(|used| used.checked_add(bytes).filter(|sum| *sum <= self.size));
         self.or_stop(taken).unwrap_or(false)
@@ -202,7 +203,7 @@ impl Disk {
         let _ = self.or_stop(given);
     }
 
-    /// Removes an entry; `false` when it was gone already.
+    /// Removes an entry; `false` if it did not exist.
     pub(super) fn remove(&self, key: &Key) -> bool {
         match fs::remove_file(self.path(key)) {
             Ok(()) => {
@@ -213,7 +214,7 @@ impl Disk {
         }
     }
 
-    /// Writes an entry for which room was reserved; `false` when it is not there afterwards.
+    /// Writes an entry for which room was reserved; `false` if it does not exist afterwards.
     pub(super) fn write(&self, key: &Key, bytes: &[u8]) -> bool {
         let target = self.path(key);
         if self.holds(key) {
@@ -222,7 +223,8 @@ impl Disk {
             return true;
         }
         let number = self.written.fetch_add(1, Ordering::Relaxed);
-        // Containers share numbers of processes, hence the hash: two that write the same entry are one too many anyway.
+        // Containers may have equal process numbers, hence the hash. Two processes that write the same entry would do
+        // the work twice anyway.
         let name = format!("{}-{number}-{:08x}", std::process::id(), key.object as u32);
         let aside = self.root.join("writing").join(name);
         let write = || {
@@ -242,12 +244,12 @@ impl Disk {
         if !matches!(written, Ok(Named::Now)) {
             self.release(key.disk_bytes());
         }
-        // The entry has a name of its own now, or none. (Gone already where it was moved.)
+        // The entry has its final name now, or none. (If it was renamed, this file is gone already.)
         let _ = fs::remove_file(&aside);
         self.or_stop(written).is_some()
     }
 
-    /// Reads an entry and compares it with what was written. The buffer then holds its bytes.
+    /// Reads an entry into the buffer and compares it with what was written.
     pub(super) fn read(&self, key: &Key, buffer: &mut BytesMut) -> Result<(), Lost> {
         let mut file = match File::open(self.path(key)) {
             Ok(file) => file,
@@ -255,18 +257,19 @@ impl Disk {
             Err(_) => return Err(Lost::Damaged),
         };
         let length = usize::try_from(key.disk_bytes()).map_err(|_| Lost::Damaged)?;
-        // Before memory is taken for what a damaged file claims.
+        // Checked before memory is allocated for the length that a damaged file claims.
         if file.metadata().map_or(true, |meta| meta.len() != key.disk_bytes()) {
             return Err(Lost::Damaged);
         }
-        // Without memory for it the store is asked, which says so.
+        // Without memory for it the read goes to the store, which reports the lack of memory.
         make_room(buffer, length).map_err(|_| Lost::Gone)?;
         file.read_exact(buffer).map_err(|_| Lost::Damaged)?;
         let end = buffer.split_off(length - FOOTER as usize);
         if end[..] == footer(key, buffer) { Ok(()) } else { Err(Lost::Damaged) }
     }
 
-    /// The first failure ends writing for this process: a full disk, a quota, a folder made read-only.
+    /// The first failure ends writing for this process, for example on a full disk, an exceeded quota, or a folder made
+    /// read-only.
     fn or_stop<T>(&self, done: io::Result<T>) -> Option<T> {
         done.inspect_err(|error| {
             if self.writable.swap(false, Ordering::Relaxed) {
@@ -282,17 +285,18 @@ impl Disk {
 #[derive(Debug)]
 enum Named {
     Now,
-    /// Another process was faster, so that the ledger counts the entry already.
+    /// Another process was faster, so the ledger counts the entry already.
     Before,
 }
 
-/// Gives a finished entry its name, unless it has it: of two processes that write the same entry, one does.
+/// Gives a finished entry its name, unless the name exists: if two processes write the same entry, one of them
+/// succeeds.
 fn settle(aside: &Path, target: &Path) -> io::Result<Named> {
     match fs::hard_link(aside, target) {
         Ok(()) => Ok(Named::Now),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Named::Before),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
-        // A file system without links. Two such processes count the entry twice, until the next start counts afresh.
+        // A file system without hard links. Here two processes may count the same entry twice; the next start recounts.
         Err(_) => fs::rename(aside, target).map(|()| Named::Now),
     }
 }
@@ -309,7 +313,7 @@ fn set_used(mut ledger: &File, used: u64) -> io::Result<()> {
     ledger.write_all(&used.to_le_bytes())
 }
 
-/// Told apart by key too: an entry that was renamed is a damaged one.
+/// The key is part of the checksum, so a renamed entry counts as damaged.
 fn footer(key: &Key, bytes: &[u8]) -> [u8; FOOTER as usize] {
     let seed = key.object as u64 ^ (key.object >> 64) as u64 ^ key.start.rotate_left(32);
     let mut footer = [0; FOOTER as usize];
@@ -319,7 +323,7 @@ fn footer(key: &Key, bytes: &[u8]) -> [u8; FOOTER as usize] {
     footer
 }
 
-/// Keys of the files below `root`; what has no such name is none of ours.
+/// Keys of the files below `root`. Files with other names are not entries.
 fn entries(root: &Path) -> impl Iterator<Item = Key> + use<> {
     let root = root.to_path_buf();
     (0..=u8::MAX).flat_map(move |folder| {
@@ -343,7 +347,7 @@ fn parse_name(folder: &str, name: &str) -> Option<Key> {
     (key.start <= key.end).then_some(key)
 }
 
-/// A size for people.
+/// A size for messages.
 fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }

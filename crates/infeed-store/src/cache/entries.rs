@@ -1,4 +1,4 @@
-//! A cache: which reads it has, which it keeps, and who writes them.
+//! A cache: which reads it has, which it keeps, and which threads write them.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::Extent;
 
-/// A read that is worth keeping.
+/// A read that may be kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
     pub(super) key: Key,
@@ -33,25 +33,26 @@ pub struct Keep {
     pub(super) record: u64,
 }
 
-/// What the cache has of a read.
+/// What the cache has for a read.
 #[derive(Debug)]
 pub enum Looked {
-    /// Bytes in memory, now.
+    /// Bytes in memory, available now.
     Memory(Bytes),
     /// An entry on the disk, for [`Cache::read`].
     File(Keep),
-    /// Nothing; the read may be kept when it is there.
+    /// Nothing. The read may be kept once its bytes have arrived.
     Miss(Option<Keep>),
 }
 
-/// What came of doubting an entry.
+/// The result of [`Cache::doubt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubted {
-    /// It was dropped.
+    /// The entry was dropped now.
     Now,
-    /// It was dropped before. What the cache has came later; what could not be decoded may have been read before.
+    /// It was dropped before. The cache's present entry is newer; the bytes that could not be decoded may come from the
+    /// dropped one.
     Before,
-    /// It is not there.
+    /// There is no such entry.
     No,
 }
 
@@ -60,10 +61,11 @@ pub enum Doubted {
 pub struct Cache {
     tier: Tier,
     ranking: Mutex<Ranking>,
-    /// Held by the thread that takes room: two that choose the same entries would take what the other has freed.
+    /// Held by the thread that makes room: two threads that choose the same entries would each take what the other has
+    /// freed.
     room: Mutex<()>,
     queue: Mutex<Queue>,
-    /// Reads from the store that will be kept: who wants the same waits for them.
+    /// Reads from the store whose bytes will be kept. Other threads that need the same bytes wait for them.
     reading: Mutex<HashMap<Key, Arc<Notify>>>,
     /// Entries that were dropped because they could not be decoded.
     doubted: Mutex<HashSet<Key>>,
@@ -77,13 +79,13 @@ enum Tier {
     Disk(Box<Disk>),
 }
 
-/// Entries that wait to be written.
+/// Entries waiting to be written.
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// Waiting and in writing.
+    /// Waiting, or being written.
     pending: HashMap<Key, Bytes>,
-    /// In writing, and to be removed then: until it is, nobody is served what was written.
+    /// Being written, and to be removed afterwards. Until then no reader gets the written entry.
     unwanted: HashSet<Key>,
     bytes: u64,
     writers: usize,
@@ -94,12 +96,12 @@ struct Job {
     keep: Keep,
     bytes: Bytes,
     recorder: CacheRecorder,
-    /// Its bytes of the window of encoded bytes.
+    /// The part of the window of encoded bytes that its bytes occupy.
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
-/// A read from the store that is under way. Dropping it, when the bytes are with the cache or will never come, wakes
-/// those who wait for them.
+/// A read from the store in progress. Dropping it wakes the threads that wait for its bytes: the cache has them, or
+/// they will never come.
 #[derive(Debug)]
 pub struct Flight {
     cache: Arc<Cache>,
@@ -115,7 +117,8 @@ impl Drop for Flight {
     }
 }
 
-/// The right to write what waits, for one thread. Dropped unused, as with a stream, it is given to the next one who asks.
+/// The right of one thread to write the waiting entries. If it is dropped unused, for example with a stream, the next
+/// caller gets it.
 #[derive(Debug)]
 pub struct Writer {
     cache: Arc<Cache>,
@@ -123,13 +126,13 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes until nothing waits. Blocks this thread.
+    /// Writes until no entry is waiting. Blocks this thread.
     pub fn run(mut self, renew: Renew<'_>) {
         loop {
             let job = {
                 let mut queue = lock(&self.cache.queue);
                 let Some(job) = queue.jobs.pop_front() else {
-                    // Under this lock: what is queued from here on finds a writer too few.
+                    // Under this lock, so that any entry queued from here on gets a new writer.
                     queue.writers -= 1;
                     self.done = true;
                     return;
@@ -147,7 +150,7 @@ impl Writer {
                 drop(queue);
                 self.cache.drop_entry(&key);
                 queue = lock(&self.cache.queue);
-                // Only now: as long as it is there, it is told from others by this.
+                // Only now: the mark must stay as long as the entry exists, because readers rely on it.
                 queue.unwanted.remove(&key);
             }
             queue.pending.remove(&key);
@@ -164,10 +167,10 @@ impl Drop for Writer {
     }
 }
 
-/// Entries that are doubted, at most: with more of them it is not the cache that is bad.
+/// The most entries that are doubted. With more, the cache is not the cause.
 const DOUBTS: usize = 1 << 16;
 
-/// What it lies in, in the folder that was given.
+/// The subfolder that is used in the user's folder.
 const FOLDER: &str = "infeed-cache-v1";
 
 /// More threads would wait for the same disk.
@@ -176,19 +179,19 @@ const WRITERS: usize = 2;
 static FOLDERS: LazyLock<Mutex<HashMap<PathBuf, Weak<Cache>>>> = LazyLock::new(Mutex::default);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each section leaves the state whole, so a panic elsewhere cannot have broken it.
+    // Each critical section leaves the state consistent, even if a thread panics elsewhere.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cache {
-    /// Opens a cache; the loaders of one process that name the same folder share it. `local_rank` of `local_world`:
-    /// this process among those of this machine, each of which answers for its part of the entries that are there.
+    /// Opens a cache. Loaders of one process that name the same folder share it. This process is `local_rank` of
+    /// `local_world` on its machine; each of these manages its part of the entries that exist already.
     ///
     /// # Errors
-    /// `Config` for a size of 0, a path that is no folder, and a folder that is open with another size.
+    /// `Config` for a size of 0, for a path that is not a folder, and for a folder that is open with another size.
     pub fn open(spec: &CacheSpec, local_rank: u32, local_world: u32) -> Result<Arc<Self>> {
         if spec.bytes == 0 {
-            return Err(Error::config("the cache's size is 0").hint("leave the cache away, or give it space"));
+            return Err(Error::config("the cache's size is 0").hint("omit the cache, or give it a size above 0"));
         }
         let Some(dir) = &spec.dir else {
             let tier = Tier::Ram { size: spec.bytes, used: 0.into(), entries: Mutex::default() };
@@ -196,7 +199,7 @@ impl Cache {
         };
         let mut folders = lock(&FOLDERS);
         folders.retain(|_, cache| cache.strong_count() > 0);
-        // Made before it is named: only what is there has one canonical name.
+        // Created before it is canonicalized: only an existing folder has one canonical name.
         let _ = std::fs::create_dir_all(dir);
         let name = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         if let Some((cache, size)) =
@@ -210,7 +213,7 @@ impl Cache {
             return Ok(cache);
         }
         let disk = Disk::open(dir, FOLDER, spec.bytes)?;
-        // Entries come up in this process once in about `local_world` epochs.
+        // An entry comes up in this process about once in `local_world` epochs.
         let patience = if local_world <= 1 { 1 } else { 2 * u64::from(local_world) };
         let mut ranking = Ranking::new(patience);
         if disk.is_writable() {
@@ -239,12 +242,12 @@ impl Cache {
         }
     }
 
-    /// Takes a rank in: what it reads, it reads for all that share the cache.
+    /// Registers a rank that uses the cache. It reads for all ranks that share the cache.
     pub fn join(&self, rank: u32, world: u32) -> Member {
         self.ranks.join(rank, world)
     }
 
-    /// The size that a folder was opened with.
+    /// The size with which a folder was opened.
     fn asked(&self) -> Option<u64> {
         match &self.tier {
             Tier::Disk(disk) => Some(disk.asked()),
@@ -271,12 +274,12 @@ impl Cache {
         recorder.report(self.used(), self.size())
     }
 
-    /// Whether [`look`](Self::look) asks a file system, for what other processes wrote.
+    /// Whether [`look`](Self::look) makes file system calls, to find what other processes wrote.
     pub const fn asks_files(&self) -> bool {
         matches!(self.tier, Tier::Disk(_))
     }
 
-    /// Asks for an extent that `record` reads: at most one look-up of a file's name.
+    /// Looks up an extent that `record` reads. Costs at most one look-up of a file name.
     pub fn look(&self, extent: &Extent, coming: Use, record: u64) -> Looked {
         let Some(key) = Key::of(extent) else {
             if !extent.is_empty() && !self.warned_of_tags.swap(true, Ordering::Relaxed) {
@@ -294,8 +297,8 @@ impl Cache {
         looked
     }
 
-    /// Notes when an entry is needed again, now that its bytes were read. Not before: whoever needs room would take it
-    /// for one that is not needed for long.
+    /// Records when an entry is needed again, now that its bytes were read. Not earlier: otherwise a thread that makes
+    /// room would remove it as one that is not needed for a long time.
     fn used_by(&self, Keep { key, coming, record }: &Keep) {
         let mut ranking = lock(&self.ranking);
         if ranking.contains(key) {
@@ -303,8 +306,8 @@ impl Cache {
         }
     }
 
-    /// The same for a read that was asked for before, with no look at the disk: what this process wrote meanwhile it knows.
-    /// What another one wrote meanwhile is read twice, and kept once.
+    /// Looks up an extent that was looked up before, without accessing the disk: entries that this process wrote since
+    /// then are known. An entry that another process wrote since then is read from the store once more, and kept once.
     pub fn look_again(&self, keep: &Keep) -> Looked {
         self.look_for(*keep, false)
     }
@@ -325,26 +328,27 @@ impl Cache {
                 Some(bytes) => Looked::Memory(bytes.clone()),
                 None => Looked::Miss(Some(keep)),
             },
-            // Other processes write too.
+            // Other processes write entries too.
             Tier::Disk(disk) if lock(&self.ranking).contains(&key) || asks && disk.holds(&key) => Looked::File(keep),
             Tier::Disk(_) => Looked::Miss(Some(keep)),
         }
     }
 
-    /// Before a read of the store that may be kept. An error is the end of another read of the same bytes: wait for it
-    /// and [`look`](Self::look) again. Only for reads that need nothing but the store to end.
+    /// Starts a read from the store that may be kept. An error means that another read of the same bytes is in
+    /// progress: wait for it, then call [`look`](Self::look) again. Use this only for reads that need nothing but the
+    /// store to finish.
     pub fn begin(self: &Arc<Self>, keep: &Keep) -> Result<Flight, OwnedNotified> {
         let mut reading = lock(&self.reading);
         if let Some(other) = reading.get(&keep.key) {
-            // Made under the lock, so that its end can't be missed.
+            // Created under the lock, so that the notification can't be missed.
             return Err(Arc::clone(other).notified_owned());
         }
         reading.insert(keep.key, Arc::default());
         Ok(Flight { cache: Arc::clone(self), key: keep.key })
     }
 
-    /// Reads an entry that [`look`](Self::look) found. `false`: it is gone or damaged (then it is removed), and the
-    /// store has to be asked. Blocks this thread.
+    /// Reads an entry that [`look`](Self::look) found. `false`: it is missing or damaged (then it is removed), and must
+    /// be read from the store. Blocks this thread.
     pub fn read(&self, found: &Keep, buffer: &mut BytesMut, recorder: &CacheRecorder) -> bool {
         let Tier::Disk(disk) = &self.tier else { return false };
         let key = &found.key;
@@ -361,22 +365,22 @@ impl Cache {
                 if lost == Lost::Damaged {
                     recorder.damaged();
                     disk.remove(key);
-                    tracing::warn!(entry = %disk.path(key).display(), "a damaged cache entry: removed, read from the store");
+                    tracing::warn!(entry = %disk.path(key).display(), "removed a damaged cache entry; reading again");
                 }
                 false
             }
         }
     }
 
-    /// By what a read of an extent is known; `None` where it can't be kept.
+    /// The identity under which a read of an extent is kept; `None` if it can't be kept.
     pub fn keep_of(extent: &Extent, coming: Use, record: u64) -> Option<Keep> {
         Key::of(extent).map(|key| Keep { key, coming, record })
     }
 
-    /// Drops an entry that could not be decoded: whatever its checksum says, it may have come damaged from the store.
+    /// Drops an entry that could not be decoded: even with the right checksum, it may have come damaged from the store.
     pub fn doubt(&self, keep: &Keep, recorder: &CacheRecorder) -> Doubted {
         let key = &keep.key;
-        // To the end: who doubts the same meanwhile finds it gone, and has to know why.
+        // Held to the end: another thread that doubts the same entry finds it missing, and must see the reason.
         let mut doubted = lock(&self.doubted);
         if doubted.contains(key) {
             return Doubted::Before;
@@ -405,7 +409,8 @@ impl Cache {
         Doubted::Now
     }
 
-    /// Takes bytes that came from the store; gives a writer when one more thread should write. `most`: how many bytes may wait to be written.
+    /// Takes bytes that came from the store, unless `most` bytes are waiting to be written already. Returns a writer if
+    /// one more thread should write.
     pub fn keep(
         self: &Arc<Self>,
         keep: Keep,
@@ -419,7 +424,7 @@ impl Cache {
             Tier::Ram { .. } => true,
             Tier::Disk(disk) => disk.is_writable(),
         };
-        // What is sure to be refused later is not queued.
+        // Bytes that would be refused later are not queued.
         let fits = || {
             let over = (self.used() + key.disk_bytes()).saturating_sub(self.size());
             over == 0 || lock(&self.ranking).victims(over.min(key.disk_bytes()), coming).is_some()
@@ -428,7 +433,7 @@ impl Cache {
         if queue.pending.contains_key(&key) || lock(&self.ranking).contains(&key) {
             return None;
         }
-        // What it replaces would be removed with it.
+        // The entry that it replaces is still to be removed, and this one would be removed with it.
         let replaces = queue.unwanted.contains(&key);
         if replaces || !writable || queue.bytes + key.len() > most || !fits() {
             recorder.not_kept();
@@ -445,7 +450,7 @@ impl Cache {
         Some(Writer { cache: Arc::clone(self), done: false })
     }
 
-    /// Whether it was there.
+    /// Returns whether the entry existed.
     fn drop_entry(&self, key: &Key) -> bool {
         lock(&self.ranking).remove(key);
         self.remove(key)
@@ -459,7 +464,7 @@ impl Cache {
         }
         let put = match &self.tier {
             Tier::Ram { entries, .. } => {
-                // Not a slice of a larger read, which would hold all of it.
+                // A copy, because a slice would keep the whole larger read in memory.
                 lock(entries).insert(key, Bytes::copy_from_slice(&job.bytes));
                 true
             }
@@ -471,10 +476,10 @@ impl Cache {
         put
     }
 
-    /// Takes space, from what is worth less where none is free.
+    /// Reserves space. If none is free, removes entries that are worth less.
     fn reserve(&self, key: &Key, coming: Use, recorder: &CacheRecorder) -> bool {
         let _alone = lock(&self.room);
-        // Another process may take what was freed here.
+        // Several attempts, because another process may take the space that was freed here.
         for _ in 0..3 {
             if self.try_reserve(key.disk_bytes()) {
                 return true;
@@ -482,7 +487,7 @@ impl Cache {
             let over = (self.used() + key.disk_bytes()).saturating_sub(self.size());
             let Some(victims) = lock(&self.ranking).victims(over.min(key.disk_bytes()), coming) else { return false };
             for victim in victims {
-                // It may have gone meanwhile.
+                // The entry may have been removed in the meantime.
                 if lock(&self.ranking).remove(&victim) && self.remove(&victim) {
                     recorder.evicted();
                 }
@@ -539,8 +544,8 @@ mod tests {
         assert!(matches!(cache.look(&extent, coming, 0), Looked::File(_)));
     }
 
-    /// Each of those who met bytes that do not decode reads others afterwards, however their doubts meet one another and
-    /// the thread that writes the entry.
+    /// Every thread that got bytes that do not decode reads others afterwards, whatever the order of their doubts and
+    /// of the thread that writes the entry.
     #[test]
     fn doubted_bytes_are_never_served_again() {
         const LEN: usize = 64;
@@ -566,7 +571,7 @@ mod tests {
                 };
                 let answers = thread::scope(|scope| {
                     scope.spawn(|| writer.run(&next));
-                    // From before the entry is written to after it.
+                    // From before the entry is written until after it.
                     let others = [0, 7].map(|more| scope.spawn(move || doubt((object as usize % 400) * 16 + more)));
                     others.map(|other| other.join().unwrap())
                 });

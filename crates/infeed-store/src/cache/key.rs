@@ -1,13 +1,13 @@
-//! What an entry is known by.
+//! The key of a cache entry.
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::Extent;
 
-/// What follows an entry's bytes: a mark, their number, their hash.
+/// Bytes after an entry's data: a mark, the length, the hash.
 pub(super) const FOOTER: u64 = 24;
 
-/// What an entry is known by.
+/// The key of a cache entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     /// Hash of store, name and version.
@@ -17,14 +17,14 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// `None`: nothing to keep, or no version by which to know it again.
+    /// `None` if there is nothing to keep, or no version that identifies the object.
     pub(super) fn of(extent: &Extent) -> Option<Self> {
         let etag = extent.etag.as_deref()?;
         if extent.is_empty() {
             return None;
         }
         let name = extent.source.display_name(&extent.name);
-        // Lengths between the parts: `a` and `bc` are not `ab` and `c`.
+        // With lengths between the parts, so that `a` and `bc` differ from `ab` and `c`.
         let text = format!("{}\0{name}\0{etag}\0{}", extent.source.store(), name.len());
         Some(Self { object: xxh3_128(text.as_bytes()), start: extent.range.start, end: extent.range.end })
     }
@@ -33,7 +33,7 @@ impl Key {
         self.end - self.start
     }
 
-    /// What it takes, its checksum included.
+    /// Bytes on the disk, including the checksum.
     pub(super) const fn disk_bytes(&self) -> u64 {
         self.len() + FOOTER
     }

@@ -1,14 +1,14 @@
-//! Which entries stay: those that are needed soonest.
+//! Decides which entries stay: those that are needed soonest.
 //!
-//! The order of an epoch is arithmetic, so the next use of a record is known before anything is read. An entry is
-//! worth more the sooner *this machine* needs it again; whole epochs are compared, and only among entries of one epoch
-//! does the position decide:
+//! The order of an epoch is computed, so the next use of a record is known before anything is read. An entry is worth
+//! more the sooner *this machine* needs it again. Whole epochs are compared first; only among entries of one epoch does
+//! the position decide:
 //!
-//! - one machine reads everything in every epoch, so a record just read is needed in the next epoch, as is all that
-//!   lies in the cache: nothing is ever evicted (pinning). `C` bytes of `N` serve `C / N` of the reads and are written
-//!   once. Replacing by age would serve 0.15 at `C = N / 2`, and nothing in sequence.
-//! - several machines read other records in every epoch. Then what this machine needs in the next epoch replaces what
-//!   it needs only in a later one: twice the hits in the simulation below, and 5.7 times the writes.
+//! - one machine reads everything in every epoch. A record just read is needed in the next epoch, as are all cached
+//!   entries, so nothing is ever evicted (pinning). `C` bytes of `N` serve `C / N` of the reads and are written once.
+//!   Replacing by age would serve 0.15 at `C = N / 2`, and nothing if reads are in sequence.
+//! - several machines read different records in every epoch. Then entries that this machine needs in the next epoch
+//!   replace entries that it needs only later: twice the hits in the simulation below, and 5.7 times the writes.
 
 use std::{
     cmp::Reverse,
@@ -17,7 +17,7 @@ use std::{
 
 use super::key::Key;
 
-/// When this machine needs an entry next; the later, the greater.
+/// When this machine needs an entry next; a later use is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NextUse {
     /// Epoch of the run.
@@ -27,11 +27,11 @@ pub struct NextUse {
 }
 
 impl NextUse {
-    /// Of an entry that was there before the run and has not come up.
+    /// For an entry that existed before the run and has not come up.
     const UNSEEN: Self = Self { epoch: u64::MAX, position: u64::MAX };
 }
 
-/// What the plan knows of a read.
+/// When a read is used, by the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
     /// The epoch in which it is read now.
@@ -45,27 +45,26 @@ struct Entry {
     /// The epoch of its last use.
     used: u64,
     next: NextUse,
-    /// The record that asked for it, to compute its next use anew.
+    /// The record that needed it, to recompute its next use.
     record: u64,
 }
 
-/// Gives the next use of a record after an epoch.
+/// Returns the next use of a record after an epoch.
 pub(crate) type Renew<'a> = &'a dyn Fn(u64, u64) -> NextUse;
 
-/// The entries that this process answers for, by next use. About 150 bytes for each, by the sizes of its
-/// parts.
+/// The entries that this process manages, by next use. About 150 bytes per entry, from the sizes of its parts.
 #[derive(Debug, Default)]
 pub(super) struct Ranking {
     entries: HashMap<Key, Entry>,
     by_use: BTreeSet<(NextUse, Reverse<Key>)>,
     /// The first epoch of the run.
     first: Option<u64>,
-    /// Epochs for which entries that were there before are left in peace.
+    /// Number of epochs in which entries from before the run are not removed.
     patience: u64,
 }
 
 impl Ranking {
-    /// `patience`: after how many epochs an entry that has not come up is of no use to this run.
+    /// `patience`: after this many epochs, an entry from before the run that has not come up is of no use to this run.
     pub(super) fn new(patience: u64) -> Self {
         Self { patience, ..Self::default() }
     }
@@ -74,12 +73,12 @@ impl Ranking {
         self.entries.contains_key(key)
     }
 
-    /// Takes an entry in whose use is not known.
+    /// Adds an entry whose use is unknown.
     pub(super) fn adopt(&mut self, key: Key) {
         self.put(key, Use { now: 0, next: NextUse::UNSEEN }, 0);
     }
 
-    /// Takes an entry in, or notes when it is needed again.
+    /// Adds an entry, or updates when it is needed again.
     pub(super) fn put(&mut self, key: Key, Use { now: used, next }: Use, record: u64) {
         if let Some(old) = self.entries.insert(key, Entry { used, next, record }) {
             self.by_use.remove(&(old.next, Reverse(key)));
@@ -87,7 +86,7 @@ impl Ranking {
         self.by_use.insert((next, Reverse(key)));
     }
 
-    /// Whether it was there.
+    /// Returns whether the entry was present.
     pub(super) fn remove(&mut self, key: &Key) -> bool {
         let removed = self.entries.remove(key);
         if let Some(old) = removed {
@@ -96,13 +95,13 @@ impl Ranking {
         removed.is_some()
     }
 
-    /// Notes that the run has come to `epoch`.
+    /// Records that the run has reached `epoch`.
     pub(super) fn at(&mut self, epoch: u64) {
         self.first = Some(self.first.map_or(epoch, |first| first.min(epoch)));
     }
 
-    /// Computes the next use of some entries anew whose time has passed: another process of this machine used them.
-    /// A few each time, so that the work is spread over the reads of an epoch.
+    /// Recomputes the next use of some entries whose use is in the past: another process of this machine used them. A
+    /// few per call, so that the work is spread over the reads of an epoch.
     pub(super) fn renew(&mut self, now: u64, renew: Renew<'_>) {
         for _ in 0..4 {
             let Some((next, Reverse(key))) = self.by_use.first().copied() else { return };
@@ -110,24 +109,26 @@ impl Ranking {
                 return;
             }
             let record = self.entries.get(&key).map_or(0, |entry| entry.record);
-            // Never back into the past, whatever the answer: the loop would meet it again.
+            // Never in the past, whatever `renew` returns, because the loop would then find the entry again.
             let next = renew(now, record).max(NextUse { epoch: now, position: 0 });
             self.put(key, Use { now, next }, record);
         }
     }
 
-    /// Entries of together `bytes` or more that are worth less than one read as `coming` says, worst first. `None`
-    /// when there are not so many: the new one is then not kept. The entries stay until they are removed.
+    /// Entries of at least `bytes` together that are worth less than a read with the use `coming`, worst first. `None`
+    /// if there are not enough: then the new entry is not kept. The entries stay until they are removed.
     pub(super) fn victims(&self, bytes: u64, coming: Use) -> Option<Vec<Key>> {
         let strangers = coming.now >= self.first.unwrap_or(coming.now).saturating_add(self.patience);
-        // The greatest key is the least of a use: keys are ranked in reverse, so that ties are broken one way.
+        // Keys are ranked in reverse, so that ties are always broken in the same way: the greatest key is the first of
+        // a use.
         let known = (NextUse::UNSEEN, Reverse(Key { object: u128::MAX, start: u64::MAX, end: u64::MAX }));
         let unseen = if strangers { self.by_use.range(known..) } else { self.by_use.range(known..known) };
         let mut victims = Vec::new();
         let mut freed = 0;
         for (next, Reverse(key)) in unseen.rev().chain(self.by_use.range(..known).rev()) {
-            // Reading ahead spans epochs: what a later one has used already is as far from its next use as it is from
-            // there. Otherwise a read that comes late would take the place of what one machine needs as often.
+            // Reading ahead spans epochs. An entry that was already used in a later epoch is compared by the distance
+            // from that epoch. Otherwise a read that comes late would replace entries that one machine needs equally
+            // often.
             let ahead = self.entries.get(key).map_or(0, |entry| entry.used.saturating_sub(coming.now));
             if freed >= bytes || next.epoch.saturating_sub(ahead) <= coming.next.epoch {
                 break;
@@ -149,12 +150,12 @@ mod tests {
         n: u64,
         hosts: u64,
         size: u64,
-        /// Whether the policy is asked; without it, the first to come stay.
+        /// Whether the policy is used; without it, the first entries stay.
         next_use: bool,
     }
 
     struct Served {
-        /// Share of the reads of each epoch.
+        /// Share of hits in the reads of each epoch.
         hits: Vec<f64>,
         writes: u64,
     }
@@ -223,7 +224,7 @@ mod tests {
         let [next, pinned] =
             [true, false].map(|next_use| Simulation { n: 8000, hosts: 2, size: 2000, next_use }.run(8));
         let mean = |served: &Served| served.hits[2..].iter().sum::<f64>() / (served.hits.len() - 2) as f64;
-        // Simulated: 0.494 against 0.249, for 11,367 writes in 8 epochs where pinning writes 2,000.
+        // Simulated: 0.494 against 0.249, with 11,367 writes in 8 epochs; pinning writes 2,000.
         assert!(mean(&next) > 1.5 * mean(&pinned), "{:?} against {:?}", next.hits, pinned.hits);
         assert!((mean(&pinned) - 0.25).abs() < 0.03, "{:?}", pinned.hits);
     }
@@ -261,7 +262,7 @@ mod tests {
         let key = |object| Key { object, start: 0, end: 100 };
         let each_epoch = |now: u64| Use { now, next: NextUse { epoch: now + 1, position: 3 } };
         let mut ranking = Ranking::new(1);
-        // Reading ahead has come to epoch 2; a read of epoch 1 is answered only now.
+        // Reading ahead has reached epoch 2; a read of epoch 1 is answered only now.
         ranking.put(key(1), each_epoch(2), 1);
         assert_eq!(ranking.victims(50, each_epoch(1)), None);
         ranking.put(key(1), Use { now: 2, next: NextUse { epoch: 4, position: 0 } }, 1);

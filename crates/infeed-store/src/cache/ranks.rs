@@ -1,10 +1,10 @@
-//! Which ranks of a job use a cache: what one of them reads, the others need not.
+//! Which ranks of a job share a cache: what one of them has read, the others need not read.
 //!
-//! Launchers number processes as they like (`srun -m cyclic` deals ranks out over the nodes), so no rank can tell its
-//! neighbours from its own number. But those who share a cache's folder see each other there:
+//! Launchers number processes in their own ways (`srun -m cyclic` distributes consecutive ranks over the nodes), so a
+//! rank can't derive its neighbours from its own number. But ranks that share a cache's folder find each other there:
 //!
 //! ```text
-//! DIR/infeed-cache-v1/ranks/WORLD-RANK    under a shared lock by each loader that has this rank
+//! DIR/infeed-cache-v1/ranks/WORLD-RANK    locked (shared) by each loader that has this rank
 //! ```
 
 use std::{
@@ -15,13 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Ranks come within seconds of one another, and rarely later.
+/// Ranks start within seconds of one another, rarely later.
 const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
 /// The ranks that use a cache, of all jobs.
 #[derive(Debug)]
 pub(super) struct Ranks {
-    /// Where others can see them; `None`: nobody else uses the cache.
+    /// Where other processes can see the ranks; `None` if no other process uses the cache.
     dir: Option<PathBuf>,
     /// How many loaders of this process have a rank of a world.
     here: Mutex<BTreeMap<(u32, u32), usize>>,
@@ -33,12 +33,12 @@ pub struct Member {
     ranks: Arc<Ranks>,
     rank: u32,
     world: u32,
-    /// Holds the lock that the others see.
+    /// Holds the lock that other processes test.
     _file: Option<File>,
     seen: Mutex<Seen>,
 }
 
-/// What was seen when the folder was last looked through.
+/// The result of the last look through the folder.
 #[derive(Debug)]
 struct Seen {
     ranks: Arc<[u32]>,
@@ -51,19 +51,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ranks {
-    /// Below the cache's folder `root`, or for this process alone.
+    /// Below the cache's folder `root`; for this process only if it is `None`.
     pub(super) fn new(root: Option<&Path>) -> Arc<Self> {
         Arc::new(Self { dir: root.map(|root| root.join("ranks")), here: Mutex::default() })
     }
 
-    /// Lets the others of the same world see this one. Where it cannot be seen, it sees none but those of its process.
+    /// Makes this rank visible to others of the same world. If that fails, it sees only the ranks of its own process.
     pub(super) fn join(self: &Arc<Self>, rank: u32, world: u32) -> Member {
         *lock(&self.here).entry((world, rank)).or_default() += 1;
         let show = |dir: &Path| {
             fs::create_dir_all(dir)?;
             let name = dir.join(format!("{world}-{rank}"));
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(name)?;
-            // Waits for nobody but another's look at it.
+            // Waits for nothing except another process that is testing the lock.
             file.lock_shared()?;
             Ok::<_, std::io::Error>(file)
         };
@@ -74,7 +74,7 @@ impl Ranks {
         Member { ranks: Arc::clone(self), rank, world, _file: file.flatten(), seen }
     }
 
-    /// Those of a world, in the order of their numbers.
+    /// The ranks of a world, in ascending order.
     fn of(&self, world: u32) -> Vec<u32> {
         let mut all: Vec<u32> =
             lock(&self.here).range((world, 0)..=(world, u32::MAX)).map(|((_, rank), _)| *rank).collect();
@@ -83,7 +83,7 @@ impl Ranks {
             let name = entry.file_name();
             let (of, rank) = name.to_str()?.split_once('-')?;
             let rank = rank.parse::<u32>().ok().filter(|_| of.parse() == Ok(world))?;
-            // Whoever has it is there: the kernel lets go of it with the process.
+            // A held lock means that the rank is running: the kernel releases the lock with the process.
             let held = File::open(entry.path()).ok()?.try_lock();
             matches!(held, Err(TryLockError::WouldBlock)).then_some(rank)
         }));
@@ -94,8 +94,8 @@ impl Ranks {
 }
 
 impl Member {
-    /// The ranks that use the cache, in the order of their numbers, this one among them. As of the last look, which was
-    /// within a minute: it decides what is kept, never what is delivered.
+    /// The ranks that use the cache, in ascending order, including this one. From the last look, at most a minute old.
+    /// This only affects what is kept, never what is delivered.
     pub fn ranks(&self) -> Arc<[u32]> {
         let mut seen = lock(&self.seen);
         let now = Instant::now();
@@ -126,17 +126,17 @@ mod tests {
     #[test]
     fn who_shares_a_folder_is_seen_whatever_its_number_and_gone_when_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        // As three processes: each has its own view of the folder.
+        // Like three processes, each with its own view of the folder.
         let of = || Ranks::new(Some(dir.path()));
         let (first, second, stranger) = (of().join(1, 8), of().join(5, 8), of().join(2, 4));
         let before = Instant::now();
         assert_eq!(first.ranks()[..], [1, 5]);
-        // Until the next look: longer than this test takes.
+        // The next look is later than the end of this test.
         let next = std::mem::replace(&mut lock(&first.seen).next, before + Duration::from_secs(3600));
         assert!(next >= before + LOOKS[0]);
         assert_eq!(second.ranks()[..], [1, 5]);
         assert_eq!(stranger.ranks()[..], [2]);
-        // One that has the same rank keeps it when the other goes.
+        // Another loader of the same rank keeps it when the first one ends.
         let again = of().join(5, 8);
         drop(second);
         assert_eq!(of().of(8), [1, 5]);
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(first.ranks()[..], [1, 5], "looked for now and then, not each time");
         lock(&first.seen).next = Instant::now();
         assert_eq!(first.ranks()[..], [1]);
-        // What is no rank is passed over.
+        // Files that do not name a rank are ignored.
         fs::write(dir.path().join("ranks/8-x"), "").unwrap();
         fs::write(dir.path().join("ranks/notes"), "").unwrap();
         assert_eq!(of().of(8), [1]);

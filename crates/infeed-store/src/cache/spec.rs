@@ -5,10 +5,11 @@ use std::{fmt, path::PathBuf, str::FromStr};
 use infeed_core::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Where objects of remote stores are kept near, and how much of them.
+/// Where to keep objects of remote stores on this machine, and how many bytes of them.
 ///
 /// As text: `DIR:SIZE` keeps files in a folder, for all processes and runs of a machine; `ram:SIZE` keeps bytes in the
-/// memory of this process, beside its memory budget. Sizes have a unit: `500GB`, `64GiB`. (`./ram:1GiB` is a folder.)
+/// memory of this process, in addition to its memory budget. Sizes have a unit: `500GB`, `64GiB`. (`./ram:1GiB` is a
+/// folder.)
 ///
 /// ```
 /// use infeed::source::CacheSpec;
@@ -22,19 +23,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CacheSpec {
-    /// `None`: memory.
+    /// `None` means memory.
     pub(super) dir: Option<PathBuf>,
     pub(super) bytes: u64,
 }
 
 impl CacheSpec {
-    /// Files in `dir`, which is made when it is not there; at most `bytes` of all processes that use it.
+    /// Files in `dir`, which is created if it does not exist; at most `bytes` for all processes together.
     #[must_use]
     pub fn dir(dir: impl Into<PathBuf>, bytes: u64) -> Self {
         Self { dir: Some(dir.into()), bytes }
     }
 
-    /// Memory of this process, at most `bytes` of each process and loader.
+    /// Memory of this process, at most `bytes` for each process and loader.
     #[must_use]
     pub const fn ram(bytes: u64) -> Self {
         Self { dir: None, bytes }
@@ -46,13 +47,13 @@ impl CacheSpec {
         self.bytes
     }
 
-    /// The folder that it lies in; `None`: memory.
+    /// The folder that holds the files; `None` means memory.
     #[must_use]
     pub fn folder(&self) -> Option<&std::path::Path> {
         self.dir.as_deref()
     }
 
-    /// Whether it lies in the memory of this process.
+    /// Whether the cache is in the memory of this process.
     #[must_use]
     pub const fn is_ram(&self) -> bool {
         self.dir.is_none()
@@ -66,19 +67,19 @@ impl FromStr for CacheSpec {
 
     fn from_str(text: &str) -> Result<Self> {
         let bad = |what: String| Error::config(format!("cache {text:?}: {what}")).hint(FORM);
-        let (place, size) = text.rsplit_once(':').ok_or_else(|| bad("there is no size".into()))?;
+        let (place, size) = text.rsplit_once(':').ok_or_else(|| bad("the size is missing".into()))?;
         if place.is_empty() {
-            return Err(bad("there is no folder".into()));
+            return Err(bad("the folder is missing".into()));
         }
         let bytes = parse_size(size).map_err(bad)?;
         if bytes == 0 {
-            return Err(bad("a cache of nothing".into()));
+            return Err(bad("the size is 0".into()));
         }
         Ok(if place == "ram" { Self::ram(bytes) } else { Self::dir(place, bytes) })
     }
 }
 
-/// A whole or decimal number and a unit. A bare `K` is refused: half of the world reads it as 1000, half as 1024.
+/// A whole or decimal number and a unit. `K` without `B` is refused, because it may mean 1000 or 1024.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u32, u64); 9] = [
         ("kib", 1, 1024),
@@ -100,7 +101,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     }
     let bytes = match number.parse::<u64>() {
         Ok(whole) => whole.checked_mul(scale),
-        // Fractions of a unit, so f64 is exact enough.
+        // Only fractions of a unit get here, so f64 is exact enough.
         Err(_) => number.parse::<f64>().ok().map(|n| n * scale as f64).filter(|n| *n < 1e19).map(|n| n as u64),
     };
     bytes.ok_or_else(|| format!("the size {text:?} is not a number and a unit"))

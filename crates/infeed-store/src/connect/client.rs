@@ -1,8 +1,9 @@
-//! The HTTP client of a store: `object_store`'s options, and no redirect is followed.
+//! The HTTP client of a store, with `object_store`'s options. It follows no redirects.
 //!
 //! `object_store` builds its client with reqwest's policy, which follows ten redirects. On the way to another host that
-//! policy takes off `Authorization`, which it knows, and not `x-amz-security-token`, which it does not: whoever can
-//! answer 307 gets a session token. A signature is for one host anyway, so nothing that is signed can be redirected.
+//! policy removes `Authorization`, but not `x-amz-security-token`, which it does not recognise: any server that can
+//! answer 307 gets a session token. A signature is valid for one host only, so signed requests can't be redirected
+//! anyway.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,15 +22,15 @@ const USER_AGENT: &str = concat!("infeed/", env!("CARGO_PKG_VERSION"));
 type Result<T> = object_store::Result<T>;
 type Take = fn(ClientBuilder, Duration) -> ClientBuilder;
 
-/// A client with these options, all but the certificates, which no option tells: those are `roots`. A `direct` one uses no
-/// proxy, that of the environment included.
+/// A client with these options, except for the certificates, which can't be read from the options; `roots` replaces
+/// them. A `direct` client uses no proxy, not even that of the environment.
 pub(super) fn build(options: &ClientOptions, roots: &[Certificate], direct: bool) -> Result<reqwest::Client> {
     let settings = Settings { options };
     let mut builder = ClientBuilder::new().redirect(Policy::none());
     builder = builder.user_agent(options.get_config_value(&Key::UserAgent).unwrap_or_else(|| USER_AGENT.into()));
     if let Some(headers) = options.get_default_headers() {
-        // Amazon's own are signed, so `object_store` has put them where they belong: what is added here is not signed, and
-        // refused for it.
+        // `object_store` has already set Amazon's own headers on the request, because they are signed. A header added
+        // here is not signed, and would be refused if it began with `x-amz-`.
         let others = headers.iter().filter(|(name, _)| !name.as_str().starts_with("x-amz-"));
         builder = builder.default_headers(others.map(|(name, value)| (name.clone(), value.clone())).collect());
     }
@@ -88,13 +89,13 @@ pub(super) fn build(options: &ClientOptions, roots: &[Certificate], direct: bool
     if let Some(resolver) = resolver {
         builder = builder.dns_resolver(Arc::new(resolver));
     }
-    // An answer that was unpacked on the way would not have the length that its head tells.
+    // A body that was decompressed on the way would not have the length in its header.
     let builder = builder.no_gzip().no_brotli().no_zstd().no_deflate();
     builder.https_only(!settings.flag(Key::AllowHttp)).build().map_err(failed)
 }
 
-/// Whether options hold certificates, which nothing but their `Debug` tells. Without this, a connection would be refused
-/// with no word about the certificate that was given.
+/// Whether options hold certificates. Only their `Debug` output reveals it. Without this check a connection would be
+/// refused without any mention of the user's certificate.
 pub(super) fn holds_certificates(options: &ClientOptions) -> bool {
     format!("{options:?}").contains("root_certificates: [Certificate")
 }
@@ -103,7 +104,7 @@ fn failed(error: reqwest::Error) -> StoreError {
     StoreError::Generic { store: "HTTP client", source: Box::new(error) }
 }
 
-/// Options as text, which is how they are told.
+/// Client options, read as text: `ClientOptions` returns them in no other form.
 struct Settings<'a> {
     options: &'a ClientOptions,
 }
@@ -123,17 +124,17 @@ impl Settings<'_> {
     }
 }
 
-/// Who finds addresses.
+/// How host names are resolved.
 enum Resolver {
     Theirs(Arc<dyn DnsResolver>),
-    /// In another order each time, so that not all clients of a store ask its first machine.
+    /// Shuffles the addresses each time, so that not all clients of a store use its first machine.
     Shuffling,
 }
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
-        // The port is put in by reqwest.
+        // reqwest sets the port.
         let found = |ips: Vec<std::net::IpAddr>| -> Addrs { Box::new(ips.into_iter().map(|ip| (ip, 0).into())) };
         match self {
             Self::Theirs(theirs) => {
@@ -207,7 +208,7 @@ dQ/hUTnr/7gGPr2NtKfkE44tPu5iDLSlRfrfOinWiC8=\n\
         super::super::tls::provide();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        // It refuses: nobody listens any more.
+        // Refuses connections, because the listener is closed.
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let options = ClientOptions::new().with_allow_http(true).with_proxy_url(format!("http://{gone}"));
         assert!(build(&options, &[], false).unwrap().get(&url).send().await.is_err());
@@ -217,7 +218,7 @@ dQ/hUTnr/7gGPr2NtKfkE44tPu5iDLSlRfrfOinWiC8=\n\
             let (stream, _) = listener.accept().await.unwrap();
             drop(stream);
         });
-        // It came here and got no answer.
+        // The request arrived here and got no answer.
         assert!(asked.is_err_and(|error| !error.is_connect()));
     }
 

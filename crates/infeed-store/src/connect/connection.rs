@@ -1,10 +1,10 @@
-//! How a bucket, or a dataset of the hub, was reached.
+//! How a bucket or a dataset of the hub was reached.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How a bucket, or a dataset of the hub, was reached. Holds nothing secret.
+/// How a bucket or a dataset of the hub was reached. Contains no secrets.
 ///
 /// ```no_run
 /// # async fn open() -> infeed::Result<()> {
@@ -26,13 +26,13 @@ pub struct Connection {
     pub provider: String,
     /// The bucket's region; empty for the hub.
     pub region: String,
-    /// Where requests go.
+    /// The URL to which requests are sent.
     pub endpoint: String,
     /// Whether the bucket is part of the path rather than of the host.
     pub path_style: bool,
-    /// Whether requests say that their sender pays.
+    /// Whether requests declare that the requester pays.
     pub requester_pays: bool,
-    /// The commit that is read, of a dataset of the hub: `@` and this in the url pin it.
+    /// For a dataset of the hub, the commit that is read. Append `@` and this to the url to pin it.
     pub commit: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! The HTTP client of all stores, which notes what is answered, and by what the bytes of an object can be checked.
+//! The HTTP client of all stores. It records what each answer was, and the checksums by which an object's bytes can be
+//! checked.
 
 use std::{
     error::Error as StdError,
@@ -28,24 +29,24 @@ use crate::{
     unrepeated,
 };
 
-/// Letters of a message that are told.
+/// The most characters of a message that are shown.
 const MESSAGE: usize = 300;
-/// Bytes of a refusal that are read: it says what is wrong at its beginning.
+/// The most bytes of a refusal that are read. Its beginning contains the cause.
 const REFUSAL: usize = 64 << 10;
-/// Bytes of any other answer that is held whole, such as a page of a listing: a thousand of S3's longest keys, each byte of
-/// them escaped, are 6 MB.
+/// The most bytes of any other answer that is held whole, such as a page of a listing: a thousand of S3's longest keys,
+/// each byte of them escaped, are 6 MB.
 pub(super) const PAGE: usize = 64 << 20;
-/// Clients kept, most of them for other runtimes than the one that asks.
+/// The most clients that are kept, one per tokio runtime.
 const CLIENTS: usize = 8;
 
-/// `object_store`'s HTTP connector as infeed uses it. Give it to the builder of a store that you make yourself
-/// (`with_http_connector(Connector::default())`), so that reads slow down when the store asks for it, bytes are compared
-/// with the checksums that come with them, and listings that can't be are errors.
+/// `object_store`'s HTTP connector as infeed uses it. If you build a store yourself, pass it to the builder
+/// (`with_http_connector(Connector::default())`). Then reads slow down when the store asks for it, bytes are compared
+/// with the checksums that come with them, and impossible listings are errors.
 ///
-/// It follows no redirect: what is signed for one host is for nobody else, least of all a session token. An answer that
-/// sends elsewhere is an error that names the host.
+/// It follows no redirects: a signed request, and above all a session token, must not reach another host. An answer
+/// that redirects is an error that names the host.
 ///
-/// `ClientOptions` with root certificates are refused, since they tell nobody which: give them to
+/// `ClientOptions` with root certificates are refused, because the connector can't read them. Pass the certificates to
 /// [`with_root_certificates`](Self::with_root_certificates) instead.
 ///
 /// ```no_run
@@ -68,34 +69,34 @@ const CLIENTS: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub struct Connector {
     roots: Vec<reqwest::Certificate>,
-    /// For stores that nothing is signed for.
+    /// For stores whose requests are not signed: redirects are followed.
     follows: bool,
-    /// What each url has behind a `?`: a signature, or how to hand a file out.
+    /// Query appended to each url: a signature, or how to hand a file out.
     query: Option<Arc<str>>,
-    /// Its ETags are S3's, signed or not.
+    /// Whether ETags are those of S3, for signed and unsigned requests.
     s3: bool,
-    /// Past any proxy.
+    /// Whether to bypass any proxy.
     direct: bool,
-    /// What answers in the place of the network.
+    /// Replaces the network, for tests.
     #[cfg(test)]
     answers: Option<HttpClient>,
 }
 
 impl Connector {
-    /// Trusts these authorities too, given as PEM text.
+    /// Trusts these authorities as well, given as PEM text.
     ///
     /// # Errors
-    /// `Config` for text without a certificate.
+    /// `Config` if the text contains no certificate.
     pub fn with_root_certificates(mut self, pem: &[u8]) -> Result<Self> {
         let certificates = reqwest::Certificate::from_pem_bundle(pem).unwrap_or_default();
         if certificates.is_empty() {
-            return Err(Error::config("no certificate is in what was given").hint("give certificates as PEM text"));
+            return Err(Error::config("the text contains no certificate").hint("give certificates as PEM text"));
         }
         self.roots.extend(certificates);
         Ok(self)
     }
 
-    /// For what is not signed, or by `query` alone.
+    /// For requests that are not signed, or only by `query`.
     #[cfg(feature = "http")]
     pub(super) fn following(query: Option<&str>) -> Self {
         Self { follows: true, query: query.map(Arc::from), ..Self::default() }
@@ -107,7 +108,7 @@ impl Connector {
         self
     }
 
-    /// For what is on this machine, or on none that a proxy reaches.
+    /// For servers on this machine, or others that no proxy reaches.
     #[cfg(feature = "s3")]
     pub(super) fn direct(mut self) -> Self {
         self.direct = true;
@@ -120,7 +121,7 @@ impl Connector {
         self
     }
 
-    /// A client that nobody listens to.
+    /// A client whose answers are not recorded.
     pub(super) fn plain(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         #[cfg(test)]
         if let Some(answers) = &self.answers {
@@ -156,11 +157,11 @@ impl HttpConnector for Connector {
     }
 }
 
-/// A client for each runtime that asks: idle connections are driven by the runtime that made them, and hang when that one
-/// is not polled.
+/// One client per runtime: idle connections are driven by the runtime that created them, and hang when it is not
+/// polled.
 #[derive(Debug)]
 struct PerRuntime {
-    /// What is there where no other can be made.
+    /// Used if no other client can be built.
     first: HttpClient,
     of: Connector,
     options: ClientOptions,
@@ -174,7 +175,7 @@ impl PerRuntime {
         if let Some((_, client)) = others.iter().find(|(of, _)| *of == runtime.id()) {
             return client.clone();
         }
-        // What could be made once can be made again.
+        // The same options built a client before, so this is not expected to fail.
         let client = self.of.plain(&self.options).unwrap_or_else(|_| self.first.clone());
         if others.len() == CLIENTS {
             others.remove(0);
@@ -183,7 +184,7 @@ impl PerRuntime {
         client
     }
 
-    /// All but those that tests give.
+    /// False only for the answers of tests.
     const fn needs_runtime(&self) -> bool {
         #[cfg(test)]
         if self.of.answers.is_some() {
@@ -196,10 +197,10 @@ impl PerRuntime {
 #[async_trait]
 impl HttpService for PerRuntime {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // The client's sockets and timers are tokio's: it would panic.
+        // The client's sockets and timers are tokio's, so it would panic.
         if Handle::try_current().is_err() && self.needs_runtime() {
-            let error = Error::config("a store is asked inside a tokio runtime with I/O and time")
-                .hint("await it in tokio, or use a Loader; a dataset is opened without one by Open::blocking");
+            let error = Error::config("a request to a store needs a tokio runtime with I/O and time enabled")
+                .hint("await it inside tokio, or use a Loader; to open a dataset without tokio, use Open::blocking");
             return Err(for_good(error));
         }
         self.client().execute(request).await
@@ -210,17 +211,17 @@ impl HttpService for PerRuntime {
 struct Listening {
     inner: HttpClient,
     s3: bool,
-    /// Any server: it may know little of HTTP.
+    /// Any web server: it may support HTTP only in part.
     web: bool,
     query: Option<Arc<str>>,
 }
 
-/// Adds the query, which errors of the client above never see. Who asks for the head of a file asks for its first byte: a
-/// signature is of GET alone, and the answer has the length too. Returns whether that was done.
+/// Adds the query. Errors of the client above never contain it. A HEAD request becomes a GET of the first byte: a
+/// signature is valid for GET only, and the answer contains the length too. Returns whether that was done.
 fn add_query(request: &mut HttpRequest, query: &str) -> Result<bool, HttpError> {
     let bad = |error: Box<dyn StdError + Send + Sync>| HttpError::new(HttpErrorKind::Unknown, io::Error::other(error));
     let plain = request.uri().to_string();
-    *request.uri_mut() = format!("{plain}?{query}").parse().map_err(|_| bad("the query of the url is none".into()))?;
+    *request.uri_mut() = format!("{plain}?{query}").parse().map_err(|_| bad("the url's query is not valid".into()))?;
     if request.method() != reqwest::Method::HEAD {
         return Ok(false);
     }
@@ -229,7 +230,7 @@ fn add_query(request: &mut HttpRequest, query: &str) -> Result<bool, HttpError> 
     Ok(true)
 }
 
-/// What a HEAD would have answered, from the answer to a first byte.
+/// Turns the answer to a request for the first byte into the answer to a HEAD.
 fn as_head(response: HttpResponse) -> HttpResponse {
     let (mut parts, _) = response.into_parts();
     // bytes 0-0/1234
@@ -242,7 +243,7 @@ fn as_head(response: HttpResponse) -> HttpResponse {
     HttpResponse::from_parts(parts, Bytes::new().into())
 }
 
-/// At most so many bytes of a body and the frame that goes beyond; with how it ended.
+/// Reads a body up to `most` bytes plus the rest of the last frame. Also returns how it ended.
 pub(super) async fn gather(body: HttpResponseBody, most: usize) -> (Bytes, Result<(), HttpError>) {
     let (mut frames, mut all) = (body.bytes_stream(), BytesMut::new());
     while all.len() <= most {
@@ -253,16 +254,16 @@ pub(super) async fn gather(body: HttpResponseBody, most: usize) -> (Bytes, Resul
         }
     }
     let error = Error::new(ErrorKind::Unsupported, format!("the answer is longer than {} MiB", most >> 20))
-        .hint("check the endpoint, and whether a proxy stands between: no page of a listing is so long");
+        .hint("check the endpoint, and whether there is a proxy in between: no page of a listing is that long");
     (all.freeze(), Err(for_good(error)))
 }
 
-/// What no further request mends: the client does not ask again.
+/// Marks an error that a repeated request would not cure, so that the client does not repeat it.
 fn for_good(error: Error) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, error)
 }
 
-/// Tells what of an answer cannot be read, where asking again would find the same.
+/// Finds errors about an answer that can't be read and would be the same when repeated.
 fn understood(error: HttpError) -> HttpError {
     let whole = std::iter::successors(Some(&error as &(dyn StdError + 'static)), |error| cause(*error));
     let too_large =
@@ -271,39 +272,39 @@ fn understood(error: HttpError) -> HttpError {
         true => for_good(
             Error::new(
                 ErrorKind::Unsupported,
-                "the head of the answer is too large: more than 100 headers, or than 400 KB",
+                "the answer has too many headers: more than 100 headers, or more than 400 KB",
             )
-            .hint("check the endpoint, and what the store or a proxy before it adds to its answers"),
+            .hint("check the endpoint, and what the store or a proxy in front of it adds to its answers"),
         ),
         false => error,
     }
 }
 
-/// Makes an answer with bytes one that `object_store` reads: it knows no answer without a length, and gives up where any header
-/// is more than ASCII.
+/// Changes an answer with bytes so that `object_store` can read it: `object_store` requires a length, and fails if any
+/// header is not ASCII.
 ///
 /// # Errors
-/// `Unsupported` for a header that is needed.
+/// `Unsupported` if a required header is not ASCII.
 fn readable(headers: &mut HeaderMap) -> Result<()> {
     let odd = |value: &HeaderValue| value.to_str().is_err();
-    // Looked for first, since hardly any answer has one.
+    // Checked first, because hardly any answer has such a header.
     if headers.values().any(odd) {
         let names: Vec<_> = headers.iter().filter(|(_, value)| odd(value)).map(|(name, _)| name.clone()).collect();
         for name in names {
             let Some(value) = headers.remove(&name) else { continue };
-            // The others say what a file is called, or what somebody noted of it, for which nobody asks here.
+            // Other headers hold the file's name or user metadata, which infeed does not use.
             if [CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED].contains(&name) {
                 let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!("the header `{name}` of the answer is not ASCII: {value:?}"),
                 )
-                .hint("check the endpoint, and what the store or a proxy before it writes there"));
+                .hint("check the endpoint, and what the store or a proxy in front of it writes there"));
             }
         }
     }
     if !headers.contains_key(CONTENT_LENGTH) {
-        // Sent in chunks, or until the connection ends. Whoever reads it counts the bytes.
+        // Sent in chunks, or until the connection ends. The reader counts the bytes.
         let told = headers.get(CONTENT_RANGE).and_then(|range| length_of(range.to_str().ok()?));
         if let Some(length) = told.or_else(expected) {
             headers.insert(CONTENT_LENGTH, length.into());
@@ -312,28 +313,28 @@ fn readable(headers: &mut HeaderMap) -> Result<()> {
     Ok(())
 }
 
-/// Of `bytes 3-9/1234`.
+/// The length of a range such as `bytes 3-9/1234`.
 fn length_of(range: &str) -> Option<u64> {
     let (first, last) = range.strip_prefix("bytes ")?.split_once('/')?.0.split_once('-')?;
     last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
 }
 
-/// What a server of files must know, else its answers are not what they seem.
+/// Checks that a file server supports what infeed needs. Otherwise its answers would be misread.
 fn check_web(method: &str, ranged: bool, response: &HttpResponse) -> Result<()> {
     let status = response.status().as_u16();
     if method == "HEAD" && !response.headers().contains_key("content-length") {
         return Err(Error::new(
             ErrorKind::Unsupported,
-            "the server does not tell the length of the file (Content-Length)",
+            "the server does not send the length of the file (Content-Length)",
         )
-        .hint("read it from a server that does, or copy the files near"));
+        .hint("use a server that does, or copy the files to this machine"));
     }
     if ranged && status == 200 {
         return Err(Error::new(
             ErrorKind::Unsupported,
-            "the server gives no parts of files: it answers a Range with all of it",
+            "the server sends no parts of files: it answers a Range request with the whole file",
         )
-        .hint("read it from a server that does, or copy the files near"));
+        .hint("use a server that does, or copy the files to this machine"));
     }
     Ok(())
 }
@@ -346,7 +347,7 @@ impl HttpService for Listening {
             None => false,
         };
         let headers = request.headers();
-        // The ETags of S3 Express are of no hash.
+        // ETags of S3 Express are not hashes.
         let s3 = (self.s3 || headers.contains_key("x-amz-date")) && !headers.contains_key("x-amz-s3session-token");
         let lists = self.query.is_none()
             && request.method().as_str() == "GET"
@@ -367,16 +368,16 @@ impl HttpService for Listening {
         }
         let (mut parts, body) = response.into_parts();
         if self.web && method == "PROPFIND" && parts.status.as_u16() == 501 {
-            // Who has not heard of it answers so or 405, and the client would ask the first five times more.
+            // Servers without this method answer 501 or 405. After a 501 the client would try five more times.
             parts.status = reqwest::StatusCode::METHOD_NOT_ALLOWED;
         }
         let reads = matches!(&*method, "GET" | "HEAD");
         if success && !lists && reads {
             note(None);
             readable(&mut parts.headers).map_err(for_good)?;
-            // Of a part of an object nothing is told that could be checked.
+            // Stores send no checksums for a part of an object.
             if parts.status.as_u16() == 200 {
-                // Gone through once: each of the dozen lookups would hash its name.
+                // Iterated once, because each of the dozen look-ups would hash a name.
                 let all: Vec<(&str, &str)> = parts
                     .headers
                     .iter()
@@ -394,7 +395,7 @@ impl HttpService for Listening {
             if !lists {
                 return Ok(HttpResponse::from_parts(parts, body.into()));
             }
-            // Whoever answers nonsense does so once more.
+            // A server that sends nonsense would send it again.
             let checked = listed::check(&body).map_err(for_good)?;
             unrepeated::check_pages(page(listed::is_empty(&body))).map_err(for_good)?;
             if checked.is_some() {
@@ -404,7 +405,7 @@ impl HttpService for Listening {
             let body = checked.map_or(body, Bytes::from);
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
-        // What the head says counts, even if the connection breaks behind it.
+        // The status and headers count, even if the connection breaks after them.
         let (body, _) = gather(body, REFUSAL).await;
         let header = |name| parts.headers.get(name)?.to_str().ok().map(str::to_owned);
         note(Some(Answer::Refused(refusal(parts.status.as_u16(), header, &body))));
@@ -420,13 +421,13 @@ pub(super) fn refusal(status: u16, header: impl Fn(&'static str) -> Option<Strin
     Refusal {
         status,
         code: header("x-ms-error-code").or_else(|| said("Code", "code")),
-        // Behind the first line, the token service repeats what was signed.
+        // Only the first line: after it, the token service repeats what was signed.
         message: said("Message", "message")
             .map(|text| text.lines().next().unwrap_or_default().chars().take(MESSAGE).collect()),
         request: element(body, "RequestId")
             .or_else(|| header("x-amz-request-id"))
             .or_else(|| header("x-ms-request-id")),
-        // The body tells of the region that was meant, the header of the bucket's; where both are there they agree.
+        // The body names the region that was meant, the header that of the bucket. If both are present, they agree.
         region: element(body, "Region")
             .or_else(|| header("x-amz-bucket-region"))
             .or_else(|| region(sends_to.as_deref()?)),
@@ -436,7 +437,7 @@ pub(super) fn refusal(status: u16, header: impl Fn(&'static str) -> Option<Strin
     }
 }
 
-/// The host of a `Location`, and its port: what stands behind them may be signed, and so a secret.
+/// Host and port of a `Location`. What follows them may contain a signature, which is secret.
 fn host(location: &str) -> String {
     let url = url::Url::parse(location).ok();
     let host = url.as_ref().and_then(|url| {
@@ -446,7 +447,7 @@ fn host(location: &str) -> String {
     host.unwrap_or_else(|| "another path of the same host".into())
 }
 
-/// The region that a host of AWS names: `bucket.s3.eu-west-1.amazonaws.com`, `s3-eu-west-1.amazonaws.com`,
+/// The region in an AWS host name: `bucket.s3.eu-west-1.amazonaws.com`, `s3-eu-west-1.amazonaws.com`,
 /// `s3.dualstack.eu-west-1.amazonaws.com`.
 fn region(host: &str) -> Option<String> {
     let host = host.strip_suffix(".cn").unwrap_or(host).strip_suffix(".amazonaws.com")?;
@@ -457,20 +458,20 @@ fn region(host: &str) -> Option<String> {
     (parts.len() >= 3 && number).then(|| region.to_owned())
 }
 
-/// The text of the first element of this name. S3, its token service, Google and Azure write a few plain elements: no
-/// attributes, no name twice.
+/// The text of the first element with this name. S3, its token service, Google and Azure write a few plain elements
+/// without attributes, and no name twice.
 pub(super) fn element(xml: &[u8], name: &str) -> Option<String> {
     let text = str::from_utf8(xml).ok()?;
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once("</")?;
-    // `&amp;` last: what it hides is text.
+    // `&amp;` last, so that an escaped entity stays text.
     let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
     let text = plain.into_iter().fold(text.trim().to_owned(), |text, (escaped, plain)| text.replace(escaped, plain));
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// A text of a JSON object, or of the object `error` in it, whatever the case of its name: so services of credentials
-/// answer.
+/// A text member of a JSON object, or of the object `error` in it, in upper or lower case: the form in which credential
+/// services answer.
 fn member(json: &[u8], name: &str) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_slice(json).ok()?;
     let object = answer.get("error").and_then(serde_json::Value::as_object).or(answer.as_object())?;
@@ -488,7 +489,7 @@ fn broken(error: &HttpError) -> Broken {
     Broken { phase, words: each_once(error) }
 }
 
-/// The cause of an error, those that hide inside an error of the system too.
+/// The cause of an error, including one wrapped in an I/O error.
 fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),
@@ -496,18 +497,18 @@ fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 
     }
 }
 
-/// Whether TLS said no. What its library finds wrong comes as data that is not valid, and nothing else that connects
-/// reads data.
+/// Whether TLS failed. Its library reports what it finds wrong as invalid data, and no other part of connecting reads
+/// data.
 fn handshake(error: &(dyn StdError + 'static)) -> bool {
     of_the_system(error).any(|error| error.kind() == io::ErrorKind::InvalidData)
 }
 
-/// What the system, or who speaks like it, said.
+/// The I/O errors in the chain of causes.
 fn of_the_system<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a io::Error> {
     std::iter::successors(Some(error), |error| cause(*error)).filter_map(|error| error.downcast_ref::<io::Error>())
 }
 
-/// The words of an error and its causes, without those that are said already.
+/// The messages of an error and its causes, each once.
 fn each_once(error: &(dyn StdError + 'static)) -> String {
     std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).fold(
         String::new(),
@@ -561,7 +562,7 @@ mod tests {
         assert_eq!(refusal(500, |_| None, &Bytes::from_static(b"\xff<Code>x</Code>")).code, None);
     }
 
-    /// A store that lists: some pages of nothing, one page of something, and again.
+    /// A store that lists some empty pages, one page with an entry, and again.
     #[derive(Debug)]
     struct Lists {
         pages: std::sync::atomic::AtomicUsize,
@@ -580,7 +581,7 @@ mod tests {
         }
     }
 
-    /// The pages of Google's and Azure's listings are asked for by `object_store`, so it is here that they are seen.
+    /// `object_store` requests the pages of Google's and Azure's listings, so they can be counted only here.
     #[tokio::test]
     async fn a_listing_that_gives_nothing_for_ever_ends() {
         for (page, query) in [

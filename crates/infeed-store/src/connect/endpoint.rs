@@ -1,30 +1,31 @@
-//! Which host answers for a bucket: what its name says that it is, and what AWS has for that.
+//! Determines the host of a bucket from the kind of its name and from AWS's hosts for that kind.
 //!
 //! | bucket | host | document |
 //! |---|---|---|
-//! | any | `s3.REGION.amazonaws.com`, the bucket in the path or before the host | `userguide/VirtualHosting.html` |
-//! | `NAME-s3alias` | the same, before the host | `userguide/access-points-naming.html` |
+//! | any | `s3.REGION.amazonaws.com`, with the bucket in the path or in front of the host | `userguide/VirtualHosting.html` |
+//! | `NAME-s3alias` | the same, in front of the host | `userguide/access-points-naming.html` |
 //! | `arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME` | `NAME-ACCOUNT.s3-accesspoint.REGION.amazonaws.com` | `userguide/using-access-points.html` |
 //! | `NAME--ZONE--x-s3`, `--xa-s3` (S3 Express) | `BUCKET.s3express-ZONE.REGION.amazonaws.com` | `userguide/s3-express-Regions-and-Zones.html` |
 //!
-//! What AWS refuses to combine is refused here as botocore's rules of endpoints refuse it, with the same words to look for.
+//! Combinations that AWS refuses are refused here, following botocore's endpoint rules, and with the same terms to
+//! search for.
 
 use infeed_core::error::{Error, ErrorKind, Result};
 
 use super::Vars;
 
-/// What a bucket is, by its name.
+/// The kind of a bucket, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind<'a> {
     General,
-    /// An access point under a name that may stand where a bucket's may.
+    /// An access point under a name that can be used in place of a bucket's.
     Alias,
     AccessPoint {
         region: &'a str,
         account: &'a str,
         name: &'a str,
     },
-    /// Of S3 Express: a directory bucket, or an access point of one.
+    /// S3 Express: a directory bucket, or an access point of one.
     Directory {
         zone: &'a str,
     },
@@ -32,7 +33,7 @@ pub(crate) enum Kind<'a> {
 
 impl<'a> Kind<'a> {
     /// # Errors
-    /// `Unsupported` for what S3 has and infeed does not read, `Config` for what is no access point.
+    /// `Unsupported` for S3 features that infeed does not read, `Config` for an ARN that is not an access point.
     pub(crate) fn of(bucket: &'a str) -> Result<Self> {
         if let Some(arn) = bucket.strip_prefix("arn:") {
             return of_arn(arn);
@@ -47,7 +48,7 @@ impl<'a> Kind<'a> {
             return match base.rsplit_once("--") {
                 Some((name, zone)) if !name.is_empty() && !zone.is_empty() => Ok(Self::Directory { zone }),
                 _ => {
-                    Err(Error::config(format!("`{bucket}` ends as a directory bucket's name does, and names no zone"))
+                    Err(Error::config(format!("`{bucket}` ends like a directory bucket's name, but it names no zone"))
                         .hint("write s3://NAME--ZONE--x-s3/prefix, as in train--usw2-az1--x-s3"))
                 }
             };
@@ -60,7 +61,7 @@ const COPY: &str = "read a bucket or an access point of S3 itself, or copy the d
 
 fn several_regions() -> Error {
     Error::new(ErrorKind::Unsupported, "a multi-region access point: its requests are signed for all regions (SigV4A)")
-        .hint("name the bucket that is near, or an access point of one region")
+        .hint("name the nearest bucket, or an access point of one region")
 }
 
 fn of_arn(arn: &str) -> Result<Kind<'_>> {
@@ -79,7 +80,7 @@ fn of_arn(arn: &str) -> Result<Kind<'_>> {
     match service {
         "s3" => {}
         "s3express" => {
-            return Err(Error::config("access points of S3 Express are known by their names alone")
+            return Err(Error::config("an access point of S3 Express is opened by its name, not by an ARN")
                 .hint("write s3://NAME--ZONE--xa-s3/prefix"));
         }
         _ => {
@@ -94,27 +95,27 @@ fn of_arn(arn: &str) -> Result<Kind<'_>> {
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let number = account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit());
     if !plain(region) || !number || name.is_empty() || !plain(name) {
-        return Err(Error::config("the ARN's region, account or name cannot be").hint(FORM));
+        return Err(Error::config("the ARN's region, account or name is not valid").hint(FORM));
     }
     Ok(Kind::AccessPoint { region, account, name })
 }
 
-/// Where the bucket stands.
+/// Where the bucket is in the url.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Nobody said: in the path, unless it can't be.
+    /// Not set: in the path, if possible.
     #[default]
     Unsaid,
     Path,
     Virtual,
-    /// Before the host where that can be, as in the SDKs.
+    /// In front of the host if possible, as in the SDKs.
     Auto,
 }
 
-/// What was said of the endpoint.
+/// The settings of the endpoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wishes {
-    /// Another than AWS's, without a `/` at the end.
+    /// An endpoint other than AWS's, without a `/` at the end.
     pub(super) endpoint: Option<String>,
     pub(super) style: Style,
     pub(super) fips: bool,
@@ -122,17 +123,17 @@ pub(super) struct Wishes {
     pub(super) accelerate: bool,
 }
 
-/// Where requests go.
+/// Where requests are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
-    /// With the bucket, where it is part of the host.
+    /// Includes the bucket if that is part of the host.
     pub(super) url: String,
     pub(super) virtual_hosted: bool,
 }
 
 /// # Errors
-/// `Config` for what AWS has no host for, or whose host no client could ask; `Unsupported` for what S3 Express could do
-/// and infeed cannot.
+/// `Config` if AWS has no such host, or if a client could not resolve it; `Unsupported` for S3 Express features that
+/// infeed lacks.
 pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoint> {
     let Wishes { endpoint, style, fips, dual_stack, accelerate } = wishes;
     let kind = Kind::of(bucket)?;
@@ -149,7 +150,7 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
         custom.map_or_else(|| format!("https://{service}{fips}{dual}.{region}.{suffix}"), str::to_owned)
     };
     let found = match kind {
-        // Sessions are asked for at this very host, so nothing else can be said of it.
+        // Sessions are requested from this host, so no setting can change it.
         Kind::Directory { zone } => {
             let url = format!("https://{bucket}.s3express-{zone}.{region}.{suffix}");
             Endpoint { url, virtual_hosted: true }
@@ -162,7 +163,7 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
                 Style::Path => false,
                 Style::Unsaid => kind == Kind::Alias && custom.is_none(),
                 Style::Virtual => true,
-                // Certificates with a `*` are of one name before the host.
+                // A wildcard certificate covers one label in front of the host.
                 Style::Auto => !(bucket.contains('.') && at.starts_with("https:")) && hosted(&at, bucket).is_ok(),
             };
             if before { hosted(&at, bucket)? } else { Endpoint { url: at, virtual_hosted: false } }
@@ -175,9 +176,9 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
     }
 }
 
-/// An endpoint that was set, checked, and without a `/` at the end.
+/// Checks a configured endpoint and removes a `/` at its end.
 pub(super) fn check(endpoint: &str, vars: &Vars) -> Result<String> {
-    // Not repeated in messages before it is known to hold no password.
+    // Not shown in messages before it is known to contain no password.
     let parsed = url::Url::parse(endpoint).ok().filter(|url| url.has_host());
     let Some(parsed) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {
         return Err(
@@ -196,7 +197,7 @@ pub(super) fn check(endpoint: &str, vars: &Vars) -> Result<String> {
     Ok(endpoint.trim_end_matches('/').to_owned())
 }
 
-/// What AWS has no host for.
+/// Refuses combinations for which AWS has no host.
 fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
     let Wishes { endpoint, style, fips, dual_stack, accelerate } = wishes;
     let said = [
@@ -208,8 +209,8 @@ fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
     let refuse = |what: String, hint: &'static str| Err(Error::config(what).hint(hint));
     if let (Some(_), Some(name)) = (endpoint, first) {
         return refuse(
-            format!("an endpoint is set, and {name} asks for one of AWS's own"),
-            "leave one of them out; AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true passes over endpoints",
+            format!("an endpoint is set, but {name} needs one of AWS's own"),
+            "unset one of them; AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true ignores endpoints",
         );
     }
     if let Kind::Directory { .. } = kind {
@@ -218,9 +219,9 @@ fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
             None => Ok(()),
             Some(other) => Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("a directory bucket (S3 Express) is asked at its zone's own endpoint, without {other}"),
+                format!("a directory bucket (S3 Express) is read at its zone's own endpoint, without {other}"),
             )
-            .hint("unset it for this bucket; AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true passes over endpoints")),
+            .hint("unset it for this bucket; AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true ignores endpoints")),
         };
     }
     if *fips && region.starts_with("cn-") {
@@ -234,15 +235,15 @@ fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
             Kind::AccessPoint { .. } | Kind::Alias => "access points",
             _ => return Ok(()),
         };
-        return refuse(format!("S3's transfer acceleration does not go with {with}"), "ask for one of them");
+        return refuse(format!("S3's transfer acceleration does not go with {with}"), "use only one of them");
     }
     if *style == Style::Path && matches!(kind, Kind::AccessPoint { .. }) {
-        return refuse("an access point's ARN has no path-style address".into(), "leave the addressing style out");
+        return refuse("an access point's ARN has no path-style address".into(), "unset the addressing style");
     }
     Ok(())
 }
 
-/// The domains of a region's services: plain, and with addresses of IPv6, too. After botocore's `partitions.json`.
+/// The domains of a region's services: for IPv4 only, and for IPv4 and IPv6. From botocore's `partitions.json`.
 pub(super) fn domains(region: &str) -> (&'static str, &'static str) {
     let of = [
         ("cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"),
@@ -256,23 +257,23 @@ pub(super) fn domains(region: &str) -> (&'static str, &'static str) {
     found.map_or(("amazonaws.com", "api.aws"), |(_, plain, dual)| (plain, dual))
 }
 
-/// `https://bucket.host`, which may be what it is already.
+/// Returns `https://bucket.host`; the endpoint may have that form already.
 fn hosted(endpoint: &str, bucket: &str) -> Result<Endpoint> {
-    const HINT: &str = "unset AWS_VIRTUAL_HOSTED_STYLE_REQUEST and addressing_style: the bucket is in the path then";
+    const HINT: &str = "unset AWS_VIRTUAL_HOSTED_STYLE_REQUEST and addressing_style, to put the bucket into the path";
     let (scheme, host) = endpoint.split_once("://").unwrap_or(("https", endpoint));
     let dots = scheme == "https" && bucket.contains('.') && host.contains(".amazonaws.");
     if dots {
-        let what = format!("the bucket's name `{bucket}` has dots: AWS has no certificate for it before the host");
+        let what = format!("the bucket's name `{bucket}` has dots: AWS has no certificate for such a host");
         return Err(Error::config(what).hint(HINT));
     }
     let label = |part: &str| !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && !part.contains('_');
     if !bucket.split('.').all(label) {
-        let what = format!("the bucket's name `{bucket}` cannot be part of a host's (virtual-hosted style)");
+        let what = format!("the bucket's name `{bucket}` cannot be part of a host name (virtual-hosted style)");
         return Err(Error::config(what).hint(HINT));
     }
     let address = url::Url::parse(endpoint).is_ok_and(|url| !matches!(url.host(), Some(url::Host::Domain(_))));
     if address {
-        let what = format!("the endpoint {endpoint} is an address, and no bucket's name can stand before one");
+        let what = format!("the endpoint {endpoint} is an address, to which no bucket's name can be added");
         return Err(Error::config(what).hint(HINT));
     }
     let url = match host.starts_with(&format!("{bucket}.")) {
@@ -288,7 +289,7 @@ mod tests {
 
     const ARN: &str = "arn:aws:s3:us-west-2:123456789012:accesspoint/train";
 
-    /// The words behind a bucket and a region: `fips`, `dual`, `accelerate`, a style, an endpoint.
+    /// The words after bucket and region: `fips`, `dual`, `accelerate`, a style, an endpoint.
     fn wishes(words: &str) -> Wishes {
         let mut wishes = Wishes::default();
         for word in words.split_whitespace() {
@@ -305,7 +306,7 @@ mod tests {
         wishes
     }
 
-    /// As botocore 1.43.11 answers the same question, but that a bucket is in the path where nobody said.
+    /// As botocore 1.43.11 resolves them, except that the bucket is in the path if no style is set.
     #[test]
     fn endpoints_are_those_of_the_sdks() {
         for (bucket, region, words, url) in [
@@ -391,7 +392,7 @@ mod tests {
             ("arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap", "us-west-2", "", "SigV4A"),
             ("mfzwi23gnjvgw.mrap", "us-west-2", "", "SigV4A"),
             ("arn:aws:s3:::photos", "us-west-2", "", "not of an access point"),
-            ("arn:aws:s3:us-west-2:12:accesspoint/x", "us-west-2", "", "cannot be"),
+            ("arn:aws:s3:us-west-2:12:accesspoint/x", "us-west-2", "", "is not valid"),
             ("arn:aws:s3-outposts:us-west-2:123456789012:accesspoint/x", "us-west-2", "", "`s3-outposts`"),
             ("arn:aws:s3-object-lambda:us-west-2:123456789012:accesspoint/x", "us-west-2", "", "`s3-object-lambda`"),
             ("arn:aws:s3express:us-west-2:123456789012:accesspoint/x--a--xa-s3", "us-west-2", "", "--xa-s3"),

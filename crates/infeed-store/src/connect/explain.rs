@@ -1,4 +1,4 @@
-//! What a bucket's refusal means, and what to do about it.
+//! Explains refusals of a bucket, and what to do about them.
 
 use std::{error::Error as StdError, fmt, io};
 
@@ -10,7 +10,7 @@ use crate::{
     errors::files_ran_out,
 };
 
-/// What was being done.
+/// What was attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     Reading,
@@ -21,10 +21,10 @@ pub(super) fn expired(refusal: &Refusal) -> bool {
     refusal.is(&["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"])
 }
 
-/// The region that was asked is not the bucket's.
+/// The request went to a region other than the bucket's.
 pub(super) fn misdirected(refusal: &Refusal, connection: &Connection) -> bool {
     let other = refusal.region.as_ref().is_some_and(|region| *region != connection.region);
-    // An answer to HEAD has no code.
+    // An answer to HEAD has no error code.
     let told = refusal.status == 400 && refusal.code.is_none() && other;
     refusal.to_nowhere
         || refusal.sends_to.is_some()
@@ -33,8 +33,8 @@ pub(super) fn misdirected(refusal: &Refusal, connection: &Connection) -> bool {
         || (refusal.is(&["AuthorizationHeaderMalformed"]) && other)
 }
 
-/// What to tell the user. `None` for errors that object_store's kinds describe well: missing and changed objects,
-/// overload, broken connections in the middle.
+/// The error for the user. `None` if object_store's own kinds describe it well: missing and changed objects, overload,
+/// connections that broke later.
 pub(super) fn explain(answer: &Answer, doing: Doing, bucket: &str, connection: &Connection) -> Option<Error> {
     let error = match answer {
         Answer::Refused(refusal) => refused(refusal, doing, bucket, connection)?,
@@ -58,7 +58,7 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
         match (refusal.region.as_ref().filter(|right| *right != region), &refusal.sends_to) {
             (Some(right), _) => Error::config(format!("the bucket `{bucket}` is in the region {right}, not in {region}"))
                 .hint(format!(
-                    "set AWS_REGION={right}, and AWS_ENDPOINT_URL to an endpoint of that region or to nothing"
+                    "set AWS_REGION={right}, and set AWS_ENDPOINT_URL to an endpoint of that region or unset it"
                 )),
             (None, Some(host)) => Error::config(format!(
                 "{endpoint} sends requests for the bucket `{bucket}` on to {host}, which is not followed: it would get what \
@@ -68,7 +68,7 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
                 "set AWS_REGION to the bucket's region if {region} is wrong, or AWS_ENDPOINT_URL to the right endpoint"
             )),
             (None, None) => Error::config(format!(
-                "the bucket `{bucket}` is not in the region {region}, and the store does not say where"
+                "the bucket `{bucket}` is not in the region {region}, and the store does not report where it is"
             ))
             .hint(format!("set AWS_REGION to the bucket's region, or AWS_ENDPOINT_URL if {endpoint} is wrong")),
         }
@@ -79,36 +79,35 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
         denied("the store does not know the access key".into())
             .hint(format!("check the key of: {provider}, and that {endpoint} is the right store"))
     } else if refusal.is(&["InvalidToken", "UnrecognizedClientException"]) {
-        denied("the session token is wrong or missing".into()).hint(format!(
-            "set AWS_SESSION_TOKEN with temporary keys, unset it with lasting ones (provider: {provider})"
-        ))
+        denied("the session token is wrong or missing".into())
+            .hint(format!("set AWS_SESSION_TOKEN if the keys are temporary, otherwise unset it (provider: {provider})"))
     } else if refusal.is(&["RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"]) {
-        let now = refusal.date.as_deref().map_or(String::new(), |date| format!("; there it is {date}"));
+        let now = refusal.date.as_deref().map_or(String::new(), |date| format!("; the store's clock shows {date}"));
         denied(format!("this machine's clock is more than 15 minutes off the store's{now}"))
             .hint("set the clock, then open the dataset again")
     } else if refusal.is(&["NoSuchBucket"]) {
         Error::new(ErrorKind::NotFound, format!("there is no bucket `{bucket}` at {endpoint}"))
             .hint("check the name, and AWS_ENDPOINT_URL")
     } else if refusal.is(&["InvalidBucketName"]) {
-        Error::config(format!("`{bucket}` is not a bucket's name to this store")).hint("write s3://bucket/prefix")
+        Error::config(format!("`{bucket}` is not a valid bucket name for this store")).hint("write s3://bucket/prefix")
     } else if refusal.is(&["InvalidObjectState"]) {
-        // Glacier and the like; also answered as 403.
+        // Glacier and similar classes; the status is also 403.
         denied("the object is archived".into())
-            .hint("restore it first (aws s3api restore-object), or leave it out of the dataset")
+            .hint("restore it first (aws s3api restore-object), or exclude it from the dataset")
             .unreadable()
     } else if (refusal.status == 403 || refusal.status == 401) && endpoint.contains(".s3express-") {
-        // Whoever has a session may do what it is for.
+        // A session can do everything it was created for, so only creating it can be refused.
         denied(format!("a session for the directory bucket `{bucket}` is not allowed"))
-            .hint("allow s3express:CreateSession on it, for ReadWrite; s3:GetObject and s3:ListBucket count for nothing there")
+            .hint("allow s3express:CreateSession on it, for ReadWrite; s3:GetObject and s3:ListBucket do not help")
     } else if refusal.status == 403 || refusal.status == 401 {
         match doing {
             Doing::Listing => denied(format!("listing the bucket `{bucket}` is not allowed"))
                 .hint("allow s3:ListBucket on it; set AWS_REQUEST_PAYER=requester if it is a requester-pays bucket"),
             Doing::Reading => denied("reading is not allowed, or there is no such object".into()).hint(
-                "allow s3:GetObject; with s3:ListBucket the store tells which; set AWS_REQUEST_PAYER=requester if it \
+                "allow s3:GetObject; with s3:ListBucket the store reports which; set AWS_REQUEST_PAYER=requester if it \
                  is a requester-pays bucket",
             )
-            // Keys that are wrong altogether have codes of their own, above.
+            // Wrong keys have error codes of their own, handled above.
             .unreadable(),
         }
     } else if refusal.status == 400 {
@@ -136,8 +135,7 @@ fn unreached(phase: Phase, endpoint: &str, proxy: Option<String>) -> Option<Erro
     }
 }
 
-/// The proxy that requests for this endpoint go through, as the client finds it: its host, which holds no password, and
-/// who names it.
+/// The proxy that the client uses for this endpoint: its host, without any password, and the variable that names it.
 fn proxy(endpoint: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     let first = |names: &[&'static str]| {
         names.iter().find_map(|name| Some((*name, variable(name).filter(|value| !value.is_empty())?)))
@@ -166,7 +164,7 @@ fn proxy(endpoint: &str, variable: impl Fn(&str) -> Option<String>) -> Option<St
     Some(at.map_or_else(|| name.to_owned(), |at| format!("{at} ({name})")))
 }
 
-/// The cause that an error keeps where what failed may repeat secrets: facts, never the text of an answer.
+/// The cause kept in an error when the original may repeat secrets: facts only, never the text of an answer.
 #[derive(Debug)]
 pub(super) struct Cause(String);
 

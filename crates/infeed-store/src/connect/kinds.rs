@@ -1,7 +1,8 @@
-//! Each kind of bucket against a stand-in for AWS, written from the documents that the rows name.
+//! Tests each kind of bucket against a stand-in for AWS, written from the documents that the rows name.
 //!
-//! The stand-in is what Amazon says that S3 is: a directory bucket gives nothing without a session, lists in no order, and
-//! knows no `start-after` and no prefix that ends within a name. It checks no signatures: `integration/s3.rs` does.
+//! The stand-in behaves as Amazon documents S3: a directory bucket answers only within a session, lists in no order,
+//! and supports neither `start-after` nor a prefix that ends within a name. It checks no signatures;
+//! `integration/s3.rs` does that.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +32,7 @@ struct State {
     /// Method, url, and the headers in one text.
     log: Vec<(String, String, String)>,
     sessions: usize,
-    /// A session ends after so many requests.
+    /// A session ends after this many requests.
     lasts: Option<usize>,
     used: usize,
     objects: usize,
@@ -125,7 +126,7 @@ impl Aws {
         }
         let mut response = answer(200, "1");
         let headers = response.headers_mut();
-        // Not the MD5 of the body: of these kinds it is none.
+        // Not the MD5 of the body, because ETags of these kinds are not MD5s.
         headers.insert("etag", "\"0123456789abcdef0123456789abcdef\"".parse().unwrap());
         if !header("x-amz-server-side-encryption-customer-algorithm").is_empty() {
             headers.insert("x-amz-server-side-encryption-customer-algorithm", "AES256".parse().unwrap());
@@ -156,14 +157,14 @@ impl HttpService for Aws {
 
 /// A kind of bucket.
 struct Row {
-    /// Behind `https://docs.aws.amazon.com/AmazonS3/latest/`, if it is there.
+    /// Path below `https://docs.aws.amazon.com/AmazonS3/latest/`, if there is a document.
     document: &'static str,
     bucket: &'static str,
     variables: &'static [(&'static str, &'static str)],
     endpoint: &'static str,
-    /// What the reading of `p/a/1` asks for.
+    /// The url requested by reading `p/a/1`.
     reads: &'static str,
-    /// What its headers hold.
+    /// What its headers must contain.
     has: &'static [&'static str],
 }
 
@@ -285,7 +286,7 @@ const ROWS: &[Row] = &[
     Row {
         document: "userguide/using-access-points.html",
         bucket: "arn:aws:s3:us-west-2:123456789012:accesspoint/train",
-        // The ARN says where.
+        // The ARN determines the region.
         variables: &[("AWS_REGION", "eu-west-1")],
         endpoint: "https://train-123456789012.s3-accesspoint.us-west-2.amazonaws.com",
         reads: "https://train-123456789012.s3-accesspoint.us-west-2.amazonaws.com/p/a/1",
@@ -310,7 +311,7 @@ const ROWS: &[Row] = &[
     Row {
         document: "userguide/access-points-directory-buckets.html",
         bucket: "point--usw2-az1--xa-s3",
-        // Neither is for directory buckets.
+        // Directory buckets support neither.
         variables: &[USW2, ("AWS_REQUEST_PAYER", "requester"), ("AWS_SERVER_SIDE_ENCRYPTION", "AES256")],
         endpoint: "https://point--usw2-az1--xa-s3.s3express-usw2-az1.us-west-2.amazonaws.com",
         reads: "https://point--usw2-az1--xa-s3.s3express-usw2-az1.us-west-2.amazonaws.com/p/a/1",
@@ -358,11 +359,11 @@ async fn what_is_written_is_encrypted_as_the_variables_say() {
         assert!(headers.contains(header), "{headers}");
     }
     assert!(sent("photos", &[USW2, ("AWS_SSE_CUSTOMER_KEY_BASE64", CUSTOMER_KEY)]).await.contains("-customer-key:"));
-    // It was said when the bucket was made.
+    // Encryption is set when the bucket is created.
     assert!(!sent("train--usw2-az1--x-s3", &[USW2, kms]).await.contains("server-side-encryption"));
 }
 
-/// Url, variables, and what is said.
+/// Url, variables, and the expected error.
 type Refused<'a> = (&'a str, &'a [(&'a str, &'a str)], ErrorKind, &'a str);
 
 #[tokio::test]
@@ -463,7 +464,7 @@ async fn who_may_not_have_a_session_is_told_what_to_allow() {
     assert!(error.to_string().contains("s3express:CreateSession"), "{error:#}");
 }
 
-/// What is kept is compared by `start-after`, which a directory bucket has not.
+/// Kept listings are compared by `start-after`, which a directory bucket does not support.
 #[tokio::test]
 async fn the_listing_of_a_directory_bucket_is_in_order_and_not_kept() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,57 +1,57 @@
-//! What a listing's answer must be, before `object_store` reads it: it takes any XML for a listing of nothing, and
-//! takes slashes off keys.
+//! Checks the answer to a listing before `object_store` reads it: `object_store` accepts any XML as an empty listing,
+//! and removes slashes from keys.
 
 use std::borrow::Cow;
 
 use infeed_core::error::{Error, ErrorKind, Result};
 
-/// Bytes of a strange answer that are told.
+/// The most bytes of an unexpected answer that are shown.
 const TOLD: usize = 40;
 
-/// Whether a request lists: of S3 and Google, of Azure.
+/// Whether a request is a listing: of S3 and Google, or of Azure.
 pub(super) fn asks(query: &str) -> bool {
     query.split('&').any(|pair| matches!(pair, "list-type=2" | "comp=list"))
 }
 
-/// The listing without keys that cannot be read by their names, where it has any: a warning counts them.
+/// The listing without keys that can't be read by their names, if it has any; a warning counts them.
 ///
 /// # Errors
-/// `Io` for what is no listing, and for one that breaks off.
+/// `Io` for an answer that is not a listing, and for a listing that breaks off.
 pub(super) fn check(body: &[u8]) -> Result<Option<Vec<u8>>> {
     let text = String::from_utf8_lossy(body);
     let head = String::from_utf8_lossy(&body[..body.len().min(1024)]);
     if head.contains("<EnumerationResults") {
-        // Azure's, whose names come with other rules.
+        // Azure's listing, whose names follow other rules.
         return Ok(None);
     }
     if !head.contains("ListBucketResult") {
         let begin: String = text.trim_start().chars().take(TOLD).collect();
         let what = match begin.is_empty() {
             true => "the answer to a listing is empty".to_owned(),
-            false => format!("the answer to a listing is none: it begins with {begin:?}"),
+            false => format!("the answer is not a listing: it begins with {begin:?}"),
         };
         return Err(Error::new(ErrorKind::Io, what)
-            .hint("check the endpoint, and whether a proxy or a log-in page stands between"));
+            .hint("check the endpoint, and whether there is a proxy or a log-in page in between"));
     }
     let token = elements(&text, "NextContinuationToken").any(|token| !token.is_empty());
     if elements(&text, "IsTruncated").any(|truncated| truncated == "true") && !token {
-        let what = "the listing breaks off: the store says that there is more, and gives no token to ask for it";
-        return Err(Error::new(ErrorKind::Io, what).hint("list again; if it stays so, the store is broken"));
+        let what = "the listing breaks off: the store reports more entries, but gives no token to request them";
+        return Err(Error::new(ErrorKind::Io, what).hint("list again; if that fails, the store is broken"));
     }
     let folders = elements(&text, "CommonPrefixes").flat_map(|common| elements(common, "Prefix"));
     let mut unreadable = elements(&text, "Key").chain(folders).map(unescaped).filter(|key| wrong(key).is_some());
     let Some(first) = unreadable.next() else { return Ok(None) };
     let (count, why) = (1 + unreadable.count(), wrong(&first).unwrap_or_default());
-    // One slip of another tool is no reason to read nothing of a bucket.
+    // One bad name written by another tool must not make a whole bucket unreadable.
     tracing::warn!(
         count,
-        "keys of the listing are left out, which no name can be read by: the first is {first:?}, which {why}"
+        "keys of the listing are left out, because they cannot be read by name: the first is {first:?}, which {why}"
     );
     let plain = without(&text, "Contents", "Key");
     Ok(Some(without(&plain, "CommonPrefixes", "Prefix").into_bytes()))
 }
 
-/// The XML without the elements of a name that have such a key in them.
+/// The XML without the elements called `name` that contain such a key.
 fn without(xml: &str, name: &str, key: &str) -> String {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let (mut kept, mut rest) = (String::with_capacity(xml.len()), xml);
@@ -67,15 +67,15 @@ fn without(xml: &str, name: &str, key: &str) -> String {
     kept
 }
 
-/// Whether a page names nothing: no object and no folder. Of S3 and Google, of Azure.
+/// Whether a page of S3, Google or Azure contains neither objects nor folders.
 pub(super) fn is_empty(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     let has = |name: &str| elements(&text, name).next().is_some();
     !["Contents", "CommonPrefixes", "Blob", "BlobPrefix"].into_iter().any(has)
 }
 
-/// What is wrong with a name that `object_store` refuses, or turns into another in silence. A slash at the end stays: that
-/// is a folder's mark.
+/// What is wrong with a name that `object_store` refuses, or silently changes to another. A slash at the end is
+/// allowed: it marks a folder.
 fn wrong(key: &str) -> Option<&'static str> {
     let parts = || key.strip_suffix('/').unwrap_or(key).split('/');
     if key.starts_with('/') {
@@ -89,7 +89,7 @@ fn wrong(key: &str) -> Option<&'static str> {
     }
 }
 
-/// The texts of the elements of a name, which have no attributes.
+/// The texts of the elements with this name, which have no attributes.
 fn elements<'a>(xml: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let mut rest = xml;
@@ -179,7 +179,7 @@ mod tests {
             let kept = check(listing(&format!("{bad}{good}{bad}{folder}{more}{folder}")).as_bytes()).unwrap().unwrap();
             assert_eq!(String::from_utf8(kept).unwrap(), listing(&format!("{good}{more}")), "{key}");
         }
-        // The listing's own prefix, which may be anything, is not one of its keys.
+        // The listing's own prefix may be any text, and is not one of its keys.
         for good in [
             "<Prefix>a//</Prefix><Contents><Key>a/b/</Key></Contents>",
             "<Contents><Key>a..b/...c/&lt;d&gt;</Key></Contents>",

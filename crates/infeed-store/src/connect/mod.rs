@@ -1,4 +1,4 @@
-//! From a url of a bucket to a store that answers.
+//! Connects the url of a bucket to a store that answers.
 //!
 //! ```text
 //! Source::parse ─▶ variables ─ connect ─▶ credentials ─▶ region ─▶ a client for each runtime ─▶ requests
@@ -6,15 +6,16 @@
 //!                                └───── once more: expired token, bucket in another region ────────┘
 //! ```
 //!
-//! Three things that are easy to get wrong:
+//! Three common mistakes:
 //!
-//! - **An answer of a store holds secrets.** `SignatureDoesNotMatch` repeats the request that was signed, session token
-//!   included. So the text of a refusal never becomes the cause of an error: what [`Connector`] notes of it does, which
-//!   is status, code, message and the request's name.
-//! - **A client belongs to a runtime.** Its idle connections are driven by tasks of the runtime that made them, and hang
-//!   when that one is not polled, as after `runtime.block_on(infeed::open(..))`. So each runtime gets its own.
-//! - **Nothing configured means a metadata service is asked**, which takes up to a minute to fail by itself. All of
-//!   connecting together has 10 seconds.
+//! - **An answer of a store contains secrets.** `SignatureDoesNotMatch` repeats the request that was signed, including
+//!   the session token. So the text of a refusal never becomes the cause of an error. The cause is what [`Connector`]
+//!   records of it: status, code, message and request id.
+//! - **A client belongs to a runtime.** Its idle connections are driven by tasks of the runtime that created them, and
+//!   hang when that runtime is not polled, as after `runtime.block_on(infeed::open(..))`. So each runtime gets its own
+//!   client.
+//! - **Without any configuration a metadata service is contacted**, which by itself takes up to a minute to fail. All
+//!   of connecting is limited to 10 seconds.
 
 #[cfg(feature = "tls")]
 mod client;

@@ -1,4 +1,4 @@
-//! Stores that object_store sets up by itself from variables: Google, Azure, plain HTTP.
+//! Stores that `object_store` configures by itself from variables: Google, Azure, plain HTTP.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,8 +7,8 @@ use object_store::{ClientOptions, ObjectStore, RetryConfig, path::Path};
 
 use super::{Connector, Vars, lacks};
 
-/// A store and the prefix in it; with them, what the store is called among those whose requests are limited. Urls of the
-/// web have escapes, and may have a query: then they are of one file.
+/// A store, the prefix in it, and the name under which its requests are limited. Web urls have escapes, and may have a
+/// query: then they name one file.
 pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(Arc<dyn ObjectStore>, Path, String)> {
     let web = scheme.starts_with("http");
     let (rest, query) = match rest.split_once('?').filter(|_| web) {
@@ -22,9 +22,9 @@ pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(
             .hint(format!("write {scheme}://HOST/prefix")));
     }
     if host.contains('@') || (web && (prefix.contains('#') || query.is_some_and(|query| query.contains('#')))) {
-        // The url would be told in messages, and its secrets with it.
+        // Messages would contain the url, and so its secrets.
         return Err(Error::config("a url with credentials or with `#` cannot be a dataset")
-            .hint("put credentials into variables, and leave out what begins with `#`"));
+            .hint("put credentials into variables, and remove the part from `#` on"));
     }
     let parsed = if web { Path::from_url_path(prefix) } else { Path::parse(prefix) };
     let prefix =
@@ -36,12 +36,12 @@ pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(
         .with_allow_http(scheme == "http" || vars.flag("ALLOW_HTTP")?);
     let retry = RetryConfig { max_retries: 5, retry_timeout: Duration::from_secs(60), ..RetryConfig::default() };
     let store = store(scheme, host, query, vars, client, retry).unwrap_or_else(|| Err(lacks(scheme)))?;
-    // What is cached of one query is not another's file; and a signature is in no name.
+    // So that the cache does not mix files of different queries. A hash, because the query may contain a signature.
     let query = query.map_or(String::new(), |query| format!(" {:016x}", xxhash_rust::xxh3::xxh3_64(query.as_bytes())));
     Ok((store, prefix, format!("{scheme} {host}{query}")))
 }
 
-/// `None` without the feature.
+/// `None` if the feature is off.
 #[allow(unused_variables, reason = "each feature uses its own")]
 fn store(
     scheme: &str,
@@ -95,7 +95,7 @@ fn store(
     None
 }
 
-/// Without the cause, which may repeat a value that is secret.
+/// Without the cause, which may repeat a secret value.
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
 fn bad(which: &str, error: &object_store::Error) -> Error {
     let what = match error {

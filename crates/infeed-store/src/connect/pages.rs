@@ -4,9 +4,9 @@
 //! pages of folders ─▶ folder after folder, up to 16 at a time, page after page ─▶ one stream
 //! ```
 //!
-//! Pages of one listing come one after another, since each needs the token of the one before: 20 to 100 ms for a
-//! thousand objects. Folders are listed by their prefix and never cut by names in between, because not every store
-//! lists in the order of bytes (SeaweedFS sorts `a-b/` after `a/`, S3 before).
+//! The pages of one listing come one after another, because each needs the token of the previous one: 20 to 100 ms per
+//! thousand objects. Folders are listed by their prefix and never split by names in between, because not every store
+//! lists in byte order (SeaweedFS sorts `a-b/` after `a/`, S3 before).
 
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 use infeed_core::error::{Error, ErrorKind};
@@ -14,18 +14,19 @@ use object_store::{ListResult, ObjectMeta, Result, list::PaginatedListResult, pa
 
 use crate::unrepeated::Pages as Seen;
 
-/// Folders listed at a time, and so pages that are held.
+/// The most folders listed at a time, which is also the number of pages held.
 const WIDTH: usize = 16;
-/// Levels looked at: `train/` alone says nothing, its classes do.
+/// The most levels to look for folders: `train/` by itself is one folder, its classes are many.
 const LEVELS: usize = 3;
-/// Of more folders than a page holds, so many are tried ..
+/// If there are more folders than fit on a page, this many are tried.
 const TRIED: usize = 8;
-/// .. and with fewer objects in each, a request for each folder costs more than it wins.
+/// With fewer objects per folder, one request per folder costs more than it gains.
 const WORTH: usize = 50;
 
-/// What can be listed page by page. Cloning gives another handle.
+/// A bucket that is listed page by page. A clone is another handle.
 pub(super) trait Pages: Clone + Send + Sync + 'static {
-    /// One page of the keys that begin with `prefix`; with `folders`, what lies deeper is told by its folder alone.
+    /// One page of the keys that begin with `prefix`; with `folders`, deeper objects are represented only by their
+    /// folder.
     fn page(
         &self,
         prefix: String,
@@ -35,12 +36,12 @@ pub(super) trait Pages: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<PaginatedListResult>> + Send;
 }
 
-/// The prefix of keys in a folder.
+/// The prefix of the keys in a folder.
 pub(super) fn folder(prefix: Option<&Path>) -> String {
     prefix.filter(|path| !path.is_root()).map_or(String::new(), |path| format!("{path}/"))
 }
 
-/// All objects whose key begins with `prefix`, in no order.
+/// All objects whose key begins with `prefix`, in no particular order.
 pub(super) fn list(bucket: impl Pages, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
     async_stream::try_stream! {
         let mut seen = Seen::default();
@@ -85,7 +86,7 @@ pub(super) fn list(bucket: impl Pages, prefix: String) -> BoxStream<'static, Res
     .boxed()
 }
 
-/// Whoever takes no notice of a prefix lists the bucket for each folder of it.
+/// A store that ignores the prefix would list the whole bucket once for each of its folders.
 fn check_prefix(result: &ListResult, prefix: &str) -> Result<(), Error> {
     let keys = result.objects.iter().map(|object| &object.location);
     let folder = prefix.strip_suffix('/').unwrap_or(prefix);
@@ -93,23 +94,24 @@ fn check_prefix(result: &ListResult, prefix: &str) -> Result<(), Error> {
     match keys.chain(&result.common_prefixes).find(outside) {
         None => Ok(()),
         Some(key) => {
-            let what = format!("the listing of {prefix:?} holds the key {:?}, which does not begin so", key.as_ref());
-            Err(Error::new(ErrorKind::Io, what).hint("check the endpoint, and what stands before the store"))
+            let what =
+                format!("the listing of {prefix:?} holds the key {:?}, which does not begin with it", key.as_ref());
+            Err(Error::new(ErrorKind::Io, what).hint("check the endpoint, and any proxy in front of the store"))
         }
     }
 }
 
-/// Carries an error of ours through object_store's; `errors::store_error` takes it out again.
+/// Wraps one of infeed's errors in object_store's; `errors::store_error` unwraps it.
 pub(super) fn wrap(error: Error) -> object_store::Error {
     object_store::Error::Generic { store: "S3", source: Box::new(error) }
 }
 
-/// Whether this is the object `folder/` that consoles make for a folder; its name has lost the slash by now.
+/// Whether this is the object `folder/` that consoles create for a folder. Its name has lost the slash at this point.
 fn is_marker(object: &ObjectMeta, folder: &str) -> bool {
     folder.strip_suffix('/') == Some(object.location.as_ref())
 }
 
-/// One page after another.
+/// Lists one page after another.
 fn one_by_one(bucket: impl Pages, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
     async_stream::try_stream! {
         let mut seen = Seen::default();

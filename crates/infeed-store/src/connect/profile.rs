@@ -1,8 +1,8 @@
 //! The files of the AWS command line: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! As the SDKs read them: sections, `key = value`, comments on lines of their own. A line that is indented below `key =`
-//! belongs to that key: `endpoint_url` below `sts =` is kept as `sts.endpoint_url`. In `config`, a profile is called
-//! `[profile NAME]`, but `[default]`; `[sso-session NAME]` and `[services NAME]` are what profiles refer to.
+//! Read as in the SDKs: sections, `key = value`, comments on separate lines. A line indented below `key =` belongs to
+//! that key: `endpoint_url` below `sts =` is kept as `sts.endpoint_url`. In `config`, the title of a profile is
+//! `[profile NAME]`, except for `[default]`; profiles refer to `[sso-session NAME]` and `[services NAME]`.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use super::Vars;
 
 pub(super) type Section = BTreeMap<String, String>;
 
-/// What one file holds.
+/// The content of one file.
 #[derive(Default)]
 pub(super) struct Sections {
     pub(super) profiles: BTreeMap<String, Section>,
@@ -31,21 +31,21 @@ struct Files {
     of_config: Sections,
 }
 
-/// What the files say about one profile.
+/// One profile, merged from both files.
 #[derive(Clone)]
 pub(super) struct Profile {
     pub(super) name: String,
-    /// Where its keys stand, for messages.
+    /// The file with its keys, for messages.
     pub(super) file: PathBuf,
     values: Section,
     files: Arc<Files>,
 }
 
 impl Profile {
-    /// `None` when nothing chose a profile and there is no default one.
+    /// `None` if no profile was chosen and there is no default profile.
     ///
     /// # Errors
-    /// `Config` when `AWS_PROFILE` names none that exists.
+    /// `Config` if `AWS_PROFILE` names a profile that does not exist.
     pub(super) fn find(vars: &Vars) -> Result<Option<Self>> {
         let chosen = vars.first(&["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
         let name = chosen.unwrap_or("default");
@@ -77,7 +77,7 @@ impl Profile {
             Some(services) if !self.files.of_config.services.contains_key(services) => {
                 Err(Error::config(format!("there is no section `services {services}`, which a profile names"))
                     .at_object(self.file.display().to_string())
-                    .hint("write it into ~/.aws/config, or take `services` out of the profile"))
+                    .hint("add it to ~/.aws/config, or remove `services` from the profile"))
             }
             _ => Ok(self),
         }
@@ -106,7 +106,7 @@ impl Profile {
         self.files.of_config.sso_sessions.get(name)
     }
 
-    /// The endpoint of one service, such as `sts`, in the section `[services NAME]` that it names.
+    /// The endpoint of one service, such as `sts`, in the section `[services NAME]` that this profile names.
     pub(super) fn endpoint_of(&self, service: &str) -> Option<&str> {
         filled(self.files.of_config.services.get(self.get("services")?)?, &format!("{service}.endpoint_url"))
     }
@@ -115,7 +115,7 @@ impl Profile {
         self.values.iter().filter(|(_, value)| !value.is_empty()).map(|(key, _)| key.as_str())
     }
 
-    /// As messages call it.
+    /// Its description in messages.
     pub(super) fn describe(&self) -> String {
         format!("profile `{}` of {}", self.name, self.file.display())
     }
@@ -131,7 +131,7 @@ impl Files {
     }
 }
 
-/// A key that is there and says something.
+/// The value of a key, if it is not empty.
 pub(super) fn filled<'a>(section: &'a Section, key: &str) -> Option<&'a str> {
     section.get(key).map(String::as_str).filter(|value| !value.is_empty())
 }
@@ -147,7 +147,7 @@ pub(super) fn expand(path: &str, home: Option<&str>) -> PathBuf {
     }
 }
 
-/// A file that does not exist, or that nothing names, holds nothing.
+/// A file that does not exist, or whose path is unknown, counts as empty.
 fn read(file: &Path, config: bool) -> Result<Sections> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(parse(&bytes, config)),
@@ -164,12 +164,12 @@ fn read(file: &Path, config: bool) -> Result<Sections> {
     }
 }
 
-/// What makes no sense is passed over, as the SDKs do.
+/// Invalid lines are ignored, as in the SDKs.
 pub(super) fn parse(bytes: &[u8], config: bool) -> Sections {
     let text = String::from_utf8_lossy(bytes);
     let mut sections = Sections::default();
     let mut current: Option<&mut Section> = None;
-    // The key above, how far it is indented, and whether it waits for lines of its own.
+    // The key above, its indentation, and whether it may be followed by indented lines of its own.
     let mut above: Option<(String, usize, bool)> = None;
     for line in text.trim_start_matches('\u{feff}').lines() {
         let trimmed = line.trim();
@@ -193,13 +193,13 @@ pub(super) fn parse(bytes: &[u8], config: bool) -> Sections {
             continue;
         }
         let (Some(section), Some((key, value))) = (&mut current, trimmed.split_once('=')) else { continue };
-        // A comment after a value begins with a space, so that keys may hold `#`.
+        // A comment after a value must begin with a space, so that keys may contain `#`.
         let value = value.split(" #").next().unwrap_or_default().split(" ;").next().unwrap_or_default().trim();
         let key = key.trim().to_ascii_lowercase();
         let indent = line.len() - line.trim_start().len();
         match &above {
             Some((parent, at, true)) if indent > *at => _ = section.insert(format!("{parent}.{key}"), value.to_owned()),
-            // More of a value of several lines, which nothing that is used here has.
+            // The continuation of a multi-line value; no key that is used here has one.
             Some((_, at, false)) if indent > *at => {}
             _ => {
                 section.insert(key.clone(), value.to_owned());

@@ -1,4 +1,4 @@
-//! Answers that no store should give, from a server that writes whatever it is told to.
+//! Tests invalid answers, with a server that writes arbitrary bytes.
 
 use std::{
     io::{Read, Write},
@@ -14,21 +14,21 @@ use infeed_core::error::{Error, ErrorKind, Result};
 
 use crate::{Extent, Object, Source};
 
-/// Bytes in each of the objects.
+/// The content of each object.
 const OBJECT: &[u8] = b"0123456789";
 
 struct Server {
     endpoint: String,
     requests: Arc<AtomicUsize>,
-    /// Bytes of bodies that were sent.
+    /// Bytes of bodies sent.
     sent: Arc<AtomicU64>,
 }
 
-/// What is written before the connection ends: a head, a body and whether the body goes on for ever.
+/// What is written before the connection is closed: a head, a body, and whether the body goes on forever.
 type Answer = (String, Vec<u8>, bool);
 
 impl Server {
-    /// `answer` is asked with the head of each request.
+    /// Calls `answer` with the head of each request.
     fn start(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -38,7 +38,7 @@ impl Server {
             for stream in listener.incoming() {
                 let (Ok(stream), answer, sent) = (stream, Arc::clone(&answer), Arc::clone(&sent)) else { continue };
                 let requests = Arc::clone(&requests);
-                // Who asks may have gone: that is what is tested.
+                // The client may be gone: that is what is tested.
                 std::thread::spawn(move || _ = serve(stream, &*answer, &requests, &sent));
             }
         });
@@ -56,7 +56,7 @@ impl Server {
         Source::parse_with("s3://bucket/p", vars.map(|(name, value)| (name, value.to_owned()))).unwrap()
     }
 
-    /// The whole object, as a listing told it.
+    /// Reads the whole object, with the length from a listing.
     async fn whole(&self) -> Result<bytes::Bytes> {
         Extent::whole(&self.source(), "a", OBJECT.len() as u64).read().await
     }
@@ -88,12 +88,12 @@ fn serve(
     }
 }
 
-/// A head that ends with the connection, of a body whose length nobody tells.
+/// A head without a length: the body ends with the connection.
 fn head(status: &str, headers: &str) -> String {
     format!("HTTP/1.1 {status}\r\nConnection: close\r\nETag: \"x\"{headers}")
 }
 
-/// Sent, and not read: what fits the buffers of the two sockets.
+/// Sent but not read: what fits into the buffers of the two sockets.
 const BUFFERS: u64 = 32 << 20;
 
 fn says(error: &Error, words: &[&str]) {
@@ -127,12 +127,12 @@ async fn bytes_that_never_end_are_counted() {
     assert!(server.sent.load(Relaxed) < 8 * BUFFERS);
 }
 
-/// In chunks or until the connection ends, by 1.1 and by 1.0, whole and in parts.
+/// In chunks or until the connection closes, with 1.1 and with 1.0, whole and in parts.
 #[tokio::test]
 async fn answers_without_a_length_are_read_where_it_is_known() {
     for version in ["HTTP/1.1", "HTTP/1.0"] {
         for chunked in [false, true] {
-            // Nobody sends chunks by 1.0.
+            // HTTP/1.0 has no chunks.
             if chunked && version == "HTTP/1.0" {
                 continue;
             }
@@ -182,7 +182,7 @@ async fn headers_for_which_nobody_asks_may_be_anything() {
     assert_eq!(server.requests.load(Relaxed), 1);
 }
 
-/// A tag of a listing may be any text, a header of a request may not.
+/// A tag in a listing may be any text, but a request header may not.
 #[tokio::test]
 async fn a_listed_tag_that_is_not_ascii_is_compared_here() {
     let server = Server::start(|_| (head("200 OK", "\r\nContent-Length: 10"), OBJECT.to_vec(), false));

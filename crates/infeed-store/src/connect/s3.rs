@@ -1,4 +1,4 @@
-//! A bucket that connects itself, and once more when its credentials or its region turn out stale.
+//! A bucket that connects itself, and connects again if its credentials or its region turn out to be stale.
 
 use std::{
     fmt,
@@ -37,25 +37,25 @@ use super::{
 };
 use crate::answer::{Answer, Phase, Remedy, our_error, with_answer};
 
-/// Credentials and region, in all.
+/// For finding credentials and region together.
 const CREDENTIALS: Duration = Duration::from_secs(10);
-/// A store may be far away or busy; one that takes longer to accept is down.
+/// A store may be far away or busy; one that takes longer to accept a connection is down.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Between two pieces of an answer. There is none by default: a stalled connection would hang for ever.
+/// Between two pieces of an answer. `object_store` sets none by default, and a stalled connection would hang forever.
 const READ: Duration = Duration::from_secs(10);
-/// Of a whole answer, for listings; reads have deadlines of their own.
+/// For a whole answer, in listings; reads have deadlines of their own.
 const WHOLE: Duration = Duration::from_secs(120);
-/// Of a store that has never answered: its endpoint may be mistyped.
+/// For a store that has never answered, because its endpoint may be mistyped.
 const FIRST_CONTACT: Duration = Duration::from_secs(10);
-/// Between a failure and the next request; doubled each time, up to the longest.
+/// The wait between a failure and the next request; doubled each time, up to the longest.
 const BACK_OFF: BackoffConfig =
     BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(2), base: 2.0 };
-/// Failures that tell nothing, such as a listing whose answer broke off: after so many it is the store's way.
+/// The most failures of unknown cause, such as a listing whose answer broke off. After that the store is at fault.
 const UNKNOWN: u32 = 4;
-/// Clients kept, most of them for other runtimes than the one that asks.
+/// The most clients that are kept, one per tokio runtime.
 const CLIENTS: usize = 8;
 
-/// A bucket. Cloning gives another handle.
+/// A bucket. A clone is another handle.
 #[derive(Clone)]
 pub(crate) struct Remote(Arc<Inner>);
 
@@ -64,37 +64,37 @@ struct Inner {
     url: String,
     vars: Vars,
     live: Mutex<Option<Arc<Live>>>,
-    /// Held while connecting, so that it happens once.
+    /// Held while connecting, so that it happens only once.
     gate: tokio::sync::Mutex<()>,
     count: AtomicU64,
-    /// Milliseconds that an outage is waited for.
+    /// How long to wait during an outage, in milliseconds.
     patience: AtomicU64,
-    /// It has answered something.
+    /// Whether it has answered any request.
     reached: AtomicBool,
-    /// What answers in the place of the network.
+    /// Replaces the network, for tests.
     #[cfg(test)]
     answers: Option<object_store::client::HttpClient>,
 }
 
-/// A connection that was made.
+/// An established connection.
 struct Live {
-    /// Later ones have higher numbers.
+    /// Later connections have higher numbers.
     number: u64,
     connection: Connection,
     builder: AmazonS3Builder,
-    /// The same for reads and look-ups, which ask for checksums too.
+    /// The same for reads and look-ups, which also request checksums.
     reading: AmazonS3Builder,
     clients: Mutex<Vec<(Id, Retries, Arc<AmazonS3>)>>,
 }
 
-/// Who tries again.
+/// Which code retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retries {
-    /// The client itself: writes, whose parts it keeps.
+    /// The client itself: for writes, whose parts it keeps.
     Client,
-    /// [`Remote::attempt`]: listings and look-ups.
+    /// [`Remote::attempt`]: for listings and look-ups.
     Here,
-    /// The caller, who has to see each refusal to slow down: reads (see [`requests`](crate::requests)).
+    /// The caller, which must see each request to slow down: for reads (see [`requests`](crate::requests)).
     Caller,
 }
 
@@ -103,7 +103,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Live {
-    /// The client of the runtime that calls.
+    /// The client for the calling runtime.
     fn client(&self, retries: Retries, patience: Duration) -> Result<Arc<AmazonS3>> {
         let id = runtime()?.id();
         let retries = if retries == Retries::Here { Retries::Caller } else { retries };
@@ -111,7 +111,7 @@ impl Live {
         if let Some((.., client)) = clients.iter().find(|(of, who, _)| (*of, *who) == (id, retries)) {
             return Ok(Arc::clone(client));
         }
-        // Patience is what bounds them. The number has a bound of its own.
+        // Limited by patience only. The number of retries has a separate limit.
         let (builder, max_retries) = match retries {
             Retries::Client => (&self.builder, 10_000),
             Retries::Here | Retries::Caller => (&self.reading, 0),
@@ -128,14 +128,14 @@ impl Live {
 
 fn runtime() -> Result<Handle> {
     Handle::try_current().map_err(|_| {
-        Error::config("s3:// is read inside a tokio runtime with I/O and time")
+        Error::config("reading s3:// needs a tokio runtime with I/O and time enabled")
             .hint("await it in tokio, or use a Loader")
     })
 }
 
-/// The texts of these errors repeat a value at most, and none that is secret is parsed.
+/// The texts of these errors repeat at most one value, and no secret value is parsed.
 fn bad_setting(error: &object_store::Error) -> Error {
-    Error::config(format!("a setting of the bucket can't be: {error}")).hint("check the AWS_* variables")
+    Error::config(format!("a setting of the bucket is not valid: {error}")).hint("check the AWS_* variables")
 }
 
 impl Remote {
@@ -154,14 +154,14 @@ impl Remote {
         }))
     }
 
-    /// One that is asked by this in the place of the network.
+    /// A bucket whose requests are answered by this instead of the network.
     #[cfg(test)]
     pub(super) fn answered_by(mut self, answers: object_store::client::HttpClient) -> Self {
         Arc::get_mut(&mut self.0).expect("it is new").answers = Some(answers);
         self
     }
 
-    /// How long an outage is waited for.
+    /// Sets how long to wait during an outage.
     pub(crate) fn set_patience(&self, patience: Duration) {
         self.0.patience.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -179,7 +179,7 @@ impl Remote {
         self.client(&live, Retries::Client)
     }
 
-    /// How the bucket was reached, once it was.
+    /// How the bucket was reached; `None` before that.
     pub(crate) fn connection(&self) -> Option<Connection> {
         lock(&self.0.live).as_ref().map(|live| live.connection.clone())
     }
@@ -188,7 +188,7 @@ impl Remote {
         &self.0.vars
     }
 
-    /// Whether it is one of S3 Express, which lists in no order and from the beginning alone.
+    /// Whether it is a directory bucket of S3 Express, which lists in no order and only from the beginning.
     pub(crate) fn is_directory(&self) -> bool {
         matches!(Kind::of(&self.0.bucket), Ok(Kind::Directory { .. }))
     }
@@ -202,7 +202,7 @@ impl Remote {
         self.page(prefix, after, None, false).await
     }
 
-    /// Finds credentials and region, unless that was done before.
+    /// Finds credentials and region, unless they are known already.
     pub(crate) async fn connect(&self) -> Result<()> {
         self.live().await.map(|_| ())
     }
@@ -215,7 +215,7 @@ impl Remote {
         }
     }
 
-    /// Connects once more, unless somebody else has since the connection `number`.
+    /// Connects again, unless another caller has done so since the connection `number`.
     async fn renew(&self, number: u64, region: Option<String>) -> Result<Arc<Live>> {
         let at = |e: Error| e.at_stage(Stage::Open).at_object(self.0.url.as_str());
         runtime().map_err(at)?;
@@ -266,7 +266,7 @@ impl Remote {
             (_, Some(region)) => region,
             (Kind::Directory { zone }, None) => {
                 let what =
-                    format!("the region of the directory bucket is not known: its name tells the zone {zone} alone");
+                    format!("the region of the directory bucket is not known: its name contains only the zone {zone}");
                 return Err(Error::config(what).hint("set AWS_REGION to the bucket's region, such as us-west-2"));
             }
             (_, None) => self.look_up_region(&wishes, &options, &connector).await.unwrap_or_else(|| "us-east-1".into()),
@@ -306,7 +306,7 @@ impl Remote {
         let number = count.fetch_add(1, Ordering::Relaxed) + 1;
         let mut headers = HeaderMap::new();
         if asks_for_checksums(&both)? {
-            // Signed with the rest: the builder adds it before, a client would add it after.
+            // Signed with the other headers, because the builder adds it before signing; a client would add it after.
             headers.insert("x-amz-checksum-mode", HeaderValue::from_static("ENABLED"));
         }
         let of_client = settings.iter().filter(|(key, _)| matches!(key, AmazonS3ConfigKey::Client(_)));
@@ -317,7 +317,7 @@ impl Remote {
         Ok(live)
     }
 
-    /// Asks where the bucket is. Stores that do not tell have no regions.
+    /// Asks the store for the bucket's region. Stores that do not return one have no regions.
     async fn look_up_region(&self, wishes: &Wishes, options: &ClientOptions, connector: &Connector) -> Option<String> {
         let bucket = &self.0.bucket;
         let anywhere = Wishes { style: Style::Path, accelerate: false, ..wishes.clone() };
@@ -331,7 +331,7 @@ impl Remote {
         Some(region.to_owned()).filter(|region| !region.is_empty())
     }
 
-    /// Does `work`, as often as an outage asks for; says what refusals mean.
+    /// Does `work` with retries during an outage, and explains refusals.
     async fn attempt<T, F>(&self, doing: Doing, retries: Retries, work: F) -> object_store::Result<T>
     where
         F: Fn(Arc<AmazonS3>) -> BoxFuture<'static, object_store::Result<T>> + Send + Sync,
@@ -365,7 +365,7 @@ impl Remote {
             let pause = (BACK_OFF.init_backoff * (1 << tries.min(8))).min(BACK_OFF.max_backoff);
             if !told && began.elapsed() + pause > Duration::from_secs(1) {
                 let (bucket, seconds) = (&self.0.bucket, patience.as_secs());
-                tracing::warn!(bucket, seconds, %error, "the store does not answer; asking again for so long");
+                tracing::warn!(bucket, seconds, %error, "the store does not answer; still retrying");
                 told = true;
             }
             tries += 1;
@@ -373,7 +373,8 @@ impl Remote {
         }
     }
 
-    /// Does `work` once, and again after what connecting again can heal. The error comes with the connection it met.
+    /// Does `work` once, and again if connecting again may help. An error is returned with the connection that it
+    /// occurred on.
     async fn once<T, F>(
         &self,
         retries: Retries,
@@ -400,7 +401,7 @@ impl Remote {
             tracing::warn!(
                 bucket = self.0.bucket,
                 provider = live.connection.provider,
-                "the session token has expired; asking for a new one"
+                "the session token has expired; requesting a new one"
             );
             return self.renew(live.number, Some(live.connection.region.clone())).await.map(Some);
         }
@@ -412,7 +413,7 @@ impl Remote {
                 bucket = self.0.bucket,
                 region = right,
                 asked,
-                "the bucket is in another region; going there (reading across regions is slow and costs money)"
+                "the bucket is in another region; reading it there (reading across regions is slow and costs money)"
             );
             return self.renew(live.number, Some(right)).await.map(Some);
         }
@@ -423,7 +424,7 @@ impl Remote {
         let meaning =
             Answer::of(&error).and_then(|answer| explain::explain(&answer, doing, &self.0.bucket, &live.connection));
         match meaning {
-            // The old kinds stay where callers branch on them.
+            // Keeps object_store's kind, on which callers branch.
             Some(meaning) if matches!(error, object_store::Error::NotFound { .. }) => {
                 object_store::Error::NotFound { path: self.0.url.clone(), source: Box::new(meaning) }
             }
@@ -455,7 +456,7 @@ impl Pages for Remote {
     }
 }
 
-/// What signs requests counts seconds from 1970 on, and knows no others.
+/// The signing code counts seconds from 1970 on, and does not support earlier times.
 pub(super) fn check_clock(now: SystemTime) -> Result<()> {
     if now >= SystemTime::UNIX_EPOCH {
         return Ok(());
@@ -464,7 +465,7 @@ pub(super) fn check_clock(now: SystemTime) -> Result<()> {
         .hint("set the clock"))
 }
 
-/// The endpoint that was set, checked.
+/// The configured endpoint, checked.
 fn custom_endpoint(vars: &Vars, both: &Vars, profile: Option<&Profile>) -> Result<Option<String>> {
     if both.flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")? {
         return Ok(None);
@@ -484,12 +485,13 @@ fn style(vars: &Vars, both: &Vars) -> Result<Style> {
         Some("path") => Ok(Style::Path),
         Some("virtual") => Ok(Style::Virtual),
         Some("auto") => Ok(Style::Auto),
-        Some(_) => Err(Error::config("AWS_S3_ADDRESSING_STYLE, or a profile's addressing_style, is none")
+        Some(_) => Err(Error::config("AWS_S3_ADDRESSING_STYLE, or a profile's addressing_style, is not valid")
             .hint("set it to path, virtual or auto")),
     }
 }
 
-/// The region of an access point stands in its ARN. Who said that it must be his own is told where it is not.
+/// An access point's region is in its ARN. If the user forbids another region than the configured one, a different
+/// region is an error.
 fn check_region_of_arn(region: &str, configured: Option<&str>, both: &Vars) -> Result<()> {
     const NAME: &str = "AWS_S3_USE_ARN_REGION";
     let Some(own) = configured.filter(|own| *own != region) else { return Ok(()) };
@@ -500,7 +502,7 @@ fn check_region_of_arn(region: &str, configured: Option<&str>, both: &Vars) -> R
         .hint(format!("set AWS_REGION={region}, or {NAME}=true")))
 }
 
-/// Whether answers are asked to tell checksums.
+/// Whether to request checksums with answers.
 fn asks_for_checksums(both: &Vars) -> Result<bool> {
     const NAME: &str = "AWS_RESPONSE_CHECKSUM_VALIDATION";
     match both.get(NAME).map(str::to_ascii_lowercase).as_deref() {
@@ -513,13 +515,13 @@ fn asks_for_checksums(both: &Vars) -> Result<bool> {
     }
 }
 
-/// A directory bucket encrypts as it was told when it was made, and its owner pays.
+/// A directory bucket's encryption is set when it is created, and its owner pays.
 fn for_directory(settings: &mut Vec<(AmazonS3ConfigKey, String)>, requester_pays: &mut bool) -> Result<()> {
     use AmazonS3ConfigKey::Encryption;
     if settings.iter().any(|(key, _)| key.as_ref() == used::CUSTOMER_KEY) {
         return Err(Error::new(
             ErrorKind::Unsupported,
-            "directory buckets (S3 Express) take no customer's keys (SSE-C)",
+            "directory buckets (S3 Express) support no customer-provided keys (SSE-C)",
         )
         .hint("unset AWS_SSE_CUSTOMER_KEY_BASE64 for this bucket"));
     }
@@ -532,7 +534,7 @@ fn for_directory(settings: &mut Vec<(AmazonS3ConfigKey, String)>, requester_pays
     }
     if !unused.is_empty() {
         let unused = unused.join(", ");
-        tracing::warn!("{unused} is not used: a directory bucket encrypts as it was made to, and its owner pays");
+        tracing::warn!("{unused} is not used: a directory bucket has its own encryption, and its owner pays");
     }
     Ok(())
 }
@@ -549,7 +551,7 @@ fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<(ClientOption
         let bad = |what: &str| Error::config(format!("{name} {what}")).at_object(file);
         let pem = std::fs::read(file).map_err(|e| bad("names a file that cannot be read").with_source(e))?;
         let trusting = connector.with_root_certificates(&pem);
-        connector = trusting.map_err(|_| bad("names a file without certificates").hint("it holds them as PEM text"))?;
+        connector = trusting.map_err(|_| bad("names a file without certificates").hint("name a file with PEM text"))?;
     }
     Ok((options, connector))
 }

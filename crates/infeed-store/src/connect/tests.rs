@@ -60,14 +60,14 @@ fn profiles_are_read_as_the_sdks_read_them() {
     let sections = profile::parse(CONFIG.as_bytes(), true).profiles;
     assert_eq!(sections.keys().collect::<Vec<_>>(), ["console", "default", "lab", "sso one", "tool"]);
     assert_eq!(sections["lab"]["region"], "ap-south-1");
-    // Nothing of this is a reason to stop.
+    // None of these is an error.
     for odd in ["", "[", "]", "[]", "=", "a=b", "[x]\n=\n==", "\u{feff}[x]\na=1", "[x]\r\na = 1\r\n"] {
         for config in [false, true] {
             profile::parse(odd.as_bytes(), config);
         }
     }
     assert_eq!(profile::parse(b"\xef\xbb\xbf[x]\r\na = 1\r\n", false).profiles["x"]["a"], "1");
-    // Indented as a whole, with a key that has keys of its own.
+    // Indented as a whole, with a key that contains further keys.
     let indented = "[x]\n  a = 1\n  b = 2\n  s3 =\n    c = 3\n  d =\n  e = 5\n    f = of e\n";
     let section = &profile::parse(indented.as_bytes(), false).profiles["x"];
     let keys: Vec<_> = section.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -99,7 +99,8 @@ fn the_credentials_file_wins_and_the_profile_is_named() {
     );
 }
 
-/// What connecting says. It must not come to a request: the clock jumps when nothing but one is waited for, files are none.
+/// The result of connecting. It must not lead to a request: the clock jumps if only a request is awaited, but not for
+/// files.
 fn connect(vars: &[(&str, String)]) -> Result<Connection> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let source = Source::parse_with("s3://bucket/x", vars.iter().cloned()).unwrap();
@@ -219,7 +220,7 @@ fn the_cause_of_a_refusal_keeps_the_code_and_not_the_request() {
     assert!(explain(overload).is_none(), "overload is for whoever retries");
 }
 
-/// A provider whose service answers this.
+/// A provider whose service gives this answer.
 #[derive(Debug)]
 struct Refusing(Refusal);
 
@@ -250,10 +251,10 @@ fn what_a_service_of_credentials_says_is_not_taken_for_the_store() {
     }
 }
 
-/// Answers with a status, or not at all, until then.
+/// Answers with this status, or not at all, until this time.
 type Out = (Option<StatusCode>, Instant);
 
-/// A bucket of one object, which may be out.
+/// A bucket with one object, which may be down.
 #[derive(Clone, Debug, Default)]
 struct Outage(Arc<Mutex<Option<Out>>>);
 
@@ -285,11 +286,11 @@ impl HttpService for Outage {
     }
 }
 
-/// On a clock that jumps to the next timer. What no test of a real server tells: how long.
+/// With a clock that jumps to the next timer. Measures how long it takes, which no test with a real server does.
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_waited_for_as_long_as_the_patience_lasts_and_an_unknown_endpoint_for_ten_seconds() {
     const PATIENCE: Duration = Duration::from_secs(60);
-    // Half as long again as the longest pause.
+    // One and a half times the longest pause.
     const PAUSE: Duration = Duration::from_secs(3);
     let vars = || {
         [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_REGION", "r")].into_iter().collect()

@@ -1,11 +1,12 @@
-//! Who does the cryptography of TLS.
+//! Selects the cryptography library for TLS.
 
 use rustls::crypto::{CryptoProvider, ring};
 
-/// Has rustls use ring, unless the application chose somebody before: rustls asks the process, not the client.
+/// Makes rustls use ring, unless the application has already chosen a provider: the setting belongs to the process, not
+/// to the client.
 pub(super) fn provide() {
     if CryptoProvider::get_default().is_none() {
-        // Refused if another thread was quicker, which is as good.
+        // Fails if another thread was faster, with the same result.
         let _ = ring::default_provider().install_default();
     }
 }

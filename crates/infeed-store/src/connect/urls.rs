@@ -1,4 +1,4 @@
-//! What is wrong with the url of a store.
+//! Checks the url of a store.
 
 #[cfg(feature = "s3")]
 use infeed_core::error::Result;
@@ -7,7 +7,7 @@ use infeed_core::error::{Error, ErrorKind};
 #[cfg(feature = "s3")]
 use super::Kind;
 
-/// Bucket and prefix of what stands behind `s3://`. The ARN of an access point has a slash of its own.
+/// Splits the part after `s3://` into bucket and prefix. The ARN of an access point contains a slash itself.
 #[cfg(feature = "s3")]
 pub(crate) fn halves(rest: &str) -> (&str, &str) {
     const BEFORE: &str = ":accesspoint/";
@@ -19,7 +19,7 @@ pub(crate) fn halves(rest: &str) -> (&str, &str) {
     }
 }
 
-/// Checks a bucket's name by the rules that all stores share, which finds most typos of urls.
+/// Checks a bucket's name by the rules that all stores share, which detects most mistyped urls.
 #[cfg(feature = "s3")]
 pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
     let bad = |what: String, hint: String| Err(Error::config(what).at_object(url).hint(hint));
@@ -31,9 +31,9 @@ pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
         return bad(format!("the bucket's name `{bucket}` has upper-case letters"), format!("write s3://{lower}/…"));
     }
     if bucket.contains('@') {
-        // Not repeated: what stands before it may be a password.
-        return Err(Error::config("the url of a bucket cannot hold `@`")
-            .hint("a url holds no credentials; write s3://bucket/prefix and set the AWS_* variables"));
+        // Not repeated in the message: the part before it may be a password.
+        return Err(Error::config("the url of a bucket cannot contain `@`")
+            .hint("write s3://bucket/prefix, and set the AWS_* variables to the credentials"));
     }
     if let Some(wrong) = bucket.chars().find(|c| !c.is_ascii_lowercase() && !c.is_ascii_digit() && !".-_".contains(*c))
     {
@@ -41,29 +41,29 @@ pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
             ':' => "write s3://bucket/prefix; an endpoint goes into AWS_ENDPOINT_URL",
             _ => "write s3://bucket/prefix",
         };
-        return bad(format!("a bucket's name cannot hold `{wrong}`"), hint.to_owned());
+        return bad(format!("a bucket's name cannot contain `{wrong}`"), hint.to_owned());
     }
     if !(3..=63).contains(&bucket.len()) {
         return bad(
-            format!("the bucket's name has {} letters; names have 3 to 63", bucket.len()),
+            format!("the bucket's name has {} characters; 3 to 63 are allowed", bucket.len()),
             "write s3://bucket/prefix".into(),
         );
     }
     Kind::of(bucket).map(drop).map_err(|error| error.at_object(url))
 }
 
-/// What to build infeed with.
+/// An error that names the missing feature.
 pub(crate) fn lacks(scheme: &str) -> Error {
     let feature = match scheme.to_ascii_lowercase().as_str() {
         "s3" => "s3",
         "gs" => "gcs",
         "az" => "azure",
-        // `hf` among them.
+        // Includes `hf`.
         _ => "http",
     };
     Error::new(
         ErrorKind::Unsupported,
-        format!("{scheme}:// needs the feature `{feature}`, which this build leaves out"),
+        format!("{scheme}:// needs the feature `{feature}`, which this build does not have"),
     )
     .hint(format!("build infeed with `--features {feature}`"))
 }

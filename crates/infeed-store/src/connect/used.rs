@@ -1,4 +1,4 @@
-//! Which variables and keys of a profile count, so that none is dropped in silence.
+//! Which variables and profile keys are used, so that none is ignored silently.
 
 use std::{
     collections::BTreeSet,
@@ -11,13 +11,13 @@ use object_store::{ClientConfigKey, aws::AmazonS3ConfigKey as Key};
 
 use super::{Vars, profile::Profile};
 
-/// As `object_store` calls them, whose type for them is not public.
+/// `object_store`'s name for it; its type is not public.
 pub(super) const CUSTOMER_KEY: &str = "aws_sse_customer_key_base64";
 const KMS_KEY: &str = "aws_sse_kms_key_id";
 const BUCKET_KEY: &str = "aws_sse_bucket_key_enabled";
 const ENCRYPTION: &str = "aws_server_side_encryption";
 
-/// A variable, and what means the same in a profile: the first that is there counts.
+/// A variable, and the equivalent keys in a profile; the first that exists is used.
 const BOTH: &[(&str, &[&str])] = &[
     ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", &["ignore_configured_endpoint_urls"]),
     ("AWS_RESPONSE_CHECKSUM_VALIDATION", &["response_checksum_validation"]),
@@ -28,7 +28,7 @@ const BOTH: &[(&str, &[&str])] = &[
     ("AWS_USE_FIPS_ENDPOINT", &["use_fips_endpoint"]),
 ];
 
-/// Read by `s3.rs` one by one.
+/// Read one by one by `s3.rs`.
 const VARIABLES: &[&str] = &[
     "AWS_ALLOW_HTTP",
     "AWS_CA_BUNDLE",
@@ -42,7 +42,7 @@ const VARIABLES: &[&str] = &[
 ];
 const KEYS: &[&str] = &["ca_bundle", "endpoint_url", "region", "services"];
 
-/// Who signs: `credentials` and `profile.rs` read them, or say why not.
+/// Credentials: `credentials` and `profile.rs` use them, or report why not.
 const CREDENTIALS: &[&str] = &[
     "AWS_ACCESS_KEY_ID",
     "AWS_CONFIG_FILE",
@@ -83,23 +83,23 @@ const CREDENTIAL_KEYS: &[&str] = &[
     "web_identity_token_file",
 ];
 
-/// What cannot concern the reading of a bucket, by how the name begins, as a variable or (in small letters) as a key.
+/// Prefixes of names that can't concern the reading of a bucket, for variables and (in lower case) for keys.
 const ELSEWHERE: &[&str] = &[
-    // Who the account is, for services whose host has its number, and for people.
+    // Account ids, for services with the number in their host, and for people.
     "AWS_ACCOUNT_ID",
-    // Batch, Lambda, and others that start programs, tell what they started.
+    // Batch, Lambda and other services describe to a program how they started it.
     "AWS_BATCH_",
     "AWS_EXECUTION_ENV",
     "AWS_LAMBDA_",
     "AWS_XRAY_",
-    // The command line's own habits, and its `aws s3 cp`.
+    // Settings of the command line, and of `aws s3 cp`.
     "AWS_CLI_",
     "AWS_DEFAULT_OUTPUT",
     "AWS_OUTPUT",
     "AWS_PAGER",
     "AWS_S3_MAX_",
     "AWS_S3_MULTIPART_",
-    // When what `aws configure export-credentials` printed ends; and who printed it.
+    // When credentials printed by `aws configure export-credentials` expire, and which program printed them.
     "AWS_CREDENTIAL_EXPIRATION",
     "AWS_VAULT",
     // Other services.
@@ -109,32 +109,32 @@ const ELSEWHERE: &[&str] = &[
     "AWS_ENABLE_ENDPOINT_DISCOVERY",
     "AWS_ENDPOINT_URL_",
     "AWS_REQUEST_MIN_COMPRESSION_SIZE_BYTES",
-    // How SDKs check what they write, call themselves, and look for a configuration.
+    // How SDKs check writes, identify themselves, and find their configuration.
     "AWS_REQUEST_CHECKSUM_CALCULATION",
     "AWS_SDK_",
     "AWS_TOOLING_",
-    // Regions and hosts of the token service and of single sign-on, which answer everywhere.
+    // Regions and hosts of the token service and of single sign-on, which are reachable from anywhere.
     "AWS_SSO_",
     "AWS_STS_REGIONAL_ENDPOINTS",
 ];
 
 /// # Errors
-/// `Config` for a value that no header can hold, such as a token with a line break in it.
+/// `Config` for a value that does not fit into a header, such as a token with a line break.
 pub(super) fn check(vars: &Vars) -> Result<()> {
     match vars.starting_with("AWS_").find(|(_, value)| value.contains(|c: char| c.is_ascii_control())) {
         None => Ok(()),
         Some((name, _)) => Err(Error::config(format!("{name} holds a line break or another control character"))
-            .hint("set it again, in one line")),
+            .hint("set it again, on one line")),
     }
 }
 
-/// What was said of the endpoint and of answers, each under the name of its variable.
+/// The settings of endpoints and answers, each under the name of its variable.
 pub(super) fn both(vars: &Vars, profile: Option<&Profile>) -> Vars {
     let of_profile = |keys: &[&str]| keys.iter().find_map(|key| profile?.get(key));
     BOTH.iter().filter_map(|(name, keys)| Some((*name, vars.get(name).or_else(|| of_profile(keys))?))).collect()
 }
 
-/// What variables say to `object_store`: of writing and of the client. All else is found out by us.
+/// The variables that are passed to `object_store`: for writing and for the client. infeed handles all others itself.
 fn setting(name: &str) -> Option<Key> {
     let key: Key = name.to_ascii_lowercase().parse().ok()?;
     let passes = match key {
@@ -145,17 +145,17 @@ fn setting(name: &str) -> Option<Key> {
         | Key::DisableTagging
         | Key::Encryption(_)
         | Key::UnsignedPayload => true,
-        // Without certificates a session token would go to anybody.
+        // Without certificate checks a session token could go to any server.
         Key::Client(key) => !matches!(key, ClientConfigKey::AllowHttp | ClientConfigKey::AllowInvalidCertificates),
         _ => false,
     };
     passes.then_some(key)
 }
 
-/// What variables say of the store, for `object_store`.
+/// The settings for `object_store` from variables.
 ///
 /// # Errors
-/// `Config` for keys of encryption that do not go together, none of which is repeated.
+/// `Config` for encryption keys that do not fit together; no key is repeated in a message.
 pub(super) fn settings(vars: &Vars) -> Result<Vec<(Key, String)>> {
     const TYPE: &str = "AWS_SERVER_SIDE_ENCRYPTION";
     let found = vars.starting_with("AWS_").filter_map(|(name, value)| Some((setting(name)?, value.to_owned())));
@@ -171,7 +171,7 @@ pub(super) fn settings(vars: &Vars) -> Result<Vec<(Key, String)>> {
         && BASE64_STANDARD.decode(key).ok().is_none_or(|key| key.len() != 32)
     {
         return Err(Error::config("AWS_SSE_CUSTOMER_KEY_BASE64 is not a key")
-            .hint("it is the 32 bytes of the key in base64, 44 letters"));
+            .hint("set it to the 32 bytes of the key in base64 (44 characters)"));
     }
     if customer.is_some() && how.is_some_and(|how| how != "sse-c") {
         return together("AWS_SSE_CUSTOMER_KEY_BASE64", "sse-c");
@@ -183,11 +183,11 @@ pub(super) fn settings(vars: &Vars) -> Result<Vec<(Key, String)>> {
     if get(KMS_KEY).is_some() && (customer.is_some() || how.is_some_and(|_| !kms)) {
         return together("AWS_SSE_KMS_KEY_ID", "aws:kms");
     }
-    // By itself it would mean Amazon's key in place of the bucket's.
+    // Alone it would select Amazon's key instead of the bucket's.
     if get(BUCKET_KEY).is_some() && !kms && get(KMS_KEY).is_none() {
         return together("AWS_SSE_BUCKET_KEY_ENABLED", "aws:kms");
     }
-    // A key says which kind it is of; without it, `object_store` would leave the key out.
+    // A key implies its type; without a type, `object_store` would ignore the key.
     let told = match how {
         Some(_) => None,
         None if customer.is_some() => Some("sse-c"),
@@ -197,7 +197,7 @@ pub(super) fn settings(vars: &Vars) -> Result<Vec<(Key, String)>> {
     Ok(settings)
 }
 
-/// What is set and changes nothing, each as it is called where it stands.
+/// Settings that have no effect, each by the name under which it is set.
 fn unused(vars: &Vars, profile: Option<&Profile>) -> Vec<String> {
     let elsewhere = |name: &str| ELSEWHERE.iter().any(|start| name.starts_with(start));
     let known = |name: &str| {
@@ -223,13 +223,13 @@ fn unused(vars: &Vars, profile: Option<&Profile>) -> Vec<String> {
     variables.chain(keys).collect()
 }
 
-/// Names what is not used, each thing once in a process.
+/// Warns about unused settings, once per process each.
 pub(super) fn tell_unused(vars: &Vars, profile: Option<&Profile>) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     for name in unused(vars, profile) {
         if told.insert(name.clone()) {
-            tracing::warn!("{name} is set and not used: docs/buckets.md tells what is");
+            tracing::warn!("{name} is set and not used: docs/buckets.md lists what is used");
         }
     }
 }
@@ -252,7 +252,7 @@ mod tests {
             ("AWS_PROXY_URL", "x"),
             ("AWS_READ_TIMEOUT", "x"),
             ("AWS_ROLE_ARN", "x"),
-            // Of others.
+            // Variables of other services.
             ("AWS_LAMBDA_FUNCTION_NAME", "x"),
             ("AWS_EXECUTION_ENV", "x"),
             ("AWS_PAGER", "x"),
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Whoever reads one more says so here, or its user is told that it is not used.
+    /// A new variable must be listed here, otherwise its user is warned that it is not used.
     #[test]
     fn every_variable_that_is_read_is_known() {
         let texts = [
@@ -296,7 +296,7 @@ mod tests {
         for rest in texts.iter().flat_map(|text| text.split("\"AWS_").skip(1)) {
             let name = format!("AWS_{}", rest.chars().take_while(|c| letter(*c)).collect::<String>());
             if name == "AWS_" {
-                // The beginning of all.
+                // The prefix of all.
                 continue;
             }
             assert_eq!(unused(&vars(&[(&name, "x")]), None), [""; 0], "{name}");

@@ -1,12 +1,12 @@
-//! The variables of the environment that say how to reach a store.
+//! The environment variables that configure access to a store.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 use infeed_core::error::{Error, Result};
 
-/// The variables that say how to reach a store: a snapshot of the environment, or what the caller gave instead.
-/// Cloning gives another handle. Debug shows names only.
+/// The variables that configure access to a store: a snapshot of the environment, or values from the caller. A clone is
+/// another handle. `Debug` shows only names.
 #[derive(Clone)]
 pub(crate) struct Vars(Arc<BTreeMap<String, String>>);
 
@@ -18,7 +18,7 @@ impl Vars {
         ))
     }
 
-    /// `None` for an empty value too: launchers write `AWS_PROFILE=` to mean nothing.
+    /// `None` for an empty value too, because launchers write `AWS_PROFILE=` for no profile.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).map(str::trim).filter(|value| !value.is_empty())
     }

@@ -1,24 +1,24 @@
-//! When a request gets a second copy: a state machine without a clock of its own.
+//! Decides when a request gets a second copy: a state machine without a clock of its own.
 //!
-//! 1 % of requests that take a second make a batch of 256 wait with 92 % probability. A second copy after twice the
-//! usual time hides them for about 1 % more requests
-//! ([Dean and Barroso, The Tail at Scale](https://doi.org/10.1145/2408776.2408794)).
+//! If 1 % of the requests take a second, a batch of 256 has to wait with 92 % probability. A second copy after twice
+//! the usual time hides them for about 1 % more requests ([Dean and Barroso, The Tail at
+//! Scale](https://doi.org/10.1145/2408776.2408794)).
 
 use std::time::{Duration, Instant};
 
-/// A copy is never sent sooner: below it a batch hardly notices.
+/// No copy is sent earlier: a shorter delay hardly matters to a batch.
 const LEAST_DELAY: Duration = Duration::from_millis(100);
-/// Times of a class that are remembered.
+/// Number of times remembered per class.
 const REMEMBERED: usize = 256;
-/// Times of a class before its percentile means something.
+/// Number of times before the percentile of a class is used.
 const ENOUGH: usize = 20;
-/// Copies per request, at most.
+/// The most copies per request.
 const SHARE: f64 = 0.05;
-/// Copies that may be saved up for a burst of stragglers.
+/// The most copies that may be saved up for a burst of stragglers.
 const MOST_CREDIT: f64 = 32.0;
-/// After throttling, more requests are the last thing a store needs.
+/// Time without copies after throttling, when a store can least bear more requests.
 const QUIET: Duration = Duration::from_secs(10);
-/// Classes of sizes: up to 64 KiB, then a factor of four each.
+/// Size classes: up to 64 KiB, then a factor of four each.
 const CLASSES: usize = 6;
 
 /// The running 95th percentile of a class.
@@ -39,7 +39,7 @@ impl Class {
             self.next = (self.next + 1) % REMEMBERED;
         }
         self.since_sorted += 1;
-        // A percentile of 256 moves little with 16 more.
+        // The percentile of 256 times changes little with 16 more.
         if self.times.len() >= ENOUGH && (self.p95.is_none() || self.since_sorted >= 16) {
             self.since_sorted = 0;
             let mut sorted = self.times.clone();
@@ -49,7 +49,7 @@ impl Class {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Hedging {
     classes: [Class; CLASSES],
@@ -62,23 +62,23 @@ fn class(bytes: u64) -> usize {
 }
 
 impl Hedging {
-    /// How long a request for so many bytes may take before it gets another copy. `None`: not known yet.
+    /// How long a request for `bytes` may take before it gets another copy. `None` if not known yet.
     pub(super) fn delay(&self, bytes: u64) -> Option<Duration> {
         self.classes[class(bytes)].p95.map(|p95| (2 * p95).max(LEAST_DELAY))
     }
 
-    /// A request of its own (no copy) goes out.
+    /// Records that a first request (not a copy) goes out.
     pub(super) fn began(&mut self) {
         self.credit = (self.credit + SHARE).min(MOST_CREDIT);
     }
 
-    /// A request was answered after this time.
+    /// Records that a request was answered after this time.
     pub(super) fn took(&mut self, bytes: u64, time: Duration) {
         self.classes[class(bytes)].add(time);
     }
 
-    /// A request was dropped after this time. The slower one of two copies counts: left out, a store that is slow
-    /// throughout would seem fast. What is dropped young, with its stream, tells nothing.
+    /// Records that a request was dropped after this time. The slower of two copies counts: without it, a store that is
+    /// always slow would seem fast. A request dropped early, with its stream, reveals nothing and is ignored.
     pub(super) fn dropped(&mut self, bytes: u64, time: Duration) {
         let class = &mut self.classes[class(bytes)];
         if class.p95.is_some_and(|p95| time > p95) {
@@ -86,9 +86,9 @@ impl Hedging {
         }
     }
 
-    /// Whether a copy may go out now; takes its credit.
+    /// Whether a copy may go out now. If so, its credit is used up.
     pub(super) fn take(&mut self, now: Instant) -> bool {
-        // A hair below 1, for twenty times 0.05 is less.
+        // Slightly below 1, because twenty times 0.05 is less than 1 in floating point.
         let may = self.credit > 1.0 - 1e-9 && self.quiet_until.is_none_or(|until| now >= until);
         if may {
             self.credit -= 1.0;
@@ -96,7 +96,7 @@ impl Hedging {
         may
     }
 
-    /// The store asked for less.
+    /// Records that the store asked for fewer requests.
     pub(super) fn throttled(&mut self, now: Instant) {
         self.quiet_until = Some(now + QUIET);
     }
@@ -116,7 +116,7 @@ mod tests {
     fn the_delay_is_twice_the_95th_percentile_of_the_size() {
         let mut hedging = Hedging::default();
         assert_eq!(hedging.delay(1000), None);
-        // One in a hundred takes two seconds, as the tail of a real store.
+        // One in a hundred takes two seconds, like the tail of a real store.
         for n in 0..500 {
             hedging.took(1000, if n % 100 == 7 { ms(2000) } else { ms(60) });
             hedging.took(8 << 20, ms(400));

@@ -1,81 +1,85 @@
-//! How many requests may be in flight: a state machine without a clock of its own.
+//! Decides how many requests may be in flight: a state machine without a clock of its own.
 //!
-//! The window doubles while the rate rises; then it tries a little more and a little less from time to time. When the store
-//! refuses more than one request in five, it halves and everybody pauses; fewer are each their read's own business, which
-//! asks again a little later: a store that refuses one in ten whatever is asked would be starved by any common answer to it,
-//! and one that counts requests a second gives no more when a few are too many. Steps up still have to pay in answers.
+//! The window doubles while the rate rises. After that it tries steps up and down from time to time. If the store
+//! refuses more than one request in five, the window halves and all requests pause. Fewer refusals are handled by the
+//! read concerned, which retries a little later. If all requests reacted, a store that always refuses one in ten
+//! would hardly be used, and a store that limits requests per second would give no more. A step up is kept only if it
+//! raises the rate of answers.
 //!
-//! The window stays below what Little's law needs for three times the rate that was reached: more in
-//! flight would only wait in a queue elsewhere.
+//! By Little's law, the window stays below what three times the measured rate needs: more requests in flight would only
+//! wait in a queue elsewhere.
 //!
-//! A queue is not free even where the rate stays: what is in flight has left the cache when its next part comes. A server
-//! on the same machine gave 12,600 objects of 107 KB a second with 8 in flight and 9,300 with 128. Where the window is
-//! what bounds the rate, trying less costs; so it is tried more and more seldom.
+//! A queue costs something even if the rate stays: data in flight has left the processor's cache when its next part
+//! arrives. A server on the same machine gave 12,600 objects of 107 KB per second with 8 requests in flight and 9,300
+//! with 128. If the window is what limits the rate, trying a smaller one costs rate, so after failures it is tried more
+//! and more rarely.
 //!
-//! Who is in doubt keeps the larger window, because most stores are far: there a step too low costs rate, one too high next to
-//! nothing. Of a store so near that answers come within [`NEAR`], most of that time is spent in a queue, and rates of rounds
-//! differ by more than a step brings: with the same rule the window wandered between 20 and 110, where 8 to 16 were best. There
-//! the smaller one is kept.
+//! In doubt the larger window is kept, because most stores are far away: a window slightly too small costs rate, one
+//! slightly too large costs next to nothing. With a store so near that it answers within [`NEAR`], most of that time is
+//! spent in a queue, and the rates of two rounds differ by more than a step changes. With the same rule the window
+//! wandered between 20 and 110, while 8 to 16 were best. So for a near store the smaller window is kept.
 
 use std::time::{Duration, Instant};
 
 /// Requests in flight before anything was measured.
 pub(super) const START: usize = 16;
-/// With so many in flight, a request hardly waits for another.
+/// With at most this many in flight, requests hardly delay each other.
 const LIGHT: usize = 8;
-/// No more, whatever was measured: 2.5 GB/s of 107 KB objects that answer after 30 ms need 730.
+/// The largest window, whatever was measured: 2.5 GB/s of 107 KB objects that answer after 30 ms need 730.
 pub(super) const MOST: usize = 1024;
-/// Little's law bounds nothing below this: on a fast link its figures are smaller than their noise, and 256
-/// small objects in flight are 27 MB. Not measured against a smaller bound.
+/// Little's law does not limit the window below this: on a fast link its figures are smaller than their noise, and 256
+/// small objects in flight are 27 MB. A smaller value was not measured.
 const LEAST_CEILING: usize = 256;
-/// A shorter round measures the scheduler.
+/// A shorter round would measure the thread scheduler.
 const ROUND: Duration = Duration::from_millis(20);
-/// A rate that rose by less than this while the window doubled did not rise: more of the same is a queue.
+/// If the rate rises by less than this factor while the window doubles, it counts as not risen: the additional requests
+/// only queue.
 const RISE: f64 = 1.25;
-/// Rounds in which it did not, before the doubling ends: one or two may be the machine's mood.
+/// Number of such rounds before the doubling ends; one or two may be noise of the machine.
 const PATIENCE: u32 = 3;
-/// Likewise for a step of a quarter. In doubt the step is kept: too large a window costs little, too small a one the rate.
+/// The same factor for a step of a quarter. In doubt the step is kept: a window that is too large costs little, one
+/// that is too small costs rate.
 const PROBE_RISE: f64 = 1.02;
 /// Rounds between two such steps.
 const PROBE_EVERY: u32 = 4;
-/// A step down is kept when the rate stays above this part of what it was.
+/// A step down is kept if the rate stays above this fraction of the old one.
 const HELD: f64 = 0.97;
-/// A store that answers within this time is on this machine or beside it (`benches/requests.rs`: 0.4 to 3 ms; a bucket takes 10
-/// and more).
+/// A store that answers within this time is on this machine or next to it (`benches/requests.rs`: 0.4 to 3 ms; a bucket
+/// takes 10 ms and more).
 const NEAR: Duration = Duration::from_millis(5);
-/// What takes the place of the three figures above there: a step up has to bring a third of itself, and a step down may cost
-/// as much as rounds differ by chance.
+/// Replacements of the constants above for a near store: a step up has to gain a third of its size, and a step down may
+/// lose as much as rounds differ by chance.
 const NEAR_PROBE_RISE: f64 = 1.08;
 const NEAR_HELD: f64 = 0.94;
-/// The least window that a step down leaves.
+/// The smallest window after a step down.
 const LEAST: usize = 4;
-/// Steps up that may come before the next step down, after several in a row that were not kept.
+/// The most steps up before the next step down, after several steps down in a row that were not kept.
 const MOST_SKIPPED: u32 = 32;
-/// The first pause; doubled by each that follows without an answer between.
+/// The first pause. Each following pause without an answer in between is twice as long.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
-/// A store that is back is asked again soon.
+/// Short, so that a store that is back gets requests soon.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The part of the requests that may be refused before everybody slows down.
+/// The fraction of requests that may be refused before all requests slow down.
 const TOLERATED: f64 = 0.2;
-/// The part is that of about so many requests. With one refused in ten, chance alone takes it over the bound once in some
-/// 10,000 samples; a store that refuses all is known after 15.
+/// Number of requests over which the fraction is averaged. If one in ten is refused, chance exceeds the bound about
+/// once in 10,000 samples; a store that refuses everything is detected after 15 requests.
 const SAMPLE: f64 = 64.0;
 
-/// Requests of a window that are kept for second copies, so that stragglers cannot starve them.
+/// Part of a window reserved for second copies, so that stragglers can't starve them.
 pub(super) const fn spare(window: usize) -> usize {
     match window {
         0..4 => 0,
         4..32 => 1,
-        // Twice the share of requests that may be hedged.
+        // Twice the fraction of requests that may be hedged.
         _ if window / 10 < 64 => window / 10,
         _ => 64,
     }
 }
 
-/// So many refusals with no answer between are no chance: one in ten makes them once in a million requests.
+/// This many refusals in a row are not chance: with one refusal in ten they happen once in a million requests.
 const IN_A_ROW: u32 = 6;
 
-/// What a request that was answered tells.
+/// Measurements of an answered request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     pub(super) bytes: u64,
@@ -83,42 +87,42 @@ pub(super) struct Measured {
     pub(super) first_byte: Duration,
     /// From the request to the last byte.
     pub(super) whole: Duration,
-    /// Few others were in flight when it began, as [`Limit::began`] told.
+    /// Few others were in flight when it began, as returned by [`Limit::began`].
     pub(super) light: bool,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Limit {
     window: usize,
-    /// The largest window: [`MOST`], or what the files let be that this process may have open.
+    /// The largest window: [`MOST`], or less if this process may open fewer files.
     most: usize,
     in_flight: usize,
-    /// Requests that wait for their turn.
+    /// Requests waiting for their turn.
     waiting: usize,
-    /// The window still doubles.
+    /// Whether the window still doubles.
     starting: bool,
     round: Option<Round>,
-    /// Bytes per second to beat.
+    /// The rate to beat, in bytes per second.
     rate: f64,
-    /// Mean over the rounds of a step that is being tried, or over those since.
+    /// Mean rate over the rounds of the step being tried, or over the rounds since the last step.
     recent: f64,
-    /// Rounds without a rise, or since the last step.
+    /// Rounds without a rise, or rounds since the last step.
     flat: u32,
-    /// The window before a step that is being tried.
+    /// The window before the step being tried.
     tried_from: Option<usize>,
-    /// The next step, or the one that is being tried, is one down.
+    /// Whether the next step, or the one being tried, is a step down.
     down: bool,
-    /// Steps down that are left out, and those that were.
+    /// Number of steps down to leave out, and how many were left out.
     skip: u32,
     skipped: u32,
-    /// Below this the window grows again whatever the rate.
+    /// Below this, the window grows again whatever the rate.
     recover_to: usize,
     means: Means,
     cut_at: Option<Instant>,
-    /// Something was answered since then.
+    /// Whether a request was answered since then.
     answered_since: bool,
-    /// The part of the requests that were refused.
+    /// The fraction of requests that were refused.
     refused: f64,
     /// Refusals since the last answer.
     in_a_row: u32,
@@ -126,15 +130,15 @@ pub(super) struct Limit {
     paused_until: Option<Instant>,
 }
 
-/// Figures since the last decision. Only time in which something was in flight counts.
+/// Figures since the last decision. Counts only time with requests in flight.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     began: Instant,
     answered: usize,
     bytes: u64,
-    /// Somebody waited: the window is what bounds the rate.
+    /// A request waited, so the window limits the rate.
     bound: bool,
-    /// The times of those that were answered, together.
+    /// Total time of the answered requests.
     took: Duration,
 }
 
@@ -144,7 +148,7 @@ impl Round {
     }
 }
 
-/// Moving averages over about 16 answers, in seconds and bytes: of requests that few others kept waiting, for the queue
+/// Moving averages over about 16 answers, in seconds and bytes. Only of requests with few others in flight: the queue
 /// of a busy store would justify any window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Means {
@@ -170,7 +174,7 @@ impl Means {
 }
 
 impl Limit {
-    /// Never more than `most` in flight, at least one.
+    /// At most `most` requests in flight, at least one.
     pub(super) fn new(most: usize) -> Self {
         let most = most.clamp(1, MOST);
         Self {
@@ -198,7 +202,7 @@ impl Limit {
         }
     }
 
-    /// Requests that may be in flight, second copies included. At least 1.
+    /// The number of requests that may be in flight, including second copies. At least 1.
     pub(super) const fn window(&self) -> usize {
         self.window
     }
@@ -220,18 +224,18 @@ impl Limit {
         (wanted.ceil() as usize).clamp(LEAST_CEILING.min(self.most), self.most)
     }
 
-    /// How long a request takes when few others are in flight; zero while that is not known.
+    /// How long a request takes with few others in flight; zero if that is not known.
     pub(super) fn usual(&self) -> Duration {
         Duration::from_secs_f64(self.means.first_byte + self.means.body)
     }
 
-    /// A request waits for its turn.
+    /// Records that a request waits for its turn.
     pub(super) fn waits(&mut self) {
         self.waiting += 1;
         self.note_bound();
     }
 
-    /// It waits no longer.
+    /// Records that a request no longer waits.
     pub(super) fn waited(&mut self) {
         self.waiting = self.waiting.saturating_sub(1);
     }
@@ -243,7 +247,7 @@ impl Limit {
         }
     }
 
-    /// A request goes out. Says whether few others are in flight.
+    /// Records that a request goes out. Returns whether few others are in flight.
     pub(super) fn began(&mut self, now: Instant) -> bool {
         self.in_flight += 1;
         let bound = self.waiting > 0;
@@ -251,16 +255,16 @@ impl Limit {
         self.in_flight <= LIGHT
     }
 
-    /// A request is over: answered, failed or given up.
+    /// Records that a request is over: answered, failed or given up.
     pub(super) fn ended(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.in_flight == 0 && self.waiting == 0 {
-            // What follows is idleness, not the store's rate.
+            // The following time is idle and does not measure the store's rate.
             self.round = None;
         }
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub(super) fn answered(&mut self, now: Instant, answer: &Measured) {
         if answer.light {
             self.means.add(answer);
@@ -274,7 +278,7 @@ impl Limit {
         round.bytes += answer.bytes.max(1);
         round.took += answer.whole;
         let took = now.saturating_duration_since(round.began);
-        // While the window doubles, a round is one latency long: the first batches wait for it.
+        // While the window doubles, a round is one latency long, because the first batches wait for it.
         let enough = if self.starting { self.window } else { 2 * self.window };
         if round.answered < enough || took < ROUND {
             return;
@@ -285,12 +289,12 @@ impl Limit {
         if bound {
             self.decide(rate, near);
         } else {
-            // Less than the window was wanted: that says nothing about a larger one.
+            // The window was not used up, so this rate does not show whether a larger window would help.
             self.rate = self.rate.max(rate);
         }
     }
 
-    /// A round has ended in which the window was what bounded the rate; the store is `near`.
+    /// Decides after a round in which the window limited the rate; `near` is about the store.
     fn decide(&mut self, rate: f64, near: bool) {
         let (rise, held) = if near { (NEAR_PROBE_RISE, NEAR_HELD) } else { (PROBE_RISE, HELD) };
         let step = (self.window / 4).max(1);
@@ -322,7 +326,8 @@ impl Limit {
                         self.skipped = 0;
                     }
                     if kept {
-                        // The next step at once. Steps down add up: none may be judged by what the last one has cost.
+                        // The next step at once. Steps down are compared with the best rate, so that their losses do
+                        // not add up.
                         self.step(if self.down { self.rate.max(self.recent) } else { self.recent });
                     } else {
                         (self.window, self.tried_from, self.down) = (before, None, !self.down);
@@ -343,17 +348,17 @@ impl Limit {
         self.window = self.window.min(self.ceiling()).max(1);
     }
 
-    /// Tries another window, to be judged by the rate that this one reached.
+    /// Tries another window. It is compared with `rate`, which this window reached.
     fn step(&mut self, rate: f64) {
         let step = (self.window / 4).max(1);
         (self.rate, self.tried_from) = (rate, Some(self.window));
         self.window = if self.down { (self.window - step).max(LEAST.min(self.window)) } else { self.window + step };
     }
 
-    /// The store asked for less, of a request that began at `began`. `jitter` is 0 to 1: many processes must not come
-    /// back together.
+    /// Records that the store asked for fewer requests, when it refused a request that began at `began`. `jitter` is in
+    /// 0 to 1, so that many processes do not return at the same time.
     pub(super) fn throttled(&mut self, now: Instant, began: Instant, jitter: f64) {
-        // What was in flight at a cut is refused as well: one event, one cut.
+        // The requests that were in flight at a cut are refused as well: one event, one cut.
         if self.cut_at.is_some_and(|cut| began <= cut) {
             return;
         }
@@ -362,11 +367,11 @@ impl Limit {
         if self.refused < TOLERATED && self.in_a_row < IN_A_ROW {
             return;
         }
-        // What a store took before an outage, it takes after it.
+        // After an outage the store will bear as much as before it.
         let before = if self.answered_since { 0 } else { self.recover_to };
         self.recover_to = before.max(self.window * 3 / 4);
         self.halve();
-        // What is left of the memory makes the next cut come sooner, if this one does not help.
+        // The remaining average makes the next cut come sooner, if this one does not help.
         (self.refused, self.in_a_row) = (TOLERATED / 2.0, 0);
         let longer = if self.answered_since { LEAST_PAUSE } else { self.pause * 2 };
         (self.pause, self.answered_since) = (longer.clamp(LEAST_PAUSE, LONGEST_PAUSE), false);
@@ -374,12 +379,12 @@ impl Limit {
         self.paused_until = Some(now + self.pause.mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0));
     }
 
-    /// This process can have no more connections, for a request that began at `began`.
+    /// Records that this process could not open another connection for a request that began at `began`.
     pub(super) fn exhausted(&mut self, now: Instant, began: Instant) {
         if self.cut_at.is_some_and(|cut| began <= cut) {
             return;
         }
-        // Not recovered to at once: whoever holds the files may hold them for long. Steps up find it out.
+        // No fast recovery: another part of the process may hold the files for long. Steps up will find out.
         self.recover_to = 0;
         self.halve();
         self.cut_at = Some(now);
@@ -403,19 +408,20 @@ mod tests {
 
     const SIZE: u64 = 107_000;
 
-    /// A store of virtual time: each request takes `latency`, and at most `most` are served at a time; above
-    /// `refuse_at` requests in flight are refused.
+    /// A store in virtual time: each request takes `latency`, at most `most` are served at a time, and requests above
+    /// `refuse_at` in flight are refused.
     struct Store {
         latency: Duration,
         most: usize,
         refuse_at: usize,
-        /// Every 20 ms it is up to 40 % slower than it can be, as a machine is on which others work.
+        /// Every 20 ms it becomes up to 40 % slower than it could be, like a machine with other load.
         moody: bool,
     }
 
-    /// Keeps `want` requests in flight where the limit allows it; gives the window, its largest value, and the answers.
+    /// Keeps `want` requests in flight if the limit allows it. Returns the window, its largest value, and the number of
+    /// answers.
     fn drive(limit: &mut Limit, now: &mut Instant, store: &Store, want: usize, requests: usize) -> (usize, usize) {
-        // Of other moods one in eight leaves the window wide for a while.
+        // Fixed jitter: with other values, one in eight leaves the window wide for a while.
         repeat_jitter();
         let mut ends: BinaryHeap<Reverse<(Instant, bool, Duration, bool)>> = BinaryHeap::new();
         let mut free: BinaryHeap<Reverse<Instant>> = (0..store.most).map(|_| Reverse(*now)).collect();
@@ -490,7 +496,7 @@ mod tests {
     fn a_near_store_whose_rate_wavers_gets_no_queue() {
         let (mut limit, mut now) = (Limit::new(MOST), Instant::now());
         let store = Store { latency: Duration::from_micros(100), most: 2, refuse_at: usize::MAX, moody: true };
-        // Looked at again and again: where it wanders it is wide at some time.
+        // Looked at many times: a window that wanders is wide at some time.
         let windows: Vec<usize> = (0..50).map(|_| drive(&mut limit, &mut now, &store, 512, 20_000).0).collect();
         assert!(windows.iter().filter(|window| **window > 24).count() <= 2, "{windows:?}");
     }
@@ -529,7 +535,7 @@ mod tests {
         let began = now;
         now += Duration::from_millis(20);
         for _ in 0..before {
-            // All that was in flight is refused: one event.
+            // All requests in flight are refused: one event.
             limit.throttled(now, began, 0.0);
         }
         assert_eq!(limit.window(), before / 2);

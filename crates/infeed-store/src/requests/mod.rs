@@ -8,15 +8,15 @@
 //!                              since when nothing was answered (trouble)
 //! ```
 //!
-//! Three things that are easy to get wrong:
+//! Three common mistakes:
 //!
-//! - **Nothing is spawned.** A read with its retries and copies is one future: dropping it drops its requests, and who
-//!   polls it through a gate knows that no request begins behind it. Its bytes may be hashed on a thread that is lent
-//!   (`sums.rs`), which ends unheard then.
-//! - **The client of a bucket retries no read.** `object_store` would back off each request alone, and a refusal would
-//!   never get here.
-//! - **Timers are made late.** A store that answers at once works without a runtime; where there is none, nothing is
-//!   hedged and nothing has a deadline.
+//! - **Nothing is spawned.** A read with its retries and copies is one future. Dropping it drops its requests, and a
+//!   caller that polls it through a gate can rely on no request beginning after the gate is closed. Its bytes may be
+//!   hashed on a thread that the engine provides (`sums.rs`); after a drop that result is ignored.
+//! - **The client of a bucket never retries a read.** `object_store` would back off each request by itself, and a
+//!   refusal would never be seen here.
+//! - **Timers are created late.** A store that answers at once works without a runtime. Without a runtime there is no
+//!   hedging and there are no deadlines.
 
 mod clock;
 mod hedge;

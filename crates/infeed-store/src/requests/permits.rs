@@ -1,4 +1,4 @@
-//! Who may send a request now: the permits of one store, shared by all of this process.
+//! Who may send a request now: the permits of one store, shared by all readers in this process.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use super::{
 /// The requests of this process to one store: endpoint and bucket.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// Permits for requests of their own; `held` counts, so they are forgotten when taken.
+    /// Permits for first requests. `held` counts them, so they are forgotten when taken.
     pub(super) regular: Semaphore,
     state: Mutex<Control>,
 }
@@ -29,35 +29,35 @@ pub(super) struct Control {
     pub(super) limit: Limit,
     pub(super) hedging: Hedging,
     pub(super) trouble: Trouble,
-    /// Permits there should be for requests of their own.
+    /// How many permits for first requests there should be.
     pub(super) size: usize,
-    /// Permits that are to disappear when they come back.
+    /// How many permits are to be removed when they come back.
     pub(super) debt: usize,
     /// Second copies in flight.
     pub(super) copies: usize,
-    /// Requests that began, to spread the first.
+    /// Number of requests begun, to spread the first ones.
     begun: u32,
     first_began: Option<Instant>,
     refusals: u64,
 }
 
-/// The first requests begin this far apart: each opens a connection.
+/// The first requests begin this far apart, because each opens a connection.
 const SPREAD: Duration = Duration::from_millis(2);
 
-/// Connections that this process may have, of the files that it may have open: three quarters, less some for what is no
-/// connection. Other stores, and what else opens files, share the rest; when it is too little after all, requests that
-/// get no connection say so ([`Requests::exhausted`]).
+/// The most connections of this process: three quarters of the files that it may open, less those that are not
+/// connections. Other stores and other users of files share the rest. If that is still too little, requests that can't
+/// connect report it ([`Requests::exhausted`]).
 static FILES: LazyLock<usize> = LazyLock::new(|| {
     let files = process::open_files().map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
     files.saturating_sub(OTHER_FILES) / 4 * 3
 });
-/// Libraries, logs, the runtime's own handles, a file for each thread that decodes.
+/// Libraries, logs, the runtime's own handles, one file per decode thread.
 const OTHER_FILES: usize = 64;
 
 static STORES: LazyLock<Mutex<HashMap<String, Weak<Requests>>>> = LazyLock::new(Mutex::default);
 
 impl Requests {
-    /// For a store that only one handle knows.
+    /// For a store with a single handle.
     pub(crate) fn new() -> Arc<Self> {
         let limit = Limit::new(*FILES);
         let size = limit.window() - spare(limit.window());
@@ -75,7 +75,7 @@ impl Requests {
         Arc::new(Self { regular: Semaphore::new(size), state: Mutex::new(state) })
     }
 
-    /// Those of the store that `key` names, for everyone in this process who reads from it.
+    /// The requests to the store named `key`, shared by all its readers in this process.
     pub(crate) fn shared(key: &str) -> Arc<Self> {
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
         stores.retain(|_, requests| requests.strong_count() > 0);
@@ -88,7 +88,7 @@ impl Requests {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Control> {
-        // Each section leaves the state whole, so a panic elsewhere cannot have broken it.
+        // Each critical section leaves the state consistent, even if a thread panics elsewhere.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,7 +96,8 @@ impl Requests {
         self.state().limit.window()
     }
 
-    /// Waits for a place among the requests in flight, in the order of the calls, and until the store wants to be asked.
+    /// Waits for a place among the requests in flight, in the order of the calls, and until no pause is in effect. After
+    /// a pause, and among the first requests, which are spread over some milliseconds, the order may change.
     pub(super) async fn turn(&self) -> Turn<'_> {
         let permit = match self.regular.try_acquire() {
             Ok(permit) => permit,
@@ -109,8 +110,8 @@ impl Requests {
         self.begin_when_wanted().await
     }
 
-    /// The same for a request that was made before and failed: ahead of those that wait for their first, which are wanted
-    /// later. It takes the place of the next request that ends, so a part more than the window is in flight until then.
+    /// The same for a retry: it goes ahead of requests that wait for their first attempt, which are needed later. It
+    /// takes the place of the next request that ends, so until then slightly more than the window is in flight.
     pub(super) async fn turn_again(&self) -> Turn<'_> {
         if !self.take_ahead() {
             return self.turn().await;
@@ -118,7 +119,7 @@ impl Requests {
         self.begin_when_wanted().await
     }
 
-    /// Takes a permit that is free, or the next that comes back.
+    /// Takes a free permit, or the next one that comes back.
     fn take_ahead(&self) -> bool {
         let mut state = self.state();
         if let Ok(permit) = self.regular.try_acquire() {
@@ -130,7 +131,7 @@ impl Requests {
         may
     }
 
-    /// With a permit taken.
+    /// Begins the request once pauses are over; the permit was taken before.
     async fn begin_when_wanted(&self) -> Turn<'_> {
         let turn = Turn { requests: self, copy: false, began: false, light: false };
         loop {
@@ -155,7 +156,7 @@ impl Requests {
         Some(Turn { requests: self, copy: true, began: false, light: false }.begin(now))
     }
 
-    /// Counts a read that is under way, until what it gives is dropped.
+    /// Counts a read in progress until the returned guard is dropped.
     pub(super) fn join(&self) -> Joined<'_> {
         self.state().trouble.joined();
         Joined(self)
@@ -171,13 +172,13 @@ impl Requests {
         Self::tell(news);
     }
 
-    /// It was answered, though not with bytes: the store is there.
+    /// Records that the store answered without bytes: it is reachable.
     pub(super) fn heard(&self) {
         let news = self.state().trouble.answered(now());
         Self::tell(news);
     }
 
-    /// A request that began at `began` came to nothing, for a reason that may be the store's.
+    /// Records that a request that began at `began` failed for a reason that may be the store's.
     pub(super) fn failed(&self, began: Instant) {
         let now = now();
         let news = self.state().trouble.failed(now, began);
@@ -187,14 +188,14 @@ impl Requests {
     fn tell(news: Option<News>) {
         match news {
             Some(News::Out(lasted)) => {
-                tracing::warn!(seconds = lasted.as_secs(), "the store gives nothing; waiting for it");
+                tracing::warn!(seconds = lasted.as_secs(), "the store does not answer; waiting for it");
             }
             Some(News::Back(lasted)) => tracing::info!(seconds = lasted.as_secs(), "the store answers again"),
             None => {}
         }
     }
 
-    /// The store refused a request that began at `began`.
+    /// Records that the store refused a request that began at `began`.
     pub(super) fn throttled(&self, began: Instant) {
         let (mut state, now) = (self.state(), now());
         state.refusals += 1;
@@ -205,7 +206,7 @@ impl Requests {
         tracing::debug!(window = state.limit.window(), "the store asks for fewer requests");
     }
 
-    /// This process has no file left for the connection of a request that began at `began`.
+    /// Records that this process has no file left for the connection of a request that began at `began`.
     pub(super) fn exhausted(&self, began: Instant) {
         let mut state = self.state();
         state.limit.exhausted(now(), began);
@@ -213,7 +214,7 @@ impl Requests {
         tracing::debug!(window = state.limit.window(), "too many files are open: fewer requests");
     }
 
-    /// Makes the permits fit the window.
+    /// Adapts the number of permits to the window.
     fn resize(&self, state: &mut Control) {
         let window = state.limit.window();
         let size = window - spare(window);
@@ -231,10 +232,10 @@ impl Requests {
 }
 
 impl Control {
-    /// Until when a request that has its place must wait.
+    /// Until when a request with a permit must wait.
     fn held_until(&self, now: Instant) -> Option<Instant> {
         let spread = match self.first_began {
-            // Alone, a request need not be spread: nothing goes out beside it.
+            // A single request need not be spread, since no other goes out with it.
             Some(first) if (self.begun as usize) < limit::START && self.limit.in_flight() > 0 => {
                 Some(first + SPREAD * self.begun)
             }
@@ -244,7 +245,7 @@ impl Control {
     }
 }
 
-/// A read that is under way.
+/// A read in progress.
 #[derive(Debug)]
 pub(super) struct Joined<'a>(&'a Requests);
 

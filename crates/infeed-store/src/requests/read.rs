@@ -1,4 +1,4 @@
-//! One read of a remote store, with its pieces, attempts and copies.
+//! One read from a remote store, with its pieces, attempts and copies.
 
 use std::{
     future::poll_fn,
@@ -38,32 +38,34 @@ use crate::{
     extent,
 };
 
-/// Requests one after another for the same bytes, where the object itself seems to be what fails.
+/// The most wrong answers for the same bytes: then the object itself seems to be at fault.
 const ATTEMPTS: u32 = 4;
-/// Those that fail although the store answered others meanwhile, or nobody can say what failed. Of a store that fails one
-/// request in ten, whatever is asked, one read in 10^8 meets so many.
+/// The most failed requests while the store answered others, or if the cause is unknown. If a store fails one request
+/// in ten at random, one read in 10^8 reaches this number.
 const MANY: u32 = 8;
-/// Copies of a request beside the first: a third when both straggle.
+/// Copies of a request besides the first: the third is sent when both are slow.
 const COPIES: usize = 2;
-/// A request may take this long, or as long as its bytes at this rate.
+/// A request may take this long (or as long as the patience, if that is shorter), or as long as its bytes take at
+/// `FLOOR_RATE`, whichever is longer.
 const LEAST_DEADLINE: Duration = Duration::from_secs(10);
 const FLOOR_RATE: u64 = 1 << 20;
-/// Between a failure and the next attempt; doubled each time, up to the longest. A store that is back is asked soon.
+/// The wait between a failure and the next attempt; doubled each time, up to the longest. Short, so that a store that
+/// is back gets requests soon.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const LEAST_BACK_OFF: Duration = Duration::from_millis(10);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(2);
-/// How often a slow request is looked at while nothing is known about the usual time.
+/// How often a slow request is checked while the usual time is unknown.
 const UNKNOWN: Duration = Duration::from_millis(250);
 
 /// The bytes of an answer.
 enum Body {
-    /// The whole answer came as one.
+    /// The answer came in one frame.
     Frame(Bytes),
-    /// Several were put together.
+    /// Several frames, put together.
     Buffer(BytesMut),
 }
 
-/// One request of a race.
+/// The end of one request of a race.
 type Ended = (Sent, Result<(Body, Option<String>), Failed>);
 
 /// Why there are no bytes.
@@ -73,35 +75,35 @@ struct Failed {
     blame: Blame,
 }
 
-/// Who failed, as far as one request can tell.
+/// Where the fault is, as far as one request can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blame {
-    /// The store answered, and the answer is not right.
+    /// The store answered, but the answer is wrong.
     Object,
-    /// It refused, broke off or was silent: perhaps this one, perhaps everybody.
+    /// The store refused, broke off or was silent: for this request, or for all.
     Store,
-    /// Somebody's own store, which does not say.
+    /// Unknown: a store of the user's own that does not report it.
     Nobody,
-    /// This process: it may open no more files.
+    /// This process: it can't open any more files.
     Here,
 }
 
 /// What a read remembers of its requests.
 #[derive(Default)]
 struct Tries {
-    /// Requests, copies not counted.
+    /// Requests, not counting copies.
     attempts: u32,
-    /// Those that count against the object, because others were answered or nobody can say who failed.
+    /// Failures that count against the object, because others were answered or the cause is unknown.
     against: u32,
-    /// Answers that were not right.
+    /// Wrong answers.
     wrong: u32,
-    /// Those since when nobody was answered, and so nothing was learned of the object.
+    /// Failures while the store answered no request at all. They reveal nothing about this object.
     waits: u32,
-    /// When the first failed.
+    /// When the first request failed.
     since: Option<Instant>,
 }
 
-/// Bytes that are wanted with one request.
+/// The bytes of one request.
 struct Piece<'a> {
     extent: &'a Extent,
     range: Range<u64>,
@@ -111,7 +113,8 @@ struct Piece<'a> {
 }
 
 impl Tries {
-    /// Notes a failure. Says whether the object has had its chances; `others` were answered since the request began.
+    /// Records a failure. Returns whether to give up on the object. `others` means that other requests were answered
+    /// since this one began.
     fn failed(&mut self, failed: &Failed, others: bool, patience: Duration) -> bool {
         let now = now();
         let since = *self.since.get_or_insert(now);
@@ -122,10 +125,10 @@ impl Tries {
         self.waits = 0;
         *(if failed.blame == Blame::Object { &mut self.wrong } else { &mut self.against }) += 1;
         match failed.blame {
-            // Without a clock there is no waiting for a store.
+            // Without timers it is not possible to wait for a store.
             _ if !has_timers() => self.against + self.wrong >= ATTEMPTS,
             Blame::Object => self.wrong >= ATTEMPTS,
-            // Many who ask one store, each by its own limit, may be refused for long.
+            // If many clients of one store each use their own limit, refusals may last long.
             _ if failed.remedy == Remedy::FewerRequests || failed.blame == Blame::Here => {
                 self.against >= MANY && now.saturating_duration_since(since) >= patience
             }
@@ -134,7 +137,7 @@ impl Tries {
     }
 }
 
-/// Reads an extent. Not for empty ranges of objects that are not empty: stores refuse them.
+/// Reads an extent. Not for empty ranges of non-empty objects, which stores refuse.
 pub(crate) async fn read(extent: &Extent, requests: &Arc<Requests>, reader: &Reader) -> Result<Bytes> {
     let path = extent.source.path(&extent.name)?;
     let piece = |range: Range<u64>| Piece { extent, range, path: &path, requests, reader };
@@ -145,7 +148,7 @@ pub(crate) async fn read(extent: &Extent, requests: &Arc<Requests>, reader: &Rea
             Body::Buffer(buffer) => buffer.freeze(),
         });
     }
-    // Every piece is read into its part of one buffer; joining them again copies nothing.
+    // Each piece is read into its part of one buffer, so joining them copies nothing.
     let mut rest = room(extent.len())?;
     let parts = pieces.by_ref().map(|range| {
         let length = (range.end - range.start) as usize;
@@ -159,7 +162,7 @@ pub(crate) async fn read(extent: &Extent, requests: &Arc<Requests>, reader: &Rea
     let mut whole = BytesMut::new();
     let mut version: Option<String> = None;
     for (body, etag) in try_join_all(reads.collect::<Vec<_>>()).await? {
-        // Without a known version, the pieces must at least be of the same.
+        // If no version is known, all pieces must at least have the same one.
         if let (Some(first), Some(other)) = (&version, &etag)
             && first != other
         {
@@ -184,9 +187,9 @@ impl<'a> Piece<'a> {
         self.range.end - self.range.start
     }
 
-    /// With fresh requests as long as that may help. Gives the object's version too.
+    /// Sends new requests as long as that may help. Also returns the object's version.
     async fn read(&self, buffer: Option<BytesMut>) -> Result<(Body, Option<String>)> {
-        // Declared when the first request goes out: what waits for its turn is not late.
+        // Set when the first request goes out: a read that waits for its turn is not late.
         let mut reading = None;
         let read = self.attempts(buffer, &mut reading).await;
         if let Some(reading) = reading {
@@ -206,7 +209,7 @@ impl<'a> Piece<'a> {
         loop {
             let permits = self.permits(tries.attempts > 0).await;
             if self.is_out() {
-                // Whoever waited in a queue while the others gave up would meet the same.
+                // A read that was queued while others gave up would fail in the same way.
                 return Err(self.at(self.gave_up(last, &tries)));
             }
             tries.attempts += 1;
@@ -243,7 +246,7 @@ impl<'a> Piece<'a> {
         let doubled = 1 << (tries.against + tries.wrong + tries.waits).saturating_sub(1).min(16);
         let jitter = jitter(self.range.start ^ u64::from(tries.attempts));
         if others {
-            // About the time that a request takes: what waits in order behind this one waits with it.
+            // About as long as one request takes: pieces that wait in order behind this one are delayed by it.
             let first = self.requests.state().limit.usual().clamp(LEAST_BACK_OFF, BACK_OFF);
             (first * doubled).min(LONGEST_BACK_OFF).mul_f64(jitter)
         } else {
@@ -251,22 +254,22 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The store has given nobody anything for as long as this read's patience.
+    /// Whether the store has answered no request for as long as this read's patience.
     fn is_out(&self) -> bool {
         has_timers() && self.requests.state().trouble.ends(self.source().patience()).is_some_and(|end| end <= now())
     }
 
-    /// What to say of the `last` failure; a read that never got its turn had none.
+    /// The error for the `last` failure; `last` is `None` if the read never got its turn.
     fn gave_up(&self, last: Option<Failed>, tries: &Tries) -> Error {
         let patience = self.source().patience().as_secs_f64();
         let out =
-            || format!("check the network and the store, then resume; {PATIENCE} says how long an outage may last");
+            || format!("check the network and the store, then resume; {PATIENCE} sets how long an outage may last");
         let Some(Failed { error, remedy, blame }) = last else {
             return Error::new(ErrorKind::Io, format!("the store gave nothing for {patience} s")).hint(out());
         };
         let kind = error.kind();
         if kind == ErrorKind::Corrupt || blame == Blame::Here {
-            // It says all there is to say: asking again found the same.
+            // The error is complete: another attempt gave the same.
             return error;
         }
         let (attempts, refused) = (tries.attempts, remedy == Remedy::FewerRequests);
@@ -274,7 +277,7 @@ impl<'a> Piece<'a> {
             (true, true) => (format!("the store refused all requests for {patience} s"), out()),
             (true, false) => (format!("the store gave nothing for {patience} s, the last: {}", error.what()), out()),
             (false, true) => (
-                format!("the store refused {attempts} requests: it is asked too often"),
+                format!("the store refused {attempts} requests: it receives too many"),
                 format!("lower {IO_CONCURRENCY}, or read with fewer ranks at a time"),
             ),
             (false, false) => (
@@ -289,7 +292,7 @@ impl<'a> Piece<'a> {
         self.source().at(error, &self.extent.name, &self.range)
     }
 
-    /// `again`: for a request that failed before, ahead of those that wait for their first.
+    /// `again`: for a retry, which goes ahead of requests that wait for their first attempt.
     async fn permits(&self, again: bool) -> Permits<'a> {
         let ceiling = match &self.reader.ceiling {
             Some(ceiling) => Some(match again.then(|| ceiling.copies.try_acquire()) {
@@ -310,7 +313,7 @@ impl<'a> Piece<'a> {
         Some(Permits { _ceiling: ceiling, turn: self.requests.turn_of_copy()? })
     }
 
-    /// One attempt: a request, and copies of it when it is slow. The first whole answer wins, the others are dropped.
+    /// One attempt: a request, and copies of it if it is slow. The first complete answer wins; the others are dropped.
     async fn race(
         &self,
         permits: Permits<'a>,
@@ -322,7 +325,7 @@ impl<'a> Piece<'a> {
         let allowed = least.max(Duration::from_secs(self.len() / FLOOR_RATE));
         let deadline = began + allowed;
         let why = if attempt == 1 { Sent::First } else { Sent::Retry };
-        // Most requests get no copy: the first one costs no allocation of its own.
+        // Most requests get no copy, so the first one needs no allocation of its own.
         let mut first = pin!(self.copy(permits, buffer, why).fuse());
         let mut copies: Vec<BoxFuture<'_, Ended>> = Vec::new();
         let (mut sent, mut look_at) = (0, began + self.delay().unwrap_or(UNKNOWN));
@@ -352,7 +355,7 @@ impl<'a> Piece<'a> {
                     }
                     return Ok(read);
                 }
-                // What no fresh request mends, the other copy meets as well.
+                // An error that no new request can fix would also be the copy's.
                 Some((_, Err(failed)))
                     if failed.remedy == Remedy::None || (first.is_terminated() && copies.is_empty()) =>
                 {
@@ -368,7 +371,7 @@ impl<'a> Piece<'a> {
                         let error = Error::new(ErrorKind::Io, what);
                         return Err(Failed { error, remedy: Remedy::AnotherRequest, blame: Blame::Store });
                     }
-                    // Asked again: the usual time may be known by now, or another one.
+                    // Computed again, because the usual time may have become known or changed.
                     let due = self.delay().map(|delay| began + delay * (sent as u32 + 1));
                     match due.filter(|due| *due <= now) {
                         Some(_) => match self.permits_of_copy() {
@@ -441,13 +444,13 @@ impl<'a> Piece<'a> {
         let result = with_answer_of(whole.then(|| self.len()), result).await.map_err(failed)?;
         let first_byte = now() - began;
         let etag = result.meta.e_tag.clone();
-        // Some servers take no notice of If-Match.
+        // Some servers ignore If-Match.
         if let (Some(known), Some(found)) = (known, &etag)
             && known != found
         {
             return Err(Failed { error: changed(known, Some(found)), remedy: Remedy::None, blame: Blame::Object });
         }
-        // Perhaps the object, perhaps a length that a proxy cut: of the same version, as far as anybody knows.
+        // Either the object or a length that a proxy cut off; as far as is known, the version is the same.
         check_size(&result.meta, &self.range, self.extent.size).map_err(Failed::by_object)?;
         let told = told(&result);
         let mut body = drain(result, self.len(), buffer).await?;
@@ -465,7 +468,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Tells the hedging how long a request was waited for in vain, when it is dropped.
+/// Records in the hedging, when dropped, how long a request was waited for in vain.
 struct UnderWay<'a> {
     piece: &'a Piece<'a>,
     began: Instant,
@@ -481,7 +484,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Puts the frames of a body into one buffer of the right size; a single frame is taken as it is.
+/// Collects the frames of a body in one buffer of the right size. A single frame is used as it is.
 async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Result<Body, Failed> {
     let mut frames = result.into_stream();
     let mut got = 0;
@@ -517,14 +520,14 @@ fn long_answer(asked: u64) -> Error {
     Error::new(ErrorKind::Io, format!("the answer holds more than the {asked} bytes asked for")).hint("try again")
 }
 
-/// Another version than the listed one: a property of the object, which no further request mends.
+/// Another version than the listed one: a property of the object, which no new request can fix.
 fn changed(known: &str, found: Option<&str>) -> Error {
     let now = found.map(|found| format!(", now {found}")).unwrap_or_default();
     Error::corrupt(format!("the object is another version (it was {known}{now})")).hint(CHANGED)
 }
 
 impl Failed {
-    /// The answer came and is not what was asked for; perhaps something between broke it.
+    /// An answer came but is wrong; something in between may have damaged it.
     fn by_object(error: Error) -> Self {
         Self { error, remedy: Remedy::AnotherRequest, blame: Blame::Object }
     }
@@ -541,7 +544,7 @@ impl Failed {
             }
             _ if too_many_files(&error) => (Remedy::AnotherRequest, Blame::Here),
             E::Generic { .. } => match our_error(&error) {
-                // A bucket's own words: what is not a broken line, no further request mends.
+                // An error made for a bucket: unless it is a broken connection, no new request can fix it.
                 Some(ours) if ours.kind() != ErrorKind::Io => (Remedy::None, Blame::Object),
                 Some(_) => (Remedy::AnotherRequest, Blame::Store),
                 None => match Answer::of(&error) {

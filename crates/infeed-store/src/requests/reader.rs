@@ -11,22 +11,22 @@ use super::{
 };
 use crate::{Sums, Verify};
 
-/// How a stream reads: a ceiling of its own, and who writes down what its requests did.
+/// How a stream reads: its own limit of requests, and the recorder of what they did.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(super) ceiling: Option<Arc<Ceiling>>,
     pub(super) recorder: RequestRecorder,
-    /// Whose reads they are, for the watchdog.
+    /// The batch to which the reads belong, for the watchdog.
     pub(super) batch: u64,
-    /// How what comes is compared with what the store tells.
+    /// How bytes are compared with what the store sends about them.
     verify: Verify,
-    /// Where.
+    /// The threads that compare.
     sums: Arc<Sums>,
 }
 
-/// Reads that belong to no stream share a recorder that nobody asks: its histograms cost more than a small read.
+/// Reads that belong to no stream share a recorder that is never read: its histograms cost more than a small read.
 static NOBODYS: LazyLock<RequestRecorder> = LazyLock::new(RequestRecorder::default);
-/// Whoever lends no thread.
+/// For readers without threads of their own.
 static HERE: LazyLock<Arc<Sums>> = LazyLock::new(Arc::default);
 
 impl Default for Reader {
@@ -35,7 +35,7 @@ impl Default for Reader {
     }
 }
 
-/// Permits of one stream; a part is kept for second copies.
+/// Permits of one stream; a part is reserved for second copies.
 #[derive(Debug)]
 pub(super) struct Ceiling {
     pub(super) regular: Semaphore,
@@ -46,26 +46,27 @@ impl Reader {
     /// At most `most` requests in flight (`None`: as many as the store's limit allows).
     pub fn new(most: Option<usize>, recorder: RequestRecorder) -> Self {
         let ceiling = most.map(|most| {
-            // 0 would wait for ever.
+            // 0 would wait forever.
             let most = most.clamp(1, limit::MOST);
             let copies = spare(most);
             Arc::new(Ceiling { regular: Semaphore::new(most - copies), copies: Semaphore::new(copies) })
         });
-        // Who reads for no run reads little that counts much: indexes, labels.
+        // Reads outside of a run are few but important: indexes, labels.
         Self { ceiling, recorder, batch: 0, verify: Verify::Auto, sums: Arc::clone(&HERE) }
     }
 
-    /// One below the same ceiling that tells somebody else.
+    /// A reader under the same limit with another recorder.
     pub fn with_recorder(&self, recorder: RequestRecorder) -> Self {
         Self { recorder, ..self.clone() }
     }
 
-    /// One whose reads are compared so.
+    /// A reader whose bytes are compared in this way.
     pub fn verifying(self, verify: Verify) -> Self {
         Self { verify, ..self }
     }
 
-    /// One whose reads are compared on such threads. Without them, they are where they are awaited.
+    /// A reader whose bytes are compared on these threads. Without threads, they are compared in the task that awaits
+    /// them.
     pub fn comparing(self, sums: &Arc<Sums>) -> Self {
         Self { sums: Arc::clone(sums), ..self }
     }
@@ -78,13 +79,13 @@ impl Reader {
         self.verify
     }
 
-    /// The same for the reads of one batch; batches are numbered in the order in which they are wanted.
+    /// A reader for one batch; batches are numbered in the order in which they are needed.
     pub fn of_batch(&self, batch: u64) -> Self {
         Self { batch, ..self.clone() }
     }
 }
 
-/// Permits of one request: under the stream's ceiling and under the store's limit.
+/// Permits of one request, under the stream's limit and the store's.
 pub(super) struct Permits<'a> {
     pub(super) _ceiling: Option<SemaphorePermit<'a>>,
     pub(super) turn: Turn<'a>,

@@ -29,13 +29,13 @@ fn the_window_is_never_exceeded_while_it_grows_and_shrinks() {
             let turn = requests.turn().await;
             let now_in_flight = in_flight.fetch_add(1, SeqCst) + 1;
             let window = requests.window();
-            // A window that has just shrunk waits for those that were in flight before.
+            // A window that has just shrunk waits for the requests that were in flight before.
             let debt = requests.state().debt;
             assert!(now_in_flight <= window + debt, "{now_in_flight} in flight of {window} and {debt}");
             let latency = Duration::from_millis(20 + mix(n) % 20);
             tokio::time::sleep(latency).await;
             match n % 500 {
-                // Together, as a store refuses: one in five in all.
+                // In a row, as a store refuses; one in five over all.
                 400..500 => requests.throttled(tokio::time::Instant::now().into_std()),
                 _ => {
                     requests.answered(&Measured { bytes: 1000, first_byte: latency, whole: latency, light: turn.light })
@@ -47,7 +47,7 @@ fn the_window_is_never_exceeded_while_it_grows_and_shrinks() {
     };
     paused(async {
         let mut reads: FuturesUnordered<_> = (0..5000).map(one).collect();
-        // Some are dropped while they wait or are in flight.
+        // Some are dropped while waiting or in flight.
         for _ in 0..4000 {
             reads.next().await;
         }
@@ -64,7 +64,7 @@ fn stragglers_leave_room_for_their_copies() {
     let requests = Requests::new();
     (0..100).for_each(|_| requests.state().hedging.began());
     paused(async {
-        // As many as get in: the window less its spare part.
+        // As many as fit: the window less its spare part.
         let turns: Vec<Turn<'_>> = futures::stream::iter(0..limit::START - 1).then(|_| requests.turn()).collect().await;
         assert!(tokio::time::timeout(Duration::from_secs(1), requests.turn()).await.is_err());
         let copy = requests.turn_of_copy().expect("the spare place is free");

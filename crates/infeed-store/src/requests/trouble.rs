@@ -1,58 +1,58 @@
-//! Since when a store gives nothing: a state machine without a clock of its own.
+//! Detects since when a store has not answered: a state machine without a clock of its own.
 //!
-//! A read can't tell whether it alone fails or the whole store does. Together they can: as long as others are answered,
-//! what fails is the object or chance, and a few more requests decide; while nobody is, the store is out, and everybody
-//! waits for it as long as their patience lasts, counted from the last answer that anybody got. Queues and pauses before a
-//! request count for nothing, so that many who wait do not make each other's time run out.
+//! A single read can't tell whether only it fails or the whole store. All reads together can. As long as other requests
+//! are answered, the failure is the object's or chance, and a few more attempts decide. If no request is answered, the
+//! store is down, and each read waits for as long as its patience, counted from the last answer to any request. Queues
+//! and pauses before a request do not count, so that many waiting reads do not use up each other's time.
 
 use std::time::{Duration, Instant};
 
-/// An outage that has lasted so long is told.
+/// An outage of this length is logged.
 const TOLD: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Trouble {
-    /// Nothing was answered since then, and something failed.
+    /// Since when there was a failure and no answer.
     since: Option<Instant>,
     last_answer: Option<Instant>,
-    /// Answers so far.
+    /// Number of answers.
     answers: u64,
-    /// Reads under way, those that wait included.
+    /// Reads in progress, including those that wait.
     reads: usize,
     told: bool,
 }
 
-/// What is worth a line in the log.
+/// Events to log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// Nothing has been answered for so long.
+    /// No answer for this long.
     Out(Duration),
-    /// It answers again, after so long.
+    /// The first answer after this long.
     Back(Duration),
 }
 
 impl Trouble {
-    /// A read is under way.
+    /// A read begins.
     pub(super) fn joined(&mut self) {
         if self.reads == 0 {
-            // What was before, nobody waited for.
+            // Earlier failures do not count, because no read was waiting then.
             *self = Self { answers: self.answers, ..Self::default() };
         }
         self.reads += 1;
     }
 
-    /// It is over, whatever came of it.
+    /// A read ends, whatever the result.
     pub(super) fn left(&mut self) {
         self.reads = self.reads.saturating_sub(1);
     }
 
-    /// Answers so far: compared later, they tell whether others were answered.
+    /// Number of answers. A later comparison shows whether others were answered.
     pub(super) fn answers(&self) -> u64 {
         self.answers
     }
 
-    /// Somebody was answered: with bytes, or that there is no such object.
+    /// A request was answered: with bytes, or that there is no such object.
     pub(super) fn answered(&mut self, now: Instant) -> Option<News> {
         self.answers += 1;
         self.last_answer = Some(now);
@@ -61,9 +61,9 @@ impl Trouble {
         since.filter(|_| told).map(|since| News::Back(now.saturating_duration_since(since)))
     }
 
-    /// A request that began at `began` came to nothing.
+    /// A request that began at `began` failed.
     pub(super) fn failed(&mut self, now: Instant, began: Instant) -> Option<News> {
-        // What began before the last answer says nothing about the time before that.
+        // A request that began before the last answer proves nothing about the time before that answer.
         let from = self.last_answer.map_or(began, |answer| answer.max(began));
         let lasted = now.saturating_duration_since(*self.since.get_or_insert(from));
         let tell = lasted >= TOLD && !self.told;
@@ -71,7 +71,7 @@ impl Trouble {
         tell.then_some(News::Out(lasted))
     }
 
-    /// Until when somebody with this patience waits, if the store gives nothing.
+    /// Until when a read with this patience waits if no answer comes.
     pub(super) fn ends(&self, patience: Duration) -> Option<Instant> {
         self.since?.checked_add(patience)
     }
@@ -90,7 +90,7 @@ mod tests {
         let (mut trouble, start) = (Trouble::default(), Instant::now());
         trouble.joined();
         assert_eq!(trouble.ends(s(60)), None);
-        // Ten seconds of silence, the first eight of which others were answered.
+        // Ten seconds of silence for this request; others were answered in the first eight.
         trouble.answered(start + s(8));
         assert_eq!(trouble.failed(start + s(10), start), Some(News::Out(s(2))));
         assert_eq!(trouble.ends(s(60)), Some(start + s(68)));

@@ -1,20 +1,20 @@
-//! What a folder holds, in less memory than objects take.
+//! The files of a folder, in less memory than as objects.
 
 use crate::Object;
 
-/// The files of one folder, without those of its subfolders: 16 bytes and the name for each.
+/// The files of one folder, without those of its subfolders: 16 bytes plus the name for each.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The folder's name: empty, or ending with `/`.
     pub(super) folder: String,
-    /// All names within it.
+    /// The names of all files in it.
     text: String,
     files: Vec<File>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct File {
-    /// Where the name begins in the text, and in the last 16 bits how long it is: file systems have 255 bytes, some 1,023.
+    /// Start of the name in the text; the last 16 bits are its length. File systems allow 255 bytes, some 1,023.
     place: u64,
     size: u64,
 }
@@ -34,7 +34,7 @@ impl Found {
         self.files.len()
     }
 
-    /// `base` is a name within a folder.
+    /// `base` is a name within the folder.
     pub(super) fn add(&mut self, base: &str, size: u64) {
         let len = u16::try_from(base.len()).expect("the system has no names of 64 KiB");
         self.files.push(File { place: (self.text.len() as u64) << 16 | u64::from(len), size });
@@ -46,7 +46,7 @@ impl Found {
         self.files.iter().map(|file| (file.name(&self.text), file.size))
     }
 
-    /// Adds what another thread found of the same folder.
+    /// Adds what another thread found in the same folder.
     pub(super) fn append(&mut self, other: Self) {
         if self.files.is_empty() {
             (self.text, self.files) = (other.text, other.files);
@@ -57,7 +57,7 @@ impl Found {
         self.files.extend(other.files.into_iter().map(|file| File { place: file.place + before, ..file }));
     }
 
-    /// Puts the files in the order of names; there will be no more.
+    /// Orders the files by name; no more files may be added afterwards.
     pub(super) fn finish(&mut self) {
         self.text.shrink_to_fit();
         self.files.shrink_to_fit();
@@ -68,7 +68,7 @@ impl Found {
         let Self { folder, text, files } = self;
         files.into_iter().map(move |file| {
             let base = file.name(&text);
-            // A million times: `format!` would take as long as the rest.
+            // Runs a million times: `format!` would take as long as the rest.
             let mut name = String::with_capacity(folder.len() + base.len());
             name.push_str(&folder);
             name.push_str(base);

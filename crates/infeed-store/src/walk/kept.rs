@@ -1,15 +1,15 @@
-//! The listing of a local folder, as a [`Manifest`](crate::manifest::Manifest) keeps it.
+//! The listing of a local folder in the form in which a [`Manifest`](crate::manifest::Manifest) keeps it.
 //!
 //! ```text
 //! "infeed folder 1\n", length and hash
 //! body: u128 identity of the place, varint folders, then each:
-//!   name; inode, length and two times, u64 each; names of subfolders; names to be looked up again; files
+//!   name; inode, length and two times, u64 each; names of subfolders; names to look up again; files
 //!   files: varint number, then each in the order of names:
 //!     varint bytes shared with the name before, varint more bytes, those; varint size
 //! ```
 //!
-//! Names to be looked up again are links, whose targets change without their folder, and files that may be read in parts, whose
-//! size must be known. They are not among the files.
+//! Names to look up again are links, whose targets can change without a change of their folder, and files that may be
+//! read in parts, whose size must be right. They are not listed among the files.
 
 use std::collections::HashMap;
 
@@ -20,13 +20,14 @@ use crate::manifest::{Rest, body, number, seal, text, unsealed};
 
 pub(crate) const MAGIC: &[u8] = b"infeed folder 1\n";
 
-/// What is known of the entries of a folder beside its files.
+/// What is kept of a folder in addition to its files.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) stamp: Stamp,
-    /// Names of those of its folders that are no links.
+    /// Names of its subfolders that are not links.
     pub(super) folders: Vec<String>,
-    /// Names that are looked up each time: links, which change without their folder, and files that may be read in parts.
+    /// Names that are looked up each time: links, which can change without a change of their folder, and files that may
+    /// be read in parts.
     pub(super) again: Vec<String>,
 }
 
@@ -34,24 +35,24 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) found: Found,
-    /// What has to be known to believe it later; without, it is listed each time.
+    /// What is needed to trust the listing later; `None` if the folder must be listed each time.
     pub(super) kept: Option<Kept>,
-    /// Taken as it was kept.
+    /// Whether it came from the manifest.
     pub(super) taken: bool,
 }
 
-/// Folders that were kept, by their names.
+/// The kept folders, by name.
 #[derive(Debug, Default)]
 pub(super) struct Saved(HashMap<String, (Found, Kept)>);
 
 impl Saved {
-    /// What is kept of a folder, if that is as it was.
+    /// What was kept of a folder, if the folder is unchanged.
     pub(super) fn take(&mut self, folder: &str, stamp: Stamp) -> Option<(Found, Kept)> {
         self.0.remove(folder).filter(|(_, kept)| kept.stamp == stamp)
     }
 }
 
-/// Those of the folders that may be believed later.
+/// Encodes the folders that may be trusted later.
 pub(super) fn encode(folders: &[Listed], place: Fingerprint) -> Vec<u8> {
     let kept = || folders.iter().filter_map(|listed| Some((&listed.found, listed.kept.as_ref()?)));
     let (count, files) = kept().fold((0, 0), |(count, files), (found, _)| (count + 1, files + found.len()));
@@ -82,13 +83,13 @@ pub(super) fn encode(folders: &[Listed], place: Fingerprint) -> Vec<u8> {
     seal(MAGIC, out)
 }
 
-/// Any bytes give folders, or what is wrong in words for a warning.
+/// Decodes arbitrary bytes: folders, or a description of what is wrong, for a warning.
 pub(super) fn decode(bytes: &[u8], place: Fingerprint) -> Result<Saved, String> {
     let body = body(MAGIC, bytes)?;
     if !body.starts_with(&place.0.to_le_bytes()) {
         return Err("it is of another folder".into());
     }
-    saved(&body[16..]).ok_or_else(|| "it makes no sense".into())
+    saved(&body[16..]).ok_or_else(|| "its content is invalid".into())
 }
 
 fn saved(body: &[u8]) -> Option<Saved> {
@@ -97,7 +98,7 @@ fn saved(body: &[u8]) -> Option<Saved> {
     let mut folders = HashMap::with_capacity(count);
     for _ in 0..count {
         let name = rest.text()?;
-        // Empty, or parts that end with `/`.
+        // Empty, or parts that each end with `/`.
         if !name.is_empty() && !name.strip_suffix('/')?.split('/').all(is_base) {
             return None;
         }
@@ -126,14 +127,14 @@ fn files(folder: &str, rest: &mut Rest<'_>) -> Option<Found> {
         name.truncate(shared);
         name.extend_from_slice(rest.take(more)?);
         let base = str::from_utf8(&name).ok().filter(|base| is_base(base))?;
-        // In order, so that none is there twice. Names are no longer than a `Found` can say.
+        // In order, so that no name is there twice. Names must not be longer than a `Found` allows.
         (before < name && u16::try_from(name.len()).is_ok()).then_some(())?;
         found.add(base, rest.number()?);
     }
     Some(found)
 }
 
-/// A name within a folder, that a listing shows.
+/// Whether it is a name within a folder that a listing shows.
 fn is_base(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0']) && !super::is_hidden(name.as_bytes())
 }
@@ -204,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        /// With a checksum that is right, as somebody's own writer would make it.
+        /// With a correct checksum, as another writer could produce it.
         #[test]
         fn any_body_gives_folders_or_nothing(body in prop::collection::vec(any::<u8>(), 0..200), count in 0_u8..50) {
             let _ = saved(&[&[count], &body[..]].concat());

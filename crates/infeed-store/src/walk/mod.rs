@@ -6,26 +6,28 @@
 //!              └──── subfolders ─────┘
 //! ```
 //!
-//! Without the store: its listing leaves out dangling links and some names (`a#1`) in silence, fails on links that
-//! loop, and takes several times as long (about 10 µs a file).
+//! It does not use the store: the store's listing silently leaves out dangling links and some names (`a#1`), fails on
+//! links that loop, and takes several times as long (about 10 µs per file).
 //!
-//! With a manifest ([`all_since`]) a folder that it knows takes one call:
+//! With a manifest ([`all_since`]), a folder that is in the manifest takes one call:
 //!
 //! ```text
 //! threads:  a folder ─ stat ─▶ inode, length, times as kept? ─ yes ─▶ what was kept ─ links, files read in parts: stat ─▶ sort
 //!                                                            └ no ──▶ readdir, as above
 //! ```
 //!
-//! Five things that are easy to get wrong:
+//! Five points to keep in mind:
 //!
-//! - **Each file is looked up**, although a folder's listing says what is a file: sizes are part of the dataset's
-//!   fingerprint, and tell on reading that a file has changed since. With a manifest, reading is where it is found out
-//!   that a file was written again in its place, for its folder does not change: only of files that are read whole, then,
-//!   and the manifest is [forgotten](super::manifest::Manifest::forget) at the first that has another size.
-//! - **A folder that has just changed is not kept**: the next change may leave the same time (`stamp.rs`).
-//! - **More threads help where calls wait**, not where they compute. As many threads as cores list a warm disk, sixteen
-//!   one that answers slowly (`pace.rs`).
-//! - **Looking up goes before reading folders**: open folders hold a file handle each, and stay few that way.
+//! - **Each file is looked up**, although a folder's listing contains the types of its entries. Sizes are part of the
+//!   dataset's fingerprint, and show on reading that a file has changed. With a manifest, a file that was overwritten
+//!   in place is detected only on reading, because its folder does not change. So this is done only for files that are
+//!   read whole, and the manifest is [forgotten](super::manifest::Manifest::forget) at the first file with another
+//!   size.
+//! - **A folder that has just changed is not kept**: its next change may leave the same time (`stamp.rs`).
+//! - **More threads help if calls wait**, not if they compute. A disk in memory is listed by as many threads as there
+//!   are cores, a slow one by sixteen (`pace.rs`).
+//! - **Looking up has priority over reading folders**: each open folder holds a file handle, so this keeps their number
+//!   small.
 
 mod folder;
 mod found;
@@ -42,7 +44,7 @@ pub(super) use pool::{Walk, all};
 pub(super) use since::all_since;
 pub(super) use stamp::Stamp;
 
-/// Reads what is kept of a folder, and drops it.
+/// For fuzzing: decodes what is kept of a folder, and drops it.
 pub(super) fn check_kept(bytes: &[u8], place: infeed_core::fingerprint::Fingerprint) {
     drop(kept::decode(bytes, place));
 }

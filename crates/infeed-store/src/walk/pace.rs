@@ -1,19 +1,20 @@
-//! How many threads list.
+//! Decides how many threads list.
 
 use std::time::Duration;
 
-/// Threads where calls wait: for a network, a disk. At 0.3 ms a call, 300,000 files take 7 s. As many as a bucket is asked by.
+/// The most threads if calls wait, for a network or a disk. At 0.3 ms per call, 300,000 files take 7 s. The same number
+/// as requests to a bucket.
 const WAITING: usize = 16;
-/// Threads where calls compute: beyond that they get into each other's way.
+/// The most threads if calls compute: more would hinder each other.
 const COMPUTING: usize = 8;
-/// A call that takes longer has waited: what the system has in memory takes 1 to 2 µs.
+/// A longer call has waited: a call takes 1 to 2 µs if the data is in memory.
 const WAITED: Duration = Duration::from_micros(20);
-/// Calls after which the older half counts no more: folders may lie on different file systems.
+/// Number of calls after which the older half counts less: folders may be on different file systems.
 const MEMORY: u32 = 1024;
-/// Batches for each thread, for which one more is started: it takes as long as a batch of a warm disk.
+/// Batches per thread for which another thread is started. Starting one takes as long as a batch from memory.
 const WORTH: usize = 2;
 
-/// How long calls take lately.
+/// How long calls took recently.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     calls: u32,

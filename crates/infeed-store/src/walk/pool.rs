@@ -1,4 +1,4 @@
-//! The threads that list, and what they still have to do.
+//! The threads that list, and their remaining work.
 
 use std::{
     fs::{self, DirEntry},
@@ -26,50 +26,52 @@ use super::{
 };
 use crate::{Object, Source};
 
-/// Entries looked up by a thread at a time: of a warm disk, 70 µs; and a folder of a thousand keeps sixteen threads busy.
+/// Entries that a thread looks up at a time: 70 µs from memory. With this size a folder of a thousand entries keeps
+/// sixteen threads busy.
 const BATCH: usize = 64;
-/// Batches that wait for a thread, after which whoever reads a folder looks up its files: what waits is memory.
+/// The most batches waiting for a thread. Above it, the thread that reads a folder looks up its files itself, to limit
+/// memory.
 const WAIT: usize = 256;
-/// Folders that were listed and not taken yet, after which threads wait for whoever takes them.
+/// The most folders that were listed and not taken. Above it, threads wait for the consumer.
 const AHEAD: usize = 64;
 
-/// Names of a folder that one thread looks up again; with more, all threads list it.
+/// The most names of a folder that one thread looks up again. A folder with more is listed by all threads.
 const AGAIN: usize = BATCH;
 
-/// What listings before have kept, and what is to be kept of this one.
+/// What earlier listings have kept, and what to keep of this one.
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) saved: Mutex<Saved>,
     pub(super) believed: Believed,
-    /// Whether a file is read from its beginning to its end, by its name.
+    /// Whether a file is read from its beginning to its end, judged by its name.
     pub(super) whole: fn(&str) -> bool,
     pub(super) now: fn() -> SystemTime,
 }
 
-/// The files below a folder, as threads find them. Dropping it stops them, each after its batch.
+/// The files below a folder, as threads find them. Dropping it stops the threads, each after its batch.
 #[derive(Debug)]
 pub(crate) struct Walk {
     found: mpsc::Receiver<Result<Listed>>,
 }
 
 impl Walk {
-    /// `root` is canonical.
+    /// `root` must be canonical.
     pub(crate) fn start(root: PathBuf, source: &Source) -> Result<Self> {
         Pool::start(root, source, None).map(|(_, found)| Self { found })
     }
 
-    /// With what was kept.
+    /// Lists with a manifest.
     pub(super) fn keeping(root: PathBuf, source: &Source, keeping: Arc<Keeping>) -> Result<Self> {
         Pool::start(root, source, Some(keeping)).map(|(_, found)| Self { found })
     }
 
-    /// One more folder, in no promised order; its files are sorted.
+    /// The next folder, in no particular order; its files are sorted.
     pub(crate) async fn next(&mut self) -> Option<Result<Listed>> {
         self.found.recv().await
     }
 }
 
-/// All files below a folder, in the order of names.
+/// All files below a folder, ordered by name.
 pub(crate) async fn all(root: PathBuf, source: &Source) -> Result<Vec<Object>> {
     let mut walk = Walk::start(root, source)?;
     let mut folders = Vec::new();
@@ -93,23 +95,23 @@ pub(super) struct Pool {
 struct Queue {
     batches: Vec<Batch>,
     folders: Vec<Folder>,
-    /// Folders that were found and not sent: when none is left, all is listed.
+    /// Folders that were found and not sent yet. When there are none, the listing is complete.
     unfinished: usize,
     threads: usize,
     idle: usize,
     pace: Pace,
-    /// After an error, or when nobody takes what is found.
+    /// Set after an error, or when the consumer is gone.
     stopped: bool,
 }
 
-/// Entries of a folder to be looked up.
+/// Entries of a folder to look up.
 #[derive(Debug)]
 struct Batch {
     of: Arc<Reading>,
     entries: Vec<DirEntry>,
 }
 
-/// A folder that is being read.
+/// A folder being read.
 #[derive(Debug)]
 struct Reading {
     folder: Arc<Folder>,
@@ -121,7 +123,7 @@ struct State {
     found: Found,
     kept: Option<Kept>,
     taken: bool,
-    /// Batches that are not looked up, and the rest of the folder.
+    /// Batches not looked up yet, plus one for the rest of the folder.
     parts: usize,
 }
 
@@ -135,7 +137,7 @@ impl Queue {
         self.batches.pop().map(Task::Look).or_else(|| self.folders.pop().map(Task::Read))
     }
 
-    /// Whether a thread is to be started, which is counted then.
+    /// Whether to start another thread. If so, it is counted already.
     fn grows(&mut self) -> bool {
         static CORES: LazyLock<usize> = LazyLock::new(|| infeed_core::machine::cores().get());
         let todo = self.batches.len() + self.folders.len();
@@ -146,7 +148,8 @@ impl Queue {
 }
 
 impl Pool {
-    /// The first of the threads, by which it lives as long as they do, and what they find.
+    /// Starts the first thread, and returns the pool and the receiver of what is found. The threads keep the pool
+    /// alive.
     pub(super) fn start(
         root: PathBuf,
         source: &Source,
@@ -170,7 +173,7 @@ impl Pool {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a thread, which was counted.
+    /// Starts a thread that is counted already.
     fn start_thread(self: Arc<Self>) -> io::Result<()> {
         let body = move || {
             let worked = catch_unwind(AssertUnwindSafe(|| self.work())).unwrap_or_else(|panic| {
@@ -179,7 +182,7 @@ impl Pool {
             });
             if let Err(error) = worked {
                 let first = !self.stop();
-                // One is told. It waits for room as all that is found does, and for nobody when it is not wanted.
+                // Only one error is sent. It waits for room like all results, but not if the consumer is gone.
                 if first {
                     let _ = self.out.blocking_send(Err(error));
                 }
@@ -188,7 +191,7 @@ impl Pool {
         thread::Builder::new().name("infeed-list".into()).spawn(body).map(drop)
     }
 
-    /// Has all threads end, and says whether they had to already.
+    /// Stops all threads. Returns whether they had been stopped already.
     fn stop(&self) -> bool {
         let stopped = std::mem::replace(&mut self.queue().stopped, true);
         self.wake.notify_all();
@@ -197,7 +200,8 @@ impl Pool {
 
     fn grow(self: &Arc<Self>) {
         if let Err(error) = Arc::clone(self).start_thread() {
-            // Those that run do it alone. It stays counted: it would be tried for each batch.
+            // The running threads finish the work. The thread stays counted, otherwise each batch would try to start it
+            // again.
             tracing::debug!(%error, "no thread more can be started to list a folder");
         }
     }
@@ -215,7 +219,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Waits for something to do, and says whether one more thread should. `None`: there will be nothing.
+    /// Waits for work, and returns whether another thread should be started. `None` if there will be no more work.
     fn take(&self) -> Option<(Task, bool)> {
         let mut queue = self.queue();
         loop {
@@ -240,7 +244,7 @@ impl Pool {
         let mut kept = None;
         if let Some(keeping) = &self.keeping {
             let (start, now) = (Instant::now(), (keeping.now)());
-            // Before it is read: what comes meanwhile gives another.
+            // Taken before the folder is read: a change during the reading gives another stamp.
             let meta = fs::metadata(&folder.real).map_err(failed)?;
             self.queue().pace.add(1, start.elapsed());
             let stamp = Stamp::of(&meta);
@@ -269,7 +273,7 @@ impl Pool {
         self.look(Batch { of, entries: batch })
     }
 
-    /// Leaves a batch to another thread, unless they have enough.
+    /// Leaves a batch to another thread, unless enough batches are waiting.
     fn put(self: &Arc<Self>, batch: Batch) -> Result<()> {
         let mut queue = self.queue();
         if queue.batches.len() >= WAIT {
@@ -310,7 +314,7 @@ impl Pool {
             })?;
         }
         let (count, took) = (entries.len(), start.elapsed());
-        // Before the folder may be finished: the last of them lets it be closed.
+        // Dropped before the folder may be finished: the last entry keeps the folder open.
         drop(entries);
         self.queue().pace.add(u32::try_from(count).unwrap_or(u32::MAX), took);
         if let Some(kept) = &mut of.state().kept {
@@ -321,7 +325,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A folder that is as it was when it was kept.
+    /// Uses a kept folder that is unchanged.
     fn take_kept(&self, folder: Arc<Folder>, found: Found, kept: Kept) -> Result<()> {
         let start = Instant::now();
         let (mut more, mut folders) = (Found::default(), Vec::new());
@@ -341,7 +345,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Adds a part of a folder to what was found of it, and sends that with the last.
+    /// Adds a part of a folder to what was found in it. The last part sends the result.
     fn add(&self, of: &Reading, found: Found, mut folders: Vec<Folder>) {
         let mut queue = self.queue();
         queue.unfinished += folders.len();
@@ -360,7 +364,7 @@ impl Pool {
         let kept = kept.filter(|kept| kept.again.len() <= AGAIN);
         if found.len() > 0 || kept.is_some() {
             found.finish();
-            // An error: nobody takes it, which `take` sees.
+            // Fails only if the consumer is gone, which `take` notices.
             let _ = self.out.blocking_send(Ok(Listed { found, kept, taken }));
         }
         let mut queue = self.queue();

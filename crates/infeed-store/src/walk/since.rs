@@ -1,4 +1,4 @@
-//! Listing a folder with a manifest: what is kept is taken folder by folder.
+//! Lists a folder with a manifest, from which unchanged folders are taken one by one.
 
 use std::{
     path::PathBuf,
@@ -16,11 +16,11 @@ use super::{
 };
 use crate::{Object, Source, manifest::Manifest};
 
-/// All files below a folder, in the order of names: a call for each folder that `manifest` knows and that is as it was. What
-/// had to be listed is kept there then, if there are `worth` files.
+/// All files below a folder, ordered by name. Takes one call for each unchanged folder that is in `manifest`. If
+/// folders had to be listed and there are at least `worth` files, the manifest is written again.
 ///
-/// `whole` tells by its name that a file is read from its beginning to its end, which finds out when its size is another.
-/// Others are looked up, and so are links.
+/// `whole` returns by its name whether a file is read from its beginning to its end, in which case another size is
+/// detected on reading. Other files are looked up each time, and so are links.
 pub(crate) async fn all_since(
     root: PathBuf,
     source: &Source,
@@ -31,12 +31,12 @@ pub(crate) async fn all_since(
     at(root, source, manifest, whole, worth, now).await.map(|(objects, _)| objects)
 }
 
-/// In tests it is later, when all that was written until now is settled.
+/// In tests the clock is ahead, so that everything written until now counts as settled.
 fn now() -> SystemTime {
     SystemTime::now() + Duration::from_secs(if cfg!(test) { 5 } else { 0 })
 }
 
-/// By this clock; and how many folders were not taken as they were kept.
+/// Lists with this clock. Also returns how many folders were not taken from the manifest.
 pub(super) async fn at(
     root: PathBuf,
     source: &Source,
@@ -55,7 +55,7 @@ pub(super) async fn at(
     }
     let files: usize = folders.iter().map(|listed| listed.found.len()).sum();
     let taken = folders.iter().filter(|listed| listed.taken).count();
-    // One that can't be believed later is no reason to write.
+    // A folder that can't be trusted later is no reason to write the manifest.
     let news = folders.iter().any(|listed| !listed.taken && listed.kept.is_some());
     if news && files >= worth {
         manifest.store(&encode(&folders, place));
@@ -76,13 +76,13 @@ mod tests {
     use crate::walk::all;
     use infeed_core::fingerprint::Fingerprint;
 
-    /// A tree, and where its manifest is.
+    /// A tree of files, and its manifest.
     struct Tree {
         dir: tempfile::TempDir,
         manifest: Manifest,
     }
 
-    /// A second after it was first asked, for ever: what is written meanwhile is not settled, however long that takes.
+    /// A second after its first call, forever: later writes do not count as settled, however long the test takes.
     fn soon() -> SystemTime {
         static FIRST: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
         *FIRST + Duration::from_secs(1)
@@ -110,7 +110,7 @@ mod tests {
             fs::write(self.path(name), vec![0; size]).unwrap();
         }
 
-        /// Waits until what changes has another time than what has changed.
+        /// Waits until a new change gets another time than the last one.
         fn tick(&self) {
             let probe = || {
                 let file = tempfile::NamedTempFile::new_in(self.dir.path()).unwrap();
@@ -132,7 +132,8 @@ mod tests {
             block_on(at(self.root(), &self.source(), &self.manifest, whole, worth, now)).unwrap()
         }
 
-        /// What is listed with the manifest, which is what is listed without; and how many folders were not taken from it.
+        /// Lists with the manifest, and checks that the result equals a listing without. Also returns how many folders
+        /// were not taken from it.
         fn listed(&self, now: fn() -> SystemTime) -> (Vec<Object>, usize) {
             let (objects, listed) = self.at(0, now);
             assert_eq!(objects, block_on(all(self.root(), &self.source())).unwrap());
@@ -171,7 +172,7 @@ mod tests {
                 1,
             ),
             ("moved", |tree| fs::rename(tree.path("c/1.jpg"), tree.path("b/c.jpg")).unwrap(), 2),
-            // Its parent, and the folder, whose own time changes on most file systems; what is in it has another name.
+            // Its parent, the folder itself (its time changes on most file systems), and its renamed subfolders.
             ("renamed folder", |tree| fs::rename(tree.path("a"), tree.path("z")).unwrap(), 4),
             ("removed folder", |tree| fs::remove_dir_all(tree.path("z")).unwrap(), 1),
         ];
@@ -259,7 +260,7 @@ mod tests {
         let kept = tree.kept();
         assert_eq!(tree.listed(later).1, 1, "the one of many");
         assert_eq!(tree.kept(), kept, "which is no reason to write");
-        // The limit that is documented: its size is what was kept.
+        // The documented limit: the size is the kept one.
         tree.write("a/1.jpg", 100);
         let size = |objects: &[Object]| objects.iter().find(|object| object.name == "a/1.jpg").unwrap().size;
         let (objects, _) = tree.at(0, later);
@@ -324,9 +325,9 @@ mod tests {
             for (size, (what, one, other)) in steps.into_iter().enumerate() {
                 let (one, other) = (tree.path(&one), tree.path(&other));
                 let parent = |path: &Path| path.parent().unwrap().to_owned();
-                // Some cannot be done: then nothing has changed.
+                // Impossible changes have no effect.
                 let _ = match what {
-                    // Not in its place, which is the documented limit.
+                    // Not in place, which is the documented limit.
                     0 => fs::create_dir_all(parent(&one)).and_then(|()| fs::remove_file(&one).or(Ok(()))).and_then(|()| fs::write(&one, vec![0; size])),
                     1 => fs::remove_file(&one),
                     2 => fs::rename(&one, &other),

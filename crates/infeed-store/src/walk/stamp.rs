@@ -1,4 +1,4 @@
-//! By what a folder is known to hold the same entries as when it was listed.
+//! Detects whether a folder still has the same entries as when it was listed.
 
 use std::{
     collections::HashSet,
@@ -6,14 +6,16 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Changes closer together may leave the same time: FAT counts in steps of 2 s, ext3 of 1 s, others of a tick of the kernel.
+/// Changes closer together may leave the same time: FAT counts in steps of 2 s, ext3 in steps of 1 s, others in ticks
+/// of the kernel.
 const STEP: Duration = Duration::from_secs(2);
 
-/// Inode, length, and times of the last change of a folder, in nanoseconds: of its entries, and of anything about it.
+/// Inode, length, and two times in nanoseconds: the last change of a folder's entries, and the last change of anything
+/// about the folder.
 ///
-/// Without the device: it has another number on each machine that mounts a network's file system, and after some restarts.
-/// The second time is why it is not missed. Nobody can set it, so that copies and archives which give a folder its old
-/// time back, and another file system mounted at its place, are noticed.
+/// The device number is left out: it differs on each machine that mounts a network file system, and after some
+/// restarts. The second time makes up for it. No program can set it, so it reveals copies and archives that restore a
+/// folder's old time, and another file system mounted in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(pub(super) [u64; 4]);
 
@@ -21,14 +23,14 @@ impl Stamp {
     #[cfg(unix)]
     pub(crate) fn of(meta: &fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt as _;
-        // Out of range is the far future, which is never settled.
+        // A time out of range becomes the far future, which is never settled.
         let nanoseconds = |s: i64, ns: i64| s.saturating_mul(1_000_000_000).saturating_add(ns) as u64;
         let (modified, changed) =
             (nanoseconds(meta.mtime(), meta.mtime_nsec()), nanoseconds(meta.ctime(), meta.ctime_nsec()));
         Self([meta.ino(), meta.size(), modified, changed])
     }
 
-    /// Never settled: the system does not tell enough.
+    /// Never settled: the system does not report enough.
     #[cfg(not(unix))]
     pub(crate) fn of(_: &fs::Metadata) -> Self {
         Self([0; 4])
@@ -38,13 +40,13 @@ impl Stamp {
     pub(super) fn is_settled(self, now: SystemTime) -> bool {
         let [_, _, modified, changed] = self.0.map(|value| value as i64);
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64);
-        // Without times (0) it is a file system that makes its folders up.
+        // A file system without times (0) makes its folders up.
         modified > 0 && changed > 0 && modified.max(changed).saturating_add(STEP.as_nanos() as i64) <= now
     }
 }
 
-/// File systems whose folders are believed to change their stamp when a file comes or goes: not those of FUSE, many of which
-/// show a bucket and make times up.
+/// The file systems whose folders are trusted to change their stamp when a file is added or removed. FUSE is not
+/// trusted: many FUSE file systems show a bucket and invent times.
 #[derive(Debug, Default)]
 pub(super) struct Believed {
     not: HashSet<u64>,
@@ -62,7 +64,7 @@ impl Believed {
             tail.starts_with("fuse").then_some(())?;
             let (major, minor) = head.split(' ').nth(2)?.split_once(':')?;
             let (major, minor): (u64, u64) = (major.parse().ok()?, minor.parse().ok()?);
-            // As glibc puts them together.
+            // Combined as in glibc.
             Some((major & 0xfff) << 8 | (major & !0xfff) << 32 | minor & 0xff | (minor & !0xff) << 12)
         });
         Self { not: fuse.collect() }

@@ -29,14 +29,14 @@ fn write(dir: &Path, name: &str, size: usize) {
     fs::write(path, vec![b'x'; size]).unwrap();
 }
 
-/// Waits for the threads of a listing; hangs when they do not end.
+/// Waits for the threads of a listing; hangs if they do not end.
 fn threads_end(pool: &Weak<Pool>) {
     while pool.strong_count() > 0 {
         std::thread::yield_now();
     }
 }
 
-/// All of these files, with their sizes, in the order of names, as a list and as a stream.
+/// Checks that exactly these files are listed, with their sizes, ordered by name, as a list and as a stream.
 fn assert_lists(dir: &Path, files: &BTreeMap<String, usize>) {
     let want: Vec<Object> = files.iter().map(|(name, size)| Object::new(name.as_str(), *size as u64)).collect();
     assert_eq!(list_all(dir).unwrap(), want);
@@ -67,7 +67,7 @@ fn a_folder_of_more_files_than_may_wait_is_listed_whole() {
 #[test]
 fn who_takes_nothing_more_lets_all_threads_end() {
     let dir = tempfile::tempdir().unwrap();
-    // More than are kept ready, so that threads wait.
+    // More than the pool keeps ready, so that threads have to wait.
     (0..300).for_each(|i| write(dir.path(), &format!("{i}/x"), 1));
     for taken in [0, 1, 300] {
         let (pool, mut found) = Pool::start(dir.path().canonicalize().unwrap(), &open(dir.path()), None).unwrap();
@@ -134,7 +134,7 @@ fn a_file_that_is_gone_before_it_is_looked_up_is_left_out_and_a_folder_is_an_err
     for entry in &entries {
         root.look(entry, &source, |base, entry, _| found.push((base.to_owned(), entry))).unwrap();
     }
-    // What file systems tell of an entry's kind without being asked.
+    // File systems that report an entry's type without a further call.
     if let Some((name, entry)) = found.pop() {
         assert!(name == "folder" && matches!(&entry, Entry::Folder(folder) if folder.name == "folder/"), "{entry:?}");
     }
@@ -160,7 +160,7 @@ proptest! {
         let mut files = BTreeMap::new();
         for (size, name) in names.iter().enumerate() {
             let hidden = name.split('/').any(|part| part.starts_with('.'));
-            // A name may be a folder's already.
+            // The name may already be that of a folder.
             if !name.split('/').any(|part| matches!(part, "." | ".."))
                 && fs::create_dir_all(dir.path().join(name).parent().unwrap()).is_ok()
                 && fs::write(dir.path().join(name), vec![0; size]).is_ok()

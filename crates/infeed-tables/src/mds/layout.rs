@@ -1,4 +1,4 @@
-//! How MDS lays things out: `index.json`, the offsets of a shard, the columns of a sample.
+//! The layout of MDS: `index.json`, the offsets of a shard, the columns of a sample.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -10,7 +10,7 @@ use infeed_core::{
 use infeed_data::record::Value;
 use serde::Deserialize;
 
-/// `index.json`, as far as it counts here.
+/// The fields of `index.json` that are used here.
 #[derive(Debug, Deserialize)]
 pub(super) struct Index {
     pub(super) shards: Vec<Listed>,
@@ -33,33 +33,33 @@ pub(super) struct Listed {
 pub(super) struct File {
     pub(super) basename: String,
     pub(super) bytes: u64,
-    /// Hexadecimal digits by the names of hashes.
+    /// Hexadecimal digits, by the names of hashes.
     #[serde(default)]
     pub(super) hashes: BTreeMap<String, String>,
 }
 
 pub(super) fn bad(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("the shard is cut or damaged; fetch it again")
+    Error::corrupt(what).hint("the shard is truncated or damaged; fetch it again")
 }
 
-/// What a column is.
+/// The kind of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Image,
-    /// Size, mode and pixels, as Pillow has them.
+    /// Size, mode and pixels, in Pillow's form.
     Pil,
-    /// A list of images; read where it holds one in each sample.
+    /// A list of images; read if it holds one image in each sample.
     List {
         /// Bytes before the number of images.
         head: usize,
-        /// As Pillow has them; else files.
+        /// Whether images are in Pillow's form; otherwise they are files.
         pil: bool,
     },
     Label,
     Bytes,
     Numbers(DType, Vec<usize>),
-    /// An array that says its shape itself, its type too where none is said for all. What the first sample has of both is that
-    /// of all.
+    /// An array that contains its shape, and its type if there is none for the whole column. All samples have to have
+    /// the type and shape of the first.
     Array {
         said: Option<DType>,
         first: Option<(DType, Vec<usize>)>,
@@ -74,13 +74,13 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// Bytes, when they are the same in each sample.
+    /// Bytes, if they are the same in each sample.
     pub(super) size: Option<u32>,
-    /// Nothing for what is not read.
+    /// `None` for a column that is not read.
     pub(super) kind: Option<Kind>,
 }
 
-/// Integers of these names are labels.
+/// Integer columns with these names are labels.
 const LABELS: [&str; 5] = ["label", "class", "cls", "target", "y"];
 
 fn dtype(name: &str) -> Option<DType> {
@@ -100,10 +100,10 @@ fn dtype(name: &str) -> Option<DType> {
     })
 }
 
-/// What a column of this encoding is; nothing for what is not read here.
+/// The kind of a column with this encoding; `None` if it is not read.
 pub(super) fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
     let is_label = LABELS.contains(&name);
-    // `jpeg:90` says how they were written.
+    // `jpeg:90` is the quality with which images were written.
     let (word, rest) = encoding.split_once(':').map_or((encoding, None), |(word, rest)| (word, Some(rest)));
     match word {
         "jpeg" | "png" => Some(Kind::Image),
@@ -111,7 +111,7 @@ pub(super) fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
         "jpeg_array" | "jpegarray" => Some(Kind::List { head: 0, pil: false }),
         "list[jpeg]" | "list[png]" => Some(Kind::List { head: 4, pil: false }),
         "list[pil]" => Some(Kind::List { head: 4, pil: true }),
-        // Decimals are of any precision: no number of ours holds them.
+        // Decimals have any precision, which no numeric type here holds.
         "str" | "json" | "bytes" | "str_decimal" => Some(Kind::Bytes),
         "int" | "int64" if is_label => Some(Kind::Label),
         "str_int" if is_label => Some(Kind::TextLabel),
@@ -132,7 +132,7 @@ pub(super) fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
     }
 }
 
-/// Whether a column that is not read may be what the others are said of: then labels alone would come.
+/// Whether a column that is not read may hold the images. If so, only labels and the like would remain.
 pub(super) fn may_be_images(name: &str, encoding: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let of = |text: &str, words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -140,12 +140,12 @@ pub(super) fn may_be_images(name: &str, encoding: &str) -> bool {
         || of(&name, &["image", "img", "picture", "photo", "pixel", "jpg", "jpeg", "png"])
 }
 
-/// The images of a list: their number, the length of each, and one behind the other.
+/// The images of a list: their number, the length of each, then the images one after another.
 pub(super) fn parse_list(data: &Bytes, head: usize) -> Result<Vec<Bytes>> {
-    let cut = || bad("a list of images is cut");
+    let cut = || bad("a list of images is truncated");
     let word = |at: usize| data.get(at..)?.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize);
     let count = word(head).ok_or_else(cut)?;
-    // As many lengths as there are bytes for, whatever is said.
+    // Bounded by the number of bytes, whatever the count is.
     let mut at = count.checked_mul(4).and_then(|bytes| bytes.checked_add(head + 4)).ok_or_else(cut)?;
     if at > data.len() {
         return Err(cut());
@@ -157,13 +157,13 @@ pub(super) fn parse_list(data: &Bytes, head: usize) -> Result<Vec<Bytes>> {
         Ok(image)
     };
     let images = (0..count).map(image).collect::<Result<Vec<_>>>()?;
-    if at == data.len() { Ok(images) } else { Err(bad("a list of images has bytes behind the last one")) }
+    if at == data.len() { Ok(images) } else { Err(bad("a list of images has bytes after the last one")) }
 }
 
-/// Type, shape and where the numbers begin of an array that says them itself: a byte for the type unless it is `said`, a byte of
-/// the number of axes and the width of each length, then these.
+/// Type and shape of an array that contains them, and the position of its numbers. First a byte for the type, unless it
+/// is `said`; then a byte with the number of axes and the width of each length; then the lengths.
 pub(super) fn parse_array(data: &[u8], said: Option<DType>) -> Result<(DType, Vec<usize>, usize)> {
-    let cut = || bad("an array is cut");
+    let cut = || bad("an array is truncated");
     let mut at = 0;
     let dtype = match said {
         Some(dtype) => dtype,
@@ -181,7 +181,7 @@ pub(super) fn parse_array(data: &[u8], said: Option<DType>) -> Result<(DType, Ve
                 64 => DType::U64,
                 65 => DType::I64,
                 66 => DType::F64,
-                other => return Err(bad(format!("an array of the type {other}, which is none"))),
+                other => return Err(bad(format!("an array of the type {other}, which does not exist"))),
             }
         }
     };
@@ -197,24 +197,24 @@ pub(super) fn parse_array(data: &[u8], said: Option<DType>) -> Result<(DType, Ve
     Ok((dtype, lengths.collect::<Result<Vec<_>>>()?, end))
 }
 
-/// The text of a number.
+/// Parses the text of a number.
 pub(super) fn parse_text<T: std::str::FromStr>(data: &[u8], what: &str) -> Result<T> {
     let text = String::from_utf8_lossy(data);
     text.trim().parse().map_err(|_| {
         let shown: String = text.chars().take(24).collect();
-        Error::corrupt(format!("`{}` is no {what}", shown.escape_debug()))
+        Error::corrupt(format!("`{}` is not a valid {what}", shown.escape_debug()))
     })
 }
 
-/// Labels are called that, other columns as they are.
+/// Columns of labels get the name `label`; others keep theirs.
 pub(super) fn field_name<'a>(name: &'a str, kind: Option<&Kind>) -> &'a str {
     if matches!(kind, Some(Kind::Label | Kind::TextLabel)) { "label" } else { name }
 }
 
-/// Pixels of `u32 width, u32 height, u32 length of the mode, mode, pixels`. Of a palette, which is not there, masks have the
-/// indices.
+/// Pixels as `u32 width, u32 height, u32 length of the mode, mode, pixels`. Images with a palette are read only as
+/// masks, by their indices, because the palette is not stored.
 pub(super) fn parse_pil(data: &Bytes, is_mask: bool) -> Result<Value> {
-    let cut = || bad("an image of the encoding `pil` is cut");
+    let cut = || bad("an image of the encoding `pil` is truncated");
     let (head, rest) = data.split_first_chunk::<12>().ok_or_else(cut)?;
     let [width, height, length] =
         [0, 4, 8].map(|at| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
@@ -225,9 +225,9 @@ pub(super) fn parse_pil(data: &Bytes, is_mask: bool) -> Result<Value> {
         b"L" => (info(1, DType::U8), pixels),
         b"P" if is_mask => (info(1, DType::U8), pixels),
         b"RGB" => (info(3, DType::U8), pixels),
-        // The fourth is alpha, or nothing.
+        // The fourth channel is alpha, or unused.
         b"RGBA" | b"RGBX" => (info(4, DType::U8), pixels),
-        // Gray and alpha, which is dropped as everywhere.
+        // Gray and alpha; alpha is dropped, as in all formats.
         b"LA" if pixels.len().is_multiple_of(2) => (info(1, DType::U8), pixels.iter().copied().step_by(2).collect()),
         b"1" => (info(1, DType::U8), bits(&pixels, width, height).ok_or_else(cut)?),
         b"I;16" => (info(1, DType::U16), in_order(pixels, 2)),
@@ -236,10 +236,10 @@ pub(super) fn parse_pil(data: &Bytes, is_mask: bool) -> Result<Value> {
             let shown: String = String::from_utf8_lossy(mode).chars().take(16).collect();
             let what = format!("an image of Pillow's mode `{}`", shown.escape_debug());
             return Err(Error::new(ErrorKind::Unsupported, what)
-                .hint("convert images to RGB, RGBA, L, I;16 or F; the encoding keeps no palette"));
+                .hint("convert images to RGB, RGBA, L, I;16 or F; the encoding does not store palettes"));
         }
     };
-    // No product of what a header says: it may be beyond all numbers.
+    // The numbers of a header are not multiplied directly, because the product may overflow.
     let want = [height as usize, width as usize, info.channels.into(), info.dtype.size()];
     let want = want.iter().try_fold(1usize, |all, n| all.checked_mul(*n)).filter(|bytes| *bytes > 0);
     match want == Some(pixels.len()) {
@@ -251,7 +251,7 @@ pub(super) fn parse_pil(data: &Bytes, is_mask: bool) -> Result<Value> {
     }
 }
 
-/// A byte of 0 or 255 for each bit; rows begin with a byte.
+/// A byte of 0 or 255 for each bit; each row begins at a byte.
 fn bits(packed: &[u8], width: u32, height: u32) -> Option<Bytes> {
     let row = (width as usize).div_ceil(8);
     if row == 0 || row.checked_mul(height as usize)? != packed.len() {
@@ -263,7 +263,7 @@ fn bits(packed: &[u8], width: u32, height: u32) -> Option<Bytes> {
     Some(packed.chunks(row).flat_map(of_row).collect())
 }
 
-/// Little-endian numbers in the machine's order.
+/// Converts little-endian numbers to the machine's order.
 fn in_order(bytes: Bytes, size: usize) -> Bytes {
     if cfg!(target_endian = "little") {
         return bytes;
@@ -273,17 +273,18 @@ fn in_order(bytes: Bytes, size: usize) -> Bytes {
     own.into()
 }
 
-/// Offsets of the samples of a shard of `size` bytes from its first bytes, `u32 samples` and so many offsets and one.
+/// The offsets of the samples of a shard of `size` bytes, from its first bytes: `u32 samples`, then that many offsets
+/// plus one.
 pub(super) fn parse_offsets(bytes: &[u8], samples: u32, size: u64) -> Result<Vec<u32>> {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
-    let found = words.next().ok_or_else(|| bad("the shard is cut in its first bytes"))?;
+    let found = words.next().ok_or_else(|| bad("the shard is truncated in its first bytes"))?;
     if found != samples {
-        return Err(bad(format!("the shard holds {found} samples, index.json says {samples}")));
+        return Err(bad(format!("the shard has {found} samples, but {samples} by index.json")));
     }
     let offsets: Vec<u32> = words.collect();
     if !rest.is_empty() || offsets.len() as u64 != u64::from(samples) + 1 {
-        return Err(bad("the shard is cut in its offsets"));
+        return Err(bad("the shard is truncated in its offsets"));
     }
     let least = bytes.len() as u64;
     let ascend = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
@@ -295,7 +296,7 @@ pub(super) fn parse_offsets(bytes: &[u8], samples: u32, size: u64) -> Result<Vec
     }
 }
 
-/// Where each column lies in a sample.
+/// The range of each column in a sample.
 pub(super) fn parse_sample(
     bytes: &[u8],
     sizes: impl Iterator<Item = Option<u32>> + Clone,

@@ -3,25 +3,26 @@
 //! A shard is `u32 samples, u32 offsets[samples + 1], JSON, samples`, little-endian; a sample is a `u32` size for each column
 //! whose size varies, then the columns. The offsets of a shard are read when it is opened, samples by range.
 //!
-//! A shard that is there only compressed (zstd, gzip, bzip2, Snappy; feature `packed`) is read whole and unpacked once for
-//! all its samples, as long as the loader's memory holds it; its beginning, with the offsets, in opening too. Then the
-//! hashes that the index names are checked, of the shard and of its compressed file: MD5, SHA-1, SHA-2 and xxHash. Ranges
-//! of other shards have no hashes that could be checked.
+//! A shard that exists only compressed (zstd, gzip, bzip2, Snappy; feature `packed`) is read whole, and decompressed
+//! once for all its samples as long as the loader's memory holds it. Its beginning, with the offsets, is also read
+//! while the dataset is opened. The hashes in the index are then checked, both of the shard and of its compressed file:
+//! MD5, SHA-1, SHA-2 and xxHash. Other shards are read by range, and hashes of ranges do not exist.
 //!
-//! | encoding | is |
+//! | encoding | field |
 //! |---|---|
 //! | `jpeg`, `png`, `jpeg:QUALITY` | an image, by its first bytes |
 //! | `pil` | an image: pixels of Pillow's modes `RGB`, `RGBA`, `L`, `LA`, `1`, `I;16` and `F`; of masks `P` too, the indices |
-//! | `jpeg_array`, `jpegarray`, `list[jpeg]`, `list[png]`, `list[pil]` | an image, where the lists of the first samples hold one |
+//! | `jpeg_array`, `jpegarray`, `list[jpeg]`, `list[png]`, `list[pil]` | an image, if the lists of the first samples hold one |
 //! | `int`, `int64`, `str_int` of a column `label`, `class`, `cls`, `target` or `y` | a label |
 //! | `int`, `int8` … `int64`, `uint8` … `uint64`, `float16` … `float64` | one number |
 //! | `str_int`, `str_float` | one number, `int64` and `float64` |
 //! | `ndarray:TYPE:SHAPE` | an array of these types |
-//! | `ndarray:TYPE`, `ndarray` | an array, where those of the first samples have one type and shape |
-//! | `bytes` | an image, when the first sample's begins like one; else bytes |
+//! | `ndarray:TYPE`, `ndarray` | an array, if those of the first samples have one type and shape |
+//! | `bytes` | an image, if the first sample's begins like one; otherwise bytes |
 //! | `str`, `json`, `str_decimal` | bytes |
 //!
-//! Other columns are left out, which a warning says once; without its images a dataset is not opened unless columns are named.
+//! Other columns are left out, with one warning. If that leaves a dataset without its images, opening it is an error
+//! unless columns are named.
 
 mod layout;
 mod shard;
@@ -64,14 +65,14 @@ use self::{
 };
 
 const INDEX: &str = "index.json";
-/// Shards whose offsets are read at a time.
+/// Number of shards whose offsets are read at a time.
 const AT_A_TIME: usize = 16;
-/// Samples that are asked what their bytes are, until none is empty, and whether lists and arrays are alike in them; and bytes
-/// of them that are read at a time.
+/// Number of samples that are examined: until none of the `bytes` values is empty, and to check that lists and arrays
+/// are alike. Below, the most bytes of them that are read at a time.
 const LOOKED_INTO: usize = 8;
 const LOOKED_INTO_BYTES: u64 = 1 << 20;
 
-/// The format.
+/// The MDS format.
 #[derive(Clone, Copy, Debug)]
 pub struct Mds;
 
@@ -105,7 +106,7 @@ impl Format for Mds {
                 let splits: Vec<_> = below.take(5).collect();
                 return Err(match splits[..] {
                     [] => nothing_to_read(source, &objects, "index.json of MDS shards"),
-                    _ => Error::config(format!("MDS shards lie in {}", splits.join(", ")))
+                    _ => Error::config(format!("the MDS shards are in {}", splits.join(", ")))
                         .at_object(source.url())
                         .hint(format!("open one of these folders{}", SPLIT.or_set(splits[0]))),
                 });
@@ -113,7 +114,7 @@ impl Format for Mds {
             let at = |e: Error| e.at_object(source.display_name(&index.name));
             let bytes = Beside::Table.read(source, index).await?;
             let listed: Index = serde_json::from_slice(&bytes)
-                .map_err(|e| at(bad("index.json is not what MDS shards have").with_source(e)))?;
+                .map_err(|e| at(bad("index.json is not that of MDS shards").with_source(e)))?;
             let mut columns = columns_of(&listed, options).map_err(at)?;
             let mut finder =
                 Finder { source, objects: &objects, folder: &folder, unknown: BTreeSet::new(), unchecked: false };
@@ -125,11 +126,11 @@ impl Format for Mds {
             let Finder { unknown, unchecked, .. } = finder;
             if !unknown.is_empty() {
                 let hashes = unknown.into_iter().collect::<Vec<_>>().join(", ");
-                tracing::warn!(hashes, "hashes of index.json that are not known and not checked");
+                tracing::warn!(hashes, "some hashes in index.json are of unknown kinds and not checked");
             }
             if unchecked {
                 tracing::info!(
-                    "hashes of index.json are of whole shards: those that are read by range are not checked"
+                    "hashes in index.json are of whole shards; shards that are read by range are not checked"
                 );
             }
             let shards: Vec<Shard> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
@@ -152,7 +153,7 @@ impl Format for Mds {
     }
 }
 
-/// The columns, which are to be those of each shard.
+/// The columns, which all shards have to have.
 fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
     let mut all: Option<Vec<Column>> = None;
     for listed in &index.shards {
@@ -162,7 +163,7 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
                 .hint("write them with MDSWriter"));
         }
         if names.len() != encodings.len() || names.len() != sizes.len() {
-            return Err(bad("a shard has not as many column names, encodings and sizes"));
+            return Err(bad("a shard has different numbers of column names, encodings and sizes"));
         }
         let column = |((name, encoding), size): ((&String, &String), &Option<u32>)| {
             let kind = kind_of(name, encoding);
@@ -176,7 +177,7 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
             Some(all) if *all == columns => {}
             Some(_) => {
                 let what = format!("`{}` has other columns than the first shard", listed.raw_data.basename);
-                return Err(Error::new(ErrorKind::Unsupported, what).hint("open the kinds of shards apart"));
+                return Err(Error::new(ErrorKind::Unsupported, what).hint("open each kind of shards separately"));
             }
         }
     }
@@ -188,14 +189,14 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
     let there = |name: &String| columns.iter().any(|c| c.name == *name || field_name(&c.name, c.kind.as_ref()) == name);
     if let Some(unknown) = options.columns.iter().flatten().find(|name| !there(name)) {
         let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
-        return Err(Error::new(ErrorKind::NotFound, format!("no column `{unknown}`"))
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no column `{unknown}`"))
             .hint(format!("there are {}", names.join(", "))));
     }
     Ok(columns)
 }
 
-/// Names what is not read: columns of other encodings, and those of `left`, each with the reason. An error where nothing, or
-/// no images, would be left.
+/// Warns about columns that are not read: those with other encodings, and those of `left`, each with its reason. An
+/// error if no columns, or no images, would remain.
 fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], options: &OpenOptions) -> Result<()> {
     let encodings = index.shards.first().map_or(&[][..], |listed| &listed.column_encodings);
     let wanted = |column: &Column| options.columns.as_ref().is_none_or(|names| names.contains(&column.name));
@@ -212,7 +213,8 @@ fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], 
         let of = left.iter().filter(|(_, may_be)| *may_be || !only_images);
         of.map(|(words, _)| words.as_str()).collect::<Vec<_>>().join(", ")
     };
-    let read = "jpeg, png, pil, lists of one of these, int, float, str, json, bytes and ndarray with one shape are";
+    let read =
+        "jpeg, png, pil, lists of one of these, int, float, str, json, bytes and ndarray with one shape are read";
     if columns.iter().all(|column| column.kind.is_none()) {
         let what = format!("no column of a kind that is read: {}", list(false));
         return Err(Error::new(ErrorKind::Unsupported, what).hint(read));
@@ -233,16 +235,15 @@ fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], 
         let rest = columns.iter().filter(|column| column.kind.is_some());
         let rest: Vec<_> = rest.map(|column| field_name(&column.name, column.kind.as_ref())).collect();
         return Err(Error::new(ErrorKind::Unsupported, format!("the images are not read: {}", list(true)))
-            .hint(format!("{read}; name the others with {COLUMNS} to have them alone: {}", rest.join(", "))));
+            .hint(format!("{read}; to read only the others, name them with {COLUMNS}: {}", rest.join(", "))));
     }
     if !left.is_empty() {
-        tracing::warn!(columns = list(false), "columns that are left out: they are not read");
+        tracing::warn!(columns = list(false), "columns are left out: they are not read");
     }
     Ok(())
 }
 
-/// The columns that are read of which the samples tell more: of the encoding `bytes`, which may be images or anything, lists and
-/// arrays.
+/// The columns whose kind depends on the samples: `bytes`, which may be images or anything else, lists and arrays.
 fn unsure_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
     let encodings = index.shards.first().map_or(&[][..], |listed| &listed.column_encodings);
     let unsure = columns.iter().zip(encodings).map(|(column, encoding)| match column.kind {
@@ -253,8 +254,9 @@ fn unsure_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
     unsure.enumerate().filter_map(|(at, unsure)| unsure.then_some(at)).collect()
 }
 
-/// Makes images of those of the columns `unsure` whose first bytes, if there are some in the first samples, begin like one;
-/// leaves lists of more or fewer images than one, and arrays of several shapes, out and says why.
+/// Examines the first samples for the columns `unsure`. A column becomes an image if its first bytes that are not empty
+/// begin like one. Lists of any other number than one image, and arrays of several shapes, are left out and returned
+/// with the reason.
 async fn look_into(
     source: &Source,
     objects: &[Object],
@@ -270,14 +272,14 @@ async fn look_into(
     let mut left_out = Vec::new();
     let mut from = 0;
     while from + 1 < offsets.len() && !open.is_empty() {
-        // Small samples in one read, a large one alone.
+        // Small samples are read together, a large one by itself.
         let fits = offsets[from + 1..].iter().take_while(|end| **end - offsets[from] <= LOOKED_INTO_BYTES).count();
         let to = from + fits.max(1);
         let range = offsets[from]..offsets[to];
         let bytes = shard::part(source, object, packed.as_ref(), range).await?;
         for pair in offsets[from..=to].windows(2) {
             let sample = (pair[0] - offsets[from]) as usize..(pair[1] - offsets[from]) as usize;
-            let cut = || bad("a sample is cut").at_range(pair[0]..pair[1]);
+            let cut = || bad("a sample is truncated").at_range(pair[0]..pair[1]);
             let sample = (sample.end <= bytes.len()).then(|| bytes.slice(sample)).ok_or_else(cut)?;
             let places = parse_sample(&sample, columns.iter().map(|column| column.size));
             let places = places.map_err(|e| e.at_range(pair[0]..pair[1]))?;
@@ -296,8 +298,8 @@ async fn look_into(
     Ok(left_out)
 }
 
-/// Whether a column is to be looked at in another sample too, and why it is not read. Damage is a matter of the sample, when its
-/// turn comes.
+/// Whether another sample has to be examined for the column, and the reason if it can't be read. Damage is reported
+/// when the sample is read.
 fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
     match &mut column.kind {
         Some(Kind::List { head, .. }) => match parse_list(value, *head) {
@@ -337,7 +339,7 @@ fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
 struct MdsDataset {
     shards: ShardTable<Within>,
     columns: Vec<Column>,
-    /// Columns of pictures that are masks.
+    /// The image columns that are masks.
     masks: HashSet<String>,
     schema: Schema,
     sizes: Sizes,
@@ -353,7 +355,7 @@ impl MdsDataset {
         }
         let sizes = shards.shards().iter().flat_map(|shard| shard.of.offsets.windows(2).map(|pair| pair[1] - pair[0]));
         let sizes = Sizes::of(sizes.map(u64::from));
-        // The same however the shards are compressed.
+        // The same for compressed and uncompressed shards.
         let print = shards.print("mds", |print, shard| {
             let (name, size) = match &shard.of.packed {
                 Some(packed) => (&packed.name, packed.length),
@@ -388,7 +390,7 @@ impl MdsDataset {
         if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name.clone())) {
             return Err(Error::new(ErrorKind::Unsupported, format!("two columns are the field `{}`", twice.name))
                 .at_object(source.url())
-                .hint(format!("name those to read with {COLUMNS}")));
+                .hint(format!("choose one of them with {COLUMNS}")));
         }
         let schema = Schema::new(fields).with_classes(options.classes.clone());
         let fingerprint = print.finish();
@@ -397,7 +399,7 @@ impl MdsDataset {
         Ok(Self { shards, columns, masks, schema, sizes, shared, fingerprint })
     }
 
-    /// Shard and range.
+    /// The shard of a record, and its range in it.
     fn find(&self, record: u64) -> Result<(&Shard, Range<u64>)> {
         let (shard, i) = self.shards.find(record)?;
         let offsets = &shard.of.offsets;
@@ -413,9 +415,9 @@ impl MdsDataset {
                 ([image], true) => parse_pil(image, self.masks.contains(name))?,
                 ([image], false) => Value::Encoded(image.clone()),
                 (images, _) => {
-                    let what = format!("a list of {} images, those of the first samples have one", images.len());
+                    let what = format!("a list of {} images, but one in the first samples", images.len());
                     return Err(Error::new(ErrorKind::Unsupported, what)
-                        .hint(format!("leave the field out with {COLUMNS}, or set {SKIP}")));
+                        .hint(format!("omit the field with {COLUMNS}, or set {SKIP}")));
                 }
             },
             Kind::TextLabel => Value::Label(self.schema.label(parse_text(&data, "label")?)?),
@@ -431,9 +433,9 @@ impl MdsDataset {
                     Some((of, like)) if (*of, like) == (dtype, &shape) => Value::Array(data.slice(at..)),
                     _ => {
                         let first = first.as_ref().map_or(String::new(), |(of, like)| format!("{of} {like:?}"));
-                        let what = format!("an array of {dtype} {shape:?}, the first sample has {first}");
+                        let what = format!("an array of {dtype} {shape:?}, but of {first} in the first sample");
                         return Err(Error::new(ErrorKind::Unsupported, what).hint(format!(
-                            "arrays of one shape make a batch: leave the field out with {COLUMNS}, or set {SKIP}"
+                            "a batch needs arrays of one shape: omit the field with {COLUMNS}, or set {SKIP}"
                         )));
                     }
                 }
@@ -441,7 +443,7 @@ impl MdsDataset {
             Kind::Bytes => Value::Bytes(data),
             Kind::Label => {
                 let label = data[..].try_into().map(i64::from_le_bytes);
-                let label = label.map_err(|_| bad(format!("a label of {} bytes, 8 belong there", data.len())))?;
+                let label = label.map_err(|_| bad(format!("a label of {} bytes instead of 8", data.len())))?;
                 Value::Label(self.schema.label(label)?)
             }
             Kind::Numbers(dtype, shape) => {
@@ -481,11 +483,11 @@ impl Dataset for MdsDataset {
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         let (shard, range) = self.find(record)?;
         let at = |e: Error| e.at_stage(Stage::Parse).at_object(self.shards.name_of(shard)).at_range(range.clone());
-        let mut bytes = bytes.first().ok_or_else(|| at(bad("the sample is cut")))?.clone();
+        let mut bytes = bytes.first().ok_or_else(|| at(bad("the sample is truncated")))?.clone();
         if shard.of.packed.is_some() {
             let sample = bytes.get(range.start as usize..range.end as usize);
-            // Copied, so that the shard may go.
-            bytes = sample.map(Bytes::copy_from_slice).ok_or_else(|| at(bad("the shard is cut")))?;
+            // Copied, so that the shard can be freed.
+            bytes = sample.map(Bytes::copy_from_slice).ok_or_else(|| at(bad("the shard is truncated")))?;
         }
         let places = parse_sample(&bytes, self.columns.iter().map(|column| column.size)).map_err(at)?;
         let columns = self.columns.iter().zip(places).filter_map(|(c, place)| Some((c, c.kind.as_ref()?, place)));

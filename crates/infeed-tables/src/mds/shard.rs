@@ -1,4 +1,4 @@
-//! One shard: where its samples lie; if it is compressed, how it is unpacked and checked.
+//! One shard: the positions of its samples, and its decompression and checks if it is compressed.
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
@@ -12,37 +12,37 @@ use infeed_store::{Object, Source};
 
 use super::layout::{File, Listed, bad, parse_offsets};
 
-/// What is read first of a compressed shard: enough for the offsets of most.
+/// The first read of a compressed shard: enough for the offsets of most shards.
 const HEAD: u64 = 256 << 10;
 
-/// What is known of a shard.
+/// Data of a shard.
 #[derive(Debug)]
 pub(super) struct Within {
-    /// Of each sample, and where one more would begin.
+    /// The offset of each sample, then the end of the last.
     pub(super) offsets: Vec<u32>,
     pub(super) packed: Option<Packed>,
 }
 
 pub(super) type Shard = Stored<Within>;
 
-/// A shard that is there only compressed: read whole, checked and unpacked once for all its samples.
+/// A shard that exists only compressed: it is read whole, checked, and decompressed once for all its samples.
 #[derive(Debug)]
 pub(super) struct Packed {
     packing: Packing,
-    /// As it would be called without compression, which is what the dataset's identity knows.
+    /// Its name without compression, which the dataset's fingerprint uses.
     pub(super) name: Arc<str>,
-    /// Bytes, unpacked.
+    /// Bytes after decompression.
     pub(super) length: u64,
     raw: Hashes,
     zip: Hashes,
 }
 
-/// Hashes that the index names, in hexadecimal digits.
+/// Hashes in the index, in hexadecimal digits.
 #[derive(Debug, Default)]
 struct Hashes(Vec<(String, Digest, String)>);
 
 impl Hashes {
-    /// Those that are known; the names of others go to `unknown`.
+    /// The hashes of known kinds; the names of others are added to `unknown`.
     fn of(file: &File, unknown: &mut BTreeSet<String>) -> Self {
         let known = |(name, digits): (&String, &String)| {
             let digest = Digest::parse(name);
@@ -58,7 +58,7 @@ impl Hashes {
         for (name, digest, want) in &self.0 {
             let found = digest.hex(bytes);
             if !found.eq_ignore_ascii_case(want) {
-                return Err(bad(format!("{name} of the {what} is {found}, index.json says {want}")));
+                return Err(bad(format!("{name} of the {what} is {found}, but {want} in index.json")));
             }
         }
         Ok(())
@@ -69,11 +69,11 @@ impl Hashes {
 pub(super) struct Finder<'a> {
     pub(super) source: &'a Source,
     pub(super) objects: &'a [Object],
-    /// Of the index, with a `/` at the end.
+    /// The folder of the index, with a `/` at the end.
     pub(super) folder: &'a str,
-    /// Hashes of no known kind.
+    /// Names of hashes of unknown kinds.
     pub(super) unknown: BTreeSet<String>,
-    /// Whether hashes were named of shards of which ranges are read.
+    /// Whether the index has hashes of shards that are read by range.
     pub(super) unchecked: bool,
 }
 
@@ -82,12 +82,12 @@ impl<'a> Finder<'a> {
         self.objects.binary_search_by(|o| o.name.as_str().cmp(name)).ok().map(|i| &self.objects[i])
     }
 
-    /// The object of a shard, and how it is packed: as it is where that is there, else compressed.
+    /// The object of a shard, and its compression: the uncompressed object if it exists, otherwise the compressed one.
     pub(super) fn find(&mut self, listed: &Listed) -> Result<(&'a Object, Option<Packed>)> {
         let name = format!("{}{}", self.folder, listed.raw_data.basename);
         let of_size = |object: &'a Object, file: &File| {
             let (have, said) = (object.size, file.bytes);
-            let what = format!("{have} bytes, index.json says {said}");
+            let what = format!("{have} bytes, but {said} in index.json");
             if have == said { Ok(object) } else { Err(bad(what).at_object(self.source.display_name(&object.name))) }
         };
         if let Some(object) = self.by_name(&name) {
@@ -104,7 +104,7 @@ impl<'a> Finder<'a> {
         let at = |e: Error| e.at_object(self.source.display_name(&zipped));
         let Some(packing) = Packing::parse(kind) else {
             return Err(at(Error::new(ErrorKind::Unsupported, format!("a shard compressed with {kind}")).hint(
-                "zstd, gz, bz2 and snappy are read; unpack the shards beside index.json, or write them with one of these",
+                "zstd, gz, bz2 and snappy are read; unpack the shards next to index.json, or write them with one of these",
             )));
         };
         supported(&format!("a shard compressed with {kind}")).map_err(at)?;
@@ -116,7 +116,7 @@ impl<'a> Finder<'a> {
 }
 
 impl Packed {
-    /// The first bytes of the shard, unpacked: reads as much of it as that takes.
+    /// The first bytes of the decompressed shard; reads only as much of the object as needed.
     async fn head(&self, source: &Source, object: &Object, range: Range<u64>) -> Result<Bytes> {
         let mut length = HEAD.max(range.end).min(object.size);
         loop {
@@ -134,22 +134,22 @@ impl Packed {
         }
     }
 
-    /// The whole shard, checked before and after unpacking where the index names hashes.
+    /// The whole shard, checked before and after decompression if the index has hashes.
     pub(super) fn unpack(&self, bytes: &[u8], offsets: &[u32]) -> Result<Bytes> {
         self.zip.check("compressed shard", bytes)?;
-        let length = usize::try_from(self.length).map_err(|_| bad("a shard that no memory holds"))?;
+        let length = usize::try_from(self.length).map_err(|_| bad("a shard that does not fit into memory"))?;
         let raw = unpack(self.packing, bytes, length)?;
         self.raw.check("shard", &raw)?;
         let samples = offsets.len() as u32 - 1;
-        let told = raw.get(..8 + 4 * samples as usize).ok_or_else(|| bad("the shard is cut in its offsets"))?;
+        let told = raw.get(..8 + 4 * samples as usize).ok_or_else(|| bad("the shard is truncated in its offsets"))?;
         match parse_offsets(told, samples, self.length)? == offsets {
             true => Ok(raw.into()),
-            false => Err(bad("the offsets of samples are others than in opening")),
+            false => Err(bad("the offsets of samples have changed since the dataset was opened")),
         }
     }
 }
 
-/// The beginning of a shard: some bytes of it, unpacked if they have to be.
+/// A part of a shard, decompressed if necessary.
 pub(super) async fn part(
     source: &Source,
     object: &Object,
@@ -172,7 +172,7 @@ pub(super) async fn read(source: &Source, object: &Object, packed: Option<Packed
     let size = packed.as_ref().map_or(object.size, |packed| packed.length);
     let at = |e: Error| e.at_object(source.display_name(&object.name));
     if range.end > size {
-        let what = format!("index.json says {samples} samples, whose offsets alone are longer than the shard");
+        let what = format!("index.json has {samples} samples, whose offsets alone are longer than the shard");
         return Err(at(bad(what)).at_range(0..size));
     }
     let bytes = part(source, object, packed.as_ref(), range.clone()).await.map_err(at)?;

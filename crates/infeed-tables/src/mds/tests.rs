@@ -90,13 +90,16 @@ fn what_is_wrong_is_told() {
     let fails = |bytes: &[u8], samples, change: fn(&mut serde_json::Value)| {
         block_on(open(&[(bytes.to_vec(), samples)], change).into_future()).unwrap_err().to_string()
     };
-    assert!(fails(&one, 4, |_| ()).contains("holds 3 samples, index.json says 4"));
+    assert!(fails(&one, 4, |_| ()).contains("has 3 samples, but 4 by index.json"));
     assert!(fails(&one[..one.len() - 1], 3, |_| ()).contains("do not ascend within"));
     assert!(fails(&one[..10], 3, |_| ()).contains("longer than the shard"));
     assert!(fails(&one, u32::MAX, |_| ()).contains("longer than the shard"));
-    assert!(fails(&one, 3, |i| i["shards"][0]["raw_data"]["bytes"] = 7.into()).contains("index.json says 7"));
-    assert!(fails(&one, 3, |i| i["shards"][0]["column_sizes"] = serde_json::json!([])).contains("not as many"));
-    assert!(fails(&one, 3, |i| i["shards"] = 7.into()).contains("not what MDS shards have"));
+    assert!(fails(&one, 3, |i| i["shards"][0]["raw_data"]["bytes"] = 7.into()).contains("but 7 in index.json"));
+    assert!(
+        fails(&one, 3, |i| i["shards"][0]["column_sizes"] = serde_json::json!([]))
+            .contains("different numbers of column names")
+    );
+    assert!(fails(&one, 3, |i| i["shards"] = 7.into()).contains("not that of MDS shards"));
     let error = fails(&one, 3, |i| {
         i["shards"][0]["compression"] = "br:11".into();
         i["shards"][0]["raw_data"]["basename"] = "gone.mds".into();
@@ -206,9 +209,9 @@ fn hashes_of_the_index_are_checked_before_and_after_unpacking() {
     assert!(read(&*dataset, 4).unwrap_err().to_string().contains("xxh64 of the compressed shard is"));
     // The compressed file is of another size than the index says.
     let open = packed("zstd", &[], |index, _| index["shards"][0]["zip_data"]["bytes"] = 7.into());
-    assert!(block_on(open.into_future()).unwrap_err().to_string().contains("index.json says 7"));
+    assert!(block_on(open.into_future()).unwrap_err().to_string().contains("but 7 in index.json"));
     let open = packed("zstd", &[], |index, _| index["shards"][0]["samples"] = 4.into());
-    assert!(block_on(open.into_future()).unwrap_err().to_string().contains("holds 5 samples, index.json says 4"));
+    assert!(block_on(open.into_future()).unwrap_err().to_string().contains("has 5 samples, but 4 by index.json"));
 }
 
 /// A shard of one column.
@@ -281,8 +284,8 @@ fn pictures_of_pillow_are_pixels() {
         (pil("RGB", 2, 2, &[0; 11]), "11 bytes of pixels of 2 x 2"),
         (pil("RGB", u32::MAX, u32::MAX, &[0; 11]), "11 bytes of pixels"),
         (pil("L", 0, 0, &[]), "0 bytes of pixels of 0 x 0"),
-        (pil("1", 9, 1, &[0]), "is cut"),
-        (pil("L", 1, 1, &[0])[..9].to_vec(), "is cut"),
+        (pil("1", 9, 1, &[0]), "is truncated"),
+        (pil("L", 1, 1, &[0])[..9].to_vec(), "is truncated"),
     ] {
         let dataset = block_on(column("pil", &[stored]).into_future()).unwrap();
         let error = read(&*dataset, 0).unwrap_err().to_string();
@@ -390,11 +393,11 @@ fn lists_of_one_image_are_images_and_others_are_told() {
         values[LOOKED_INTO + 1] = one[..one.len() - 1].to_vec();
         let dataset = damaged(column(encoding, &values));
         let error = |record| read(&*dataset, record).unwrap_err().to_string();
-        assert!(error(LOOKED_INTO as u64).contains("a list of 2 images, those of the first samples have one"));
-        assert!(error(LOOKED_INTO as u64 + 1).contains("a list of images is cut"));
+        assert!(error(LOOKED_INTO as u64).contains("a list of 2 images, but one in the first samples"));
+        assert!(error(LOOKED_INTO as u64 + 1).contains("a list of images is truncated"));
     }
     let lies = [&u32::MAX.to_le_bytes()[..], &[0; 20]].concat();
-    assert!(parse_list(&lies.into(), 0).unwrap_err().to_string().contains("is cut"));
+    assert!(parse_list(&lies.into(), 0).unwrap_err().to_string().contains("is truncated"));
 }
 
 #[test]
@@ -416,7 +419,7 @@ fn arrays_that_say_their_shape_are_read_where_it_is_one() {
         values[LOOKED_INTO + 1].pop();
         let dataset = damaged(named("box", encoding, &values));
         let error = read(&*dataset, LOOKED_INTO as u64).unwrap_err().to_string();
-        assert!(error.contains("an array of i16 [3], the first sample has i16 [2, 3]"), "{error}");
+        assert!(error.contains("an array of i16 [3], but of i16 [2, 3] in the first sample"), "{error}");
         assert!(read(&*dataset, LOOKED_INTO as u64 + 1).unwrap_err().to_string().contains("11 bytes of i16 [2, 3]"));
         values.swap(1, LOOKED_INTO);
         let error = block_on(named("box", encoding, &values).into_future()).unwrap_err().to_string();
@@ -433,7 +436,7 @@ fn numbers_as_text_are_numbers_and_images_that_are_not_read_are_no_run_of_labels
     let dataset = damaged(named("label", "str_int", &texts(&["7", "-1", "x"])));
     assert_eq!(dataset.schema().fields, [Field::label()]);
     assert!(matches!(read(&*dataset, 1).unwrap().values[0], Value::Label(-1)));
-    assert!(read(&*dataset, 2).unwrap_err().to_string().contains("`x` is no label"));
+    assert!(read(&*dataset, 2).unwrap_err().to_string().contains("`x` is not a valid label"));
     let dataset = opens(named("id", "str_int", &texts(&["123456789012"])));
     let want = 123_456_789_012i64.to_ne_bytes();
     assert!(matches!(&read(&*dataset, 0).unwrap().values[0], Value::Array(found) if found[..] == want));
@@ -445,7 +448,7 @@ fn numbers_as_text_are_numbers_and_images_that_are_not_read_are_no_run_of_labels
     let without = |index: &mut serde_json::Value| index["shards"][0]["column_encodings"][2] = "pkl".into();
     let error = block_on(open(&[(shard(0..3), 3)], without).into_future()).unwrap_err().to_string();
     assert!(error.contains("the images are not read: image (pkl)"), "{error}");
-    assert!(error.contains("columns(…) to have them alone: box, label, text"), "{error}");
+    assert!(error.contains("to read only the others, name them with columns(…): box, label, text"), "{error}");
     let labels = opens(open(&[(shard(0..3), 3)], without).columns(["label"]));
     assert_eq!(labels.schema().fields, [Field::label()]);
     let error = block_on(open(&[(shard(0..3), 3)], without).columns(["image", "label"]).into_future()).unwrap_err();

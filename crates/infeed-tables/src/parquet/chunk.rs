@@ -1,4 +1,4 @@
-//! What is known of a column chunk before it is read.
+//! Facts about a column chunk before it is read.
 
 use super::unpack::Codec;
 
@@ -8,7 +8,7 @@ pub(super) enum Physical {
     Bool,
     I32,
     I64,
-    /// Two bytes of fixed length that are called a half.
+    /// Two bytes of fixed length with the logical type half.
     F16,
     F32,
     F64,
@@ -16,7 +16,7 @@ pub(super) enum Physical {
 }
 
 impl Physical {
-    /// Bytes of a decoded value; of bytes, of its place.
+    /// Bytes of a decoded value; for byte arrays, of its position.
     pub(super) const fn size(self) -> usize {
         match self {
             Self::Bool => 1,
@@ -27,26 +27,27 @@ impl Physical {
     }
 }
 
-/// What the footer tells of a column chunk.
+/// The footer's description of a column chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub(super) physical: Physical,
     pub(super) codec: Codec,
     pub(super) rows: u32,
-    /// Level of a value that is there; 0 where all are.
+    /// The definition level of a value that is not null; 0 if there are no nulls.
     pub(super) defined: u8,
-    /// Bytes of all pages and their headers, unpacked.
+    /// Bytes of all pages and their headers, decompressed.
     pub(super) unpacked: u32,
 }
 
 impl Chunk {
-    /// Bytes of the table before the pages; for numbers there is nothing else.
+    /// Bytes of the table before the pages; for numbers there is only the table.
     pub(super) const fn table(&self) -> usize {
         self.rows as usize * if matches!(self.physical, Physical::Bytes) { 8 } else { 1 + self.physical.size() }
     }
 
-    /// The most bytes that the places of a dictionary take. Most have no more values than rows; one of categories may be
-    /// written whole into each group, and is rarely longer than the usual limit of writers, 1 MiB.
+    /// The most bytes of the positions in a dictionary. Most dictionaries have no more values than the group has rows.
+    /// One with categories may be written whole into each group, and is rarely longer than the usual limit of writers,
+    /// 1 MiB.
     pub(super) fn places(&self) -> u64 {
         if self.physical == Physical::Bytes {
             (u64::from(self.rows) * 4).max(1 << 20).min(self.unpacked.into())
@@ -55,9 +56,9 @@ impl Chunk {
         }
     }
 
-    /// The most bytes of the decoded column, what is needed to make it included.
+    /// The most bytes that the decoded column needs, including those needed while decoding it.
     pub(super) fn decoded(&self) -> u64 {
-        // Of numbers: a page and a dictionary are unpacked beside the table.
+        // For numbers, a page and a dictionary are decompressed in addition to the table.
         self.table() as u64 + u64::from(self.unpacked) + self.places()
     }
 }

@@ -1,4 +1,4 @@
-//! Which columns of a file are read, and what they become, as the first file tells.
+//! The columns of a file that are read, and what they become, by the first file.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -17,12 +17,12 @@ use super::{
     wire::damaged,
 };
 
-/// The longest first page that is looked into for what a column holds.
+/// The longest first page that is read to find out what a column holds.
 const PROBE: u64 = 256 << 20;
-/// Integers that are class indices, beside those that the file's metadata call so.
+/// Integer columns that are class indices, in addition to those that the file's metadata declare.
 const LABELS: [&str; 2] = ["label", "cls"];
 
-/// What a column becomes.
+/// The kind of field that a column becomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Image,
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Bytes,
 }
 
-/// A column that may be read, and whether it is when none are named.
+/// A column that may be read, and whether it is read by default.
 #[derive(Debug)]
 struct Candidate {
     leaf: usize,
@@ -45,17 +45,17 @@ pub(super) struct Column {
     pub(super) leaf: usize,
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Whether its integers have no sign.
+    /// Whether its integers are unsigned.
     pub(super) unsigned: bool,
 }
 
-/// The columns of a file, as fields are called.
+/// The columns of a file, by the names of fields.
 fn candidates(leaves: &[Leaf]) -> Vec<Candidate> {
     let beside = |leaf: &Leaf, other: &str| {
         leaves.iter().any(|l| l.path.len() == 2 && l.path[0] == leaf.path[0] && l.path[1] == other)
     };
     let candidate = |(at, leaf): (usize, &Leaf)| {
-        // A picture or sound of `datasets`: `struct<bytes, path>`.
+        // An image or sound of `datasets`: `struct<bytes, path>`.
         let of_struct = leaf.path.len() == 2 && leaf.path[1] == "bytes" && beside(leaf, "path");
         let name = if of_struct { leaf.path[0].clone() } else { leaf.path.join(".") };
         Candidate { leaf: at, name, usual: (of_struct || leaf.path.len() == 1) && leaf.physical.is_ok() }
@@ -63,7 +63,7 @@ fn candidates(leaves: &[Leaf]) -> Vec<Candidate> {
     leaves.iter().enumerate().map(candidate).collect()
 }
 
-/// What is read of each file, as the first one tells.
+/// The columns that are read of each file, by the first file.
 #[derive(Debug)]
 pub(super) struct Chosen {
     leaves: Vec<Leaf>,
@@ -85,20 +85,20 @@ impl Chosen {
             Some(names) => {
                 for name in names {
                     let found = all.iter().find(|candidate| candidate.name == *name).ok_or_else(|| {
-                        Error::new(ErrorKind::NotFound, format!("no column `{name}`"))
+                        Error::new(ErrorKind::NotFound, format!("there is no column `{name}`"))
                             .hint(format!("there are {}", listed()))
                     })?;
                     if let Err(why) = footer.leaves[found.leaf].physical {
                         let what = format!("column `{name}` is {why}, which is not read");
-                        return Err(Error::new(ErrorKind::Unsupported, what).hint("leave it out"));
+                        return Err(Error::new(ErrorKind::Unsupported, what).hint("omit it"));
                     }
                     wanted.push(found);
                 }
             }
         }
         if wanted.is_empty() {
-            return Err(Error::new(ErrorKind::Unsupported, format!("no columns that are read among {}", listed()))
-                .hint("images, bytes, texts, integers and floats are, one in each row"));
+            return Err(Error::new(ErrorKind::Unsupported, format!("no columns that can be read among {}", listed()))
+                .hint("images, bytes, texts, integers and floats can be read, one in each row"));
         }
         let mut seen = HashSet::new();
         if let Some(twice) = wanted.iter().find(|candidate| !seen.insert(&candidate.name)) {
@@ -125,7 +125,7 @@ impl Chosen {
                 {
                     Kind::Label
                 }
-                // Those of 8 and 16 bits are below 2^31 and stay what they were.
+                // Values of 8 and 16 bits are below 2^31, and unchanged.
                 Ok(Physical::I32) if leaf.unsigned == Some(32) => Kind::Numbers(DType::I64),
                 Ok(Physical::I32) => Kind::Numbers(DType::I32),
                 Ok(Physical::I64) if leaf.unsigned.is_some() => Kind::Numbers(DType::U64),
@@ -141,7 +141,7 @@ impl Chosen {
             let unsigned = leaf.unsigned.is_some();
             columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, unsigned });
         }
-        // Images first, then masks, as everywhere.
+        // Images first, then masks, as in all formats.
         columns.sort_by_key(|column| {
             let is_mask = column.kind == Kind::Image && looks_like_mask(&column.name);
             (column.kind != Kind::Image, is_mask, column.kind != Kind::Label, column.leaf)
@@ -149,7 +149,7 @@ impl Chosen {
         Ok(Self { leaves: footer.leaves.clone(), columns, names })
     }
 
-    /// The columns that are read must be where they are in the first file, and of the same type.
+    /// Checks that the columns are at the same place as in the first file, and have the same type.
     pub(super) fn check(&self, footer: &Footer) -> Result<()> {
         let same = |a: &Leaf, b: &Leaf| a.path == b.path && a.physical == b.physical && a.unsigned == b.unsigned;
         let other = self
@@ -159,14 +159,15 @@ impl Chosen {
         match other {
             None => Ok(()),
             Some(column) => {
-                let what = format!("column `{}` is not where it is in the first file, or of another type", column.name);
-                Err(Error::new(ErrorKind::Unsupported, what).hint("open the kinds of files apart"))
+                let what =
+                    format!("column `{}` is not where it is in the first file, or has another type", column.name);
+                Err(Error::new(ErrorKind::Unsupported, what).hint("open each kind of files separately"))
             }
         }
     }
 }
 
-/// Whether a codec knows the first value of a column, which takes reading its first page.
+/// Whether the first value of a column is an image that a codec reads. Reads the column's first page.
 async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usize) -> Result<bool> {
     let first = footer.groups.iter().find(|group| group.rows > 0);
     let Some(Ok((chunk, range))) = first.map(|group| &group.chunks[leaf]) else { return Ok(false) };
@@ -176,7 +177,7 @@ async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usi
         async move { extent.read().await }
     };
     let near = |e: Error| e.at_range(range.clone());
-    // Statistics in the header may hold two whole values.
+    // Statistics in the header may contain two whole values.
     let mut head = read(64 << 10).await?;
     let header = loop {
         match thrift::page_header(&head) {
@@ -190,14 +191,15 @@ async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usi
     let (header, length) = header;
     let end = length as u64 + u64::from(header.packed);
     if end.max(header.unpacked.into()) > PROBE {
-        let what = format!("a page of {end} bytes, {PROBE} are read to see what a column holds");
+        let what = format!("a page of {end} bytes, but at most {PROBE} are read to find out what a column holds");
         return Err(near(Error::new(ErrorKind::Unsupported, what))
-            .hint(format!("write the file with smaller pages, or leave the column out with {COLUMNS}")));
+            .hint(format!("write the file with smaller pages, or omit the column with {COLUMNS}")));
     }
     if (head.len() as u64) < end {
         head = read(end).await?;
     }
-    let body = head.get(length..end as usize).ok_or_else(|| near(damaged("the first page of a column is cut")))?;
+    let body =
+        head.get(length..end as usize).ok_or_else(|| near(damaged("the first page of a column is truncated")))?;
     let value = decode::first_value(chunk, &header, body).map_err(near)?;
     let Some(value) = value else { return Ok(false) };
     Ok(match sniff::picture(&value) {
@@ -214,9 +216,9 @@ async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usi
     })
 }
 
-/// Names what is there and not read, so that nobody misses it in silence.
+/// Warns about columns that are not read.
 fn tell_left_out(all: &[Candidate], leaves: &[Leaf]) {
-    // The path beside an image says where its file was.
+    // The path next to an image is the former place of its file, so it needs no warning.
     let beside_image = |leaf: &Leaf| {
         let of = |other: &&Candidate| other.usual && leaves[other.leaf].path.len() == 2;
         leaf.path.len() == 2 && all.iter().filter(of).any(|other| leaves[other.leaf].path[0] == leaf.path[0])
@@ -231,7 +233,7 @@ fn tell_left_out(all: &[Candidate], leaves: &[Leaf]) {
         let columns = named.join(", ");
         tracing::warn!(
             columns,
-            "columns that are left out: a list, a type that is not read, or part of a struct, which {COLUMNS} names"
+            "columns are left out: lists, types that are not read, or parts of structs, which {COLUMNS} can add"
         );
     }
 }

@@ -1,18 +1,18 @@
-//! From the pages of a column chunk to a table of its values.
+//! Decodes the pages of a column chunk into a table of its values.
 //!
 //! | column | decoded |
 //! |---|---|
-//! | bytes | for each row `u64`: place, and length above it (`NULL`: none); then the pages |
-//! | numbers | for each row a byte, 1 where there is a value; then the values in the machine's order |
+//! | bytes | a `u64` per row: the position, and above it the length (`NULL`: no value); then the pages |
+//! | numbers | a byte per row, 1 if there is a value; then the values in the machine's order |
 //!
-//! The footer is read by the `parquet` crate, pages are not, though it can (60.1 was looked at):
+//! The `parquet` crate reads the footer. It could also read pages (60.1 was examined), but that is done here:
 //!
-//! - **A header may lie.** The crate sets aside what a page's header asks for (a dictionary of 2³¹ values: 64 GiB, which
-//!   ends the process), inflates gzip without a bound and panics at levels beyond their page. Here nothing is set aside or
-//!   unpacked beyond what the footer said, and that was compared with the loader's memory.
+//! - **A header may be wrong.** The crate allocates what a page's header asks for (a dictionary of 2³¹ values: 64 GiB,
+//!   which aborts the process), decompresses gzip without a limit, and panics at levels beyond their page. This code
+//!   never allocates or decompresses more than the footer states, and that was compared with the loader's memory.
 //! - **One copy.** A part that records share is one piece of memory of a known size: bytes stay where their page was
-//!   unpacked, the table tells where. The crate gives values one by one, to be copied again, and a value of a dictionary as
-//!   often as it is used.
+//!   decompressed, and the table has their positions. The crate returns values one by one, to be copied again, and a
+//!   dictionary's value each time it is used.
 //! - **No C.** Its zstd is a build of the C library.
 
 use std::ops::Range;
@@ -33,27 +33,27 @@ const NULL: u64 = u64::MAX;
 /// The value of a row of bytes in a decoded column.
 pub(super) fn bytes_of(decoded: &[u8], row: usize) -> Result<Option<Range<usize>>> {
     let place = row.checked_mul(8).and_then(|at| decoded.get(at..)?.first_chunk::<8>());
-    let place = u64::from_ne_bytes(*place.ok_or_else(|| damaged("the decoded column is cut"))?);
+    let place = u64::from_ne_bytes(*place.ok_or_else(|| damaged("the decoded column is truncated"))?);
     if place == NULL {
         return Ok(None);
     }
     let (start, length) = (place as u32 as usize, (place >> 32) as usize);
     let range = start..start.saturating_add(length);
-    if range.end > decoded.len() { Err(damaged("the decoded column is cut")) } else { Ok(Some(range)) }
+    if range.end > decoded.len() { Err(damaged("the decoded column is truncated")) } else { Ok(Some(range)) }
 }
 
-/// The value of a row of numbers in a decoded column of so many rows.
+/// The value of a row of numbers, in the decoded column of `chunk`.
 pub(super) fn number_of(decoded: &[u8], row: usize, chunk: &Chunk) -> Result<Option<Range<usize>>> {
     let size = chunk.physical.size();
     let start = chunk.rows as usize + row * size;
     match (decoded.get(row), start + size <= decoded.len()) {
         (Some(0), _) => Ok(None),
         (Some(_), true) => Ok(Some(start..start + size)),
-        _ => Err(damaged("the decoded column is cut")),
+        _ => Err(damaged("the decoded column is truncated")),
     }
 }
 
-/// Decodes all pages of a chunk, which lies at `base` in its file.
+/// Decodes all pages of a chunk, which begins at `base` in its file.
 pub(super) fn decode(chunk: &Chunk, bytes: &[u8], base: u64) -> Result<Vec<u8>> {
     let mut column = Column::new(chunk, bytes.len())?;
     let mut at = 0;
@@ -66,14 +66,14 @@ pub(super) fn decode(chunk: &Chunk, bytes: &[u8], base: u64) -> Result<Vec<u8>> 
         let end = length + header.packed as usize;
         let body = rest.get(length..end);
         let body =
-            body.ok_or_else(|| near(damaged(format!("the page of row {row} of the group is cut")), rest.len()))?;
+            body.ok_or_else(|| near(damaged(format!("the page of row {row} of the group is truncated")), rest.len()))?;
         column.page(&header, body).map_err(|e| near(e, end))?;
         at += end;
     }
     Ok(column.out)
 }
 
-/// The first value of a column of bytes, out of the first page of a chunk.
+/// The first value of a column of bytes, from the first page of a chunk.
 pub(super) fn first_value(chunk: &Chunk, header: &PageHeader, body: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut column = Column::new(chunk, body.len())?;
     column.page(header, body)?;
@@ -89,33 +89,34 @@ pub(super) fn first_value(chunk: &Chunk, header: &PageHeader, body: &[u8]) -> Re
     Ok(None)
 }
 
-/// A column that is being decoded.
+/// A column while it is decoded.
 struct Column<'a> {
     chunk: &'a Chunk,
     out: Vec<u8>,
-    /// Rows that are done.
+    /// Number of decoded rows.
     row: usize,
-    /// Bytes that were unpacked.
+    /// Bytes decompressed so far.
     unpacked: u64,
     dictionary: Dictionary,
     /// A page of numbers.
     page: Vec<u8>,
 }
 
-/// The values that pages of places refer to.
+/// The values of a dictionary.
 enum Dictionary {
     None,
-    /// Where bytes begin in the decoded column, behind their length.
+    /// The position of each value in the decoded column, after its length.
     Places(Vec<u32>),
     /// Numbers as they are stored.
     Numbers(Vec<u8>),
 }
 
 impl<'a> Column<'a> {
-    /// A column whose pages are unpacked out of so many bytes.
+    /// An empty column; its pages are decompressed from `packed` bytes.
     fn new(chunk: &'a Chunk, packed: usize) -> Result<Self> {
         let is_bytes = chunk.physical == Physical::Bytes;
-        // At once and exactly, for what grows takes twice as much. Zstd alone packs closer, and so closely nothing usual.
+        // Reserved exactly and at once, because a growing buffer takes twice as much. Only zstd compresses more than
+        // this ratio, and no usual data that much.
         let pages = if is_bytes { (chunk.unpacked as usize).min(packed.saturating_mul(MOST_RATIO)) } else { 0 };
         let mut out = Vec::new();
         out.try_reserve_exact(chunk.table() + pages).map_err(|_| no_memory(chunk.table() + pages))?;
@@ -127,18 +128,18 @@ impl<'a> Column<'a> {
     fn page(&mut self, header: &PageHeader, body: &[u8]) -> Result<()> {
         self.unpacked += u64::from(header.unpacked);
         if self.unpacked > u64::from(self.chunk.unpacked) {
-            let what = format!("its pages have more than the {} bytes that the footer says", self.chunk.unpacked);
+            let what = format!("its pages have more than the {} bytes in the footer", self.chunk.unpacked);
             return Err(damaged(what));
         }
         let left = self.chunk.rows as usize - self.row;
         if header.kind != PageKind::Dictionary && header.values as usize > left {
-            return Err(damaged(format!("a page of {} values where {left} rows are left", header.values)));
+            return Err(damaged(format!("a page of {} values, but only {left} rows are left", header.values)));
         }
         let (levels, body, codec) = match header.kind {
             PageKind::Other => return Ok(()),
             PageKind::DataV2 { repetition, definition, compressed } => {
                 let (from, to) = (repetition as usize, repetition as usize + definition as usize);
-                let levels = body.get(from..to).ok_or_else(|| damaged("the levels of a page are cut"))?;
+                let levels = body.get(from..to).ok_or_else(|| damaged("the levels of a page are truncated"))?;
                 (Some(levels), &body[to..], if compressed { self.chunk.codec } else { Codec::None })
             }
             PageKind::Data | PageKind::Dictionary => (None, body, self.chunk.codec),
@@ -149,7 +150,7 @@ impl<'a> Column<'a> {
         };
         let length = u64::from(header.unpacked).checked_sub(outside);
         let length = length.ok_or_else(|| damaged("a page is shorter than its levels"))? as usize;
-        // Bytes stay where they are unpacked.
+        // Bytes stay where they were decompressed.
         let table = if self.chunk.physical == Physical::Bytes { self.out.len() } else { 0 };
         if self.chunk.physical == Physical::Bytes {
             unpack(codec, body, length, &mut self.out)?;
@@ -164,14 +165,14 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// `from`: where the page begins in `out`.
+    /// `from` is the position of the page in `out`.
     fn keep_dictionary(&mut self, header: &PageHeader, from: usize) -> Result<()> {
         let first = matches!(self.dictionary, Dictionary::None) && self.row == 0;
         if !matches!(header.encoding, PLAIN | PLAIN_DICTIONARY) || !first {
             return Err(damaged("a dictionary that is not plain, or not the first page"));
         }
         let count = header.values as usize;
-        let cut = || damaged(format!("a dictionary of {count} values is cut"));
+        let cut = || damaged(format!("a dictionary of {count} values is truncated"));
         if self.chunk.physical != Physical::Bytes {
             let length = count.saturating_mul(self.chunk.physical.size());
             if length > self.page.len() {
@@ -181,7 +182,7 @@ impl<'a> Column<'a> {
             self.dictionary = Dictionary::Numbers(std::mem::take(&mut self.page));
             return Ok(());
         }
-        // The length of each takes 4 bytes.
+        // The length of each value takes 4 bytes.
         if count.saturating_mul(4) > self.out.len() - from {
             return Err(cut());
         }
@@ -194,7 +195,7 @@ impl<'a> Column<'a> {
         let mut at = from + 4;
         places.try_reserve_exact(count).map_err(|_| no_memory(count * 4))?;
         for _ in 0..count {
-            // Columns end below 4 GiB.
+            // Columns are smaller than 4 GiB.
             places.push(at as u32);
             at = plain_bytes(&self.out, at).ok_or_else(cut)?.end + 4;
         }
@@ -202,7 +203,7 @@ impl<'a> Column<'a> {
         Ok(())
     }
 
-    /// `from`: where the page begins in `out`.
+    /// `from` is the position of the page in `out`.
     fn values(&mut self, header: &PageHeader, levels: Option<&[u8]>, from: usize) -> Result<()> {
         let (rows, count) = (self.chunk.rows as usize, header.values as usize);
         let is_bytes = self.chunk.physical == Physical::Bytes;
@@ -219,7 +220,7 @@ impl<'a> Column<'a> {
                 }
                 let (length, rest) = page.split_first_chunk::<4>().ok_or_else(|| damaged("a page without levels"))?;
                 let length = u32::from_le_bytes(*length) as usize;
-                let levels = rest.get(..length).ok_or_else(|| damaged("the levels of a page are cut"))?;
+                let levels = rest.get(..length).ok_or_else(|| damaged("the levels of a page are truncated"))?;
                 (Some(levels), &rest[length..], from + 4 + length)
             }
         };
@@ -229,11 +230,11 @@ impl<'a> Column<'a> {
         let size = self.chunk.physical.size();
         for row in self.row..self.row + count {
             let level = match &mut levels {
-                Some(levels) => levels.next().ok_or_else(|| damaged("the levels of a page are cut"))?,
+                Some(levels) => levels.next().ok_or_else(|| damaged("the levels of a page are truncated"))?,
                 None => defined,
             };
             if level > defined {
-                return Err(damaged(format!("a level of {level}, the schema has {defined}")));
+                return Err(damaged(format!("a level of {level}, but at most {defined} by the schema")));
             }
             if level < defined {
                 continue;
@@ -252,7 +253,7 @@ impl<'a> Column<'a> {
             places[row] = 1;
             let at = rows + row * size;
             match size {
-                // Truth is 1 or 0, whatever a dictionary holds.
+                // Booleans are 1 or 0, whatever a dictionary holds.
                 1 => places[at] = u8::from(value != 0),
                 2 => places[at..at + 2].copy_from_slice(&(value as u16).to_ne_bytes()),
                 4 => places[at..at + 4].copy_from_slice(&(value as u32).to_ne_bytes()),
@@ -265,7 +266,7 @@ impl<'a> Column<'a> {
 }
 
 impl Dictionary {
-    /// Value `at`: bits of a number of `size` bytes, or the place of bytes in `pages`, which begin at `table`.
+    /// Value `at`: the bits of a number of `size` bytes, or the position of bytes in `pages`, which begin at `table`.
     fn get(&self, at: usize, size: usize, table: usize, pages: &[u8]) -> Option<u64> {
         match self {
             Self::None => None,

@@ -1,4 +1,4 @@
-//! Values of a page, one after another, out of what they are encoded as.
+//! Iterates over the values of a page, for each encoding.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const DELTA_LENGTH: u32 = 6;
 const RLE_DICTIONARY: u32 = 8;
 const BYTE_STREAM_SPLIT: u32 = 9;
 
-/// Values of a page, one after another: bits of numbers, places of bytes.
+/// The values of a page in order: bits of numbers, positions of bytes.
 pub(super) enum Values<'a> {
     Numbers {
         bytes: &'a [u8],
@@ -44,15 +44,15 @@ pub(super) enum Values<'a> {
         at: usize,
         end: usize,
     },
-    /// Places in the dictionary.
+    /// Positions in the dictionary.
     Places(Hybrid<'a>),
 }
 
 impl<'a> Values<'a> {
-    /// `from`: where the page begins in the decoded column.
+    /// `from` is the position of the page in the decoded column.
     pub(super) fn new((encoding, count): (u32, u32), physical: Physical, page: &'a [u8], from: usize) -> Result<Self> {
         let size = physical.size();
-        // Of rows without values, writers differ in whether there is a header.
+        // For a page without values, only some writers write a header.
         let encoding = if page.is_empty() { PLAIN } else { encoding };
         let whole = matches!(physical, Physical::I32 | Physical::I64);
         Ok(match (encoding, physical) {
@@ -62,26 +62,26 @@ impl<'a> Values<'a> {
             (PLAIN_DICTIONARY | RLE_DICTIONARY, _) => {
                 let (width, places) = page.split_first().map_or((0, page), |(width, places)| (*width, places));
                 if width > 32 {
-                    return Err(damaged(format!("places in a dictionary of {width} bits")));
+                    return Err(damaged(format!("positions in a dictionary of {width} bits")));
                 }
                 Self::Places(Hybrid::new(places, width.into()))
             }
             (RLE, Physical::Bool) => {
                 let runs =
                     page.split_first_chunk::<4>().and_then(|(n, rest)| rest.get(..u32::from_le_bytes(*n) as usize));
-                Self::Runs(Hybrid::new(runs.ok_or_else(|| damaged("the runs of a page are cut"))?, 1))
+                Self::Runs(Hybrid::new(runs.ok_or_else(|| damaged("the runs of a page are truncated"))?, 1))
             }
             (DELTA_BINARY_PACKED, _) if whole => {
-                Self::Delta(Delta::new(page).ok_or_else(|| damaged("a page of deltas without a sound header"))?)
+                Self::Delta(Delta::new(page).ok_or_else(|| damaged("a page of deltas without a valid header"))?)
             }
             (DELTA_LENGTH, Physical::Bytes) => {
-                let lengths = Delta::new(page).ok_or_else(|| damaged("a page of lengths without a sound header"))?;
+                let lengths = Delta::new(page).ok_or_else(|| damaged("a page of lengths without a valid header"))?;
                 if lengths.left > count.into() {
                     return Err(damaged(format!("{} lengths in a page of {count} values", lengths.left)));
                 }
                 let mut walk = lengths.clone();
                 while walk.left > 0 {
-                    walk.next().ok_or_else(|| damaged("the lengths of a page are cut"))?;
+                    walk.next().ok_or_else(|| damaged("the lengths of a page are truncated"))?;
                 }
                 let at = page.len() - walk.rest().len();
                 Self::Lengths { lengths, at: from + at, end: from + page.len() }
@@ -92,7 +92,7 @@ impl<'a> Values<'a> {
             _ => {
                 let what = format!("values are encoded as {}", name_of(encoding));
                 return Err(Error::new(ErrorKind::Unsupported, what)
-                    .hint(format!("leave the column out with {COLUMNS}, or write it plain or with a dictionary")));
+                    .hint(format!("omit the column with {COLUMNS}, or write it plain or with a dictionary")));
             }
         })
     }
@@ -136,7 +136,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Place and length in one. Columns end below 4 GiB, so no value is `NULL`.
+/// Position and length in one number. Columns are smaller than 4 GiB, so no value is `NULL`.
 pub(super) fn place(start: usize, length: u32) -> Option<u64> {
     Some(u64::from(u32::try_from(start).ok()?) | u64::from(length) << 32)
 }
@@ -152,11 +152,11 @@ pub(super) fn name_of(encoding: u32) -> &'static str {
         7 => "DELTA_BYTE_ARRAY",
         RLE_DICTIONARY => "RLE_DICTIONARY",
         BYTE_STREAM_SPLIT => "BYTE_STREAM_SPLIT",
-        _ => "what this version does not know",
+        _ => "an encoding that this version does not support",
     }
 }
 
-/// Number of `width` bits (64 at most) at some place among packed ones.
+/// The packed number at `index`, of `width` bits (at most 64).
 fn packed(bytes: &[u8], width: u32, index: usize) -> Option<u64> {
     let bit = index.checked_mul(width as usize)?;
     let mut value = 0u128;
@@ -180,7 +180,7 @@ pub(super) struct Hybrid<'a> {
     width: u32,
     left: u64,
     value: u32,
-    /// Packed values, and which is next; `None`: a run of `value`.
+    /// Packed values, and the index of the next one; `None`: a run of `value`.
     packed: Option<(&'a [u8], usize)>,
 }
 
@@ -196,7 +196,7 @@ impl<'a> Hybrid<'a> {
             if head & 1 == 1 {
                 let bytes = (head >> 1).checked_mul(self.width.into())?;
                 self.left = (head >> 1).checked_mul(8)?;
-                // Writers may leave out the end of the last group.
+                // Writers may omit the end of the last group.
                 let (now, rest) = self.rest.split_at(self.rest.len().min(usize::try_from(bytes).ok()?));
                 (self.packed, self.rest) = (Some((now, 0)), rest);
             } else {
@@ -221,16 +221,16 @@ impl<'a> Hybrid<'a> {
 #[derive(Clone)]
 pub(super) struct Delta<'a> {
     rest: &'a [u8],
-    /// Values of a miniblock, and how many of these a block has.
+    /// Values per miniblock, and miniblocks per block.
     mini: usize,
     minis: usize,
-    /// Values that are to come.
+    /// Number of values left.
     left: u64,
     value: i64,
     least: i64,
-    /// Widths of the miniblocks that are to come.
+    /// Widths of the remaining miniblocks.
     widths: &'a [u8],
-    /// The miniblock: its values, their width, the next one.
+    /// The current miniblock: its values, their width, the index of the next one.
     now: (&'a [u8], u32, usize),
     first: bool,
 }
@@ -252,7 +252,7 @@ impl<'a> Delta<'a> {
         Some(Self { rest, mini, minis, left, value, least: 0, widths: &[], now: (&[], 0, mini), first: true })
     }
 
-    /// What follows the values.
+    /// The bytes after the values.
     const fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -282,14 +282,14 @@ impl<'a> Delta<'a> {
     }
 }
 
-/// A number's bytes as its bits.
+/// The bytes of a number as its bits.
 pub(super) fn whole(value: &[u8]) -> Option<u64> {
     let mut bits = [0; 8];
     bits.get_mut(..value.len())?.copy_from_slice(value);
     Some(u64::from_le_bytes(bits))
 }
 
-/// Bytes that begin at `start`, behind their length.
+/// Bytes that begin at `start`, with their length before them.
 pub(super) fn plain_bytes(page: &[u8], start: usize) -> Option<Range<usize>> {
     let length = page.get(start.checked_sub(4)?..start)?.first_chunk::<4>()?;
     let end = start.checked_add(u32::from_le_bytes(*length) as usize)?;

@@ -1,4 +1,4 @@
-//! What the end of a Parquet file tells: columns, row groups, where their chunks lie.
+//! Parses the end of a Parquet file: columns, row groups, and the positions of their chunks.
 
 use std::{
     ops::Range,
@@ -24,28 +24,28 @@ use super::{
 };
 
 const MAGIC: &[u8] = b"PAR1";
-/// What is read of a file's end at first.
+/// Bytes of a file's end in the first read.
 const TAIL: u64 = 64 << 10;
-/// Rows of a group: its tables are kept within 16 bytes a row beside the pages.
+/// Most rows of a group. A group's tables then need at most 16 bytes per row in addition to the pages.
 const MOST_ROWS: i64 = 1 << 24;
 
 /// A column without columns below it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Leaf {
     pub(super) path: Vec<String>,
-    /// Why it is not read, else its type.
+    /// Its type, or the reason why it is not read.
     pub(super) physical: std::result::Result<Physical, &'static str>,
     pub(super) text: bool,
-    /// Integers whose highest bit is no sign, of this many bits.
+    /// Bits of its integers, if they are unsigned.
     pub(super) unsigned: Option<u8>,
-    /// Level of a value that is there.
+    /// The definition level of a value that is not null.
     pub(super) defined: u8,
 }
 
-/// A column chunk: where it lies, or why it is not read.
+/// The range of a column chunk, or the reason why it is not read.
 pub(super) type Place = std::result::Result<(Chunk, Range<u64>), String>;
 
-/// Rows that lie together, with a chunk for each leaf.
+/// A row group, with a chunk for each leaf.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) rows: u32,
@@ -56,15 +56,15 @@ pub(super) struct Group {
 pub(super) struct Footer {
     pub(super) leaves: Vec<Leaf>,
     pub(super) groups: Vec<Group>,
-    /// What Hugging Face's `datasets` writes of the columns.
+    /// Hugging Face's `datasets` metadata about the columns.
     pub(super) features: Option<serde_json::Value>,
 }
 
-/// Reads the footer of a file: one request, or two when it is long.
+/// Reads the footer of a file: one request, or two if it is long.
 pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
     let size = object.size;
     if size < 12 {
-        return Err(damaged(format!("{size} bytes are no Parquet file")));
+        return Err(damaged(format!("{size} bytes are not a Parquet file")));
     }
     let part = |range: Range<u64>| {
         let mut extent = object.extent(source);
@@ -84,7 +84,7 @@ pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
     let length = u64::from(u32::from_le_bytes(*length));
     let start = (size - 8).checked_sub(length).filter(|start| *start >= 4);
     let start = start.ok_or_else(|| damaged(format!("a footer of {length} bytes in a file of {size}")))?;
-    // As what lies beside the data: one of 1,000 row groups of ten columns has about 1 MB.
+    // Same limit as for other files next to the data: the footer of 1,000 row groups with ten columns has about 1 MB.
     Beside::Table.check_part("footer", length)?;
     if start < from {
         tail = part(start..size).read().await?;
@@ -94,16 +94,17 @@ pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
     parse(&footer, start)
 }
 
-/// Cuts a footer. Column chunks lie before `end`.
+/// Parses a footer. Column chunks have to be before `end`.
 pub(super) fn parse(footer: &[u8], end: u64) -> Result<Footer> {
-    // Who builds the schema recurses as deep as it goes, which no guard stops, and takes memory for as many row groups as are told.
+    // The library that builds the schema recurses to its full depth, which catching panics does not stop, and allocates
+    // memory for as many row groups as the footer claims.
     check_counts(footer)?;
-    // What is told of the values is not asked for, and may be most of the footer.
+    // Statistics of values are not needed, and may be most of the footer.
     let none = || ParquetStatisticsPolicy::SkipAll;
     let options = ParquetMetaDataOptions::new().with_column_stats_policy(none()).with_size_stats_policy(none());
     let read = || {
         let metadata = ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options));
-        metadata.map_err(|e| damaged("the footer is not sound").with_source(e)).and_then(|found| cut(&found, end))
+        metadata.map_err(|e| damaged("the footer is invalid").with_source(e)).and_then(|found| cut(&found, end))
     };
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged("the reader of footers panicked")))
 }
@@ -116,7 +117,7 @@ fn cut(found: &ParquetMetaData, end: u64) -> Result<Footer> {
     for (number, group) in found.row_groups().iter().enumerate() {
         let rows = group.num_rows();
         if rows > MOST_ROWS {
-            let what = format!("row group {number} has {rows} rows, {MOST_ROWS} are read");
+            let what = format!("row group {number} has {rows} rows, but at most {MOST_ROWS} are supported");
             return Err(Error::new(ErrorKind::Unsupported, what).hint("write the file with smaller row groups"));
         }
         let sound = u32::try_from(rows).ok().filter(|_| group.num_columns() == leaves.len());
@@ -127,7 +128,7 @@ fn cut(found: &ParquetMetaData, end: u64) -> Result<Footer> {
         groups.push(Group { rows, chunks });
     }
     if all != about.num_rows() {
-        return Err(damaged(format!("row groups of {all} rows, the footer says {}", about.num_rows())));
+        return Err(damaged(format!("row groups of {all} rows, but {} by the footer", about.num_rows())));
     }
     let features = about.key_value_metadata().and_then(|pairs| pairs.iter().find(|pair| pair.key == "huggingface"));
     let features = features.and_then(|pair| serde_json::from_str::<serde_json::Value>(pair.value.as_deref()?).ok());
@@ -139,7 +140,7 @@ fn leaf(column: &ColumnDescriptor) -> Leaf {
     let physical = match column.physical_type() {
         _ if column.max_rep_level() > 0 => Err("a list"),
         Type::BOOLEAN => Ok(Physical::Bool),
-        // Its integers are hundredths or the like: as they are they would be another number.
+        // Its integers are hundredths or similar; read as integers they would be other numbers.
         Type::INT32 | Type::INT64 if is_decimal(column) && column.type_scale() != 0 => Err("of decimal numbers"),
         Type::INT32 => Ok(Physical::I32),
         Type::INT64 => Ok(Physical::I64),
@@ -165,7 +166,7 @@ fn leaf(column: &ColumnDescriptor) -> Leaf {
     }
 }
 
-/// Bits of integers without a sign. Older writers say it by the converted type alone.
+/// Bits of unsigned integers. Older writers use only the converted type.
 fn unsigned(column: &ColumnDescriptor) -> Option<u8> {
     match (column.logical_type_ref(), column.converted_type()) {
         (Some(LogicalType::Integer(of)), _) => u8::try_from(of.bit_width).ok().filter(|_| !of.is_signed),
@@ -199,7 +200,7 @@ fn place(column: &ColumnChunkMetaData, leaf: &Leaf, rows: u32, end: u64) -> Plac
         other => return Err(rewrite(format!("it is compressed with {other}"))),
     };
     if column.file_path().is_some() {
-        return Err("it lies in another file".to_owned());
+        return Err("it is in another file".to_owned());
     }
     if column.encodings().any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY) {
         return Err(rewrite("it is encoded as DELTA_BYTE_ARRAY".to_owned()));
@@ -210,7 +211,7 @@ fn place(column: &ColumnChunkMetaData, leaf: &Leaf, rows: u32, end: u64) -> Plac
     let range = start.zip(length).and_then(|(start, length)| Some(start..start.checked_add(length)?));
     let range = range.filter(|range| range.start >= 4 && range.end <= end);
     let range = range.ok_or("the footer places it outside of the file; fetch the file again")?;
-    // Places in the decoded column are of 32 bits.
+    // Positions in the decoded column have 32 bits.
     let most = i64::from(u32::MAX) - i64::from(rows) * 8;
     let unpacked = Some(column.uncompressed_size()).filter(|size| *size <= most).map(u32::try_from);
     let unpacked = unpacked.ok_or("it has 4 GiB or more; write the file with smaller row groups")?;

@@ -5,15 +5,17 @@
 //!   plan ─▶ a shared part for each column of the record's group ─ decode.rs ─▶ table of values ─ parse ─▶ the row's
 //! ```
 //!
-//! The `parquet` crate reads the footer: schema, types, statistics of all versions. Pages are read here; `decode.rs` says
-//! why.
+//! The `parquet` crate reads the footer: schema, types, statistics of all versions. Pages are read here, for the
+//! reasons in `decode.rs`.
 //!
 //! Three things that are easy to get wrong:
 //!
-//! - **A row group is read and decoded as a whole**, once for all its rows as long as memory holds it: an order that jumps
-//!   between groups (a shuffle over more groups than memory holds) reads a group for each record.
-//! - **Values are copied out of the parts**: who waits for a part must hold none, and images stay with a job.
-//! - **Footers and pages may lie**: what is set aside for a chunk was compared with the footer, and that with memory.
+//! - **A row group is read and decoded as a whole**, once for all its rows as long as memory holds it. An order that
+//!   jumps between groups (a shuffle over more groups than memory holds) reads a group for each record.
+//! - **Values are copied out of the parts**: a thread that waits for a part must not hold one, and images stay with a
+//!   job.
+//! - **Footers and pages may be wrong**: memory for a chunk was compared with the footer, and the footer with the
+//!   memory.
 
 mod chunk;
 mod columns;
@@ -58,7 +60,7 @@ use self::{
 /// Footers that are read at a time.
 const AT_A_TIME: usize = 16;
 
-/// The format.
+/// The Parquet format.
 #[derive(Clone, Copy, Debug)]
 pub struct Parquet;
 
@@ -93,7 +95,7 @@ impl Format for Parquet {
     }
 }
 
-/// The files to read, in the order of names.
+/// The files to read, ordered by name.
 fn choose(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<Vec<Object>> {
     let files: Vec<&Object> = objects.iter().filter(|o| is_parquet(&o.name) || options.format.is_some()).collect();
     if files.is_empty() {
@@ -103,7 +105,7 @@ fn choose(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<
     Ok(files.into_iter().cloned().collect())
 }
 
-/// A row group, and its number within its file: what is read as a whole.
+/// A row group with its number in its file; it is read as a whole.
 type Group = Stored<u32>;
 
 async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<ParquetDataset> {
@@ -154,7 +156,7 @@ async fn read_footer(source: &Source, object: &Object) -> Result<Footer> {
 struct ParquetDataset {
     groups: ShardTable<u32>,
     columns: Vec<Column>,
-    /// Of each group those of each column.
+    /// For each group, the chunk and range of each column.
     chunks: Vec<(Chunk, Range<u64>)>,
     schema: Schema,
     shared: SharedBytes,
@@ -177,7 +179,7 @@ impl ParquetDataset {
                 Kind::Image => return Field::picture(&*column.name),
                 Kind::Label => FieldKind::Label,
                 Kind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
-                // A value is no longer than the pages of its chunk.
+                // A value is at most as long as the pages of its chunk.
                 Kind::Bytes => {
                     FieldKind::Bytes { most: of_column(at).map(|chunk| chunk.unpacked as usize).max().unwrap_or(0) }
                 }
@@ -203,13 +205,13 @@ impl ParquetDataset {
         Self { groups, columns, chunks, schema, shared, largest, fingerprint }
     }
 
-    /// The group of a record, and the first of its chunks.
+    /// The group of a record, and the index of the group's first chunk.
     fn find(&self, record: u64) -> Result<(&Group, usize)> {
         let (at, group) = self.groups.find_at(record)?;
         Ok((group, at * self.columns.len()))
     }
 
-    /// Says which column of which row group it is about.
+    /// Adds the column and row group to an error.
     fn at(&self, error: Error, key: usize) -> Error {
         let group = &self.groups.shards()[key / self.columns.len()];
         let file = self.groups.name_of(group);
@@ -222,9 +224,9 @@ impl ParquetDataset {
         let Column { kind, name, unsigned, .. } = &self.columns[column];
         let none = || {
             Error::corrupt(format!("row {row} of the group has no value"))
-                .hint(format!("leave the column out with {COLUMNS}, or set {SKIP}"))
+                .hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
         };
-        // Copied, so that the part may go.
+        // Copied, so that the part can be freed.
         let copy = |range: Range<usize>| Bytes::copy_from_slice(&decoded[range]);
         if chunk.physical == Physical::Bytes {
             let place = decode::bytes_of(decoded, row)?;
@@ -236,7 +238,7 @@ impl ParquetDataset {
         let bytes = &decoded[decode::number_of(decoded, row, chunk)?.ok_or_else(none)?];
         match kind {
             Kind::Label => {}
-            // The type that holds all of `uint32`.
+            // The type that holds all values of `uint32`.
             Kind::Numbers(DType::I64) if bytes.len() == 4 => {
                 let wide = whole(bytes, *unsigned, row)?;
                 return Ok(Value::Array(Bytes::copy_from_slice(&wide.to_ne_bytes())));
@@ -248,25 +250,24 @@ impl ParquetDataset {
         match classes.is_none_or(|classes| is_class(label, classes)) {
             true => Ok(Value::Label(label)),
             false => Err(Error::corrupt(format!("label {label} of row {row} of the group is not among the classes"))
-                .hint(format!("a set without labels is read with {}", COLUMNS.to_list(&["image"])))),
+                .hint(format!("to read it without labels, use {}", COLUMNS.to_list(&["image"])))),
         }
     }
 }
 
-/// The integer of these bytes.
+/// The integer in these bytes.
 fn whole(bytes: &[u8], unsigned: bool, row: usize) -> Result<i64> {
     if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
         return Ok(if unsigned { u32::from_ne_bytes(bytes).into() } else { i32::from_ne_bytes(bytes).into() });
     }
-    let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| damaged("an integer of no known size"))?;
+    let bytes = <[u8; 8]>::try_from(bytes).map_err(|_| damaged("an integer of an unknown size"))?;
     if !unsigned {
         return Ok(i64::from_ne_bytes(bytes));
     }
     let value = u64::from_ne_bytes(bytes);
     i64::try_from(value).map_err(|_| {
-        let what = format!("label {value} of row {row} of the group is beyond {}, the greatest", i64::MAX);
-        Error::new(ErrorKind::Unsupported, what)
-            .hint(format!("write the column as int64, or leave it out with {COLUMNS}"))
+        let what = format!("label {value} of row {row} of the group is above {}, the largest", i64::MAX);
+        Error::new(ErrorKind::Unsupported, what).hint(format!("write the column as int64, or omit it with {COLUMNS}"))
     })
 }
 
@@ -325,8 +326,8 @@ impl Dataset for ParquetDataset {
         self.groups.needs_fetch()
     }
 
-    /// A record's own reads are none; but its values are copied, and memory for them is counted as for reads. No footer tells
-    /// the longest: the mean of the group with the largest.
+    /// A record has no reads of its own, but its values are copied, and memory for them is counted like that of reads.
+    /// No footer has the longest value, so this is the largest mean of a group.
     fn largest_read(&self) -> u64 {
         self.largest
     }

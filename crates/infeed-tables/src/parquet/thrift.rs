@@ -1,17 +1,17 @@
-//! As much of Thrift's compact protocol as page headers and the shape of a schema take.
+//! The part of Thrift's compact protocol that page headers and the shape of a schema need.
 
 use infeed_core::error::{Error, Result};
 
 use super::wire::{RLE, damaged, unzigzag, varint};
 
-/// Structs within structs.
+/// Deepest nesting of structs.
 const DEEPEST: u8 = 16;
-/// Groups within groups of a schema. Who builds a schema from a footer recurses so far.
+/// Deepest nesting of groups in a schema: the library that builds the schema recurses this deep.
 const SCHEMA_DEEPEST: usize = 32;
-/// Columns and groups of a schema.
+/// Most columns and groups of a schema.
 const SCHEMA_MOST: u64 = 100_000;
-/// Bytes that a row group takes at least, with all that it must have, and each of its column chunks. In memory they become
-/// 30 times as much at most.
+/// Least bytes of a row group with all its required fields, and below of each of its column chunks. In memory they take
+/// at most 30 times as much.
 const LEAST_GROUP: u64 = 7;
 const LEAST_CHUNK: u64 = 17;
 
@@ -74,7 +74,7 @@ impl<'a> Thrift<'a> {
         Some(Next::Field(*last, head & 15))
     }
 
-    /// Type and number of the elements. Each takes a byte at least.
+    /// Type and number of the elements. Each takes at least one byte.
     fn list(&mut self) -> Option<(u8, u64)> {
         let head = self.byte()?;
         let size = match head >> 4 {
@@ -84,7 +84,7 @@ impl<'a> Thrift<'a> {
         (size <= self.left()).then_some((head & 15, size))
     }
 
-    /// `in_list`: there, truth takes a byte of its own.
+    /// `in_list`: in a list, a boolean takes one byte.
     fn skip(&mut self, kind: u8, in_list: bool, depth: u8) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
@@ -123,7 +123,7 @@ impl<'a> Thrift<'a> {
         }
     }
 
-    /// Walks the fields of a struct. `take` reads one and says so, or else it is skipped.
+    /// Walks the fields of a struct. `take` reads a field and returns true, otherwise the field is skipped.
     fn fields(&mut self, depth: u8, mut take: impl FnMut(&mut Self, i64, u8) -> Option<bool>) -> Option<()> {
         let mut last = 0;
         loop {
@@ -139,7 +139,7 @@ impl<'a> Thrift<'a> {
     }
 }
 
-/// What a page is.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
     Data,
@@ -150,7 +150,7 @@ pub(super) enum PageKind {
         compressed: bool,
     },
     Dictionary,
-    /// Of an index, which is passed over.
+    /// Index pages, which are skipped.
     Other,
 }
 
@@ -158,16 +158,16 @@ pub(super) enum PageKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageHeader {
     pub(super) kind: PageKind,
-    /// Bytes of the page, compressed and not.
+    /// Bytes of the page, compressed and uncompressed.
     pub(super) packed: u32,
     pub(super) unpacked: u32,
     pub(super) values: u32,
     pub(super) encoding: u32,
-    /// Of the levels of a version 1 page.
+    /// Encoding of the levels of a version 1 page.
     pub(super) levels: u32,
 }
 
-/// The header that the bytes begin with, and how long it is. `None`: the bytes end before it, or are no header.
+/// The header at the start of the bytes, and its length. `None`: the bytes end before it, or are not a header.
 pub(super) fn page_header(bytes: &[u8]) -> Option<(PageHeader, usize)> {
     let mut thrift = Thrift::new(bytes);
     let mut kind = None;
@@ -220,8 +220,8 @@ pub(super) fn page_header(bytes: &[u8]) -> Option<(PageHeader, usize)> {
     Some((PageHeader { kind, packed: packed?, unpacked: unpacked?, values, encoding, levels }, thrift.at))
 }
 
-/// Refuses a footer whose schema is deeper or larger than any of a dataset, or which tells of more row groups than it has bytes
-/// for, before they are built.
+/// An error, before anything is allocated, if the schema is deeper or larger than that of any dataset, or if the footer
+/// claims more row groups than it has bytes for.
 pub(super) fn check_counts(footer: &[u8]) -> Result<()> {
     let mut thrift = Thrift::new(footer);
     let mut too_deep = false;
@@ -230,7 +230,7 @@ pub(super) fn check_counts(footer: &[u8]) -> Result<()> {
     let mut columns = 0u64;
     let walked = thrift.fields(DEEPEST, |thrift, field, _| {
         if field == 4 {
-            // Looked at only: it is passed over as all else is.
+            // Only the size is read; the list is then skipped like all other fields.
             let (_, size) = thrift.clone().list()?;
             let least = (columns * LEAST_CHUNK + LEAST_GROUP).saturating_mul(size);
             if least > thrift.left() {
@@ -239,7 +239,7 @@ pub(super) fn check_counts(footer: &[u8]) -> Result<()> {
             }
             return Some(false);
         }
-        // The first counts.
+        // If the field occurs twice, the first counts.
         if field != 2 || found {
             return Some(false);
         }
@@ -249,7 +249,7 @@ pub(super) fn check_counts(footer: &[u8]) -> Result<()> {
             too_deep = true;
             return None;
         }
-        // Children that are still to come, of each group around the next.
+        // The children that are still to come, for each group around the next element.
         let mut open: Vec<u64> = Vec::new();
         for number in 0..size {
             let mut children = 0;
@@ -261,7 +261,7 @@ pub(super) fn check_counts(footer: &[u8]) -> Result<()> {
                 _ => Some(false),
             })?;
             (children <= size).then_some(())?;
-            // The first is the table.
+            // The first element is the table.
             columns += u64::from(children == 0 && number > 0);
             while open.pop_if(|left| *left == 0).is_some() {}
             if let Some(left) = open.last_mut() {
@@ -276,15 +276,16 @@ pub(super) fn check_counts(footer: &[u8]) -> Result<()> {
         Some(true)
     });
     if let Some(groups) = too_many {
-        let what = format!("the footer tells of {groups} row groups of {columns} columns, for which it has no bytes");
+        let what =
+            format!("the footer claims {groups} row groups of {columns} columns, for which it has too few bytes");
         return Err(damaged(what));
     }
     match (walked, too_deep) {
         (_, true) => {
             let what = format!("its schema has more than {SCHEMA_MOST} columns, or is deeper than {SCHEMA_DEEPEST}");
-            Err(Error::corrupt(what).hint("the file is damaged, or no dataset"))
+            Err(Error::corrupt(what).hint("the file is damaged, or is not a dataset"))
         }
-        (None, _) => Err(damaged("the footer is no Thrift of Parquet")),
+        (None, _) => Err(damaged("the footer is not valid Thrift of Parquet")),
         (Some(()), _) if !found => Err(damaged("the footer has no schema")),
         _ => Ok(()),
     }
@@ -318,7 +319,7 @@ mod tests {
         let flat = [&[0x15, 2, 0x19, 0x2c][..], &group, &[0x48, 1, b'b', 0], &[0]].concat();
         check_counts(&flat).unwrap();
         let many = [&[0x15, 2, 0x19, 0xfc, 0xff, 0xff, 0xff, 0x7f][..], &[0; 100]].concat();
-        assert!(check_counts(&many).unwrap_err().to_string().contains("no Thrift"));
+        assert!(check_counts(&many).unwrap_err().to_string().contains("not valid Thrift"));
     }
 
     #[test]
@@ -331,7 +332,7 @@ mod tests {
         check_counts(&footer(100, 4100)).unwrap();
         for bytes in [4000, 101] {
             let error = check_counts(&footer(100, bytes)).unwrap_err().to_string();
-            assert!(error.contains("tells of 100 row groups of 2 columns"), "{error}");
+            assert!(error.contains("claims 100 row groups of 2 columns"), "{error}");
         }
     }
 

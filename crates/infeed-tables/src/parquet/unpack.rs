@@ -1,4 +1,4 @@
-//! Pages as they are compressed.
+//! Decompression of pages.
 
 use std::io::Read;
 
@@ -7,10 +7,10 @@ use infeed_data::packed::Zstd;
 
 use super::wire::damaged;
 
-/// How much pages are unpacked at most: gzip's limit.
+/// Largest ratio of decompressed to compressed bytes for which memory is reserved: gzip's limit.
 pub(super) const MOST_RATIO: usize = 1032;
 
-/// How pages are compressed.
+/// The compression of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Codec {
     None,
@@ -20,12 +20,12 @@ pub(super) enum Codec {
     Zstd,
 }
 
-/// Puts exactly `length` bytes behind `out`, and sets no more aside than the input can hold.
+/// Appends exactly `length` bytes to `out`. Reserves at most the memory that the input can fill.
 pub(super) fn unpack(codec: Codec, input: &[u8], length: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
-    let wrong = |found: usize| damaged(format!("a page of {found} bytes unpacked, its header says {length}"));
-    let failed = |name: &str, e: &dyn std::error::Error| damaged(format!("a page is no sound {name}: {e}"));
-    // Of values that are all none.
+    let wrong = |found: usize| damaged(format!("a page of {found} bytes unpacked, but {length} by its header"));
+    let failed = |name: &str, e: &dyn std::error::Error| damaged(format!("a page is not valid {name}: {e}"));
+    // For a page of only null values.
     if length == 0 && input.is_empty() {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(super) fn unpack(codec: Codec, input: &[u8], length: usize, out: &mut Vec<u8
         }
         Codec::Snappy => {
             let found = snap::raw::decompress_len(input).map_err(|e| failed("Snappy", &e))?;
-            // 3 bytes give 64 at most.
+            // 3 bytes give at most 64.
             if found != length || found / 32 > input.len() {
                 return Err(wrong(found));
             }
@@ -53,7 +53,7 @@ pub(super) fn unpack(codec: Codec, input: &[u8], length: usize, out: &mut Vec<u8
             }
         }
         Codec::Lz4 => {
-            // A byte gives 255 at most.
+            // A byte gives at most 255.
             if length / 256 > input.len() {
                 return Err(wrong(length));
             }

@@ -1,15 +1,15 @@
-//! What all layers of the format share: its numbers, and how damage is told.
+//! Parts that all layers of the format share: its numbers, and the error for damage.
 
 use infeed_core::error::{Error, setting::SKIP};
 
-/// The encoding of levels, and of places in a dictionary.
+/// The encoding of levels, and of positions in a dictionary.
 pub(super) const RLE: u32 = 3;
 
 pub(super) fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint(format!("the file is cut or damaged; fetch it again or set {SKIP}"))
+    Error::corrupt(what).hint(format!("the file is truncated or damaged; fetch it again or set {SKIP}"))
 }
 
-/// The number that the bytes begin with, and how many it takes.
+/// The number at the start of the bytes, and its length in bytes.
 pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
     for (i, byte) in bytes.iter().enumerate().take(10) {

@@ -6,7 +6,7 @@ use infeed_core::error::Result;
 
 use super::framing::cut;
 
-/// What a feature holds.
+/// The values of a feature.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Feature {
     Bytes(Vec<Range<usize>>),
@@ -18,15 +18,15 @@ pub(super) enum Feature {
 enum Wire<'a> {
     Number(u64),
     Fixed(u32),
-    /// With where it lies.
+    /// A length-delimited field, with its position.
     Text(&'a [u8], usize),
 }
 
-/// Walks the fields of a message.
+/// A walk over the fields of a message.
 struct Message<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where `bytes` begin in the whole.
+    /// The position of `bytes` in the whole record.
     base: usize,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Message<'a> {
         Some(taken)
     }
 
-    /// Number and value of the next field; `Some(None)` at the end, `None` for what is no protocol buffer.
+    /// Number and value of the next field; `Some(None)` at the end, `None` if the bytes are not a protocol buffer.
     #[expect(clippy::option_option, reason = "the end is not an error")]
     fn next(&mut self) -> Option<Option<(u64, Wire<'a>)>> {
         if self.at == self.bytes.len() {
@@ -76,9 +76,9 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Features of an example: names and values, in the order of the file.
+/// The features of an example: names and values, in the order of the file.
 pub(super) fn parse_example(bytes: &[u8]) -> Result<Vec<(&str, Feature)>> {
-    features(bytes).ok_or_else(|| cut("the record is no tf.train.Example"))
+    features(bytes).ok_or_else(|| cut("the record is not a tf.train.Example"))
 }
 
 fn features(bytes: &[u8]) -> Option<Vec<(&str, Feature)>> {

@@ -1,4 +1,4 @@
-//! How records lie in a file: `u64 length, u32 crc of it, content, u32 crc of it`, little-endian.
+//! The framing of records in a file: `u64 length, u32 crc of it, content, u32 crc of it`, little-endian.
 
 use std::io::{self, Read};
 
@@ -18,57 +18,58 @@ const HEAD: u64 = 12;
 /// Bytes after it.
 const TAIL: u64 = 4;
 
-/// Records at the beginning of a file that opening looks into, and bytes of them at most, unless one alone has more: sets for
-/// detection tell within a few records that their lists vary, and a request of so many bytes takes no longer than a small one.
+/// Number of records at the beginning of a file that are examined while it is opened; below, the most bytes of them,
+/// unless a single one has more. In detection datasets a few records show that lists vary in length, and a request of
+/// that many bytes takes no longer than a small one.
 pub(super) const FIRST: usize = 64;
 pub(super) const FIRST_BYTES: u64 = 1 << 20;
 
-/// The longest compressed file: all of it is read in opening, and again when its records are.
+/// The longest compressed file: it is read whole while it is opened, and again for its records.
 const MOST_PACKED: u64 = 2 << 30;
 
-/// What is known of a file.
+/// Data of a file.
 #[derive(Debug)]
 pub(super) struct Within {
-    /// Where records begin, and where one more would; in what is unpacked, where the file is compressed.
+    /// The position of each record, then the end of the last; in the decompressed content if the file is compressed.
     pub(super) starts: Vec<u64>,
     pub(super) packed: Option<Packed>,
 }
 
-/// A compressed file, which is read and unpacked whole.
+/// A compressed file, which is read and decompressed whole.
 #[derive(Debug)]
 pub(super) struct Packed {
     pub(super) packing: Packing,
-    /// Bytes, unpacked.
+    /// Bytes after decompression.
     pub(super) length: u64,
-    /// Its first records, until they were looked into.
+    /// Its first records, until they were examined.
     pub(super) first: Bytes,
 }
 
 pub(super) fn cut(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("the file is cut or damaged; fetch it again")
+    Error::corrupt(what).hint("the file is truncated or damaged; fetch it again")
 }
 
-/// CRC-32C as TFRecord stores it.
+/// CRC-32C in TFRecord's masked form.
 pub(super) fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The content of a record of these bytes, checked.
+/// The content of a record with these bytes, checked.
 pub(super) fn content_of(bytes: &Bytes) -> Result<Bytes> {
     let length = parse_length(bytes)?;
     let fits = length.checked_add(HEAD + TAIL) == Some(bytes.len() as u64);
     let content = fits.then(|| bytes.slice(HEAD as usize..bytes.len() - TAIL as usize));
-    let content = content.ok_or_else(|| cut("the record is cut"))?;
+    let content = content.ok_or_else(|| cut("the record is truncated"))?;
     if masked_crc(&content).to_le_bytes() != bytes[bytes.len() - TAIL as usize..] {
         return Err(Error::corrupt("the record's crc32c is wrong").hint(format!("fetch the file again or set {SKIP}")));
     }
     Ok(content)
 }
 
-/// Length of the record whose first bytes these are.
+/// The length of the record that begins with these bytes.
 pub(super) fn parse_length(head: &[u8]) -> Result<u64> {
     let Some((length, crc)) = head.get(..HEAD as usize).and_then(|head| head.split_first_chunk::<8>()) else {
-        return Err(cut(format!("{} bytes where a length and its crc belong", head.len())));
+        return Err(cut(format!("{} bytes instead of a length and its crc", head.len())));
     };
     if masked_crc(length).to_le_bytes() != crc {
         return Err(cut("the crc of a record's length is wrong"));
@@ -76,8 +77,8 @@ pub(super) fn parse_length(head: &[u8]) -> Result<u64> {
     Ok(u64::from_le_bytes(*length))
 }
 
-/// Where the records of a file begin, and where one more would: one pass over their lengths. All of a compressed file is
-/// read, unpacked and forgotten again.
+/// The positions of a file's records and the end of the last, by one pass over their lengths. A compressed file is read
+/// and decompressed whole, and not kept.
 pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
     let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
     let mut window = Window::new(source, object)?;
@@ -94,9 +95,12 @@ pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
             let whole = |e: Error| at(e, 0..object.size);
             supported("a compressed TFRecord file").map_err(whole)?;
             if object.size > MOST_PACKED {
-                let what = format!("a compressed TFRecord file of {} bytes, {MOST_PACKED} are read", object.size);
+                let what = format!(
+                    "a compressed TFRecord file of {} bytes, but at most {MOST_PACKED} are supported",
+                    object.size
+                );
                 return Err(whole(Error::new(ErrorKind::Unsupported, what))
-                    .hint("take the compression off (gunzip), or write it as several files"));
+                    .hint("decompress it (gunzip), or write it as several files"));
             }
             let bytes = object.extent(source).read().await?;
             return index_packed(packing, &bytes).map_err(whole);
@@ -115,14 +119,14 @@ pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
 }
 
 impl Within {
-    /// The records at its beginning that opening looks into.
+    /// The number of records at its beginning that are examined while it is opened.
     pub(super) fn first(&self) -> usize {
         let fits = self.starts.iter().skip(1).take(FIRST).take_while(|end| **end <= FIRST_BYTES).count();
         fits.max(1).min(self.starts.len() - 1)
     }
 }
 
-/// How a file is compressed that begins so and with no length of a record.
+/// The compression of a file with this beginning, if it does not begin with the length of a record.
 fn packing_of(head: &[u8]) -> Option<Packing> {
     match head {
         [0x1f, 0x8b, ..] => Some(Packing::Gzip),
@@ -131,11 +135,11 @@ fn packing_of(head: &[u8]) -> Option<Packing> {
     }
 }
 
-/// The same of a compressed file, as it is unpacked.
+/// The same for a compressed file, while it is decompressed.
 fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
     let broken = |e: io::Error| {
         let what = format!("damaged {}", packing.name());
-        Error::corrupt(what).hint("the file is cut or damaged; fetch it again").with_source(e)
+        Error::corrupt(what).hint("the file is truncated or damaged; fetch it again").with_source(e)
     };
     let mut reader = reader(packing, bytes, u64::MAX)?;
     let mut starts = Vec::new();

@@ -1,17 +1,18 @@
 //! TFRecord files of `tf.train.Example`.
 //!
-//! A record is `u64 length, u32 crc of it, content, u32 crc of it`, little-endian, the crcs CRC-32C turned and shifted
-//! ("masked"). Both are checked, the first when the file is indexed, the second when a record is read. The content is a
-//! protocol buffer: a map from names to lists of bytes, floats or integers.
+//! A record is `u64 length, u32 crc of it, content, u32 crc of it`, little-endian. The crcs are CRC-32C, rotated and
+//! shifted ("masked"). Both are checked: the first when the file is indexed, the second when a record is read. The
+//! content is a protocol buffer: a map from names to lists of bytes, floats or integers.
 //!
-//! Files are indexed by one pass over the lengths, which is kept (`places`): small records in long reads, others by a read of
-//! each length. Of a file that is compressed (gzip, zlib; feature `packed`) nothing can be read alone: it is read and unpacked once for
-//! the pass, and then once for all its records, as long as the loader's memory holds it.
+//! Files are indexed by one pass over the lengths, and the index is kept (`places`). Small records are passed with long
+//! reads, others with a read for each length. A compressed file (gzip, zlib; feature `packed`) can't be read in parts.
+//! It is read and decompressed once for the pass, and then once for all its records, as long as the loader's memory
+//! holds it.
 //!
-//! The first record says which features there are; more records (those at the beginning, and the first ones of other files) are
-//! asked whether pictures and labels are among them that it lacks, and whether lists have the same length in all. A list of
-//! texts is no field, an empty list tells nothing, lists of another length in each record make no batch: they are left
-//! out, which a warning says once. So are those that have a value for each object of a picture, whatever the first records hold.
+//! The features are those of the first record. More records (those at the beginning, and the first ones of other files)
+//! are examined for images and labels that it lacks, and to check that lists have one length. Left out, with one
+//! warning, are lists of texts, empty lists, and lists whose length differs between records, because these make no
+//! batch. Lists with a value for each object of an image are left out too, whatever the first records hold.
 
 mod example;
 mod framing;
@@ -56,14 +57,14 @@ use self::{
     places::places,
 };
 
-/// The format.
+/// The TFRecord format.
 #[derive(Clone, Copy, Debug)]
 pub struct TfRecord;
 
 fn is_tfrecord(name: &str) -> bool {
     let base = names::base(name).to_ascii_lowercase();
     let base = base.strip_suffix(".gz").unwrap_or(&base);
-    // `train-00017-of-01024` is ImageNet's own, without an ending.
+    // `train-00017-of-01024` is the name of ImageNet's files, without an extension.
     let numbered = base.rsplit_once("-of-").is_some_and(|(start, count)| {
         let number = start.rsplit('-').next().unwrap_or_default();
         let digits = |text: &str| text.len() >= 4 && text.bytes().all(|b| b.is_ascii_digit());
@@ -100,7 +101,7 @@ impl Format for TfRecord {
             }
             let kept = source.manifest("places", options.manifests.as_deref());
             let mut files: Vec<File> = places(source, &objects, kept.as_ref()).await?;
-            // Compressed ones may hold nothing.
+            // Compressed files may hold no records.
             files.retain(|file| file.count() > 0);
             Ok(Arc::new(TfRecords::new(source, files, options).await?) as Arc<dyn Dataset>)
         }
@@ -110,19 +111,19 @@ impl Format for TfRecord {
 
 type File = Stored<Within>;
 
-/// What a feature becomes.
+/// The kind of field that a feature becomes.
 #[derive(Clone, Debug, PartialEq)]
 enum Kind {
     Image,
     Label,
     Bytes,
-    /// So many numbers.
+    /// This many numbers.
     Ints(usize),
     Floats(usize),
 }
 
 impl Kind {
-    /// How many of what it is, for messages.
+    /// The kind and number of values, for messages.
     fn in_words(&self) -> String {
         match self {
             Self::Image | Self::Bytes => number_of(1, "text"),
@@ -132,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// Whether a value of it can be made of a feature.
+    /// Whether a feature has the right values for this kind.
     fn fits(&self, feature: &Feature) -> bool {
         match (self, feature) {
             (Self::Image | Self::Bytes, Feature::Bytes(texts)) => texts.len() == 1,
@@ -165,17 +166,18 @@ struct TfRecords {
     schema: Schema,
     sizes: Sizes,
     shared: SharedBytes,
-    /// Whether features beyond the columns are worth a word: they were not chosen, and none was said yet.
+    /// Whether to warn about features that are not columns: true until the first warning, if the user did not choose
+    /// columns.
     watching: AtomicBool,
     fingerprint: Fingerprint,
 }
 
-/// Files whose first records are asked for pictures and labels.
+/// Number of files whose first records are examined for images and labels.
 const LOOKED_INTO: usize = 16;
-/// Names under which pictures and class indices are known.
+/// Usual names of features with images; below, with class indices.
 const IMAGES: [&str; 4] = ["image/encoded", "image", "jpg", "image_raw"];
 const LABELS: [&str; 3] = ["image/class/label", "label", "cls"];
-/// What begins the names of lists with a value for each object of a picture: TensorFlow's object detection and datasets.
+/// Prefixes of lists with a value for each object of an image: those of TensorFlow's object detection and datasets.
 const OF_OBJECTS: [&str; 2] = ["image/object/", "objects/"];
 
 impl TfRecords {
@@ -217,16 +219,19 @@ impl TfRecords {
         let mut columns: Vec<(String, Kind)> = features.iter().filter_map(kind).collect();
         let others = dataset.others(&firsts).await?;
         let others = others.iter().filter_map(|(record, content)| {
-            // Damage is a matter of the sample, when its turn comes.
+            // Damage is reported when the record is read.
             Some((*record, content, parse_example(content).ok()?))
         });
         let others: Vec<Looked<'_>> = others.collect();
         let mut left = left_out(&features, &content);
         for (name, why) in varying(&columns, &others) {
             if options.columns.is_some() {
-                return Err(Error::new(ErrorKind::Unsupported, format!("lists of no one length in `{name}`: {why}"))
-                    .at_object(source.url())
-                    .hint(format!("leave it out of {COLUMNS}: lists of one length make a batch")));
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("lists of different lengths in `{name}`: {why}"),
+                )
+                .at_object(source.url())
+                .hint(format!("leave it out of {COLUMNS}: a batch needs lists of one length")));
             }
             columns.retain(|(column, _)| *column != name);
             left.push(format!("{name} ({why})"));
@@ -234,7 +239,7 @@ impl TfRecords {
         if options.columns.is_none() {
             let of_objects = |name: &str| OF_OBJECTS.iter().any(|beginning| name.starts_with(beginning));
             let named = columns.extract_if(.., |(name, _)| of_objects(name));
-            left.extend(named.map(|(name, _)| format!("{name} (a list of a value for each object)")));
+            left.extend(named.map(|(name, _)| format!("{name} (a list with a value for each object)")));
         }
         for (name, kind) in pictures_and_labels(&others) {
             if is_wanted(&name) && columns.iter().all(|(known, _)| *known != name) {
@@ -256,15 +261,18 @@ impl TfRecords {
         }
         let mut seen = HashSet::new();
         if let Some((twice, _)) = columns.iter().find(|(name, _)| !seen.insert(field_name(name))) {
-            let what = format!("two features are the field `{}`, `{twice}` one of them", field_name(twice));
-            return Err(at(Error::new(ErrorKind::Unsupported, what)).hint(format!("name those to read with {COLUMNS}")));
+            let what = format!("two features are the field `{}`, one of them is `{twice}`", field_name(twice));
+            return Err(at(Error::new(ErrorKind::Unsupported, what)).hint(format!("choose one of them with {COLUMNS}")));
         }
         if let Some(unknown) = options.columns.iter().flatten().find(|name| !seen.contains(name.as_str())) {
             let names: Vec<_> = features.iter().map(|(name, _)| field_name(name)).collect();
-            return Err(at(Error::new(ErrorKind::NotFound, format!("no feature of one value or list is `{unknown}`")))
-                .hint(format!("there are {}", names.join(", "))));
+            return Err(at(Error::new(
+                ErrorKind::NotFound,
+                format!("there is no feature `{unknown}` with one value or list"),
+            ))
+            .hint(format!("there are {}", names.join(", "))));
         }
-        // Masks follow the images whose draws they take.
+        // Masks come after the images whose draws they use.
         columns.sort_by_key(|(name, kind)| {
             (
                 !matches!(kind, Kind::Image),
@@ -299,7 +307,7 @@ impl TfRecords {
         Ok(self.files.extent(file, file.of.starts[i]..file.of.starts[i + 1]))
     }
 
-    /// Content of a record of file `at`: the first ones of a compressed file were kept.
+    /// The content of a record of file `at`. For a compressed file only the first records are available.
     async fn first_of(&self, at: usize, record: u64, firsts: &[Option<Bytes>]) -> Result<Bytes> {
         let bytes = match &firsts[at] {
             Some(first) => {
@@ -313,8 +321,8 @@ impl TfRecords {
         self.content(record, &bytes)
     }
 
-    /// Contents of some records beside the first: those at the beginning, in one read, and some of all files. What can't be
-    /// read is not among them.
+    /// The contents of some records other than the first: those at the beginning, in one read, and some of all files.
+    /// Records that can't be read are skipped.
     async fn others(&self, firsts: &[Option<Bytes>]) -> Result<Vec<(u64, Bytes)>> {
         let shards = self.files.shards();
         let file = &shards[0];
@@ -334,7 +342,7 @@ impl TfRecords {
         }
         let step = shards.len().div_ceil(LOOKED_INTO).max(1);
         let mut records: BTreeSet<u64> = shards.iter().step_by(step).map(|file| file.records.start).collect();
-        // Those within a compressed file take unpacking it.
+        // Records within a compressed file would need decompressing it.
         records.extend([1, self.len() / 2, self.len() - 1].into_iter().filter(|record| {
             let found = self.files.find(*record);
             found.is_ok_and(|(file, _)| file.of.packed.is_none())
@@ -349,7 +357,7 @@ impl TfRecords {
         Ok(found)
     }
 
-    /// Says once that a record has a picture or a label that no field has.
+    /// Warns once if a record has an image or a label that is not a field.
     fn watch(&self, record: u64, features: &[(&str, Feature)]) {
         let is_known = |name: &str| self.columns.iter().any(|(known, _)| field_name(known) == field_name(name));
         let unknown =
@@ -358,11 +366,11 @@ impl TfRecords {
             && self.watching.swap(false, Ordering::Relaxed)
         {
             let object = self.object(record);
-            tracing::warn!(feature, record, object, "a picture or label that the first records lack is left out");
+            tracing::warn!(feature, record, object, "an image or label that the first records do not have is left out");
         }
     }
 
-    /// Content of a record, checked.
+    /// The content of a record, checked.
     fn content(&self, record: u64, bytes: &Bytes) -> Result<Bytes> {
         let range = self.extent(record)?.range;
         let at = |e: Error| e.at_stage(Stage::Parse).at_object(self.object(record)).at_range(range.clone());
@@ -372,12 +380,12 @@ impl TfRecords {
     fn value(&self, kind: &Kind, feature: Option<&Feature>, content: &Bytes) -> Result<Value> {
         let feature = feature.ok_or_else(|| {
             Error::corrupt("a feature is missing that other records have")
-                .hint(format!("leave the field out with {COLUMNS}, or set {SKIP}"))
+                .hint(format!("omit the field with {COLUMNS}, or set {SKIP}"))
         })?;
         if !kind.fits(feature) {
-            let what = format!("{}, the first record has {}", in_words(feature), kind.in_words());
+            let what = format!("{}, but {} in the first record", in_words(feature), kind.in_words());
             return Err(Error::new(ErrorKind::Unsupported, what)
-                .hint(format!("lists of one length make a batch: name the other fields with {COLUMNS}")));
+                .hint(format!("a batch needs lists of one length: choose the other fields with {COLUMNS}")));
         }
         Ok(match (kind, feature) {
             (Kind::Image, Feature::Bytes(texts)) => Value::Encoded(content.slice(texts[0].clone())),
@@ -393,10 +401,10 @@ impl TfRecords {
     }
 }
 
-/// A record that was looked into: its number, content and features.
+/// A record that was examined: its number, content and features.
 type Looked<'a> = (u64, &'a Bytes, Vec<(&'a str, Feature)>);
 
-/// Pictures and labels of some records: of a set whose first record lacks one, they would vanish without a word.
+/// Images and labels in some records. If the first record lacked one, it would otherwise be dropped without a warning.
 fn pictures_and_labels(others: &[Looked<'_>]) -> Vec<(String, Kind)> {
     let mut found: Vec<(String, Kind)> = Vec::new();
     for (_, content, features) in others {
@@ -410,8 +418,8 @@ fn pictures_and_labels(others: &[Looked<'_>]) -> Vec<(String, Kind)> {
     found
 }
 
-/// Which columns have lists of another length in other records, and in which words. The picture itself, and a picture or label
-/// that is missing, are an error of their record: without them a run would pass for one that went well.
+/// The columns whose lists have another length in other records, with the difference in words. An image, and a missing
+/// image or label, are not among them but errors of their record: otherwise nobody would notice that they are missing.
 fn varying(columns: &[(String, Kind)], others: &[Looked<'_>]) -> Vec<(String, String)> {
     let misfit = |(name, kind): &(String, Kind)| {
         let why = others.iter().find_map(|(record, _, features)| {
@@ -430,7 +438,7 @@ fn varying(columns: &[(String, Kind)], others: &[Looked<'_>]) -> Vec<(String, St
     columns.iter().filter_map(misfit).collect()
 }
 
-/// `image/encoded` is the field `image`, and so on; others keep their names.
+/// `image/encoded` is the field `image`, and so on; other features keep their names.
 fn field_name(feature: &str) -> &str {
     if IMAGES.contains(&feature) {
         "image"
@@ -441,7 +449,7 @@ fn field_name(feature: &str) -> &str {
     }
 }
 
-/// What the first record has and no field gives, in words.
+/// The features of the first record that are not fields, in words.
 fn left_out(features: &[(&str, Feature)], content: &[u8]) -> Vec<String> {
     let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some();
     let left = features.iter().filter_map(|(name, feature)| match feature {
@@ -455,10 +463,10 @@ fn left_out(features: &[(&str, Feature)], content: &[u8]) -> Vec<String> {
     left.collect()
 }
 
-/// Names what is left out, once.
+/// Warns once about features that are left out.
 fn tell_left_out(left: &[String], features: &[(&str, Feature)], content: &[u8]) {
     if !left.is_empty() {
-        tracing::warn!(features = left.join(", "), "features that are left out");
+        tracing::warn!(features = left.join(", "), "features are left out");
     }
     for (name, feature) in features {
         if let Feature::Bytes(texts) = feature
@@ -470,7 +478,7 @@ fn tell_left_out(left: &[String], features: &[(&str, Feature)], content: &[u8]) 
     }
 }
 
-/// What a feature of a record becomes; nothing for empty lists and lists of texts.
+/// The kind of field that a feature becomes; `None` for empty lists and lists of texts.
 fn kind_of(name: &str, feature: &Feature, content: &[u8]) -> Option<Kind> {
     let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some_and(|p| p.is_read);
     Some(match feature {
@@ -504,12 +512,12 @@ impl Dataset for TfRecords {
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let mut bytes = bytes.first().ok_or_else(|| cut("the record is cut"))?.clone();
+        let mut bytes = bytes.first().ok_or_else(|| cut("the record is truncated"))?.clone();
         let (file, i) = self.files.find(record)?;
         if file.of.packed.is_some() {
             let range = file.of.starts[i] as usize..file.of.starts[i + 1] as usize;
-            // Copied, so that the file may go.
-            bytes = bytes.get(range).map(Bytes::copy_from_slice).ok_or_else(|| cut("the file is cut"))?;
+            // Copied, so that the file can be freed.
+            bytes = bytes.get(range).map(Bytes::copy_from_slice).ok_or_else(|| cut("the file is truncated"))?;
         }
         let content = self.content(record, &bytes)?;
         let features = parse_example(&content)?;

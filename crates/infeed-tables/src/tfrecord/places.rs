@@ -1,4 +1,4 @@
-//! Where the records of files lie, as an earlier opening found it.
+//! The positions of records in files, as an earlier opening found them.
 //!
 //! ```text
 //! "infeed records 1\n"
@@ -8,9 +8,9 @@
 //!         varint records, each: varint bytes
 //! ```
 //!
-//! A file of another size, or with another ETag, is indexed again. A record's length and the crc of it are read with the
-//! record, so places that do not fit a file are an error and never other records. Compressed files are not kept: what they
-//! hold is found when they are unpacked.
+//! A file is indexed again if its size or ETag differs. A record's length and its crc are read with the record, so
+//! wrong positions cause an error and never other records. Compressed files are not kept here: their positions are
+//! found when they are decompressed.
 
 use std::collections::HashMap;
 
@@ -23,10 +23,10 @@ use super::framing::{Within, index};
 
 const MAGIC: &[u8] = b"infeed records 1\n";
 
-/// Records of a local folder from which on their places are kept.
+/// For a local folder, positions are kept from this number of records on.
 const KEPT: usize = 20_000;
 
-/// Size and tag of a file, and where its records begin.
+/// Size and ETag of a file, and the positions of its records.
 type Known = HashMap<String, (u64, Option<String>, Vec<u64>)>;
 
 fn parse(bytes: &[u8]) -> Result<Known, String> {
@@ -41,10 +41,10 @@ fn parse(bytes: &[u8]) -> Result<Known, String> {
     };
     let mut rest = Rest::of(body(MAGIC, bytes)?);
     let files = rest.list(4, file).filter(|_| rest.is_empty());
-    Ok(files.ok_or("it makes no sense")?.into_iter().collect())
+    Ok(files.ok_or("its content is invalid")?.into_iter().collect())
 }
 
-/// Name, size and tag of a file, and where its records begin.
+/// Name, size and ETag of a file, and the positions of its records.
 type Line<'a> = (&'a str, u64, Option<&'a str>, &'a [u64]);
 
 fn encode(files: &[Line<'_>]) -> Vec<u8> {
@@ -60,7 +60,8 @@ fn encode(files: &[Line<'_>]) -> Vec<u8> {
     seal(MAGIC, out)
 }
 
-/// All files with the places of their records: as they are kept, or found out, many files at a time, and kept.
+/// All files with the positions of their records: from the kept index, otherwise found in many files at a time and
+/// kept.
 pub(super) async fn places(
     source: &Source,
     objects: &[&Object],
@@ -94,14 +95,14 @@ pub(super) async fn places(
     let found: Option<Vec<Within>> = found.into_iter().collect();
     let found = found.ok_or_else(|| Error::new(ErrorKind::Internal, "a file was not indexed"))?;
     let records: usize = found.iter().map(|within| within.starts.len() - 1).sum();
-    // A few of a local disk are found sooner than what is kept of them.
+    // For a few files on a local disk, finding positions is faster than reading a kept index.
     let is_worth = count > 0 && (source.folder().is_none() || records >= KEPT);
     if let Some(kept) = kept.filter(|_| is_worth) {
         let plain = objects.iter().zip(&found).filter(|(_, within)| within.packed.is_none());
         let lines = plain.map(|(object, within)| -> Line<'_> {
             (&object.name, object.size, object.etag.as_deref(), &within.starts)
         });
-        // Of files that were not asked for this time, too.
+        // Includes files that were not opened this time.
         let others =
             known.iter().map(|(name, (size, etag, starts))| -> Line<'_> { (name, *size, etag.as_deref(), starts) });
         let mut lines: Vec<_> = lines.chain(others).collect();
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(known["a/x.tfrecord"], (300, Some("\"e\"".to_owned()), vec![0, 100, 300]));
         assert_eq!(known["b.tfrecord"], (0, None, vec![0]));
         let wrong = encode(&[("x", 300, None, &[0, 100, 200])]);
-        assert_eq!(parse(&wrong), Err("it makes no sense".to_owned()));
+        assert_eq!(parse(&wrong), Err("its content is invalid".to_owned()));
     }
 
     proptest! {

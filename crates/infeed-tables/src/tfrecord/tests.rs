@@ -101,9 +101,9 @@ fn damage_is_told_with_its_place() {
     assert!(open(record(&twice)).unwrap_err().to_string().contains("two features are the field `image`"));
     let source = source(&[("a.tfrecord", whole.clone())]);
     let error = block_on(open_source(source).columns(["depth"]).into_future()).unwrap_err().to_string();
-    assert!(error.contains("is `depth`") && error.contains("there are image, label"), "{error}");
+    assert!(error.contains("no feature `depth`") && error.contains("there are image, label"), "{error}");
     let error = open([&whole[..], &[1, 2, 3]].concat()).unwrap_err().to_string();
-    assert!(error.contains("3 bytes where a length"), "{error}");
+    assert!(error.contains("3 bytes instead of a length"), "{error}");
     let mut lies = whole.clone();
     lies[1] ^= 1;
     assert!(open(lies).unwrap_err().to_string().contains("crc of a record's length"));
@@ -247,7 +247,7 @@ fn lists_of_another_length_in_each_record_are_left_out_and_later_ones_are_told()
         } else {
             "7 floats"
         };
-        assert!(error.contains("lists of no one length in `corners`: 1 float in the first record"), "{error}");
+        assert!(error.contains("lists of different lengths in `corners`: 1 float in the first record"), "{error}");
         assert!(error.contains(&format!("{word} in record 2")) && error.contains("leave it out of columns"), "{error}");
     }
     // What is asked for by its name and does not vary is read, whatever it is called.
@@ -263,8 +263,8 @@ fn lists_of_another_length_in_each_record_are_left_out_and_later_ones_are_told()
     let error = read(&*dataset, 9).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let error = error.to_string();
-    assert!(error.contains("5 floats, the first record has 2 floats") && error.contains("feature late"), "{error}");
-    assert!(error.contains("name the other fields with columns"), "{error}");
+    assert!(error.contains("5 floats, but 2 floats in the first record") && error.contains("feature late"), "{error}");
+    assert!(error.contains("choose the other fields with columns"), "{error}");
 }
 
 proptest! {

@@ -1,15 +1,16 @@
-//! Threads that decode in batches: on the JPEG engines, or on the GPU's cores.
+//! Workers that decode in batches: on the JPEG engines, or on the GPU's cores.
 //!
 //! ```text
 //! submit ─▶ waiting ─ copy, read the header ─▶ batch ─ full, or nothing else to do ─▶ flight (two at most) ─▶ finished
-//!              │                                 │ fails                                  └ not written: elsewhere
-//!              │                                 ├ files were cut: once more, whole
-//!              └ refused: elsewhere              └ else: all of it elsewhere
+//!              │                                 │ fails                                  └ not written: other class
+//!              │                                 ├ files were cut: retry with whole files
+//!              └ refused: other class            └ otherwise: other class, for the whole batch
 //! ```
 //!
-//! Of a file only the rows down to the crop's last are decoded: its height is cut in the copy that the engines get, which
-//! leaves them data behind the last block. No document says that they take that. So a batch of cut files that fails is
-//! tried once more with whole ones; when that works twice (once may be an accident), files are whole from then on.
+//! Only the rows down to the last of the crop are decoded: the height is reduced in the copy of the file that the
+//! engines get, so the file has data after its last block. No documentation guarantees that engines accept this. So if
+//! a batch of cut files fails, it is retried with whole files. If the retry works for two batches (one may be chance),
+//! all later files are whole.
 
 use std::{
     collections::VecDeque,
@@ -38,13 +39,13 @@ use crate::{
     nvjpeg::{BatchDecoder, Failure, Hardware, HardwareSize, Staged},
 };
 
-/// So many batches that fail one after another are no accident of their images.
+/// After this many failed batches in a row, the images are not to blame: the engines are given up.
 const MOST_FAILURES: u32 = 3;
 
-/// So many batches that fail when their files are cut, and do not when they are whole, are no accident either.
+/// After this many batches that fail with cut files and work with whole ones, files are not cut any more.
 const MOST_TRIALS: u32 = 2;
 
-/// What a worker is made for.
+/// The configuration of a worker.
 #[derive(Debug)]
 pub(super) struct Duty {
     pub(super) decoder: BatchDecoder,
@@ -53,11 +54,11 @@ pub(super) struct Duty {
     pub(super) target: Target,
     pub(super) elsewhere: ClassSet,
     pub(super) retire: Retire,
-    /// Whether files end with the crop's last row.
+    /// Whether files are cut after the crop's last row.
     pub(super) cut: bool,
 }
 
-/// A worker, or the reason why the GPU has no engines after all.
+/// Makes a worker. The inner error is the reason why the GPU has no engines.
 pub(super) fn open(
     kernels: &Arc<Kernels>,
     programs: &[Option<Lowered>],
@@ -89,27 +90,27 @@ struct HardwareWorker {
     engines: Hardware,
     duty: Duty,
     cut: Cut,
-    /// Batches that failed when their files were cut, and not when they were whole.
+    /// Batches that failed with cut files and worked with whole ones.
     trials: u32,
-    /// Images of fewer rows are refused when they are cut, and not when they are whole.
+    /// Images cut to fewer rows than this are refused, though the whole ones are not.
     least_rows: u32,
-    /// Jobs that came while the batch was full.
+    /// Jobs that arrived while the batch was full.
     waiting: VecDeque<Job>,
     batch: Vec<Taken>,
     flights: VecDeque<Flight>,
     finished: Vec<Finished>,
-    /// Batches that failed since the last good one.
+    /// Failed batches since the last good one.
     failures: u32,
-    /// Batches with images that were left out since the last without.
+    /// Batches with undecoded images since the last batch without any.
     skips: u32,
     health: Health,
 }
 
-/// Whether files end with the crop's last row.
+/// Whether files are cut after the crop's last row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     Yes,
-    /// A batch of cut files failed: so many of its images are tried again whole.
+    /// A batch of cut files failed: this many of its images are retried as whole files.
     Trial(usize),
     No,
 }
@@ -117,7 +118,7 @@ enum Cut {
 #[derive(Debug)]
 enum Health {
     Good,
-    /// The engines fail whatever they get.
+    /// The engines fail for any file.
     GaveUp,
     /// Nothing on the GPU works.
     Lost(Error),
@@ -127,10 +128,10 @@ enum Health {
 #[derive(Debug)]
 struct Taken {
     job: Job,
-    /// Its number in the batch of the engines.
+    /// Its index in the batch of the engines.
     image: usize,
     rows: Vec<(usize, RowWork)>,
-    /// Rows were left out.
+    /// Whether the file was cut.
     is_cut: bool,
     /// Time spent on it.
     decode: Duration,
@@ -140,7 +141,7 @@ struct Taken {
 struct Flight {
     ticket: Ticket,
     jobs: Vec<Finished>,
-    /// The numbers of their images in the batch.
+    /// The indices of their images in the batch.
     images: Vec<usize>,
 }
 
@@ -158,7 +159,7 @@ impl Worker for HardwareWorker {
 
     fn poll(&mut self, wait: Wait) -> Vec<Finished> {
         self.land();
-        // Whoever asks to wait has no more work for now: the batch goes as it is.
+        // A caller that waits has no more work for now: launch the batch even if it is not full.
         self.work(wait == Wait::Block);
         if wait == Wait::Block && self.finished.is_empty() {
             self.wait();
@@ -170,7 +171,7 @@ impl Worker for HardwareWorker {
 }
 
 impl HardwareWorker {
-    /// Fills the batch and launches it when it is full, or when it holds something and `now` is set.
+    /// Fills the batch. Launches it if it is full, or if it is not empty and `now` is set.
     fn work(&mut self, now: bool) {
         loop {
             let full = self.fill();
@@ -182,7 +183,7 @@ impl HardwareWorker {
         }
     }
 
-    /// Puts jobs into the batch while they fit. Whether it is full.
+    /// Puts jobs into the batch while they fit. Returns whether it is full.
     fn fill(&mut self) -> bool {
         while let Some(job) = self.waiting.pop_front() {
             let start = Instant::now();
@@ -196,7 +197,7 @@ impl HardwareWorker {
                 let mut staged = self.engines.stage(&order.coded, rows);
                 let mut is_cut = rows < height;
                 if let (true, Ok(Staged::Refused(why))) = (is_cut, &staged) {
-                    // Engines may refuse small images, which a cut one may be.
+                    // Engines may refuse small images, and cutting makes images small.
                     let is_kind = why.kind() == ErrorKind::Unsupported;
                     staged = self.engines.stage(&order.coded, height);
                     is_cut = false;
@@ -268,17 +269,17 @@ impl HardwareWorker {
         }
     }
 
-    /// So many rows of an image are decoded: down to the crop's last.
+    /// The number of rows of an image to decode: down to the crop's last.
     fn rows(&self, order: &Order<'_>) -> u32 {
         let height = order.coded.height;
-        // A file with restart markers has more of them than a cut image should: not every decoder likes that.
+        // A cut file would have more restart markers than rows need, which not every decoder accepts.
         if self.cut != Cut::Yes || order.header.has_restarts() {
             return height;
         }
         u32::from(order.header.enough_rows(order.end())).max(self.least_rows).min(height)
     }
 
-    /// Puts the batch back, to be decoded whole.
+    /// Puts the batch back, to be decoded from whole files.
     fn try_whole(&mut self, error: &Error) {
         let words = format!("{error:#}");
         tracing::debug!(images = self.batch.len(), error = words, "a batch of cut files failed; trying whole ones");
@@ -288,7 +289,7 @@ impl HardwareWorker {
         }
     }
 
-    /// A batch was decoded: what that says about cut files.
+    /// Called after a batch was decoded. Decides whether files are still cut.
     fn whole_worked(&mut self) {
         let Cut::Trial(left) = self.cut else { return };
         match left.saturating_sub(self.batch.len()) {
@@ -297,7 +298,7 @@ impl HardwareWorker {
                 self.cut = Cut::Yes;
                 if self.trials >= MOST_TRIALS {
                     let who = self.duty.decoder;
-                    tracing::warn!("the {who} refuse files that end with the crop; they get whole ones from now on");
+                    tracing::warn!("the {who} refuse files that end with the crop; from now on they get whole files");
                     self.cut = Cut::No;
                 }
             }
@@ -305,7 +306,7 @@ impl HardwareWorker {
         }
     }
 
-    /// No row of the batch was made; `jobs` were taken out of it already.
+    /// Handles a failed batch, of which no row was made. `jobs` were already taken out of it.
     fn fail(&mut self, failure: Failure, jobs: Vec<Finished>) {
         let staged = self.batch.drain(..).map(|taken| taken.job);
         let jobs: Vec<Job> = jobs.into_iter().map(|finished| finished.job).chain(staged).collect();
@@ -316,14 +317,14 @@ impl HardwareWorker {
                 let who = self.duty.decoder;
                 tracing::debug!(images = jobs.len(), error = words, "a batch failed on the {who}");
                 if let Cut::Trial(_) = self.cut {
-                    // Whole files fail too: that they were cut was not why.
+                    // Whole files fail too, so cutting was not the cause.
                     self.cut = Cut::Yes;
                 }
                 jobs.into_iter().for_each(|job| self.give_away(job));
                 self.failures += 1;
                 if self.failures >= MOST_FAILURES {
                     let batches = self.failures;
-                    tracing::warn!(batches, error = words, "the {who} fail again and again; going on without");
+                    tracing::warn!(batches, error = words, "the {who} failed repeatedly; continuing without them");
                     self.give_up();
                 }
             }
@@ -340,7 +341,7 @@ impl HardwareWorker {
         }
     }
 
-    /// Images that the engines left out though they reported no failure: their rows show something else.
+    /// Counts images that the engines left undecoded without reporting a failure. Their rows show something else.
     fn skipped(&mut self, count: usize) {
         if count == 0 {
             self.skips = 0;
@@ -348,14 +349,17 @@ impl HardwareWorker {
         }
         self.skips += 1;
         let who = self.duty.decoder;
-        tracing::warn!(images = count, "the {who} left images out and reported success; these are decoded elsewhere");
+        tracing::warn!(
+            images = count,
+            "the {who} left images undecoded but reported success; another class decodes these images"
+        );
         if self.skips >= MOST_FAILURES {
-            tracing::warn!(batches = self.skips, "the {who} leave images out again and again; going on without");
+            tracing::warn!(batches = self.skips, "the {who} left images undecoded repeatedly; continuing without them");
             self.give_up();
         }
     }
 
-    /// Nothing works any more: all jobs in hand fail, and all that come.
+    /// The GPU is lost: all jobs in hand fail, and all later ones.
     fn lose(&mut self, error: Error, jobs: Vec<Job>) {
         let error = of_device(error).at_stage(Stage::Decode);
         let flights = self.flights.drain(..).flat_map(|flight| flight.jobs).map(|finished| finished.job);
@@ -368,7 +372,7 @@ impl HardwareWorker {
         self.finished.push(with_outcome(job, &Outcome::Elsewhere(self.duty.elsewhere)));
     }
 
-    /// Takes what is done.
+    /// Takes the finished flights.
     fn land(&mut self) {
         while let Some(ticket) = self.flights.front().map(|flight| flight.ticket) {
             match self.engines.is_done(ticket) {
@@ -396,12 +400,13 @@ impl HardwareWorker {
         }
     }
 
-    /// Waits for the oldest flight; only shortly when more jobs can be taken, which may come at any time.
+    /// Waits for the oldest flight. If the worker can take more jobs, which may arrive at any time, it waits only
+    /// briefly.
     fn wait(&mut self) {
         let Some(ticket) = self.flights.front().map(|flight| flight.ticket) else { return };
         let in_hand = self.waiting.len() + self.batch.len();
         if self.flights.len() >= FLIGHTS && in_hand >= self.duty.size.images {
-            // A failure shows again when the launch is asked about.
+            // A failure is reported again by the query of this launch.
             let _ = self.engines.wait(ticket);
             return;
         }

@@ -1,4 +1,4 @@
-//! The threads for single images: Huffman decoding here, the rest on the GPU.
+//! Workers for single images: Huffman decoding on the thread, the rest on the GPU.
 
 use std::{collections::VecDeque, sync::Arc, thread, time::Instant};
 
@@ -48,7 +48,7 @@ struct HybridWorker {
     elsewhere: ClassSet,
     flights: VecDeque<(Ticket, Finished)>,
     finished: Vec<Finished>,
-    /// Why nothing on the GPU works any more.
+    /// Set if the GPU is lost: the reason.
     lost: Option<Error>,
 }
 
@@ -120,11 +120,11 @@ impl HybridWorker {
         }
     }
 
-    /// Waits for the oldest job; only shortly when another can be taken.
+    /// Waits for the oldest job; only briefly if the worker can take another.
     fn wait(&mut self) {
         let Some(ticket) = self.flights.front().map(|flight| flight.0) else { return };
         if self.flights.len() >= HYBRID_JOBS {
-            // A failure shows again when the launch is asked about.
+            // A failure is reported again by the query of this launch.
             let _ = self.decoder.wait(ticket);
             return;
         }

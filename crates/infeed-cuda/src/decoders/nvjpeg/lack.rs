@@ -1,4 +1,5 @@
-//! Told once a process: JPEGs of a GPU's loader are decoded on the CPU for want of something that could be had.
+//! Warns, once per process, if a GPU loader decodes JPEGs on the CPU because something is missing that the user can
+//! provide.
 
 use std::sync::{
     Arc,
@@ -11,19 +12,19 @@ use super::route::file_of;
 
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// The CPU's worker of a plan that lacks something. Whether it matters is seen at the first JPEG: a dataset may have none.
+/// The CPU worker of a plan that lacks something. It warns at the first JPEG, as a dataset may have none.
 pub(super) struct Lacking {
     pub(super) worker: Box<dyn Worker>,
-    /// What is missing, and what to do.
+    /// What is missing, and how to provide it.
     pub(super) why: Arc<str>,
 }
 
 impl Worker for Lacking {
     fn submit(&mut self, job: Job) {
-        // Of later jobs a load, nothing more.
+        // For later jobs this costs one atomic load.
         if !TOLD.load(Ordering::Relaxed) && has_jpeg(&job) && !TOLD.swap(true, Ordering::Relaxed) {
             let why = &self.why;
-            // Python's package makes a warning of the target, see `python/src/log.rs`.
+            // The Python package turns this target into a Python warning, see `python/src/log.rs`.
             tracing::warn!(target: "infeed::warning", "JPEGs are decoded on the CPU: {why}");
         }
         self.worker.submit(job);

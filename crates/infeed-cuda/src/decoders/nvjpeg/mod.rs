@@ -1,17 +1,17 @@
-//! JPEGs decoded on a GPU, by engines and by CPU and GPU together, beside the CPU threads.
+//! Decodes JPEGs with the CPU threads, with the GPU's JPEG engines, and on CPU and GPU together.
 //!
 //! ```text
 //! cpu threads ─ read ─ route ─▶ queue ─┬─▶ cpu               decode, upload the window, resample
-//!                                      ├─▶ nvjpeg-hardware   batches for the JPEG engines; one thread, or more
-//!                                      ├─▶ nvjpeg-cores      batches for the GPU's cores; only when asked for
+//!                                      ├─▶ nvjpeg-hardware   batches for the JPEG engines; one or more threads
+//!                                      ├─▶ nvjpeg-cores      batches for the GPU's cores; only if enabled
 //!                                      └─▶ nvjpeg-hybrid     Huffman on the thread, the rest on the GPU
 //! ```
 //!
-//! What a newcomer would get wrong:
+//! Three things that are easy to get wrong:
 //!
-//! 1. A batch is not waited for: the engines get what there is when they are idle.
-//! 2. A class that fails gives the image back; the CPU class has the last word on whether a file is good.
-//! 3. Damage in the image data that no header shows is found by the CPU's decoder; engines may make pixels of it.
+//! 1. Idle engines do not wait for a full batch: they get the jobs that there are.
+//! 2. A class that fails gives the image back. Only the CPU class decides whether a file is good.
+//! 3. The CPU decoder detects damage in the image data; the engines may decode it to wrong pixels.
 
 mod hardware;
 mod hybrid;

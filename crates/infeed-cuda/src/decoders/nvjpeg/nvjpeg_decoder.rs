@@ -1,4 +1,4 @@
-//! The decoder: its classes, and who works for each.
+//! The decoder, its classes and their workers.
 
 use std::{
     num::NonZeroUsize,
@@ -30,52 +30,61 @@ use crate::{
     nvjpeg::{BatchDecoder, HardwareSize},
 };
 
-/// Why a transform's images stay with the CPU's class.
+/// The reason why all images of a transform are decoded on the CPU.
 const NOT_FOR_IT: &str =
-    "nvJPEG makes rows of one image in three channels, without steps of your own, and the transform asks for others";
+    "nvJPEG makes rows of one image in three channels, without custom steps, but the transform needs others";
 
 /// Decodes JPEGs with nvJPEG and on CPU threads, everything else on CPU threads, and resamples on a GPU.
 ///
-/// Classes: `cpu`, the threads of [`CudaRaw`], which read; `nvjpeg-hardware`, threads that give batches to the JPEG
-/// engines; `nvjpeg-cores`, a thread that gives batches to the GPU's cores, if that was asked for; `nvjpeg-hybrid`, a
-/// thread for each stream. Classes that the GPU or the library lacks are left out. Only samples with one image, an encoded
-/// JPEG, in colour and without custom steps, leave the CPU threads, and only where the codec that recognises
-/// the file is [interchangeable](infeed_pixels::codec::ImageCodec::is_interchangeable). Steps on pictures are done on the GPU, and
-/// several views are made of one decode.
+/// | class | threads |
+/// |---|---|
+/// | `cpu` | those of [`CudaRaw`], which also parse the headers |
+/// | `nvjpeg-hardware` | give batches to the JPEG engines |
+/// | `nvjpeg-cores` | one, which gives batches to the GPU's cores; only with [`NvJpegOptions::cores_batch`](super::NvJpegOptions::cores_batch) |
+/// | `nvjpeg-hybrid` | one per stream |
+///
+/// Classes that the GPU or the library does not support are omitted. nvJPEG decodes only samples with one image, a JPEG
+/// file, that is decoded to three channels and has no custom steps, and whose codec is
+/// [interchangeable](infeed_pixels::codec::ImageCodec::is_interchangeable). CPU threads decode all others. Steps on
+/// pictures run on the GPU, and several views of an image share one decode.
 ///
 /// ```no_run
 /// use infeed::{Device, Loader, codec::Split};
 ///
 /// # async fn train(dataset: std::sync::Arc<dyn infeed::Dataset>) -> infeed::Result<()> {
-/// // Where the GPU has it, a loader takes it by itself.
+/// // A loader uses this decoder by itself if the GPU and the library support it.
 /// let loader = Loader::builder(dataset).device(Device::Cuda(0)).streams(4).split(Split::Fixed).build().await?;
 /// # Ok(()) }
 /// ```
 ///
 /// # Memory
-/// Each thread of `nvjpeg-hardware` holds about 40 MB of page-locked memory and 300 MB of device memory, each hybrid thread
-/// 80 MB and 100 MB, that of `nvjpeg-cores` as much more than an engine's as its batches are larger than 32 images; nvJPEG's own
-/// buffers are estimated; less device memory with [`NvJpegOptions::device_bytes`](super::NvJpegOptions::device_bytes).
+/// Each thread of `nvjpeg-hardware` holds about 40 MB of page-locked memory and 300 MB of device memory, each hybrid
+/// thread 80 MB and 100 MB. The thread of `nvjpeg-cores` holds as much as a thread of the engines, times its batch size
+/// / 32. nvJPEG's own buffers are included as an estimate.
+/// [`NvJpegOptions::device_bytes`](super::NvJpegOptions::device_bytes) limits the device memory.
 ///
 /// # What is not deterministic
-/// With [`Split::Adaptive`] whoever is idle decodes the next image, and decoders differ in the last bits of some pixels
-/// (up to a few levels where nvJPEG is older than 12.1.1 and repeats chroma). Shapes, order, crops and flips never
-/// differ. With [`Split::Fixed`] header and record alone choose, so runs with the same GPU, library and number of
-/// threads repeat to the byte. Exceptions, for both: an image that fails on the engines takes its batch with it, which
-/// is then decoded image by image elsewhere; so is an image that the engines leave out; engines that fail three batches in
-/// a row, or leave images out of them, are left alone from then on, with a warning; and files that are damaged where no header shows it may be an error on the CPU and pixels on the GPU.
+/// With [`Split::Adaptive`] any idle class decodes the next image, and decoders differ in the last bits of some pixels
+/// (by a few levels if nvJPEG is older than 12.1.1, which repeats chroma). Shapes, order, crops and flips never differ.
+/// With [`Split::Fixed`] only the header and the record decide, so runs with the same GPU, library and number of
+/// threads repeat to the byte. Exceptions, for both:
+/// - If an image fails on the engines, its whole batch fails, and each of its images is decoded by another class.
+/// - An image that the engines leave undecoded is decoded by another class.
+/// - After three batches in a row that fail, or have undecoded images, the engines are not used any more, with a
+///   warning.
+/// - A file with damage that its header does not show may be an error on the CPU, but give pixels on the GPU.
 #[derive(Debug)]
 pub struct NvJpeg {
     raw: CudaRaw,
     classes: Vec<Class>,
     plan: NvJpegPlan,
     routes: Routes,
-    /// Classes that gave up, or have nothing to do with this transform.
+    /// Classes that gave up, or that this transform has no work for.
     retired: Arc<AtomicU32>,
 }
 
 impl NvJpeg {
-    /// A decoder beside the threads of `raw`, on its GPU. `plan` was made for the same GPU.
+    /// Adds nvJPEG to the threads of `raw`, on its GPU. `plan` must be for the same GPU.
     #[must_use]
     pub fn new(raw: CudaRaw, plan: NvJpegPlan) -> Self {
         let mut classes = raw.classes().to_vec();
@@ -88,7 +97,7 @@ impl NvJpeg {
             classes.push(class);
             classes.len() - 1
         };
-        // In hand: a batch that is filled, and two that are decoded.
+        // Jobs in hand: one batch that is being filled, and two that are being decoded.
         let hardware = plan.hardware.map(|of| add("nvjpeg-hardware", of.threads, of.size.images * (FLIGHTS + 1)));
         let cores = plan.cores.map(|size| add("nvjpeg-cores", NonZeroUsize::MIN, size.images * (FLIGHTS + 1)));
         let hybrid = plan.hybrid.map(|(streams, _)| add("nvjpeg-hybrid", streams, HYBRID_JOBS));
@@ -99,7 +108,7 @@ impl NvJpeg {
         Self { raw, classes, plan, routes, retired: Arc::default() }
     }
 
-    /// What decodes the batches of a class that makes some, and how large they are.
+    /// The decoder and the batch size of a class that decodes in batches; `None` for other classes.
     fn batches(&self, class: usize) -> Option<(BatchDecoder, HardwareSize)> {
         let hardware = self.plan.hardware.filter(|_| Some(class) == self.routes.hardware);
         let cores = self.plan.cores.filter(|_| Some(class) == self.routes.cores);
@@ -107,7 +116,7 @@ impl NvJpeg {
         hardware.or(cores.map(|size| (BatchDecoder::Cores, size)))
     }
 
-    /// Where images go that this class does not decode: to exactly one class when the split is fixed.
+    /// The classes that get the images that this class does not decode; exactly one if the split is fixed.
     fn elsewhere(&self, class: usize) -> ClassSet {
         let cpu = ClassSet::only(self.routes.cpu);
         let from_batches = Some(class) == self.routes.hardware || Some(class) == self.routes.cores;
@@ -144,7 +153,7 @@ impl Decoder for NvJpeg {
     }
 
     fn device_bytes(&self, class: usize) -> u64 {
-        // Beside the descriptors, which its size counts.
+        // In addition to the descriptors, which the size includes.
         let steps = self.raw.steps_bytes();
         if let Some((_, size)) = self.batches(class) {
             return size.device_bytes().saturating_add(steps);
@@ -188,10 +197,10 @@ impl Decoder for NvJpeg {
             Ok(Err(reason)) if must => return Err(required(&Error::new(ErrorKind::Device, reason), index)),
             Err(error) if must => return Err(required(&error, index)),
             Ok(Err(reason)) => tracing::info!(class = name, reason, "a class of the decoder has nothing to do"),
-            // Less memory than was planned with, or a library that refuses: the CPU class can do all the work. A GPU
-            // that is lost fails there too.
+            // Less memory than planned, or an error of the library: the CPU class can do all the work. If the GPU is
+            // lost, that class fails too.
             Err(error) => {
-                tracing::warn!(class = name, error = %format!("{error:#}"), "going on without a class of the decoder");
+                tracing::warn!(class = name, error = %format!("{error:#}"), "continuing without a class of the decoder");
             }
         }
         retire.now();
@@ -199,7 +208,7 @@ impl Decoder for NvJpeg {
     }
 }
 
-/// Gives everything away.
+/// A worker that passes every job on to other classes.
 #[derive(Debug)]
 struct Idle {
     elsewhere: ClassSet,

@@ -1,4 +1,4 @@
-//! What a worker is asked to do with a job, and what becomes of it.
+//! What a worker has to do for a job, and its outcome.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ use infeed_pixels::{
 use super::route::file_of;
 use crate::{decoders::cuda_raw::first_table, nvjpeg::Coded};
 
-/// Takes a class out of the routes.
+/// Removes a class from the routes.
 #[derive(Clone, Debug)]
 pub(super) struct Retire {
     pub(super) class: usize,
@@ -33,13 +33,13 @@ impl Retire {
     }
 }
 
-/// The fields that nvJPEG fills: of one image, alone or in several views.
+/// The fields that nvJPEG fills: one image, in one or several views.
 #[derive(Debug)]
 pub(super) struct Target {
     views: Vec<View>,
 }
 
-/// One of the fields.
+/// One of these fields.
 #[derive(Debug)]
 struct View {
     field: usize,
@@ -47,23 +47,23 @@ struct View {
     lowered: Lowered,
 }
 
-/// A file for nvJPEG, and what becomes of its pixels.
+/// A file for nvJPEG, and the rows to make of its pixels.
 pub(super) struct Order<'a> {
     pub(super) header: &'a Header,
     pub(super) coded: Coded<'a>,
-    /// For each of the target's fields, by number.
+    /// The work for each of the target's fields, with the field's index.
     pub(super) rows: Vec<(usize, RowWork)>,
 }
 
 impl Order<'_> {
-    /// Where the last image row lies that any of them reads.
+    /// The end of the image rows that these rows read.
     pub(super) fn end(&self) -> u32 {
         self.rows.iter().map(|(_, work)| work.reads()[0].end).max().unwrap_or(0)
     }
 }
 
 impl Target {
-    /// `None` when records have more than one image, or rows need the CPU or images of other than the three channels that
+    /// `None` if records have several images, or if rows need the CPU or images without exactly the three channels that
     /// nvJPEG makes.
     pub(super) fn find(programs: &[Option<Lowered>]) -> Option<Self> {
         let [fields] = &images(programs)[..] else { return None };
@@ -74,12 +74,12 @@ impl Target {
         fields.clone().map(view).collect::<Option<_>>().map(|views| Self { views })
     }
 
-    /// What to do for a job of one sample, whose header was read when it was routed. `None`: it is not for nvJPEG.
+    /// The order for a job of one sample, whose header was parsed by the routing. `None` if the job is not for nvJPEG.
     pub(super) fn order<'a>(&self, job: &'a Job) -> Option<Result<Order<'a>>> {
         let [item] = job.items.as_slice() else { return None };
         let sample = match &item.sample {
             Ok(sample) => sample,
-            // A failed read is passed on.
+            // Pass on the error of a failed read.
             Err(error) => return Some(Err(error.clone())),
         };
         let file = file_of(sample)?;
@@ -96,7 +96,7 @@ impl Target {
         }
     }
 
-    /// How the rows are made; `None`: not on a GPU.
+    /// The work for the rows; `None` if the GPU can't make them.
     fn rows(&self, info: &ImageInfo, rng: SampleRng) -> Result<Option<Vec<(usize, RowWork)>>> {
         let mut rows = Vec::with_capacity(self.views.len());
         for View { field, table, lowered } in &self.views {

@@ -1,4 +1,4 @@
-//! What of nvJPEG is used, and how much memory it gets.
+//! Decides which parts of nvJPEG are used, and how much memory each gets.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -13,24 +13,27 @@ use crate::{
     nvjpeg::{self, Engines, HardwareSize, HybridSize},
 };
 
-/// Images in a batch of the engines, about: enough to keep every core of the engines busy while the next batch is set up.
+/// Approximate number of images in a batch of the engines: enough to keep all cores of the engines busy while the next
+/// batch is set up.
 const BATCH: usize = 32;
-/// Pixels of a batch: 32 photographs of 500x375 take 18 MB, larger ones fit too (up to 4 million pixels each).
+/// Bytes for the pixels of a batch. 32 photographs of 500x375 take 18 MB; larger ones fit too (up to 4 million pixels
+/// each).
 const ARENA_BYTES: usize = 48 << 20;
-/// Files of a batch: 32 photographs of 110 KB take 3.5 MB.
+/// Bytes for the files of a batch. 32 photographs of 110 KB take 3.5 MB.
 const PINNED_BYTES: usize = 8 << 20;
-/// Below this a batch holds too few images to be worth its memory.
+/// With less memory for pixels, a batch holds too few images to pay.
 const LEAST_ARENA_BYTES: usize = 2 << 20;
-/// Engines that one thread keeps busy: each decodes some 3,700 photographs a second, and a thread gives them 13,400 (H200).
+/// Engines that one thread keeps busy: an engine decodes about 3,700 photographs/s, and a thread supplies 13,400/s
+/// (H200).
 const ENGINES_OF_A_THREAD: u32 = 4;
-/// Images of up to 4 million pixels; the rest is the CPU's.
+/// Images of up to 4 million pixels; the CPU decodes larger ones.
 const HYBRID_SIZE: HybridSize = HybridSize { image_bytes: 12 << 20, file_bytes: 4 << 20 };
-/// Below this ordinary photographs would not fit.
+/// With less, ordinary photographs would not fit.
 const LEAST_IMAGE_BYTES: usize = 1 << 20;
 /// A hybrid thread decodes one image while the GPU works on another.
 pub(super) const HYBRID_JOBS: usize = 2;
 
-/// Flights under way at a time: one is decoded, one waits for its turn.
+/// Flights at a time: one is being decoded, one is queued behind it.
 pub(super) const FLIGHTS: usize = 2;
 
 /// Settings of [`NvJpeg`](super::NvJpeg).
@@ -45,22 +48,22 @@ pub(super) const FLIGHTS: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NvJpegOptions {
-    /// Threads for images that engines do not take, each with a CUDA stream; 0, the default, for none. Huffman coding is the
-    /// CPU's there as well, so little is saved: what CPU threads take for the rest of such an image, by the GPU's cores.
+    /// Threads for images that the engines do not decode, each with a CUDA stream; 0 (default): none. The CPU still
+    /// does the Huffman decoding of these images; the GPU's cores do the rest, so this saves little.
     pub streams: usize,
-    /// Who takes which image.
+    /// How images are divided between the classes.
     pub split: Split,
-    /// Device memory that all classes may use together; `None`: about 300 MB for each thread of the engines and 100 MB for
-    /// each stream.
+    /// Most bytes of device memory for all classes together. `None`: about 300 MB for each thread of the engines and
+    /// 100 MB for each stream.
     pub device_bytes: Option<u64>,
-    /// Threads that feed the engines, each with handles and batches of its own. `None`: one for each four engines. On an H200
-    /// with seven, one gave them 13,400 photographs a second and two gave them 19,100.
+    /// Threads that supply the engines, each with its own handles and batches. `None`: one per four engines. On an H200
+    /// with seven engines, one thread reached 13,400 photographs/s and two reached 19,100.
     pub engine_threads: Option<NonZeroUsize>,
-    /// Gives the engines files that end with the crop's last row, so that they decode no more; yes by default. Where they
-    /// refuse such files, that ends by itself.
+    /// Whether files for the engines are cut after the crop's last row, so that the engines decode no further rows;
+    /// `true` by default. If the engines refuse cut files, infeed stops cutting them.
     pub cut: bool,
-    /// Images in a batch for the GPU's cores, which decode whatever the engines could, Huffman coding included; 0, the
-    /// default, for none. nvJPEG wants more than 50.
+    /// Images in a batch for the GPU's cores, which decode the same files as the engines, including Huffman decoding; 0
+    /// (default): none. nvJPEG needs more than 50.
     pub cores_batch: usize,
 }
 
@@ -115,7 +118,7 @@ impl NvJpegOptions {
     }
 }
 
-/// The engines, and who feeds them.
+/// The engines, and the threads that supply them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EnginePlan {
     pub(super) engines: Engines,
@@ -123,7 +126,7 @@ pub(super) struct EnginePlan {
     pub(super) threads: NonZeroUsize,
 }
 
-/// What of nvJPEG there is on a GPU and how much memory it gets. Cheap to clone; making it asks the library, which may
+/// The parts of nvJPEG that a GPU has, and the memory for each. Cheap to clone. Making one calls the library and may
 /// take a second.
 ///
 /// ```no_run
@@ -148,27 +151,27 @@ pub struct NvJpegPlan {
     pub(super) hybrid: Option<(NonZeroUsize, HybridSize)>,
     pub(super) split: Split,
     pub(super) cut: bool,
-    /// The engines are not to be left out.
+    /// Whether missing engines are an error.
     pub(super) required: bool,
-    /// What is missing and could be had, and how.
+    /// What is missing and how the user can provide it.
     pub(super) lacks: Option<Arc<str>>,
 }
 
 impl NvJpegPlan {
-    /// Looks for nvJPEG and its engines on the GPU of `context`. What is missing is left out, with a line in the log at
-    /// level `info`: the CPU class does its work. Where something could be done about it, the first JPEG that is decoded on
-    /// the CPU is a warning, once a process.
+    /// Looks for nvJPEG and its engines on the GPU of `context`. Missing parts are omitted, with a line in the log at
+    /// level `info`, and the CPU class does their work. If the user can provide what is missing, the first JPEG that is
+    /// decoded on the CPU causes a warning, once per process.
     #[must_use]
     pub fn find(context: &Context, options: NvJpegOptions) -> Self {
         Self::look(context, options).0
     }
 
-    /// As [`find`](Self::find), for those who want the engines or nothing: a decoder of this plan does not go on without
-    /// them when its threads start, either.
+    /// As [`find`](Self::find), but missing engines are an error: here, and again when the threads of the decoder
+    /// start.
     ///
     /// # Errors
-    /// `Device`: no nvJPEG, one that does not work with the driver, no engines, or no way to them; `OutOfMemory`: too little
-    /// device memory.
+    /// `Device`: no nvJPEG, an nvJPEG that does not work with the driver, no engines, or no access to them;
+    /// `OutOfMemory`: too little device memory.
     pub fn require(context: &Context, options: NvJpegOptions) -> Result<Self> {
         match Self::look(context, options) {
             (plan, None) => Ok(Self { required: true, ..plan }),
@@ -176,7 +179,7 @@ impl NvJpegPlan {
         }
     }
 
-    /// What there is, and why the engines are not in it.
+    /// The parts that exist, and the reason why the engines are not among them.
     fn look(context: &Context, options: NvJpegOptions) -> (Self, Option<Error>) {
         let NvJpegOptions { streams, split, device_bytes, engine_threads, cut, cores_batch } = options;
         let nothing = Self { hardware: None, cores: None, hybrid: None, split, cut, required: false, lacks: None };
@@ -197,17 +200,17 @@ impl NvJpegPlan {
         let mut left = device_bytes.unwrap_or(u64::MAX);
         let hardware = engines.and_then(|engines| {
             let cores = engines.cores();
-            // All cores do the same number of images.
+            // A multiple of the cores, so that all decode the same number of images.
             let images = BATCH.div_ceil(cores).saturating_mul(cores).min(4 * BATCH);
             let size = HardwareSize { images, arena_bytes: ARENA_BYTES, pinned_bytes: PINNED_BYTES };
-            // Half of what there is, unless nobody else wants it.
+            // Half of the memory if other classes need some, otherwise all of it.
             let most = if streams > 0 || cores_batch > 0 { left / 2 } else { left };
             let threads = engine_threads.unwrap_or_else(|| {
                 NonZeroUsize::new(engines.engines.div_ceil(ENGINES_OF_A_THREAD) as usize).unwrap_or(NonZeroUsize::MIN)
             });
             let within =
                 |threads: NonZeroUsize| Some((size.within(most / threads.get() as u64, LEAST_ARENA_BYTES)?, threads));
-            // Better one thread than none.
+            // If memory is too small for the default number of threads, try one.
             let found = within(threads).or_else(|| within(engine_threads.is_none().then_some(NonZeroUsize::MIN)?));
             let too_few = || {
                 let what = format!("{most} bytes of device memory are too few");
@@ -254,25 +257,25 @@ impl NvJpegPlan {
     }
 }
 
-/// The same error for those who wanted nothing else.
+/// The error for missing engines if the user required them.
 pub(super) fn required(missing: &Error, index: u32) -> Error {
     let what = format!("{DECODE_GPU} needs the JPEG engines of cuda:{index}: {}", missing.what());
-    let auto = format!("leave {DECODE} on auto, for whatever is there");
+    let auto = format!("leave {DECODE} on auto to use what is available");
     Error::new(missing.kind(), what).hint(missing.help().map_or(auto.clone(), |help| format!("{help}; or {auto}")))
 }
 
-/// What failed and what to do, without where: there is one GPU to speak of.
+/// An error's text and hint, without its place: only one GPU is involved.
 fn in_short(error: &Error) -> String {
     error.help().map_or_else(|| error.what().to_owned(), |help| format!("{}; {help}", error.what()))
 }
 
-/// The reason why no engines can be used, with what to do; `None`: the GPU has none, as many have not.
+/// The reason why no engines can be used, with a remedy. `None` if the GPU simply has no engines, which is common.
 fn remedy(index: u32, reason: &str) -> Option<String> {
     if nvjpeg::nvcuvid().is_err_and(|missing| reason.contains(&missing)) {
         return Some(reason.to_owned());
     }
     let gpu = gpus().ok()?.into_iter().nth(index as usize)?;
-    // As the driver calls them: NVIDIA A100-SXM4-40GB MIG 1g.5gb.
-    let in_slice = || format!("{reason}: {}; take a MIG profile with media engines (+me), or the whole GPU", gpu.name);
+    // The driver's name for a slice: NVIDIA A100-SXM4-40GB MIG 1g.5gb.
+    let in_slice = || format!("{reason}: {}; use a MIG profile with media engines (+me), or the whole GPU", gpu.name);
     gpu.name.contains(" MIG ").then(in_slice)
 }

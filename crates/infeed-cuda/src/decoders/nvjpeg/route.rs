@@ -1,16 +1,16 @@
-//! Which classes may decode a file: told by its header, before anything is decoded.
+//! Which classes may decode a file, from its header alone.
 //!
 //! | file | adaptive | fixed |
 //! |---|---|---|
 //! | sequential, 4:4:4, 4:2:2, 4:2:0, 4:4:0 or gray | engines, CPU | engines or CPU, by record |
 //! | the same with more than a million pixels | engines, hybrid, CPU | hybrid |
 //! | progressive; other subsampling; CMYK, YCCK | hybrid, CPU | hybrid |
-//! | stored as RGB; cut short; another marker in the image; above `max_image_bytes`; turned; no JPEG | CPU | CPU |
+//! | stored as RGB; truncated; another marker in the image data; above `max_image_bytes`; rotated by its orientation; not a JPEG | CPU | CPU |
 //! | decoded by a codec that is not [interchangeable](ImageCodec::is_interchangeable) | CPU | CPU |
 //!
-//! The GPU's cores, where they decode batches, take what the engines take, by whoever is idle. Without both, hybrid takes
-//! their place; without either, the CPU. Ordinary images are not offered to hybrid where
-//! there are engines: its Huffman pass costs as much CPU time as the whole decode of the CPU class.
+//! With the adaptive split, GPU cores that decode batches share the files of the engines: whichever is idle takes the
+//! next. Without engines and cores, hybrid replaces them; without hybrid too, the CPU. If there are engines or such
+//! cores, hybrid gets no ordinary images: its Huffman pass costs as much CPU time as a whole decode by the CPU class.
 
 use std::sync::Arc;
 
@@ -25,30 +25,30 @@ use infeed_pixels::codec::{
 
 use crate::nvjpeg::Chroma;
 
-/// Above this many pixels nvJPEG's Huffman decoding on the GPU pays.
+/// Huffman decoding on the GPU by nvJPEG pays for more pixels than this.
 pub(super) const LARGE: u64 = 1_000_000;
-/// Decode threads that one engine is worth: the 7 of an H200 took 59 % of photographs of 500x375 beside 14 threads
-/// (benches/results/2026-11-27-gpu.md).
+/// The number of decode threads that equal one engine: next to 14 threads, the 7 engines of an H200 decoded 59 % of
+/// photographs of 500x375 (benches/results/2026-11-27-gpu.md).
 const THREADS_OF_AN_ENGINE: f64 = 2.9;
 
-/// The classes of a decoder that there are, by index.
+/// The indices of the classes that a decoder has.
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
     pub(super) cpu: usize,
     pub(super) hardware: Option<usize>,
     pub(super) cores: Option<usize>,
     pub(super) hybrid: Option<usize>,
-    /// Who decodes a file on the CPU, and reads its header for all.
+    /// The codecs that decode files on the CPU, and parse the headers for all classes.
     pub(super) codecs: Arc<[Arc<dyn ImageCodec>]>,
     pub(super) split: Split,
-    /// What part of ordinary images the engines get when the split is fixed, of 2^32.
+    /// The share of ordinary images for the engines if the split is fixed, in units of 2^-32.
     pub(super) share: u64,
-    /// Files that take more on the CPU are left to it, which refuses them: whether an image is too large must not
-    /// depend on who was idle.
+    /// Files that need more memory on the CPU are routed to the CPU, which refuses them. So whether an image is too
+    /// large does not depend on which class was idle.
     pub(super) max_image_bytes: u64,
 }
 
-/// What a file is to those who could decode it.
+/// The kind of a file, as far as it decides who may decode it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Cpu,
@@ -57,22 +57,22 @@ enum Kind {
     Odd,
 }
 
-/// The part of images that `engines` get beside `threads` CPU threads, of 2^32.
+/// The share of images for `engines` next to `threads` CPU threads, in units of 2^-32.
 pub(super) fn share(engines: u32, threads: usize) -> u64 {
     let engines = f64::from(engines) * THREADS_OF_AN_ENGINE;
     (engines / (engines + threads as f64) * 4_294_967_296.0) as u64
 }
 
 impl Routes {
-    /// `usable`: classes that have not given up. Leaves the file's header in the item.
+    /// The classes for an item. `usable`: classes that have not given up. Stores the file's header in the item.
     pub(super) fn route(&self, item: &mut Item, usable: ClassSet) -> ClassSet {
         let record = item.record;
         let file = item.sample.as_ref().ok().and_then(file_of).filter(|file| file.starts_with(&[0xff, 0xd8]));
-        // An error is found again by the CPU's class, which tells it.
+        // The CPU class finds the same error again and reports it.
         let codec = file.and_then(|file| codec_of(&self.codecs, file).ok());
         let header = file.zip(codec).and_then(|(file, codec)| header_by(codec, file).ok());
         let kind = match (file, &header) {
-            // A codec of the user's reads JPEGs as it likes, and only the CPU's class asks it.
+            // A user's codec may decode JPEGs differently, and only the CPU class calls it.
             (Some(file), Some(header)) if codec.is_some_and(ImageCodec::is_interchangeable) => self.kind(file, header),
             _ => Kind::Cpu,
         };
@@ -89,7 +89,7 @@ impl Routes {
             (Kind::Large, Split::Adaptive) => with(with(with(cpu, hardware), cores), hybrid),
             (Kind::Odd, Split::Adaptive) => with(cpu, hybrid),
             (Kind::Large | Kind::Odd, Split::Fixed) => one(hybrid),
-            // Not the record's own bits: neighbours in a dataset may be alike.
+            // Hashed, as neighbouring records may be similar.
             (Kind::Ordinary, Split::Fixed) if mix(record) >> 32 < self.share => one(hardware),
             (Kind::Ordinary, Split::Fixed) => cpu,
         }
@@ -97,7 +97,7 @@ impl Routes {
 
     fn kind(&self, file: &[u8], header: &ImageHeader) -> Kind {
         let Ok(JpegHeader { file: header, turn }) = header.own() else { return Kind::Cpu };
-        // Every decoder takes other liberties with RGB, which is rare.
+        // RGB is rare, and decoders differ in how they treat it.
         if header.colour() == Colour::Rgb
             || !turn.is_upright()
             || header.peak_bytes() > self.max_image_bytes
@@ -113,7 +113,7 @@ impl Routes {
     }
 }
 
-/// The file, when it is the sample's only image. Views of it are the same bytes in the same place.
+/// The file, if it is the sample's only image. Several views of it share the same bytes in memory.
 pub(super) fn file_of(sample: &Sample) -> Option<&[u8]> {
     let is_image = |value: &&Value| matches!(value, Value::Encoded(_) | Value::Channels(_) | Value::Pixels { .. });
     let mut images = sample.values.iter().filter(is_image);
@@ -203,7 +203,7 @@ mod tests {
                 None => {
                     let engines = (0..4000).filter(|n| route(&fixed, *n, &file) == HARDWARE).count();
                     let cpu = (0..4000).filter(|n| route(&fixed, *n, &file) == CPU).count();
-                    // 7 engines of 2.9 threads beside 16 threads: 56 %.
+                    // 7 engines, each worth 2.9 threads, next to 16 threads: 56 %.
                     assert!(engines + cpu == 4000 && (2100..2380).contains(&engines), "{name}: {engines}");
                 }
             }
@@ -218,7 +218,7 @@ mod tests {
         let len = foreign.len();
         foreign[len - 40..len - 38].copy_from_slice(&[0xff, 0xe3]);
         let mut named = file.clone();
-        // Without JFIF, three components called R, G and B are just that.
+        // Without JFIF, three components with the ids R, G and B are RGB.
         let jfif = 4 + usize::from(u16::from_be_bytes([file[4], file[5]]));
         named.drain(2..jfif);
         let frame = named.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn images_that_are_turned_or_read_by_a_codec_of_ones_own_stay_on_the_cpu() {
-        /// Reads JPEGs, and keeps its own counsel.
+        /// A user's codec for JPEGs.
         #[derive(Debug)]
         struct Own;
         impl ImageCodec for Own {
@@ -276,13 +276,13 @@ mod tests {
             }
         }
         let mut turned = encode(&PLAIN);
-        // An EXIF segment: the camera stood on its head.
+        // An EXIF segment: the image is upside down.
         let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0";
         turned.splice(2..2, exif.iter().copied());
         let with = |codec: Arc<dyn ImageCodec>| Routes { codecs: vec![codec].into(), ..routes(Split::Adaptive) };
         assert_eq!(route(&with(Arc::new(Jpeg::new())), 1, &turned), CPU | HARDWARE);
         assert_eq!(route(&with(Arc::new(Jpeg::new().orientation(true))), 1, &turned), CPU);
-        // That it passes our header on says nothing of its pixels.
+        // It returns our header, but its pixels may differ.
         assert_eq!(route(&with(Arc::new(Own)), 1, &turned), CPU);
         assert_eq!(route(&with(Arc::new(Own)), 1, &encode(&PLAIN)), CPU);
         assert_eq!(route(&with(Arc::new(Jpeg::new().fill(true))), 1, &encode(&PLAIN)), CPU);

@@ -13,49 +13,49 @@ use crate::tar::{
     shard::Shard,
 };
 
-/// Samples of a block. With fewer a file has more to tell for each, with more a look at one sample takes longer: 16 are
-/// 140 bytes.
+/// Samples per block. With fewer, the file needs more bytes per sample; with more, reading one sample takes longer. 16
+/// samples are 140 bytes.
 pub(in crate::tar) const SAMPLES: usize = 16;
 
 /// Bytes of a hash.
 const HASH: usize = 8;
 
-/// An index that is open.
+/// An open index.
 #[derive(Debug)]
 pub(in crate::tar) struct IndexFile {
     pub(in crate::tar) parts: Parts,
-    /// As messages call it.
+    /// Its name in messages.
     pub(in crate::tar) name: String,
-    /// What keeps it, and is to forget it when it is damaged.
+    /// The manifest that keeps it, and drops it if it is damaged.
     pub(in crate::tar) kept: Option<Manifest>,
 }
 
 impl Default for IndexFile {
-    /// One that is empty.
+    /// An empty index.
     fn default() -> Self {
         Self { parts: Parts::Held(bytes::Bytes::new()), name: String::new(), kept: None }
     }
 }
 
-/// Where the samples of a shard are told.
+/// The position of a shard's samples in the index.
 #[derive(Clone, Debug)]
 pub(in crate::tar) struct Blob {
     pub(super) file: Arc<IndexFile>,
-    /// Where it begins in the file.
+    /// Position in the file.
     pub(super) at: u64,
     pub(super) samples: u32,
     /// Bytes of all blocks.
     pub(super) blocks: u32,
-    /// Bytes of a label, 0 for none.
+    /// Bytes of one label; 0: there are no labels.
     pub(super) label: u8,
     /// Bytes of the tar.
     pub(super) tar: u64,
-    /// Where each block ends, once it is known.
+    /// The end of each block, once it is read.
     ends: OnceLock<Box<[u32]>>,
     labels: OnceLock<Vec<u8>>,
 }
 
-/// What a hash begins with: bytes of another shard, or of another place in this one, do not fit.
+/// The seed of a hash. Bytes of another shard, or of another place in this one, do not match it.
 const fn seed(tar: u64, place: u64) -> u64 {
     tar.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ place
 }
@@ -68,7 +68,7 @@ fn seal(out: &mut Vec<u8>, start: usize, tar: u64, place: u64) {
     out.extend_from_slice(&hash.to_le_bytes());
 }
 
-/// The bytes before their hash, if it is theirs.
+/// The bytes before their hash, if the hash matches.
 fn sealed(bytes: &[u8], tar: u64, place: u64) -> Option<&[u8]> {
     let (content, hash) = bytes.split_at_checked(bytes.len().checked_sub(HASH)?)?;
     (xxh3_64_with_seed(content, seed(tar, place)).to_le_bytes() == *hash).then_some(content)
@@ -80,8 +80,8 @@ fn label_width(labels: &[i64]) -> u8 {
     [1, 2, 4].into_iter().find(|width| fits(*width)).unwrap_or(8) as u8
 }
 
-/// Writes the samples of a shard, whose kinds are those of `shape`: `layouts` says which each sample is of. Gives the bytes
-/// of the blocks and of a label.
+/// Writes the samples of a shard. `shape` has the layouts; `layouts` has the index of each sample's layout. Returns the
+/// bytes of the blocks and of one label.
 pub(super) fn encode(shard: &Shard, layouts: &[u32], out: &mut Vec<u8>) -> Result<(u32, u8)> {
     let Shard { samples, has_crc, labels, size, .. } = shard;
     let start = out.len();
@@ -136,7 +136,7 @@ pub(super) fn encode(shard: &Shard, layouts: &[u32], out: &mut Vec<u8>) -> Resul
     Ok((blocks, width))
 }
 
-/// Reads a block of so many samples, of a tar of so many bytes.
+/// Reads a block of `count` samples of a tar of `tar` bytes.
 pub(super) fn decode(block: &[u8], count: usize, shape: &Shape, tar: u64) -> Option<Samples> {
     let mut rest = Rest::of(block);
     let mut end = rest.number()?;
@@ -168,12 +168,12 @@ impl Blob {
         Self { file, at, samples, blocks, label, tar, ends: OnceLock::new(), labels: OnceLock::new() }
     }
 
-    /// Samples.
+    /// Number of samples.
     pub(in crate::tar) const fn samples(&self) -> u32 {
         self.samples
     }
 
-    /// Blocks.
+    /// Number of blocks.
     pub(in crate::tar) fn count(&self) -> usize {
         (self.samples as usize).div_ceil(SAMPLES)
     }
@@ -197,7 +197,7 @@ impl Blob {
         u64::from(self.blocks) + self.ends_len() + self.labels_len()
     }
 
-    /// All of its bytes, as they are.
+    /// All bytes, without checking them.
     pub(in crate::tar) fn bytes(&self) -> Result<Vec<u8>> {
         let read = self.file.parts.read(self.at..self.at + self.len());
         read.map(std::borrow::Cow::into_owned).map_err(|e| self.wrong(&e.to_string()))
@@ -209,10 +209,10 @@ impl Blob {
         }
         Error::corrupt(format!("the index of shards is damaged: {what}"))
             .at_object(self.file.name.clone())
-            .hint("remove the index; opening the dataset again makes it anew")
+            .hint("remove the index; opening the dataset makes it again")
     }
 
-    /// What lies there, if its hash is right.
+    /// The content at this position, if its hash matches.
     fn part(&self, from: u64, len: u64, place: u64) -> Result<Vec<u8>> {
         let from = self.at + from;
         let bytes = self.file.parts.read(from..from + len).map_err(|e| self.wrong(&e.to_string()))?;
@@ -229,26 +229,27 @@ impl Blob {
         let bytes = self.part(self.blocks.into(), self.ends_len(), ENDS)?;
         let ends: Box<[u32]> = bytes.as_chunks().0.iter().map(|end| u32::from_le_bytes(*end)).collect();
         if !ends.is_sorted() || ends.last().copied().unwrap_or(0) != self.blocks {
-            return Err(self.wrong("it makes no sense"));
+            return Err(self.wrong("its content is invalid"));
         }
         Ok(self.ends.get_or_init(|| ends))
     }
 
-    /// The samples of a block, which is below their number. Blocks until the disk has them.
+    /// The samples of a block. `block` is below the number of blocks. Waits for the disk.
     pub(in crate::tar) fn block(&self, block: usize, shape: &Shape) -> Result<Samples> {
         let ends = self.ends()?;
         let start = block.checked_sub(1).map_or(0, |before| ends[before]);
         let count = SAMPLES.min(self.samples as usize - block * SAMPLES);
         let bytes = self.part(start.into(), u64::from(ends[block] - start), block as u64)?;
-        decode(&bytes, count, shape, self.tar).ok_or_else(|| self.wrong("it makes no sense"))
+        decode(&bytes, count, shape, self.tar).ok_or_else(|| self.wrong("its content is invalid"))
     }
 
-    /// All samples, a block at a time.
+    /// All samples, one block at a time.
     pub(in crate::tar) fn blocks<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = Result<Samples>> + 'a {
         (0..self.count()).map(|block| self.block(block, shape))
     }
 
-    /// The class index of a sample, if the index has them. All of the shard's stay in memory from the first on.
+    /// The class index of a sample, if the index has labels. The first call reads all labels of the shard, which then
+    /// stay in memory.
     pub(in crate::tar) fn label_of(&self, sample: usize) -> Result<Option<i64>> {
         let width = usize::from(self.label);
         if width == 0 {
@@ -264,11 +265,11 @@ impl Blob {
         };
         let mut bytes = [0; 8];
         bytes[8 - width..].copy_from_slice(&labels[sample * width..][..width]);
-        // With the sign of the highest.
+        // Sign-extended.
         Ok(Some(i64::from_le_bytes(bytes) >> (64 - 8 * width)))
     }
 
-    /// Bytes of memory when everything was looked at once.
+    /// Bytes of memory if everything was read once.
     pub(in crate::tar) fn resident_bytes(&self) -> u64 {
         (size_of::<Self>() + self.count() * 4) as u64
     }

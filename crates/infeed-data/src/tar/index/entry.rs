@@ -1,4 +1,4 @@
-//! What is known of a shard before any of its samples is looked at.
+//! The entry of a shard in the table, without its samples.
 
 use std::sync::Arc;
 
@@ -30,11 +30,11 @@ pub(in crate::tar) struct Entry {
     pub(super) sources: u128,
     pub(in crate::tar) job_shards: u32,
     pub(in crate::tar) shape: Arc<Shape>,
-    /// Samples of each of the shape's layouts.
+    /// Number of samples of each of the shape's layouts.
     pub(in crate::tar) layouts: Box<[u32]>,
     /// Bytes of the largest member of each extension.
     pub(in crate::tar) most: Box<[u32]>,
-    /// Bytes from the header of a sample's first member to the end of its last.
+    /// Histogram of the bytes from the header of a sample's first member to the end of its last.
     pub(in crate::tar) spans: Box<[(u8, u32, u64)]>,
     /// Bytes of the longest key.
     pub(in crate::tar) longest_key: u32,
@@ -50,7 +50,7 @@ fn span(members: &[Member]) -> u64 {
 }
 
 impl Entry {
-    /// A shard, and the bytes of its samples, which are still to be put into a file.
+    /// A shard, and the bytes of its samples, which are not yet in a file.
     pub(in crate::tar) fn of(shard: &Shard) -> Result<(Self, Vec<u8>)> {
         let (layouts, of) = shape::layouts(&shard.samples);
         let mut bytes = Vec::new();
@@ -77,7 +77,7 @@ impl Entry {
             shape: Arc::new(shape),
             layouts: counts.into(),
             most: most.into(),
-            // Counted by the `u32` of all samples.
+            // The total number of samples is a `u32`, so each count fits.
             spans: spans.filled().map(|(power, count, most)| (power as u8, count as u32, most)).collect(),
             longest_key: longest as u32,
             blob: Blob::new(Arc::default(), 0, samples, blocks, label, shard.size),
@@ -90,13 +90,13 @@ impl Entry {
         self
     }
 
-    /// The same shard, with its samples at another place.
+    /// The same shard, with its samples at another position.
     pub(in crate::tar) fn moved(mut self, file: &Arc<IndexFile>, at: u64) -> Self {
         (self.blob.file, self.blob.at) = (Arc::clone(file), at);
         self
     }
 
-    /// All that is known of it, in memory.
+    /// The whole shard, in memory.
     pub(super) fn shard(&self) -> Result<Shard> {
         let mut samples = Samples::default();
         for block in self.blob.blocks(&self.shape) {
@@ -117,17 +117,17 @@ impl Entry {
         })
     }
 
-    /// Samples.
+    /// Number of samples.
     pub(in crate::tar) const fn len(&self) -> u32 {
         self.blob.samples
     }
 
-    /// Whether this tells of the tar that is there now.
+    /// Whether the entry describes this version of the tar.
     pub(in crate::tar) fn is_of(&self, object: &Object) -> bool {
         object.is_still(self.size, self.etag.as_deref())
     }
 
-    /// `shape` is its number in the file, `at` where its samples are.
+    /// `shape` is its number in the file, `at` the position of the samples.
     pub(super) fn encode(&self, shape: usize, at: u64, out: &mut Vec<u8>) {
         text(out, &self.name);
         number(out, self.size);
@@ -152,7 +152,7 @@ impl Entry {
         out.push(self.blob.label);
     }
 
-    /// The samples lie before `end` in the file.
+    /// The samples have to be before `end` in the file.
     pub(super) fn parse(rest: &mut Rest<'_>, shapes: &[Arc<Shape>], file: &Arc<IndexFile>, end: u64) -> Option<Self> {
         let (name, size) = (rest.text()?.into(), rest.number()?);
         let etag = Some(rest.text()?).filter(|etag| !etag.is_empty()).map(Into::into);

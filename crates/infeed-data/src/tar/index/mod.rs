@@ -1,5 +1,5 @@
-//! The file that keeps what is known of shards: a table, which is read when a dataset is opened, and the samples of each
-//! shard in blocks, of which a loader reads those that it needs.
+//! The index file of shards: a table, which is read when a dataset is opened, and the samples of each shard in blocks,
+//! of which a loader reads only those that it needs.
 //!
 //! ```text
 //! "infeed shards 4\n"
@@ -7,8 +7,8 @@
 //!   block: varint where the member before it ended, in blocks of 512 bytes
 //!          samples, each:
 //!            varint bytes shared with the key before (of the block), text the rest of the key (varint length, UTF-8)
-//!            varint twice the number of the layout, 1 more when gaps are told
-//!            members, each: varint gap, if told, varint size, u32 crc32c if there are any
+//!            varint twice the number of the layout, plus 1 if gaps are stored
+//!            members, each: varint gap, if stored, varint size, u32 crc32c if there are any
 //!            a gap is the number of blocks of 512 bytes from the end of the member before to this one's content: 1, a header
 //!   ends: u32 of each block, from the first on
 //!   labels, where all samples have one: of 1, 2, 4 or 8 bytes, signed
@@ -19,17 +19,17 @@
 //!          varint layouts, each: varint members, varint extension of each
 //!        shards: varint count, each:
 //!          text name (relative to this file), varint size, text etag (empty: none)
-//!          u8 1: u128 job, u128 sources, varint shards of the job follow; 0: nobody knows
+//!          u8 1: u128 job, u128 sources, varint shards of the job follow; 0: unknown
 //!          varint shape; of each layout varint samples; of each extension varint bytes of the largest member
 //!          varint sizes of samples: u8 power of two, varint count, varint the largest
 //!          varint bytes of the longest key, varint where its blocks begin, varint their bytes, u8 bytes of a label or 0
 //! u64 where the table begins, u128 xxh3 of the table, "infeed shards 4\n"                             little-endian
 //! ```
 //!
-//! `shards.infeed` tells all shards of a folder, `NAME.infeed` beside `NAME.tar` one. A shard of another size, or with
-//! another ETag, is not the one that was told: it is indexed again. Hashes are xxh3 of 64 bits, with the size of the tar
-//! and the number of the block as their seed, so that bytes from elsewhere do not fit. A picture
-//! with a label takes 8.5 bytes where keys are numbers, and 2 for the label. Files of versions 2 and 3 are read, and turned into this one in memory.
+//! `shards.infeed` is the index of all shards of a folder, `NAME.infeed` next to `NAME.tar` that of one. If the size or
+//! ETag of a shard differs from its entry, the shard is indexed again. Hashes are 64-bit xxh3, with the size of the tar
+//! and the number of the block as seed, so that bytes from another place do not match. A picture with a label takes 8.5
+//! bytes if keys are numbers, and 2 for the label. Files of versions 2 and 3 are read and converted in memory.
 
 mod blob;
 mod entry;
@@ -55,23 +55,23 @@ pub(super) use self::{
 };
 use super::shard::Shard;
 
-/// The index of a folder.
+/// Name of the index of a folder.
 pub const INDEX: &str = "shards.infeed";
-/// What ends the names of indexes, of a folder or of one shard.
+/// Extension of index files, of a folder or of one shard.
 pub(super) const ENDING: &str = ".infeed";
 
 const MAGIC: &[u8; 16] = b"infeed shards 4\n";
-/// Bytes behind the table.
+/// Bytes after the table.
 const END: u64 = 8 + 16 + MAGIC.len() as u64;
 
-/// An index that is being written: samples as they come, then the table.
+/// An index that is being written: the samples of shards as they are added, then the table.
 #[derive(Debug)]
 pub(super) struct IndexWriter<W> {
     out: W,
     at: u64,
     shapes: HashMap<Arc<Shape>, usize>,
     shapes_table: Vec<u8>,
-    /// Name and line of each, in the order in which they came.
+    /// Name and table line of each shard, in the order of `add`.
     shards: Vec<(Arc<str>, Vec<u8>)>,
 }
 
@@ -82,7 +82,7 @@ impl<W: Write> IndexWriter<W> {
         Ok(Self { out, at, shapes: HashMap::new(), shapes_table: Vec::new(), shards: Vec::new() })
     }
 
-    /// Adds a shard and the bytes of its samples. Gives where they are.
+    /// Adds a shard and the bytes of its samples. Returns the position of the samples.
     pub(super) fn add(&mut self, entry: &Entry, samples: &[u8]) -> io::Result<u64> {
         self.out.write_all(samples)?;
         let at = self.at;
@@ -98,7 +98,7 @@ impl<W: Write> IndexWriter<W> {
         Ok(at)
     }
 
-    /// Writes the table: shards by their names.
+    /// Writes the table, with shards ordered by name.
     pub(super) fn finish(mut self, classes: &[String]) -> io::Result<W> {
         let mut table = Vec::new();
         number(&mut table, classes.len() as u64);
@@ -117,17 +117,17 @@ impl<W: Write> IndexWriter<W> {
     }
 }
 
-/// What an index tells of its shards, without their samples.
+/// The table of an index: its shards without their samples.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) classes: Vec<String>,
     pub(super) shards: Vec<Entry>,
-    /// It was of an earlier version.
+    /// Whether the file has an earlier version.
     pub(super) old: bool,
 }
 
 impl Table {
-    /// Any bytes give a table, or words for a warning.
+    /// Returns a table, or words for a warning. Never panics, whatever the bytes are.
     pub(super) fn open(parts: Parts, name: String, kept: Option<Manifest>) -> Result<Self, String> {
         let broken = |e: io::Error| e.to_string();
         let start = parts.read(0..parts.len().min(MAGIC.len() as u64)).map_err(broken)?;
@@ -138,9 +138,9 @@ impl Table {
             return Ok(Self { old: true, ..Self::open(Parts::Held(bytes.into()), name, None)? });
         }
         if *start != MAGIC[..start.len()] {
-            return Err("it is of another version".into());
+            return Err("it has another version".into());
         }
-        let cut = || "it is cut off".to_owned();
+        let cut = || "it is truncated".to_owned();
         let end = parts.len().checked_sub(END).filter(|end| *end >= MAGIC.len() as u64).ok_or_else(cut)?;
         let tail = parts.read(end..parts.len()).map_err(broken)?;
         let (begins, hash, magic) = (&tail[..8], &tail[8..24], &tail[24..]);
@@ -149,7 +149,7 @@ impl Table {
         }
         let begins = begins.try_into().map_or(0, u64::from_le_bytes);
         if !(MAGIC.len() as u64..=end).contains(&begins) {
-            return Err("it makes no sense".into());
+            return Err("its content is invalid".into());
         }
         Beside::Table.check(end - begins).map_err(|e| e.to_string())?;
         let table = parts.read(begins..end).map_err(broken)?;
@@ -158,7 +158,7 @@ impl Table {
         }
         let table = table.into_owned();
         let file = Arc::new(IndexFile { parts, name, kept });
-        Self::parse(&table, &file, begins).ok_or_else(|| "it makes no sense".into())
+        Self::parse(&table, &file, begins).ok_or_else(|| "its content is invalid".into())
     }
 
     fn parse(table: &[u8], file: &Arc<IndexFile>, end: u64) -> Option<Self> {
@@ -170,18 +170,18 @@ impl Table {
     }
 }
 
-/// Whether two files are the same index: their tables tell where everything is, and end with the hash of that.
+/// Whether two files are the same index. Their tables have the positions of everything, and end with the table's hash.
 pub(super) fn is_same(one: &Parts, other: &Parts) -> bool {
     let end = |parts: &Parts| parts.read(parts.len().saturating_sub(END)..parts.len()).ok().map(|end| end.into_owned());
     one.len() == other.len() && end(one).is_some_and(|one| Some(one) == end(other))
 }
 
-/// Of an index, on its way to a disk.
+/// The error for an index that could not be written to a disk.
 pub(super) fn unwritten(error: io::Error) -> Error {
     Error::new(io_kind(&error), "the index of shards cannot be written").with_source(error)
 }
 
-/// All that an index tells, in memory: of all shards of a folder, or of one.
+/// A whole index in memory: of all shards of a folder, or of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     #[doc(hidden)]
@@ -191,10 +191,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// The bytes of a file.
+    /// The bytes of the file.
     ///
     /// # Errors
-    /// `Corrupt` for a shard with 4 GiB of names.
+    /// `Corrupt` if a shard has 4 GiB of names.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut writer = IndexWriter::new(Vec::new()).map_err(unwritten)?;
         for shard in &self.shards {
@@ -204,7 +204,7 @@ impl Index {
         writer.finish(&self.classes).map_err(unwritten)
     }
 
-    /// Any bytes give an index, or words for a warning.
+    /// Returns an index, or words for a warning. Never panics, whatever the bytes are.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let table = Table::open(Parts::Held(bytes.to_vec().into()), String::new(), None)?;
         let shards = table.shards.iter().map(|entry| entry.shard().map_err(|e| e.to_string()));

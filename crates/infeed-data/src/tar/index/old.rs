@@ -24,10 +24,10 @@ use crate::tar::{
 };
 
 const VERSION_3: &[u8] = b"infeed shards 3\n";
-/// Without the sources of shards.
+/// Does not have the sources of shards.
 const VERSION_2: &[u8] = b"infeed shards 2\n";
 
-/// Whether a file that begins so is of one of them.
+/// Whether a file with this beginning has one of these versions.
 pub(super) fn is_old(start: &[u8]) -> bool {
     [VERSION_3, VERSION_2].contains(&start)
 }
@@ -36,7 +36,7 @@ pub(super) fn is_old(start: &[u8]) -> bool {
 pub(super) fn parse(bytes: &[u8]) -> Result<(Vec<String>, Vec<Shard>), String> {
     let has_sources = !bytes.starts_with(VERSION_2);
     let body = body(if has_sources { VERSION_3 } else { VERSION_2 }, bytes)?;
-    parse_body(body, has_sources).ok_or_else(|| "it makes no sense".into())
+    parse_body(body, has_sources).ok_or_else(|| "its content is invalid".into())
 }
 
 fn parse_body(body: &[u8], has_sources: bool) -> Option<(Vec<String>, Vec<Shard>)> {
@@ -62,7 +62,7 @@ fn shard(rest: &mut Rest<'_>, has_sources: bool) -> Option<Shard> {
         _ => return None,
     };
     shard.extensions = rest.list(1, |rest| rest.text().map(str::to_owned))?;
-    // Keys share much with those before them, but not everything with everything.
+    // Bounds the expanded size: keys share bytes with earlier keys, but a file can't claim arbitrary amounts.
     let mut room = rest.len().saturating_mul(64);
     let mut end = 0;
     for _ in 0..rest.count(3)? {
@@ -73,7 +73,7 @@ fn shard(rest: &mut Rest<'_>, has_sources: bool) -> Option<Shard> {
         for _ in 0..rest.count(3)? {
             let extension = u16::try_from(rest.number()?).ok()?;
             shard.extensions.get(usize::from(extension))?;
-            // A header lies before it.
+            // A header is before it.
             let block = u32::try_from(rest.number()?.checked_add(end)?).ok().filter(|block| *block > 0)?;
             let size = u32::try_from(rest.number()?).ok()?;
             let crc = match shard.has_crc {

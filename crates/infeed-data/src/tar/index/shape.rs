@@ -1,4 +1,4 @@
-//! Which members samples have.
+//! The extensions that samples have.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use crate::tar::samples::Samples;
 /// The extensions of a sample's members, in the order of the tar.
 type Layout = SmallVec<[u16; 4]>;
 
-/// What shards have in common: most datasets have one or two of these.
+/// Extensions and layouts that shards share; most datasets have one or two shapes.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in crate::tar) struct Shape {
     pub(in crate::tar) has_crc: bool,
     pub(in crate::tar) extensions: Vec<String>,
-    /// Of each kind of samples.
+    /// The layout of each kind of samples.
     pub(in crate::tar) layouts: Vec<Layout>,
 }
 
@@ -45,7 +45,7 @@ impl Shape {
     }
 }
 
-/// Which kinds of samples a shard has: the kinds, and of which each sample is.
+/// The distinct layouts of a shard's samples, and the index of each sample's layout.
 pub(super) fn layouts(samples: &Samples) -> (Vec<Layout>, Vec<u32>) {
     let mut kinds: Vec<Layout> = Vec::new();
     let mut known = HashMap::new();

@@ -1,4 +1,4 @@
-//! What one epoch learns of files for the next, kept in a file between runs.
+//! The decode index: what one epoch records about JPEG files for the next. It can be saved between runs.
 
 use std::{io, path::Path};
 
@@ -8,33 +8,33 @@ use infeed_store::io_kind;
 
 use super::words::in_our_words;
 
-/// What earlier epochs learned of JPEG files, so that later ones begin to decode where a crop begins.
+/// An index of JPEG files that earlier epochs have decoded. With it, later epochs start decoding where a crop begins.
 ///
-/// A JPEG can only be read from its first byte on: what lies above and beside a crop is skipped, which takes half the
-/// time of decoding it. While a file is decoded, the index notes where in the data each row of blocks begins, and every
-/// 8th unit in it: 4 to 6 bytes a point, 700 bytes to 2 KB for a photograph of 500x375 pixels. When the same file comes
-/// again, decoding starts at the point before the crop and goes from row to row without what lies between.
+/// A JPEG can only be decoded from its first byte: skipping what lies above and left of a crop takes half of the decode
+/// time. While a file is decoded, the index records where in the data each row of blocks begins, and every 8th unit in
+/// the row. A point takes 4 to 6 bytes; a photograph of 500x375 pixels takes 700 bytes to 2 KB. When the same file
+/// comes again, decoding starts at the point before the crop and jumps from row to row.
 ///
-/// Of images that a crop shrinks to a quarter or an eighth, it also notes how long each block is (a byte a block, about a ninth
-/// of a file of quality 90; they may take half of the budget): of each block only the first coefficients are read then,
-/// whatever follows them.
+/// For images that a crop shrinks to a quarter or an eighth, the index also records the length of each block. Only the
+/// first coefficients of each block are then read. The lengths take one byte per block (about a ninth of a file of
+/// quality 90), and at most half of the budget.
 ///
-/// Pixels are the same, bit for bit, with or without it. A file is known by a hash of 128 bits of all its bytes, so
-/// one that was replaced is another file, whatever its name, store or record; and one index may serve any number of
-/// loaders. Files with restart markers do not need it; crops of progressive files gain less than others (a
-/// sixth), because all of their columns are read.
+/// Pixels are the same, bit for bit, with and without the index. A file is identified by a 128-bit hash of all its
+/// bytes, so its name, store and record do not matter, and a replaced file is a new one. One index may serve any number
+/// of loaders. Files with restart markers do not need it. Crops of progressive files gain less (a sixth), because all
+/// of their columns are read.
 ///
-/// Memory: at most the budget. When it is used up, points become half as many, of a part of the files at a time, down to one a
-/// row (150 to 300 bytes of such a photograph, and 100 for the entry): decoding becomes a little slower, and no file is forgotten.
-/// After that nothing is added. What was [saved](Self::save) and [opened](Self::open) again takes hardly any memory: the file is
-/// read where it lies, by all processes of a machine, and the system keeps what they read once. Cloning gives another
-/// handle.
+/// Memory: at most the budget. When the budget is used up, the index drops every other point of part of the files, down
+/// to one point per row (for such a photograph 150 to 300 bytes, plus 100 for its entry). Decoding then becomes a
+/// little slower, but no file is forgotten. After that, nothing is added. An index that was [saved](Self::save) and
+/// [opened](Self::open) again takes hardly any memory: all processes of a machine read the same file, and the operating
+/// system caches what they read once. Cloning returns another handle to the same index.
 ///
 /// ```no_run
 /// # async fn example() -> infeed::Result<()> {
 /// use infeed::{Loader, codec::DecodeIndex};
 ///
-/// // A later run begins with what this one learned; so does one that `infeed inspect --decode-index` has prepared.
+/// // Starts with what an earlier run has saved, or what `infeed inspect --decode-index` has prepared.
 /// let index = DecodeIndex::open("train.index", 1 << 30)?;
 /// let dataset = infeed::open("/data/imagenet/train").await?;
 /// let loader = Loader::builder(dataset).decode_index(index.clone()).build().await?;
@@ -53,67 +53,67 @@ impl DecodeIndex {
         Self(Index::new(budget))
     }
 
-    /// The index that was saved at `path`, or an empty one if there is no such file. What is learned beside it takes at most
+    /// The index that was saved at `path`, or an empty one if there is no such file. What it adds later takes at most
     /// `budget` bytes of memory.
     ///
-    /// Takes no longer for many files than for few: 8 bytes are read for each 64 of them. The file stays open, and two pieces
-    /// of it are read for each image. What is damaged in it later is not known any more, as if it had never been.
+    /// Opening is fast, however many files the index holds: it reads 8 bytes for each 64 files. The index file stays
+    /// open, and each image needs two small reads from it. Entries that are damaged later count as missing.
     ///
     /// # Errors
-    /// `Corrupt` when the file is none of an index, one of another version, or was cut short; `Io` or `Denied` when it can't be
+    /// `Corrupt` if the file is not an index, is of another version, or is truncated; `Io` or `Denied` if it can't be
     /// read.
     pub fn open(path: impl AsRef<Path>, budget: u64) -> Result<Self> {
         Index::open(&path, budget).map(Self).map_err(|error| broken(error, path.as_ref()))
     }
 
-    /// Leaves all that is known in `path`, whole or not at all: in a file beside it, which then takes its name. What that file
-    /// held before stays known, also what others have saved there since it was opened: ranks may share one. Nothing is
-    /// written when there is nothing to add.
+    /// Saves the index at `path`. It writes a temporary file next to it and renames that, so `path` always holds a
+    /// whole index. Entries that the file already held are kept, also those that other processes have saved since it
+    /// was opened: several ranks may share one file. Writes nothing if there is nothing to add.
     ///
-    /// Takes the time of writing the file anew.
+    /// Takes as long as writing the whole file.
     ///
     /// # Errors
-    /// `Corrupt` when there is a file that is no index, or a damaged one; `Io` or `Denied` when it can't be read or written.
+    /// `Corrupt` if the file at `path` is not an index or is damaged; `Io` or `Denied` if it can't be read or written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         self.0.save(&path).map_err(|error| broken(error, path.as_ref()))
     }
 
-    /// Looks at all data of a JPEG and decodes none of it, so that every row of it is known. `room` is memory from file to file.
-    /// Files that an index can't help are passed over.
+    /// Adds every row of a JPEG to the index without decoding pixels. `room` is memory that is reused from file to
+    /// file. Files for which an index is of no use are skipped.
     ///
-    /// Costs half of decoding the file; of one that is known, nothing.
+    /// Costs half of decoding the file; a file that is already in the index costs nothing.
     ///
     /// # Errors
-    /// `Corrupt` and `Unsupported`, as its decoder says.
+    /// `Corrupt` and `Unsupported`, as for decoding the file.
     pub fn learn(&self, file: &[u8], room: &mut LearnRoom) -> Result<()> {
         Decoder::new().index(self.0.clone()).learn(file, &mut room.0).map_err(in_our_words)
     }
 
-    /// How many files are known. Looks at every one that was learned beside an opened index.
+    /// Number of files in the index. Visits each file that was added since the index was opened.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no file is known.
+    /// Whether the index holds no file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes of memory in use.
+    /// Bytes of memory that the index uses.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// The decoder's handle of it.
+    /// The handle that the decoder takes.
     pub(super) fn shared(self) -> Index {
         self.0
     }
 }
 
-/// Memory of [`DecodeIndex::learn`], for file after file.
+/// Memory that [`DecodeIndex::learn`] reuses from file to file.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -136,9 +136,9 @@ pub struct LearnRoom(Scratch);
 fn broken(error: io::Error, path: &Path) -> Error {
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-            let what = format!("{} is no decode index, or a damaged one", path.display());
+            let what = format!("{} is not a decode index, or is damaged", path.display());
             Error::new(ErrorKind::Corrupt, what)
-                .hint("name another file, or remove this one: the next run makes it anew")
+                .hint("name another file, or remove this one; the next run creates a new index")
         }
         _ => Error::new(io_kind(&error), "the decode index can't be read or written")
             .at_object(path.display().to_string()),

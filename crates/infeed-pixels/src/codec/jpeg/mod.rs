@@ -1,5 +1,5 @@
-//! JPEG, by the package [`infeed_jpeg`]: its decoder looks only at what a crop needs. Here are the settings, the words of
-//! errors, and how pixels come into a [`PixelBuffer`].
+//! JPEG, by the package [`infeed_jpeg`], whose decoder reads only what a crop needs. This module holds its settings,
+//! the text of its errors, and the way of its pixels into a [`PixelBuffer`].
 //!
 //! ```text
 //! Header ─┬─ gray or colour ─ window ─▶ planes ─▶ kernels::Resampler
@@ -24,9 +24,9 @@ use crate::kernels::{Level, Plane};
 
 /// JPEG: sequential and progressive; Huffman coding, 8 bits; gray, YCbCr, RGB, CMYK and YCCK.
 ///
-/// Gray files give one channel, all others RGB. A file that lacks data is an error, not gray rows (but see
-/// [`fill`](Self::fill)); other damage is found where it makes the needed pixels undecodable (everywhere with
-/// [`strict`](Self::strict)). Whatever follows the end marker is not looked at.
+/// Gray files give one channel, all others RGB. A file whose data ends early is an error (unless [`fill`](Self::fill)
+/// is set). Other damage is an error if the needed pixels can't be decoded because of it; with
+/// [`strict`](Self::strict), any damage is. Bytes after the end marker are ignored.
 ///
 /// ```no_run
 /// # async fn example() -> infeed::Result<()> {
@@ -34,7 +34,7 @@ use crate::kernels::{Level, Plane};
 /// use infeed::{Loader, codec::Jpeg};
 ///
 /// let dataset = infeed::open("/data/holiday").await?;
-/// // Photographs from cameras and phones, upright.
+/// // Photographs from cameras and phones, turned upright.
 /// let loader = Loader::builder(dataset).codec(Arc::new(Jpeg::new().orientation(true))).build().await?;
 /// # Ok(())
 /// # }
@@ -48,70 +48,71 @@ pub struct Jpeg {
     exact: bool,
 }
 
-/// What a thread keeps from image to image.
+/// Memory that a thread keeps from image to image.
 #[derive(Debug, Default)]
 struct Memory {
     scratch: Scratch,
-    /// An image before it is turned.
+    /// An image before it is turned upright.
     lying: Vec<u8>,
 }
 
-/// What is read of a file before it is decoded.
+/// The header of a file, parsed before it is decoded.
 #[derive(Debug)]
 pub struct JpegHeader {
-    /// As the file says.
+    /// As the file stores it.
     pub file: Header,
-    /// What makes the image as it is asked for.
+    /// How to turn the decoded image.
     pub turn: Orientation,
 }
 
 impl JpegHeader {
-    /// The only place that reads a header: all others take it from here.
+    /// The only place that parses a header: everything else takes it from here.
     fn parse(bytes: &[u8], orientation: bool) -> Result<Self> {
         let file = Header::parse(bytes).map_err(in_our_words)?;
         let turn = if orientation { file.orientation() } else { Orientation::default() };
         Ok(Self { file, turn })
     }
 
-    /// The image as it is decoded, and turned.
+    /// The size and type of the image after it is turned.
     fn info(&self) -> ImageInfo {
         let [height, width] = self.turn.size([self.file.height(), self.file.width()]);
         ImageInfo::interleaved_u8(height, width, self.file.channels() as u8)
     }
 
-    /// The one that was read when the file was asked about.
+    /// The header that [`ImageCodec::header`] parsed.
     fn of(header: &ImageHeader) -> Result<&Self> {
         let own: &Self = header.own()?;
         if own.info() != header.info {
-            return Err(Error::new(ErrorKind::Internal, "the JPEG is not the one that was asked about"));
+            return Err(Error::new(ErrorKind::Internal, "the header belongs to another JPEG"));
         }
         Ok(own)
     }
 }
 
 impl Jpeg {
-    /// As the built-in codec is: no index, pixels as they are stored, damage is an error.
+    /// The built-in codec's settings: no index, pixels as they are stored, damage is an error.
     #[must_use]
     pub const fn new() -> Self {
         Self { decoder: Decoder::new(), orientation: false, fill: false, strict: false, exact: false }
     }
 
-    /// Learns where rows begin, and uses what is known.
+    /// Uses this index, and adds to it where rows begin.
     #[must_use]
     pub fn index(mut self, index: DecodeIndex) -> Self {
         self.decoder = self.decoder.index(index.shared());
         self
     }
 
-    /// Turns and mirrors images as their EXIF orientation says. Such images are decoded whole: crops save nothing.
+    /// Turns and mirrors images as their EXIF orientation says. Images that need turning are decoded whole, so a crop
+    /// of them saves no time.
     #[must_use]
     pub const fn orientation(mut self, orientation: bool) -> Self {
         self.orientation = orientation;
         self
     }
 
-    /// Takes a file whose data is cut off or damaged, as libjpeg does: blocks from there on are gray; those of a progressive file
-    /// show what the scans before tell. Headers and tables must be whole still.
+    /// Accepts a file whose data is truncated or damaged, as libjpeg does: blocks from there on are gray, or in
+    /// progressive files show what earlier scans hold. Headers and tables must still be whole.
     #[must_use]
     pub fn fill(mut self, fill: bool) -> Self {
         self.decoder = self.decoder.fill(fill);
@@ -119,9 +120,9 @@ impl Jpeg {
         self
     }
 
-    /// Takes a file only if all of its data is good, whatever the crop, and ends where its image does: see
-    /// [`infeed_jpeg::Decoder::strict`]. Costs Huffman decoding of the whole file, and makes an index useless: a third more time
-    /// than with one.
+    /// Accepts a file only if all of its data is good, whatever the crop, and the data ends with the image: see
+    /// [`infeed_jpeg::Decoder::strict`]. Each file is Huffman-decoded completely, so an index is of no use; decoding
+    /// takes a third more time than with one.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
         self.decoder = self.decoder.strict(strict);
@@ -129,22 +130,24 @@ impl Jpeg {
         self
     }
 
-    /// Makes RGB pixels of 8 bits first and resamples those, as torchvision, Pillow and OpenCV do. Otherwise brightness and
-    /// colour are resampled apart, from blocks of less than full size where the image shrinks much, and become RGB last.
-    /// That is faster, and nearer to what was photographed; but where a pixel's RGB lies outside of 0 to 255 it is cut
-    /// there after the resampling, not before it: at edges of strong colours some values differ by tens of levels.
+    /// Converts to RGB pixels of 8 bits first and resamples those, as torchvision, Pillow and OpenCV do. Otherwise
+    /// brightness and colour are resampled separately, from blocks of reduced size if the image shrinks much, and
+    /// converted to RGB last.
     ///
-    /// Costs about 6 % of a training epoch's processor time; figures of both stand in the README, under what it promises. Of
-    /// no meaning to files that others decode ([turned](Self::orientation) ones, ink, a GPU's): those are RGB
-    /// first anyway.
+    /// The default is faster, and closer to the photographed scene. But values outside of 0 to 255 are clipped after
+    /// the resampling, not before it, so at edges of strong colours some values differ by tens of levels.
+    ///
+    /// Costs about 6 % of the processor time of a training epoch; `docs/promises.md` has figures for both. Has no
+    /// effect on files that are decoded to RGB first anyway: [turned](Self::orientation) ones, CMYK and YCCK, and files
+    /// that a GPU decodes.
     #[must_use]
     pub const fn exact(mut self, exact: bool) -> Self {
         self.exact = exact;
         self
     }
 
-    /// Uses at most the instructions of `level`, for tests and comparisons: all give the same bits. [`Best`](Level::Best)
-    /// by default.
+    /// Uses at most the instructions of `level`, for tests and comparisons. All levels give the same bits. Default:
+    /// [`Best`](Level::Best).
     #[must_use]
     pub fn level(mut self, level: Level) -> Self {
         self.decoder = self.decoder.level(match level {
@@ -154,12 +157,12 @@ impl Jpeg {
         self
     }
 
-    /// Rows of the image as it lies in the file, interleaved.
+    /// Rows of the image as the file stores it, interleaved.
     fn rows(&self, bytes: &[u8], header: &Header, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
         self.part(bytes, header, [rows, 0..header.width()], out)
     }
 
-    /// The same with some columns alone; what stands in the others has no meaning.
+    /// The same for some columns only; the bytes of other columns are undefined.
     fn part(&self, bytes: &[u8], header: &Header, [rows, cols]: [Range<u32>; 2], out: &mut PixelBuffer) -> Result<()> {
         let mut memory = out.take_state::<Memory>();
         let pixels = out.hold(rows.clone(), header.len_bytes(&rows) as usize)?;
@@ -183,7 +186,8 @@ impl ImageCodec for Jpeg {
         head.starts_with(&[0xff, 0xd8])
     }
 
-    /// Unless it fills what is missing, which others do in their own ways, or refuses what they take. How an image is turned stands in its header.
+    /// Not if it fills missing data, which each decoder does in its own way, or refuses files that others accept. The
+    /// orientation is in the header, so it does not matter here.
     fn is_interchangeable(&self) -> bool {
         !self.fill && !self.strict
     }
@@ -212,7 +216,7 @@ impl ImageCodec for Jpeg {
 
     fn window(&self, bytes: &[u8], header: &ImageHeader, window: &Window, out: &mut PixelBuffer) -> Result<()> {
         let JpegHeader { file, turn } = JpegHeader::of(header)?;
-        // The kernels know powers of two.
+        // The kernels support only powers of two.
         let planes = file.has_planes() && file.is_finest_first() && !file.has_thirds();
         if self.exact && turn.is_upright() {
             let within = [window.rows.clone(), window.cols.start..window.cols.end.min(file.width())];
@@ -244,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// An EXIF segment that says how the camera was held.
+    /// An EXIF segment with this orientation.
     fn exif(number: u8) -> Vec<u8> {
         let tiff = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0";
         [b"Exif\0\0".as_slice(), tiff, &[number, 0, 0, 0]].concat()
@@ -286,7 +290,7 @@ mod tests {
         let mut own = Jpeg::new().header(&file).unwrap();
         own.info.height = 29;
         let error = Jpeg::new().decode(&file, &own, 0..29, &mut out).unwrap_err();
-        assert_eq!(error.to_string(), "internal: the JPEG is not the one that was asked about");
+        assert_eq!(error.to_string(), "internal: the header belongs to another JPEG");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What the decoder's errors say, in our words.
+//! The decoder's errors as errors of infeed.
 
 use infeed_core::error::{Error, ErrorKind};
 
 use super::super::{corrupt, unsupported};
 
-/// The decoder's error as ours: the same words, and what to do about it.
+/// Keeps the text of the decoder's error and adds what to do.
 pub(super) fn in_our_words(error: infeed_jpeg::Error) -> Error {
     let what = error.to_string();
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Ops on each pixel by itself: a table of 256 values where a value alone decides, loops over three planes otherwise.
+//! Steps on single pixels: a table of 256 values if the result depends on one value, otherwise loops over three planes.
 
 use super::{
     picture::Sides,
@@ -8,7 +8,7 @@ use super::{
 use crate::kernels::level::Instructions;
 use crate::kernels::level::{Level, at_each_level};
 
-/// torchvision's weights of gray.
+/// torchvision's weights for gray.
 const GRAY: [f32; 3] = [0.2989, 0.587, 0.114];
 
 at_each_level! {
@@ -32,7 +32,7 @@ at_each_level! {
 /// The three planes of an RGB picture.
 type Three<'a, V> = [&'a mut [V]; 3];
 
-/// Cuts a picture's planes apart.
+/// Splits a picture into its planes.
 fn three<V>(values: &mut [V]) -> Three<'_, V> {
     let plane = values.len() / 3;
     let (r, rest) = values.split_at_mut(plane);
@@ -40,17 +40,17 @@ fn three<V>(values: &mut [V]) -> Three<'_, V> {
     [r, g, b]
 }
 
-/// One minus a factor, as Python counts it before torch makes it an f32.
+/// One minus a factor, computed in f64 like Python before torch converts it to f32.
 pub(super) fn complement(factor: f32) -> f32 {
     (1.0 - f64::from(factor)) as f32
 }
 
-/// A part of white among bytes. Exact for what was a whole number over 255.
+/// A part of white as a byte value. Exact for a whole number divided by 255.
 pub(super) fn of_white(part: f32) -> f32 {
     (f64::from(part) * 255.0) as f32
 }
 
-/// Replaces each value by its entry.
+/// Replaces each value by its entry in the table.
 pub(super) fn look_up(level: Level, values: &mut [u8], table: &[u8; 256]) {
     #[cfg(target_arch = "x86_64")]
     match level.instructions() {
@@ -66,7 +66,7 @@ pub(super) fn look_up(level: Level, values: &mut [u8], table: &[u8; 256]) {
     }
 }
 
-/// The table lies in four registers; two permutations look up 64 values.
+/// The table is in four registers; two permutations look up 64 values.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn look_up_permuted(values: &mut [u8], table: &[u8; 256]) {
@@ -94,7 +94,8 @@ fn look_up_permuted(values: &mut [u8], table: &[u8; 256]) {
     }
 }
 
-/// Sixteen shuffles of 16 entries each, of which one may give what is not 0: 22 µs for 224×224×3, where single loads take 55.
+/// Sixteen shuffles of 16 entries each; only one can give a result other than 0. 22 µs for 224×224×3; single loads take
+/// 55 µs.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn look_up_shuffled(values: &mut [u8], table: &[u8; 256]) {
@@ -113,7 +114,7 @@ fn look_up_shuffled(values: &mut [u8], table: &[u8; 256]) {
         let mut index: __m256i = unsafe { _mm256_loadu_si256(chunk.as_ptr().cast()) };
         let mut found = _mm256_setzero_si256();
         for part in parts {
-            // Values above 15 get the bit that makes a shuffle give 0.
+            // For values above 15 this sets the bit with which a shuffle gives 0.
             let within = _mm256_adds_epu8(index, _mm256_set1_epi8(0x70));
             found = _mm256_or_si256(found, _mm256_shuffle_epi8(part, within));
             index = _mm256_sub_epi8(index, _mm256_set1_epi8(16));
@@ -221,7 +222,7 @@ pub(super) fn gray(level: Level, sides: Sides<'_>) {
     }
 }
 
-/// `bits` of 8 leave bytes as they are; floats become steps all the same.
+/// With 8 `bits`, bytes stay unchanged; floats still become steps.
 pub(super) fn posterize(level: Level, sides: Sides<'_>, bits: u8) {
     let (mask, levels) = posterized(bits);
     match sides {
@@ -230,13 +231,13 @@ pub(super) fn posterize(level: Level, sides: Sides<'_>, bits: u8) {
     }
 }
 
-/// What is kept of bytes, and how many steps floats have.
+/// The mask for bytes, and the number of steps for floats.
 pub(super) fn posterized(bits: u8) -> (u8, f32) {
     let bits = u32::from(bits.min(8));
     ((0xff00u32 >> bits) as u8, (1u32 << bits) as f32)
 }
 
-/// From which byte on; `None`: nothing is turned, above white.
+/// The least byte that is inverted; `None` if the threshold is above white.
 pub(super) fn solarized(threshold: f32) -> Option<u8> {
     let from = of_white(threshold).ceil();
     (from <= 255.0).then_some(from as u8)
@@ -288,7 +289,7 @@ fn mask_bytes_loop(values: &mut [u8], mask: u8) {
 #[inline(always)]
 fn step_floats_loop(values: &mut [f32], levels: f32) {
     for value in values {
-        // Cut to the steps first: then truncation is the floor.
+        // Clamped first, so that truncation is the floor.
         let step = clamp(*value * levels, levels - 1.0);
         // SAFETY: between 0 and 255, and no NaN.
         let step = unsafe { step.to_int_unchecked::<i32>() };
@@ -324,7 +325,7 @@ fn blend_floats_loop(values: &mut [f32], ratio: f32, bias: f32, alpha: f32) {
     }
 }
 
-/// torch's gray, before it is cut to whole numbers.
+/// torch's gray, before it is rounded to whole numbers.
 #[inline(always)]
 fn gray_of(r: f32, g: f32, b: f32) -> f32 {
     b.mul_add(GRAY[2], g.mul_add(GRAY[1], r * GRAY[0]))
@@ -349,7 +350,7 @@ fn grayscale_loop<V: Value>(r: &mut [V], g: &mut [V], b: &mut [V]) {
     }
 }
 
-/// Values whose sum an u32 holds.
+/// Number of values whose sum fits u32.
 const SUMMED: usize = 1 << 16;
 
 #[inline(always)]
@@ -370,14 +371,14 @@ fn sum_bytes_loop(values: &[u8], sum: &mut u64) {
     }
 }
 
-/// Sums of f64 in a fixed order, whatever the registers: of so many parts of a plane, by so many lanes each. A GPU has a
-/// thread for each of them.
+/// Sums of f64 in a fixed order for any register width: of this many parts of a plane, each by this many lanes. A GPU
+/// has a thread for each of them.
 const LANES: usize = 16;
 const PARTS: usize = 32;
 
-/// Values of a part.
+/// Number of values in a part.
 const fn part_of(plane: usize) -> usize {
-    // A plane of nothing has parts, too.
+    // An empty plane also has parts.
     let part = plane.div_ceil(PARTS).next_multiple_of(LANES);
     if part == 0 { LANES } else { part }
 }
@@ -427,7 +428,7 @@ fn shift_hue_loop<V: Value>(r: &mut [V], g: &mut [V], b: &mut [V], shift: f32) {
     }
 }
 
-/// Through hue, saturation and value and back; every rounding is torchvision's.
+/// Converts to hue, saturation and value and back; every rounding is torchvision's.
 #[inline(always)]
 fn turned(r: f32, g: f32, b: f32, shift: f32) -> [f32; 3] {
     let pick = |is: bool, a: f32, b: f32| if is { a } else { b };
@@ -437,7 +438,7 @@ fn turned(r: f32, g: f32, b: f32, shift: f32) -> [f32; 3] {
     let flat = high == low;
     let saturation = range / pick(flat, 1.0, high);
     let over = pick(flat, 1.0, range);
-    // The channel that is highest has a distance of 0: the two others tell where between them the hue lies.
+    // The highest channel has a distance of 0; the other two determine the hue between them.
     let (is_r, is_g) = (high == r, high == g);
     let (first, second) = (pick(is_r, b, pick(is_g, r, g)), pick(is_r, g, pick(is_g, b, r)));
     let sixth = pick(is_r, 0.0, pick(is_g, 2.0, 4.0));
@@ -455,7 +456,7 @@ fn turned(r: f32, g: f32, b: f32, shift: f32) -> [f32; 3] {
     let t = clamp((part + white) * high, 1.0);
     let p = clamp(white * high, 1.0);
     let v = high;
-    // The sixth sixth is the first again.
+    // Sector 6 is sector 0 again.
     let at = |s: i32| sector == s;
     let red = pick(at(1), q, pick(at(2) | at(3), p, pick(at(4), t, v)));
     let green = pick(at(1) | at(2), v, pick(at(3), q, pick(at(4) | at(5), p, t)));

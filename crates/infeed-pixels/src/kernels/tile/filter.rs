@@ -1,4 +1,4 @@
-//! Ops that look at neighbours: `gaussian_blur` and `adjust_sharpness`.
+//! Steps that read neighbouring pixels: `gaussian_blur` and `adjust_sharpness`.
 //!
 //! ```text
 //! row + its mirrored ends ─▶ across ─▶ ring of `kernel` f32 rows ─▶ down ─▶ row, in place
@@ -17,11 +17,11 @@ at_each_level! {
     fn sharpen_floats[](values: &[f32], width: usize, alpha: f32, out: &mut [f32]) = sharpen_floats_loop;
 }
 
-/// Weights of a kernel that no f32 of 0 to 1 shows: a 16th of what tells 1 from the next one.
+/// Weights below this have no effect in f32 for values of 0 to 1: a 16th of the distance from 1 to the next number.
 const NOTHING: f32 = 1.0 / (1u32 << 28) as f32;
 
-/// The middle of a kernel of this size and deviation, and what follows it to one side, as far as it shows: of the 23 that
-/// recipes ask for, deviations of 0.1 to 2 leave 13 on average.
+/// The middle of a kernel of this size and deviation, and its weights to one side, as far as they have an effect. Of
+/// the 23 weights that recipes specify, deviations of 0.1 to 2 leave 13 on average.
 pub(super) fn half_kernel(size: u32, sigma: f32) -> Vec<f32> {
     let reach = f64::from(size - 1) / (2.0 * std::f64::consts::SQRT_2);
     let radius = (size / 2) as usize;
@@ -33,14 +33,15 @@ pub(super) fn half_kernel(size: u32, sigma: f32) -> Vec<f32> {
     (0..=radius).map(|i| (at(i) / sum) as f32).take_while(|weight| *weight > NOTHING).collect()
 }
 
-/// Where a row or column of `len` before 0 or behind its end is found. Its distance from them must be below `len`.
+/// The mirrored position of a row or column before 0 or after the end of `len`. Its distance from them must be below
+/// `len`.
 #[inline(always)]
 const fn mirrored(at: isize, len: usize) -> usize {
     let at = at.unsigned_abs();
     if at < len { at } else { 2 * len - 2 - at }
 }
 
-/// Kernels are odd, and their halves smaller than the picture.
+/// Kernels must be odd, and their halves smaller than the picture.
 pub(super) fn blur(level: Level, tile: &mut Tile, kernel: [u32; 2], sigma: [f32; 2], scratch: &mut Vec<f32>) {
     let (width, plane) = (tile.width as usize, tile.plane());
     let down = half_kernel(kernel[0], sigma[0]);
@@ -60,11 +61,11 @@ pub(super) fn blur(level: Level, tile: &mut Tile, kernel: [u32; 2], sigma: [f32;
     }
 }
 
-/// Columns of one block: as many sums as registers hold beside what is added to them.
+/// Columns of one block: as many sums as registers hold together with their addends.
 const BLOCK: usize = 64;
 
-/// Calls `$step` with the start of each block of a row, the last of which overlaps the one before it, or with `$one`
-/// for each column of a narrow one.
+/// Calls `$step` with the start of each block of a row; the last block overlaps the one before it. Calls `$one` for
+/// each column of a narrow row.
 macro_rules! in_blocks {
     ($len:expr, $at:ident => $step:expr, $one:expr) => {{
         let len = $len;
@@ -109,7 +110,7 @@ fn blur_plane_loop<V: Value>(values: &mut [V], width: usize, down: &[f32], acros
             in_blocks!(width, at => across_block::<BLOCK>(line, at, across, out), across_block::<1>(line, at, across, out));
             filtered += 1;
         }
-        // The row was read long ago: it is written in its place.
+        // The row was read long ago, so it can be overwritten.
         let out = &mut values[y * width..][..width];
         in_blocks!(width, at => down_block::<V, BLOCK>(ring, y, height, width, at, down, out),
             down_block::<V, 1>(ring, y, height, width, at, down, out));
@@ -186,8 +187,8 @@ pub(super) fn sharpness(level: Level, tile: &mut Tile, factor: f32, out: &mut Ti
     }
 }
 
-/// A row's inner columns in pieces of whole vectors: the last overlaps the one before it, so that no rest is done one by
-/// one. A narrow row is one piece.
+/// A row's inner columns as whole vectors. The last overlaps the one before it, so that no rest is processed value by
+/// value. A narrow row is one piece.
 #[inline(always)]
 fn pieces(width: usize) -> [std::ops::Range<usize>; 2] {
     let inner = width - 2;
@@ -229,8 +230,8 @@ fn sharpen_block<const N: usize>(rows: [&[u8]; 3], at: usize, alpha: f32, out: &
     let middle = column(1, 1);
     let out: &mut [u8; N] = out[at + 1..].first_chunk_mut().expect("blocks end within the row");
     for i in 0..N {
-        // A sum of weights 1 and 5 over 13 is never halfway between two numbers, so this is torch's rounded one: a
-        // division by 13 of what is below 3322.
+        // A sum of weights 1 and 5 divided by 13 is never halfway between two numbers, so this equals torch's rounding.
+        // It divides numbers below 3322 by 13.
         let sum = sums[i] + 4 * u16::from(middle[i]) + 6;
         let soft = ((u32::from(sum) * 5042) >> 16) as u16;
         let value = f32::from(middle[i]);

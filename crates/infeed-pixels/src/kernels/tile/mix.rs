@@ -1,4 +1,4 @@
-//! AugMix' sum of a picture and of what chains of steps made of it.
+//! AugMix' weighted sum of a picture and of the results of chains of steps.
 
 use super::{
     picture::{Sides, Tile},
@@ -11,7 +11,8 @@ at_each_level! {
     fn mix_floats[](own: f32, parts: &[(f32, Tile)], values: &mut [f32]) = mix_floats_loop;
 }
 
-/// `tile` times `own` and the parts, each of its type and shape, times their weights. Products and sums round apart.
+/// `tile` times `own`, plus the parts times their weights. The parts have its type and shape. Products and sums are
+/// rounded separately.
 pub(super) fn mix(level: Level, own: f32, parts: &[(f32, Tile)], tile: &mut Tile) {
     match tile.sides() {
         Sides::Bytes(values) => mix_bytes(level, own, parts, values),
@@ -19,7 +20,7 @@ pub(super) fn mix(level: Level, own: f32, parts: &[(f32, Tile)], tile: &mut Tile
     }
 }
 
-/// Values whose sums are held at once.
+/// Values whose sums are computed at a time.
 const BLOCK: usize = 256;
 
 #[inline(always)]

@@ -1,14 +1,14 @@
-//! Steps on a picture that lies between two resamples: colour, blur, warps, erasing.
+//! Steps on a picture between two resamples: colour, blur, warps, erasing.
 //!
 //! ```text
 //! resample ─▶ Tile (planes, u8 0..255 or f32 0..1) ─▶ PixelOp, PixelOp, … in place ─▶ resample ─▶ row
 //! ```
 //!
-//! On a GPU the same steps are words ([`Program`]) that a kernel reads.
+//! For a GPU, the same steps are words ([`Program`]) that a kernel reads.
 //!
-//! Each op is a vectorised loop over planes that stay in the second cache (224×224×3 bytes are 150 KB); what can't be done
-//! in place goes to a second tile of the worker, and the two are exchanged. Arithmetic is torchvision's: `transforms.v2`'s
-//! tensor kernels on u8 and f32.
+//! Each step is a vectorised loop over planes that stay in the second-level cache (224×224×3 bytes are 150 KB). Steps
+//! that can't run in place write to a second tile of the worker, and the two tiles are swapped. Arithmetic follows
+//! torchvision: the tensor kernels of `transforms.v2` on u8 and f32.
 
 mod colour;
 mod filter;

@@ -20,29 +20,30 @@ pub struct Tile {
     pub(super) width: u32,
     pub(super) channels: u32,
     pub(super) float: bool,
-    /// What lies before the values.
+    /// Unused memory before the values.
     skip: usize,
     memory: Vec<u64>,
 }
 
 impl Tile {
-    /// For what is written while another tile is read.
+    /// For a tile that is written while another is read.
     ///
-    /// Large memory begins at the same place of a page. A step that reads one tile and writes the other would wait at each
-    /// load for a store whose address only looks the same: a sharpening took up to seven times as long.
+    /// Large allocations begin at the same offset within a page. A step that reads one tile and writes the other would
+    /// then wait, at each load, for a store whose address has the same low bits: a sharpening took up to seven times as
+    /// long.
     pub(super) fn beside() -> Self {
         Self { skip: HALF_PAGE, ..Self::default() }
     }
 
-    /// Takes another shape and type; values are what they happen to be. Grows once to the largest.
+    /// Changes shape and type; the values are undefined. Memory grows to the largest picture.
     ///
     /// # Errors
-    /// `OutOfMemory` when the system has no more.
+    /// `OutOfMemory` if the system has no more.
     pub fn reset(&mut self, height: u32, width: u32, channels: u32, float: bool) -> Result<()> {
         (self.height, self.width, self.channels, self.float) = (height, width, channels, float);
         let len = self.skip.saturating_add(self.spec().len_bytes().div_ceil(8));
         if self.memory.try_reserve(len.saturating_sub(self.memory.len())).is_err() {
-            // Nothing is left of a shape that the memory does not hold.
+            // If the allocation fails, no shape remains that the memory does not hold.
             (self.height, self.width, self.channels) = (0, 0, 0);
             let what = format!("no memory for a picture of {height}x{width} pixels ({channels} channels)");
             return Err(Error::new(ErrorKind::OutOfMemory, what)
@@ -52,14 +53,14 @@ impl Tile {
         Ok(())
     }
 
-    /// Shape, type and order, as of a row.
+    /// Shape, type and layout, as for a row.
     #[must_use]
     pub fn spec(&self) -> RowSpec {
         let dtype = if self.float { DType::F32 } else { DType::U8 };
         RowSpec { height: self.height, width: self.width, channels: self.channels, dtype, layout: Layout::Nchw }
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory that it holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         8 * self.memory.capacity()
@@ -68,12 +69,12 @@ impl Tile {
     /// The values' bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // Nothing is held before the first shape.
+        // Without a shape, no memory is held.
         let held = self.memory.get(self.skip..).unwrap_or_default();
         &bytemuck::cast_slice(held)[..self.spec().len_bytes()]
     }
 
-    /// The same, to write.
+    /// The values' bytes, mutable.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.spec().len_bytes();
@@ -81,12 +82,12 @@ impl Tile {
         &mut bytemuck::cast_slice_mut(held)[..len]
     }
 
-    /// Values of one channel.
+    /// Number of values per channel.
     pub(super) fn plane(&self) -> usize {
         self.height as usize * self.width as usize
     }
 
-    /// All planes, as what they are.
+    /// All planes, by type.
     pub(super) fn sides(&mut self) -> Sides<'_> {
         let float = self.float;
         let bytes = self.bytes_mut();

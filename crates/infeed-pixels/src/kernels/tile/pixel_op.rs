@@ -1,8 +1,8 @@
-//! What can be done to a picture, with all numbers.
+//! The steps on a picture, with all their numbers.
 
 use infeed_core::error::{Error, ErrorKind, Result};
 
-/// How a warp reads between pixels.
+/// The interpolation of a warp.
 ///
 /// ```
 /// use infeed::transform::{Sampling, Transform, augment::RandomRotation};
@@ -18,13 +18,13 @@ pub enum Sampling {
     /// The nearest pixel.
     #[default]
     Nearest,
-    /// Between four.
+    /// Between four pixels.
     Bilinear,
-    /// Between sixteen, `a = -0.75`.
+    /// Between sixteen pixels, `a = -0.75`.
     Bicubic,
 }
 
-/// Where the pixels of a warped picture come from.
+/// The position from which each pixel of a warped picture comes.
 ///
 /// ```
 /// use infeed::{
@@ -45,15 +45,16 @@ pub enum Sampling {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Map {
-    /// torchvision's inverse matrix, two rows of three, around the picture's middle.
+    /// torchvision's inverse matrix, two rows of three, around the picture's centre.
     Affine([f64; 6]),
     /// torchvision's eight coefficients of a perspective transform, from output to input.
     Perspective([f64; 8]),
 }
 
-/// One step with all that was drawn for it. Factors are torchvision's; `threshold` and `fill` count 0..1 whatever the type.
+/// One step with everything that was drawn for it. Factors are torchvision's; `threshold` and `fill` are parts of
+/// white, 0..1, whatever the type.
 ///
-/// What a sample draws, as a kernel of one's own would be told it:
+/// What a sample draws, as a custom kernel would get it:
 ///
 /// ```
 /// use infeed::{
@@ -82,19 +83,19 @@ pub enum PixelOp {
     Hue(f32),
     /// `adjust_sharpness`.
     Sharpness(f32),
-    /// `rgb_to_grayscale` to as many channels.
+    /// `rgb_to_grayscale`, keeping the number of channels.
     Grayscale,
     /// `invert`.
     Invert,
-    /// `posterize` to so many bits.
+    /// `posterize` to this number of bits.
     Posterize(u8),
-    /// `solarize` from this part of white on.
+    /// `solarize`: inverts values of this part of white or more.
     Solarize(f32),
-    /// timm's: adds this part of white to values below the threshold.
+    /// timm's `SolarizeAdd`: adds a part of white to values below the threshold.
     SolarizeAdd {
         /// Added, -1 to 1.
         add: f32,
-        /// Values from here on stay.
+        /// Values of this or more stay unchanged.
         threshold: f32,
     },
     /// `autocontrast`.
@@ -107,36 +108,36 @@ pub enum PixelOp {
     Blur {
         /// Height and width of the kernel.
         kernel: [u32; 2],
-        /// Down and across.
+        /// Vertical and horizontal.
         sigma: [f32; 2],
     },
     /// `affine`, `rotate`, `perspective`.
     Warp {
-        /// Where pixels come from.
+        /// The position from which pixels come.
         map: Map,
-        /// How it reads between them.
+        /// The interpolation.
         sampling: Sampling,
-        /// What stands outside, a part of white for each channel; `None`: black, as torchvision's `fill=None`.
+        /// Value outside of the picture, a part of white for each channel; `None`: black, as torchvision's `fill=None`.
         fill: Option<[f32; 4]>,
     },
-    /// `erase` with one value for each channel.
+    /// `erase` with one value per channel.
     Erase {
         /// Top, bottom, left, right.
         area: [u32; 4],
         /// Parts of white.
         value: [f32; 4],
     },
-    /// AugMix: the sum of the picture and of what chains of steps make of it, each times its weight.
+    /// AugMix: the weighted sum of the picture and of the results of chains of steps.
     Mix {
         /// Weight of the picture itself.
         own: f32,
-        /// Weights and steps.
+        /// The weight and the steps of each chain.
         chains: Vec<(f32, Vec<Self>)>,
     },
 }
 
 impl PixelOp {
-    /// Refuses what has no meaning for a picture of this height and width and so many channels.
+    /// Refuses a step that is not defined for a picture of this size and number of channels.
     pub(super) fn check(&self, sides: [u32; 2], channels: u32) -> Result<()> {
         let [height, width] = sides;
         let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what));

@@ -1,4 +1,4 @@
-//! The same steps for a GPU, as words.
+//! The same steps for a GPU, encoded as words.
 //!
 //! ```text
 //! place 0 ◀▶ 1 ◀▶ 2   the picture, and what steps write that can't be done in place; AugMix keeps the picture in the third
@@ -6,10 +6,10 @@
 //! place 4             f32: AugMix' sums
 //! ```
 //!
-//! A step is two words, the first of which names what is done, from and to which place, and of how many channels; the
-//! second is the number of those that follow. Where the picture lies after each step is known here, so the kernel keeps no
-//! account of it. Its meaning is [`TileRunner`](super::TileRunner)'s: numbers that the CPU works out once for a picture
-//! are worked out here, by the same functions.
+//! A step is two words, followed by its numbers. The first word encodes the kind, the source and destination places,
+//! and the number of channels; the second is the count of numbers that follow. The picture's place after each step is
+//! known here, so the kernel does not track it. [`TileRunner`](super::TileRunner) defines the result: numbers that the
+//! CPU computes once per picture are computed here, by the same functions.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -19,7 +19,7 @@ use infeed_core::{
 use super::{colour, filter, pixel_op::PixelOp, values, warp};
 use crate::kernels::params::RowSpec;
 
-/// Numbers of picture.cu.
+/// picture.cu has the same numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 enum Kind {
@@ -45,29 +45,29 @@ enum Kind {
     SumEnd,
 }
 
-/// Places of a program.
+/// Number of places of a program.
 pub const PLACES: usize = 5;
-/// Those of pictures.
+/// The places of pictures.
 const PICTURES: u32 = 3;
 const FLOATS: usize = 3;
 const SUMS: usize = 4;
-/// More values than this are no picture for a GPU: its numbers have 32 bits.
+/// Pictures with more values are not for a GPU: its numbers have 32 bits.
 const MOST_VALUES: u64 = 1 << 31;
 
-/// What is done to one picture.
+/// The steps on one picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     spec: RowSpec,
     words: Vec<u32>,
-    /// Where the picture lies.
+    /// The picture's current place.
     at: u32,
-    /// What must not be written meanwhile.
+    /// A place that must not be overwritten now.
     kept: Option<u32>,
     used: [bool; PLACES],
 }
 
 impl Program {
-    /// For a picture in planes, u8 or f32. `None`: it is too large.
+    /// For a picture in planes, u8 or f32. `None` if it is too large.
     #[must_use]
     pub fn new(spec: &RowSpec) -> Option<Self> {
         let values =
@@ -77,25 +77,25 @@ impl Program {
         fits.then(|| Self { spec: *spec, words: Vec::new(), at: 0, kept: None, used })
     }
 
-    /// The words; none when there is nothing to do.
+    /// The words; empty if there is nothing to do.
     #[must_use]
     pub fn words(&self) -> &[u32] {
         &self.words
     }
 
-    /// The place where the picture lies in the end. In the beginning it is the first.
+    /// The picture's place at the end. At the beginning it is the first place.
     #[must_use]
     pub const fn place(&self) -> usize {
         self.at as usize
     }
 
-    /// The picture in the end.
+    /// The picture at the end.
     #[must_use]
     pub const fn spec(&self) -> &RowSpec {
         &self.spec
     }
 
-    /// Bytes of each place for a picture of this many bytes in the beginning; 0 where it is not used.
+    /// Bytes of each place, for a picture that has this many bytes at the beginning; 0 for unused places.
     #[must_use]
     pub fn room(&self, picture_bytes: usize) -> [usize; PLACES] {
         let floats = if self.is_float() { picture_bytes } else { picture_bytes.saturating_mul(4) };
@@ -110,7 +110,7 @@ impl Program {
         matches!(self.spec.dtype, DType::F32)
     }
 
-    /// Only the first planes are left.
+    /// Keeps only the first planes.
     pub const fn keep(&mut self, channels: u32) {
         self.spec.channels = channels;
     }
@@ -126,7 +126,7 @@ impl Program {
         self.put(kind, self.at, self.at, numbers);
     }
 
-    /// To another place, where the picture lies then.
+    /// Writes to another place, which becomes the picture's.
     fn across(&mut self, kind: Kind, numbers: &[u32]) {
         let free = (0..PICTURES).find(|place| *place != self.at && Some(*place) != self.kept);
         let to = free.expect("one of three places is neither the picture's nor kept");
@@ -137,7 +137,7 @@ impl Program {
     /// Adds a step.
     ///
     /// # Errors
-    /// `Internal` when it has no meaning for the picture's channels or size, as for the CPU's.
+    /// `Internal` if it is not defined for the picture's channels or size, as on the CPU.
     pub fn add(&mut self, op: &PixelOp) -> Result<()> {
         let RowSpec { height, width, channels, .. } = self.spec;
         op.check([height, width], channels)?;

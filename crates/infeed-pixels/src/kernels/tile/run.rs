@@ -1,4 +1,4 @@
-//! Does steps one after another.
+//! Runs steps one after another.
 
 use infeed_core::error::Result;
 
@@ -14,13 +14,13 @@ use crate::kernels::level::Level;
 #[derive(Debug)]
 pub struct TileRunner {
     level: Level,
-    /// What steps write that can't be done in place.
+    /// Output of steps that can't run in place.
     spare: Tile,
     /// Rows of a blur.
     rows: Vec<f32>,
-    /// Where the pixels of a warped row come from.
+    /// The source pixels of a warped row.
     index: Vec<[i32; warp::STEP]>,
-    /// What chains of a mix make.
+    /// The results of a mix's chains.
     parts: Vec<(f32, Tile)>,
 }
 
@@ -31,23 +31,23 @@ impl Default for TileRunner {
 }
 
 impl TileRunner {
-    /// With the best instructions of this machine.
+    /// Uses the best instructions of this machine.
     #[must_use]
     pub fn new() -> Self {
         Self::with_level(Level::default())
     }
 
-    /// With at most these instructions; the results are the same bits.
+    /// Uses at most these instructions; results have the same bits.
     #[must_use]
     pub fn with_level(level: Level) -> Self {
         Self { level, spare: Tile::beside(), rows: Vec::new(), index: Vec::new(), parts: Vec::new() }
     }
 
-    /// Does the steps one after another.
+    /// Runs the steps one after another.
     ///
     /// # Errors
-    /// `Internal` when a step has no meaning for the tile's channels or size. The tile is then what the steps before it
-    /// made.
+    /// `Internal` if a step is not defined for the tile's channels or size. The tile then has the result of the steps
+    /// before it.
     pub fn run(&mut self, ops: &[PixelOp], tile: &mut Tile) -> Result<()> {
         if tile.plane() == 0 || tile.channels == 0 {
             return Ok(());
@@ -55,7 +55,7 @@ impl TileRunner {
         ops.iter().try_for_each(|op| self.step(op, tile))
     }
 
-    /// Bytes of scratch memory held.
+    /// Bytes of scratch memory that it holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let parts: usize = self.parts.iter().map(|(_, tile)| tile.held_bytes()).sum();
@@ -72,10 +72,10 @@ impl TileRunner {
             PixelOp::Saturation(factor) if channels == 3 => colour::saturation(level, tile.sides(), *factor),
             PixelOp::Hue(shift) if channels == 3 => colour::hue(level, tile.sides(), *shift),
             PixelOp::Grayscale if channels == 3 => colour::gray(level, tile.sides()),
-            // Gray is gray.
+            // No effect on gray.
             PixelOp::Saturation(_) | PixelOp::Hue(_) | PixelOp::Grayscale => {}
             PixelOp::Sharpness(factor) => {
-                // torchvision leaves pictures alone that have no inside.
+                // torchvision leaves pictures without inner pixels unchanged.
                 if tile.height > 2 && tile.width > 2 {
                     self.spare.reset_like(tile)?;
                     filter::sharpness(level, tile, *factor, &mut self.spare);
@@ -135,7 +135,7 @@ impl TileRunner {
     }
 }
 
-/// What of the area lies in the tile becomes `value`.
+/// Writes `value` to the part of the area that is inside of the tile.
 fn erase([top, bottom, left, right]: [u32; 4], value: [f32; 4], tile: &mut Tile) {
     let (width, plane) = (tile.width as usize, tile.plane());
     let [top, bottom] = [top, bottom].map(|y| y.min(tile.height) as usize);

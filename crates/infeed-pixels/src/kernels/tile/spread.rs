@@ -1,5 +1,5 @@
-//! Ops that look at all values of a plane first: `autocontrast` at the ends of their range, `equalize` at how many there
-//! are of each.
+//! Steps that first read all values of a plane: `autocontrast` needs their least and greatest, `equalize` their
+//! histogram.
 
 use infeed_core::error::Result;
 
@@ -25,7 +25,7 @@ pub(super) fn autocontrast(level: Level, sides: Sides<'_>, plane: usize) {
                 let mut range = [u8::MAX, 0];
                 range_of_bytes(level, values, &mut range);
                 let [low, high] = range.map(f32::from);
-                // A plane of one value stays, and so does what torch divides by one.
+                // A plane of one value stays unchanged: torch divides it by one.
                 let scale = (high - low) * (1.0 / 255.0);
                 if low < high {
                     look_up(level, values, &std::array::from_fn(|v| truncate((v as f32 - low) / scale)));
@@ -44,10 +44,10 @@ pub(super) fn autocontrast(level: Level, sides: Sides<'_>, plane: usize) {
     }
 }
 
-/// Floats are counted, and come out, as bytes: they pass through `spare`.
+/// Floats are counted and returned as bytes, by way of `spare`.
 ///
 /// # Errors
-/// `OutOfMemory` when there is none for `spare`.
+/// `OutOfMemory` if there is no memory for `spare`.
 pub(super) fn equalize(level: Level, tile: &mut Tile, spare: &mut Tile) -> Result<()> {
     let plane = tile.plane();
     let (height, width, channels) = (tile.height, tile.width, tile.channels);
@@ -82,12 +82,12 @@ fn equalize_bytes(level: Level, values: &mut [u8], plane: usize) {
     }
 }
 
-/// How many there are of each value.
+/// The histogram of the values.
 fn counts(values: &[u8]) -> [u64; 256] {
-    // Neighbours are often equal: counted in one table, each would wait for the one before it.
+    // Neighbours are often equal: with one table, each increment would wait for the one before it.
     let mut tables = [[0u32; 256]; 4];
     let mut all = [0u64; 256];
-    // No count of a part overflows.
+    // Parts are small enough that no count overflows.
     for part in values.chunks(1 << 30) {
         let (chunks, rest) = part.as_chunks::<8>();
         for chunk in chunks {
@@ -116,7 +116,8 @@ fn range_of_bytes_loop(values: &[u8], range: &mut [u8; 2]) {
     *range = [low, high];
 }
 
-/// Lanes of a search for the ends: the order in which floats are compared does not matter, but the compiler can't know.
+/// Lanes for the search for least and greatest. The order of comparisons of floats does not matter, but the compiler
+/// can't know that.
 const LANES: usize = 64;
 
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! torchvision's results at every level, equal bits of the levels, and what lies at the edges.
+//! torchvision's results at every level, equal bits at all levels, and edge cases.
 
 use infeed_core::error::ErrorKind;
 use proptest::prelude::*;
@@ -75,7 +75,7 @@ fn floats(tile: &Tile) -> Vec<f32> {
     bytemuck::cast_slice(tile.bytes()).to_vec()
 }
 
-/// A golden's step.
+/// Parses the step of a golden file.
 fn parse(op: &Json) -> PixelOp {
     let number = |key: &str| op[key].as_f64().unwrap() as f32;
     fn list<const N: usize>(value: &Json) -> [f64; N] {
@@ -166,7 +166,7 @@ fn steps_on_floats_are_as_close_as_torchs() {
             for (at, want) in golden.places[&format!("{channels}x{height}x{width}")].iter().zip(&case.floats) {
                 let (source, op) = (&case.source, &case.op);
                 let far = (f64::from(found[*at]) - want).abs();
-                // Half a unit of the values, for results that torch happens to hit.
+                // Half a unit of the values, for results that torch rounds at random.
                 let bound = 2.0 * case.f32_error + 6e-8 * want.abs().max(1.0);
                 assert!(far <= bound, "{level:?} {source:?} {op}: {} not {want} at {at}", found[*at]);
             }
@@ -191,7 +191,7 @@ fn warps() -> impl Strategy<Value = PixelOp> {
             f64::from(y)
         ])),
         prop::array::uniform8(-1.5f64..1.5).prop_map(Map::Perspective),
-        // Coordinates that no number holds.
+        // Coordinates that overflow.
         Just(Map::Perspective([f64::INFINITY, f64::NAN, 0.0, 1e30, -1e38, 1e38, 0.0, 0.0])),
         Just(Map::Affine([f64::NAN, 0.0, 0.0, 0.0, f64::NEG_INFINITY, 3e9])),
     ];
@@ -228,7 +228,7 @@ fn steps() -> impl Strategy<Value = PixelOp> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Steps that a tile is refused for are refused at each level.
+    /// Steps that are not defined for a tile are refused at each level.
     #[test]
     fn levels_give_the_same_bits(
         height in 1usize..70,
@@ -294,7 +294,7 @@ fn blurs_that_do_not_fit_are_refused() {
         let error = TileRunner::new().run(std::slice::from_ref(&op), &mut tile).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{op:?}");
     }
-    // The widest that fits reaches the other end.
+    // The widest kernel that fits reaches the other end.
     let mut tile = tile_of([3, 9, 1], false, &[5; 27]);
     TileRunner::new().run(&[blur([5, 17], [1.0, 9.0])], &mut tile).unwrap();
     assert!(tile.bytes().iter().all(|v| *v == 5));

@@ -1,12 +1,12 @@
-//! `affine`, `rotate` and `perspective`: torchvision's grid, and what `grid_sample` reads there.
+//! `affine`, `rotate` and `perspective`: torchvision's grid, sampled as `grid_sample` does.
 //!
 //! ```text
 //! row of outputs: coordinates ─▶ nearest: one index each ─▶ for each plane: copy, or pick
 //!                            └▶ between pixels, 64 at once: first column, weights ─▶ for each plane: taps of 2 or 4 rows ─▶ sum
 //! ```
 //!
-//! Coordinates are counted in f32 as torch counts them, rounding after each product and sum: a pixel that lies halfway
-//! between two goes to the same.
+//! Coordinates are computed in f32 as in torch, rounding after each product and sum: a pixel halfway between two others
+//! then gets the same one.
 
 use super::{
     colour::of_white,
@@ -22,18 +22,18 @@ at_each_level! {
     fn bicubic[V: Value](job: &Job, values: &[V], out: &mut [V]) = bicubic_loop;
 }
 
-/// Outputs of one step.
+/// Outputs per step.
 pub(super) const STEP: usize = 64;
 
 type Floats = [f32; STEP];
 type Ints = [i32; STEP];
 
-/// All that is equal for the rows of a picture.
+/// Everything that is the same for all rows of a picture.
 #[derive(Debug)]
 pub(super) struct Job {
     height: usize,
     width: usize,
-    /// The grid's rows: coefficients of x, y and 1, divided by half a side; those of perspective's divisor.
+    /// The grid's rows: coefficients of x, y and 1, divided by half a side; and those of a perspective's divisor.
     grid: [[f32; 3]; 3],
     perspective: bool,
     /// In the type's range.
@@ -63,13 +63,13 @@ impl Job {
     }
 }
 
-/// What is equal for a row of outputs.
+/// Everything that is the same for a row of outputs.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// torch counts from the picture's middle, or from its corner; halves are exact.
+    /// torch counts from the picture's centre, or from its corner; halves are exact.
     first: f32,
     across: [f32; 3],
-    /// Products with the row, and what is added.
+    /// Products with the row, and the addends.
     down: [f32; 3],
     rest: [f32; 3],
     half: [f32; 2],
@@ -101,11 +101,11 @@ impl Row {
         ((self.first + x) * self.across[of] + self.down[of]) + self.rest[of]
     }
 
-    /// From the grid's -1..1 to pixels; whatever they are, between -2 and the side plus 1.
+    /// From the grid's -1..1 to pixels. The result is always between -2 and the side plus 1.
     #[inline(always)]
     fn pixel(&self, place: f32, axis: usize) -> f32 {
         let place = (place + 1.0) * self.half[axis] - 0.5;
-        // Comparisons that take NaN to the outside.
+        // Comparisons that move NaN outside.
         let place = if place > -2.0 { place } else { -2.0 };
         if place < self.most[axis] { place } else { self.most[axis] }
     }
@@ -116,14 +116,14 @@ impl Row {
         [0, 1].map(|axis| self.pixel(self.sum(x, axis), axis))
     }
 
-    /// The same of a perspective.
+    /// The same for a perspective.
     #[inline(always)]
     fn perspective(&self, x: f32) -> [f32; 2] {
         let divisor = self.sum(x, 2);
         [0, 1].map(|axis| self.pixel(self.sum(x, axis) / divisor - 1.0, axis))
     }
 
-    /// Of the outputs from `x` on.
+    /// For the outputs from `x` on.
     #[inline(always)]
     fn step(&self, perspective: bool, x: usize) -> [Floats; 2] {
         let [mut columns, mut rows] = [[0.0; STEP]; 2];
@@ -141,7 +141,7 @@ impl Row {
     }
 }
 
-/// Whether a map only takes whole pixels to whole pixels, so that reading between them would add nothing but rounding.
+/// Whether a map only moves whole pixels to whole pixels, so that interpolation would add only rounding errors.
 fn moves_whole_pixels(map: &Map, height: usize, width: usize) -> bool {
     let Map::Affine([a, b, c, d, e, f]) = *map else { return false };
     let straight = a.abs() == 1.0 && e.abs() == 1.0 && b == 0.0 && d == 0.0;
@@ -149,8 +149,8 @@ fn moves_whole_pixels(map: &Map, height: usize, width: usize) -> bool {
     (straight || turned) && c.fract() == 0.0 && f.fract() == 0.0
 }
 
-/// A warp of a picture of this height and width as a GPU takes it: whether it is a perspective, the sampling, whether it
-/// fills, the grid, and the fill in the type's range.
+/// A warp of a picture of this height and width in a GPU's format: whether it is a perspective, the sampling, whether
+/// it fills, the grid, and the fill in the type's range.
 pub(super) fn words(map: &Map, sampling: Sampling, [height, width]: [u32; 2], fill: Option<[f32; 4]>) -> [u32; 16] {
     let (height, width) = (height as usize, width as usize);
     let job = Job::new(map, height, width, fill);
@@ -162,7 +162,8 @@ pub(super) fn words(map: &Map, sampling: Sampling, [height, width]: [u32; 2], fi
     words
 }
 
-/// From `tile` to `out`, which have one shape and type. Planes have fewer than 2^31 pixels, sides at most 2^22.
+/// From `tile` to `out`, which have the same shape and type. Planes have fewer than 2^31 pixels, sides are at most
+/// 2^22.
 pub(super) fn warp(
     level: Level,
     map: &Map,
@@ -201,7 +202,8 @@ fn sample<V: Value>(
     }
 }
 
-/// Calls `$step` with the start of each step of a row and the number of its outputs: the last overlaps the one before it.
+/// Calls `$step` with the start of each step of a row and the number of its outputs; the last overlaps the one before
+/// it.
 macro_rules! in_steps {
     ($width:expr, ($at:ident, $n:ident) => $step:expr) => {{
         let width = $width;
@@ -214,15 +216,15 @@ macro_rules! in_steps {
     }};
 }
 
-/// To the nearest whole number, to even halfway; of values from -2 to 2^22.
+/// Rounds to the nearest whole number, ties to even, for values from -2 to 2^22.
 #[inline(always)]
 fn nearest_of(value: f32) -> i32 {
-    // From 2^23 on an f32 has no fraction: the addition rounds.
+    // From 2^23 on, an f32 has no fraction, so the addition rounds.
     const WHOLE: f32 = 1.5 * (1u32 << 23) as f32;
     (value + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
 }
 
-/// Indices of the nearest pixels of a row, -1 outside.
+/// Indices of the nearest pixels of a row; -1 outside.
 #[inline(always)]
 fn index_row(job: &Job, y: usize, index: &mut [[i32; STEP]]) {
     let (height, width) = (job.height as i32, job.width as i32);
@@ -231,14 +233,14 @@ fn index_row(job: &Job, y: usize, index: &mut [[i32; STEP]]) {
         let [columns, rows] = row.step(job.perspective, x);
         for i in 0..STEP {
             let (column, row) = (nearest_of(columns[i]), nearest_of(rows[i]));
-            // One comparison for both ends.
+            // One comparison checks both ends.
             let inside = ((column as u32) < width as u32) & ((row as u32) < height as u32);
             index[i] = if inside { row * width + column } else { -1 };
         }
     }
 }
 
-/// The outputs that lie inside of the source, if those are neighbours, and whether they are a piece of a source row.
+/// The outputs that are inside of the source, if they are contiguous, and whether they are a piece of a source row.
 #[inline(always)]
 fn span_of(index: &[i32]) -> Option<(std::ops::Range<usize>, bool)> {
     let count = index.iter().map(|at| i32::from(*at >= 0)).sum::<i32>() as usize;
@@ -281,24 +283,24 @@ fn nearest_loop<V: Value>(job: &Job, values: &[V], index: &mut [[i32; STEP]], ou
                 continue;
             }
             for (out, &at) in out.iter_mut().zip(index) {
-                // SAFETY: all outputs between the first and the last are inside: a row below the height times the width,
-                // and a column below it.
+                // SAFETY: all outputs between the first and the last are inside: the row offset is below the height
+                // times the width, and the column is below the width.
                 *out = unsafe { *values.get_unchecked(at as usize) };
             }
         }
     }
 }
 
-/// Down to a whole number; of values from -2 up.
+/// Rounds down; for values of -2 or more.
 #[inline(always)]
 fn floor_of(value: f32) -> i32 {
-    // SAFETY: the coordinates' bounds are whole numbers of i32, and none is NaN.
+    // SAFETY: the coordinates' bounds are whole numbers of i32, and no coordinate is NaN.
     let whole = unsafe { (value + 2.0).to_int_unchecked::<i32>() } - 2;
     // Near a whole number the addition may round up to it.
     whole - i32::from(whole as f32 > value)
 }
 
-/// What one axis gives: where `N` taps begin, all inside of the axis where it has as many, and their weights.
+/// Taps on one axis: where `N` taps begin, and their weights. They are inside of the axis if it has `N` pixels.
 #[derive(Debug)]
 struct Taps<const N: usize> {
     first: Ints,
@@ -309,7 +311,7 @@ impl<const N: usize> Taps<N> {
     const NONE: Self = Self { first: [0; STEP], weights: [[0.0; STEP]; N] };
 }
 
-/// Between two pixels. What lies outside has no weight.
+/// Interpolates two pixels. Pixels outside have no weight.
 #[inline(always)]
 fn two_taps(at: &Floats, len: usize, taps: &mut Taps<2>) {
     let last = len as i32 - 1;
@@ -322,15 +324,15 @@ fn two_taps(at: &Floats, len: usize, taps: &mut Taps<2>) {
         let first = if cell > 0 { cell } else { 0 };
         let first = if first < most { first } else { most };
         taps.first[i] = first;
-        // Moved to the axis by one, the taps keep the weight of the pixel that they now name.
+        // If the taps are moved into the axis by one, they keep the weight of the pixel that they now read.
         let pick = |is: bool, a: f32, b: f32| if is { a } else { b };
         before_weights[i] = pick(first == cell, before, pick(first == cell + 1, behind, 0.0));
-        // An axis of one pixel has no second one.
+        // An axis of one pixel has no second pixel.
         behind_weights[i] = pick(last == 0, 0.0, pick(first == cell, behind, pick(first + 1 == cell, before, 0.0)));
     }
 }
 
-/// Between four pixels, `a = -0.75`. What lies outside has no weight.
+/// Interpolates four pixels, `a = -0.75`. Pixels outside have no weight.
 #[inline(always)]
 fn four_taps(at: &Floats, len: usize, taps: &mut Taps<4>) {
     const A: f32 = -0.75;
@@ -353,7 +355,7 @@ fn four_taps(at: &Floats, len: usize, taps: &mut Taps<4>) {
     }
 }
 
-/// Sums of `N` times `N` taps of one step, and what of them lies inside.
+/// The sums of `N` times `N` taps of one step, and the weight of those inside.
 #[inline(always)]
 fn between_loop<V: Value, const N: usize>(
     job: &Job,
@@ -363,7 +365,7 @@ fn between_loop<V: Value, const N: usize>(
 ) {
     let (height, width) = (job.height, job.width);
     let plane = height * width;
-    // Set once: all of it is written at each step.
+    // Allocated once: each step overwrites all of it.
     let (mut across, mut down, mut index) = (Taps::<N>::NONE, Taps::<N>::NONE, [[0i32; STEP]; N]);
     let mut pixels = [[[V::default(); N]; STEP]; N];
     let (mut mask, mut stored) = ([0.0f32; STEP], [V::default(); STEP]);
@@ -376,7 +378,7 @@ fn between_loop<V: Value, const N: usize>(
             let last = height as i32 - 1;
             for (t, index) in (0..).zip(&mut index) {
                 for ((index, row), column) in index.iter_mut().zip(&down.first).zip(&across.first) {
-                    // A short axis repeats its last pixel, without weight.
+                    // A short axis repeats its last pixel with weight 0.
                     let row = *row + t;
                     *index = (if row < last { row } else { last }) * width as i32 + *column;
                 }
@@ -391,8 +393,8 @@ fn between_loop<V: Value, const N: usize>(
                     if width >= N {
                         for i in 0..STEP {
                             let at = index[i] as usize;
-                            // SAFETY: `N` columns from the first on lie within the row: it is at most the width less `N`,
-                            // and the row at most the last.
+                            // SAFETY: `N` columns from the first on are inside of the row: the column is at most the
+                            // width less `N`, and the row is at most the last.
                             let window = unsafe { values.get_unchecked(at..at + N) };
                             pixels[i] = window.try_into().expect("a window of N");
                         }
@@ -424,7 +426,7 @@ fn between_loop<V: Value, const N: usize>(
     }
 }
 
-/// The weighted pixels of output `i`, row after row.
+/// The weighted pixels of output `i`, row by row.
 #[inline(always)]
 fn sum_of<const N: usize>(across: &Taps<N>, down: &Taps<N>, i: usize, pixel: impl Fn(usize, usize) -> f32) -> f32 {
     let mut sum = 0.0;

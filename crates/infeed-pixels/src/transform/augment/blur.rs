@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::step::{Augment, Picture, Place, ordered, probability};
 use crate::kernels::PixelOp;
 
-/// Height and width of a kernel: one number, or two.
+/// Height and width of a kernel: one number for both, or two.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::{GaussianBlur, KernelSize}};
 ///
-/// // Wider than high, as motion is.
+/// // Wider than high, like motion blur.
 /// let blur = GaussianBlur { kernel_size: KernelSize::Both([3, 9]), ..GaussianBlur::new(9) };
 /// let train = Transform::new().random_resized_crop(224).push(blur);
 /// assert_eq!(train, "random_resized_crop:224;gaussian_blur:3/9".parse()?);
@@ -24,7 +24,7 @@ use crate::kernels::PixelOp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a kernel's size is a number or [height, width]")]
 pub enum KernelSize {
-    /// Both.
+    /// The same for height and width.
     Square(u32),
     /// Height, width.
     Both([u32; 2]),
@@ -39,13 +39,14 @@ impl KernelSize {
     }
 }
 
-/// A Gaussian kernel of a random deviation; torchvision's `GaussianBlur`, with a probability. Edges are mirrored, so a
-/// picture's sides must be longer than half the kernel's. Draws: whether, then the deviation in pixels.
+/// Blurs by a Gaussian kernel with a random deviation; torchvision's `GaussianBlur` with a probability. Edges are
+/// mirrored, so a picture's sides must be longer than half of the kernel's. Draws: whether it happens, then the
+/// deviation in pixels.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::GaussianBlur};
 ///
-/// // SimCLR's: of a tenth of the picture's side, half of the time.
+/// // SimCLR's blur: a kernel of a tenth of the picture's side, with probability 0.5.
 /// let blur = GaussianBlur { p: 0.5, ..GaussianBlur::new(23) };
 /// let train = Transform::new().random_resized_crop(224).push(blur);
 /// assert_eq!(train, "random_resized_crop:224;gaussian_blur:23,0.1/2,0.5".parse()?);
@@ -54,9 +55,9 @@ impl KernelSize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GaussianBlur {
-    /// Odd; height and width, or one number for both.
+    /// Odd numbers.
     pub kernel_size: KernelSize,
-    /// Least and most deviation, above 0.
+    /// Least and greatest deviation in pixels, above 0.
     #[serde(default = "sigma")]
     pub sigma: [f64; 2],
     /// Probability.
@@ -73,13 +74,13 @@ const fn one() -> f32 {
 }
 
 impl GaussianBlur {
-    /// A square kernel, always, of torchvision's deviations.
+    /// A square kernel with torchvision's deviations and probability 1.
     #[must_use]
     pub const fn new(kernel_size: u32) -> Self {
         Self { kernel_size: KernelSize::Square(kernel_size), sigma: sigma(), p: one() }
     }
 
-    /// Why it can't blur pictures of this size.
+    /// The reason why it can't blur pictures of this size, if it can't.
     fn too_small(&self, [height, width]: [u32; 2]) -> Option<String> {
         let [down, across] = self.kernel_size.sides();
         (down / 2 >= height || across / 2 >= width)
@@ -106,7 +107,7 @@ impl Augment for GaussianBlur {
         let blurs = draws.chance(self.p);
         let sigma = draws.between(self.sigma[0], self.sigma[1]) as f32;
         if let Some(why) = self.too_small([picture.height, picture.width]) {
-            // Whatever was drawn: whether a sample is bad does not depend on the epoch.
+            // Checked whether or not the blur was drawn: whether a sample is bad must not depend on the epoch.
             return Err(Error::new(ErrorKind::Unsupported, format!("gaussian_blur: {why}"))
                 .hint("use a smaller kernel_size, or put a resize before it")
                 .at_stage(Stage::Transform));

@@ -1,4 +1,4 @@
-//! A method for each augmentation, of its usual settings. The others are fields of the step: give it to
+//! A method for each augmentation with its usual settings. For other settings, make the step and give it to
 //! [`Transform::push`].
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 use crate::transform::Transform;
 
 impl Transform {
-    /// Changes brightness, contrast, saturation and hue by chance: see [`ColorJitter`].
+    /// Changes brightness, contrast, saturation and hue at random: see [`ColorJitter`].
     ///
     /// ```
     /// use infeed::transform::Transform;
@@ -28,63 +28,63 @@ impl Transform {
         self.push(ColorJitter { brightness, contrast, saturation: saturation.into(), hue: hue.into() })
     }
 
-    /// Makes pictures gray with probability `p`: see [`RandomGrayscale`].
+    /// Converts pictures to gray with probability `p`: see [`RandomGrayscale`].
     pub fn random_grayscale(self, p: f32) -> Self {
         self.push(RandomGrayscale { p })
     }
 
-    /// Makes pictures gray, of 1 channel or of 3 equal ones: see [`Grayscale`].
+    /// Converts pictures to gray, with 1 channel or 3 equal ones: see [`Grayscale`].
     pub fn grayscale(self, num_output_channels: u32) -> Self {
         self.push(Grayscale { num_output_channels })
     }
 
-    /// Blurs by a deviation of 0.1 to 2 pixels in a kernel of this odd size: see [`GaussianBlur`].
+    /// Blurs by a deviation of 0.1 to 2 pixels with a kernel of this odd size: see [`GaussianBlur`].
     pub fn gaussian_blur(self, kernel_size: u32) -> Self {
         self.push(GaussianBlur::new(kernel_size))
     }
 
-    /// Inverts what is brighter than this part of white, with probability `p`: see [`RandomSolarize`].
+    /// Inverts values of `threshold` or more (a part of white) with probability `p`: see [`RandomSolarize`].
     pub fn random_solarize(self, threshold: f32, p: f32) -> Self {
         self.push(RandomSolarize { threshold, p })
     }
 
-    /// Keeps the first bits of bytes, with probability `p`: see [`RandomPosterize`].
+    /// Keeps the upper bits of each byte with probability `p`: see [`RandomPosterize`].
     pub fn random_posterize(self, bits: u8, p: f32) -> Self {
         self.push(RandomPosterize { bits, p })
     }
 
-    /// Makes histograms even with probability `p`: see [`RandomEqualize`].
+    /// Equalizes histograms with probability `p`: see [`RandomEqualize`].
     pub fn random_equalize(self, p: f32) -> Self {
         self.push(RandomEqualize { p })
     }
 
-    /// Stretches channels from black to white with probability `p`: see [`RandomAutocontrast`].
+    /// Stretches each channel from black to white with probability `p`: see [`RandomAutocontrast`].
     pub fn random_autocontrast(self, p: f32) -> Self {
         self.push(RandomAutocontrast { p })
     }
 
-    /// Makes negatives with probability `p`: see [`RandomInvert`].
+    /// Inverts values with probability `p`: see [`RandomInvert`].
     pub fn random_invert(self, p: f32) -> Self {
         self.push(RandomInvert { p })
     }
 
-    /// Blurs (below 1) or sharpens (above) with probability `p`: see [`RandomAdjustSharpness`].
+    /// Blurs (factor below 1) or sharpens (above 1) with probability `p`: see [`RandomAdjustSharpness`].
     pub fn random_adjust_sharpness(self, sharpness_factor: f32, p: f32) -> Self {
         self.push(RandomAdjustSharpness { sharpness_factor, p })
     }
 
-    /// Brings channels into a random order: see [`RandomChannelPermutation`].
+    /// Permutes the channels at random: see [`RandomChannelPermutation`].
     pub fn random_channel_permutation(self) -> Self {
         self.push(RandomChannelPermutation {})
     }
 
-    /// SSD's changes of colour: see [`RandomPhotometricDistort`].
+    /// SSD's colour distortions: see [`RandomPhotometricDistort`].
     pub fn random_photometric_distort(self) -> Self {
         self.push(RandomPhotometricDistort::default())
     }
 
-    /// Turns pictures by up to so many degrees: see [`RandomRotation`]. [`RandomAffine`](super::RandomAffine) moves,
-    /// scales and shears too.
+    /// Rotates pictures by up to `degrees`: see [`RandomRotation`]. [`RandomAffine`](super::RandomAffine) also moves,
+    /// scales and shears.
     pub fn random_rotation(self, degrees: impl Into<Spread>) -> Self {
         self.push(RandomRotation::new(degrees))
     }
@@ -94,17 +94,18 @@ impl Transform {
         self.push(RandomPerspective { distortion_scale, p, ..RandomPerspective::default() })
     }
 
-    /// Two steps of magnitude 9 of 31, or whatever you say: see [`RandAugment`].
+    /// Applies `num_ops` random steps of one magnitude (the paper's default: 2 steps of magnitude 9 of 31): see
+    /// [`RandAugment`].
     pub fn rand_augment(self, num_ops: u32, magnitude: u32) -> Self {
         self.push(RandAugment { num_ops, magnitude, ..RandAugment::default() })
     }
 
-    /// timm's `rand-m9-mstd0.5-inc1` for this magnitude: see [`TimmRandAugment`].
+    /// timm's `rand-m9-mstd0.5-inc1` with this magnitude: see [`TimmRandAugment`].
     pub fn timm_rand_augment(self, magnitude: f64) -> Self {
         self.push(TimmRandAugment { magnitude, ..TimmRandAugment::default() })
     }
 
-    /// One step of any magnitude: see [`TrivialAugmentWide`].
+    /// One random step of random magnitude: see [`TrivialAugmentWide`].
     pub fn trivial_augment_wide(self) -> Self {
         self.push(TrivialAugmentWide::default())
     }
@@ -119,22 +120,23 @@ impl Transform {
         self.push(AugMix::default())
     }
 
-    /// Gray, solarized or blurred: see [`ThreeAugment`].
+    /// Grayscale, solarization or blur: see [`ThreeAugment`].
     pub fn three_augment(self) -> Self {
         self.push(ThreeAugment {})
     }
 
-    /// Erases a rectangle with probability `p`, by 0 in the units of this place: see [`RandomErasing`].
+    /// Overwrites a rectangle with 0 (in the units at this point of the list) with probability `p`: see
+    /// [`RandomErasing`].
     pub fn random_erasing(self, p: f32) -> Self {
         self.push(RandomErasing { p, value: Erasing::Constant(Value::All(0.0)), ..RandomErasing::default() })
     }
 
-    /// The same with normal noise for each value, as DeiT does it.
+    /// Like [`random_erasing`](Self::random_erasing), but with normal noise for each value, as in DeiT.
     pub fn random_erasing_noise(self, p: f32) -> Self {
         self.push(RandomErasing { p, value: Erasing::Noise(Noise::Random), ..RandomErasing::default() })
     }
 
-    /// All steps of a list with probability `p`, or none: see [`RandomApply`].
+    /// All steps of a list with probability `p`, otherwise none: see [`RandomApply`].
     ///
     /// ```
     /// use infeed::transform::Transform;

@@ -1,4 +1,4 @@
-//! Steps that change values and move nothing.
+//! Steps that change values and do not move pixels.
 
 use infeed_core::{
     error::{Error, Result},
@@ -9,15 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::step::{Augment, Picture, Place, Spread, colours, half, ordered, probability, shuffled, unit};
 use crate::kernels::PixelOp;
 
-/// Brightness, contrast, saturation and hue, in a random order; torchvision's `ColorJitter`.
+/// Changes brightness, contrast, saturation and hue in random order; torchvision's `ColorJitter`.
 ///
-/// A number `v` draws a factor from `max(0, 1 - v)` to `1 + v` (hue: -v to v turns, at most 0.5); two numbers are the
-/// ends. What is 0 is left out. Draws: the order, then the factors of brightness, contrast, saturation, hue.
+/// A number `v` draws a factor from `max(0, 1 - v)` to `1 + v` (for hue: from -v to v turns, at most 0.5). Two numbers
+/// are the ends of the range. Settings of 0 are skipped and draw nothing. Draws: the order, then the factors of
+/// brightness, contrast, saturation and hue.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::{ColorJitter, Spread}};
 ///
-/// // Brighter only, and no other hue.
+/// // Only brighter, with contrast, and without a change of hue.
 /// let jitter = ColorJitter { brightness: Spread::Within([1.0, 1.4]), contrast: 0.4.into(), ..ColorJitter::default() };
 /// let train = Transform::new().random_resized_crop(224).push(jitter);
 /// assert_eq!(train, "random_resized_crop:224;color_jitter:1/1.4,0.4".parse()?);
@@ -26,13 +27,13 @@ use crate::kernels::PixelOp;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ColorJitter {
-    /// Factor on values.
+    /// Range of the factor on values.
     pub brightness: Spread,
-    /// Distance from the mean gray.
+    /// Range of the factor on the distance from the mean gray.
     pub contrast: Spread,
-    /// Distance from gray. Does nothing on gray pictures.
+    /// Range of the factor on the distance from gray. Does nothing on gray pictures.
     pub saturation: Spread,
-    /// Turns of the colour circle. Does nothing on gray pictures.
+    /// Range of the rotation on the colour circle, in turns. Does nothing on gray pictures.
     pub hue: Spread,
 }
 
@@ -68,7 +69,7 @@ impl Augment for ColorJitter {
     }
 }
 
-/// A step that does one thing or nothing.
+/// A step that does one thing with a probability.
 macro_rules! sometimes {
     ($($(#[$doc:meta])* $name:ident: $p:expr, $colours:expr, $op:expr;)*) => {$(
         $(#[$doc])*
@@ -102,7 +103,7 @@ macro_rules! sometimes {
 }
 
 sometimes! {
-    /// Brings the histogram of each channel to a straight line; torchvision's `RandomEqualize`.
+    /// Equalizes the histogram of each channel; torchvision's `RandomEqualize`.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -115,13 +116,13 @@ sometimes! {
     /// assert_eq!(transform, "random_equalize:1".parse()?);
     /// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).device(Device::Cpu);
     /// let batch = loader.transform(transform).build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
-    /// // A picture of 256 pixels of 100 and 256 of 101.
+    /// // 256 pixels of 100 and 256 of 101.
     /// assert_eq!(batch["image"].to_vec::<u8>(), Some([vec![0; 256], vec![255; 256]].concat()));
     /// # Ok::<(), infeed::Error>(())
     /// ```
     RandomEqualize: 0.5, false, PixelOp::Equalize;
-    /// Stretches each channel from black to white; torchvision's `RandomAutocontrast`, and like it, byte for byte, ends at 254
-    /// for some ranges: it divides by a rounded factor and cuts off the rest.
+    /// Stretches each channel from black to white; torchvision's `RandomAutocontrast`. Like torchvision, byte for byte,
+    /// it ends at 254 for some ranges, because it divides by a rounded factor and truncates.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -139,7 +140,7 @@ sometimes! {
     /// # Ok::<(), infeed::Error>(())
     /// ```
     RandomAutocontrast: 0.5, true, PixelOp::Autocontrast;
-    /// Makes a negative; torchvision's `RandomInvert`.
+    /// Inverts values; torchvision's `RandomInvert`.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -157,7 +158,7 @@ sometimes! {
     /// # Ok::<(), infeed::Error>(())
     /// ```
     RandomInvert: 0.5, false, PixelOp::Invert;
-    /// Makes colours gray, in as many channels; torchvision's `RandomGrayscale`.
+    /// Converts colours to gray and keeps the number of channels; torchvision's `RandomGrayscale`.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -177,7 +178,7 @@ sometimes! {
     RandomGrayscale: 0.1, true, PixelOp::Grayscale;
 }
 
-/// Makes colours gray: `0.2989 R + 0.587 G + 0.114 B`; torchvision's `Grayscale`. Draws nothing.
+/// Converts colours to gray: `0.2989 R + 0.587 G + 0.114 B`; torchvision's `Grayscale`. Draws nothing.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -197,7 +198,7 @@ sometimes! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Grayscale {
-    /// 1, or 3 equal ones.
+    /// 1, or 3 for equal channels.
     pub num_output_channels: u32,
 }
 
@@ -222,7 +223,7 @@ impl Augment for Grayscale {
     }
 }
 
-/// Inverts what is brighter than a threshold; torchvision's `RandomSolarize`.
+/// Inverts values of the threshold or more; torchvision's `RandomSolarize`.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -242,7 +243,7 @@ impl Augment for Grayscale {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomSolarize {
-    /// A part of white, 0 to 1: 0.5 inverts bytes from 128 on.
+    /// A part of white, 0 to 1: 0.5 inverts bytes of 128 or more.
     pub threshold: f32,
     /// Probability.
     #[serde(default = "half")]
@@ -261,7 +262,7 @@ impl Augment for RandomSolarize {
     }
 }
 
-/// Keeps the first bits of each byte; torchvision's `RandomPosterize`.
+/// Keeps the upper bits of each byte; torchvision's `RandomPosterize`.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -281,7 +282,7 @@ impl Augment for RandomSolarize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPosterize {
-    /// 0 to 8.
+    /// Number of bits to keep, 0 to 8.
     pub bits: u8,
     /// Probability.
     #[serde(default = "half")]
@@ -302,7 +303,7 @@ impl Augment for RandomPosterize {
     }
 }
 
-/// Blurs or sharpens; torchvision's `RandomAdjustSharpness`. Pictures of one or two pixels' height or width stay.
+/// Blurs or sharpens; torchvision's `RandomAdjustSharpness`. Pictures whose height or width is 1 or 2 stay unchanged.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::RandomAdjustSharpness};
@@ -315,7 +316,7 @@ impl Augment for RandomPosterize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAdjustSharpness {
-    /// 0 blurs, 1 changes nothing, 2 sharpens twice.
+    /// 0 blurs, 1 changes nothing, 2 sharpens by a factor of two.
     pub sharpness_factor: f32,
     /// Probability.
     #[serde(default = "half")]
@@ -338,7 +339,7 @@ impl Augment for RandomAdjustSharpness {
     }
 }
 
-/// Brings the channels into a random order; torchvision's `RandomChannelPermutation`.
+/// Permutes the channels at random; torchvision's `RandomChannelPermutation`.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -351,7 +352,7 @@ impl Augment for RandomAdjustSharpness {
 /// let batch = loader.build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
 /// let mut pixel = batch["image"].to_vec::<u8>().expect("bytes");
 /// pixel.sort();
-/// assert_eq!(pixel, [10, 20, 30]); // In whatever order.
+/// assert_eq!(pixel, [10, 20, 30]); // In any order.
 /// # Ok::<(), infeed::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -360,7 +361,7 @@ pub struct RandomChannelPermutation {}
 
 /// Channel `c` comes from channel `[c]`.
 fn permuted(draws: &mut Draws, channels: u32) -> PixelOp {
-    // Of four, whatever the picture has: a mask beside it draws alike.
+    // Always drawn for four channels: a mask with another number of channels then draws the same.
     let all = shuffled::<4>(draws);
     let mut order = [0, 1, 2, 3];
     let used = all.into_iter().filter(|c| *c < channels as usize);
@@ -371,7 +372,7 @@ fn permuted(draws: &mut Draws, channels: u32) -> PixelOp {
 fn few_channels(name: &str, at: &Place) -> Result<()> {
     if at.channels > 4 {
         return Err(Error::config(format!("{name} on pictures of {} channels", at.channels))
-            .hint("leave it out: it is for up to 4 channels"));
+            .hint("omit it: it is for up to 4 channels"));
     }
     Ok(())
 }
@@ -387,16 +388,16 @@ impl Augment for RandomChannelPermutation {
     }
 }
 
-/// The colours of SSD's recipe ([Liu et al. 2016](https://arxiv.org/abs/1512.02325)); torchvision's
+/// SSD's colour distortions ([Liu et al. 2016](https://arxiv.org/abs/1512.02325)); torchvision's
 /// `RandomPhotometricDistort`.
 ///
-/// Draws: of brightness, contrast, saturation and hue whether it happens and then its factor; whether contrast comes
-/// before the others or after; whether channels are permuted, and how.
+/// Draws: for brightness, contrast, saturation and hue, whether it happens and then its factor; whether contrast comes
+/// before or after the others; whether channels are permuted, and how.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::RandomPhotometricDistort};
 ///
-/// // SSD's colours, with less hue, before its crops.
+/// // SSD's colour distortions with less change of hue, before its crops.
 /// let distort = RandomPhotometricDistort { hue: [-0.02, 0.02], ..RandomPhotometricDistort::default() };
 /// let ssd = Transform::new().push(distort).random_zoom_out(0.5).random_iou_crop().resize_exact(300, 300);
 /// # let same = "random_photometric_distort:hue=-0.02/0.02;random_zoom_out;random_iou_crop;resize_exact:300";
@@ -406,13 +407,13 @@ impl Augment for RandomChannelPermutation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomPhotometricDistort {
-    /// Factors.
+    /// Least and greatest factor on values.
     pub brightness: [f64; 2],
-    /// Factors.
+    /// Least and greatest factor on the distance from the mean gray.
     pub contrast: [f64; 2],
-    /// Factors.
+    /// Least and greatest factor on the distance from gray.
     pub saturation: [f64; 2],
-    /// Turns, -0.5 to 0.5.
+    /// Least and greatest rotation on the colour circle, -0.5 to 0.5 turns.
     pub hue: [f64; 2],
     /// Probability of each.
     pub p: f32,

@@ -1,4 +1,4 @@
-//! Steps made of steps.
+//! Steps that consist of other steps.
 
 use infeed_core::{
     error::{Error, Result},
@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 use super::step::{Augment, Moves, Picture, Place, half, probability};
 use crate::kernels::PixelOp;
 
-/// What lists within a list are made of: [`Op`](super::super::Op).
+/// The elements of a nested list: [`Op`](super::super::Op).
 pub(in crate::transform) trait Nested {
-    /// As in JSON.
+    /// Name, as in JSON.
     fn name(&self) -> &str;
-    /// As a step that works on a picture.
+    /// The step as one that works on a picture.
     fn augment(&self) -> Option<&dyn Augment>;
 }
 
-/// Those that stand in `name`, each with what it draws.
+/// The steps inside `name`, with their names.
 fn inner<'a, S: Nested>(name: &str, ops: &'a [S]) -> Result<Vec<(&'a str, &'a dyn Augment)>> {
     if ops.is_empty() {
         return Err(Error::config(format!("{name} has no transforms")).hint("give it at least one"));
     }
     let step = |op: &'a S| match op.augment() {
         Some(augment) => Ok((op.name(), augment)),
-        None => Err(Error::config(format!("{} stands in {name}", op.name())).hint(
+        None => Err(Error::config(format!("{} is inside {name}", op.name())).hint(
             "use steps that change pixels and keep the size, such as color_jitter; put others into the list itself",
         )),
     };
@@ -43,7 +43,8 @@ fn draw_one<S: Nested>(op: &S, draws: &mut Draws, picture: &Picture, out: &mut V
     op.augment().map_or(Ok(()), |augment| augment.draw(draws, picture, out))
 }
 
-/// All of its steps, or none; torchvision's `RandomApply`. Draws: whether, then those of the steps.
+/// Applies all of its steps, or none; torchvision's `RandomApply`. Draws: whether it happens, then the draws of the
+/// steps.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::RandomApply};
@@ -84,12 +85,12 @@ impl<S: Nested> Augment for RandomApply<S> {
     }
 }
 
-/// One of its steps; torchvision's `RandomChoice`. Draws: which, then those of the step.
+/// Applies one of its steps; torchvision's `RandomChoice`. Draws: which step, then the draws of that step.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::RandomChoice};
 ///
-/// // Solarized three times as often as blurred.
+/// // Solarizes three times as often as it blurs.
 /// let steps = Transform::new().random_solarize(0.5, 1.0).gaussian_blur(9);
 /// let choice = RandomChoice { transforms: steps.ops().to_vec(), p: Some(vec![3.0, 1.0]) };
 /// let train = Transform::new().random_resized_crop(224).push(choice);
@@ -102,7 +103,7 @@ impl<S: Nested> Augment for RandomApply<S> {
 pub struct RandomChoice<S> {
     /// Steps that change pixels and keep the size.
     pub transforms: Vec<S>,
-    /// A weight for each; else they are equal.
+    /// A weight for each step; `None`: equal weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<Vec<f64>>,
 }
@@ -135,7 +136,7 @@ impl<S: Nested> Augment for RandomChoice<S> {
                     sum += weight;
                     at < sum
                 });
-                // Rounding may leave nothing: then it is the last that can be.
+                // Rounding may leave no step: then take the last one with a weight above 0.
                 found.or_else(|| p.iter().rposition(|weight| *weight > 0.0)).unwrap_or(0)
             }
         };
@@ -147,7 +148,8 @@ impl<S: Nested> Augment for RandomChoice<S> {
     }
 }
 
-/// All of its steps, in a random order; torchvision's `RandomOrder`. Draws: the order, then those of the steps in it.
+/// Applies all of its steps in random order; torchvision's `RandomOrder`. Draws: the order, then the draws of the steps
+/// in this order.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::RandomOrder};
@@ -184,15 +186,16 @@ impl<S: Nested> Augment for RandomOrder<S> {
     }
 }
 
-/// Gray, solarized or blurred, one of the three: DeiT III's `3-Augment` ([Touvron et al.
-/// 2022](https://arxiv.org/abs/2204.07118)), without its colour jitter, which is a step of its own.
+/// Grayscale, solarization or blur, one of the three: DeiT III's `3-Augment` ([Touvron et al.
+/// 2022](https://arxiv.org/abs/2204.07118)) without its colour jitter, which is a separate step.
 ///
-/// Solarizes from 128 on; blurs by a deviation of 0.1 to 2 pixels in a kernel of 13. Draws: which, then the deviation.
+/// Solarizes values of 128 or more; blurs by a deviation of 0.1 to 2 pixels with a kernel of 13. Draws: which one, then
+/// the deviation.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::ThreeAugment};
 ///
-/// // DeiT III: 3-Augment, then its jitter.
+/// // DeiT III: 3-Augment, then its colour jitter.
 /// let deit = Transform::new().random_resized_crop(224).horizontal_flip(0.5).push(ThreeAugment {});
 /// let deit = deit.color_jitter(0.3, 0.3, 0.3, 0.0);
 /// assert_eq!(deit, "random_resized_crop:224;horizontal_flip;three_augment;color_jitter:0.3,0.3,0.3".parse()?);
@@ -202,7 +205,7 @@ impl<S: Nested> Augment for RandomOrder<S> {
 #[serde(deny_unknown_fields, default)]
 pub struct ThreeAugment {}
 
-/// Three deviations of the widest to both sides.
+/// Covers three times the largest deviation on both sides.
 const KERNEL: u32 = 13;
 
 impl Augment for ThreeAugment {
@@ -216,7 +219,7 @@ impl Augment for ThreeAugment {
             1 => PixelOp::Solarize(0.5),
             _ => {
                 let sigma = draws.between(0.1, 2.0) as f32;
-                // Mirrored edges are no longer than the picture.
+                // A mirrored edge can't be longer than the picture.
                 let side = |side: u32| KERNEL.min(2 * side.saturating_sub(1) + 1);
                 PixelOp::Blur { kernel: [side(picture.height), side(picture.width)], sigma: [sigma; 2] }
             }

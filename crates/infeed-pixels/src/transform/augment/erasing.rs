@@ -1,4 +1,4 @@
-//! Rectangles that are written over.
+//! Rectangles that are overwritten.
 
 use infeed_core::{
     error::{Error, Result},
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::step::{Picture, Place, Value, half, ordered, probability};
 
-/// What a rectangle is filled with.
+/// The values that overwrite a rectangle.
 ///
 /// ```
 /// use infeed::transform::{IMAGENET_MEAN, IMAGENET_STD, Transform, augment::{Erasing, RandomErasing, Value}};
 ///
-/// // A colour, before `normalize`: parts of white.
+/// // A colour as parts of white, if it comes before `normalize`.
 /// let value = Erasing::Constant(Value::Each(vec![1.0, 0.0, 0.5]));
 /// let colour = RandomErasing { p: 0.25, value, ..RandomErasing::default() };
 /// let train = Transform::new().random_resized_crop(224).push(colour).normalize(IMAGENET_MEAN, IMAGENET_STD);
@@ -23,9 +23,9 @@ use super::step::{Picture, Place, Value, half, ordered, probability};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a value is a number, one for each channel, `random` or `color`")]
 pub enum Erasing {
-    /// Always the same.
+    /// The same values each time.
     Constant(Value),
-    /// Drawn anew.
+    /// Random values.
     Noise(Noise),
 }
 
@@ -40,7 +40,7 @@ impl Default for Erasing {
 /// ```
 /// use infeed::transform::{IMAGENET_MEAN, IMAGENET_STD, Transform, augment::{Erasing, Noise, RandomErasing}};
 ///
-/// // timm's `reprob=0.25, remode=rand`: one colour for each rectangle.
+/// // timm's `reprob=0.25, remode=rand`: one random colour for each rectangle.
 /// let noise = RandomErasing { p: 0.25, value: Erasing::Noise(Noise::Color), ..RandomErasing::default() };
 /// let train = Transform::new().random_resized_crop(224).normalize(IMAGENET_MEAN, IMAGENET_STD).push(noise);
 /// assert_eq!(train, "random_resized_crop:224;normalize;random_erasing:0.25,color".parse()?);
@@ -49,20 +49,22 @@ impl Default for Erasing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Noise {
-    /// Each value of its own: torchvision's `random`, timm's `pixel`.
+    /// Each value is drawn: torchvision's `random`, timm's `pixel`.
     #[serde(alias = "pixel")]
     Random,
-    /// One for each channel: timm's `rand`.
+    /// One value is drawn for each channel: timm's `rand`.
     #[serde(alias = "rand")]
     Color,
 }
 
-/// Writes over rectangles at random places; torchvision's `RandomErasing` ([Zhong et al.
+/// Overwrites rectangles at random places; torchvision's `RandomErasing` ([Zhong et al.
 /// 2017](https://arxiv.org/abs/1708.04896)), with timm's count and kinds of noise.
 ///
-/// A constant counts in the units of this place of the list: parts of white, 0 to 1, or normalised after `normalize`.
-/// Noise needs `to_float` or `normalize` before it. Draws: whether; how many, when `count` is above 1; for each up to ten
-/// times area and proportion until it fits, then top, left, and the seed of the noise.
+/// A constant is in the units at this point of the list: parts of white, 0 to 1, or normalised values after
+/// `normalize`. Noise needs `to_float` or `normalize` before it.
+///
+/// Draws: whether it happens; the number of rectangles if `count` is above 1; for each, area and proportion, up to ten
+/// times until it fits, then top, left, and the seed of the noise.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -70,7 +72,7 @@ pub enum Noise {
 ///
 /// # let white = infeed::dataset::MemoryDataset::builder().images_u8(vec![255; 64], 1, 8, 8, 1, false).build()?;
 /// # let dataset = Arc::new(white);
-/// // A quarter of the picture, a square.
+/// // A square of a quarter of the picture.
 /// let erasing = RandomErasing { p: 1.0, scale: [0.25, 0.25], ratio: [1.0, 1.0], ..RandomErasing::default() };
 /// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).device(Device::Cpu);
 /// let loader = loader.transform(Transform::new().push(erasing)).build_blocking()?;
@@ -85,13 +87,13 @@ pub struct RandomErasing {
     /// Probability.
     #[serde(default = "half")]
     pub p: f32,
-    /// Least and most part of the picture's area.
+    /// Least and greatest part of the picture's area.
     pub scale: [f64; 2],
-    /// Least and most height over width.
+    /// Least and greatest height over width.
     pub ratio: [f64; 2],
-    /// What is written.
+    /// The values to write.
     pub value: Erasing,
-    /// One to so many rectangles; the area is divided among them.
+    /// Most rectangles. The number is drawn from 1 to this; the area is divided among them.
     pub count: u32,
 }
 
@@ -101,12 +103,12 @@ impl Default for RandomErasing {
     }
 }
 
-/// What one rectangle is filled with.
+/// How one rectangle is overwritten.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::transform) enum Erased {
-    /// In the units of the place of the list.
+    /// In the units at the step's place in the list.
     Constant { area: [u32; 4], value: Value },
-    /// Normal values from these bits on.
+    /// Normally distributed values from this seed.
     Noise { area: [u32; 4], seed: u64, kind: Noise },
 }
 

@@ -1,4 +1,4 @@
-//! Whole batches: pictures mixed with one another, and labels that say how much of which class is in each.
+//! Mixing of whole batches: pictures are mixed with one another, and labels hold the part of each class.
 
 use std::str::FromStr;
 
@@ -12,22 +12,22 @@ use serde_json::{Map, Value, json};
 use crate::kernels::Mixture;
 
 /// MixUp ([Zhang et al. 2017](https://arxiv.org/abs/1710.09412)), CutMix ([Yun et al.
-/// 2019](https://arxiv.org/abs/1905.04899)) and label smoothing of whole batches, for
-/// `LoaderBuilder::mix`.
+/// 2019](https://arxiv.org/abs/1905.04899)) and label smoothing of whole batches, for `LoaderBuilder::mix`.
 ///
-/// The label field of a batch becomes `[N, classes]` f32: 1 for the sample's class, smoothed, and mixed as the pictures are,
-/// so each row sums to 1. MixUp makes a picture λ times its own and 1 − λ times its partner's; CutMix pastes a rectangle of
-/// the partner, at the same place, and λ is the part of the picture that is left. λ ~ Beta(α, α). All image fields of a
-/// record are mixed alike; arrays and bytes stay those of the row.
+/// The label field of a batch becomes `[N, classes]` f32: 1 for the sample's class, smoothed, and mixed like the
+/// pictures, so each row sums to 1. MixUp makes a picture λ times its own values plus 1 − λ times its partner's. CutMix
+/// pastes a rectangle of the partner at the same place; λ is the part of the picture that remains. λ ~ Beta(α, α). All
+/// image fields of a record are mixed alike; arrays and bytes stay those of the row.
 ///
-/// Done in place when a batch is whole, by the thread that finished it. f32 has the bits of torchvision's arithmetic for
-/// the same λ; halves are counted in f32 and rounded once. Memory: the labels' rows, which count in the budget. Copies that
-/// pad a batch keep their picture and have the label of their record; rows of zeros have a label of zeros. Of a batch with
-/// one sample nothing is mixed.
+/// Mixing works in place when a batch is complete, on the thread that completed it. In f32, results have the bits of
+/// torchvision's arithmetic for the same λ. f16 and bf16 are computed in f32 and rounded once. Memory: the rows of
+/// labels, which count in the budget. Copies that pad a batch keep their picture and the label of their record; rows of
+/// zeros have a label of zeros. A batch of one sample is not mixed.
 ///
-/// **Draws** are those of seed, epoch and the place of the batch's first sample in the epoch's order: the same for any
-/// number of workers and after a resume. Unlike those of samples they depend on batch size and world size, as who is in a
-/// batch does. In order: whether, which (where both are on), λ, then the rectangle's centre, across and down.
+/// **Draws** depend on seed, epoch and the position of the batch's first sample in the epoch's order: they are the same
+/// for any number of workers and after a resume. Unlike draws of samples, they depend on batch size and world size,
+/// because these decide which samples share a batch. In order: whether the batch is mixed, MixUp or CutMix (if both are
+/// on), λ, then the rectangle's centre, horizontal and vertical.
 ///
 /// As text: `mixup=0.2,cutmix=1,label_smoothing=0.1,classes=1000`.
 ///
@@ -49,19 +49,19 @@ use crate::kernels::Mixture;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mix {
-    /// α of MixUp; 0: none.
+    /// α of MixUp; 0 turns it off.
     pub mixup: f64,
-    /// α of CutMix; 0: none.
+    /// α of CutMix; 0 turns it off.
     pub cutmix: f64,
     /// Probability that a batch, or a pair, is mixed. Default 1.
     pub prob: f32,
-    /// Where both are on, the probability of CutMix. Default 0.5.
+    /// Probability of CutMix if both are on. Default 0.5.
     pub switch_prob: f32,
-    /// Who is whose partner. Default batch.
+    /// How partners are chosen. Default: for the batch.
     pub per: PerMix,
-    /// What is taken from 1 and shared by all classes.
+    /// The part of a label that is spread evenly over all classes.
     pub label_smoothing: f32,
-    /// Classes of the label; `None`: those that the dataset names.
+    /// Number of classes; `None`: the number of class names in the dataset.
     #[serde(alias = "classes")]
     pub num_classes: Option<u32>,
 }
@@ -80,7 +80,7 @@ impl Default for Mix {
     }
 }
 
-/// Who is mixed with whom.
+/// How partners are chosen.
 ///
 /// ```
 /// use infeed::transform::augment::{Mix, PerMix};
@@ -94,40 +94,40 @@ impl Default for Mix {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum PerMix {
-    /// One draw for the batch, and the partner is the row before, that of the first the last: torchvision's.
+    /// One draw for the batch. A row's partner is the row before it, the first row's is the last: torchvision's rule.
     #[default]
     Batch,
-    /// Row `i` and row `N − 1 − i` with each other, by a draw for each such pair: timm's `pair`. Of an odd number the one
-    /// in the middle stays as it is.
+    /// Rows `i` and `N − 1 − i` are mixed with each other, with one draw per pair: timm's `pair`. The middle row of an
+    /// odd number stays unchanged.
     Pair,
 }
 
-/// What was drawn for a batch or a pair.
+/// The draw for a batch or a pair.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mixing {
-    /// Values of both.
+    /// Adds the values of both.
     MixUp {
-        /// Part of the own values.
+        /// Weight of the picture's own values.
         own: f64,
     },
-    /// A rectangle of the partner's.
+    /// Pastes a rectangle of the partner.
     CutMix {
-        /// Part of the picture that is left.
+        /// Part of the picture that remains.
         left: f64,
-        /// The rectangle's centre as parts of width and height.
+        /// The rectangle's centre in parts of width and height.
         center: [f64; 2],
     },
 }
 
 impl Mix {
-    /// Whether pictures are mixed at all, or labels smoothed alone.
+    /// Whether pictures are mixed; otherwise only labels are smoothed.
     #[doc(hidden)]
     pub fn mixes(&self) -> bool {
         self.mixup > 0.0 || self.cutmix > 0.0
     }
 
-    /// Refuses numbers without sense.
+    /// Refuses invalid numbers.
     #[doc(hidden)]
     pub fn check(&self) -> Result<()> {
         for (name, alpha) in [("mixup", self.mixup), ("cutmix", self.cutmix)] {
@@ -142,12 +142,12 @@ impl Mix {
             return Err(Error::config(format!("mix has {name} {part}")).hint("use 0 to 1"));
         }
         if self.num_classes == Some(0) {
-            return Err(Error::config("mix is for 0 classes").hint("say how many there are, 1 or more"));
+            return Err(Error::config("mix is for 0 classes").hint("give their number, 1 or more"));
         }
         Ok(())
     }
 
-    /// `None`: not this time.
+    /// `None`: this batch or pair is not mixed.
     #[doc(hidden)]
     pub fn draw(&self, draws: &mut Draws) -> Option<Mixing> {
         if !self.mixes() || !draws.chance(self.prob) {
@@ -164,7 +164,7 @@ impl Mix {
         Some(Mixing::CutMix { left, center: [draws.unit_f64(), draws.unit_f64()] })
     }
 
-    /// Weights of a label: that of the other classes, and that of its own.
+    /// Weights in a label: of every other class, and of the sample's class.
     #[doc(hidden)]
     pub fn label_weights(&self, classes: usize) -> [f32; 2] {
         let smoothing = f64::from(self.label_smoothing);
@@ -174,7 +174,7 @@ impl Mix {
 }
 
 impl Mixing {
-    /// What to do with pictures of this height and width, and the parts of the own label and of the partner's.
+    /// How to mix pictures of this height and width, and the weights of the own label and the partner's.
     pub fn of(&self, [height, width]: [u32; 2]) -> (Mixture, [f32; 2]) {
         match *self {
             Self::MixUp { own } => {
@@ -199,21 +199,21 @@ impl Mixing {
 impl FromStr for Mix {
     type Err = Error;
 
-    /// `name=value`, with `,` between.
+    /// Parses `name=value` pairs separated by `,`.
     fn from_str(text: &str) -> Result<Self> {
         let mut settings = Map::new();
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').ok_or_else(|| {
-                Error::config(format!("{setting:?} is no setting of mix")).hint("write it like mixup=0.2,cutmix=1")
+                Error::config(format!("{setting:?} is not a setting of mix")).hint("write it like mixup=0.2,cutmix=1")
             })?;
             let value = value.trim();
             let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
             if settings.insert(name.trim().to_owned(), value).is_some() {
-                return Err(Error::config(format!("mix has {} twice", name.trim())).hint("say it once"));
+                return Err(Error::config(format!("mix has {} twice", name.trim())).hint("give it once"));
             }
         }
         serde_json::from_value(Value::Object(settings)).map_err(|error| {
-            Error::config(format!("{text:?} is no mix: {error}"))
+            Error::config(format!("{text:?} is not a valid mix: {error}"))
                 .hint("its settings are mixup, cutmix, prob, switch_prob, per, label_smoothing and classes")
         })
     }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Mix>(&serde_json::to_string(&mix).unwrap()).unwrap(), mix);
         assert_eq!("".parse::<Mix>().unwrap(), Mix::default());
         for (line, what) in [
-            ("mixup", "no setting"),
+            ("mixup", "not a setting"),
             ("mixups=1", "unknown field `mixups`"),
             ("mixup=1,mixup=2", "mixup twice"),
             ("per=row", "unknown variant `row`"),
@@ -260,7 +260,7 @@ mod tests {
         let (mixture, [own, other]) = cut.of([10, 20]);
         assert_eq!(mixture, Mixture::Paste([3, 10, 0, 11]));
         assert_eq!((own, other), ((1.0 - 77.0 / 200.0) as f32, (77.0 / 200.0) as f32));
-        // Nothing of the own is left only where the centre is in the middle.
+        // Nothing of the picture remains only if the centre is in the middle.
         assert_eq!(Mixing::CutMix { left: 0.0, center: [0.5, 0.5] }.of([8, 8]).1, [0.0, 1.0]);
         assert_eq!(Mixing::CutMix { left: 1.0, center: [0.5, 0.5] }.of([8, 8]).1, [1.0, 0.0]);
     }

@@ -1,14 +1,15 @@
-//! Augmentations that need a picture: what each may draw, as data, and the drawing.
+//! Augmentations that need a picture: their settings, and how each sample draws them.
 //!
 //! ```text
 //! RandAugment, ColorJitter, … ── draw(Draws, picture) ──▶ [PixelOp]  short list with all numbers ──▶ TileRunner
 //! ```
 //!
-//! Names, settings and meaning are torchvision's `transforms.v2` (timm's where they say so). All draws of a step come
-//! from its own [`Draws`](crate::transform::Draws), in the order that its docs name: nothing depends on what other steps drew. Thresholds and fill
-//! values are parts of white, 0 to 1, whatever the type of the pixels.
+//! Names, settings and meaning are those of torchvision's `transforms.v2`, or of timm where a step says so. A step
+//! takes all its draws from its own [`Draws`](crate::transform::Draws), in the order that its documentation lists. They
+//! do not depend on what other steps drew. Thresholds and fill values are parts of white, 0 to 1, whatever the pixels'
+//! type.
 //!
-//! [`Mix`] is for whole batches, and no step of a transform.
+//! [`Mix`] works on whole batches and is not a step of a transform.
 
 mod blur;
 mod build;

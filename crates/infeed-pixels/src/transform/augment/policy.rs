@@ -1,4 +1,4 @@
-//! Policies: which steps, and how far, by chance.
+//! Policies: steps that are chosen at random, with magnitudes.
 
 use infeed_core::{
     error::{Error, Result},
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::kernels::{PixelOp, Sampling};
 
-/// Draws a sign where the step has one, and adds the step.
+/// Draws a sign if the step has one, and adds the step.
 fn signed(kind: Kind, magnitude: Option<f32>, draws: &mut Draws, picture: &Picture, how: &How) -> Option<PixelOp> {
     let magnitude = magnitude.map_or(0.0, |m| if kind.is_signed() && draws.chance(0.5) { -m } else { m });
     kind.step(magnitude, picture, how)
@@ -29,14 +29,15 @@ fn check_bins(name: &str, bins: u32) -> Result<()> {
     Ok(())
 }
 
-/// A few steps of one magnitude ([Cubuk et al. 2019](https://arxiv.org/abs/1909.13719)); torchvision's `RandAugment`.
+/// Applies a few random steps of one magnitude ([Cubuk et al. 2019](https://arxiv.org/abs/1909.13719)); torchvision's
+/// `RandAugment`.
 ///
-/// Draws for each of its steps: which of the fourteen, and a sign for those that have one.
+/// Draws, for each step: which of the fourteen, and a sign if that step has one.
 ///
 /// ```
 /// use infeed::transform::{Sampling, Transform, augment::{RandAugment, Value}};
 ///
-/// let fill = Some(Value::All(0.5)); // Gray where pictures were turned.
+/// let fill = Some(Value::All(0.5)); // Gray where rotated pictures leave pixels empty.
 /// let policy = RandAugment { magnitude: 5, interpolation: Sampling::Bilinear, fill, ..RandAugment::default() };
 /// let train = Transform::new().random_resized_crop(224).push(policy);
 /// assert_eq!(train, "random_resized_crop:224;rand_augment:2,5,bilinear,fill=0.5".parse()?);
@@ -45,15 +46,15 @@ fn check_bins(name: &str, bins: u32) -> Result<()> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandAugment {
-    /// Steps.
+    /// Number of steps.
     pub num_ops: u32,
-    /// Which bin of the magnitudes.
+    /// Bin of the magnitudes.
     pub magnitude: u32,
-    /// Bins, from none to the most.
+    /// Number of bins, from no change to the largest magnitude.
     pub num_magnitude_bins: u32,
-    /// How warps read between pixels.
+    /// Interpolation of warps.
     pub interpolation: Sampling,
-    /// What warps leave empty, a part of white.
+    /// Value of pixels that warps leave empty, a part of white. `None`: black.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Value>,
 }
@@ -94,8 +95,8 @@ impl Augment for RandAugment {
     }
 }
 
-/// One step of any magnitude ([Müller and Hutter 2021](https://arxiv.org/abs/2103.10158)); torchvision's
-/// `TrivialAugmentWide`. Draws: which of the fourteen, the bin of its magnitude, its sign.
+/// Applies one random step of random magnitude ([Müller and Hutter 2021](https://arxiv.org/abs/2103.10158));
+/// torchvision's `TrivialAugmentWide`. Draws: which of the fourteen steps, the bin of its magnitude, its sign.
 ///
 /// ```
 /// use infeed::transform::{Sampling, Transform, augment::TrivialAugmentWide};
@@ -108,11 +109,11 @@ impl Augment for RandAugment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrivialAugmentWide {
-    /// Bins, from none to the most.
+    /// Number of bins, from no change to the largest magnitude.
     pub num_magnitude_bins: u32,
-    /// How warps read between pixels.
+    /// Interpolation of warps.
     pub interpolation: Sampling,
-    /// What warps leave empty, a part of white.
+    /// Value of pixels that warps leave empty, a part of white. `None`: black.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Value>,
 }
@@ -123,7 +124,7 @@ impl Default for TrivialAugmentWide {
     }
 }
 
-/// A magnitude of any of the first `of` bins, drawn only for steps that have one.
+/// A magnitude from the first `of` bins; drawn only for steps that have one.
 fn any_magnitude(kind: Kind, space: &Space, bins: u32, of: u32, draws: &mut Draws, picture: &Picture) -> Option<f32> {
     kind.magnitude(space, bins, 0, picture)?;
     kind.magnitude(space, bins, draws.below(u64::from(of)) as u32, picture)
@@ -149,7 +150,7 @@ impl Augment for TrivialAugmentWide {
     }
 }
 
-/// What an [`AutoAugment`] was learned on.
+/// The dataset on which an [`AutoAugment`] policy was learned.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::Policy};
@@ -180,9 +181,10 @@ impl Policy {
     }
 }
 
-/// One of 25 learned pairs of steps ([Cubuk et al. 2018](https://arxiv.org/abs/1805.09501)); torchvision's `AutoAugment`.
+/// Applies one of 25 learned pairs of steps ([Cubuk et al. 2018](https://arxiv.org/abs/1805.09501)); torchvision's
+/// `AutoAugment`.
 ///
-/// Draws: which pair; for each of the two whether it happens and a sign, where it has one.
+/// Draws: which pair; for each of the two steps, whether it happens, and a sign if it has one.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::{AutoAugment, Policy, Value}};
@@ -195,11 +197,11 @@ impl Policy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AutoAugment {
-    /// What it was learned on.
+    /// The dataset on which it was learned.
     pub policy: Policy,
-    /// How warps read between pixels.
+    /// Interpolation of warps.
     pub interpolation: Sampling,
-    /// What warps leave empty, a part of white.
+    /// Value of pixels that warps leave empty, a part of white. `None`: black.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Value>,
 }
@@ -227,17 +229,17 @@ impl Augment for AutoAugment {
     }
 }
 
-/// The picture blended with what chains of steps make of it ([Hendrycks et al. 2019](https://arxiv.org/abs/1912.02781));
+/// Blends the picture with the results of chains of steps ([Hendrycks et al. 2019](https://arxiv.org/abs/1912.02781));
 /// torchvision's `AugMix`.
 ///
-/// Draws: the picture's weight (Beta), the weights of the chains (Dirichlet); for each chain its length, where
-/// `chain_depth` leaves it open, and for each of its steps which, the bin of its magnitude, and a sign. Masks can't follow
-/// it: it is refused for records that have some.
+/// Draws: the picture's weight (Beta) and the weights of the chains (Dirichlet); for each chain, its length if
+/// `chain_depth` leaves it open, and for each of its steps which step, the bin of its magnitude, and a sign. A mask
+/// can't follow, so `AugMix` is refused for records with masks.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::AugMix};
 ///
-/// // Two chains, and none of the steps that CIFAR-C and ImageNet-C test with.
+/// // Two chains, without the steps that CIFAR-C and ImageNet-C test with.
 /// let policy = AugMix { mixture_width: 2, all_ops: false, ..AugMix::default() };
 /// let train = Transform::new().random_resized_crop(224).push(policy);
 /// assert_eq!(train, "random_resized_crop:224;aug_mix:3,2,all_ops=false".parse()?);
@@ -246,19 +248,19 @@ impl Augment for AutoAugment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AugMix {
-    /// The first so many of ten bins of magnitudes.
+    /// Number of bins of magnitudes that are used, of ten.
     pub severity: u32,
-    /// Chains.
+    /// Number of chains.
     pub mixture_width: u32,
-    /// Steps of a chain; 0 or less: 1 to 3, drawn.
+    /// Steps of a chain; 0 or less: 1 to 3, drawn for each chain.
     pub chain_depth: i32,
-    /// Of the Beta and Dirichlet distributions.
+    /// Parameter of the Beta and Dirichlet distributions.
     pub alpha: f64,
     /// Whether brightness, colour, contrast and sharpness are among the steps.
     pub all_ops: bool,
-    /// How warps read between pixels.
+    /// Interpolation of warps.
     pub interpolation: Sampling,
-    /// What warps leave empty, a part of white.
+    /// Value of pixels that warps leave empty, a part of white. `None`: black.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Value>,
 }
@@ -277,7 +279,7 @@ impl Default for AugMix {
     }
 }
 
-/// Bins of AugMix's magnitudes.
+/// Number of bins of AugMix's magnitudes.
 const SEVERITIES: u32 = 10;
 
 impl Augment for AugMix {
@@ -313,7 +315,7 @@ impl Augment for AugMix {
                 let magnitude = any_magnitude(kind, space, SEVERITIES, self.severity, draws, picture);
                 steps.extend(signed(kind, magnitude, draws, picture, &how));
             }
-            // All of them may have vanished, where alpha is tiny.
+            // All weights may underflow to 0 if alpha is tiny.
             let part = if sum > 0.0 { part / sum } else { 1.0 / f64::from(self.mixture_width) };
             chains.push((((1.0 - own) * part) as f32, steps));
         }

@@ -1,4 +1,4 @@
-//! What all augmentations share: what they are told, and checks of their settings.
+//! Shared by all augmentations: their interface, and checks of their settings.
 
 use infeed_core::{
     error::{Error, Result},
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernels::PixelOp;
 
-/// What is known of pictures at a step when the chain is built.
+/// Properties of the pictures at a step that are known when the transform is lowered.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::transform) struct Place {
     pub(in crate::transform) channels: u32,
-    /// Height and width, where all images have the same.
+    /// Height and width, if all images have the same.
     pub(in crate::transform) size: Option<[u32; 2]>,
 }
 
-/// What is known when a sample draws.
+/// Properties of the picture when a sample draws.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::transform) struct Picture {
     pub(in crate::transform) height: u32,
@@ -24,26 +24,26 @@ pub(in crate::transform) struct Picture {
     pub(in crate::transform) channels: u32,
 }
 
-/// What becomes of a mask.
+/// The effect of a step on masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::transform) enum Moves {
-    /// Values alone change: masks stay.
+    /// Only values change: masks stay.
     Never,
     /// Pixels move: masks move alike.
     Alike,
-    /// Several pictures that moved differently are blended: no mask can follow.
+    /// Pictures that moved differently are blended: a mask can't follow.
     Blended,
 }
 
 /// A step that works on a tile.
 pub(in crate::transform) trait Augment {
-    /// Refuses settings without sense, and pictures that the step has no meaning for. `name` is the step's.
+    /// Refuses invalid settings, and pictures that the step can't take. `name` is the step's name.
     fn check(&self, name: &str, at: &Place) -> Result<()>;
 
-    /// Draws for one picture. An error makes a bad sample.
+    /// Draws for one picture. An error makes the sample a bad one.
     fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()>;
 
-    /// What masks do.
+    /// The effect on masks.
     fn moves(&self) -> Moves {
         Moves::Never
     }
@@ -54,7 +54,7 @@ pub(in crate::transform) trait Augment {
 /// ```
 /// use infeed::transform::{Transform, augment::{RandomRotation, Value}};
 ///
-/// // Turned pictures stand on ImageNet's mean rather than on black.
+/// // Rotated pictures have ImageNet's mean at their corners rather than black.
 /// let fill = Some(Value::Each(vec![0.485, 0.456, 0.406]));
 /// let train = Transform::new().center_crop(224).push(RandomRotation { fill, ..RandomRotation::new(15.0) });
 /// assert_eq!(train, "center_crop:224;random_rotation:15,fill=0.485/0.456/0.406".parse()?);
@@ -63,9 +63,9 @@ pub(in crate::transform) trait Augment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a value is a number, or one for each channel")]
 pub enum Value {
-    /// For all.
+    /// For all channels.
     All(f32),
-    /// For each.
+    /// For each channel.
     Each(Vec<f32>),
 }
 
@@ -77,7 +77,7 @@ impl Value {
         }
     }
 
-    /// Whether it is 0 for all.
+    /// Whether it is 0 for all channels.
     pub(in crate::transform) fn is_zero(&self) -> bool {
         self.numbers().iter().all(|value| *value == 0.0)
     }
@@ -101,7 +101,7 @@ impl Value {
     }
 }
 
-/// What a warp leaves empty, a part of white.
+/// Checks the value of pixels that a warp leaves empty, a part of white.
 pub(in crate::transform) fn check_fill(name: &str, fill: Option<&Value>, at: &Place) -> Result<()> {
     let Some(fill) = fill else { return Ok(()) };
     fill.check(name, "fill", at)?;
@@ -119,12 +119,12 @@ pub(in crate::transform) fn filled(fill: Option<&Value>) -> Option<[f32; 4]> {
     })
 }
 
-/// A number around a middle, by at most so much; or from one to another.
+/// A range: a number for the distance from a middle to both sides, or two ends.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::Spread};
 ///
-/// // Brightness from 0.6 to 1.4; contrast from 1 to 2; up to 15 degrees to the left, to the right by none.
+/// // Brightness from 0.6 to 1.4; contrast from 1 to 2; rotations of up to 15 degrees to the left, none to the right.
 /// let train = Transform::new()
 ///     .center_crop(224)
 ///     .color_jitter(0.4, [1.0, 2.0], 0.0, 0.0)
@@ -135,9 +135,9 @@ pub(in crate::transform) fn filled(fill: Option<&Value>) -> Option<[f32; 4]> {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a range is a number, or [least, most]")]
 pub enum Spread {
-    /// As far as this to both sides.
+    /// The middle minus this number to the middle plus this number.
     By(f64),
-    /// From the least to the most.
+    /// From the least to the greatest.
     Within([f64; 2]),
 }
 
@@ -160,7 +160,7 @@ impl From<[f64; 2]> for Spread {
 }
 
 impl Spread {
-    /// Both ends, around a middle.
+    /// Both ends, for this middle.
     pub(super) fn ends(self, middle: f64) -> [f64; 2] {
         match self {
             Self::By(by) => [middle - by, middle + by],
@@ -168,7 +168,7 @@ impl Spread {
         }
     }
 
-    /// Whether it is always the middle.
+    /// Whether the range is only the middle.
     pub(super) fn is_only(self, middle: f64) -> bool {
         self.ends(middle) == [middle; 2]
     }
@@ -178,7 +178,7 @@ impl Spread {
         draws.between(low.max(least), high)
     }
 
-    /// `least..=most` hold both ends; a number alone may reach below `least`, and is cut there.
+    /// Both ends must be in `least..=most`. A single number may reach below `least`; the range is cut there.
     pub(super) fn check(self, name: &str, what: &str, middle: f64, least: f64, most: f64) -> Result<()> {
         let [low, high] = self.ends(middle);
         let cut = matches!(self, Self::By(by) if by >= 0.0);
@@ -198,7 +198,7 @@ impl Spread {
     }
 }
 
-/// A probability.
+/// Checks a probability.
 pub(in crate::transform) fn probability(name: &str, p: f32) -> Result<()> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());
@@ -206,16 +206,15 @@ pub(in crate::transform) fn probability(name: &str, p: f32) -> Result<()> {
     Err(Error::config(format!("{name} has probability {p}")).hint("use 0 to 1"))
 }
 
-/// A part of white.
+/// Checks a part of white.
 pub(in crate::transform) fn unit(name: &str, what: &str, value: f32) -> Result<()> {
     if (0.0..=1.0).contains(&value) {
         return Ok(());
     }
-    Err(Error::config(format!("{name} has {what} {value}"))
-        .hint("use 0 to 1, a part of white: of 128 in 255 that is 0.502"))
+    Err(Error::config(format!("{name} has {what} {value}")).hint("use 0 to 1, a part of white; 128 of 255 is 0.502"))
 }
 
-/// Two ends in order, both within bounds.
+/// Checks two ends: in order, and within bounds.
 pub(in crate::transform) fn ordered(
     name: &str,
     what: &str,
@@ -232,13 +231,13 @@ pub(in crate::transform) fn ordered(
         .hint(format!("use two numbers {bound}, the smaller one first")))
 }
 
-/// Only gray pictures and RGB.
+/// Refuses pictures that are neither gray nor RGB.
 pub(in crate::transform) fn colours(name: &str, at: &Place) -> Result<()> {
     if matches!(at.channels, 1 | 3) {
         return Ok(());
     }
     Err(Error::config(format!("{name} on pictures of {} channels", at.channels))
-        .hint("leave it out: it is for gray pictures and RGB"))
+        .hint("omit it: it is for gray pictures and RGB"))
 }
 
 pub(in crate::transform) const fn half() -> f32 {

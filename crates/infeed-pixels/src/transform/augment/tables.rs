@@ -1,4 +1,5 @@
-//! What policies choose from: the steps with a magnitude, and AutoAugment's pairs. Numbers are torchvision 0.29's.
+//! The steps that policies choose from, with their magnitudes, and AutoAugment's pairs. Numbers are those of
+//! torchvision 0.29.
 
 use super::step::{Picture, Value, filled};
 use crate::{
@@ -31,7 +32,7 @@ use Kind::{
     ShearY, Solarize, TranslateX, TranslateY,
 };
 
-/// Those of RandAugment and TrivialAugment, in torchvision's order.
+/// The steps of RandAugment and TrivialAugment, in torchvision's order.
 pub(super) const ALL: [Kind; 14] = [
     Identity,
     ShearX,
@@ -49,7 +50,7 @@ pub(super) const ALL: [Kind; 14] = [
     Equalize,
 ];
 
-/// Those of AugMix; the first nine without the enhancements.
+/// The steps of AugMix; the first nine are used if `all_ops` is false.
 pub(super) const AUG_MIX: [Kind; 13] = [
     ShearX,
     ShearY,
@@ -67,7 +68,7 @@ pub(super) const AUG_MIX: [Kind; 13] = [
 ];
 pub(super) const AUG_MIX_PARTIAL: usize = 9;
 
-/// How far each step goes at the largest magnitude.
+/// The effect of each step at the largest magnitude.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Space {
     shear: f32,
@@ -78,7 +79,7 @@ pub(super) struct Space {
     bits: [f32; 2],
 }
 
-/// Pixels, or parts of the side.
+/// A distance in pixels, or in parts of the side.
 #[derive(Clone, Copy, Debug)]
 enum Translate {
     Pixels(f32),
@@ -92,8 +93,8 @@ pub(super) const TRIVIAL_AUGMENT: Space =
 pub(super) const AUG_MIX_SPACE: Space =
     Space { shear: 0.3, translate: Translate::Part(1.0 / 3.0), degrees: 30.0, enhance: 0.9, bits: [4.0, 4.0] };
 
-/// `torch.linspace(start, end, bins)[n]` in f32, whose products are fused into their sums: the middle of 0 to 32 in 31 bins
-/// is 15.999999, which is 15 whole pixels.
+/// `torch.linspace(start, end, bins)[n]` in f32 with fused multiply-adds: the middle of 0 to 32 in 31 bins is
+/// 15.999999, which gives 15 whole pixels.
 fn linspace(start: f32, end: f32, bins: u32, n: u32) -> f32 {
     if bins < 2 {
         return start;
@@ -108,7 +109,7 @@ impl Kind {
         !matches!(self, Identity | Posterize | Solarize | AutoContrast | Equalize | Invert)
     }
 
-    /// Its magnitude at bin `n` of `bins`; `None` for steps that have none.
+    /// Its magnitude at bin `n` of `bins`; `None` for steps without a magnitude.
     pub(super) fn magnitude(self, space: &Space, bins: u32, n: u32, picture: &Picture) -> Option<f32> {
         let translate = |side: u32| match space.translate {
             Translate::Pixels(pixels) => pixels,
@@ -131,7 +132,7 @@ impl Kind {
         Some(linspace(0.0, end, bins, n))
     }
 
-    /// The step at a magnitude; `None` when it changes nothing.
+    /// The step at this magnitude; `None` if it changes nothing.
     pub(super) fn step(self, magnitude: f32, picture: &Picture, how: &How) -> Option<PixelOp> {
         if self.is_signed() && magnitude == 0.0 {
             return None;
@@ -142,7 +143,7 @@ impl Kind {
         };
         let angle = || f64::from(magnitude).atan().to_degrees();
         let moved = |map| PixelOp::Warp { map, sampling: how.sampling, fill: how.fill };
-        // As Python's `int`.
+        // Truncated, as by Python's `int`.
         let whole = f64::from(magnitude.trunc());
         Some(match self {
             Identity => return None,
@@ -166,7 +167,7 @@ impl Kind {
     }
 }
 
-/// How steps that move pixels do so.
+/// Settings of steps that move pixels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) sampling: Sampling,
@@ -179,10 +180,10 @@ impl How {
     }
 }
 
-/// A step of a pair: how probable it is, and the bin of its magnitude among ten (which some do not have).
+/// A step of a pair, its probability, and the bin of its magnitude, of ten; some steps ignore the bin.
 pub(super) type Chosen = (Kind, f32, u32);
 
-/// What was learned on ImageNet.
+/// Learned on ImageNet.
 pub(super) const IMAGENET: [[Chosen; 2]; 25] = [
     [(Posterize, 0.4, 8), (Rotate, 0.6, 9)],
     [(Solarize, 0.6, 5), (AutoContrast, 0.6, 0)],
@@ -211,7 +212,7 @@ pub(super) const IMAGENET: [[Chosen; 2]; 25] = [
     [(Equalize, 0.8, 0), (Equalize, 0.6, 0)],
 ];
 
-/// What was learned on CIFAR-10.
+/// Learned on CIFAR-10.
 pub(super) const CIFAR10: [[Chosen; 2]; 25] = [
     [(Invert, 0.1, 0), (Contrast, 0.2, 6)],
     [(Rotate, 0.7, 2), (TranslateX, 0.3, 9)],
@@ -240,7 +241,7 @@ pub(super) const CIFAR10: [[Chosen; 2]; 25] = [
     [(TranslateY, 0.7, 9), (AutoContrast, 0.9, 0)],
 ];
 
-/// What was learned on SVHN.
+/// Learned on SVHN.
 pub(super) const SVHN: [[Chosen; 2]; 25] = [
     [(ShearX, 0.9, 4), (Invert, 0.2, 0)],
     [(ShearY, 0.9, 8), (Invert, 0.7, 0)],
@@ -274,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    /// Written by torchvision; `integration/golden/policies.py`.
+    /// Made with torchvision by `integration/golden/policies.py`.
     fn golden() -> Json {
         serde_json::from_str(include_str!("../../../../../integration/golden/policies.json")).unwrap()
     }
@@ -311,7 +312,7 @@ mod tests {
                         (Some(ours), Some(theirs)) => {
                             for (ours, theirs) in ours.iter().zip(&theirs) {
                                 let close = (ours - theirs).abs() <= 1e-6 * theirs.abs();
-                                // Steps of whole pixels and bits must be the same.
+                                // Steps in whole pixels or bits must be equal.
                                 let whole = ours.trunc() == theirs.trunc()
                                     || !matches!(step, TranslateX | TranslateY | Posterize);
                                 assert!(close && whole, "{name} {step:?}: {ours} and {theirs}");

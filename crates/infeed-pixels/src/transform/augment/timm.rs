@@ -1,4 +1,4 @@
-//! timm's RandAugment, which differs from the paper's and torchvision's.
+//! timm's RandAugment, which differs from the paper's and from torchvision's.
 
 use infeed_core::{
     error::{Error, Result},
@@ -12,13 +12,16 @@ use crate::{
     transform::warp,
 };
 
-/// timm's `rand-m9-mstd0.5-inc1` and its like (timm 1.0): fifteen steps, among them an inversion and `SolarizeAdd` and
-/// no identity, each done with a probability, magnitudes of 0 to 10 that are drawn around one.
+/// timm's `rand-m9-mstd0.5-inc1` and similar policies (timm 1.0). There are fifteen steps, among them an inversion and
+/// `SolarizeAdd`, but no identity. Each step happens with a probability. Magnitudes are from 0 to 10 and drawn around
+/// one.
 ///
-/// Steps are torchvision's on tensors where timm's are Pillow's: brightness, contrast, saturation, sharpness and bilinear
-/// warps differ by a level here and there, bicubic warps by up to 15 where there is much noise; and tensors blend the
-/// moved edge with `fill`, where Pillow repeats the last pixel. Draws for each step: which, whether, the magnitude when `magnitude_std` is not 0, a
-/// sign where it has one, and for warps which interpolation when there are several.
+/// Steps are torchvision's on tensors, while timm's are Pillow's. Brightness, contrast, saturation, sharpness and
+/// bilinear warps differ by a level in places, bicubic warps by up to 15 levels in strong noise. At the edge of a moved
+/// picture, tensors blend it with `fill`; Pillow repeats the last pixel.
+///
+/// Draws, for each step: which step, whether it happens, the magnitude if `magnitude_std` is not 0, a sign if the step
+/// has one, and for warps the interpolation if there are several.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::TimmRandAugment};
@@ -34,20 +37,21 @@ use crate::{
 pub struct TimmRandAugment {
     /// `m`: 0 to 10, or to `magnitude_max`.
     pub magnitude: f64,
-    /// `mstd`: deviation of the normal distribution around it; above 100, magnitudes are uniform from 0 to `magnitude`.
+    /// `mstd`: standard deviation of the magnitude. Above 100, magnitudes are uniform from 0 to `magnitude`.
     pub magnitude_std: f64,
-    /// `mmax`: where magnitudes are cut.
+    /// `mmax`: the limit to which magnitudes are clamped.
     pub magnitude_max: f64,
-    /// `inc`: whether all steps change more as magnitudes grow. Posterize, solarize and the enhancements do not else.
+    /// `inc`: whether a larger magnitude means a larger change for all steps. Without it, this does not hold for
+    /// posterize, solarize and the enhancements.
     pub increasing: bool,
-    /// `n`: steps.
+    /// `n`: number of steps.
     pub num_ops: u32,
-    /// `p`: how probable each of them is.
+    /// `p`: probability of each step.
     #[serde(default = "half")]
     pub p: f32,
-    /// How warps read between pixels: one of these is drawn.
+    /// Interpolations of warps, of which one is drawn.
     pub interpolation: Vec<Sampling>,
-    /// What warps leave empty, a part of white; timm's recipes use the mean.
+    /// Value of pixels that warps leave empty, a part of white; timm's recipes use the mean.
     pub fill: Option<Value>,
 }
 
@@ -66,7 +70,7 @@ impl Default for TimmRandAugment {
     }
 }
 
-/// The magnitude at which steps have the reach that papers give them.
+/// The magnitude at which steps have the range that the papers give.
 const LEVELS: f64 = 10.0;
 /// Above this deviation, magnitudes are uniform.
 const UNIFORM: f64 = 100.0;
@@ -141,7 +145,7 @@ impl TimmRandAugment {
             Step::Solarize => {
                 let level = (part * 256.0).trunc().min(256.0);
                 let from = if self.increasing { 256.0 - level } else { level };
-                // Between two bytes, so that no rounding decides.
+                // Between two bytes, so that rounding does not matter.
                 return (from < 256.0).then_some(PixelOp::Solarize(((from - 0.5).max(0.0) / 255.0) as f32));
             }
             Step::SolarizeAdd => {

@@ -1,4 +1,4 @@
-//! Steps that move pixels by one matrix.
+//! Steps that move pixels by a matrix.
 
 use infeed_core::{
     error::{Error, Result},
@@ -30,7 +30,7 @@ fn check_center(name: &str, center: Option<[f64; 2]>) -> Result<()> {
     Ok(())
 }
 
-/// Turns pictures; torchvision's `RandomRotation`, of the same size (`expand=False`). Draws: the angle.
+/// Rotates pictures and keeps their size; torchvision's `RandomRotation` with `expand=False`. Draws: the angle.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -38,7 +38,7 @@ fn check_center(name: &str, center: Option<[f64; 2]>) -> Result<()> {
 ///
 /// # let picture = infeed::dataset::MemoryDataset::builder().images_u8(vec![1, 2, 3, 4], 1, 2, 2, 1, false).build()?;
 /// # let dataset = Arc::new(picture);
-/// // A quarter to the left, always; `RandomRotation::new(10.0)` is up to 10 degrees to either side.
+/// // Always a quarter turn to the left. `RandomRotation::new(10.0)` is up to 10 degrees to either side.
 /// let transform = Transform::new().push(RandomRotation::new([90.0, 90.0]));
 /// let loader = Loader::builder(dataset).batch_size(1).dtype(DType::U8).device(Device::Cpu).transform(transform);
 /// let batch = loader.build_blocking()?.epoch(0).blocking().next().expect("one batch")?;
@@ -48,21 +48,21 @@ fn check_center(name: &str, center: Option<[f64; 2]>) -> Result<()> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomRotation {
-    /// Against the clock, in degrees: as far as this to both sides, or from the least to the most.
+    /// Degrees, counter-clockwise: a number for both directions, or the least and the greatest.
     pub degrees: Spread,
-    /// How it reads between pixels.
+    /// Interpolation.
     #[serde(default)]
     pub interpolation: Sampling,
-    /// The point that stays, x and y in pixels; else the middle.
+    /// The point that stays in place, x and y in pixels; `None`: the middle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub center: Option<[f64; 2]>,
-    /// What is left empty.
+    /// Value of pixels that are left empty, a part of white. `None`: black.
     #[serde(default = "black")]
     pub fill: Option<Value>,
 }
 
 impl RandomRotation {
-    /// Around the middle, nearest pixels, black outside.
+    /// A rotation around the middle, with nearest pixels, black outside.
     #[must_use]
     pub fn new(degrees: impl Into<Spread>) -> Self {
         Self { degrees: degrees.into(), interpolation: Sampling::Nearest, center: None, fill: black() }
@@ -72,7 +72,7 @@ impl RandomRotation {
 fn check_degrees(name: &str, degrees: Spread) -> Result<()> {
     degrees.check(name, "degrees", 0.0, f64::MIN, f64::MAX)?;
     match degrees {
-        // A number below 0 has its ends the wrong way around, which the check above has seen.
+        // The ends of a number below 0 are in the wrong order; the check above has reported it.
         Spread::By(_) => Ok(()),
         Spread::Within(ends) => ordered(name, "degrees", ends, f64::MIN, f64::MAX),
     }
@@ -97,7 +97,7 @@ impl Augment for RandomRotation {
     }
 }
 
-/// How far a picture is sheared, in degrees.
+/// Range of the shear, in degrees.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::{RandomAffine, Shear}};
@@ -111,11 +111,11 @@ impl Augment for RandomRotation {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a shear is a number, [least, most] along x, or those of x and of y")]
 pub enum Shear {
-    /// Along x, to both sides.
+    /// Along x, this far in both directions.
     By(f64),
-    /// Along x, from the least to the most.
+    /// Along x, from the least to the greatest.
     X([f64; 2]),
-    /// The same, then along y.
+    /// Along x, from the least to the greatest, then the same along y.
     Both([f64; 4]),
 }
 
@@ -129,10 +129,10 @@ impl Shear {
     }
 }
 
-/// Turns, moves, scales and shears; torchvision's `RandomAffine`.
+/// Rotates, moves, scales and shears; torchvision's `RandomAffine`.
 ///
-/// Draws: the angle, the distances along x and y (whole pixels), the scale, the shears along x and y; none of what is
-/// left out.
+/// Draws: the angle, the distances along x and y (whole pixels), the scale, the shears along x and y. Settings that are
+/// omitted draw nothing.
 ///
 /// ```
 /// use infeed::transform::{Sampling, Transform, augment::RandomAffine};
@@ -150,30 +150,30 @@ impl Shear {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomAffine {
-    /// As in [`RandomRotation`], but with the clock, as torchvision's affine turns.
+    /// As in [`RandomRotation`], but clockwise, as in torchvision's affine.
     pub degrees: Spread,
-    /// Most distance, as parts of width and height.
+    /// Greatest distance, in parts of width and height.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub translate: Option<[f64; 2]>,
-    /// Least and most factor.
+    /// Least and greatest factor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<[f64; 2]>,
     /// Degrees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shear: Option<Shear>,
-    /// How it reads between pixels.
+    /// Interpolation.
     #[serde(default)]
     pub interpolation: Sampling,
-    /// What is left empty.
+    /// Value of pixels that are left empty, a part of white. `None`: black.
     #[serde(default = "black")]
     pub fill: Option<Value>,
-    /// The point that stays, x and y in pixels; else the middle.
+    /// The point that stays in place, x and y in pixels; `None`: the middle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub center: Option<[f64; 2]>,
 }
 
 impl RandomAffine {
-    /// Turns alone, around the middle, nearest pixels, black outside.
+    /// Only a rotation around the middle, with nearest pixels, black outside.
     #[must_use]
     pub fn new(degrees: impl Into<Spread>) -> Self {
         Self {
@@ -203,7 +203,7 @@ impl Augment for RandomAffine {
         }
         if let Some(shear) = self.shear {
             let (x, y) = shear.ends();
-            // At a right angle a picture is a line.
+            // At a right angle a picture would become a line.
             ordered(name, "shear", x, -89.9, 89.9)?;
             y.map_or(Ok(()), |y| ordered(name, "shear", y, -89.9, 89.9))?;
         }
@@ -238,7 +238,7 @@ impl Augment for RandomAffine {
 
 /// Moves the four corners inwards; torchvision's `RandomPerspective`.
 ///
-/// Draws: whether; then x and y of the corners top left, top right, bottom right, bottom left.
+/// Draws: whether it happens; then x and y of the corners top left, top right, bottom right, bottom left.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::{RandomPerspective, Value}};
@@ -251,15 +251,15 @@ impl Augment for RandomAffine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomPerspective {
-    /// How far, as a part of half the picture.
+    /// Greatest distance, as a part of half of the picture.
     pub distortion_scale: f32,
     /// Probability.
     #[serde(default = "half")]
     pub p: f32,
-    /// How it reads between pixels.
+    /// Interpolation.
     #[serde(default = "bilinear")]
     pub interpolation: Sampling,
-    /// What is left empty.
+    /// Value of pixels that are left empty, a part of white. `None`: black.
     #[serde(default = "black")]
     pub fill: Option<Value>,
 }
@@ -292,7 +292,7 @@ impl Augment for RandomPerspective {
         let end = [corner(false, false), corner(true, false), corner(true, true), corner(false, true)];
         let (right, bottom) = ((width - 1) as f64, (height - 1) as f64);
         let start = [[0.0, 0.0], [right, 0.0], [right, bottom], [0.0, bottom]];
-        // Corners that fall on one line make no picture: it stays.
+        // If three corners fall on a line there is no map: the picture stays unchanged.
         let map = warp::perspective(&start, &end);
         out.extend(map.map(|map| PixelOp::Warp {
             map,

@@ -1,4 +1,4 @@
-//! The boxes of a sample on their way through the list.
+//! The boxes of a sample while its steps run.
 
 use infeed_core::{
     error::{Error, Result, setting::SKIP},
@@ -10,25 +10,26 @@ use infeed_data::Instances;
 use super::iou::{Box4, Window};
 use crate::kernels::{Map, PixelOp};
 
-/// Boxes within a picture. Each method does what the step of that kind does to the picture, and cuts boxes to it as
-/// torchvision does.
+/// Boxes within a picture. Each method does to the boxes what a step of that kind does to the picture, and clips them
+/// to it as torchvision does.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::transform) struct Marked {
     pub(in crate::transform) boxes: Vec<Box4>,
-    /// Which are there still.
+    /// For each box, whether it is still there.
     pub(in crate::transform) kept: Vec<bool>,
-    /// Height and width of the image within the row, once it is drawn: without what was added last on the right and at
-    /// the bottom.
+    /// Height and width of the image within the row, without padding that was added last on the right and at the
+    /// bottom. Set once the image is drawn.
     pub(in crate::transform) size: [u32; 2],
     padded: Option<[i64; 2]>,
 }
 
 impl Marked {
-    /// The boxes of an image. `sanitizes`: those that are outside of it are dropped later.
+    /// The boxes of an image. If `sanitizes` is set, a later step drops boxes outside of the image; otherwise such
+    /// boxes are refused.
     pub(in crate::transform) fn new(instances: &Instances, info: &ImageInfo, sanitizes: bool) -> Result<Self> {
         let bad = |what: String, hint: String| Err(Error::corrupt(what).hint(hint).at_stage(Stage::Transform));
         if !instances.is_sound() {
-            let what = format!("lists of instances that differ in length, for {} boxes", instances.len());
+            let what = format!("lists of instances differ in length, for {} boxes", instances.len());
             return bad(what, "give each list an entry for each box".to_owned());
         }
         let ([height, width], size) = (instances.size, [info.height, info.width]);
@@ -40,17 +41,17 @@ impl Marked {
         let mut boxes = Vec::with_capacity(instances.len());
         for (given, id) in instances.boxes.iter().zip(&instances.ids) {
             let [x1, y1, x2, y2] = given.map(f64::from);
-            // Written so that NaN fails; infinite ones have no middle.
+            // Written so that NaN fails. Infinite boxes have no middle.
             if !(x1 <= x2 && y1 <= y2 && given.iter().all(|v| v.is_finite())) {
-                let what = format!("box {given:?} of instance {id}: left, top, right and bottom in this order");
+                let what = format!("box {given:?} of instance {id}: it must be left, top, right, bottom");
                 return bad(what, format!("correct the annotation, or set {SKIP}"));
             }
             let cut = [x1.clamp(0.0, right), y1.clamp(0.0, bottom), x2.clamp(0.0, right), y2.clamp(0.0, bottom)];
-            // A flat one stays: datasets have them, and crops make more.
+            // Boxes without width or height are kept: datasets have them, and crops make more.
             let is_flat = x1 == x2 || y1 == y2;
             if !sanitizes && !is_flat && (cut[0] >= cut[2] || cut[1] >= cut[3]) {
-                let what = format!("box {given:?} of instance {id} has nothing of its image of {height}x{width}");
-                return bad(what, "sanitize_bounding_boxes in the transform drops such boxes".to_owned());
+                let what = format!("box {given:?} of instance {id} has nothing inside its image of {height}x{width}");
+                return bad(what, "add sanitize_bounding_boxes, which drops such boxes".to_owned());
             }
             boxes.push(cut);
         }
@@ -61,17 +62,17 @@ impl Marked {
         Self { kept: vec![true; boxes.len()], boxes, size, padded: None }
     }
 
-    /// What the image has of the picture, of which the last step made more.
+    /// Sets the size of the image within the picture, after the last step padded it.
     pub(in crate::transform) const fn padded(&mut self, image: [i64; 2]) {
         self.padded = Some(image);
     }
 
-    /// All is done: rows have this height and width.
+    /// The last step: rows have this height and width.
     pub(in crate::transform) fn end(&mut self, row: [u32; 2]) {
         self.size = self.padded.map_or(row, |image| image.map(|side| side as u32));
     }
 
-    /// From one height and width to another.
+    /// Resizes from one height and width to another.
     pub(in crate::transform) fn resize(&mut self, from: [i64; 2], to: [i64; 2]) {
         self.padded = None;
         let [down, across] = [0, 1].map(|axis| to[axis] as f64 / from[axis] as f64);
@@ -81,7 +82,7 @@ impl Marked {
         }
     }
 
-    /// To a window of this height and width, which may reach outside.
+    /// Crops to a window of this height and width, which may extend beyond the picture.
     pub(in crate::transform) fn crop(&mut self, [top, left]: [i64; 2], size: [i64; 2]) {
         self.padded = None;
         let (top, left) = (top as f64, left as f64);
@@ -92,7 +93,7 @@ impl Marked {
         self.cut(size);
     }
 
-    /// To a window that looked at them.
+    /// Crops to a window that was chosen by the boxes.
     pub(in crate::transform) fn window(&mut self, window: &Window) {
         self.crop([window.top, window.left], [window.height, window.width]);
         for (found, within) in self.boxes.iter_mut().zip(&window.within) {
@@ -116,7 +117,7 @@ impl Marked {
         }
     }
 
-    /// What steps on a picture of this height and width do.
+    /// Does what steps on a picture of this height and width do.
     pub(in crate::transform) fn pixels(&mut self, ops: &[PixelOp], [height, width]: [u32; 2]) {
         for op in ops {
             let PixelOp::Warp { map, .. } = op else { continue };
@@ -143,7 +144,7 @@ impl Marked {
         }
     }
 
-    /// Drops what is too small.
+    /// Drops boxes that are too small.
     pub(in crate::transform) fn sanitize(&mut self, min_size: f64, min_area: f64) {
         for ([x1, y1, x2, y2], kept) in self.boxes.iter().zip(&mut self.kept) {
             // In f32, as torchvision does.
@@ -155,12 +156,13 @@ impl Marked {
 
 type Matrix = [[f64; 3]; 3];
 
-/// Where points of the picture go: the inverse of the map, which says where outputs come from. `None` where it has none.
+/// The map from input points to output points: the inverse of `map`, which maps outputs to inputs. `None` if it has no
+/// inverse.
 fn forward(map: &Map, height: f64, width: f64) -> Option<Matrix> {
     let (x, y) = (0.5 * width, 0.5 * height);
     inverse(&match map {
         Map::Affine([a, b, c, d, e, f]) => {
-            // Around the middle; here from the corner.
+            // The map is around the middle; here it is from the corner.
             [[*a, *b, c + x - a * x - b * y], [*d, *e, f + y - d * x - e * y], [0.0, 0.0, 1.0]]
         }
         Map::Perspective([a, b, c, d, e, f, g, h]) => [[*a, *b, *c], [*d, *e, *f], [*g, *h, 1.0]],
@@ -180,6 +182,6 @@ fn inverse(m: &Matrix) -> Option<Matrix> {
 fn moved(m: &Matrix, [x, y]: [f64; 2]) -> [f64; 2] {
     let [across, down, by] = m.map(|row| row[0] * x + row[1] * y + row[2]);
     let place = [across / by, down / by];
-    // A corner beyond a perspective's horizon is nowhere: as far as can be said.
+    // A corner beyond the horizon of a perspective has no position; use one that is very far away.
     place.map(|v| if v.is_nan() { 0.0 } else { v.clamp(-1e9, 1e9) })
 }

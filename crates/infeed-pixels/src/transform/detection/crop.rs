@@ -1,4 +1,4 @@
-//! Frames that are larger than the image, or cut to a size.
+//! Steps that put the image on a larger canvas, or crop or pad it to a size.
 
 use infeed_core::{
     error::{Error, Result},
@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::transform::augment::{Place, Value, check_fill, half, ordered, probability};
 
-/// Puts the image somewhere on a larger canvas; torchvision's `RandomZoomOut`.
+/// Puts the image at a random place of a larger canvas; torchvision's `RandomZoomOut`.
 ///
-/// Draws: whether; the canvas's side in sides of the image; where the image is, across and down.
+/// Draws: whether it happens; the sides of the canvas relative to the image; the place of the image, horizontal and
+/// vertical.
 ///
 /// ```
 /// use infeed::transform::{Transform, augment::Value, detection::RandomZoomOut};
 ///
-/// // On ImageNet's mean, at most twice as large, before SSD's crop.
+/// // A canvas of ImageNet's mean, at most twice as large, before SSD's crop.
 /// let zoom = RandomZoomOut { fill: Value::Each(vec![0.485, 0.456, 0.406]), side_range: [1.0, 2.0], p: 0.5 };
 /// let ssd = Transform::new().push(zoom).random_iou_crop().resize_exact(300, 300).sanitize_bounding_boxes(1.0);
 /// # let same = "random_zoom_out:0.5,0.485/0.456/0.406,1/2;random_iou_crop;resize_exact:300;sanitize_bounding_boxes";
@@ -25,9 +26,9 @@ use crate::transform::augment::{Place, Value, check_fill, half, ordered, probabi
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomZoomOut {
-    /// What is around the image, a part of white.
+    /// Value around the image, a part of white.
     pub fill: Value,
-    /// Least and most side, 1 being that of the image.
+    /// Least and greatest side, where 1 is the image's side.
     pub side_range: [f64; 2],
     /// Probability.
     pub p: f32,
@@ -46,7 +47,7 @@ impl RandomZoomOut {
         probability(name, self.p)
     }
 
-    /// Top, left, height and width of the canvas, seen from the image; `None`: it stays.
+    /// Top, left, height and width of the canvas in coordinates of the image; `None`: no canvas.
     pub(in crate::transform) fn canvas(&self, height: i64, width: i64, draws: &mut Draws) -> Option<[i64; 4]> {
         if !draws.chance(self.p) {
             return None;
@@ -58,7 +59,8 @@ impl RandomZoomOut {
     }
 }
 
-/// A canvas of a side, with parts of the space left of the image and above it; rounded as torchvision rounds in f32.
+/// A canvas of relative side `side`; `across` and `down` are the parts of the spare space left of and above the image.
+/// Rounded in f32, as torchvision does.
 pub(super) fn around(height: i64, width: i64, side: f32, [across, down]: [f32; 2]) -> [i64; 4] {
     let [canvas_height, canvas_width] = [height, width].map(|own| ((own as f32 * side) as i64).max(own));
     let left = ((canvas_width - width) as f32 * across) as i64;
@@ -66,8 +68,8 @@ pub(super) fn around(height: i64, width: i64, side: f32, [across, down]: [f32; 2
     [-top, -left, canvas_height, canvas_width]
 }
 
-/// Cuts a size out at a random place; where the image is smaller, it is padded on the right and at the bottom. As
-/// torchvision's references and Detectron2 have it behind a jitter of the scale. Draws: one number for both offsets.
+/// Crops to a size at a random place. A smaller image is padded on the right and at the bottom. torchvision's
+/// references and Detectron2 use it after a scale jitter. Draws: one number for both offsets.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -98,14 +100,14 @@ impl FixedSizeCrop {
     }
 }
 
-/// Adds pixels on the right and at the bottom up to a size. A larger image is a bad sample.
+/// Pads on the right and at the bottom up to a size. A larger image is a bad sample.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// use infeed::{Loader, transform::{Transform, detection::PadTo}};
 ///
 /// # let dataset = Arc::new(infeed::dataset::SyntheticDataset::new(4, 30, 50, 2)?);
-/// // Images of 30x50 fit into 64x64 whatever is drawn.
+/// // Images of 30x50 fit into 64x64 for every draw.
 /// let transform = Transform::new().random_shortest_size([24, 32], 64).push(PadTo { size: [64, 64] });
 /// let loader = Loader::builder(dataset).batch_size(4).transform(transform).build_blocking()?;
 /// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
@@ -120,13 +122,14 @@ pub struct PadTo {
     pub size: [u32; 2],
 }
 
-/// Adds pixels on the right and at the bottom, up to the size of the largest image of the batch.
+/// Pads on the right and at the bottom, up to the size of the batch's largest image.
 ///
-/// Rows are as high and wide as that, from batch to batch others. Datasets have to know the sizes of their images ahead
-/// ([`Dataset::image_size`](infeed_data::Dataset::image_size)). A step behind it may not move pixels or draw places.
+/// Rows are as high and wide as that, so they differ from batch to batch. The dataset must give the sizes of its images
+/// before they are read ([`Dataset::image_size`](infeed_data::Dataset::image_size)). A later step may not move pixels
+/// or draw places.
 ///
-/// A pixel is what it is in rows of any size, but for the last bits of its value where the image is flipped: places are
-/// counted from the other end of the row then.
+/// Pixels do not depend on the size of the rows, except for the last bits of their values in flipped images: there,
+/// positions are counted from the other end of the row.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -144,10 +147,10 @@ pub struct PadTo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PadToLargest {
-    /// The most height and width; a larger image is a bad sample. Memory is divided for rows of this size.
+    /// Greatest height and width; a larger image is a bad sample. Memory is reserved for rows of this size.
     #[serde(deserialize_with = "crate::transform::op::one_or_two")]
     pub max_size: [u32; 2],
-    /// Heights and widths are multiples of this.
+    /// Heights and widths are rounded up to multiples of this.
     #[serde(default = "one")]
     pub multiple_of: u32,
 }
@@ -161,12 +164,12 @@ impl PadToLargest {
         if self.multiple_of == 0 || self.max_size.iter().any(|side| !side.is_multiple_of(self.multiple_of)) {
             let ([h, w], n) = (self.max_size, self.multiple_of);
             return Err(Error::config(format!("{name} has max_size {h}x{w}, and multiples of {n}"))
-                .hint("use a max_size of such multiples, and 1 or more for them"));
+                .hint("set multiple_of to 1 or more, and max_size to multiples of it"));
         }
         Ok(())
     }
 
-    /// Height and width of the rows of a batch with images of these.
+    /// Height and width of the rows of a batch whose images have these sizes.
     pub(in crate::transform) fn rows(&self, images: impl IntoIterator<Item = [u32; 2]>) -> [u32; 2] {
         let largest = images.into_iter().fold([1; 2], |[a, b], [h, w]| [h.max(a), w.max(b)]);
         [0, 1].map(|side| {

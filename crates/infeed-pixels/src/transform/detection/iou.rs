@@ -1,4 +1,4 @@
-//! The crop of SSD, which looks at the boxes.
+//! SSD's crop, which depends on the boxes.
 
 use infeed_core::{
     error::{Error, Result},
@@ -11,20 +11,21 @@ use crate::transform::augment::ordered;
 /// Left, top, right, bottom.
 pub(in crate::transform) type Box4 = [f64; 4];
 
-/// Rounds of the outer draw after which the image stays as it is. torchvision draws on for ever where no crop can be
-/// found and no option lets the image be.
+/// After this many rounds of draws, the image stays as it is. torchvision loops forever if no crop fits and no option
+/// keeps the whole image.
 const ROUNDS: usize = 50;
 
-/// A random crop that has enough of a box in it; torchvision's `RandomIoUCrop`. Boxes whose middle lies outside become
-/// boxes of no size, which [`SanitizeBoundingBoxes`](super::SanitizeBoundingBoxes) drops. An image without boxes stays.
+/// A random crop that contains enough of a box; torchvision's `RandomIoUCrop`. Boxes whose middle is outside of the
+/// crop get no size; [`SanitizeBoundingBoxes`](super::SanitizeBoundingBoxes) drops them. Images without boxes stay
+/// unchanged.
 ///
-/// Draws: which overlap; then up to `trials` times the scales across and down, and, if the proportion is allowed, where
-/// it lies across and down; then again from the first.
+/// Draws: the overlap; then up to `trials` times the horizontal and vertical scale and, if the proportion is allowed,
+/// the horizontal and vertical place. If no crop fits, it starts again with another overlap.
 ///
 /// ```
 /// use infeed::transform::{Transform, detection::RandomIouCrop};
 ///
-/// // At least half of a box, or the image as it is; what lies outside is dropped behind it.
+/// // At least half of a box, or the whole image. Boxes outside of the crop are dropped afterwards.
 /// let crop = RandomIouCrop { sampler_options: vec![0.5, 1.0], ..RandomIouCrop::default() };
 /// let ssd = Transform::new().push(crop).resize_exact(300, 300).sanitize_bounding_boxes(1.0);
 /// assert_eq!(ssd, "random_iou_crop:sampler_options=0.5/1;resize_exact:300;sanitize_bounding_boxes".parse()?);
@@ -35,15 +36,16 @@ const ROUNDS: usize = 50;
 pub struct RandomIouCrop {
     /// Least part of each side.
     pub min_scale: f64,
-    /// Most part of each side.
+    /// Greatest part of each side.
     pub max_scale: f64,
     /// Least width over height.
     pub min_aspect_ratio: f64,
-    /// Most width over height.
+    /// Greatest width over height.
     pub max_aspect_ratio: f64,
-    /// Least overlaps (intersection over union) of crop and a box; 1 or more: no crop.
+    /// Overlaps of the crop and a box (intersection over union), of which one is drawn as the minimum. 1 or more: no
+    /// crop.
     pub sampler_options: Vec<f64>,
-    /// Tries with one of them.
+    /// Number of tries with one overlap.
     pub trials: u32,
 }
 
@@ -60,7 +62,7 @@ impl Default for RandomIouCrop {
     }
 }
 
-/// What was drawn: the window, and which boxes have their middle in it.
+/// The drawn window, and for each box whether its middle is in it.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::transform) struct Window {
     pub(in crate::transform) top: i64,
@@ -77,7 +79,7 @@ impl RandomIouCrop {
         ordered(name, "aspect_ratio", ratios, f64::MIN_POSITIVE, f64::INFINITY)?;
         if self.sampler_options.is_empty() || !self.sampler_options.iter().all(|overlap| *overlap >= 0.0) {
             return Err(Error::config(format!("{name} has sampler_options {:?}", self.sampler_options))
-                .hint("give overlaps from 0 to 1; 1 lets the image be"));
+                .hint("give overlaps from 0 to 1; 1 keeps the whole image"));
         }
         if self.trials == 0 {
             return Err(Error::config(format!("{name} has no trials")).hint("use 1 or more"));
@@ -85,7 +87,7 @@ impl RandomIouCrop {
         Ok(())
     }
 
-    /// A window of a picture with these boxes; `None`: all of it.
+    /// A window of a picture with these boxes; `None`: the whole picture.
     pub(in crate::transform) fn draw(
         &self,
         height: i64,
@@ -115,7 +117,7 @@ impl RandomIouCrop {
         None
     }
 
-    /// Height and width for scales across and down.
+    /// Height and width for a horizontal and a vertical scale.
     pub(super) fn size(&self, height: i64, width: i64, [across, down]: [f32; 2]) -> Option<[i64; 2]> {
         let (w, h) = ((width as f32 * across) as i64, (height as f32 * down) as i64);
         let ratio = w as f64 / h as f64;
@@ -124,7 +126,7 @@ impl RandomIouCrop {
     }
 }
 
-/// Where parts of what is left, across and down, put the window.
+/// The window at this place; `across` and `down` are parts of the spare width and height.
 pub(super) fn place(height: i64, width: i64, [h, w]: [i64; 2], [across, down]: [f32; 2], boxes: &[Box4]) -> Window {
     let left = ((width - w) as f32 * across) as i64;
     let top = ((height - h) as f32 * down) as i64;
@@ -137,13 +139,13 @@ pub(super) fn place(height: i64, width: i64, [h, w]: [i64; 2], [across, down]: [
 }
 
 impl Window {
-    /// Whether enough of one of the boxes that are in it is in it.
+    /// Whether the window overlaps enough with one of the boxes whose middle is in it.
     pub(super) fn takes(&self, boxes: &[Box4], overlap: f64) -> bool {
         let most = boxes.iter().zip(&self.within).filter(|(_, within)| **within).map(|(b, _)| self.iou(b));
         most.reduce(f32::max).is_some_and(|most| most >= overlap as f32)
     }
 
-    /// Intersection over union with a box; in f32, as torchvision has it.
+    /// Intersection over union with a box, in f32, as in torchvision.
     fn iou(&self, found: &Box4) -> f32 {
         let [x1, y1, x2, y2] = found.map(|v| v as f32);
         let [left, top] = [self.left, self.top].map(|v| v as f32);

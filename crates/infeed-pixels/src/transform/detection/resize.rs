@@ -1,4 +1,4 @@
-//! Resizes to sizes that are drawn, with the image's own proportion.
+//! Resizes to random sizes that keep the image's proportion.
 
 use infeed_core::{
     error::{Error, Result},
@@ -11,12 +11,12 @@ use crate::transform::{
     interpolation::{self, Interpolations},
 };
 
-/// Brings the shorter side to one of several lengths; torchvision's `RandomShortestSize`. Draws: which one.
+/// Resizes the shorter side to one of several lengths; torchvision's `RandomShortestSize`. Draws: which length.
 ///
 /// ```
 /// use infeed::transform::{Transform, detection::RandomShortestSize};
 ///
-/// // Faster R-CNN's, of several scales.
+/// // Faster R-CNN's, with several scales.
 /// let scales: Vec<u32> = (640..=800).step_by(32).collect();
 /// let train = Transform::new().push(RandomShortestSize::new(scales, 1333)).horizontal_flip(0.5).pad_to(1333, 1333);
 /// # let same = "random_shortest_size:640/672/704/736/768/800,1333;horizontal_flip;pad_to:1333";
@@ -26,22 +26,22 @@ use crate::transform::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomShortestSize {
-    /// Lengths of the shorter side, drawn evenly.
+    /// Lengths of the shorter side; each has the same probability.
     #[serde(deserialize_with = "one_or_more")]
     pub min_size: Vec<u32>,
-    /// The most of the longer side, which goes before.
+    /// Greatest length of the longer side; it takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_size: Option<u32>,
-    /// How pixels are made of others.
+    /// The filter.
     #[serde(default, skip_serializing_if = "Interpolations::is_default")]
     pub interpolation: Interpolations,
-    /// Whether the filter widens where the image is made smaller.
+    /// Whether the filter widens when it makes the image smaller.
     #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
     pub antialias: bool,
 }
 
 impl RandomShortestSize {
-    /// One of these lengths, at most so much of the longer side.
+    /// One of these lengths for the shorter side, and at most `max_size` for the longer.
     #[must_use]
     pub fn new(min_size: impl Into<Vec<u32>>, max_size: impl Into<Option<u32>>) -> Self {
         Self {
@@ -60,12 +60,12 @@ impl RandomShortestSize {
         Ok(())
     }
 
-    /// All sides that it may give.
+    /// All lengths that a side may get.
     pub(in crate::transform) fn sides(&self) -> impl Iterator<Item = u32> {
         self.min_size.iter().copied().chain(self.max_size)
     }
 
-    /// Height and width of an image of this height and width.
+    /// The new height and width of an image of this height and width.
     pub(in crate::transform) fn size(&self, height: i64, width: i64, draws: &mut Draws) -> [i64; 2] {
         let min_size = self.min_size[draws.below(self.min_size.len() as u64) as usize];
         let (shorter, longer) = (height.min(width) as f64, height.max(width) as f64);
@@ -75,12 +75,12 @@ impl RandomShortestSize {
     }
 }
 
-/// Fits the image into a size, and scales that by a drawn factor; torchvision's `ScaleJitter`. Draws: the factor.
+/// Fits the image into a size, and scales that by a random factor; torchvision's `ScaleJitter`. Draws: the factor.
 ///
 /// ```
 /// use infeed::transform::{Transform, detection::ScaleJitter};
 ///
-/// // The standard jitter of 0.8 to 1.25, and a crop of what it makes.
+/// // The standard jitter of 0.8 to 1.25, then a crop.
 /// let jitter = ScaleJitter { scale_range: [0.8, 1.25], ..ScaleJitter::new(1024, 1024) };
 /// let train = Transform::new().push(jitter).fixed_size_crop(1024, 1024).horizontal_flip(0.5);
 /// assert_eq!(train, "scale_jitter:1024,0.8/1.25;fixed_size_crop:1024;horizontal_flip".parse()?);
@@ -92,13 +92,13 @@ pub struct ScaleJitter {
     /// Height, width.
     #[serde(deserialize_with = "crate::transform::op::one_or_two")]
     pub target_size: [u32; 2],
-    /// Least and most factor.
+    /// Least and greatest factor.
     #[serde(default = "scale_range")]
     pub scale_range: [f64; 2],
-    /// How pixels are made of others.
+    /// The filter.
     #[serde(default, skip_serializing_if = "Interpolations::is_default")]
     pub interpolation: Interpolations,
-    /// Whether the filter widens where the image is made smaller.
+    /// Whether the filter widens when it makes the image smaller.
     #[serde(default = "interpolation::yes", skip_serializing_if = "interpolation::is_yes")]
     pub antialias: bool,
 }
@@ -108,7 +108,7 @@ const fn scale_range() -> [f64; 2] {
 }
 
 impl ScaleJitter {
-    /// By 0.1 to 2.
+    /// A factor from 0.1 to 2.
     #[must_use]
     pub fn new(height: u32, width: u32) -> Self {
         let (scale_range, interpolation) = (scale_range(), Interpolations::default());
@@ -120,13 +120,13 @@ impl ScaleJitter {
         ordered(name, "scale_range", self.scale_range, f64::MIN_POSITIVE, f64::INFINITY)
     }
 
-    /// Height and width of an image of this height and width.
+    /// The new height and width of an image of this height and width.
     pub(in crate::transform) fn size(&self, height: i64, width: i64, draws: &mut Draws) -> [i64; 2] {
         let [low, high] = self.scale_range;
         self.scaled(height, width, draws.between(low, high))
     }
 
-    /// The same for a factor; rounded as torchvision rounds in f32.
+    /// The same for a given factor, rounded in f32 as torchvision does.
     pub(super) fn scaled(&self, height: i64, width: i64, scale: f64) -> [i64; 2] {
         let fit = (f64::from(self.target_size[0]) / height as f64).min(f64::from(self.target_size[1]) / width as f64);
         let factor = fit as f32 * scale as f32;
@@ -134,7 +134,7 @@ impl ScaleJitter {
     }
 }
 
-/// A side never vanishes; torchvision can't resize to nothing.
+/// At least 1; torchvision can't resize to 0.
 const fn at_least_one(side: i64) -> i64 {
     if side < 1 { 1 } else { side }
 }

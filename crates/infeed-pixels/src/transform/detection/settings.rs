@@ -1,11 +1,11 @@
-//! What becomes of boxes, but for being moved.
+//! Steps that do not move boxes: their format, and dropping small ones.
 
 use infeed_core::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::iou::Box4;
 
-/// What the four numbers of a box are.
+/// The four numbers of a box.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -30,7 +30,7 @@ pub enum BoxFormat {
     Xyxy,
     /// Left, top, width, height.
     Xywh,
-    /// Middle across, middle down, width, height.
+    /// Centre x, centre y, width, height.
     Cxcywh,
 }
 
@@ -44,7 +44,7 @@ impl BoxFormat {
     }
 }
 
-/// How the batch's boxes are written, wherever it stands in the list; torchvision's `ConvertBoundingBoxFormat`.
+/// Sets the format of the batch's boxes, at any place in the list; torchvision's `ConvertBoundingBoxFormat`.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -58,7 +58,7 @@ impl BoxFormat {
 /// marked.push([15.0, 10.0, 30.0, 20.0], 3); // In an image of 40x60.
 /// # let images = infeed::dataset::MemoryDataset::builder().images_u8(vec![0; 40 * 60], 1, 40, 60, 1, false);
 /// # let dataset = Arc::new(images.instances(vec![marked]).build()?);
-/// // DETR's and YOLO's: the middle and the sides, as parts of the row's.
+/// // DETR's and YOLO's format: centre and sides, in parts of the row's sides.
 /// let format = ConvertBoundingBoxFormat { format: BoxFormat::Cxcywh, normalized: true };
 /// let loader = Loader::builder(dataset).batch_size(1).transform(Transform::new().push(format)).build_blocking()?;
 /// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
@@ -69,14 +69,14 @@ impl BoxFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConvertBoundingBoxFormat {
-    /// What the numbers are.
+    /// The four numbers.
     pub format: BoxFormat,
     /// Whether they are parts of the row's width and height, 0 to 1, instead of pixels.
     pub normalized: bool,
 }
 
-/// Drops boxes that are too small at this place of the list, with their labels and masks; torchvision's
-/// `SanitizeBoundingBoxes`. Those that lie outside their image are among them.
+/// Drops boxes that are too small at this point of the list, with their labels and masks; torchvision's
+/// `SanitizeBoundingBoxes`. Boxes outside of their image are also dropped.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -91,7 +91,7 @@ pub struct ConvertBoundingBoxFormat {
 /// let loader = Loader::builder(dataset).batch_size(1).transform(transform).build_blocking()?;
 /// let batch = loader.epoch(0).blocking().next().expect("one batch")?;
 /// let instances = batch.instances("instances").expect("a field of that name");
-/// assert_eq!(instances.row(0).labels, [2]); // 9 square pixels were too few.
+/// assert_eq!(instances.row(0).labels, [2]); // Too small: 9 square pixels.
 /// # Ok::<(), infeed::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ pub struct ConvertBoundingBoxFormat {
 pub struct SanitizeBoundingBoxes {
     /// Least width and height, in pixels.
     pub min_size: f64,
-    /// Least area, in pixels.
+    /// Least area, in square pixels.
     pub min_area: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Boxes and masks beside what torchvision makes of them; `integration/golden/detection.py`.
+//! Compares boxes and masks with torchvision's results from `integration/golden/detection.py`.
 
 use infeed_core::{random::SampleRng, types::ImageInfo};
 use infeed_data::Instances;
@@ -102,7 +102,7 @@ fn drawn_sizes_round_as_torchvisions_do() {
             let [across, down]: [i64; 2] = whole(&case["target"]);
             ScaleJitter::new(down as u32, across as u32).scaled(height, width, f(&case["scale"]))
         };
-        // A side never vanishes, which torchvision can't resize to.
+        // At least 1, to which torchvision can't resize.
         assert_eq!(found, out.map(|side| side.max(1)), "{case}");
     }
 }
@@ -126,7 +126,7 @@ fn small_boxes_are_dropped_where_torchvision_drops_them() {
         marked.sanitize(f(&case["min_size"]), f(&case["min_area"]));
         for (i, keep) in case["keep"].as_array().unwrap().iter().enumerate() {
             let [x1, y1, x2, y2] = marked.boxes[i];
-            // Ours are cut to the image when they are read, where torchvision has a step for it.
+            // Our boxes are clipped to the image when they are read; torchvision has a step for that.
             if x1 >= 0.0 && y1 >= 0.0 && x2 <= width && y2 <= height {
                 assert_eq!(marked.kept[i], keep.as_bool().unwrap(), "box {i} of {case}");
             }
@@ -175,7 +175,7 @@ fn drawn_crops_keep_what_they_promise() {
         }
     }
     assert!(whole > 200 && crops > 1000, "{whole} {crops}");
-    // Without boxes, and where none can be found, the image stays.
+    // Without boxes, or if no crop fits, the image stays.
     assert_eq!(step.draw(120, 160, &[], &mut SampleRng::new(1, 2, 3).op(0)), None);
     let never = RandomIouCrop { sampler_options: vec![0.99], trials: 3, ..RandomIouCrop::default() };
     assert_eq!(never.draw(120, 160, &[[0.0, 0.0, 1.0, 1.0]], &mut SampleRng::new(1, 2, 3).op(0)), None);
@@ -212,7 +212,7 @@ fn boxes_that_can_not_be_are_told_by_instance() {
         }
     }
     let outside = [[100.0, 0.0, 120.0, 9.0], [-9.0, -9.0, 0.0, 0.0]];
-    // As torchvision has it: the image comes with them.
+    // As in torchvision, an image keeps boxes without area.
     let flat = [[3.0, 3.0, 3.0, 9.0], [3.0, 9.0, 8.5, 9.0], [100.0, 4.0, 100.0, 4.0]];
     for nothing in outside {
         let text = Marked::new(&of(nothing), &info, false).unwrap_err().to_string();
@@ -232,7 +232,7 @@ fn boxes_that_can_not_be_are_told_by_instance() {
     let mut short = of([0.0, 0.0, 9.0, 9.0]);
     short.labels.pop();
     assert!(Marked::new(&short, &info, true).unwrap_err().to_string().contains("differ in length"));
-    // What reaches over the edge is cut.
+    // A box that extends beyond the edge is clipped.
     let cut = Marked::new(&of([-3.0, 40.0, 10.0, 60.0]), &info, false).unwrap();
     assert_eq!(cut.boxes[1], [0.0, 40.0, 10.0, 50.0]);
 }

@@ -1,8 +1,8 @@
-//! The elements that a DICOM file is a row of, one after another, in the piece of the file that was read.
+//! Reads the elements of a DICOM file, one after another, from its first bytes.
 
 use infeed_core::error::{Error, Result};
 
-/// Group and element.
+/// Group and element number.
 pub(super) type Tag = (u16, u16);
 
 pub(super) const ITEM: Tag = (0xfffe, 0xe000);
@@ -12,7 +12,7 @@ pub(super) const END_OF_SEQUENCE: Tag = (0xfffe, 0xe0dd);
 /// How elements are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
-    /// Whether each says the type of its value.
+    /// Whether each element contains the type of its value (DICOM's explicit VR).
     pub(super) explicit: bool,
     pub(super) big_endian: bool,
 }
@@ -22,10 +22,10 @@ impl Form {
     pub(super) const IMPLICIT: Self = Self { explicit: false, big_endian: false };
 }
 
-/// Why there is no element.
+/// Why an element can't be read.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// It needs the file up to this byte.
+    /// More of the file is needed: up to this byte.
     More(u64),
     Bad(Error),
 }
@@ -40,29 +40,29 @@ pub(super) fn bad(what: impl Into<std::borrow::Cow<'static, str>>) -> Stop {
     Stop::Bad(Error::corrupt(what))
 }
 
-/// One element, whose value need not have been read.
+/// One element. Its value may be outside the bytes that were read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element {
     pub(super) tag: Tag,
-    /// Nothing in the implicit form, and for items.
+    /// The type of the value; zeros in the implicit form and for items.
     pub(super) vr: [u8; 2],
-    /// `None`: up to a delimiter.
+    /// `None`: the value extends to a delimiter.
     pub(super) len: Option<u32>,
     /// Where the value begins.
     pub(super) at: usize,
 }
 
 impl Element {
-    /// Behind the value, where its length is said.
+    /// The end of the value; `None` if the element has no length.
     pub(super) fn end(&self) -> Option<usize> {
         self.at.checked_add(usize::try_from(self.len?).ok()?)
     }
 }
 
-/// Sequences in sequences; real files have 5 or so.
+/// The deepest nesting of sequences that is read. Real files have about 5 levels.
 const DEEPEST: usize = 24;
 
-/// The piece of a file.
+/// The first bytes of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elements<'a> {
     pub(super) bytes: &'a [u8],
@@ -94,7 +94,7 @@ impl<'a> Elements<'a> {
         } else {
             let vr: [u8; 2] = self.part(at + 4, 2)?.try_into().expect("two bytes");
             if !vr.iter().all(u8::is_ascii_uppercase) {
-                let what = format!("byte {at} begins no element: its type would be `{}`", vr.escape_ascii());
+                let what = format!("there is no element at byte {at}: its type would be `{}`", vr.escape_ascii());
                 return Err(bad(what));
             }
             match &vr {
@@ -106,10 +106,10 @@ impl<'a> Elements<'a> {
         Ok(Element { tag, vr, len, at: value })
     }
 
-    /// The value of an element, all of which is there.
+    /// The value of an element.
     pub(super) fn value(&self, element: &Element) -> Result<&'a [u8], Stop> {
         let len = element.len.ok_or_else(|| bad(format!("{} has no length", name(element.tag))))?;
-        // No value that is asked for is longer by far: positions of 10,000 frames are in items of their own.
+        // The values that are read are far shorter: even the positions of 10,000 frames are in one item each.
         if len > 16 << 20 {
             return Err(bad(format!("{} has {len} bytes", name(element.tag))));
         }
@@ -126,9 +126,9 @@ impl<'a> Elements<'a> {
             return Ok(end);
         }
         if depth > DEEPEST {
-            return Err(bad(format!("{DEEPEST} sequences in one another")));
+            return Err(bad(format!("more than {DEEPEST} nested sequences")));
         }
-        // Values of unknown type are written in the implicit form, whatever the file's.
+        // A value of unknown type is written in the implicit form, whatever the form of the file.
         let form = if &element.vr == b"UN" { Form::IMPLICIT } else { self.form };
         let inner = Self { form, ..*self };
         let mut at = element.at;
@@ -141,7 +141,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// The items of a sequence: where the elements of each begin, and, unless a delimiter tells, end.
+    /// The items of a sequence: where the elements of each begin, and where they end unless a delimiter ends them.
     pub(super) fn items(&self, sequence: &Element) -> Result<Vec<(usize, Option<usize>)>, Stop> {
         let mut items = Vec::new();
         let mut at = sequence.at;
@@ -151,14 +151,14 @@ impl<'a> Elements<'a> {
             match item.tag {
                 ITEM => items.push((item.at, item.end())),
                 END_OF_SEQUENCE if end.is_none() => break,
-                tag => return Err(bad(format!("{} where an item of {} begins", name(tag), name(sequence.tag)))),
+                tag => return Err(bad(format!("{} where an item of {} should begin", name(tag), name(sequence.tag)))),
             }
             at = self.skip(&item, 0)?;
         }
         Ok(items)
     }
 
-    /// Calls `each` with the elements from `at` to `end`, or to a delimiter; stops when it says so.
+    /// Calls `each` with the elements from `at` to `end`, or to a delimiter. Stops when `each` returns `false`.
     pub(super) fn walk(
         &self,
         mut at: usize,
@@ -176,7 +176,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// As messages call it.
+/// The tag as in messages.
 pub(super) fn name((group, element): Tag) -> String {
     format!("({group:04x},{element:04x})")
 }

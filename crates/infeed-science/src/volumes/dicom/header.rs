@@ -1,4 +1,4 @@
-//! What one DICOM file says of its pixels: read up to them, no further.
+//! Reads the description of the pixels of a DICOM file: the elements before them, no further.
 
 use std::{io::Read, ops::Range};
 
@@ -12,7 +12,7 @@ use super::{
     syntax::{Pixels, syntax},
 };
 
-/// Which bits of a value are the pixel's.
+/// Which bits of a value belong to the pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bits {
     pub(super) allocated: u16,
@@ -21,14 +21,14 @@ pub(super) struct Bits {
     pub(super) signed: bool,
 }
 
-/// What is said of a frame, or of all.
+/// Position, orientation and scaling of one frame, or of all frames of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
-    /// Of the first pixel's centre: x, y, z.
+    /// Centre of the first pixel: x, y, z.
     pub(super) position: Option<[f64; 3]>,
-    /// Along a row, and along a column.
+    /// Direction along a row, then along a column.
     pub(super) orientation: Option<[f64; 6]>,
-    /// From row to row, and from column to column.
+    /// Distance from row to row, then from column to column.
     pub(super) spacing: Option<[f64; 2]>,
     pub(super) between: Option<f64>,
     pub(super) thickness: Option<f64>,
@@ -37,7 +37,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// This where it says something, else what the other says.
+    /// The values of `self`, and for those that are missing the values of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             position: self.position.or(other.position),
@@ -51,12 +51,12 @@ impl Said {
     }
 }
 
-/// A file with pixels.
+/// The header of a file with pixels.
 #[derive(Clone, Debug)]
 pub(super) struct Header {
     pub(super) series: String,
     pub(super) instance: Option<i64>,
-    /// Whether it is a picture to plan others on.
+    /// Whether it is a localizer (scout): a picture on which other scans are planned.
     pub(super) localizer: bool,
     pub(super) big_endian: bool,
     pub(super) pixels: Pixels,
@@ -66,18 +66,19 @@ pub(super) struct Header {
     pub(super) columns: usize,
     pub(super) frames: usize,
     pub(super) channels: usize,
-    /// Whether each channel is a plane of its own within a frame.
+    /// Whether each channel is a separate plane within a frame.
     pub(super) planar: bool,
     pub(super) rgb: bool,
-    /// For all frames.
+    /// Of all frames.
     pub(super) said: Said,
-    /// For each, when they differ.
+    /// Of each frame; empty if the file has no such values.
     pub(super) per_frame: Vec<Said>,
-    /// Where planes lie along the normal, when a dose says so.
+    /// Offsets of the planes along the normal, if a dose file has them.
     pub(super) grid: Option<Vec<f64>>,
-    /// Where each frame begins among the pieces, when the file says so beside them.
+    /// Where each frame begins among the pieces, if the file has an extended offset table.
     pub(super) table: Option<Vec<u64>>,
-    /// Where the pixels lie: of a deflated file, in what comes out; of pieces, from their table to the end.
+    /// The bytes of the pixels. In a deflated file: offsets in the inflated data. In pieces: from their table to the
+    /// end of the file.
     pub(super) at: Range<u64>,
 }
 
@@ -85,21 +86,22 @@ pub(super) struct Header {
 #[derive(Debug)]
 pub(super) enum Found {
     Image(Box<Header>),
-    /// No pixels: contours, a report, a plan, …; or those that stand for no picture.
+    /// No pixels (contours, a report, a plan), or pixels that are not an image; the text is the reason.
     Other(&'static str),
-    /// No DICOM at all.
+    /// Not a DICOM file.
     Foreign,
-    /// It needs the file up to this byte.
+    /// More of the file is needed: up to this byte.
     More(u64),
 }
 
-/// The longest header that is read; those of ten thousand frames have a few megabytes.
+/// The longest header that is read, in bytes. The header of 10,000 frames has a few megabytes.
 pub(super) const LONGEST: u64 = 64 << 20;
 
-/// Reads what the first bytes of a file of `size` bytes say.
+/// Parses the first bytes of a file of `size` bytes.
 ///
 /// # Errors
-/// `Corrupt` for a file that contradicts itself, `Unsupported` for pixels of a kind that is not read. Names no object.
+/// `Corrupt` for a file that contradicts itself, `Unsupported` for pixels of a kind that is not read. The error names
+/// no object.
 pub(super) fn parse(bytes: &[u8], size: u64) -> Result<Found> {
     if bytes.len() < 132 && (bytes.len() as u64) < size {
         return Ok(Found::More(132));
@@ -112,14 +114,14 @@ pub(super) fn parse(bytes: &[u8], size: u64) -> Result<Found> {
         Ok(found) => Ok(found),
         Err(Stop::Bad(error)) => Err(error),
         Err(Stop::More(_)) if whole => {
-            Err(Error::corrupt("the file ends within its header").hint("it is cut; fetch it again"))
+            Err(Error::corrupt("the file ends within its header").hint("the file is cut; fetch it again"))
         }
         Err(Stop::More(to)) => Ok(Found::More(to)),
     }
 }
 
 fn read(bytes: &[u8], size: u64) -> Result<Found, Stop> {
-    // The first group is in one form, and tells that of the others.
+    // The first group is always in the explicit form, and names the form of the others.
     let meta = Elements { bytes, form: Form::EXPLICIT };
     let mut uid = None;
     let mut at = 132;
@@ -130,12 +132,12 @@ fn read(bytes: &[u8], size: u64) -> Result<Found, Stop> {
         }
         at = meta.after(&element)?;
     }
-    let uid = uid.ok_or_else(|| bad("it does not say its transfer syntax (0002,0010)"))?;
+    let uid = uid.ok_or_else(|| bad("it has no transfer syntax (0002,0010)"))?;
     let (form, pixels) = syntax(&uid)?;
     if pixels != Pixels::Deflated {
         return Reading::new(Elements { bytes, form }).all(at, pixels, size, Some(size));
     }
-    // What is inflated of the piece, if it ends within the piece, will do.
+    // The inflated part of these bytes is enough if the header ends in it.
     let mut out = Vec::new();
     let limit = LONGEST.min((bytes.len() as u64).saturating_mul(pixels.most_of_a_byte()));
     let done = flate2::bufread::DeflateDecoder::new(&bytes[at..]).take(limit).read_to_end(&mut out);
@@ -152,7 +154,7 @@ fn read(bytes: &[u8], size: u64) -> Result<Found, Stop> {
     }
 }
 
-/// What was found on the way.
+/// The values read so far.
 struct Reading<'a> {
     elements: Elements<'a>,
     numbers: Numbers,
@@ -183,7 +185,7 @@ struct Numbers {
     frames: Option<i64>,
 }
 
-/// Of each frame, and of all that it does not say.
+/// The functional groups of all frames, and those of each frame, which win.
 const SHARED: Tag = (0x5200, 0x9229);
 const PER_FRAME: Tag = (0x5200, 0x9230);
 
@@ -207,7 +209,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// From the first element behind the first group. `size`: the most bytes there can be; `end`: how many there are, if known.
+    /// Reads from the first element after the first group. `size`: the most bytes there can be; `end`: their number, if
+    /// known.
     fn all(mut self, mut at: usize, pixels: Pixels, size: u64, end: Option<u64>) -> Result<Found, Stop> {
         let elements = self.elements;
         loop {
@@ -219,7 +222,7 @@ impl<'a> Reading<'a> {
                 (0x7fe0, 8) => return self.image(&element, pixels, size, Some(DType::F32)),
                 (0x7fe0, 9) => return self.image(&element, pixels, size, Some(DType::F64)),
                 (0x7fe0, 0x10) => return self.image(&element, pixels, size, None),
-                // Elements ascend: contours and reports are not read to their ends.
+                // Elements are in ascending order, so contours and reports need not be read to their ends.
                 tag if tag > (0x28, 0x10) && self.numbers.rows.is_none() => {
                     return Ok(Found::Other("without pixels"));
                 }
@@ -237,7 +240,7 @@ impl<'a> Reading<'a> {
             match element.len {
                 Some(0) => Ok(None),
                 Some(2) => elements.u16(element.at).map(Some),
-                _ => Err(bad(format!("{} is no number of two bytes", name(element.tag)))),
+                _ => Err(bad(format!("{} is not a number of two bytes", name(element.tag)))),
             }
         };
         let numbers = &mut self.numbers;
@@ -263,7 +266,7 @@ impl<'a> Reading<'a> {
                 let value = elements.value(element)?;
                 self.table = Some(value.as_chunks().0.iter().map(|n| u64::from_le_bytes(*n)).collect());
             }
-            // A scintigraphy's first detector.
+            // The first detector of a scintigraphy.
             (0x0054, 0x0022) => {
                 if let Some((at, end)) = elements.items(element)?.first() {
                     said(elements, *at, *end, &mut self.shared, 0)?;
@@ -286,17 +289,17 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// All that stands before the pixels was read.
+    /// Checks the values; called when all elements before the pixels were read.
     fn image(mut self, element: &Element, pixels: Pixels, size: u64, float: Option<DType>) -> Result<Found, Stop> {
         let unsupported = |what: String| -> Stop { Error::new(ErrorKind::Unsupported, what).into() };
         let n = &self.numbers;
-        let need = |value: Option<u16>, what: &str| value.ok_or_else(|| bad(format!("it does not say its {what}")));
+        let need = |value: Option<u16>, what: &str| value.ok_or_else(|| bad(format!("it has no {what}")));
         let (rows, columns) = (need(n.rows, "rows (0028,0010)")?, need(n.columns, "columns (0028,0011)")?);
         let allocated = need(n.allocated, "bits of a value (0028,0100)")?;
         let stored = n.stored.filter(|_| float.is_none()).unwrap_or(allocated);
         let high = n.high.filter(|_| float.is_none()).unwrap_or(stored.saturating_sub(1));
         let bits = Bits { allocated, stored, high, signed: n.signed == Some(1) };
-        // Frames of segments, a bit a voxel, each with a place of its own.
+        // A segmentation: frames of one bit per voxel, each with its own position.
         if self.class == "1.2.840.10008.5.1.4.1.1.66.4" || allocated == 1 {
             return Ok(Found::Other("segments of bits"));
         }
@@ -316,7 +319,7 @@ impl<'a> Reading<'a> {
         let channels = match (n.samples.unwrap_or(1), &*self.colours) {
             (1, "MONOCHROME1" | "MONOCHROME2" | "") => 1,
             (3, "RGB") => 3,
-            // The decoder makes RGB of them.
+            // The decoder converts them to RGB.
             (3, "YBR_FULL" | "YBR_FULL_422") if pixels == Pixels::Jpeg => 3,
             (_, colours) => {
                 let what = format!("pixels of {colours}, which are not read");
@@ -326,7 +329,7 @@ impl<'a> Reading<'a> {
             }
         };
         if self.lut {
-            return Err(unsupported("values by a table (0028,3000), which is not read".into()));
+            return Err(unsupported("values mapped by a table (0028,3000), which is not read".into()));
         }
         match pixels {
             Pixels::Jpeg if allocated != 8 || stored != 8 => {
@@ -336,7 +339,7 @@ impl<'a> Reading<'a> {
                 return Err(bad(format!("lossless JPEG of {allocated} bits")));
             }
             _ if self.elements.form.big_endian && allocated == 8 && &element.vr == b"OW" => {
-                return Err(unsupported("bytes in words of the other order, which are not read".into()));
+                return Err(unsupported("8-bit pixels in big-endian words (OW), which are not read".into()));
             }
             _ => {}
         }
@@ -345,7 +348,7 @@ impl<'a> Reading<'a> {
             frames => return Err(bad(format!("{frames} frames"))),
         };
         if !self.per_frame.is_empty() && self.per_frame.len() != frames {
-            return Err(bad(format!("{frames} frames, and places of {}", self.per_frame.len())));
+            return Err(bad(format!("{frames} frames, but positions of {}", self.per_frame.len())));
         }
         if self.grid.as_ref().is_some_and(|grid| grid.len() != frames) {
             self.grid = None;
@@ -353,9 +356,9 @@ impl<'a> Reading<'a> {
         let start = element.at as u64;
         let end = if pixels.in_pieces() { size } else { element.len.map_or(size, |len| start + u64::from(len)) };
         if element.len.is_some() == pixels.in_pieces() {
-            return Err(bad("its pixels are not as its transfer syntax says: in pieces, or not"));
+            return Err(bad("its pixels contradict its transfer syntax: only one of them is in pieces (encapsulated)"));
         }
-        // A value takes a byte at least, so the product of four small numbers fits.
+        // Rows, columns and channels are small, so their product fits in 64 bits.
         let frame = u64::from(rows) * u64::from(columns) * channels as u64;
         let wanted = frame.checked_mul(frames as u64 * dtype.size() as u64).filter(|len| *len <= isize::MAX as u64 / 2);
         let Some(wanted) = wanted.filter(|wanted| *wanted > 0) else {
@@ -368,7 +371,7 @@ impl<'a> Reading<'a> {
         if values > room || !pieces || (!pixels.in_pieces() && wanted > end - start) {
             let what =
                 format!("the header says {wanted} bytes of pixels, the file has {}", size.min(end) - start.min(end));
-            return Err(Error::corrupt(what).hint("it is cut or damaged; fetch it again").into());
+            return Err(Error::corrupt(what).hint("the file is truncated or damaged; fetch it again").into());
         }
         let end = if pixels.in_pieces() { end } else { start + wanted };
         let mut said = self.shared.or(self.said);
@@ -396,7 +399,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// What an item says, and the sequences within it that tell of places and values.
+/// Reads an item, and the sequences in it that hold positions and scaling, into `to`.
 fn said(elements: Elements<'_>, at: usize, end: Option<usize>, to: &mut Said, depth: usize) -> Result<(), Stop> {
     elements.walk(at, end, |element| {
         match element.tag {
@@ -426,7 +429,7 @@ fn plain(elements: Elements<'_>, element: &Element, to: &mut Said) -> Result<(),
     Ok(())
 }
 
-/// Without what fills it up.
+/// The text without its padding.
 fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).trim_matches([' ', '\0']).to_owned()
 }
@@ -435,11 +438,11 @@ fn whole(value: &[u8], tag: Tag) -> Result<Option<i64>, Stop> {
     let text = text(value);
     match &*text {
         "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| bad(format!("{} is `{}`, no number", name(tag), cut(text)))),
+        text => text.parse().map(Some).map_err(|_| bad(format!("{} is `{}`, not a number", name(tag), cut(text)))),
     }
 }
 
-/// Finite numbers, with `\` between them; `None` when there are none.
+/// Finite numbers, separated by `\`; `None` if there are none.
 fn decimals(value: &[u8], tag: Tag) -> Result<Option<Vec<f64>>, Stop> {
     let text = text(value);
     if text.is_empty() {
@@ -447,7 +450,7 @@ fn decimals(value: &[u8], tag: Tag) -> Result<Option<Vec<f64>>, Stop> {
     }
     let number = |word: &str| word.trim_matches([' ', '\0']).parse::<f64>().ok().filter(|n| n.is_finite());
     let numbers: Option<Vec<f64>> = text.split('\\').map(number).collect();
-    numbers.map(Some).ok_or_else(|| bad(format!("{} is `{}`, no numbers", name(tag), cut(&text))))
+    numbers.map(Some).ok_or_else(|| bad(format!("{} is `{}`, not numbers", name(tag), cut(&text))))
 }
 
 fn cut(text: &str) -> String {
@@ -461,6 +464,6 @@ fn several<const N: usize>(value: &[u8], tag: Tag) -> Result<Option<[f64; N]>, S
 }
 
 fn one(value: &[u8], tag: Tag) -> Result<Option<f64>, Stop> {
-    // Some write a range, or a number for each axis: the first.
+    // Some files have a range, or a number for each axis: take the first.
     Ok(decimals(value, tag)?.map(|numbers| numbers[0]))
 }

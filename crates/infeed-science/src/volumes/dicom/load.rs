@@ -1,4 +1,4 @@
-//! From the names of files to series: what is read, and which files are one volume.
+//! Opens a dataset of DICOM files: which files are read, and which of them are one volume.
 
 use std::collections::BTreeMap;
 
@@ -38,15 +38,15 @@ fn stem(name: &str) -> Option<&str> {
     ENDINGS.iter().find(|ending| ends_with(name, ending)).map(|ending| &name[..name.len() - ending.len()])
 }
 
-/// Whether a file is read: all that end as DICOM does; where the format was named, those without an ending too, or
-/// called by a UID. An index of a medium is none.
+/// Whether a file is read: any with an ending of DICOM. If the user named the format, also files without an ending, or
+/// whose name is a UID. A `DICOMDIR`, the index of a medium, is not read.
 fn is_read(name: &str, named: bool) -> bool {
     let base = base(name);
     let bare = || !base.contains('.') || base.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     has_ending(name) || (named && bare() && !base.eq_ignore_ascii_case("DICOMDIR"))
 }
 
-/// A file of pixels.
+/// A file with pixels.
 struct Image<'a> {
     object: &'a Object,
     header: Header,
@@ -56,13 +56,13 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     let samples = samples(options)?;
     let named = options.format.is_some();
     let read: Vec<&Object> = objects.iter().filter(|object| is_read(&object.name, named)).collect();
-    // Folders are patients and fields when someone says so.
+    // With a pattern or fields, folders are patients and fields.
     let by_folder = options.pattern.is_some() || !options.fields.is_empty();
     let pattern = options.pattern.as_deref().unwrap_or("{patient}/{field}");
     let found = if by_folder { group(&read, pattern)? } else { BTreeMap::new() };
     if read.is_empty() || (by_folder && found.is_empty()) {
         return Err(nothing_to_read(source, objects, "DICOM files").hint(format!(
-            "files are FOLDER/….dcm, or lie in folders as the pattern says; {} takes those without an ending",
+            "name files FOLDER/….dcm, or give a pattern that fits; {} also reads files without an ending",
             FORMAT.to("dicom")
         )));
     }
@@ -78,7 +78,7 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     let mut used = Vec::new();
     let mut doubts = Doubts::default();
     for group in groups {
-        // Both are in the order of the groups' files; some were left out.
+        // `images` are in the order of the groups' files, without those that were left out.
         let mut own = Vec::new();
         for object in group.iter().map(|at| read[*at]) {
             own.extend(images.next_if(|image| std::ptr::eq(image.object, object)));
@@ -88,11 +88,11 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
         if let [first, rest @ ..] = &own[..]
             && let Some(other) = rest.iter().find(|other| other.header.series != first.header.series)
         {
-            let what = format!("it is of another series than {}, in the same folder", first.object.name);
+            let what = format!("it belongs to another series than {}, in the same folder", first.object.name);
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .at_object(source.display_name(&other.object.name))
                 .hint(format!(
-                    "give each series a folder, or leave {PATTERN} and {FIELD} out: then each series is a record"
+                    "give each series a folder, or omit {PATTERN} and {FIELD}: then each series is a record"
                 )));
         }
         used.extend(own.iter().map(|image| image.object));
@@ -103,12 +103,12 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     Together { format: "dicom", source, samples, patients, fields, files, objects: used }.dataset()
 }
 
-/// Whether a pattern names files, of which each is a volume, and not folders of slices.
+/// Whether a pattern names files, each a volume, rather than folders of slices.
 fn pattern_of_files(pattern: &str) -> bool {
     stem(pattern).is_some()
 }
 
-/// Files by patient and field.
+/// Groups files by patient and field.
 fn group<'a>(read: &[&'a Object], pattern: &str) -> Result<BTreeMap<&'a str, BTreeMap<&'a str, Vec<usize>>>> {
     let of_files = pattern_of_files(pattern);
     let parsed = Pattern::parse(stem(pattern).unwrap_or(pattern).trim_end_matches('/'))?;
@@ -123,15 +123,16 @@ fn group<'a>(read: &[&'a Object], pattern: &str) -> Result<BTreeMap<&'a str, BTr
     Ok(found)
 }
 
-/// Each series a record, with one field `image`.
+/// Makes each series a record with one field `image`.
 fn of_series(source: &Source, images: Vec<Image<'_>>, samples: u64) -> Result<VolumesDataset> {
-    // Without a series, a folder is one.
+    // Files without a series UID: those of one folder are one series.
     let mut series: BTreeMap<(String, &str), Vec<Image<'_>>> = BTreeMap::new();
     for image in images {
         let folder = if image.header.series.is_empty() { parent(&image.object.name) } else { "" };
         series.entry((image.header.series.clone(), folder)).or_default().push(image);
     }
-    // A series that has a folder to itself is called by it. No name or number of a patient is used: names come into logs.
+    // A series that has a folder to itself gets the folder's name. Names and numbers of patients are not used: these
+    // names appear in logs.
     let mut in_folder: BTreeMap<&str, usize> = BTreeMap::new();
     let folders: Vec<Option<&str>> = series
         .values()
@@ -155,7 +156,7 @@ fn of_series(source: &Source, images: Vec<Image<'_>>, samples: u64) -> Result<Vo
     if let Some(mask) = named.keys().find(|name| looks_like_mask(base(name))) {
         tracing::warn!(
             series = mask.as_str(),
-            "a folder called as a mask is a record of its own; {} makes it a field",
+            "a folder named like a mask is read as a record; {} makes it a field",
             PATTERN.to("{patient}/{field}/")
         );
     }
@@ -173,7 +174,7 @@ fn of_series(source: &Source, images: Vec<Image<'_>>, samples: u64) -> Result<Vo
     Together { format: "dicom", source, samples, patients: patients.into(), fields, files, objects: used }.dataset()
 }
 
-/// What is told of all series at once.
+/// Collects the doubts about all series for one warning each.
 #[derive(Default)]
 struct Doubts {
     gaps: usize,
@@ -188,11 +189,15 @@ impl Doubts {
             tracing::warn!(
                 series = self.gaps,
                 first,
-                "slices of a series are not evenly apart: one may be missing; spacing is the usual distance"
+                "slices of a series are not evenly spaced: one may be missing; `spacing` is the median distance"
             );
         }
         if let Some(first) = self.first_unplaced {
-            tracing::warn!(series = self.unplaced, first, "slices without places are in the order of their numbers");
+            tracing::warn!(
+                series = self.unplaced,
+                first,
+                "slices without positions are in the order of their instance numbers"
+            );
         }
     }
 }
@@ -218,7 +223,7 @@ fn one(source: &Source, name: String, images: Vec<Image<'_>>, doubts: &mut Doubt
     Ok(file)
 }
 
-/// The headers of all files that have pixels; others are counted in a warning.
+/// Reads the headers of all files. Returns those with pixels; a warning counts the others.
 async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Result<Vec<Image<'a>>> {
     let reads: Vec<_> = objects.iter().map(|object| read_header(source, object).boxed()).collect();
     let found: Vec<Found> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
@@ -226,19 +231,20 @@ async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Res
     let mut left = BTreeMap::<&str, (usize, &str)>::new();
     for (object, found) in objects.iter().copied().zip(found) {
         let why = match found {
-            // Pictures to plan others on would be volumes of a slice, in several directions. Who names folders has chosen.
+            // Scouts would be volumes of one slice, in several directions. They are kept if the user chose folders by a
+            // pattern.
             Found::Image(header) if all && header.localizer => "scouts",
             Found::Image(header) => {
                 images.push(Image { object, header: *header });
                 continue;
             }
             Found::Other(why) => why,
-            Found::Foreign | Found::More(_) => "no DICOM",
+            Found::Foreign | Found::More(_) => "not DICOM",
         };
         left.entry(why).or_insert((0, &object.name)).0 += 1;
     }
     for (why, (files, first)) in &left {
-        tracing::warn!(files, first, "files that are left out: {why}");
+        tracing::warn!(files, first, "files are left out: {why}");
     }
     if images.is_empty() {
         let why: Vec<_> = left.iter().map(|(why, (files, _))| format!("{files} {why}")).collect();
@@ -248,7 +254,8 @@ async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Res
     Ok(images)
 }
 
-/// Most headers of CT and MR have 2 to 8 KiB; longer ones say how far to read.
+/// Bytes of the first read. Most headers of CT and MR have 2 to 8 KiB; for a longer one the parser returns how far to
+/// read.
 const FIRST: u64 = 16 << 10;
 
 async fn read_header(source: &Source, object: &Object) -> Result<Found> {
@@ -266,7 +273,7 @@ async fn read_header(source: &Source, object: &Object) -> Result<Found> {
                 return Err(named(Error::corrupt(format!("the header does not end within {to} bytes"))));
             }
             Found::Foreign if has_ending(&object.name) => {
-                return Err(named(Error::corrupt("no DICOM: it lacks the letters DICM at byte 128"))
+                return Err(named(Error::corrupt("not a DICOM file: it lacks the letters DICM at byte 128"))
                     .hint("fetch it again, or convert it to a DICOM file with its first group"));
             }
             found => return Ok(found),

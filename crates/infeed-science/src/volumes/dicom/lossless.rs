@@ -1,4 +1,4 @@
-//! JPEG's lossless process (ITU-T T.81, annex H): differences to neighbours in Huffman codes. Of its kinds those that DICOM
+//! JPEG's lossless process (ITU-T T.81, annex H): differences from neighbours in Huffman codes. Reads what DICOM
 //! allows: 2 to 16 bits, one component or several of one size.
 
 use infeed_core::error::{Error, ErrorKind, Result, setting::SKIP};
@@ -7,14 +7,14 @@ fn bad(what: &'static str) -> Error {
     Error::corrupt(format!("lossless JPEG {what}"))
 }
 
-/// Codes of up to 16 bits: for each length the first code that is longer, and where its values are.
+/// A table of codes of up to 16 bits: for each length the first longer code, and where the values are.
 #[derive(Clone, Debug)]
 struct Huffman {
-    /// By the next 8 bits: length and value of the code that they begin with, length 0 for longer ones.
+    /// Indexed by the next 8 bits: length and value of the code that they begin with; length 0 for a longer code.
     short: [(u8, u8); 256],
-    /// Codes of `n` bits, put at the top of 16, are below this.
+    /// Codes of `n` bits, shifted to the top of 16, are below this.
     limit: [u32; 17],
-    /// What to add to a code of `n` bits for its place among the values.
+    /// Add this to a code of `n` bits to get its index in `values`.
     offset: [i32; 17],
     values: Vec<u8>,
 }
@@ -44,13 +44,13 @@ impl Huffman {
     }
 }
 
-/// The bits of a scan, without stuffed zeros.
+/// The bits of a scan, without the zero bytes stuffed after 0xff.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
     held: u64,
     count: u32,
-    /// Zeros that were put behind the end.
+    /// Zero bits that were appended after the end.
     made: u32,
 }
 
@@ -80,7 +80,7 @@ impl Bits<'_> {
         (self.held >> (self.count - count)) as u32 & ((1 << count) - 1)
     }
 
-    /// A difference: a code that tells its length, and its bits.
+    /// Reads a difference: a code for its length, then its bits.
     fn difference(&mut self, table: &Huffman) -> Result<i32> {
         if self.count < 32 {
             self.fill();
@@ -88,10 +88,11 @@ impl Bits<'_> {
         let next = self.peek(16);
         let (mut len, mut value) = table.short[(next >> 8) as usize];
         if len == 0 {
-            let long = (9..=16).find(|len| next < table.limit[*len]).ok_or_else(|| bad("has a code of no value"))?;
+            let long =
+                (9..=16).find(|len| next < table.limit[*len]).ok_or_else(|| bad("has a code without a value"))?;
             let place = (next >> (16 - long)) as i32 + table.offset[long];
             let found = usize::try_from(place).ok().and_then(|place| table.values.get(place));
-            (len, value) = (long as u8, *found.ok_or_else(|| bad("has a code of no value"))?);
+            (len, value) = (long as u8, *found.ok_or_else(|| bad("has a code without a value"))?);
         }
         self.count -= u32::from(len);
         let bits = u32::from(value);
@@ -111,7 +112,7 @@ impl Bits<'_> {
         Ok(difference)
     }
 
-    /// Goes on behind the marker that stands here.
+    /// Skips the restart marker at this position.
     fn restart(&mut self) -> Result<()> {
         let rest = self.bytes.get(self.at..).unwrap_or(&[]);
         match rest {
@@ -128,11 +129,11 @@ struct Frame {
     bits: u32,
     rows: usize,
     columns: usize,
-    /// Their names.
+    /// The ids of the components.
     components: Vec<u8>,
 }
 
-/// Interleaved values of an image that has to have this many rows, columns and components.
+/// Decodes an image, which must have the `expected` rows, columns and components, to interleaved values.
 pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
     let mut tables: [Option<Huffman>; 4] = Default::default();
     let mut frame = Frame::default();
@@ -144,7 +145,7 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
         return Err(bad("does not begin as a JPEG"));
     }
     while seen.count_ones() as usize != frame.components.len() || seen == 0 {
-        // The next marker: others may fill up, and a scan ends before one.
+        // The next marker: fill bytes may precede it, and a scan ends before one.
         let found =
             file.get(at..).unwrap_or(&[]).windows(2).position(|two| two[0] == 0xff && !matches!(two[1], 0 | 0xff));
         at += found.ok_or_else(|| bad("ends early").hint(format!("fetch the object again or set {SKIP}")))? + 2;
@@ -190,7 +191,9 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
                     let counts: &[u8; 16] = more.first_chunk().ok_or_else(|| bad("has a cut Huffman table"))?;
                     let count: usize = counts.iter().map(|n| usize::from(*n)).sum();
                     let values = more.get(16..16 + count).ok_or_else(|| bad("has a cut Huffman table"))?;
-                    let table = tables.get_mut(usize::from(*place)).ok_or_else(|| bad("has a table of no use"))?;
+                    let table = tables
+                        .get_mut(usize::from(*place))
+                        .ok_or_else(|| bad("has a Huffman table that is not one of 0 to 3"))?;
                     *table = Some(Huffman::new(counts, values)?);
                     rest = &more[16 + count..];
                 }
@@ -207,7 +210,7 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
                 let mut of_scan = Vec::new();
                 for [name, table] in named.as_chunks().0 {
                     let place = frame.components.iter().position(|own| own == name);
-                    let place = place.ok_or_else(|| bad("has a scan of no component"))?;
+                    let place = place.ok_or_else(|| bad("has a scan of an unknown component"))?;
                     let table = tables.get(usize::from(table >> 4)).and_then(Option::as_ref);
                     of_scan.push((place, table.ok_or_else(|| bad("has a scan without its Huffman table"))?));
                     if seen & 1 << place != 0 {
@@ -249,7 +252,7 @@ fn scan(
     let step = frame.components.len();
     let line = frame.columns * step;
     let mut left = restart;
-    // The first line after a restart is predicted as that of an image.
+    // The first line after a restart is predicted like the first line of an image.
     let mut first_row = 0;
     for row in 0..frame.rows {
         for column in 0..frame.columns {
@@ -266,12 +269,12 @@ fn scan(
             for (component, table) in of_scan {
                 let difference = bits.difference(table)?;
                 let at = row * line + column * step + component;
-                // Values are kept without the bits that the scan leaves out.
+                // Stored values lack the low bits that the scan omits.
                 let near = |back: usize| i32::from(values[at - back]);
                 let predicted = if fresh {
                     1 << (frame.bits - shift - 1)
                 } else if row == first_row {
-                    // Behind a restart within a row there is nothing to the left of its beginning: never asked.
+                    // The first value after a restart within a row is `fresh`, so there is always one to the left.
                     near(step)
                 } else if column == 0 {
                     near(line)

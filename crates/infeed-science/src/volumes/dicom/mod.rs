@@ -1,21 +1,22 @@
-//! DICOM: the slices of a series, each a file, or the frames of one, as volumes.
+//! DICOM: reads a series as a volume, from one file per slice or from the frames of one file.
 //!
 //! ```text
-//! names ─ load.rs ─▶ files ─ element.rs, header.rs ─▶ what stands before the pixels (64 files at a time)
-//!   ─ by series, or by folder ─ series.rs ─▶ slices in the order of their places ─▶ File, as of an NRRD
-//!   plan ─┬ all of a volume, or compressed: a shared part, whose slices stack.rs and pixels.rs put together
+//! names ─ load.rs ─▶ files ─ element.rs, header.rs ─▶ the elements before the pixels (64 files at a time)
+//!   ─ by series, or by folder ─ series.rs ─▶ slices in the order of their positions ─▶ File, as for an NRRD
+//!   plan ─┬ a whole volume, or compressed: a shared part, whose slices stack.rs and pixels.rs put together
 //!         └ a patch of native pixels: ranges of its slices
 //! ```
 //!
 //! Four things that are easy to get wrong:
-//! - Neither names nor InstanceNumber order slices: their places along the normal do.
-//! - A value has bits that are none of its pixel's: above them old overlays may lie, and a sign ends at the highest stored bit.
-//! - Slope and intercept may be each slice's own, as in PET.
-//! - Headers lie: pixels are set aside only when a file has room for them.
+//! - Slices are ordered by their positions along the normal, not by file name or InstanceNumber.
+//! - Not all bits of a value belong to its pixel: the bits above may hold old overlays. The sign is the highest stored
+//!   bit.
+//! - Each slice may have its own slope and intercept, as in PET.
+//! - A header may claim any size: memory for pixels is allocated only if the file can hold them.
 //!
-//! The elements are read here and not by a crate: what is asked for is thirty of them and where the pixels begin, of a
-//! piece of a file, and nothing may be set aside for a length that is said. JPEG 2000 and JPEG-LS are refused: of their
-//! decoders in Rust none is at the same time safe, for more than 8 bits and for our oldest compiler.
+//! No crate is used for the elements: only about thirty of them and the offset of the pixels are needed, from the first
+//! bytes of a file, and no memory may be allocated for a length that a file merely claims. JPEG 2000 and JPEG-LS are
+//! refused: no decoder in Rust is safe, reads more than 8 bits and builds with our oldest compiler.
 
 mod element;
 mod header;
@@ -38,7 +39,11 @@ use infeed_store::{Object, Source};
 
 pub(super) use self::stack::Stack;
 
-/// DICOM files (`.dcm`, `.dicom`, or without an ending), a format for `open`).
+/// Series of DICOM files (`.dcm`, `.dicom`, or without an ending) as volumes: a format for `open`.
+///
+/// A record is one series with the field `image`. With a pattern or named fields, it is a patient whose folders are
+/// fields, as for [`Volumes`](super::Volumes). Each field is `[channels, z, y, x]`; `spacing` and `origin` are `[3]`
+/// f32, `patient` is a label. `open` reads each file up to its pixels.
 ///
 /// ```
 /// # let element = |group: u16, number: u16, kind: &[u8; 2], value: &[u8]| {

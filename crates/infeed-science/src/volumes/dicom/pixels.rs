@@ -1,4 +1,4 @@
-//! From the bytes of DICOM files to voxels in the machine's order.
+//! Decodes the bytes of DICOM files to voxels in the machine's byte order.
 
 use std::{io::Read, ops::Range};
 
@@ -11,7 +11,7 @@ use super::{
     syntax::Pixels,
 };
 
-/// How the pixels of one file are written, and where in what is read of it.
+/// How the pixels of one file are written, and where they are in the bytes that are read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub(super) pixels: Pixels,
@@ -24,9 +24,9 @@ pub(super) struct Layout {
     /// Whether three channels are stored as RGB.
     pub(super) rgb: bool,
     pub(super) frames: usize,
-    /// Where each frame begins among the pieces, when the file says so beside them.
+    /// Where each frame begins among the pieces, if the file has an extended offset table.
     pub(super) table: Option<Box<[u64]>>,
-    /// Bytes to pass over in what is inflated.
+    /// Bytes to skip in the inflated data.
     pub(super) skip: u64,
 }
 
@@ -35,7 +35,7 @@ fn cut(found: usize, wanted: usize) -> Error {
         .hint(format!("fetch the object again or set {SKIP}"))
 }
 
-/// What was read of a file, made ready to take frames from.
+/// The bytes of a file, ready to take frames from.
 pub(super) enum Opened {
     Plain(Bytes),
     /// The pieces of each frame.
@@ -71,14 +71,14 @@ impl Layout {
         self.frame_values() * self.size()
     }
 
-    /// Whether native pixels are voxels as they lie, on this machine.
+    /// Whether native pixels are voxels as they are, on this machine.
     pub(super) const fn is_plain(&self) -> bool {
         let Bits { allocated, stored, .. } = self.bits;
         let foreign = self.big_endian != cfg!(target_endian = "big") && allocated > 8;
         !self.planar && !foreign && allocated == stored
     }
 
-    /// Finds the frames in what was read.
+    /// Finds the frames in the bytes of the file.
     pub(super) fn open(&self, file: &Bytes) -> Result<Opened> {
         match self.pixels {
             Pixels::Native => Ok(Opened::Plain(file.clone())),
@@ -103,14 +103,15 @@ impl Layout {
         if out.len() < len { Err(cut(out.len(), len)) } else { Ok(out.into()) }
     }
 
-    /// The pieces of each frame: items behind a first one with their offsets, or none.
+    /// The pieces of each frame. The first item is the table of their offsets, which may be empty; the pieces follow
+    /// it.
     fn pieces(&self, file: &[u8]) -> Result<Vec<Vec<Range<usize>>>> {
         let mut items: Vec<Range<usize>> = Vec::new();
         let mut at = 0;
         loop {
             let head: Option<&[u8; 8]> = file.get(at..).and_then(<[u8]>::first_chunk);
             let Some([a, b, c, d, len @ ..]) = head else {
-                // Some leave the last delimiter out.
+                // Some files lack the last delimiter.
                 if at == file.len() && items.len() > 1 {
                     break;
                 }
@@ -141,7 +142,7 @@ impl Layout {
             if offsets.len() == self.frames {
                 return offsets.binary_search(&((item.start - 8 - first) as u64)).is_ok();
             }
-            // Without a table each piece is a frame, or a frame is what begins as one.
+            // Without a table, each piece is a frame, or a frame begins with each start of a JPEG.
             items.len() == self.frames || i == 0 || (self.frames > 1 && file[item.clone()].starts_with(b"\xff\xd8\xff"))
         };
         let mut frames: Vec<Vec<Range<usize>>> = Vec::new();
@@ -152,13 +153,14 @@ impl Layout {
             }
         }
         if frames.len() != self.frames {
-            let what = format!("{} pieces of pixels do not tell {} frames apart", items.len(), self.frames);
+            let what = format!("{} pieces of pixels can't be assigned to {} frames", items.len(), self.frames);
             return Err(Error::corrupt(what));
         }
         Ok(frames)
     }
 
-    /// Adds the voxels of a frame: interleaved, in the machine's order, without bits that are none of theirs.
+    /// Appends the voxels of a frame: interleaved, in the machine's byte order, without the bits that do not belong to
+    /// them.
     pub(super) fn frame(&self, opened: &Opened, frame: usize, out: &mut Vec<u8>) -> Result<()> {
         let len = self.frame_bytes();
         match opened {
@@ -188,7 +190,7 @@ impl Layout {
         match self.pixels {
             Pixels::Runs => {
                 let frame = runs(data, self.frame_values(), self.channels, self.size())?;
-                // Interleaved already, in the machine's order.
+                // Already interleaved and in the machine's byte order.
                 self.settle_as(&frame, cfg!(target_endian = "big"), false, out);
             }
             Pixels::Jpeg => {
@@ -199,9 +201,9 @@ impl Layout {
                     let wanted = [self.rows, self.columns, self.channels];
                     return Err(Error::corrupt(format!("JPEG of {found:?} where the header says {wanted:?}")));
                 }
-                // Where header and markers contradict each other, decoders disagree about colours.
+                // If header and markers contradict each other, decoders disagree about the colours.
                 if self.channels > 1 && self.rgb != (header.colour() == infeed_jpeg::Colour::Rgb) {
-                    let what = format!("JPEG whose markers say {:?}, against the header", header.colour());
+                    let what = format!("JPEG whose markers say {:?}, unlike the header", header.colour());
                     return Err(Error::new(ErrorKind::Unsupported, what));
                 }
                 let image = infeed_jpeg::Decoder::default().decode(data).map_err(wrong)?;
@@ -222,7 +224,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Adds native pixels, a frame or a part of one, as voxels.
+    /// Appends native pixels, a frame or a part of one, as voxels.
     pub(super) fn settle(&self, pixels: &[u8], out: &mut Vec<u8>) {
         self.settle_as(pixels, self.big_endian, self.planar, out);
     }
@@ -240,7 +242,8 @@ impl Layout {
             out.extend_from_slice(pixels);
             return;
         }
-        // To the top, and back: bits above and below go, a sign is spread.
+        // Shift the highest stored bit to the top, then back: this clears the bits above and below and extends the
+        // sign.
         let (up, down) = (u32::from(allocated - 1 - high), u32::from(allocated - stored));
         macro_rules! settle {
             ($n:literal $unsigned:ty, $signed:ty) => {
@@ -265,14 +268,14 @@ impl Layout {
     }
 }
 
-/// Planes of channels into voxels whose channels lie together.
+/// Interleaves planes of channels.
 fn interleaved(pixels: &[u8], channels: usize, size: usize) -> Vec<u8> {
     let plane = pixels.len() / channels;
     let value = |at: usize, channel: usize| &pixels[channel * plane + at..][..size];
     (0..plane).step_by(size).flat_map(|at| (0..channels).flat_map(move |channel| value(at, channel))).copied().collect()
 }
 
-/// Where the first group ends, whose elements are written in the explicit form.
+/// Where the first group ends. Its elements are in the explicit form.
 fn after_first_group(file: &[u8]) -> Option<usize> {
     let mut at = 132;
     while file.get(at..at + 2)? == [2, 0] {
@@ -289,14 +292,15 @@ fn after_first_group(file: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// PackBits of DICOM (PS3.5, annex G): the bytes of each value apart, the highest first. Values of the machine's order.
+/// Decodes DICOM's PackBits (PS3.5, annex G): one segment per byte of a value, the highest first. Returns values in the
+/// machine's byte order.
 fn runs(data: &[u8], values: usize, channels: usize, size: usize) -> Result<Vec<u8>> {
     let wrong = || Error::corrupt("damaged runs").hint(format!("fetch the object again or set {SKIP}"));
     let words = data.get(..64).ok_or_else(wrong)?.as_chunks::<4>().0;
     let word = |i: usize| u32::from_le_bytes(words[i]) as usize;
     let segments = channels * size;
     if word(0) != segments {
-        return Err(Error::corrupt(format!("{} segments of runs where {segments} were expected", word(0))));
+        return Err(Error::corrupt(format!("{} segments of runs, expected {segments}", word(0))));
     }
     let mut out = vec![0; values * size];
     for segment in 0..segments {

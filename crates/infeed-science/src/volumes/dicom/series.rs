@@ -1,4 +1,4 @@
-//! The files of a series, put into the order of their places.
+//! Puts the slices of a series in the order of their positions.
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
@@ -20,43 +20,44 @@ use crate::volumes::{
 /// One file of a series.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// As messages call it.
+    /// The name in messages.
     pub(super) name: String,
-    /// All of it.
+    /// The whole file.
     pub(super) extent: Extent,
     pub(super) header: Header,
 }
 
-/// What to tell of a series that is read.
+/// Doubts about a series that is read all the same.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Doubt {
     pub(super) gap: Option<String>,
-    /// Whether there were no places to order slices by.
+    /// Whether there were no positions to order slices by.
     pub(super) unplaced: bool,
 }
 
-/// Nearer than this, in millimetres, is the same place; planes of microscopes are no series.
+/// Slices nearer than this, in millimetres, have the same position. Planes of a microscope, which may be nearer, are
+/// not a series.
 const SAME_PLACE: f64 = 1e-3;
-/// Planes whose distance differs by more than this share of the usual one are named. Rounding to 0.01 mm at 0.5 mm is 2 %;
-/// a slice that is missing is 100 %.
+/// A warning names planes whose distance differs from the usual one by more than this fraction. Rounding to 0.01 mm at
+/// 0.5 mm is 2 %; a missing slice is 100 %.
 const GAP: f64 = 0.1;
-/// Cosines and sines of angles differ by less where files say the same with few digits.
+/// Components of the same orientation, written with few digits, differ by less than this.
 const SAME_ANGLE: f64 = 1e-3;
 
 struct Placed {
     slice: Slice,
     instance: Option<i64>,
     said: Said,
-    /// Along the normal, in millimetres.
+    /// Position along the normal, in millimetres.
     depth: f64,
 }
 
-/// One volume of the files of a series, which are in the order of their names.
+/// Makes one volume of the files of a series. `members` are in the order of their names.
 pub(super) fn volume(name: String, members: &[Member]) -> Result<(File, Doubt)> {
     let first = &members[0];
     for other in members {
         if let Some(what) = differs(&first.header, &other.header) {
-            return Err(Error::new(ErrorKind::Unsupported, format!("{what}, other slices of its series differ"))
+            return Err(Error::new(ErrorKind::Unsupported, format!("{what}, unlike other slices of its series"))
                 .at_object(other.name.clone())
                 .hint(format!("compare it with {}; leave it out, or give it a folder and a pattern", first.name)));
         }
@@ -65,7 +66,7 @@ pub(super) fn volume(name: String, members: &[Member]) -> Result<(File, Doubt)> 
     let mut doubt = Doubt::default();
     let (spacing, origin) = order(&mut slices, members, &mut doubt)?;
 
-    // Files in the order of their first slices, so that they are read in that order.
+    // Order the files by their first slices, so that they are read in that order.
     let mut place = vec![u32::MAX; members.len()];
     let mut data = Vec::with_capacity(members.len());
     let mut layouts: Vec<Layout> = Vec::new();
@@ -95,7 +96,7 @@ pub(super) fn volume(name: String, members: &[Member]) -> Result<(File, Doubt)> 
     }
     let header = VolumeHeader {
         dtype: if uniform { first.header.dtype } else { DType::F32 },
-        // Voxels are turned together with their bits.
+        // Voxels are byte-swapped when their bits are masked.
         big_endian: cfg!(target_endian = "big"),
         coding: Coding::Raw,
         data: DataFiles::Attached(0),
@@ -115,7 +116,7 @@ pub(super) fn volume(name: String, members: &[Member]) -> Result<(File, Doubt)> 
     Ok((File { name, header, data: data.into(), raw_at, stack: Some(Box::new(stack)) }, doubt))
 }
 
-/// How a file is not like the first of its series.
+/// How a file differs from the first of its series.
 fn differs(first: &Header, other: &Header) -> Option<String> {
     if (first.rows, first.columns, first.channels) != (other.rows, other.columns, other.channels) {
         return Some(match other.channels == first.channels {
@@ -126,14 +127,14 @@ fn differs(first: &Header, other: &Header) -> Option<String> {
     (first.dtype != other.dtype).then(|| format!("a slice of {}", other.dtype))
 }
 
-/// All frames of all files, with what is said of each.
+/// All frames of all files, each with its position, orientation and scaling.
 fn frames(members: &[Member]) -> Result<Vec<Placed>> {
     let mut all = Vec::new();
     for (file, Member { header, name, .. }) in members.iter().enumerate() {
         for frame in 0..header.frames {
             let own = header.per_frame.get(frame).copied().unwrap_or_default();
             let mut said = own.or(header.said);
-            // The place of all is that of the first, and the next lie along the normal.
+            // A position of all frames is that of the first; the others follow along the normal.
             if own.position.is_none() && frame > 0 {
                 let along = match &header.grid {
                     Some(grid) => Some(grid[frame] - grid[0]),
@@ -160,7 +161,7 @@ fn normal([a, b, c, x, y, z]: &[f64; 6]) -> [f64; 3] {
     cross.map(|n| n / length)
 }
 
-/// Puts slices in their order; gives spacing and origin.
+/// Puts slices in their order. Returns spacing and origin.
 fn order(slices: &mut [Placed], members: &[Member], doubt: &mut Doubt) -> Result<([f32; 3], [f32; 3])> {
     let called = |placed: &Placed| {
         let Member { name, header, .. } = &members[placed.slice.file as usize];
@@ -173,13 +174,13 @@ fn order(slices: &mut [Placed], members: &[Member], doubt: &mut Doubt) -> Result
     if let (true, Some(orientation)) = (placed, first.orientation) {
         let normal = normal(&orientation);
         if normal.iter().any(|n| !n.is_finite()) {
-            let what = format!("the orientation {orientation:?} is none");
+            let what = format!("the orientation {orientation:?} is not valid");
             return Err(Error::corrupt(what).at_object(object(&slices[0])));
         }
         for other in &*slices {
             let turned = other.said.orientation.unwrap_or(orientation);
             if turned.iter().zip(&orientation).any(|(a, b)| (a - b).abs() > SAME_ANGLE) {
-                let what = format!("its orientation is not that of {}, of the same series", called(&slices[0]));
+                let what = format!("its orientation is not that of {}, in the same series", called(&slices[0]));
                 return Err(Error::new(ErrorKind::Unsupported, what)
                     .at_object(called(other))
                     .hint("it is a scout or several stacks; leave it out, or give each stack a folder and a pattern"));
@@ -192,9 +193,9 @@ fn order(slices: &mut [Placed], members: &[Member], doubt: &mut Doubt) -> Result
         slices.sort_by(|a, b| a.depth.total_cmp(&b.depth));
         let mut gaps: Vec<f64> = slices.windows(2).map(|two| two[1].depth - two[0].depth).collect();
         if let Some(twice) = gaps.iter().position(|gap| *gap < SAME_PLACE) {
-            let what = format!("it lies where {} does, of the same series", called(&slices[twice]));
+            let what = format!("it has the same position as {}, in the same series", called(&slices[twice]));
             return Err(Error::new(ErrorKind::Unsupported, what).at_object(called(&slices[twice + 1])).hint(
-                "a copy: remove it; times, echoes or b-values: give each a folder, and a pattern like {patient}/{field}/",
+                "if it is a copy, remove it; give each time, echo or b-value a folder, and use a pattern like {patient}/{field}/",
             ));
         }
         if !gaps.is_empty() {
@@ -213,17 +214,18 @@ fn order(slices: &mut [Placed], members: &[Member], doubt: &mut Doubt) -> Result
     } else if members.len() > 1 {
         doubt.unplaced = true;
         if let Some(none) = slices.iter().find(|placed| placed.instance.is_none()) {
-            return Err(Error::corrupt("it says neither its place (0020,0032) nor its number (0020,0013)")
+            return Err(Error::corrupt("it has neither a position (0020,0032) nor an instance number (0020,0013)")
                 .at_object(object(none))
-                .hint("nothing tells the order of slices; leave the series out"));
+                .hint("the order of its slices is unknown; leave the series out"));
         }
         slices.sort_by_key(|placed| (placed.instance, placed.slice.file, placed.slice.frame));
         let same = |two: &[Placed]| two[0].instance == two[1].instance && two[0].slice.file != two[1].slice.file;
         if let Some(two) = slices.windows(2).find(|two| same(two)) {
-            let what = format!("it has the number of {}, of the same series, and no place", called(&two[0]));
+            let what =
+                format!("it has the instance number of {}, in the same series, and no position", called(&two[0]));
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .at_object(called(&two[1]))
-                .hint("a copy: remove it; several series: give each a folder, and a pattern like {patient}/{field}/"));
+                .hint("if it is a copy, remove it; give each of several series a folder, and use a pattern like {patient}/{field}/"));
         }
     }
     let said = slices[0].said;

@@ -1,4 +1,4 @@
-//! Slices of files, in the order of their places: one volume.
+//! A volume of slices, in the order of their positions.
 
 use std::ops::Range;
 
@@ -18,18 +18,18 @@ use crate::volumes::header::{VolumeHeader, cover};
 /// One slice of a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::volumes) struct Slice {
-    /// Which of the volume's files.
+    /// Index of its file among the volume's.
     pub(super) file: u32,
-    /// Which of its frames.
+    /// Index of the frame in that file.
     pub(super) frame: u32,
-    /// Slope and intercept of its own, when slices differ: then voxels are values already.
+    /// Its slope and intercept, if slices differ in them: decoding then applies them, and the voxels are values.
     pub(super) rescale: Option<[f64; 2]>,
 }
 
-/// What a volume of slices is made of, beside its header.
+/// The slices of a volume. `VolumeHeader` holds the rest.
 #[derive(Debug)]
 pub(in crate::volumes) struct Stack {
-    /// Of each file; one for all when they are alike.
+    /// One layout per file, or one for all files if they are equal.
     pub(super) layouts: Vec<Layout>,
     /// From the first plane to the last.
     pub(super) slices: Vec<Slice>,
@@ -40,12 +40,12 @@ impl Stack {
         self.layouts.get(slice.file as usize).unwrap_or(&self.layouts[0])
     }
 
-    /// Whether a box of the voxels is in ranges of the files.
+    /// Whether a box of voxels can be read as ranges of the files.
     pub(in crate::volumes) fn has_boxes(&self) -> bool {
         self.layouts.len() == 1 && self.layouts[0].pixels == Pixels::Native && self.slices[0].rescale.is_none()
     }
 
-    /// The ranges of a box, and how voxels lie in each: of each plane one, or one for each line.
+    /// The ranges of a box, one per plane or one per line, and the strides of the voxels within each.
     pub(in crate::volumes) fn cover(
         &self,
         header: &VolumeHeader,
@@ -65,7 +65,7 @@ impl Stack {
         (extents, pitch)
     }
 
-    /// Voxels out of a range of native pixels.
+    /// The voxels of a range of native pixels.
     pub(in crate::volumes) fn settled(&self, piece: &Bytes) -> Bytes {
         let layout = &self.layouts[0];
         if layout.is_plain() {
@@ -76,18 +76,18 @@ impl Stack {
         own.into()
     }
 
-    /// All voxels, out of what was read of each file.
+    /// Decodes all voxels from the bytes of each file.
     pub(in crate::volumes) fn decode(&self, header: &VolumeHeader, files: &[Bytes]) -> Result<Bytes> {
         let mut voxels = Vec::new();
         let mut pixels = Vec::new();
-        // Slices of one file follow one another as a rule: it is opened once.
+        // The slices of a file usually follow one another, so it is opened once.
         let mut open: Option<(u32, Opened)> = None;
         for slice in &self.slices {
             let layout = self.layout(slice);
             let opened = match open.take().filter(|(file, _)| *file == slice.file) {
                 Some((_, opened)) => opened,
                 None => {
-                    let none = || Error::corrupt(format!("{} files of {}", files.len(), slice.file + 1));
+                    let none = || Error::corrupt(format!("{} files, expected {} or more", files.len(), slice.file + 1));
                     layout.open(files.get(slice.file as usize).ok_or_else(none)?)?
                 }
             };
@@ -100,7 +100,7 @@ impl Stack {
                 }
             }
             open = Some((slice.file, opened));
-            // The first is what it was said to be; now there is something to set memory aside for.
+            // The first slice decoded as its header says; only now allocate memory for all.
             if voxels.capacity() < header.len_bytes() {
                 voxels.reserve_exact(header.len_bytes().saturating_sub(voxels.len()));
             }
@@ -113,7 +113,7 @@ impl Stack {
     }
 }
 
-/// The type of what is stored, where it is made into values.
+/// The type of the stored pixels, before they are rescaled to values.
 fn stored(layout: &Layout) -> DType {
     match (layout.bits.allocated, layout.bits.signed) {
         (8, false) => DType::U8,
@@ -125,7 +125,7 @@ fn stored(layout: &Layout) -> DType {
     }
 }
 
-/// Values of voxels, rounded once.
+/// Rescales pixels to f32 values, rounded once.
 fn rescaled(pixels: &[u8], dtype: DType, [slope, intercept]: [f64; 2], out: &mut Vec<u8>) {
     macro_rules! rescaled {
         ($n:literal $rust:ty) => {

@@ -9,41 +9,41 @@ use super::element::Form;
 pub(super) enum Pixels {
     /// One frame after another.
     Native,
-    /// The same, in a file that is deflated behind its first group.
+    /// As `Native`, in a file that is deflated after its first group.
     Deflated,
-    /// In pieces, each frame as it is.
+    /// In pieces, uncompressed (encapsulated).
     Pieces,
-    /// In pieces, the bytes of each value apart, with runs.
+    /// In pieces, run-length encoded, one segment per byte of a value.
     Runs,
-    /// JPEG of 8 bits, lossy.
+    /// In pieces, lossy JPEG of 8 bits.
     Jpeg,
-    /// JPEG's lossless process.
+    /// In pieces, JPEG's lossless process.
     Lossless,
 }
 
 impl Pixels {
-    /// Whether frames are in pieces, behind a table of where each begins.
+    /// Whether frames are in pieces, after a table of where each begins (encapsulated).
     pub(super) const fn in_pieces(self) -> bool {
         !matches!(self, Self::Native | Self::Deflated)
     }
 
-    /// Most pixels that a byte can stand for, so that nothing is set aside for a lie.
+    /// Most values that a byte can encode. No more memory than that is allocated for the size that a header claims.
     pub(super) const fn most_of_a_byte(self) -> u64 {
         match self {
             Self::Native | Self::Pieces => 1,
-            // 258 bytes in two bits.
+            // At best 258 bytes in two bits.
             Self::Deflated => 1032,
-            // 128 bytes in two.
+            // At best 128 bytes in two.
             Self::Runs => 64,
-            // A block of 64 in two bits, with all colours at a quarter.
+            // At best a block of 64 values in two bits; with both colours subsampled to a quarter, four times that.
             Self::Jpeg => 1024,
-            // A value in a bit.
+            // At best a value per bit.
             Self::Lossless => 8,
         }
     }
 }
 
-/// What is read of a syntax.
+/// The form and the pixels of a transfer syntax.
 pub(super) fn syntax(uid: &str) -> Result<(Form, Pixels)> {
     let big = Form { explicit: true, big_endian: true };
     Ok(match uid {

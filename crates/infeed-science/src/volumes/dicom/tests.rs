@@ -7,7 +7,7 @@ use infeed_data::{Dataset, Narrow, Open, Value, Volume, dataset_contract};
 use crate::open_source;
 use crate::volumes::tests::{Middle, store};
 
-/// Files of pydicom, and what it and SimpleITK make of them: `integration/golden/dicom.py`.
+/// Files written by pydicom, with the voxels that it and SimpleITK read from them: `integration/golden/dicom.py`.
 const GOLDEN: &str = include_str!("../../../../../integration/golden/dicom.json");
 
 #[derive(serde::Deserialize)]
@@ -70,7 +70,7 @@ fn opened(files: &[(String, Vec<u8>)]) -> Arc<dyn Dataset> {
     try_open(files, |open| open).unwrap()
 }
 
-/// What a loader does with a record.
+/// Reads and decodes a record as a loader does.
 fn sample(dataset: &dyn Dataset, record: u64) -> Result<Vec<Value>> {
     let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
     let mut bytes = Vec::new();
@@ -153,7 +153,7 @@ fn voxels_places_and_spacing_are_those_of_pydicom_and_simpleitk() {
             found.iter().for_each(|value| crc.update(&value.to_le_bytes()));
             assert_eq!(crc.sum(), case.crc, "{name}: {:?}", &found[..20]);
         } else {
-            // Lossy: decoders may round in their own way.
+            // Lossy: decoders round differently.
             let wanted = unpacked(case.voxels.as_ref().unwrap());
             let wanted = wanted.as_chunks().0.iter().map(|v| f32::from(i16::from_le_bytes(*v)));
             assert!(found.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= 1.0), "{name}");
@@ -203,7 +203,7 @@ fn damaged_files_are_an_error_or_voxels_and_never_panic() {
             let at = draws.below(files.len() as u64) as usize;
             let file = &mut files[at].1;
             for _ in 0..1 + draws.below(3) {
-                // Most of a file is text that nobody reads: half of the damage behind it.
+                // Most of a file is text that is not read, so half of the damage is in its last 700 bytes.
                 let len = file.len() as u64;
                 let at = if draws.bits() & 1 == 0 { draws.below(len) } else { len - 1 - draws.below(len.min(700)) };
                 file[at as usize] = if draws.bits() & 1 == 0 { draws.bits() as u8 } else { 0xff };
@@ -229,7 +229,7 @@ fn says(files: &[(String, Vec<u8>)], what: &[&str]) {
     assert!(what.iter().all(|what| error.contains(what)), "{error}");
 }
 
-/// Puts other text into the place of some in a file, of the same length.
+/// Replaces text in a file by text of the same length.
 fn replaced(file: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
     let at = file.windows(from.len()).position(|part| part == from).unwrap();
@@ -249,7 +249,7 @@ fn what_is_not_read_is_refused_by_name() {
         &one(replaced(&files[0].1, b"MONOCHROME2 ", b"PALETTECOLOR")),
         &["pixels of PALETTECOLOR, which are not read"],
     );
-    says(&one(b"nothing".to_vec()), &["no DICOM", "a/b.dcm"]);
+    says(&one(b"nothing".to_vec()), &["not a DICOM file", "a/b.dcm"]);
     says(&one(files[0].1[..699].to_vec()), &["a/b.dcm", "cut"]);
     says(&one(files[0].1[..files[0].1.len() - 9].to_vec()), &["the header says 308 bytes of pixels, the file has 299"]);
 }
@@ -262,18 +262,18 @@ fn slices_that_do_not_fit_are_named() {
         files[at].1 = file;
         files
     };
-    // Rows are the second: 11 as u16.
+    // The number of rows, 11 as u16.
     let rows = |to: u8| {
         replaced(&files[2].1, b"\x28\0\x10\0US\x02\0\x0b", &[b"\x28\0\x10\0US\x02\0".as_slice(), &[to]].concat())
     };
     says(&with(2, rows(10)), &["a slice of 10 x 14 pixels", "s/002.dcm", "s/000.dcm"]);
     says(
         &with(2, files[1].1.clone()),
-        &["it lies where", "s/001.dcm", "s/002.dcm", "a pattern like {patient}/{field}/"],
+        &["it has the same position as", "s/001.dcm", "s/002.dcm", "a pattern like {patient}/{field}/"],
     );
     let turned = replaced(&files[2].1, b"1.00000000\\0.00000000", b"0.00000000\\1.00000000");
     says(&with(2, turned), &["its orientation is not that of", "scout"]);
-    // A slice less is read, with the usual distance.
+    // A series without one slice is read; its spacing is the median distance.
     let mut less = files.clone();
     less.remove(4);
     let record = sample(&*opened(&less), 0).unwrap();
@@ -284,19 +284,19 @@ fn slices_that_do_not_fit_are_named() {
 fn without_places_numbers_order_slices() {
     let case = case("explicit");
     let unplaced = |files: Vec<(String, Vec<u8>)>| -> Vec<(String, Vec<u8>)> {
-        // The tag of the place becomes one that nobody asks for.
+        // Changes the tag of the position to one that is not read.
         let hide = |file: Vec<u8>| replaced(&file, b"\x20\0\x32\0DS", b"\x20\0\x33\0DS");
         files.into_iter().map(|(name, file)| (name, hide(file))).collect()
     };
     let placed = sample(&*opened(&case.files()), 0).unwrap();
     let found = sample(&*opened(&unplaced(case.files())), 0).unwrap();
-    // They count down in the golden files.
+    // Instance numbers count down in the golden files.
     let plane = |record: &[Value], z: usize| values(volume(record), &[z..z + 1, 0..11, 0..14]);
     assert!((0..5).all(|z| plane(&found, z) == plane(&placed, 4 - z)));
     assert!(numbers(&found[2]).iter().all(|n| n.is_nan()) && numbers(&found[1]) == [5.0, 0.75, 1.5]);
     let mut same = unplaced(case.files());
     same[1].1 = same[0].1.clone();
-    says(&same, &["it has the number of"]);
+    says(&same, &["it has the instance number of"]);
 }
 
 #[test]
@@ -311,11 +311,11 @@ fn series_are_records_and_folders_are_fields_where_a_pattern_says_so() {
     // By series.
     let dataset = opened(&all);
     assert_eq!(names(&*dataset), ["p1/ct", "p1/mask", "p2/ct", "p2/mask"]);
-    // All in one folder: by their UIDs.
+    // All series in one folder: named by their UIDs.
     let flat = [put("x", "explicit"), put("x", "bytes")].concat();
     let flat: Vec<_> = flat.into_iter().enumerate().map(|(i, (_, file))| (format!("x/{i}.dcm"), file)).collect();
     assert_eq!(names(&*opened(&flat)), ["x/1.2.3.2", "x/1.2.3.9"]);
-    // Without endings, and what is none beside them.
+    // Files without endings, and a `DICOMDIR`, which is not read.
     let mut bare: Vec<_> =
         put("x", "explicit").into_iter().map(|(name, file)| (name.replace(".dcm", ""), file)).collect();
     bare.push(("DICOMDIR".into(), vec![0; 200]));
@@ -326,7 +326,7 @@ fn series_are_records_and_folders_are_fields_where_a_pattern_says_so() {
     let only: Vec<_> = all.iter().filter(|(name, _)| !name.contains("p2/mask")).cloned().collect();
     let error = try_open(&only, |open| open.pattern("{patient}/{field}/")).unwrap_err().to_string();
     assert!(error.contains("patient `p2` has no `mask`: there are only ct"), "{error}");
-    // The second mask has an intercept: no labels.
+    // The second mask has an intercept, so it does not hold labels.
     let error = try_open(&all, |open| open.pattern("{patient}/{field}/")).unwrap_err().to_string();
     assert!(error.contains("labels are whole numbers"), "{error}");
     let good =
@@ -339,8 +339,8 @@ fn series_are_records_and_folders_are_fields_where_a_pattern_says_so() {
         [put("p1/ct", "explicit"), put("p1/ct", "pet").into_iter().map(|(n, f)| (format!("{n}.dcm"), f)).collect()]
             .concat();
     let error = try_open(&mixed, |open| open.pattern("{patient}/{field}/")).unwrap_err().to_string();
-    assert!(error.contains("it is of another series than"), "{error}");
-    // Files of frames, each a volume.
+    assert!(error.contains("it belongs to another series than"), "{error}");
+    // Files of several frames: each is a volume.
     let frames = [("p1_ct.dcm".to_owned(), case("enhanced").files().remove(0).1)];
     let dataset = try_open(&frames, |open| open.pattern("{patient}_{field}.dcm")).unwrap();
     assert_eq!((names(&*dataset), &*dataset.schema().fields[0].name), (vec!["p1".to_owned()], "ct"));

@@ -1,4 +1,4 @@
-//! Roles of containers, which an address near the container gives.
+//! Roles of containers, obtained from an address near the container.
 //!
 //! <https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html>
 
@@ -16,10 +16,10 @@ use super::{
     service::{Client, request, secret},
 };
 
-/// What opens the door.
+/// The token that authorizes the request.
 #[derive(Debug)]
 pub(super) enum Token {
-    /// Written anew now and then.
+    /// A file that is rewritten from time to time.
     File(PathBuf),
     Given(HeaderValue),
     None,
@@ -32,7 +32,8 @@ pub(super) struct Container {
     pub(super) token: Token,
 }
 
-/// The url that is set in full. What is not encrypted goes no further than this machine and the addresses of ECS and EKS.
+/// Checks a url that was set in full. Without encryption, only this machine and the addresses of ECS and EKS are
+/// allowed.
 pub(super) fn full_url(text: &str) -> Result<Url> {
     let bad = |what: &str| Error::config(format!("AWS_CONTAINER_CREDENTIALS_FULL_URI {what}"));
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));

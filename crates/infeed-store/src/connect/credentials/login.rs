@@ -1,9 +1,9 @@
-//! Keys of a console session, which `aws login` keeps: good for 15 minutes, and renewed for 12 hours.
+//! Keys of a console session, kept by `aws login`: valid for 15 minutes, renewable for 12 hours.
 //!
 //! <https://docs.aws.amazon.com/sdkref/latest/guide/feature-login-credentials.html>
 //!
-//! Where they are kept and renewed is as botocore has it (`LoginCredentialFetcher`). Whoever renews shows that it has the
-//! private key that lies beside them (RFC 9449, DPoP), and keeps what comes for others.
+//! They are kept and renewed as botocore does it (`LoginCredentialFetcher`). A renewal proves possession of the private
+//! key kept next to them (RFC 9449, DPoP), and stores the new keys for other processes.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -61,30 +61,30 @@ impl Login {
     }
 
     fn log_in(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Denied, format!("the profile `{}` takes a login of the console, {what}", self.profile))
+        Error::new(ErrorKind::Denied, format!("the profile `{}` uses a console login, {what}", self.profile))
             .at_object(self.kept.display().to_string())
             .hint(format!("run `aws login --profile {}`", self.profile))
     }
 
     async fn read(&self) -> Result<(Map<String, Value>, Issued)> {
         let text = tokio::fs::read(&self.kept).await.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.log_in("and nobody has logged in"),
-            _ => self.log_in("and what is kept of it cannot be read").with_source(error),
+            io::ErrorKind::NotFound => self.log_in("but nobody has logged in"),
+            _ => self.log_in("but its file cannot be read").with_source(error),
         })?;
         let values: Option<Map<String, Value>> = serde_json::from_slice(&text).ok();
         let kept = values.and_then(|values| {
             let issued = Issued::of_json(values.get("accessToken")?).ok()?;
             issued.ends.map(|_| (values, issued))
         });
-        kept.ok_or_else(|| self.log_in("and the file that is kept of it holds none"))
+        kept.ok_or_else(|| self.log_in("but its file contains none"))
     }
 
     async fn renew(&self, mut values: Map<String, Value>) -> object_store::Result<Issued> {
         let get = |name: &str| values.get(name).and_then(Value::as_str);
         let (Some(id), Some(refresh), Some(key)) = (get("clientId"), get("refreshToken"), get("dpopKey")) else {
-            return Err(wrap(self.log_in("and nothing is kept to renew it with")));
+            return Err(wrap(self.log_in("but its file lacks what is needed to renew it")));
         };
-        let proof = proof(key, &self.renewals).ok_or_else(|| wrap(self.log_in("and its key is none")))?;
+        let proof = proof(key, &self.renewals).ok_or_else(|| wrap(self.log_in("but its key is not valid")))?;
         let headers = [
             ("content-type", HeaderValue::from_static("application/json")),
             ("dpop", secret(&proof, "the proof of a key").map_err(wrap)?),
@@ -108,7 +108,7 @@ impl Login {
         values.extend(answer.remove_entry("refreshToken"));
         if let Err(error) = save(&self.kept, &values) {
             let file = self.kept.display();
-            tracing::warn!(%file, %error, "a renewed login cannot be kept: log in again when it ends");
+            tracing::warn!(%file, %error, "a renewed login cannot be kept: log in again when it expires");
         }
         Ok(issued)
     }
@@ -126,31 +126,31 @@ impl Issuer for Login {
             Ok(issued) => return Ok(issued),
             Err(error) => error,
         };
-        // Somebody else may have renewed it meanwhile.
+        // Another process may have renewed it in the meantime.
         let (_, issued) = self.read().await.map_err(wrap)?;
         match Answer::of(&error) {
             _ if left(&issued).is_some() => Ok(issued),
             Some(answer) if answer.remedy() == Remedy::None => {
-                Err(wrap(answer.cause_of(self.log_in("and it has ended"))))
+                Err(wrap(answer.cause_of(self.log_in("but it has expired"))))
             }
             _ => Err(error),
         }
     }
 }
 
-/// A proof that somebody has this key and means this url; `None` for what is no key of its kind.
+/// A signed proof of possession of this key for this url; `None` if the key has another form.
 fn proof(pem: &str, url: &str) -> Option<String> {
     let key = any_ecdsa_type(&PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok()?).ok()?;
     let signer = key.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256])?;
     let public = key.public_key()?;
-    // At the end of what tells of the key: 4, x, y.
+    // The public key ends with 4, x, y.
     let [4, point @ ..] = public.as_ref().last_chunk::<65>()? else { return None };
     let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
     let (x, y) = point.split_at(32);
     let jwk = json!({"kty": "EC", "x": encode(x), "y": encode(y), "crv": "P-256"});
     let head = json!({"typ": "dpop+jwt", "alg": "ES256", "jwk": jwk});
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Never the same twice.
+    // Must never repeat.
     let once = format!("{:016x}{:016x}", RandomState::new().hash_one(now), RandomState::new().hash_one(url));
     let claims = json!({"htm": "POST", "htu": url, "iat": now.as_secs(), "jti": once});
     let text = [head, claims].map(|part| encode(part.to_string().as_bytes())).join(".");
@@ -158,7 +158,7 @@ fn proof(pem: &str, url: &str) -> Option<String> {
     Some(format!("{text}.{}", encode(&signature)))
 }
 
-/// The two numbers of a signature beside each other, from ASN.1: `30 length 02 length r 02 length s`.
+/// The two numbers of a signature, one after the other, from ASN.1: `30 length 02 length r 02 length s`.
 fn plain(signature: &[u8]) -> Option<Vec<u8>> {
     let mut rest = signature.strip_prefix(&[0x30])?.get(1..)?;
     let mut both = Vec::new();

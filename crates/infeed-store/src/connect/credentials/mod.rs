@@ -1,4 +1,4 @@
-//! Which credentials, in the order of the AWS SDKs: environment, web identity, profile, container, instance.
+//! Finds credentials in the order of the AWS SDKs: environment, web identity, profile, container, instance.
 //!
 //! ```text
 //! find ─▶ environment | web identity | profile | container | instance
@@ -6,13 +6,13 @@
 //!                                        └ web_identity_token_file, sso_*, keys, login_session, credential_process
 //! ```
 //!
-//! `aws-config` would do it. Its price: 44 crates that the feature `s3` does not bring by itself (`aws-config` 1.13 with
-//! `sso`, `credentials-process` and its HTTPS client, by `cargo tree`), clients of three services and a second stack of HTTP
-//! among them. What it would replace are the files of this folder and `profile.rs`, 1,600 lines, which sign with
-//! `object_store`'s signer and ask by the client of the store, with its certificates and no redirect.
+//! `aws-config` could do this. It costs 44 crates that the feature `s3` does not bring by itself (`aws-config` 1.13
+//! with `sso`, `credentials-process` and its HTTPS client, by `cargo tree`), among them clients of three services and a
+//! second HTTP stack. It would replace the files of this folder and `profile.rs`, 1,600 lines. These sign with
+//! `object_store`'s signer and use the store's HTTP client, with its certificates and without redirects.
 //!
-//! What ends is asked for again before that ([`renewed`]), and once more after the store has refused it
-//! (`Remote::heal`, which finds credentials anew).
+//! Credentials that expire are renewed before that ([`renewed`]), and once more after the store has refused them
+//! (`Remote::heal`, which finds credentials again).
 
 mod container;
 mod login;
@@ -49,11 +49,11 @@ pub(super) struct Found {
     pub(super) provider: String,
 }
 
-/// Asks the providers and waits for a first answer. `region` is for the token service alone.
+/// Tries the providers and waits for a first answer. `region` is only for the token service.
 ///
 /// # Errors
-/// `Denied` when none has credentials (says which were tried), `Unsupported` for profiles that ask for a code of somebody,
-/// `Config` for half a configuration.
+/// `Denied` if no provider has credentials (lists those that were tried), `Unsupported` for profiles that need an MFA
+/// code, `Config` for half a configuration.
 pub(super) async fn find(
     vars: &Vars,
     profile: Option<&Profile>,
@@ -69,7 +69,8 @@ pub(super) async fn find(
     let mut tried = Vec::new();
 
     let of_profile = || profile.map(|profile| chain.profile(profile, &[])).transpose();
-    // The SDKs would sign with the keys of the environment, and the profile that takes them for a role would be for nothing.
+    // The SDKs would sign with the keys of the environment, and ignore the profile that uses these keys to assume a
+    // role.
     if profile.is_some_and(takes_environment)
         && let Some(Some(found)) = of_profile()?
     {
@@ -105,16 +106,16 @@ pub(super) async fn find(
         return Err(none(vars, &tried));
     };
     found.asked_once().await.map_err(|error| {
-        // Not an instance: what matters is that nothing is configured.
+        // Not an instance: the important fact is that nothing is configured.
         tried.push("the instance (its metadata service does not answer)".into());
         none(vars, &tried).with_source(error)
     })
 }
 
-/// Whether keys of the environment are what a profile, or those that it takes its credentials from, begins with.
+/// Whether a profile, or a profile that it refers to, uses keys of the environment.
 fn takes_environment(profile: &Profile) -> bool {
     let source = |profile: &Profile| profile.other(profile.get("source_profile")?);
-    // Cycles are found later.
+    // Cycles are detected later.
     let mut all = std::iter::successors(Some(profile.clone()), source).take(16);
     all.any(|profile| profile.get("credential_source") == Some("Environment"))
 }
@@ -161,7 +162,7 @@ impl Chain<'_> {
         }
     }
 
-    /// `None` without credentials. `through` are the profiles that take theirs from this one.
+    /// `None` if it has no credentials. `through` are the profiles that refer to this one.
     fn profile(&self, profile: &Profile, through: &[&str]) -> Result<Option<Found>> {
         let keys = self.keys(profile)?;
         let described = profile.describe();
@@ -171,7 +172,7 @@ impl Chain<'_> {
                 let role = sts::Role { arn: role.into(), ..self.role(Some(profile), by)? };
                 return Ok(Some(Found::by(format!("web identity of the {described}"), role)));
             }
-            // A profile that others refer to is asked for its keys first, as by the SDKs.
+            // As in the SDKs, a profile that others refer to uses its own keys first.
             (Some(role), None) if through.is_empty() || keys.is_none() => {
                 return self.assumed(profile, role, keys, through).map(Some);
             }
@@ -193,7 +194,7 @@ impl Chain<'_> {
             let process = process::Process::new(command, profile)?;
             return Ok(Some(Found::by(format!("credential_process of the {described}"), process)));
         }
-        // Each says that credentials come by a way that is not there.
+        // These keys refer to a way of getting credentials whose other half is missing.
         for (key, lacks) in [
             ("source_profile", "role_arn"),
             ("credential_source", "role_arn"),
@@ -220,12 +221,11 @@ impl Chain<'_> {
         }
     }
 
-    /// The role of a profile, assumed with what it says.
+    /// The role of a profile, with the profile's settings for it.
     fn assumed(&self, profile: &Profile, role: &str, keys: Option<Found>, through: &[&str]) -> Result<Found> {
         let Profile { name, .. } = profile;
         if profile.get("mfa_serial").is_some() {
-            let what =
-                format!("the profile `{name}` asks for a code of its `mfa_serial`, and nobody can be asked here");
+            let what = format!("the profile `{name}` needs an MFA code (`mfa_serial`), which cannot be entered here");
             return Err(Error::new(ErrorKind::Unsupported, what).at_object(profile.file.display().to_string()).hint(
                 format!("run `aws configure export-credentials --profile {name} --format env` and set what it prints"),
             ));
@@ -233,8 +233,8 @@ impl Chain<'_> {
         let source = match (profile.get("source_profile"), profile.get("credential_source")) {
             (Some(_), Some(_)) => return Err(wrong(profile, "has both source_profile and credential_source")),
             (None, None) => {
-                return Err(wrong(profile, &format!("has role_arn = {role}, and not who assumes it"))
-                    .hint(format!("add source_profile (`{name}` itself may be it) or credential_source")));
+                return Err(wrong(profile, &format!("has role_arn = {role}, but no credentials to assume it with"))
+                    .hint(format!("add source_profile (it may be `{name}` itself) or credential_source")));
             }
             (Some(source), None) => {
                 let through: Vec<&str> = through.iter().copied().chain([name.as_str()]).collect();
@@ -242,7 +242,7 @@ impl Chain<'_> {
                     Some(keys) if source == name => Some(keys),
                     _ if through.contains(&source) => {
                         let round = format!("takes its credentials from itself: {} -> {source}", through.join(" -> "));
-                        return Err(wrong(profile, &round).hint("let the last one have keys"));
+                        return Err(wrong(profile, &round).hint("add keys to the last one"));
                     }
                     _ => {
                         let other = profile.other(source).ok_or_else(|| {
@@ -268,7 +268,7 @@ impl Chain<'_> {
         Ok(Found::by(format!("role {} of the {}, by {provider}", role.arn, profile.describe()), role))
     }
 
-    /// All of a role but its name.
+    /// A role without its ARN.
     fn role(&self, profile: Option<&Profile>, by: sts::By) -> Result<sts::Role> {
         let get = |key| profile?.get(key).map(str::to_owned);
         let seconds = match (profile, get("duration_seconds")) {
@@ -297,7 +297,7 @@ impl Chain<'_> {
         ) {
             (Some(path), _) => {
                 let name = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
-                let bad = |_| Error::config(format!("{name} is not a path")).hint("it begins with a `/`");
+                let bad = |_| Error::config(format!("{name} is not a path")).hint("begin it with a `/`");
                 let joined = match path.starts_with('/') {
                     true => format!("http://169.254.170.2{path}"),
                     false => String::new(),
@@ -313,18 +313,18 @@ impl Chain<'_> {
             (None, Some(given)) => container::Token::Given(service::secret(given, token)?),
             (None, None) => container::Token::None,
         };
-        // The addresses that are taken do not encrypt, and a proxy would see the token.
+        // The allowed addresses do not encrypt, and a proxy would see the token.
         let options = self.client.clone().with_allow_http(true);
         let client = service::Client::new(&options, &self.connector.clone().direct())?;
         Ok(Some(Found::by(format!("container ({name})"), container::Container { client, url, token })))
     }
 
-    /// `None` where it must not be asked.
+    /// `None` if the instance must not be asked.
     fn instance(&self) -> Result<Option<Found>> {
         if self.flag("AWS_EC2_METADATA_DISABLED")? {
             return Ok(None);
         }
-        // Patient enough for a busy service, and short of PATIENCE.
+        // Long enough for a busy service, but shorter than PATIENCE.
         let retry = RetryConfig {
             max_retries: 2,
             retry_timeout: Duration::from_secs(6),
@@ -356,19 +356,19 @@ impl Chain<'_> {
     }
 }
 
-/// What a profile says cannot be.
+/// An error for an invalid profile.
 fn wrong(profile: &Profile, what: &str) -> Error {
     Error::config(format!("the profile `{}` {what}", profile.name)).at_object(profile.file.display().to_string())
 }
 
 fn refused(provider: &str, error: &object_store::Error) -> Error {
-    Error::new(ErrorKind::Denied, format!("credentials cannot be had from: {provider}"))
+    Error::new(ErrorKind::Denied, format!("cannot get credentials from: {provider}"))
         .hint("check the provider, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
         .with_source(Cause::of(error))
 }
 
-/// Credentials that are asked for again before they expire, in the middle of a run. What their service says must not be
-/// taken for what the store says.
+/// Credentials that are requested again before they expire, during a run. An answer of their service must not be
+/// mistaken for an answer of the store.
 #[derive(Debug)]
 struct Asked {
     provider: String,
@@ -390,7 +390,7 @@ impl CredentialProvider for Asked {
             }
             let passes = Answer::of(&error).is_some_and(|answer| answer.remedy() != Remedy::None);
             let error = match passes {
-                // Reads are repeated after errors of this kind.
+                // Reads are retried after errors of this kind.
                 true => Error::new(ErrorKind::Io, format!("credentials do not come from: {}", self.provider))
                     .hint("check the provider and the network")
                     .with_source(Cause::of(&error)),

@@ -2,8 +2,9 @@
 //!
 //! <https://docs.aws.amazon.com/sdkref/latest/guide/feature-process-credentials.html>
 //!
-//! The program is run as the AWS command line runs it: its words are split at spaces outside of quotes, and no shell sees
-//! them, so that no `$`, `~` or `;` means anything. Nothing that it prints is told, for that may be secret.
+//! The program is run as the AWS command line runs it: its words are split at spaces outside of quotes, and no shell is
+//! involved, so `$`, `~` and `;` have no special meaning. Nothing that it prints appears in a message, because that may
+//! be secret.
 
 use std::{io, process::Stdio, time::Duration};
 
@@ -16,9 +17,9 @@ use super::{
     renewed::{Issued, Issuer},
 };
 
-/// Of what it prints.
+/// The most bytes read of its output.
 const MOST: u64 = 64 << 10;
-/// What takes longer waits for somebody.
+/// A program that takes longer is probably waiting for input.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl Process {
             file: profile.file.display().to_string(),
         };
         match process.words.is_empty() {
-            true => Err(process.failed("has a quote or backslash with nothing behind it").hint("close the quotes")),
+            true => Err(process.failed("ends within a quote or after a backslash").hint("close the quotes")),
             false => Ok(process),
         }
     }
@@ -48,11 +49,11 @@ impl Process {
     }
 
     async fn run(&self) -> Result<Vec<u8>> {
-        let by_hand = "run the program by hand: it says why";
+        let by_hand = "run the program by hand to see why";
         let fails = |error: io::Error| self.failed("cannot be run").hint(by_hand).with_source(error);
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // When nobody waits for it any more.
+        // Ends the program when its result is no longer awaited.
         let mut child = command.kill_on_drop(true).spawn().map_err(fails)?;
         let stdout = child.stdout.take();
         let ended = async {
@@ -77,7 +78,7 @@ impl Process {
 impl Issuer for Process {
     async fn issue(&self) -> object_store::Result<Issued> {
         let text = self.run().await.map_err(wrap)?;
-        let odd = |what: &str| wrap(self.failed(&format!("printed something else than credentials: {what}")));
+        let odd = |what: &str| wrap(self.failed(&format!("printed something other than credentials: {what}")));
         let answer: serde_json::Value = serde_json::from_slice(&text).map_err(|_| odd("it is not JSON"))?;
         if answer.get("Version").and_then(serde_json::Value::as_u64) != Some(1) {
             return Err(odd("its Version is not 1"));
@@ -86,8 +87,8 @@ impl Issuer for Process {
     }
 }
 
-/// As Python's `shlex` splits it: quotes and backslashes. On Windows a backslash is one, but before a double quote, and
-/// single quotes are letters. `None` where a quote is not closed.
+/// Splits as Python's `shlex` does, with quotes and backslashes. On Windows a backslash is literal, except before a
+/// double quote, and single quotes are literal. `None` if a quote is not closed.
 fn split(command: &str, windows: bool) -> Option<Vec<String>> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut letters = command.chars().peekable();
@@ -138,7 +139,7 @@ mod tests {
                 }
             } => pid,
         };
-        // Gone, or dead and not waited for yet.
+        // Gone, or dead but not waited for yet.
         let status = || std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
         while status().is_ok_and(|status| !status.contains("State:\tZ")) {
             tokio::task::yield_now().await;

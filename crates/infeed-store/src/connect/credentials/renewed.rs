@@ -1,4 +1,4 @@
-//! Credentials that end, asked for again before they do.
+//! Renews credentials before they expire.
 
 use std::{
     fmt,
@@ -15,20 +15,21 @@ use tokio::time::Instant;
 
 use super::super::pages::wrap;
 
-/// Before their end, as `object_store` and the SDKs do: a request that is signed now may be waited for a while.
+/// Time before the expiry, as in `object_store` and the SDKs: a request that is signed now may be sent a while later.
 pub(super) const MARGIN: Duration = Duration::from_secs(300);
-/// Between two tries, where what is there is still good or ends at once.
+/// Time between two attempts while the old credentials are still valid or about to expire.
 const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
 
-/// What a service or a program gave.
+/// Credentials from a service or a program.
 pub(super) struct Issued {
     pub(super) credential: AwsCredential,
-    /// `None`: they do not end.
+    /// `None`: they do not expire.
     pub(super) ends: Option<SystemTime>,
 }
 
 impl Issued {
-    /// From what containers, programs and the portals of single sign-on write. The error says what is missing, and no value.
+    /// Parses the JSON of containers, programs and single sign-on portals. An error names what is missing, but no
+    /// value.
     pub(super) fn of_json(answer: &Value) -> Result<Self, String> {
         let text = |names: &[&str]| names.iter().find_map(|name| answer.get(name)?.as_str()).filter(|t| !t.is_empty());
         let needed = |names: &[&str]| text(names).map(str::to_owned).ok_or_else(|| format!("it has no {}", names[0]));
@@ -43,13 +44,13 @@ impl Issued {
             Some(Value::Number(milliseconds)) => milliseconds
                 .as_u64()
                 .and_then(|number| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(number))),
-            Some(ends) => Some(ends.as_str().and_then(time).ok_or("its Expiration is no time")?),
+            Some(ends) => Some(ends.as_str().and_then(time).ok_or("its Expiration is not a time")?),
         };
         Ok(Self { credential, ends })
     }
 }
 
-/// RFC 3339, also with an offset, or with the `UTC` that older command lines of AWS wrote.
+/// Parses RFC 3339, also with an offset, or with the `UTC` that older AWS command lines wrote.
 pub(super) fn time(text: &str) -> Option<SystemTime> {
     let text = text.trim().trim_end_matches("UTC");
     let date = "2026-11-27T".len();
@@ -65,25 +66,25 @@ pub(super) fn time(text: &str) -> Option<SystemTime> {
     if zone.starts_with('+') { local.checked_sub(offset) } else { local.checked_add(offset) }
 }
 
-/// What signs with them takes for granted that they can be sent, and would end the process.
+/// The code that signs assumes that these fit into a header, and would end the process if they do not.
 pub(super) fn check(credential: &AwsCredential) -> Result<()> {
     let AwsCredential { key_id, token, .. } = credential;
     for (what, text) in [("access key", Some(key_id)), ("session token", token.as_ref())] {
         if text.is_some_and(|text| HeaderValue::from_str(text).is_err()) {
-            return Err(Error::config(format!("the {what} holds line breaks or other letters that none has"))
-                .hint("give it as it was issued, on one line"));
+            return Err(Error::config(format!("the {what} contains line breaks or other invalid characters"))
+                .hint("set it as it was issued, on one line"));
         }
     }
     Ok(())
 }
 
-/// Who gives credentials. Errors of ours are told as they are.
+/// A source of credentials. infeed's own errors are passed on unchanged.
 #[async_trait]
 pub(super) trait Issuer: fmt::Debug + Send + Sync {
     async fn issue(&self) -> object_store::Result<Issued>;
 }
 
-/// What was issued last.
+/// The credentials that were issued last.
 struct Kept {
     credential: Arc<AwsCredential>,
     ends: Option<Instant>,
@@ -95,14 +96,14 @@ impl Kept {
         check(&issued.credential)?;
         let now = Instant::now();
         let left = issued.ends.map(|ends| ends.duration_since(SystemTime::now()).unwrap_or_default());
-        // What lasts for minutes is not asked for with every request.
+        // Credentials that last only minutes are not requested with every request.
         let renew = left.map(|left| left.saturating_sub(MARGIN.min(left / 2)).max(*PAUSES.start()));
         let after = |time: Option<Duration>| time.and_then(|time| now.checked_add(time));
         Ok(Self { credential: Arc::new(issued.credential), ends: after(left), renew: after(renew) })
     }
 }
 
-/// Without what is secret.
+/// Without the secrets.
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kept").field("ends", &self.ends).finish_non_exhaustive()
@@ -133,7 +134,7 @@ impl<I: Issuer> CredentialProvider for Renewed<I> {
         let issued = self.issuer.issue().await.and_then(|issued| Kept::new(issued).map_err(wrap));
         match (issued, last.as_mut()) {
             (Ok(fresh), _) => Ok(Arc::clone(&last.insert(fresh).credential)),
-            // An outage of who gives them is none of the store's while the old ones last.
+            // While the old credentials are valid, an outage of their source is no failure of the store.
             (Err(error), Some(Kept { credential, ends: Some(ends), renew })) if *ends > Instant::now() => {
                 let left = ends.duration_since(Instant::now());
                 *renew = Some(Instant::now() + (left / 2).clamp(*PAUSES.start(), *PAUSES.end()));
@@ -145,7 +146,7 @@ impl<I: Issuer> CredentialProvider for Renewed<I> {
     }
 }
 
-/// An answer that was not what was asked for.
+/// An error for an answer of an unexpected form.
 pub(super) fn odd(what: impl fmt::Display) -> object_store::Error {
-    wrap(Error::new(ErrorKind::Denied, format!("credentials came in a form that is not known: {what}")))
+    wrap(Error::new(ErrorKind::Denied, format!("the credentials have an unknown form: {what}")))
 }

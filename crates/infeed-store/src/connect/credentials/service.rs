@@ -1,4 +1,4 @@
-//! Requests to services that give credentials: small, repeated a few times, and never told in full.
+//! Requests to credential services: small, retried a few times, and never shown in full.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ use super::{
 };
 use crate::answer::{Answer, Remedy, with_answer};
 
-/// Of an answer: the largest tokens are of some kilobytes.
+/// The most bytes of an answer; the largest tokens have some kilobytes.
 const MOST: usize = 64 << 10;
-/// Requests for one answer.
+/// The most requests for one answer.
 const TRIES: u32 = 3;
-/// No other try begins after so long: all of connecting has 10 s.
+/// No retry begins after this time, because connecting is limited to 10 s in all.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How regions begin, and the domains where people sign in there.
+/// Prefixes of regions, with the domains of their sign-in service.
 const SIGN_IN: [(&str, &str); 3] =
     [("cn-", "amazonaws.cn"), ("us-gov-", "amazonaws-us-gov.com"), ("eusc-", "amazonaws-eusc.eu")];
 
-/// What those that give credentials are made of.
+/// What the providers of credentials need.
 pub(super) struct Chain<'a> {
     pub(super) vars: &'a Vars,
-    /// The one that is chosen.
+    /// The chosen profile.
     pub(super) profile: Option<&'a Profile>,
     pub(super) region: &'a str,
     pub(super) client: ClientOptions,
@@ -45,12 +45,13 @@ impl Chain<'_> {
         Client::new(&self.client, self.connector)
     }
 
-    /// Where a service is: as it is set, or where AWS has it in a region. `AWS_ENDPOINT_URL` is the store's.
+    /// The endpoint of a service: the configured one, or AWS's in a region. `AWS_ENDPOINT_URL` is ignored, because it
+    /// is the store's.
     pub(super) fn endpoint(&self, service: &str, name: &str, region: &str) -> Result<String> {
-        // It becomes part of a name and of a signature.
+        // It becomes part of a host name and of a signature.
         if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(
-                Error::config(format!("{region:?} is no region of AWS")).hint("set AWS_REGION, as in us-east-1")
+                Error::config(format!("{region:?} is not an AWS region")).hint("set AWS_REGION, as in us-east-1")
             );
         }
         if !self.flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")? {
@@ -64,7 +65,7 @@ impl Chain<'_> {
         let fips = self.flag("AWS_USE_FIPS_ENDPOINT")?;
         let domain = match () {
             () if dual_stack => dual,
-            // The one service with domains of its own.
+            // The only service with domains of its own.
             () if name == "signin" && !fips => {
                 let own = SIGN_IN.into_iter().find(|(start, _)| region.starts_with(start));
                 let domain = own.map_or("aws.amazon.com", |(_, domain)| domain);
@@ -72,12 +73,12 @@ impl Chain<'_> {
             }
             () => plain,
         };
-        // There, all are.
+        // In GovCloud all endpoints are FIPS endpoints.
         let fips = if fips && !region.starts_with("us-gov-") { "-fips" } else { "" };
         Ok(format!("https://{name}{fips}.{region}.{domain}"))
     }
 
-    /// A variable, or else the key of the profile that is called like it.
+    /// The value of a variable, or of the profile key with the corresponding name.
     pub(super) fn flag(&self, variable: &'static str) -> Result<bool> {
         let of_profile = || self.profile?.get(&variable.strip_prefix("AWS_")?.to_ascii_lowercase());
         match self.vars.get(variable) {
@@ -87,17 +88,17 @@ impl Chain<'_> {
     }
 }
 
-/// Who asks.
+/// Sends the requests.
 #[derive(Clone, Debug)]
 pub(super) struct Client(HttpClient);
 
 impl Client {
     pub(super) fn new(options: &ClientOptions, connector: &Connector) -> Result<Self> {
-        let bad = |error| Error::config("a client for the services of credentials cannot be made").with_source(error);
+        let bad = |error| Error::config("cannot create a client for credential services").with_source(error);
         connector.connect(options).map(Self).map_err(bad)
     }
 
-    /// The body of a good answer. Errors carry what was answered otherwise.
+    /// The body of a successful answer. Errors contain any other answer.
     pub(super) async fn send(&self, request: HttpRequest) -> object_store::Result<Bytes> {
         let began = Instant::now();
         for tries in 1.. {
@@ -119,7 +120,7 @@ impl Client {
         let failed = |source| object_store::Error::Generic { store: "credentials", source: Box::new(source) };
         let response = self.0.execute(request).await.map_err(failed)?;
         if !response.status().is_success() {
-            // What it says is noted already, and becomes the cause of this.
+            // The refusal is recorded already, and becomes the cause of this error.
             return Err(object_store::Error::Generic { store: "credentials", source: "refused".into() });
         }
         let mut pieces = response.into_body().bytes_stream();
@@ -134,7 +135,7 @@ impl Client {
     }
 }
 
-/// A request. Values of headers may be secret: none is told.
+/// A request. Header values may be secret, so no message contains them.
 pub(super) fn request(
     method: Method,
     url: &str,
@@ -143,8 +144,8 @@ pub(super) fn request(
 ) -> object_store::Result<HttpRequest> {
     let mut request = HttpRequest::new(body.into());
     *request.method_mut() = method;
-    // Held by what made it to be a url.
-    let bad = |_| wrap(Error::config("a url of a service of credentials cannot be asked for"));
+    // The caller has built it as a url.
+    let bad = |_| wrap(Error::config("the url of a credential service is not valid"));
     *request.uri_mut() = url.parse().map_err(bad)?;
     for (name, value) in headers {
         request.headers_mut().insert(name, value);
@@ -152,10 +153,10 @@ pub(super) fn request(
     Ok(request)
 }
 
-/// A secret for a header, which no `Debug` shows.
+/// A secret for a header, hidden from `Debug`.
 pub(super) fn secret(text: &str, what: &str) -> Result<HeaderValue> {
     let mut value = HeaderValue::from_str(text)
-        .map_err(|_| Error::config(format!("{what} holds line breaks or other letters that no token has")))?;
+        .map_err(|_| Error::config(format!("{what} contains line breaks or other characters that no token has")))?;
     value.set_sensitive(true);
     Ok(value)
 }

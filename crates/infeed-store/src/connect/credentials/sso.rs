@@ -1,10 +1,11 @@
-//! Roles of IAM Identity Center (single sign-on), by the token that `aws sso login` keeps.
+//! Roles of IAM Identity Center (single sign-on), obtained with the token that `aws sso login` keeps.
 //!
 //! <https://docs.aws.amazon.com/sdkref/latest/guide/feature-sso-credentials.html>
 //!
-//! The token of a `[sso-session NAME]` lasts for an hour and is renewed with what is kept beside it, which changes with each
-//! renewal: the new one is written where the old one was, for the command line and other processes. Two that renew at a
-//! time are told apart by reading again. The token of a profile with its own `sso_start_url` is never renewed.
+//! The token of a `[sso-session NAME]` lasts for an hour. It is renewed with a refresh token that is kept next to it
+//! and changes with each renewal: the new ones replace the old ones in the file, for the command line and other
+//! processes. If two processes renew at the same time, the one that fails reads the file again. The token of a profile
+//! with its own `sso_start_url` is never renewed.
 
 use std::{
     fs, io,
@@ -37,11 +38,11 @@ use crate::{
 pub(super) struct Sso {
     client: Client,
     profile: String,
-    /// Where roles are given.
+    /// The address that returns credentials for roles.
     portal: Url,
-    /// Where tokens are renewed; `None` for those that are not.
+    /// Where tokens are renewed; `None` if they can't be renewed.
     renewals: Option<String>,
-    /// Where the token is kept.
+    /// The file that keeps the token.
     kept: PathBuf,
 }
 
@@ -60,7 +61,7 @@ impl Sso {
             Some(name) => {
                 let section = format!("[sso-session {name}]");
                 let of = profile.sso_session(name).ok_or_else(|| {
-                    let what = format!("the profile `{}` names {section}, which is not there", profile.name);
+                    let what = format!("the profile `{}` names {section}, which does not exist", profile.name);
                     Error::config(what).hint("add the section to ~/.aws/config, or run `aws configure sso-session`")
                 })?;
                 let get = |key| filled(of, key).ok_or_else(|| lacks(key, section.clone()));
@@ -81,15 +82,15 @@ impl Sso {
     }
 
     fn log_in(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Denied, format!("the profile `{}` takes single sign-on, {what}", self.profile))
+        Error::new(ErrorKind::Denied, format!("the profile `{}` uses single sign-on, {what}", self.profile))
             .at_object(self.kept.display().to_string())
             .hint(format!("run `aws sso login --profile {}`", self.profile))
     }
 
     async fn read(&self) -> Result<Kept> {
         let text = tokio::fs::read(&self.kept).await.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.log_in("and nobody has logged in"),
-            _ => self.log_in("and its token cannot be read").with_source(error),
+            io::ErrorKind::NotFound => self.log_in("but nobody has logged in"),
+            _ => self.log_in("but its token cannot be read").with_source(error),
         })?;
         let kept = serde_json::from_slice(&text).ok().and_then(|values| {
             let kept = Kept { values, ends: SystemTime::UNIX_EPOCH };
@@ -97,10 +98,10 @@ impl Sso {
             kept.get("accessToken")?;
             Some(Kept { ends, ..kept })
         });
-        kept.ok_or_else(|| self.log_in("and the file of its token does not hold one"))
+        kept.ok_or_else(|| self.log_in("but its token file contains no token"))
     }
 
-    /// One that is good for a while.
+    /// A token that is valid for some time.
     async fn token(&self) -> object_store::Result<Kept> {
         let kept = self.read().await.map_err(wrap)?;
         if kept.left() > MARGIN {
@@ -114,15 +115,15 @@ impl Sso {
                 Err(error) => failed = Some(error),
             }
         }
-        // Somebody else may have renewed it meanwhile, by which what was kept is good for nothing.
+        // Another process may have renewed it in the meantime, which makes the kept refresh token invalid.
         match (self.read().await.map_err(wrap)?, failed) {
             (kept, _) if !kept.left().is_zero() => Ok(kept),
             (_, Some(error)) if Answer::of(&error).is_some_and(|answer| answer.remedy() != Remedy::None) => Err(error),
-            _ => Err(wrap(self.log_in("and its token has expired"))),
+            _ => Err(wrap(self.log_in("but its token has expired"))),
         }
     }
 
-    /// `None` where nothing to renew it with is kept.
+    /// `None` if nothing is kept to renew it with.
     async fn renew(&self, endpoint: &str, kept: &Kept) -> object_store::Result<Option<Kept>> {
         let (Some(id), Some(hush), Some(refresh)) =
             (kept.get("clientId"), kept.get("clientSecret"), kept.get("refreshToken"))
@@ -150,13 +151,13 @@ impl Sso {
         values.insert("expiresAt".into(), humantime::format_rfc3339_seconds(ends).to_string().into());
         if let Err(error) = save(&self.kept, &values) {
             let file = self.kept.display();
-            tracing::warn!(%file, %error, "the renewed token of single sign-on cannot be kept: log in again when it ends");
+            tracing::warn!(%file, %error, "the renewed login cannot be kept: log in again when it expires");
         }
         Ok(Some(Kept { values, ends }))
     }
 }
 
-/// What the file of a token holds. Others put in more than is read here.
+/// The content of a token's file. Other programs write more fields than are read here.
 struct Kept {
     values: Map<String, Value>,
     ends: SystemTime,
@@ -172,8 +173,8 @@ impl Kept {
     }
 }
 
-/// At once and whole, and for its owner alone. Not on a thread of its own: who asked may go away meanwhile, and with him what
-/// renews the next one.
+/// Writes the file atomically, readable only by its owner. Not on a separate thread: if the task is dropped meanwhile,
+/// the refresh token for the next renewal would be lost.
 pub(super) fn save(file: &Path, values: &Map<String, Value>) -> io::Result<()> {
     let aside = file.with_extension(format!("{}.part", std::process::id()));
     let mut options = fs::OpenOptions::new();
@@ -200,7 +201,7 @@ impl Issuer for Sso {
         let request = request(Method::GET, self.portal.as_str(), [header], HttpRequestBody::empty())?;
         let answer = self.client.send(request).await.map_err(|error| match Answer::of(&error) {
             Some(Answer::Refused(refusal)) if refusal.status == 401 => {
-                wrap(self.log_in("and its token is no longer taken").with_source(refusal))
+                wrap(self.log_in("but its token is no longer accepted").with_source(refusal))
             }
             _ => error,
         })?;

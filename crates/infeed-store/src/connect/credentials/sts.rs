@@ -1,4 +1,4 @@
-//! Roles, which AWS's token service gives to whoever may assume them.
+//! Roles from AWS's token service.
 //!
 //! <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html>,
 //! <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html>
@@ -20,11 +20,11 @@ use super::{
     service::{Client, request},
 };
 
-/// Who asks for the role.
+/// What authorizes the request for the role.
 #[derive(Debug)]
 pub(super) enum By {
     Credentials(AwsCredentialProvider),
-    /// A token in a file, which is written anew now and then.
+    /// A token in a file, which is rewritten from time to time.
     Token(PathBuf),
 }
 
@@ -73,7 +73,7 @@ impl Issuer for Role {
                 let token = tokio::fs::read_to_string(file).await.map_err(|error| {
                     let at = file.display().to_string();
                     wrap(
-                        Error::new(ErrorKind::Denied, "the file of the web identity's token cannot be read")
+                        Error::new(ErrorKind::Denied, "the web identity token file cannot be read")
                             .at_object(at)
                             .with_source(error),
                     )
@@ -93,7 +93,7 @@ impl Issuer for Role {
             secret_key: needed("SecretAccessKey")?,
             token: Some(needed("SessionToken")?),
         };
-        let ends = time(&needed("Expiration")?).ok_or_else(|| odd("its Expiration is no time"))?;
+        let ends = time(&needed("Expiration")?).ok_or_else(|| odd("its Expiration is not a time"))?;
         Ok(Issued { credential, ends: Some(ends) })
     }
 }

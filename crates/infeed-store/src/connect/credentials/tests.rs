@@ -31,27 +31,27 @@ use super::{
 };
 use crate::verify::hex;
 
-/// AWS, as far as its documents tell: a bucket, the token service, single sign-on, containers, an instance. Secrets and
-/// tokens follow from the name of a key, and that of what is issued tells who asked.
+/// AWS as its documents describe it: a bucket, the token service, single sign-on, containers, an instance. Secrets and
+/// tokens are derived from the name of a key. The name of an issued key shows which key requested it.
 #[derive(Clone, Debug, Default)]
 struct Aws(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Hosts that were asked, in order.
+    /// Requested hosts, in order.
     hosts: Vec<String>,
-    /// Whose signature the bucket saw.
+    /// The keys that signed requests to the bucket.
     signers: Vec<String>,
-    /// How long it is lent for; an hour by default.
+    /// How long issued keys last; an hour by default.
     lasts: Option<Duration>,
     /// Services that answer 500.
     down: bool,
-    /// The bucket takes so many requests for requests with an expired token.
+    /// The number of requests that the bucket treats as having an expired token.
     expired: u32,
 }
 
 const BUCKET: &str = "s3.eu-west-1.amazonaws.com";
-/// A key that nobody else has.
+/// A key used only here.
 const DPOP_KEY: &str = "MHcCAQEEIGwgfqT3XI+dmZSDS8+qFvSaEB7vwteit7K3jokTCtZ2oAoGCCqGSM49AwEHoUQDQgAECluep7IAI5XilyY+\
                         E2daBw/pR+i8tK9lUCLjpuIfy0VxeO1dxVUNfe7FSaijHuqvobPj3DJHwGYypklmiKx4+Q==";
 const DPOP_POINT: &str = "BApbnqeyACOV4pcmPhNnWgcP6UfovLSvZVAi46biH8tFcXjtXcVVDX3uxUmoox7qr6Gz49wyR8BmMqZJZoisePk";
@@ -76,7 +76,8 @@ fn encode(text: &str) -> String {
     text.bytes().map(|b| if plain(&b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// Whose signature a request has: <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>
+/// The key that signed a request:
+/// <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>
 fn signer(request: &HttpRequest, url: &Url, service: &str) -> Option<String> {
     let header = |name: &str| match name {
         "host" => Some(url[url::Position::BeforeHost..url::Position::AfterPort].to_owned()),
@@ -90,7 +91,7 @@ fn signer(request: &HttpRequest, url: &Url, service: &str) -> Option<String> {
     assert_eq!(rest, format!("eu-west-1/{service}/aws4_request"));
     let names: Vec<_> = field("SignedHeaders")?.split(';').collect();
     let given = header("x-amz-security-token");
-    // A key of its own has no token; who has one must sign it.
+    // A long-term key has no token; any other key has one, which must be signed.
     assert_eq!(given, (!key.starts_with("AKIA")).then(|| token(key)), "{key}");
     assert!(names.contains(&"host") && (given.is_none() || names.contains(&"x-amz-security-token")));
     let mut query: Vec<_> =
@@ -123,7 +124,7 @@ impl Aws {
         humantime::format_rfc3339_seconds(self.ends()).to_string()
     }
 
-    /// As containers and instances write it.
+    /// In the form that containers and instances write.
     fn keys(&self, key: &str) -> HttpResponse {
         let keys = json!({
             "Code": "Success", "AccessKeyId": key, "SecretAccessKey": secret(key), "Token": token(key),
@@ -162,7 +163,7 @@ impl Aws {
         };
         let role = get("RoleArn").unwrap().strip_prefix("arn:aws:iam::123456789012:role/");
         let named = get("RoleSessionName").unwrap();
-        // What the role's trust asks for.
+        // What the role's trust policy requires.
         let trusted = match role {
             Some("outer") => (get("ExternalId"), named, get("DurationSeconds")) == (Some("E&1"), "job=7", Some("900")),
             Some("reader" | "inner") => named.starts_with("infeed-") && get("ExternalId").is_none(),
@@ -219,7 +220,7 @@ impl Aws {
         }
     }
 
-    /// As botocore's model of the service `signin` has it, and RFC 9449.
+    /// As in botocore's model of the service `signin`, and RFC 9449.
     fn login(&self, request: &HttpRequest, url: &Url) -> HttpResponse {
         let asked: Value = serde_json::from_slice(request.body().as_bytes().unwrap()).unwrap();
         let right = json!({"clientId": "cli", "grantType": "refresh_token", "refreshToken": "hush-refresh"});
@@ -238,7 +239,7 @@ impl Aws {
         let of_jwk = |name: &str| decode(head["jwk"][name].as_str().unwrap());
         let point = [vec![4], of_jwk("x"), of_jwk("y")].concat();
         assert_eq!(point, decode(DPOP_POINT));
-        // As who checks wants it.
+        // In the form that the verifier needs.
         let number = |number: &[u8]| {
             let number = [&[0][..usize::from(number[0] > 127)], number].concat();
             [vec![2, u8::try_from(number.len()).unwrap()], number].concat()
@@ -457,7 +458,7 @@ credential_process = echo '{"Version": 1, "AccessKeyId": "hush"}'
 credential_process = echo "hush
 "#;
 
-/// What a user's folder holds, and the variables that lead there.
+/// A user's folder with its files, and the variables that point to them.
 fn home() -> (TempDir, impl Fn(&[(&str, &str)]) -> Vars) {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
@@ -516,7 +517,8 @@ fn home() -> (TempDir, impl Fn(&[(&str, &str)]) -> Vars) {
     (dir, vars)
 }
 
-/// A kind of identity: what it is, the page of AWS that tells of it, what is set, who signs in the end, and what is told.
+/// A kind of identity: its name, AWS's page about it, what is set, the key that signs in the end, and the shown
+/// provider.
 type Row = (&'static str, &'static str, Set<'static>, &'static str, &'static str);
 /// Variables.
 type Set<'a> = &'a [(&'a str, &'a str)];
@@ -647,14 +649,14 @@ const IDENTITIES: &[Row] = &[
         "single sign-on of the profile `sso-legacy`",
     ),
     (
-        "a login of the console",
+        "a console login",
         "feature-login-credentials.html",
         &[("AWS_PROFILE", "login")],
         "ASIA.kept",
         "login of the profile `login`",
     ),
     (
-        "a login of the console that is renewed",
+        "a console login that is renewed",
         "feature-login-credentials.html",
         &[("AWS_PROFILE", "login-stale")],
         "ASIA.login",
@@ -732,7 +734,7 @@ async fn each_kind_of_identity_signs_as_aws_documents_it() {
     }
 }
 
-/// What is set, and the kind and words of the error.
+/// What is set, and the kind and text of the error.
 type Refused = (Vec<(&'static str, &'static str)>, ErrorKind, &'static [&'static str]);
 
 #[tokio::test(start_paused = true)]
@@ -746,7 +748,11 @@ async fn what_cannot_be_an_identity_says_what_helps_and_nothing_secret() {
         of_profile("mfa", Unsupported, &["`mfa_serial`", "export-credentials --profile mfa"]),
         of_profile("round", Config, &["round -> about -> round"]),
         of_profile("alone", Config, &["alone -> alone"]),
-        of_profile("by-nobody", Config, &["role_arn", "add source_profile (`by-nobody` itself", "credential_source"]),
+        of_profile(
+            "by-nobody",
+            Config,
+            &["role_arn", "add source_profile (it may be `by-nobody` itself)", "credential_source"],
+        ),
         of_profile("by-both", Config, &["both source_profile and credential_source"]),
         of_profile("by-odd", Config, &["credential_source = Magic", "Ec2InstanceMetadata"]),
         of_profile("by-none", Config, &["source_profile = nowhere", "no such profile"]),
@@ -757,9 +763,9 @@ async fn what_cannot_be_an_identity_says_what_helps_and_nothing_secret() {
         of_profile("no-role", Config, &["source_profile and no role_arn"]),
         of_profile("sso-out", Denied, &["has expired", "aws sso login --profile sso-out"]),
         of_profile("sso-never", Denied, &["nobody has logged in", "aws sso login --profile sso-never"]),
-        of_profile("sso-nowhere", Config, &["[sso-session nowhere], which is not there"]),
+        of_profile("sso-nowhere", Config, &["[sso-session nowhere], which does not exist"]),
         of_profile("sso-half", Config, &["no sso_role_name"]),
-        of_profile("login-out", Denied, &["it has ended", "aws login --profile login-out", "the session is over"]),
+        of_profile("login-out", Denied, &["it has expired", "aws login --profile login-out", "the session is over"]),
         of_profile("login-never", Denied, &["nobody has logged in", "aws login --profile login-never"]),
         (full("http://10.0.0.7/x"), Config, &["not encrypted", "169.254.170.23"]),
         (full("http://localhost.example/x"), Config, &["not encrypted"]),
@@ -781,7 +787,7 @@ async fn what_cannot_be_an_identity_says_what_helps_and_nothing_secret() {
             Config,
             &["AWS_ACCESS_KEY_ID holds a line break"],
         ),
-        (vec![("AWS_PROFILE", "role"), ("AWS_REGION", "eu west")], Config, &["no region"]),
+        (vec![("AWS_PROFILE", "role"), ("AWS_REGION", "eu west")], Config, &["not an AWS region"]),
         (
             vec![("AWS_PROFILE", "role"), ("AWS_ENDPOINT_URL_STS", "http://sts")],
             Config,
@@ -800,7 +806,7 @@ async fn what_cannot_be_an_identity_says_what_helps_and_nothing_secret() {
     }
 }
 
-/// On a clock that runs: who waits for a program waits for no timer.
+/// With a real clock: waiting for a program involves no timer.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_program_that_gives_no_credentials_is_told_without_its_words() {
@@ -820,7 +826,7 @@ async fn a_program_that_gives_no_credentials_is_told_without_its_words() {
     }
 }
 
-/// On a clock that is set forward.
+/// With a clock that is set forward.
 #[tokio::test(start_paused = true)]
 async fn what_ends_is_renewed_before_it_does_and_an_outage_of_who_gives_it_is_waited_out() {
     let minutes = |n: u64| tokio::time::advance(Duration::from_secs(60 * n));
@@ -923,13 +929,13 @@ async fn services_are_asked_where_aws_has_them() {
         let (_dir, vars) = home();
         let aws = Aws::default();
         let set = [&[("AWS_PROFILE", profile), ("AWS_REGION", region)], set].concat();
-        // Nobody is there but in one region.
+        // The service exists in one region only.
         aws.remote(vars(&set)).connect().await.unwrap_err();
         assert_eq!(aws.0.lock().unwrap().hosts[0], host, "{profile} {region}");
     }
 }
 
-/// What the stand-in for the network cannot tell: that the client's own way there is open.
+/// The stand-in for the network can't test this: that the client itself can reach the services.
 #[tokio::test]
 async fn containers_and_the_token_service_are_asked_over_sockets() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -939,7 +945,7 @@ async fn containers_and_the_token_service_are_asked_over_sockets() {
         while asked.len() < 2 {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut head = Vec::new();
-            // The token service's body ends so.
+            // The end of the body sent to the token service.
             while !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"DurationSeconds=900&ExternalId=E%261") {
                 assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
             }

@@ -1,11 +1,11 @@
-//! What a url of the hub names.
+//! Parses a url of the hub.
 
 use std::fmt;
 
 use infeed_core::error::{Error, Result};
 use object_store::path::Path;
 
-const FORM: &str = "write hf://datasets/OWNER/NAME, with @REVISION and /PATH behind it if need be";
+const FORM: &str = "write hf://datasets/OWNER/NAME, optionally followed by @REVISION and /PATH";
 
 /// A dataset of the hub, at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +16,11 @@ pub(crate) struct Repo {
 }
 
 impl Repo {
-    /// Of what stands behind `hf://`; the rest is a path in it.
+    /// Parses the part after `hf://`; also returns the path within the dataset.
     pub(crate) fn parse(rest: &str, url: &str) -> Result<(Self, Path)> {
         let parts: Vec<&str> = rest.splitn(4, '/').collect();
         if parts[0].contains('@') {
-            // Not repeated: what stands before it may be a token.
+            // Not repeated in the message: the part before it may be a token.
             return Err(Error::config("the url of a dataset begins with `datasets`").hint(FORM));
         }
         let bad = |what: &str| Error::config(what.to_owned()).at_object(url).hint(FORM);
@@ -29,7 +29,7 @@ impl Repo {
             ["datasets", owner, named, rest] => (owner, named, rest),
             ["datasets", ..] => return Err(bad("the url names no dataset")),
             [kind @ ("spaces" | "models" | "buckets"), ..] => {
-                return Err(bad(&format!("of the hub, only datasets are read, not {kind}")));
+                return Err(bad(&format!("only datasets of the hub can be read, not {kind}")));
             }
             _ => return Err(bad("the url of a dataset begins with `datasets`")),
         };
@@ -39,15 +39,15 @@ impl Repo {
         };
         let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if [owner, name].iter().any(|part| part.is_empty() || part.starts_with('.') || !plain(part)) {
-            return Err(bad("owner and name of a dataset hold letters, digits, `-`, `_` and `.`"));
+            return Err(bad("owner and name of a dataset consist of letters, digits, `-`, `_` and `.`"));
         }
         let (revision, rest) = match revision {
             None => ("main".to_owned(), rest),
-            // As the hub's own tools take it: this one slash is the revision's.
+            // As in the hub's own tools, this slash belongs to the revision.
             Some("refs") => {
                 let mut parts = rest.splitn(3, '/');
                 let (Some(kind @ ("convert" | "pr")), Some(which)) = (parts.next(), parts.next()) else {
-                    return Err(bad("a revision of `refs` is refs/convert/… or refs/pr/…"));
+                    return Err(bad("a revision in `refs` must be refs/convert/… or refs/pr/…"));
                 };
                 (format!("refs/{kind}/{which}"), parts.next().unwrap_or_default())
             }
@@ -57,17 +57,17 @@ impl Repo {
             },
         };
         if revision.is_empty() || revision.ends_with('/') || revision.contains(|c: char| c.is_ascii_control()) {
-            return Err(bad("the revision behind `@` is none"));
+            return Err(bad("the revision after `@` is not valid"));
         }
         if rest.starts_with('/') {
             return Err(bad("the path in the dataset begins with `/`"));
         }
-        let path = Path::parse(rest).map_err(|e| bad("the path is not one of a file or folder").with_source(e))?;
+        let path = Path::parse(rest).map_err(|e| bad("the path is not a valid name").with_source(e))?;
         Ok((Self { owner: owner.to_owned(), name: name.to_owned(), revision }, path))
     }
 }
 
-/// As the hub calls it, without the revision.
+/// Its name on the hub, without the revision.
 impl fmt::Display for Repo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.owner, self.name)

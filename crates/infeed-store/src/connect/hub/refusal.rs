@@ -1,20 +1,20 @@
-//! What the hub's refusals mean, and what to do about them.
+//! Explains the hub's refusals, and what to do about them.
 
 use infeed_core::error::{Error, ErrorKind};
 use reqwest::header::HeaderMap;
 
 use super::{name::Repo, token::Token};
 
-/// What was being done.
+/// What was attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// Looking up the commit, which is the first question.
+    /// Looking up the commit, which is the first request.
     Revision,
     Listing,
     Reading,
 }
 
-/// `None` for what another request may mend, and for what has no meaning of its own.
+/// `None` if another request may succeed, or if the refusal has no particular meaning.
 pub(super) fn explain(
     status: u16,
     headers: &HeaderMap,
@@ -31,24 +31,25 @@ pub(super) fn explain(
     Some(match (status, code) {
         (401 | 403, "GatedRepo") if known => error(
             ErrorKind::Denied,
-            format!("the dataset {repo} is gated, and the owner of the token ({who}) has not been let in"),
+            format!("the dataset {repo} is gated, and the owner of the token ({who}) has no access yet"),
         )
         .hint(format!(
-            "accept its terms at {page}, or wait until they let you in; a fine-grained token needs access to gated data \
+            "accept its terms at {page}, or wait for approval; a fine-grained token needs access to gated data \
              sets too"
         )),
         (401 | 403, "GatedRepo") => error(ErrorKind::Denied, format!("the dataset {repo} is gated"))
-            .hint(format!("accept its terms at {page}, and set HF_TOKEN to a token of yours")),
+            .hint(format!("accept its terms at {page}, and set HF_TOKEN to your token")),
         (_, "DisabledRepo") => error(ErrorKind::Denied, format!("the hub has disabled the dataset {repo}")).hint(page),
         (404, "RevisionNotFound") => {
             error(ErrorKind::NotFound, format!("the dataset {repo} has no revision `{}`", repo.revision))
-                .hint(format!("name one of {page}/tree/main behind the `@`, or none for `main`"))
+                .hint(format!("write a revision from {page}/tree/main after the `@`, or omit it for `main`"))
         }
         (401, _) if known && (code.is_empty() || words.contains("credentials")) => {
-            error(ErrorKind::Denied, format!("the hub does not take the token ({who})"))
-                .hint(format!("make a new one at {endpoint}/settings/tokens, or take it away for what is public"))
+            error(ErrorKind::Denied, format!("the hub does not accept the token ({who})"))
+                .hint(format!("create a new one at {endpoint}/settings/tokens, or unset it to read public data"))
         }
-        // Of a dataset that it does not know the hub says so to whoever it knows, and 401 to others.
+        // For a dataset that does not exist, the hub answers with this code if the token is valid, and with 401
+        // otherwise.
         (401, _) | (404, "RepoNotFound") => {
             let hint = match known {
                 true => format!("check its name; a private one needs a token that may read it (this one: {who})"),
@@ -60,9 +61,8 @@ pub(super) fn explain(
             error(ErrorKind::NotFound, format!("there is no dataset {repo} at {endpoint}"))
                 .hint("check its name, and HF_ENDPOINT")
         }
-        (403, _) => error(ErrorKind::Denied, format!("the token ({who}) may not read the dataset {repo}")).hint(format!(
-            "give it the right to read the contents of {repo} at {endpoint}/settings/tokens, or take another"
-        )),
+        (403, _) => error(ErrorKind::Denied, format!("the token ({who}) may not read the dataset {repo}"))
+            .hint(format!("allow it to read the contents of {repo} at {endpoint}/settings/tokens, or use another")),
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! A dataset of the hub as a store that is read.
+//! A dataset of the hub as a read-only store.
 
 use std::{
     collections::HashMap,
@@ -48,24 +48,25 @@ use crate::{
     unrepeated::Pages,
 };
 
-/// As for buckets, in `s3.rs`.
+/// The same as for buckets, in `s3.rs`.
 const CONNECT: Duration = Duration::from_secs(3);
 const READ: Duration = Duration::from_secs(10);
 const WHOLE: Duration = Duration::from_secs(120);
 const FIRST_CONTACT: Duration = Duration::from_secs(10);
 const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// Redirects followed for one answer: a renamed dataset is one, what the hub keeps at hand another.
+/// The most redirects followed for one answer: one for a renamed dataset, one for files that the hub stores itself.
 const HOPS: usize = 5;
-/// Signed urls kept, of a kilobyte each: what is read by range is asked for again and again, what is read whole is not.
+/// The most signed urls kept, of a kilobyte each: needed for files that are read by range again and again, not for
+/// files that are read whole.
 const TARGETS: usize = 1024;
-/// The hub's windows are five minutes; whatever it says, nobody waits longer without asking.
+/// The hub's rate limits have windows of five minutes; even if it asks for more, no pause is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// What comes whole although a part was asked for may have so many bytes. The hub keeps files up to 10 MB itself.
+/// The most bytes of an answer that comes whole although a part was requested. The hub itself stores files up to 10 MB.
 const AT_MOST: usize = 32 << 20;
 
 type Store<T> = object_store::Result<T>;
 
-/// A dataset of the hub. Cloning gives another handle.
+/// A dataset of the hub. A clone is another handle.
 #[derive(Clone)]
 pub(crate) struct Hub(Arc<Inner>);
 
@@ -76,35 +77,35 @@ struct Inner {
     vars: Vars,
     live: OnceCell<Live>,
     client: OnceLock<HttpClient>,
-    /// Where files lie that the hub keeps elsewhere.
+    /// Addresses of files that the hub stores elsewhere.
     targets: Mutex<HashMap<Path, Target>>,
-    /// Until when the hub wants to hear nothing.
+    /// Until when the hub asked to get no requests.
     pause: Mutex<Option<Instant>>,
-    /// Milliseconds that an outage is waited for.
+    /// How long to wait during an outage, in milliseconds.
     patience: AtomicU64,
-    /// It has answered something.
+    /// Whether it has answered any request.
     reached: AtomicBool,
 }
 
-/// What all requests share.
+/// What all requests need.
 struct Live {
     commit: String,
     token: Token,
 }
 
-/// A signed url, and the file's hash.
+/// A signed url, and the hash of its file.
 #[derive(Clone)]
 struct Target {
     url: Url,
     tag: Option<String>,
 }
 
-/// What the hub answered, after redirects to itself.
+/// The hub's answer, after redirects to itself.
 struct Answered {
     response: HttpResponse,
-    /// It sends to another host.
+    /// Set if it redirects to another host.
     elsewhere: Option<Url>,
-    /// Of the file, as far as it was told on the way.
+    /// The file's hash, if an answer contained it.
     tag: Option<String>,
     size: Option<u64>,
 }
@@ -113,7 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Carries an error of ours through object_store's.
+/// Wraps one of infeed's errors in object_store's.
 fn wrap(error: Error) -> StoreError {
     StoreError::Generic { store: "hub", source: Box::new(error) }
 }
@@ -123,10 +124,10 @@ fn broken(error: object_store::client::HttpError) -> StoreError {
 }
 
 impl Hub {
-    /// Nothing is asked yet.
+    /// Sends no request yet.
     ///
     /// # Errors
-    /// `Config` for an endpoint that can't be.
+    /// `Config` for an invalid endpoint.
     pub(crate) fn new(repo: Repo, url: &str, vars: Vars) -> Result<Self> {
         let endpoint = token::endpoint(&vars).map_err(|e| e.at_object(url))?;
         Ok(Self(Arc::new(Inner {
@@ -143,7 +144,7 @@ impl Hub {
         })))
     }
 
-    /// What its requests are counted as: the hub limits them by who asks, not by the dataset.
+    /// The name under which its requests are limited: the hub limits them per user, not per dataset.
     pub(crate) fn store(&self) -> String {
         format!("hf {}", self.0.endpoint.as_str().trim_end_matches('/'))
     }
@@ -157,20 +158,20 @@ impl Hub {
         if self.0.reached.load(Ordering::Relaxed) { patience } else { patience.min(FIRST_CONTACT) }
     }
 
-    /// Finds the token and the commit, unless that was done before.
+    /// Finds the token and the commit, unless they are known already.
     pub(crate) async fn connect(&self) -> Result<()> {
         self.live().await.map(|_| ())
     }
 
-    /// Takes this commit without a request, unless one was found before.
+    /// Uses this commit without a request, unless one was found before.
     pub(crate) fn pin(&self, commit: &str) -> Result<()> {
         let token = token::find(&self.0.vars)?;
-        // Whoever was first has it: the listing that is read next tells whether it is of that commit.
+        // The first caller's commit stays. The listing that is read next shows whether it belongs to that commit.
         let _ = self.0.live.set(Live { commit: commit.to_owned(), token });
         Ok(())
     }
 
-    /// How the hub was reached, once it was.
+    /// How the hub was reached; `None` before that.
     pub(crate) fn connection(&self) -> Option<Connection> {
         let live = self.0.live.get()?;
         Some(Connection {
@@ -198,7 +199,7 @@ impl Hub {
         let answered = self.ask(&live.token, Method::GET, url, Doing::Revision).await;
         let failed = |error: StoreError| match our_error(&error) {
             Some(ours) => ours.clone(),
-            None => Error::new(ErrorKind::Io, format!("the hub {} gives no answer", self.endpoint()))
+            None => Error::new(ErrorKind::Io, format!("the hub {} does not answer", self.endpoint()))
                 .hint("check HF_ENDPOINT and the network")
                 .with_source(error),
         };
@@ -207,12 +208,12 @@ impl Hub {
         let told: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let commit = told.get("sha").and_then(|sha| sha.as_str()).unwrap_or_default();
         if commit.is_empty() || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(Error::new(ErrorKind::Io, "the hub does not say which commit the revision is")
-                .hint("check HF_ENDPOINT, and whether a proxy or a log-in page stands between"));
+            return Err(Error::new(ErrorKind::Io, "the hub did not return the commit of the revision")
+                .hint("check HF_ENDPOINT, and whether there is a proxy or a log-in page in between"));
         }
         commit.clone_into(&mut live.commit);
         let (revision, provider) = (&repo.revision, &live.token.provider);
-        tracing::info!(dataset = %repo, revision, commit, token = provider, "the hub told the commit");
+        tracing::info!(dataset = %repo, revision, commit, token = provider, "the hub returned the commit");
         Ok(live)
     }
 
@@ -220,7 +221,7 @@ impl Hub {
         self.0.endpoint.as_str().trim_end_matches('/')
     }
 
-    /// A page of the hub: each part is one, slashes in it are escaped.
+    /// The url of a page of the hub. Each part is one segment, in which slashes are escaped.
     fn page(&self, parts: &[&str]) -> Url {
         let mut url = self.0.endpoint.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -237,11 +238,11 @@ impl Hub {
         self.page(&parts)
     }
 
-    /// Made once; it keeps one for each runtime.
+    /// Created once. It keeps one client per runtime.
     fn client(&self) -> Store<&HttpClient> {
         if Handle::try_current().is_err() {
             return Err(wrap(
-                Error::config("hf:// is read inside a tokio runtime with I/O and time")
+                Error::config("reading hf:// needs a tokio runtime with I/O and time enabled")
                     .hint("await it in tokio, or use a Loader"),
             ));
         }
@@ -261,15 +262,15 @@ impl Hub {
         url.origin() == self.0.endpoint.origin()
     }
 
-    /// One request. The token goes to the hub alone.
+    /// Sends one request. The token is sent only to the hub.
     async fn send(&self, token: &Token, method: &Method, url: &Url, range: Option<&str>) -> Store<HttpResponse> {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = method.clone();
         *request.uri_mut() = url.as_str().parse().map_err(|_| {
-            wrap(Error::new(ErrorKind::Io, "the hub sends to what is no url").hint("check HF_ENDPOINT"))
+            wrap(Error::new(ErrorKind::Io, "the hub redirects to an invalid url").hint("check HF_ENDPOINT"))
         })?;
         let headers = request.headers_mut();
-        // Packed on the way, an answer would have another length.
+        // A compressed answer would have another length.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some(range) = range {
             headers.insert(RANGE, HeaderValue::try_from(range).expect("digits and signs"));
@@ -288,12 +289,12 @@ impl Hub {
         Ok(response)
     }
 
-    /// Until the hub wants to be asked again.
+    /// How long to wait until the hub may be asked again.
     fn pause(&self) -> Duration {
         lock(&self.0.pause).map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// A request of the hub, and of what it sends to as long as that is itself.
+    /// Sends a request to the hub, following redirects within the hub.
     async fn at_home(&self, token: &Token, method: &Method, mut url: Url, range: Option<&str>) -> Store<Answered> {
         let (mut tag, mut size) = (None, None);
         for _ in 0..HOPS {
@@ -312,10 +313,7 @@ impl Hub {
                 return Ok(Answered { response, elsewhere: None, tag, size });
             }
             let next = text("location").and_then(|to| url.join(to).ok()).ok_or_else(|| {
-                wrap(
-                    Error::new(ErrorKind::Io, "the hub sends elsewhere and does not say where")
-                        .hint("check HF_ENDPOINT"),
-                )
+                wrap(Error::new(ErrorKind::Io, "the hub redirects without a location").hint("check HF_ENDPOINT"))
             })?;
             if !self.is_ours(&next) {
                 return Ok(Answered { response, elsewhere: Some(next), tag, size });
@@ -323,19 +321,18 @@ impl Hub {
             url = next;
         }
         Err(wrap(
-            Error::new(ErrorKind::Io, format!("the hub sends around in circles, {HOPS} times"))
-                .hint("check HF_ENDPOINT"),
+            Error::new(ErrorKind::Io, format!("the hub redirects in circles, {HOPS} times")).hint("check HF_ENDPOINT"),
         ))
     }
 
-    /// The hub's own answer, asked for as often as an outage or its limit on requests needs.
+    /// The hub's own answer. Retries during an outage and after the hub's rate limit.
     async fn ask(&self, token: &Token, method: Method, url: Url, doing: Doing) -> Store<Answered> {
         let began = Instant::now();
         let (mut tries, mut told) = (0_u32, false);
         loop {
             let error = match with_answer(self.at_home(token, &method, url.clone(), None)).await {
                 Ok(answered) if answered.response.status().is_success() => return Ok(answered),
-                // Where the bytes lie is of no interest to who asks for a length.
+                // A request for a length does not need the address of the bytes.
                 Ok(answered) if answered.elsewhere.is_some() && method == Method::HEAD => return Ok(answered),
                 Ok(answered) => self.refused(answered, doing, token),
                 Err(error) => error,
@@ -352,7 +349,7 @@ impl Hub {
             }
             if !told && began.elapsed() + pause > Duration::from_secs(1) {
                 let seconds = patience.as_secs();
-                tracing::warn!(dataset = %self.0.repo, seconds, %error, "the hub does not answer; asking again for so long");
+                tracing::warn!(dataset = %self.0.repo, seconds, %error, "the hub does not answer; still retrying");
                 told = true;
             }
             tries += 1;
@@ -363,7 +360,7 @@ impl Hub {
     fn gave_up(&self, error: StoreError, remedy: Remedy, pause: Duration) -> StoreError {
         let ours = match remedy {
             Remedy::FewerRequests => {
-                let what = format!("the hub {} is asked too often", self.endpoint());
+                let what = format!("the hub {} refuses further requests for now", self.endpoint());
                 let hint = match pause.as_millis().div_ceil(1000) {
                     0..3 => "wait some minutes; with HF_TOKEN more requests are allowed".to_owned(),
                     seconds => format!("it asks to wait for {seconds} s; with HF_TOKEN more requests are allowed"),
@@ -379,15 +376,15 @@ impl Hub {
         })
     }
 
-    /// The error of an answer that is not what was asked for.
+    /// The error for a refusal.
     fn refused(&self, answered: Answered, doing: Doing, token: &Token) -> StoreError {
         let Answered { response, elsewhere, .. } = answered;
         let status = response.status().as_u16();
         let path = || self.0.url.clone();
         let refusal = Refusal::new(status);
         if let Some(host) = elsewhere.as_ref().and_then(Url::host_str) {
-            let what = format!("the hub {} sends its own pages to {host}, which is not followed", self.endpoint());
-            return wrap(Error::config(what).hint("set HF_ENDPOINT to that one if it is right").with_source(refusal));
+            let what = format!("the hub {} redirects its own pages to {host}, which is not followed", self.endpoint());
+            return wrap(Error::config(what).hint("set HF_ENDPOINT to that host if it is right").with_source(refusal));
         }
         match explain(status, response.headers(), doing, &self.0.repo, token, self.endpoint()) {
             Some(ours) => wrap(ours.with_source(refusal)),
@@ -396,19 +393,19 @@ impl Hub {
         }
     }
 
-    /// Looks a file up.
+    /// Looks up a file.
     async fn head(&self, live: &Live, at: &Path, known: Option<String>) -> Store<GetResult> {
         let url = self.page_of(&[], "resolve", live, at.as_ref());
         let Answered { response, tag, size, .. } = self.ask(&live.token, Method::HEAD, url, Doing::Reading).await?;
         let size = size.or_else(|| length(response.headers())).ok_or_else(|| {
-            wrap(Error::new(ErrorKind::Io, "the hub does not tell the length of the file").hint("check HF_ENDPOINT"))
+            wrap(Error::new(ErrorKind::Io, "the hub does not send the length of the file").hint("check HF_ENDPOINT"))
         })?;
         let tag = same(known, tag, at)?;
         let told = with_hash(Told::default(), tag.as_deref());
         Ok(result(at, size, tag, 0..size, told, Bytes::new()))
     }
 
-    /// Reads a file or some of it.
+    /// Reads a file or a part of it.
     async fn get(&self, live: &Live, at: &Path, range: Option<GetRange>, known: Option<String>) -> Store<GetResult> {
         let asked = range.as_ref().map(|range| match range {
             GetRange::Bounded(range) => format!("bytes={}-{}", range.start, range.end - 1),
@@ -446,7 +443,7 @@ impl Hub {
         }
     }
 
-    /// An answer with the bytes of a file, from wherever it lies.
+    /// An answer with the bytes of a file, wherever it is stored.
     async fn bytes(&self, live: &Live, at: &Path, range: Option<&str>) -> Store<(HttpResponse, Option<String>)> {
         let kept = lock(&self.0.targets).get(at).cloned();
         if let Some(Target { url, tag }) = kept {
@@ -458,9 +455,9 @@ impl Hub {
             if !(400..=499).contains(&status) || matches!(status, 408 | 416 | 429) {
                 return Err(StoreError::Generic { store: "hub", source: Refusal::new(status).into() });
             }
-            // What is signed expires.
+            // Signed urls expire.
             lock(&self.0.targets).remove(at);
-            tracing::debug!(file = %at, status, "the storage refuses what the hub signed before; asking the hub again");
+            tracing::debug!(file = %at, status, "the storage refuses the hub's signed url; asking for a new one");
         }
         let page = self.page_of(&[], "resolve", live, at.as_ref());
         let answered = self.at_home(&live.token, &Method::GET, page, range).await?;
@@ -495,21 +492,21 @@ impl Hub {
             }
             let host = at_storage.host_str().unwrap_or_default();
             return Err(wrap(
-                Error::new(ErrorKind::Denied, format!("{host}, to which the hub sends for the file, refuses it"))
-                    .hint("check this machine's clock, and what stands between")
+                Error::new(ErrorKind::Denied, format!("{host}, to which the hub redirects for the file, refuses it"))
+                    .hint("check this machine's clock, and any proxy in between")
                     .with_source(refusal),
             ));
         }
-        Err(wrap(Error::new(ErrorKind::Io, "the storage of the hub sends around in circles").hint("try again")))
+        Err(wrap(Error::new(ErrorKind::Io, "the storage of the hub redirects in circles").hint("try again")))
     }
 }
 
-/// A tag without what HTTP puts around it: a hash in hex digits.
+/// A tag without the quotes and marks of HTTP: a hash in hex digits.
 fn bare(tag: &str) -> String {
     tag.trim_start_matches("W/").trim_matches('"').to_owned()
 }
 
-/// The tag to tell of a file. What the listing knows of it is the same hash, or one of another kind.
+/// The tag to return for a file. The listing's hash is the same, or of another kind.
 fn same(known: Option<String>, told: Option<String>, at: &Path) -> Store<Option<String>> {
     let hash = |tag: &str| matches!(tag.len(), 40 | 64) && tag.bytes().all(|b| b.is_ascii_hexdigit());
     match (known, told) {
@@ -521,7 +518,7 @@ fn same(known: Option<String>, told: Option<String>, at: &Path) -> Store<Option<
     }
 }
 
-/// What the storage does not tell of the bytes, the hash of a large file does.
+/// If the storage sends no checksum, the hash of a large file serves as one.
 fn with_hash(told: Told, tag: Option<&str>) -> Told {
     let sha256 = tag.filter(|tag| tag.len() == 64).and_then(|hex| {
         let mut hash = [0; 32];
@@ -549,14 +546,14 @@ fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
     (first <= last && last < size).then(|| (first..last + 1, size))
 }
 
-/// The bytes of an answer that should have been smaller.
+/// The bytes of an answer that is longer than requested.
 async fn at_most(mut frames: BoxStream<'static, Result<Bytes, object_store::client::HttpError>>) -> Store<Bytes> {
     let mut all = Vec::new();
     while let Some(frame) = frames.try_next().await.map_err(broken)? {
         if all.len() + frame.len() > AT_MOST {
             return Err(wrap(
-                Error::new(ErrorKind::Unsupported, "the storage of the hub gives no parts of files")
-                    .hint("copy the dataset near with `infeed stage`, or check what stands between"),
+                Error::new(ErrorKind::Unsupported, "the storage of the hub sends no parts of files")
+                    .hint("copy the dataset to this machine with `infeed stage`, or check any proxy in between"),
             ));
         }
         all.extend_from_slice(&frame);
@@ -564,7 +561,7 @@ async fn at_most(mut frames: BoxStream<'static, Result<Bytes, object_store::clie
     Ok(all.into())
 }
 
-/// What comes: all of it now, or frame by frame.
+/// A body: available at once, or frame by frame.
 trait Body {
     fn payload(self) -> BoxStream<'static, Store<Bytes>>;
 }
@@ -595,7 +592,7 @@ fn result(at: &Path, size: u64, tag: Option<String>, range: Range<u64>, told: To
 
 fn read_only<T>() -> Store<T> {
     Err(wrap(
-        Error::new(ErrorKind::Unsupported, "the hub is only read here")
+        Error::new(ErrorKind::Unsupported, "the hub can only be read")
             .hint("write to a folder or a bucket, and upload it with the hub's own tools"),
     ))
 }
@@ -633,7 +630,7 @@ impl ObjectStore for Hub {
                 url.set_query(Some(&query));
                 let response = match hub.ask(&live.token, Method::GET, url, Doing::Listing).await {
                     Ok(answered) => answered.response,
-                    // No such folder: a file, perhaps.
+                    // No such folder; it may be a file.
                     Err(StoreError::NotFound { .. }) => break,
                     Err(error) => Err(error)?,
                 };
@@ -695,7 +692,7 @@ mod tests {
     use super::*;
     use crate::{SharedList, Source};
 
-    /// A hub with one file, which tells what it was asked for; its branch is at another commit each time.
+    /// A hub with one file that logs its requests; its branch is at another commit each time.
     #[derive(Clone, Debug, Default)]
     struct Asked(Arc<Mutex<Vec<String>>>);
 
@@ -737,14 +734,14 @@ mod tests {
             let objects = list.objects(&source, None).await.map_err(|error| error.to_string())?;
             Ok::<_, String>((objects, source.connection().unwrap().commit.unwrap()))
         };
-        // All at once, and again when the branch has moved on: its commit is the listing's.
+        // All at once, and again after the branch has moved: the commit is that of the listing.
         let ranks: Vec<_> = futures::future::join_all((0..8).rev().map(open)).await;
         let first = ranks[0].clone().unwrap();
         assert_eq!((first.0.len(), first.1.as_str()), (1, "c1"));
         assert!(ranks.into_iter().all(|rank| rank.unwrap() == first));
         assert_eq!(open(0).await.unwrap(), first);
         assert_eq!(*lock(&hub.0), ["/api/datasets/o/n/revision/main", "/api/datasets/o/n/tree/c1"]);
-        // A commit that was damaged is that of another listing.
+        // A damaged commit belongs to another listing.
         let bytes = std::fs::read(&file).unwrap();
         for damaged in [&b"commit c2"[..], b"commit \xff1", b"commit  1"] {
             std::fs::write(&file, [damaged, &bytes[damaged.len()..]].concat()).unwrap();

@@ -1,4 +1,4 @@
-//! Where the hub is, and who asks it.
+//! The hub's address, and the token.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(super) fn endpoint(vars: &Vars) -> Result<Url> {
     let bad = |what: &str| Error::config(format!("HF_ENDPOINT {what}"));
     let parsed = Url::parse(given.trim_end_matches('/')).ok();
     let parsed = parsed.filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"));
-    // Not repeated before it is known to hold no password.
+    // Not shown before it is known to contain no password.
     let Some(url) = parsed else { return Err(bad("is not a url").hint("set it to https://host, or unset it")) };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
         return Err(bad("holds credentials or a query").hint("set HF_TOKEN to the token"));
@@ -29,21 +29,21 @@ pub(super) fn endpoint(vars: &Vars) -> Result<Url> {
         None => false,
     };
     if url.scheme() == "http" && !here && !vars.flag("ALLOW_HTTP")? {
-        return Err(bad("is not encrypted, and a token would go there").hint("use https://, or set ALLOW_HTTP=true"));
+        return Err(bad("is not encrypted, which would expose a token").hint("use https://, or set ALLOW_HTTP=true"));
     }
     Ok(url)
 }
 
-/// Who asks.
+/// The token for requests.
 #[derive(Debug)]
 pub(super) struct Token {
-    /// `None`: nobody in particular, which is enough for what is public.
+    /// `None`: anonymous, which is enough for public datasets.
     pub(super) header: Option<HeaderValue>,
-    /// Where it came from, for messages.
+    /// Where the token came from, for messages.
     pub(super) provider: String,
 }
 
-/// Looks where the hub's own tools do: `HF_TOKEN`, else a file.
+/// Looks in the same places as the hub's own tools: `HF_TOKEN`, otherwise a file.
 pub(super) fn find(vars: &Vars) -> Result<Token> {
     if let Some((name, token)) =
         ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"].into_iter().find_map(|name| Some((name, vars.get(name)?)))
@@ -66,7 +66,7 @@ pub(super) fn find(vars: &Vars) -> Result<Token> {
             Ok(Token { header: Some(header(text.trim(), &provider)?), provider })
         }
         Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(nobody()),
-        Err(e) => Err(Error::new(ErrorKind::Denied, "the file of the hub's token cannot be read")
+        Err(e) => Err(Error::new(ErrorKind::Denied, "the hub's token file cannot be read")
             .at_object(file.display().to_string())
             .hint("set HF_TOKEN instead, or allow this user to read it")
             .with_source(e)),
@@ -75,8 +75,8 @@ pub(super) fn find(vars: &Vars) -> Result<Token> {
 
 fn header(token: &str, provider: &str) -> Result<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| Error::config(format!("{provider} holds no token: it has spaces or letters that none has")))?;
-    // Neither logged nor kept in tables of compressed headers.
+        .map_err(|_| Error::config(format!("{provider} is not a token: it has spaces or invalid characters")))?;
+    // Keeps it out of logs and of tables of compressed headers.
     value.set_sensitive(true);
     Ok(value)
 }

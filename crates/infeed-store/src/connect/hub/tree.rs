@@ -1,4 +1,4 @@
-//! Pages of a listing.
+//! Parses pages of a listing.
 
 use infeed_core::error::{Error, ErrorKind, Result};
 use object_store::{ObjectMeta, path::Path};
@@ -15,18 +15,18 @@ struct Entry {
     lfs: Option<Lfs>,
 }
 
-/// Where the file lies in a storage of its own: that one's hash is the file's SHA-256, and its size the file's.
+/// Set if the file is in large-file storage: the hash is the file's SHA-256, the size is the file's.
 #[derive(Deserialize)]
 struct Lfs {
     oid: String,
     size: u64,
 }
 
-/// How many entries a page has, and its files.
+/// The number of entries on a page, and its files.
 pub(super) fn parse(body: &[u8]) -> Result<(usize, Vec<ObjectMeta>)> {
     let entries: Vec<Entry> = serde_json::from_slice(body).map_err(|e| {
-        Error::new(ErrorKind::Io, "the answer to a listing is none")
-            .hint("check HF_ENDPOINT, and whether a proxy or a log-in page stands between")
+        Error::new(ErrorKind::Io, "the answer is not a listing")
+            .hint("check HF_ENDPOINT, and whether there is a proxy or a log-in page in between")
             .with_source(e)
     })?;
     let count = entries.len();
@@ -36,7 +36,7 @@ pub(super) fn parse(body: &[u8]) -> Result<(usize, Vec<ObjectMeta>)> {
             None => (entry.size, entry.oid),
         };
         let location = Path::parse(&entry.path).map_err(|_| {
-            Error::new(ErrorKind::Unsupported, format!("the listing holds {:?}: no name to read by", entry.path))
+            Error::new(ErrorKind::Unsupported, format!("the listing holds {:?}: not a readable name", entry.path))
                 .hint("open a folder without it")
         })?;
         let e_tag = (!oid.is_empty()).then_some(oid);
@@ -45,7 +45,7 @@ pub(super) fn parse(body: &[u8]) -> Result<(usize, Vec<ObjectMeta>)> {
     Ok((count, files.collect::<Result<_>>()?))
 }
 
-/// The query of the next page, of a header `Link: <https://…?cursor=…>; rel="next"`.
+/// The query of the next page, from a header `Link: <https://…?cursor=…>; rel="next"`.
 pub(super) fn next(link: &str) -> Option<&str> {
     let next = link.split(',').find(|part| part.contains("rel=\"next\"") || part.contains("rel=next"))?;
     let (_, url) = next.split_once('<')?;
