@@ -296,7 +296,11 @@ fn what_holds_no_rows_of_numbers_is_left_out() {
             assert_eq!((dataset.len(), dataset.schema().fields.len(), &*dataset.schema().fields[0].name), (3, 1, "x"));
         }
         let named = |column: &str, why: &str| {
-            fails(at(dir.path()).columns([column]), ErrorKind::Unsupported, &[&format!("`{column}` can't be read"), why]);
+            fails(
+                at(dir.path()).columns([column]),
+                ErrorKind::Unsupported,
+                &[&format!("`{column}` can't be read"), why],
+            );
         };
         named("names", "type `<U1`");
         named("objects", "type `|O`");

@@ -401,7 +401,10 @@ fn what_it_cannot_keep_is_refused_by_name() {
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
-    refused(training(&dataset).codec(Arc::new(Foreign)).decoded_cache(in_folder()), "the codec `foreign` has no identity");
+    refused(
+        training(&dataset).codec(Arc::new(Foreign)).decoded_cache(in_folder()),
+        "the codec `foreign` has no identity",
+    );
     training(&dataset).codec(Arc::new(Foreign)).decoded_cache(CacheSpec::ram(1 << 20)).build_blocking().unwrap();
 
     let marked = (0..4).map(|_| Instances::new([24, 30])).collect();

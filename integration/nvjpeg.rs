@@ -22,7 +22,7 @@ use infeed::{
     device::devices,
     internal::{
         cuda::{Context, Kernels},
-        kernels::{RowRoom, RowWork},
+        kernels::{RowScratch, RowWork},
         nvjpeg::{BatchDecoder, Coded, Hardware, HardwareSize, Staged, look_in},
         rows::Pool,
     },
@@ -140,16 +140,16 @@ struct Watching {
 impl Watched {
     /// Whose rows are the same to the bit on the mock whoever decodes: the CPU gives pixels, too.
     pub(crate) fn new(threads: usize, options: NvJpegOptions, only: Option<&'static str>) -> Arc<Self> {
-        Self::make(threads, options, only, as_pixels(), RowRoom::default())
+        Self::make(threads, options, only, as_pixels(), RowScratch::default())
     }
 
     /// With room for whatever a transform does to pictures of 224x224.
     pub(crate) fn with_steps(only: Option<&'static str>) -> Arc<Self> {
-        Self::make(2, options(), only, as_pixels(), RowRoom { scratch: 4 << 20, page: 1 << 20 })
+        Self::make(2, options(), only, as_pixels(), RowScratch { scratch: 4 << 20, page: 1 << 20 })
     }
 
     pub(crate) fn with_codecs(codecs: Vec<Arc<dyn ImageCodec>>, only: Option<&'static str>) -> Arc<Self> {
-        Self::make(2, options(), only, codecs, RowRoom::default())
+        Self::make(2, options(), only, codecs, RowScratch::default())
     }
 
     fn make(
@@ -157,7 +157,7 @@ impl Watched {
         options: NvJpegOptions,
         only: Option<&'static str>,
         codecs: Vec<Arc<dyn ImageCodec>>,
-        room: RowRoom,
+        room: RowScratch,
     ) -> Arc<Self> {
         let context = Context::open(0).unwrap();
         let kernels = Kernels::load(&context).unwrap();
@@ -1092,7 +1092,7 @@ fn a_stream_that_is_dropped_leaves_nothing_behind() {
 /// Engines with small batches, to be used without a loader.
 fn small_engines(kernels: &Arc<Kernels>, lowered: &Lowered) -> Hardware {
     let size = HardwareSize { images: 4, arena_bytes: 1 << 20, pinned_bytes: 1 << 20 };
-    Hardware::open(kernels, BatchDecoder::Engines, size, RowRoom::default(), &[lowered.table(DType::U8)])
+    Hardware::open(kernels, BatchDecoder::Engines, size, RowScratch::default(), &[lowered.table(DType::U8)])
         .unwrap()
         .unwrap()
 }
@@ -1133,7 +1133,7 @@ fn an_image_begins_only_where_a_canary_is() {
         let size = HardwareSize { images: 5, arena_bytes: 20_736, pinned_bytes: 1 << 20 };
         let tables = [lowered.table(DType::U8)];
         let mut engines =
-            Hardware::open(&kernels, BatchDecoder::Engines, size, RowRoom::default(), &tables).unwrap().unwrap();
+            Hardware::open(&kernels, BatchDecoder::Engines, size, RowScratch::default(), &tables).unwrap().unwrap();
         let wide = Made { size: (853, 2), ..PLAIN }.file(1);
         let small = Made { size: (9, 9), ..PLAIN }.file(2);
         for _ in 0..4 {

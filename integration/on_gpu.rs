@@ -27,7 +27,7 @@ use infeed::{
     dataset::{Dataset, FieldKind, MemoryBuilder, MemoryDataset, SampleRng},
     internal::{
         cuda::{Context, Copies, Kernels, Meter},
-        kernels::{RowRoom, RowWork},
+        kernels::{RowScratch, RowWork},
         nvjpeg::{BatchDecoder, Coded, Failure, Hardware, HardwareSize, Staged},
         process,
         rows::Pool,
@@ -648,7 +648,8 @@ fn jpegs_of_the_engines_are_close_to_the_cpus() {
     on_gpu("on_gpu::jpegs_of_the_engines_are_close_to_the_cpus", |at| {
         let kernels = Kernels::load(&Context::open(0).unwrap()).unwrap();
         let size = HardwareSize { images: 1, arena_bytes: 8 << 20, pinned_bytes: 2 << 20 };
-        if let Ok(mut engines) = Hardware::open(&kernels, BatchDecoder::Engines, size, RowRoom::default(), &[]).unwrap()
+        if let Ok(mut engines) =
+            Hardware::open(&kernels, BatchDecoder::Engines, size, RowScratch::default(), &[]).unwrap()
         {
             for kind in ORDINARY {
                 let refused = refusals(&mut engines, &kind.small_files());
@@ -688,7 +689,7 @@ fn a_cut_height_changes_no_pixel_of_the_crop() {
         let lowered = crop.lower(&field, DType::U8, Layout::Nchw).unwrap();
         let batch = HardwareSize { images: 2, arena_bytes: 32 << 20, pinned_bytes: 8 << 20 };
         let engines =
-            Hardware::open(&kernels, BatchDecoder::Engines, batch, RowRoom::default(), &[lowered.table(DType::U8)])
+            Hardware::open(&kernels, BatchDecoder::Engines, batch, RowScratch::default(), &[lowered.table(DType::U8)])
                 .unwrap();
         let mut engines = match engines {
             Ok(engines) => engines,
@@ -836,7 +837,7 @@ fn show_their_own(
     let arena = (images.max(4) * (source * source * 3) as usize).next_multiple_of(4096);
     let size = HardwareSize { images, arena_bytes: arena, pinned_bytes: 256 << 10 };
     let mut engines =
-        match Hardware::open(kernels, BatchDecoder::Engines, size, RowRoom::default(), &[lowered.table(DType::U8)])
+        match Hardware::open(kernels, BatchDecoder::Engines, size, RowScratch::default(), &[lowered.table(DType::U8)])
             .unwrap()
         {
             Ok(engines) => engines,

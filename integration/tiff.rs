@@ -381,11 +381,7 @@ fn hostile_headers_are_refused_in_words() {
     assert!(info.peak_bytes > 1 << 60, "a tile far larger than its image");
     // A tile whose bytes no 64 bits count.
     let tile = Kind { channels: 3, dtype: DType::F32, planar: false, chunk: [16, 16], ..PLAIN }.file();
-    refused(
-        &with_tag(&with_tag(&tile, 322, u32::MAX), 323, u32::MAX),
-        Corrupt,
-        "but 18446744073709551615 are needed",
-    );
+    refused(&with_tag(&with_tag(&tile, 322, u32::MAX), 323, u32::MAX), Corrupt, "but 18446744073709551615 are needed");
     // Unpacked data that end early, and damaged ones.
     let short = Kind { compression: 32773, ..PLAIN }.file();
     refused(&with_tag(&short, 279, 20), Corrupt, "but 5365 are needed");

@@ -45,7 +45,7 @@ pub use infeed_pixels::codec::Tiff;
 pub use infeed_pixels::codec::Webp;
 #[cfg(feature = "jpeg")]
 #[doc(inline)]
-pub use infeed_pixels::codec::{DecodeIndex, Jpeg, LearnRoom};
+pub use infeed_pixels::codec::{DecodeIndex, Jpeg, LearnScratch};
 #[doc(no_inline)]
 pub use infeed_pixels::transform::{Decoded, Drawn, Lowered, RowMaker};
 #[doc(inline)]

@@ -9,7 +9,7 @@ use std::{
 use futures::{StreamExt, stream};
 use infeed::{
     Dataset, Error,
-    codec::{DecodeIndex, LearnRoom},
+    codec::{DecodeIndex, LearnScratch},
     dataset::Value,
 };
 use serde::Serialize;
@@ -64,7 +64,7 @@ pub(crate) async fn of(
     let start = Instant::now();
     let cores = infeed::internal::machine::cores().get();
     let mut index = DecodeIndex::open(path, budget)?;
-    let rooms = Arc::new(Mutex::new(Vec::<LearnRoom>::new()));
+    let rooms = Arc::new(Mutex::new(Vec::<LearnScratch>::new()));
     let (mut jpegs, mut unreadable, mut first_error) = (0, 0, None);
     out.start_bar(dataset.len(), BarOf::Things("records"));
     let mut from = 0;
@@ -113,7 +113,7 @@ pub(crate) async fn of(
 }
 
 /// Scans the JPEGs of one record, and gives their number.
-fn learn(values: &[Value], index: &DecodeIndex, rooms: &Mutex<Vec<LearnRoom>>) -> Result<u64, Error> {
+fn learn(values: &[Value], index: &DecodeIndex, rooms: &Mutex<Vec<LearnScratch>>) -> Result<u64, Error> {
     let rooms = || rooms.lock().unwrap_or_else(PoisonError::into_inner);
     let mut room = rooms().pop().unwrap_or_default();
     let files = values.iter().flat_map(|value| match value {

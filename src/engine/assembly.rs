@@ -29,7 +29,7 @@ use super::{
     map::{BatchMut, SampleMut},
     mix::{BatchMix, Unmixed, rng_of_batch},
     plan::BatchPlan,
-    riding::{Ridden, Riding},
+    side_values::{BatchSideValues, SideValues},
     stream::{Sealed, StreamShared},
     timeline::{CpuMeter, JobTimeline, JobTotals, Timeline},
 };
@@ -64,7 +64,7 @@ struct Brought {
     stretches: Vec<(usize, Vec<Rows>)>,
     /// Bad rows.
     failed: Vec<(usize, Error)>,
-    riding: Riding,
+    side_values: BatchSideValues,
     /// Where small fields of a batch on a GPU are copied to.
     uploads: Vec<Option<Rows>>,
 }
@@ -78,20 +78,20 @@ impl Assembly {
         uploads: Vec<Option<Rows>>,
     ) -> Arc<Self> {
         let missing = plan.records.len();
-        let riding = Riding::new(&stream.loader.fields, missing);
+        let side_values = BatchSideValues::new(&stream.loader.fields, missing);
         let span = std::mem::replace(&mut plan.span, Span::none());
         let id = span.id();
         let out = Some((seat, rows));
-        let brought = Brought { riding, uploads, ..Brought::default() };
+        let brought = Brought { side_values, uploads, ..Brought::default() };
         let gathered = Gathered { missing, brought, out, jobs: JobTotals::default(), span };
         Arc::new(Self { stream: Arc::clone(stream), plan, span: id, gathered: Mutex::new(gathered) })
     }
 
     /// Takes the bytes and instances of some rows; called before the rows themselves.
-    pub(super) fn keep(&self, values: impl IntoIterator<Item = (usize, Ridden)>) {
+    pub(super) fn keep(&self, values: impl IntoIterator<Item = (usize, SideValues)>) {
         let mut gathered = self.lock();
-        for (row, ridden) in values {
-            gathered.brought.riding.set(row, ridden);
+        for (row, values) in values {
+            gathered.brought.side_values.set(row, values);
         }
     }
 
@@ -153,7 +153,7 @@ impl Assembly {
     /// Makes the batch; `mixed` is the time when it was mixed.
     fn seal(&self, brought: Brought, mixed: &mut Instant) -> Result<Batch> {
         let loader: &LoaderShared = &self.stream.loader;
-        let Brought { stretches: mut parts, mut failed, mut riding, mut uploads } = brought;
+        let Brought { stretches: mut parts, mut failed, mut side_values, mut uploads } = brought;
         let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
         parts.sort_unstable_by_key(|(first, _)| *first);
         let mut parts = parts.into_iter();
@@ -188,7 +188,7 @@ impl Assembly {
                     };
                     for (to, from) in from {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
-                        riding.copy(from, to);
+                        side_values.copy(from, to);
                         records[to] = records[from];
                     }
                 }
@@ -199,14 +199,14 @@ impl Assembly {
                     }
                     for (to, from) in moves {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
-                        riding.copy(from, to);
+                        side_values.copy(from, to);
                         (records[to], positions[to]) = (records[from], positions[from]);
                     }
                     (rows, valid) = left;
                     fields.iter_mut().chain(uploads.iter_mut().flatten()).for_each(|field| {
                         *field = field.split_to(rows);
                     });
-                    riding.truncate(rows);
+                    side_values.truncate(rows);
                     records.truncate(rows);
                     positions.truncate(rows);
                 }
@@ -217,11 +217,11 @@ impl Assembly {
                     let (moves, left) = compact(valid, &bad);
                     for (to, from) in moves {
                         fields.iter_mut().try_for_each(|field| field.copy_row(from, to))?;
-                        riding.copy(from, to);
+                        side_values.copy(from, to);
                         (records[to], positions[to]) = (records[from], positions[from]);
                     }
                     fields.iter_mut().try_for_each(|field| field.clear_from(left))?;
-                    riding.clear_from(left);
+                    side_values.clear_from(left);
                     records.truncate(left);
                     positions.truncate(left);
                     valid = left;
@@ -235,7 +235,7 @@ impl Assembly {
         }
 
         if loader.maps.batch.is_some() {
-            self.map_batch((&mut fields, &riding.bytes), &records, valid)?;
+            self.map_batch((&mut fields, &side_values.bytes), &records, valid)?;
             *mixed = Instant::now();
         }
 
@@ -244,7 +244,7 @@ impl Assembly {
         };
         let with_rows = loader.fields.iter().zip(fields).zip(uploads).filter(|((field, _), _)| field.most.is_none());
         let tensors = with_rows.map(seal).collect::<Result<_>>()?;
-        let (bytes, instances) = riding.seal(&loader.fields)?;
+        let (bytes, instances) = side_values.seal(&loader.fields)?;
         Ok(Batch {
             fields: tensors,
             bytes,

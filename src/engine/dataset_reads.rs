@@ -24,7 +24,7 @@ use infeed_data::ReadPlan;
 use tokio::{sync::OwnedSemaphorePermit, task};
 
 use super::{
-    encoded::{Debt, Encoded},
+    byte_permits::{BytePermits, Overdraft},
     permits::units,
     pieces::{Fetched, Piece},
     stream::StreamShared,
@@ -35,22 +35,22 @@ use super::{
 pub(super) struct Read {
     pub(super) records: Vec<Result<Fetched>>,
     pub(super) times: FetchTimes,
-    pub(super) encoded: Encoded,
-    pub(super) rest: Rest,
+    pub(super) encoded: BytePermits,
+    pub(super) rest: AfterRead,
 }
 
 /// The rest of the work after the bytes went to the decode threads.
-pub(super) struct Rest {
-    debt: Option<Debt>,
+pub(super) struct AfterRead {
+    overdraft: Option<Overdraft>,
     slot: OwnedSemaphorePermit,
 }
 
-impl Rest {
+impl AfterRead {
     /// Takes the missing permits, and lets another call begin.
     pub(super) async fn done(self) {
-        let Self { debt, slot } = self;
-        let Some(debt) = debt else { return };
-        let mut paying = Box::pin(debt.pay());
+        let Self { overdraft, slot } = self;
+        let Some(overdraft) = overdraft else { return };
+        let mut paying = Box::pin(overdraft.pay());
         // Before the next call waits for permits.
         if paying.as_mut().now_or_never().is_none() {
             drop(slot);
@@ -96,10 +96,10 @@ pub(super) async fn read(
         Ok(Fetched { plan, pieces: Some(pieces.into_iter().map(Piece::Bytes).collect()) })
     });
     let records = checked.collect();
-    let (encoded, debt) = Encoded::settled(permit, &stream.encoded, units(total).min(all));
+    let (encoded, overdraft) = BytePermits::settled(permit, &stream.encoded, units(total).min(all));
     // With several records it is unknown which one took long.
     let last = (count == 1).then_some(LastRead::Record(first));
-    Some(Read { records, times: FetchTimes { began: asked, came, last }, encoded, rest: Rest { debt, slot } })
+    Some(Read { records, times: FetchTimes { began: asked, came, last }, encoded, rest: AfterRead { overdraft, slot } })
 }
 
 /// Runs a call on a thread that may block; in a test with simulated threads, later on this thread.

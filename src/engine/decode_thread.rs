@@ -24,16 +24,16 @@ use tracing::Span;
 use super::{
     assembly::Assembly,
     buffers::Buffers,
+    byte_permits::BytePermits,
     cached,
     chunk::ChunkSize,
     decoded::Found,
-    encoded::Encoded,
     gate::answered,
     pieces::Fetched,
-    queue::{Hunger, Queue},
+    queue::{Queue, ThreadWaits},
     read_here::{collect, read_own},
     read_parts::{fetch, read_here, read_parts},
-    riding::Ridden,
+    side_values::SideValues,
     stream::StreamShared,
     task::{ReadTimes, Task, Ticket, Work, largest},
     timeline::{CpuMeter, JobTimeline},
@@ -81,7 +81,7 @@ struct JobFacts {
     placed: Duration,
     /// Processor time that no stage has yet.
     cpu: Duration,
-    encoded: Option<Encoded>,
+    encoded: Option<BytePermits>,
     moments: Moments,
     /// `infeed.decode`
     span: Span,
@@ -122,7 +122,7 @@ struct Prepared {
     job: Job,
     ticket: Ticket,
     again: bool,
-    encoded: Option<Encoded>,
+    encoded: Option<BytePermits>,
     placed: Duration,
     /// Processor time that no stage has yet.
     cpu: Duration,
@@ -189,7 +189,7 @@ impl DecodeThread {
                 part.stream.recorder.used(Stage::Decode, cpu);
                 Wait::Now
             }
-            Some((Work::Rows(task), Hunger { waited, idle: longest })) => {
+            Some((Work::Rows(task), ThreadWaits { waited, idle: longest })) => {
                 if task.assembly.stream.gate.is_closed() {
                     return true;
                 }
@@ -476,7 +476,7 @@ impl DecodeThread {
             let made = items.iter().zip(&outcomes).enumerate().map(|(i, made)| (i, made, instances.next()));
             assembly.keep(made.filter_map(|(i, (item, outcome), instances)| {
                 let (Outcome::Done, Ok(sample)) = (outcome, &item.sample) else { return None };
-                Some((first + i, Ridden::own(sample, instances.unwrap_or_default())))
+                Some((first + i, SideValues::own(sample, instances.unwrap_or_default())))
             }));
         }
         let unfinished = self.unfinished(&assembly, &facts, items, outcomes, first);

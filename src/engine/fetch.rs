@@ -27,8 +27,8 @@ use tracing::{Instrument, Span};
 use super::{
     assembly::Assembly,
     batch_rows::{row_permit, take_rows},
+    byte_permits::BytePermits,
     cached, dataset_reads,
-    encoded::Encoded,
     fields::BatchRows,
     loader_shared::LoaderShared,
     permits::{UNIT, units},
@@ -100,7 +100,7 @@ struct Arrived {
     first: usize,
     records: Vec<Result<Fetched>>,
     times: FetchTimes,
-    encoded: Encoded,
+    encoded: BytePermits,
 }
 
 /// A batch whose reads begin.
@@ -245,7 +245,7 @@ impl Fetcher {
                 }
             }
             // The placing task ends only with the stream.
-            let _ = arrived.send(Arrived { first, records, times, encoded: Encoded::new(permit).with(ahead) });
+            let _ = arrived.send(Arrived { first, records, times, encoded: BytePermits::new(permit).with(ahead) });
             cached::write(&stream, writers).await;
         };
         self.start(group.instrument(beginning.span.clone())).await;

@@ -64,7 +64,7 @@
 //! ```text
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ────────┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
 //!   └── tune/follow ──┤                                 └ read_parts ──────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
-//!                     └ dataset_reads ──────────────────── encoded ────────┤         ├ shared_parts ──┤ queue, io_runtime, mix,
+//!                     └ dataset_reads ──────────────────── byte_permits ───┤         ├ shared_parts ──┤ queue, io_runtime, mix,
 //!                                                          read_here ──────┤         ├ decoded ───────┤ read_slots, run_ahead,
 //!                                                          cached ─────────┘         └ local_reads ───┘ precedence, pieces,
 //!                                                                                                       kept_files, under_way,
@@ -84,12 +84,12 @@ mod block_on;
 mod buffers;
 #[cfg(test)]
 mod by_hand;
+mod byte_permits;
 mod cached;
 mod chunk;
 mod dataset_reads;
 mod decode_thread;
 mod decoded;
-mod encoded;
 mod fetch;
 mod fields;
 mod gate;
@@ -108,10 +108,10 @@ mod queue;
 mod read_here;
 mod read_parts;
 mod read_slots;
-mod riding;
 mod run;
 mod run_ahead;
 mod shared_parts;
+mod side_values;
 mod stream;
 mod task;
 mod timeline;

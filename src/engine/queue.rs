@@ -20,7 +20,7 @@
 //! **Ahead.** Tasks that are done ahead, such as decoding a row group before its records' turn, come first for at most
 //! half of the threads, and last for the others.
 //!
-//! **Parking.** Of the threads that read, the [`Shift::active`] ones with the lowest numbers take jobs. The others
+//! **Parking.** Of the threads that read, the [`ActiveThreads::active`] ones with the lowest numbers take jobs. The others
 //! *park*: they finish their job and wait separately, so that a wake-up never reaches a thread that may not work.
 //! Threads above the number that the loader was built for end instead, and free their memory.
 
@@ -74,7 +74,7 @@ struct Waiting<T> {
     own: VecDeque<T>,
     /// Samples that other classes may take, for each device.
     supplies: Vec<Supply<T>>,
-    shift: Shift,
+    active_threads: ActiveThreads,
     closed: bool,
 }
 
@@ -103,7 +103,7 @@ impl<T> Waiting<T> {
 
 /// Which of the threads that read take jobs.
 #[derive(Debug, Default)]
-struct Shift {
+struct ActiveThreads {
     /// Threads with a lower number take jobs.
     active: usize,
     /// Threads with a lower number park, others end.
@@ -118,7 +118,7 @@ struct Shift {
     since: Option<Instant>,
 }
 
-impl Shift {
+impl ActiveThreads {
     /// Adds the time up to `now`, then changes the number of working threads.
     fn count(&mut self, begin: bool, end: bool) {
         let now = Instant::now();
@@ -131,7 +131,7 @@ impl Shift {
 
 /// How long threads had waited when a task was taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hunger {
+pub(super) struct ThreadWaits {
     /// Wait of the thread that took it.
     pub(super) waited: Duration,
     /// Longest wait among the threads that may take this task, including those that still wait. Which of several idle
@@ -229,7 +229,8 @@ impl<T: Queued> Queue<T> {
             (Some((class, kind)), None) => (Some(class), kind.workers.get()),
             _ => (None, 0),
         };
-        let shift = Shift { active: threads, kept: threads, alive: vec![true; threads], ..Shift::default() };
+        let active_threads =
+            ActiveThreads { active: threads, kept: threads, alive: vec![true; threads], ..ActiveThreads::default() };
         let waiting = Waiting {
             fresh: lanes.iter().map(|_| VecDeque::new()).collect(),
             turn: 0,
@@ -237,7 +238,7 @@ impl<T: Queued> Queue<T> {
             busy_ahead: 0,
             own: VecDeque::new(),
             supplies: (0..devices).map(|_| Supply::default()).collect(),
-            shift,
+            active_threads,
             closed: false,
         };
         Self {
@@ -381,13 +382,13 @@ impl<T: Queued> Queue<T> {
     /// Registers a thread. It is removed by a [`pop`](Self::pop) that may wait and returns `None`.
     pub(super) fn entered(&self, class: usize) {
         if self.shifts == Some(class) {
-            self.lock().shift.count(true, false);
+            self.lock().active_threads.count(true, false);
         }
     }
 
     /// The next task for thread `n` of `class`, and how long this and other threads waited for one. `None` if the
     /// thread is to end; also if there is no task and `wait` is false.
-    pub(super) fn pop(&self, class: usize, n: usize, wait: bool) -> Option<(T, Hunger)> {
+    pub(super) fn pop(&self, class: usize, n: usize, wait: bool) -> Option<(T, ThreadWaits)> {
         let mut began = Instant::now();
         let shifts = self.shifts == Some(class);
         let mut waiting = self.lock();
@@ -395,27 +396,27 @@ impl<T: Queued> Queue<T> {
             if waiting.closed {
                 return None;
             }
-            if shifts && n >= waiting.shift.active {
+            if shifts && n >= waiting.active_threads.active {
                 if !wait {
                     return None;
                 }
-                waiting.shift.count(false, true);
+                waiting.active_threads.count(false, true);
                 if !self.is_plain() {
                     // The samples that it has just read may be for threads of its class.
                     self.wake_reader();
                 }
-                if n >= waiting.shift.kept {
-                    waiting.shift.alive[n] = false;
+                if n >= waiting.active_threads.kept {
+                    waiting.active_threads.alive[n] = false;
                     return None;
                 }
                 waiting = self.parked.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-                waiting.shift.count(true, false);
+                waiting.active_threads.count(true, false);
                 // Time parked does not count as waiting.
                 began = Instant::now();
                 continue;
             }
             if let Some(task) = self.next(&mut waiting, class) {
-                let longest = waiting.shift.idle.iter().copied().min().filter(|_| shifts);
+                let longest = waiting.active_threads.idle.iter().copied().min().filter(|_| shifts);
                 // A thread that reads may have waited until fewer samples are ready.
                 let device = self.lanes[task.lane()];
                 let refill = !self.is_plain() && self.is_hungry(&waiting, device) && self.has_fresh(&waiting, device);
@@ -424,21 +425,21 @@ impl<T: Queued> Queue<T> {
                     self.wake_reader();
                 }
                 let idle = longest.map_or(began, |longest| longest.min(began)).elapsed();
-                return Some((task, Hunger { waited: began.elapsed(), idle }));
+                return Some((task, ThreadWaits { waited: began.elapsed(), idle }));
             }
             if !wait {
                 return None;
             }
             if shifts {
-                waiting.shift.count(false, true);
-                waiting.shift.idle.push(began);
+                waiting.active_threads.count(false, true);
+                waiting.active_threads.idle.push(began);
             }
             let signal = if self.readers.contains(class) { &self.hungry } else { &self.idle[class] };
             waiting = signal.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             if shifts {
-                waiting.shift.count(true, false);
-                let own = waiting.shift.idle.iter().position(|since| *since == began);
-                own.map(|own| waiting.shift.idle.swap_remove(own));
+                waiting.active_threads.count(true, false);
+                let own = waiting.active_threads.idle.iter().position(|since| *since == began);
+                own.map(|own| waiting.active_threads.idle.swap_remove(own));
             }
         }
     }
@@ -457,7 +458,7 @@ impl<T: Queued> Queue<T> {
         }
         // At most half of the threads work ahead, so that a batch that the trainer waits for is not delayed by all of
         // them.
-        let active = self.shifts.map_or(2, |_| waiting.shift.active);
+        let active = self.shifts.map_or(2, |_| waiting.active_threads.active);
         if waiting.busy_ahead < active / 2
             && let Some(task) = Self::take_ahead(waiting)
         {
@@ -521,11 +522,11 @@ impl<T: Queued> Queue<T> {
         let mut missing = Vec::new();
         {
             let mut waiting = self.lock();
-            let shift = &mut waiting.shift;
-            shift.active = active.max(1);
-            shift.alive.resize(shift.alive.len().max(shift.active), false);
-            for n in shift.kept..shift.active {
-                if !std::mem::replace(&mut shift.alive[n], true) {
+            let active_threads = &mut waiting.active_threads;
+            active_threads.active = active.max(1);
+            active_threads.alive.resize(active_threads.alive.len().max(active_threads.active), false);
+            for n in active_threads.kept..active_threads.active {
+                if !std::mem::replace(&mut active_threads.alive[n], true) {
                     missing.push(n);
                 }
             }
@@ -541,21 +542,21 @@ impl<T: Queued> Queue<T> {
     pub(super) fn not_started(&self, missing: &[usize]) {
         let mut waiting = self.lock();
         let Some(first) = missing.first() else { return };
-        missing.iter().for_each(|n| waiting.shift.alive[*n] = false);
-        waiting.shift.active = waiting.shift.active.min(*first).max(1);
+        missing.iter().for_each(|n| waiting.active_threads.alive[*n] = false);
+        waiting.active_threads.active = waiting.active_threads.active.min(*first).max(1);
     }
 
     /// Threads that may take jobs.
     pub(super) fn active(&self) -> usize {
-        self.lock().shift.active
+        self.lock().active_threads.active
     }
 
     /// The clocks so far.
     pub(super) fn worked(&self) -> Worked {
         let worked = {
             let mut waiting = self.lock();
-            waiting.shift.count(false, false);
-            waiting.shift.worked
+            waiting.active_threads.count(false, false);
+            waiting.active_threads.worked
         };
         let count = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         let time = |sum: &AtomicU64| Duration::from_nanos(count(sum));
@@ -773,7 +774,7 @@ mod tests {
             queue.push(job(0, 5));
             thread::scope(|scope| {
                 let reader = scope.spawn(|| queue.pop(0, 0, true).map(|(job, _)| job.number));
-                while queue.lock().shift.idle.is_empty() {
+                while queue.lock().active_threads.idle.is_empty() {
                     thread::yield_now();
                 }
                 wake(&queue);

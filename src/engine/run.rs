@@ -102,7 +102,7 @@ impl Run {
             finished: AtomicUsize::new(0),
             precedence: Precedence::new(loader.first),
             handed_over: Notify::new(),
-            asking: Mutex::default(),
+            poll_times: Mutex::default(),
             tuned: Mutex::default(),
             turn,
         });
@@ -143,7 +143,7 @@ impl Run {
             if self.stream.precedence.got(left) {
                 self.workers.urge();
             }
-            self.stream.asking().got(timeline.ready());
+            self.stream.poll_times().got(timeline.ready());
         }
         // From here on the batch does not count in the budget, and its span ends.
         drop((permit, span));
@@ -175,7 +175,7 @@ impl Run {
         let limits = stream.loader.limits;
         let finished = stream.finished.load(Ordering::Relaxed) as u64;
         let may_own_rows = stream.row_permits.size() as u64;
-        stream.asking().asks(Instant::now(), finished, may_own_rows);
+        stream.poll_times().asks(Instant::now(), finished, may_own_rows);
         if !self.accounts() {
             return None;
         }

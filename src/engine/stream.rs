@@ -30,7 +30,7 @@ use super::{
     precedence::Precedence,
     run_ahead::RunAhead,
     timeline::Timeline,
-    tune::{Asking, Turn},
+    tune::{PollTimes, StreamStart},
 };
 
 /// State that the tasks and jobs of a stream share.
@@ -73,11 +73,11 @@ pub(super) struct StreamShared {
     /// Notified when the trainer takes a batch.
     pub(super) handed_over: Notify,
     /// When the trainer polled, and for what it waited.
-    pub(super) asking: Mutex<Asking>,
+    pub(super) poll_times: Mutex<PollTimes>,
     /// Changes of workers and prefetch during the run.
     pub(super) tuned: Mutex<TuneLog>,
     /// Its number among the loader's streams.
-    pub(super) turn: Turn,
+    pub(super) turn: StreamStart,
 }
 
 /// Numbers of a stream's tasks and jobs, for its report.
@@ -133,9 +133,9 @@ impl StreamShared {
         }
     }
 
-    pub(super) fn asking(&self) -> MutexGuard<'_, Asking> {
+    pub(super) fn poll_times(&self) -> MutexGuard<'_, PollTimes> {
         // Each critical section leaves the state whole, so a panic elsewhere cannot have broken it.
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+        self.poll_times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn tuned(&self) -> MutexGuard<'_, TuneLog> {

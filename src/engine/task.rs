@@ -14,8 +14,8 @@ use infeed_data::Value;
 use infeed_pixels::codec::{ClassSet, Item};
 
 use super::{
-    assembly::Assembly, encoded::Encoded, pieces::Fetched, queue::Queued, read_parts::PartJob, stream::StreamShared,
-    timeline::FetchTimes,
+    assembly::Assembly, byte_permits::BytePermits, pieces::Fetched, queue::Queued, read_parts::PartJob,
+    stream::StreamShared, timeline::FetchTimes,
 };
 
 /// A task that waits for a decode thread.
@@ -44,7 +44,7 @@ pub(super) struct Task {
     /// Classes that have not given its rows back.
     pub(super) untried: ClassSet,
     /// Permits for the fetched bytes, released when all samples that were cut out of them are decoded.
-    pub(super) encoded: Option<Encoded>,
+    pub(super) encoded: Option<BytePermits>,
     /// Processor time spent on its samples that no stage has yet.
     pub(super) cpu: Duration,
     /// When it was made, and how its bytes were read.
@@ -82,7 +82,7 @@ impl Task {
     }
 
     /// With bytes that were fetched.
-    pub(super) fn fetched(mut self, fetched: Vec<Result<Fetched>>, times: FetchTimes, encoded: Encoded) -> Self {
+    pub(super) fn fetched(mut self, fetched: Vec<Result<Fetched>>, times: FetchTimes, encoded: BytePermits) -> Self {
         self.fetched = fetched;
         self.encoded = Some(encoded);
         self.reading.fetched = Some(times);

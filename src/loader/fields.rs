@@ -9,7 +9,7 @@ use infeed_core::{
 };
 use infeed_data::{Dataset, FieldKind, Schema};
 use infeed_pixels::{
-    kernels::RowRoom,
+    kernels::RowScratch,
     transform::{BatchSize, Lowered, Transform},
 };
 
@@ -154,10 +154,13 @@ impl Fields {
     }
 
     /// Most memory for the steps on a row's images on a GPU.
-    pub(super) fn steps(&self) -> RowRoom {
+    pub(super) fn steps(&self) -> RowScratch {
         let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
         let rooms = images.filter_map(Lowered::device_room);
-        rooms.fold(RowRoom::default(), |a, b| RowRoom { scratch: a.scratch.max(b.scratch), page: a.page.max(b.page) })
+        rooms.fold(RowScratch::default(), |a, b| RowScratch {
+            scratch: a.scratch.max(b.scratch),
+            page: a.page.max(b.page),
+        })
     }
 
     /// Memory of each thread for steps on images, if images take up to `max_image_bytes`.

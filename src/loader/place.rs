@@ -14,7 +14,7 @@ use infeed_core::{
 use infeed_pixels::{
     accelerator::{Accelerator, DecoderWanted, MakeDecoder},
     codec::{Cpu, Decode, Decoder, ImageCodec, Several},
-    kernels::{Mixer, RowRoom},
+    kernels::{Mixer, RowScratch},
 };
 
 use super::LoaderConfig;
@@ -43,7 +43,7 @@ pub(super) struct Workload {
     /// Bytes of the longest row.
     pub(super) row_bytes: usize,
     /// Memory there for the steps on a row's images.
-    pub(super) steps: RowRoom,
+    pub(super) steps: RowScratch,
     /// Whether there are image files to decode.
     pub(super) has_files: bool,
     /// Bytes of one batch of each rank on the device.

@@ -442,7 +442,7 @@ impl<'a> Prepare<'a> {
             let classes = self.dataset.schema().classes.as_deref().unwrap_or_default().to_vec();
             let count = u32::try_from(starts.len())
                 .map_err(|_| Error::config("more than 2^32 shards").hint("make larger ones"))?;
-            let told = Told { job, shards: count, classes };
+            let told = SidecarJob { job, shards: count, classes };
             self.pack(&out, &told, todo, &mut done).await?;
         }
         done.complete = self.complete(&out, starts.len(), job).await?;
@@ -539,7 +539,7 @@ impl<'a> Prepare<'a> {
     }
 
     /// Reads, encodes and writes shards.
-    async fn pack(&mut self, out: &Source, told: &Told, todo: Vec<Todo>, done: &mut Prepared) -> Result<()> {
+    async fn pack(&mut self, out: &Source, told: &SidecarJob, todo: Vec<Todo>, done: &mut Prepared) -> Result<()> {
         let records: Vec<u64> = todo.iter().flat_map(|shard| &shard.records).copied().collect();
         let of = records.len() as u64;
         let workers = match self.workers {
@@ -718,7 +718,7 @@ struct Todo {
 }
 
 /// What each sidecar stores about the job.
-struct Told {
+struct SidecarJob {
     job: u128,
     shards: u32,
     classes: Vec<String>,
@@ -759,7 +759,7 @@ impl Tar {
     /// Writes the sidecar, then makes the shard visible; returns its size. A shard that is made again becomes visible
     /// before its sidecar: after a kill between the two, the old sidecar belongs to other source files, so the next run
     /// makes the shard again.
-    async fn finish(mut self, out: &Source, told: &Told) -> Result<u64> {
+    async fn finish(mut self, out: &Source, told: &SidecarJob) -> Result<u64> {
         let end = [0; 2 * BLOCK as usize];
         self.writer.write(end).await?;
         let mut shard = self.shard;

@@ -16,7 +16,7 @@ use infeed::{
     dataset::{FieldKind, SampleRng},
     internal::{
         cuda::{Context, Kernels},
-        kernels::{Pixels, Resampler, RowRoom, RowWork},
+        kernels::{Pixels, Resampler, RowScratch, RowWork},
         nvjpeg::{self, BatchDecoder, Failure, Hardware, HardwareSize, HostTimes, Hybrid, HybridSize, Staged},
         rows::Pool,
     },
@@ -159,7 +159,7 @@ impl Alone {
             pinned_bytes: (images * (256 << 10)).max(8 << 20),
         };
         let lowered = imagenet()?;
-        let hardware = Hardware::open(kernels, case.decoder, size, RowRoom::default(), &[lowered.table(DType::U8)])?;
+        let hardware = Hardware::open(kernels, case.decoder, size, RowScratch::default(), &[lowered.table(DType::U8)])?;
         Ok(hardware.map(|hardware| Self { hardware, lowered, case, next: n * 101 }))
     }
 
@@ -327,7 +327,7 @@ fn hybrid_rates(
     let lowered = lower(&Transform::new().resize_exact(8, 8), DType::F16)?;
     in_threads(streams, time, runs, |thread, done| {
         let size = HybridSize { image_bytes: 12 << 20, file_bytes: 4 << 20 };
-        let mut decoder = Hybrid::open(kernels, size, RowRoom::default(), &[lowered.table(DType::U8)])?;
+        let mut decoder = Hybrid::open(kernels, size, RowScratch::default(), &[lowered.table(DType::U8)])?;
         let row = *lowered.row();
         let pool = Pool::on_device(kernels.context(), 1, row.len_bytes(), 1)?;
         let out = pool.try_take(1, row.len_bytes())?;

@@ -11,7 +11,7 @@ use infeed_core::{
 
 use crate::{
     codec::{Decode, Decoder, ImageCodec, Split},
-    kernels::{Mixer, RowRoom},
+    kernels::{Mixer, RowScratch},
 };
 
 /// A GPU that was checked and works.
@@ -82,7 +82,7 @@ pub struct DecoderWanted {
     /// Bytes of the longest row.
     pub row_bytes: usize,
     /// GPU memory that steps on a row's pictures need.
-    pub steps: RowRoom,
+    pub steps: RowScratch,
     /// Bytes of the batches on the device, for all ranks that use it.
     pub device_batch: u64,
     /// Number of streams that decode single images; `None`: no such streams.

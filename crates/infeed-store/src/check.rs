@@ -11,11 +11,11 @@ use object_store::{GetOptions, GetRange, GetResult};
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-pub(super) use super::told::Told;
+pub(super) use super::sent_checksums::SentChecksums;
 use super::{
     Extent,
+    sent_checksums::{Sum, Tag},
     sums::{Pace, Sums},
-    told::{Sum, Tag},
     verify::{Judged, Trust, Verify, hex},
 };
 
@@ -67,13 +67,13 @@ impl std::fmt::Debug for Hash {
 }
 
 /// What came with an answer through [`Connector`](super::Connector).
-pub(super) fn told(result: &GetResult) -> Option<Told> {
-    result.extensions.get::<Told>().copied()
+pub(super) fn told(result: &GetResult) -> Option<SentChecksums> {
+    result.extensions.get::<SentChecksums>().copied()
 }
 
 impl Check {
     /// `object` is its name in messages.
-    pub(super) fn new(told: Option<Told>, how: Verify, object: String, trust: &Arc<Trust>) -> Self {
+    pub(super) fn new(told: Option<SentChecksums>, how: Verify, object: String, trust: &Arc<Trust>) -> Self {
         let crc =
             |name, algorithm, bits, wanted| Hash::Crc { name, digest: Box::new(Crc::new(algorithm)), bits, wanted };
         let told = told.unwrap_or_default();
@@ -243,7 +243,8 @@ mod tests {
         let extent = Extent::whole(&source, "a", 9);
         let trust = Arc::<Trust>::default();
         for sum in sums {
-            let check = || Check::new(Some(Told { sum: Some(sum), tag: None }), Verify::Auto, "a".into(), &trust);
+            let check =
+                || Check::new(Some(SentChecksums { sum: Some(sum), tag: None }), Verify::Auto, "a".into(), &trust);
             let mut pieces = check();
             pieces.update(b"1234");
             pieces.update(b"56789");

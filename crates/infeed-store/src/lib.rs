@@ -40,22 +40,22 @@ mod handle;
 mod inline;
 mod list;
 mod listing;
+mod machine_lock;
 mod manifest;
 #[cfg(feature = "tls")]
 mod md5_each;
 mod object;
-mod one_at_a_time;
 mod open_file;
 mod parse;
 mod parts;
 mod read;
 mod read_at;
 mod requests;
+#[cfg(feature = "tls")]
+mod sent_checksums;
 mod shared_list;
 #[cfg(feature = "tls")]
 mod sums;
-#[cfg(feature = "tls")]
-mod told;
 mod unrepeated;
 mod verify;
 mod walk;
@@ -77,9 +77,9 @@ pub use extent::Extent;
 pub use extent::{Merged, merge};
 pub use handle::Source;
 pub use inline::InlineRead;
+pub use machine_lock::MachineLock;
 pub use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
 pub use object::Object;
-pub use one_at_a_time::Turn;
 pub use open_file::OpenFile;
 pub use parts::Parts;
 pub use requests::Reader;

@@ -11,7 +11,7 @@ use super::{
     verify::{Trust, Verify},
 };
 
-pub(super) type Told = ();
+pub(super) type SentChecksums = ();
 
 /// Hashes nothing.
 #[derive(Debug, Default)]
@@ -29,12 +29,12 @@ impl Sums {
 #[derive(Debug)]
 pub struct Check(Arc<Trust>);
 
-pub(super) const fn told(_: &GetResult) -> Option<Told> {
+pub(super) const fn told(_: &GetResult) -> Option<SentChecksums> {
     None
 }
 
 impl Check {
-    pub(super) fn new(_: Option<Told>, _: Verify, _: String, trust: &Arc<Trust>) -> Self {
+    pub(super) fn new(_: Option<SentChecksums>, _: Verify, _: String, trust: &Arc<Trust>) -> Self {
         Self(Arc::clone(trust))
     }
 

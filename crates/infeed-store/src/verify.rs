@@ -1,9 +1,9 @@
 //! Whether the received bytes are those that were stored.
 //!
 //! ```text
-//! answer ─ Connector ─▶ Told ─┐
-//! bytes ──────────────────────┴ Check ─┬ equal ─▶ the reader
-//!                                      └ other ─▶ read again, up to three times ─▶ an error with both hashes
+//! answer ─ Connector ─▶ SentChecksums ─┐
+//! bytes ───────────────────────────────┴ Check ─┬ equal ─▶ the reader
+//!                                               └ other ─▶ read again, up to three times ─▶ an error with both hashes
 //! ```
 //!
 //! **Only whole objects can be checked**: a store sends hashes of objects, never of ranges. Objects above 16 MiB are

@@ -8,7 +8,7 @@ use object_store::{GetOptions, GetResult};
 use super::{
     Extent, Reader, Source, Verified, Verify,
     answer::with_answer,
-    check::{Check, Told, told},
+    check::{Check, SentChecksums, told},
     errors::store_error,
     extent, requests,
 };
@@ -58,7 +58,7 @@ impl Source {
         &self,
         extent: &Extent,
         bytes: &Bytes,
-        told: Option<Told>,
+        told: Option<SentChecksums>,
         reader: &Reader,
     ) -> Result<()> {
         let how = reader.verify();

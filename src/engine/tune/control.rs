@@ -144,7 +144,7 @@ impl Sums {
 pub(super) struct Look {
     pub(super) sums: Sums,
     /// Whether the trainer waits now.
-    pub(super) asking: bool,
+    pub(super) polling: bool,
     /// Finished batches that were not taken; and the fewest of them at a poll of the trainer since the last
     /// measurement.
     pub(super) finished: u64,
@@ -463,7 +463,7 @@ impl Tuner {
         let window = std::mem::take(&mut self.window);
         self.fewest = None;
         // The trainer did not poll.
-        let paused = window.batches == 0 && (!look.asking || look.finished > 0);
+        let paused = window.batches == 0 && (!look.polling || look.finished > 0);
         if paused {
             return None;
         }

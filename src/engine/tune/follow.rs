@@ -42,7 +42,7 @@ fn look(stream: &StreamShared, workers: &Workers) -> Look {
     let now = Instant::now();
     let finished = stream.finished.load(Ordering::Relaxed) as u64;
     let worked = workers.worked();
-    let asked = stream.asking().look(now, finished);
+    let asked = stream.poll_times().look(now, finished);
     let sums = Sums {
         at: now.saturating_duration_since(stream.started),
         batches: asked.batches,
@@ -58,7 +58,7 @@ fn look(stream: &StreamShared, workers: &Workers) -> Look {
         made_cpu: worked.made_cpu,
         cpu: threads::process_cpu_time().unwrap_or_default(),
     };
-    Look { sums, asking: asked.asking, finished, fewest: asked.fewest, shared: false }
+    Look { sums, polling: asked.polling, finished, fewest: asked.fewest, shared: false }
 }
 
 /// Sets the number of batches with rows to `to`, as far as there is memory; returns the number. Waits until the trainer

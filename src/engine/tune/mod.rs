@@ -28,17 +28,17 @@
 //! (`engine::fetch`), and records in a job ([`ChunkSize`](super::ChunkSize)). On a GPU, CPU threads, streams and
 //! engines take images from one queue, so the division adjusts itself.
 
-mod asking;
 mod control;
 mod follow;
+mod poll_times;
 mod shared;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod tests;
 
-pub(super) use asking::Asking;
 pub(crate) use control::{Range, Scope};
 pub(super) use follow::tune;
+pub(super) use poll_times::PollTimes;
+pub(super) use shared::StreamStart;
 pub(crate) use shared::Tuning;
-pub(super) use shared::Turn;

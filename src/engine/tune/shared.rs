@@ -42,14 +42,14 @@ struct TuningState {
 
 /// A stream's number among the streams of its loader.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Turn {
+pub(in crate::engine) struct StreamStart {
     id: u64,
     /// The numbers with which it began.
     workers: usize,
     prefetch: usize,
 }
 
-impl Turn {
+impl StreamStart {
     pub(in crate::engine) const fn id(&self) -> u64 {
         self.id
     }
@@ -91,7 +91,7 @@ impl Tuning {
 
     /// A stream begins. The first stream of the loader begins with the last results, which `set_active` sets for the
     /// threads.
-    pub(in crate::engine) fn join(&self, set_active: impl FnOnce(usize)) -> Turn {
+    pub(in crate::engine) fn join(&self, set_active: impl FnOnce(usize)) -> StreamStart {
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
@@ -105,7 +105,7 @@ impl Tuning {
         }
         // Of several concurrent streams only one uses the last results.
         let prefetch = if alone { state.tuner.prefetch() } else { self.scope.prefetch.start };
-        Turn { id, workers: state.tuner.workers(), prefetch }
+        StreamStart { id, workers: state.tuner.workers(), prefetch }
     }
 
     /// A stream ends. May be called twice.
@@ -164,7 +164,7 @@ impl Tuning {
     }
 
     /// The report of a stream that may now have `prefetch` batches ahead.
-    pub(in crate::engine) fn report(&self, turn: &Turn, prefetch: usize, log: &TuneLog) -> TuneReport {
+    pub(in crate::engine) fn report(&self, turn: &StreamStart, prefetch: usize, log: &TuneLog) -> TuneReport {
         let setting =
             |range: Range, start, now| TunedSetting::new(!range.is_fixed(), now, start, [range.least, range.most]);
         let workers = setting(self.scope.workers, turn.workers, self.state().tuner.workers());

@@ -283,7 +283,7 @@ impl Sim {
         let at = Duration::from_secs_f64((self.now + (self.clock_error)(self.now)).max(0.0));
         Look {
             sums: Sums { at, ..self.sums },
-            asking: self.trainer == Trainer::Asks,
+            polling: self.trainer == Trainer::Asks,
             finished: self.finished(),
             fewest: self.fewest.take(),
             shared: false,

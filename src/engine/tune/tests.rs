@@ -366,7 +366,7 @@ proptest! {
         let workers = Range { start: start.max(least), least, most: start.max(least) + more };
         let prefetch = Range { start, least: start, most: start + more };
         let mut tuner = Tuner::new(Scope { workers, prefetch, ..scope(start) });
-        for (at, figures, asking, finished) in looks {
+        for (at, figures, polling, finished) in looks {
             let ms = |n: usize| Duration::from_millis(figures[n]);
             let sums = Sums {
                 at: Duration::from_millis(at),
@@ -383,7 +383,7 @@ proptest! {
                 made_cpu: ms(10),
                 cpu: ms(11),
             };
-            let look = Look { sums, asking, finished, fewest: Some(finished), shared: figures[0] % 7 == 0 };
+            let look = Look { sums, polling, finished, fewest: Some(finished), shared: figures[0] % 7 == 0 };
             if let Some(decision) = tuner.look(&look) {
                 let range = if decision.what == Tuned::Workers { workers } else { prefetch };
                 prop_assert!((range.least..=range.most).contains(&decision.to), "{:?}", decision);

@@ -38,7 +38,7 @@ use infeed_core::{
     types::{DType, ImageInfo},
 };
 use infeed_pixels::kernels::{
-    ChannelTable, ResampleParams, RowFill, RowPass, RowRoom, RowSpec, RowWork, SCRATCH_ALIGN, WORDS_ALIGN,
+    ChannelTable, ResampleParams, RowFill, RowPass, RowScratch, RowSpec, RowWork, SCRATCH_ALIGN, WORDS_ALIGN,
     channel_source,
     device::{self, DeviceItem, LaunchShape},
     picture::{DevicePicture, DeviceRectangle, PICTURE_THREADS},
@@ -97,7 +97,7 @@ const STEPS_ROWS: usize = 4;
 impl UploadSize {
     /// Adds memory for rows with steps on pictures, which need up to `room` each.
     #[must_use]
-    pub const fn with_steps(self, room: RowRoom) -> Self {
+    pub const fn with_steps(self, room: RowScratch) -> Self {
         let page_bytes = self.page_bytes.saturating_add(room.page.saturating_mul(STEPS_ROWS));
         let scratch_bytes = self.scratch_bytes.saturating_add(room.scratch.saturating_mul(STEPS_ROWS));
         Self { page_bytes, scratch_bytes, ..self }
@@ -322,7 +322,7 @@ impl UploadStream {
     /// Whether an image of this many bytes can be uploaded together with its work.
     #[must_use]
     pub fn takes(&self, bytes: usize, work: &RowWork) -> bool {
-        let RowRoom { scratch, page } = work.room();
+        let RowScratch { scratch, page } = work.room();
         bytes <= self.most_bytes().saturating_sub(page) && scratch <= self.scratch_bytes
     }
 
@@ -630,7 +630,7 @@ impl UploadStream {
 
     /// As `reserve`, for an image of this many bytes with all its work.
     fn reserve_row(&mut self, bytes: usize, work: &RowWork) -> Result<()> {
-        let RowRoom { scratch, page } = work.room();
+        let RowScratch { scratch, page } = work.room();
         if scratch > self.scratch_bytes {
             let what = format!("pictures of {scratch} bytes do not fit {} of scratch memory", self.scratch_bytes);
             return Err(Error::new(ErrorKind::Internal, what));

@@ -39,7 +39,7 @@ use infeed_pixels::codec::{
     reader::{Drawing, Image, Reader, blame, fits_mask, images, sized},
 };
 use infeed_pixels::{
-    kernels::{ChannelTable, Pixels, RowRoom, RowWork},
+    kernels::{ChannelTable, Pixels, RowScratch, RowWork},
     transform::{Lowered, RowMaker},
 };
 
@@ -83,7 +83,7 @@ pub struct CudaRaw {
     max_image_bytes: u64,
     kernels: Arc<Kernels>,
     page_bytes: usize,
-    steps: RowRoom,
+    steps: RowScratch,
 }
 
 impl CudaRaw {
@@ -105,13 +105,13 @@ impl CudaRaw {
         // page.
         let page_bytes = PAGE_BYTES.max(row_bytes.saturating_add(4096));
         let (codecs, kernels) = (codecs.into_iter().collect(), Arc::clone(kernels));
-        Self { classes: [class], codecs, max_image_bytes, kernels, page_bytes, steps: RowRoom::default() }
+        Self { classes: [class], codecs, max_image_bytes, kernels, page_bytes, steps: RowScratch::default() }
     }
 
     /// Reserves memory for steps on pictures on the GPU, for rows that need `room`. Without this, these steps run on
     /// the CPU.
     #[must_use]
-    pub const fn with_steps(mut self, room: RowRoom) -> Self {
+    pub const fn with_steps(mut self, room: RowScratch) -> Self {
         self.steps = room;
         self
     }
@@ -133,7 +133,7 @@ impl CudaRaw {
     }
 
     /// The memory that steps on a row's pictures may use.
-    pub(super) const fn steps(&self) -> RowRoom {
+    pub(super) const fn steps(&self) -> RowScratch {
         self.steps
     }
 

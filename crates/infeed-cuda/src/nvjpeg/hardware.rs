@@ -40,7 +40,7 @@ use infeed_core::{
     rows::Rows,
     types::ImageInfo,
 };
-use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
+use infeed_pixels::kernels::{ChannelTable, RowScratch, RowWork, device::DeviceItem};
 use nvjpeg_sys::{
     cudaStream_t, nvjpegBackend_t, nvjpegBackend_t_NVJPEG_BACKEND_GPU_HYBRID as GPU_HYBRID,
     nvjpegBackend_t_NVJPEG_BACKEND_HARDWARE as HARDWARE, nvjpegChromaSubsampling_t_NVJPEG_CSS_444 as CSS_444,
@@ -410,7 +410,7 @@ impl Hardware {
         kernels: &Arc<Kernels>,
         decoder: BatchDecoder,
         size: HardwareSize,
-        steps: RowRoom,
+        steps: RowScratch,
         tables: &[&ChannelTable],
     ) -> Result<Result<Self, String>> {
         let context = kernels.context();

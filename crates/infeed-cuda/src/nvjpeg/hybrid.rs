@@ -17,7 +17,7 @@ use infeed_core::{
     rows::Rows,
     types::ImageInfo,
 };
-use infeed_pixels::kernels::{ChannelTable, RowRoom, RowWork, device::DeviceItem};
+use infeed_pixels::kernels::{ChannelTable, RowScratch, RowWork, device::DeviceItem};
 use nvjpeg_sys::{
     cudaStream_t, nvjpegBackend_t_NVJPEG_BACKEND_DEFAULT as DEFAULT,
     nvjpegBackend_t_NVJPEG_BACKEND_GPU_HYBRID as GPU_HYBRID, nvjpegBackend_t_NVJPEG_BACKEND_HYBRID as HYBRID,
@@ -118,7 +118,7 @@ impl Hybrid {
     ///
     /// # Errors
     /// `Device` and `OutOfMemory`, as CUDA and nvJPEG report them.
-    pub fn open(kernels: &Arc<Kernels>, size: HybridSize, steps: RowRoom, tables: &[&ChannelTable]) -> Result<Self> {
+    pub fn open(kernels: &Arc<Kernels>, size: HybridSize, steps: RowScratch, tables: &[&ChannelTable]) -> Result<Self> {
         let context = kernels.context();
         let handle = Handle::new(context, DEFAULT)?.map_err(|why| Error::new(ErrorKind::Device, why))?;
         let upload = UploadStream::new(kernels, UPLOAD.with_steps(steps), Priority::High, tables)?;

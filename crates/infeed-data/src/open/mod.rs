@@ -58,16 +58,16 @@ pub struct Open {
     shared: Option<SharedList>,
     filters: Vec<Filter>,
     records: Option<String>,
-    told: Option<Told>,
+    told: Option<OnRecognised>,
 }
 
 /// Callback that receives what was recognised.
 #[derive(Clone)]
-struct Told(Arc<dyn Fn(Recognised) + Send + Sync>);
+struct OnRecognised(Arc<dyn Fn(Recognised) + Send + Sync>);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for OnRecognised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told")
+        f.write_str("OnRecognised")
     }
 }
 
@@ -203,7 +203,7 @@ impl Open {
     /// # Ok::<(), infeed::Error>(())
     /// ```
     pub fn on_recognised(mut self, f: impl Fn(Recognised) + Send + Sync + 'static) -> Self {
-        self.told = Some(Told(Arc::new(f)));
+        self.told = Some(OnRecognised(Arc::new(f)));
         self
     }
 
@@ -473,7 +473,7 @@ async fn open_after(
     options: OpenOptions,
     formats: &[&dyn Format],
     filters: &[Filter],
-    told: Option<&Told>,
+    told: Option<&OnRecognised>,
 ) -> Result<Arc<dyn Dataset>> {
     let Some(classes) = first.and_then(|first| first.schema().classes.clone()) else {
         return open_objects(source, objects, &options, formats, filters, told).await;
@@ -496,12 +496,12 @@ async fn open_objects(
     options: &OpenOptions,
     formats: &[&dyn Format],
     filters: &[Filter],
-    told: Option<&Told>,
+    told: Option<&OnRecognised>,
 ) -> Result<Arc<dyn Dataset>> {
     objects.retain(|object| !is_left_by_system(&object.name));
     let (format, why) = choose_format(source, &objects, options, formats)?;
     let left_out = left_out(source, &objects, options, format);
-    if let Some(Told(told)) = told {
+    if let Some(OnRecognised(told)) = told {
         let (url, format) = (source.url().to_owned(), format.name().to_owned());
         told(Recognised { url, format, why, left_out });
     }

@@ -300,7 +300,7 @@ static LAUNCHERS: [Launcher; 14] = [
 
 /// The values of one launcher.
 #[derive(Clone, Debug)]
-struct Told {
+struct LauncherValues {
     launcher: &'static str,
     rank: u32,
     world: u32,
@@ -312,7 +312,7 @@ struct Told {
 
 /// The result for one launcher; `Half`: some of its values are there, but not enough.
 enum Answer {
-    Told(Told),
+    Whole(LauncherValues),
     Half(Error),
     Nothing,
 }
@@ -323,11 +323,11 @@ fn find(vars: Vars<'_>) -> Result<Launch> {
     let mut needs = None;
     for launcher in &LAUNCHERS {
         match (launcher.ask)(launcher, vars)? {
-            Answer::Told(told) if needs.is_none_or(|world| world == told.world) => {
+            Answer::Whole(told) if needs.is_none_or(|world| world == told.world) => {
                 found = Some(told);
                 break;
             }
-            Answer::Told(_) | Answer::Nothing => {}
+            Answer::Whole(_) | Answer::Nothing => {}
             Answer::Half(error) => {
                 // Lightning's variables are not stale: a launcher with another world size describes another process.
                 if needs.is_none() && is_lightning(vars) {
@@ -355,7 +355,7 @@ fn find(vars: Vars<'_>) -> Result<Launch> {
             break;
         }
         // Errors of the other launchers do not matter.
-        if let Ok(Answer::Told(other)) = (launcher.ask)(launcher, vars) {
+        if let Ok(Answer::Whole(other)) = (launcher.ask)(launcher, vars) {
             told.complete(other);
         }
     }
@@ -367,7 +367,7 @@ impl Launcher {
     fn pair(&self, vars: Vars<'_>) -> Result<Answer> {
         let world = first(vars, self.world)?;
         match (number(vars, self.rank)?, world) {
-            (Some(rank), Some((world, name))) => self.tell(vars, rank, world, name).map(Answer::Told),
+            (Some(rank), Some((world, name))) => self.tell(vars, rank, world, name).map(Answer::Whole),
             (Some(rank), None) => Ok(Answer::Half(self.half(rank))),
             // WORLD_SIZE, which many launchers use, is handled in `find`.
             (None, Some((world, name))) if world > 1 && name != "WORLD_SIZE" => {
@@ -384,18 +384,18 @@ impl Launcher {
             .hint(format!("{}; if each process is a job of its own, unset {name} or give rank 0 of 1", self.add))
     }
 
-    fn tell(&self, vars: Vars<'_>, rank: u32, world: u32, world_name: &str) -> Result<Told> {
+    fn tell(&self, vars: Vars<'_>, rank: u32, world: u32, world_name: &str) -> Result<LauncherValues> {
         let local_rank = first(vars, self.local_rank)?;
         let local_world = first(vars, self.local_world)?;
         let name = |of: Option<(u32, &str)>| of.map(|(_, name)| name.to_owned()).unwrap_or_default();
         let names = [self.rank.to_owned(), world_name.to_owned(), name(local_rank), name(local_world)];
         let number = |of: Option<(u32, &str)>| of.map(|(number, _)| number);
         let (local_rank, local_world) = (number(local_rank), number(local_world));
-        Ok(Told { launcher: self.name, rank, world, local_rank, local_world, names })
+        Ok(LauncherValues { launcher: self.name, rank, world, local_rank, local_world, names })
     }
 }
 
-impl Told {
+impl LauncherValues {
     /// Takes values for this machine from another launcher if they are missing here and both describe the same process.
     fn complete(&mut self, other: Self) {
         if (self.rank, self.world) != (other.rank, other.world) {
@@ -449,7 +449,7 @@ fn lightning(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     let world = nodes
         .checked_mul(each)
         .ok_or_else(|| Error::config(format!("NNODES is {nodes} and LOCAL_WORLD_SIZE {each}, which is too many")))?;
-    launcher.tell(vars, rank, world, "NNODES").map(Answer::Told)
+    launcher.tell(vars, rank, world, "NNODES").map(Answer::Whole)
 }
 
 /// Whether the variables are those that Lightning's `ddp` sets for the processes that it starts. It sets no rank.
@@ -494,9 +494,15 @@ fn lightning_processes(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
         Error::config(format!("NODE_RANK is {node} and {each_name} gives {each} processes a node, which is too many"))
     })?;
     let names = ["NODE_RANK", "WORLD_SIZE", "LOCAL_RANK", each_name].map(str::to_owned);
-    let told =
-        Told { launcher: launcher.name, rank, world, local_rank: Some(local_rank), local_world: Some(each), names };
-    Ok(Answer::Told(told))
+    let told = LauncherValues {
+        launcher: launcher.name,
+        rank,
+        world,
+        local_rank: Some(local_rank),
+        local_world: Some(each),
+        names,
+    };
+    Ok(Answer::Whole(told))
 }
 
 /// A batch or `salloc` shell has `SLURM_PROCID` 0 and the whole job's `SLURM_NTASKS` without being one of those tasks;
@@ -506,12 +512,12 @@ fn slurm(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     if step.is_none_or(|id| id >= 0xffff_fff0) {
         return Ok(Answer::Nothing);
     }
-    let Answer::Told(mut told) = launcher.pair(vars)? else { return Ok(Answer::Nothing) };
+    let Answer::Whole(mut told) = launcher.pair(vars)? else { return Ok(Answer::Nothing) };
     let local_rank = told.local_rank.unwrap_or(0);
     if let Some((local_world, name)) = slurm_local_world(vars, local_rank, told.world) {
         (told.local_world, told.names[3]) = (Some(local_world), name.to_owned());
     }
-    Ok(Answer::Told(told))
+    Ok(Answer::Whole(told))
 }
 
 /// Number of tasks on this node. Impossible values are ignored: a step inherits numbers of its job, or of an enclosing
@@ -615,7 +621,14 @@ fn sagemaker(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     let (rank, world) = (count(hosts.rank())?, count(hosts.all.len())?);
     let rank_name = if hosts.from == "SM_HOSTS" { "SM_CURRENT_HOST".to_owned() } else { hosts.from.clone() };
     let names = [rank_name, hosts.from, String::new(), String::new()];
-    Ok(Answer::Told(Told { launcher: launcher.name, rank, world, local_rank: None, local_world: None, names }))
+    Ok(Answer::Whole(LauncherValues {
+        launcher: launcher.name,
+        rank,
+        world,
+        local_rank: None,
+        local_world: None,
+        names,
+    }))
 }
 
 /// The index of a task in its array.

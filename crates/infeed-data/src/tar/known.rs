@@ -143,7 +143,7 @@ impl Known {
         // A single shard of a folder says nothing about the others, and indexing it is quick, so its index is not kept.
         let keeps = source.folder().is_none() || source.only().is_none();
         if keeps && (self.old || !unknown.is_empty()) {
-            let turn = source.turn(self.elsewhere.as_ref()).await;
+            let turn = source.machine_lock(self.elsewhere.as_ref()).await;
             if turn.as_ref().is_some_and(|turn| turn.waited) {
                 self.load_again(source, entries);
                 (entries, unknown) = self.take(source, tars);

@@ -57,7 +57,7 @@ pub use self::decoder::KeepPixels;
 use self::errors::cause;
 use self::errors::{corrupt, unsupported};
 #[cfg(feature = "jpeg")]
-pub use self::jpeg::{DecodeIndex, LearnRoom};
+pub use self::jpeg::{DecodeIndex, LearnScratch};
 pub use self::netpbm::Netpbm;
 pub use self::orientation::Orientation;
 pub use self::renderer::Renderer;

@@ -32,6 +32,7 @@
 #![allow(unsafe_code)]
 
 mod bytes;
+mod cache_prefetch;
 mod convert;
 pub mod device;
 mod lanes;
@@ -43,7 +44,6 @@ mod planes;
 mod resample;
 mod row;
 mod row_work;
-mod soon;
 mod stream;
 mod stretch;
 mod taps;
@@ -58,6 +58,6 @@ pub use params::{Axis, ChannelTable, Filter, Pixels, ResampleParams, RowSpec, ch
 pub use planes::{Plane, Planes};
 pub use resample::Resampler;
 pub use row::fill_rect;
-pub use row_work::{RowFill, RowPass, RowRoom, RowWork, SCRATCH_ALIGN, WORDS_ALIGN};
+pub use row_work::{RowFill, RowPass, RowScratch, RowWork, SCRATCH_ALIGN, WORDS_ALIGN};
 pub use tile::{Map, PLACES, PixelOp, Program, Sampling, Tile, TileRunner};
 pub use volume::{Intensity, VolumeAxis, write_volume};

@@ -7,12 +7,12 @@ use infeed_core::{
 
 use super::{
     bytes::{Across, Between, Bytes, down},
+    cache_prefetch::CachePrefetch,
     convert::{self, F32, Load, Store, is_loaded, is_stored, with_load, with_store},
     lanes::{self, Move, Plane, Value, lanes_of},
     level::Level,
     params::{Axis, ChannelTable, Pixels, ResampleParams, RowSpec, channel_source},
     row::{check_row, cut_out, fill_row},
-    soon::Soon,
     stream::Stream,
     stretch::{ROWS, SPARE, Stretch},
     taps::Taps,
@@ -76,7 +76,7 @@ pub struct Resampler {
     /// Whether the caller reads each row soon after it is made.
     pub(super) read_soon: bool,
     /// The bytes that are read after the current image.
-    soon: Soon,
+    soon: CachePrefetch,
     /// For planes of brightness and colour.
     pub(super) planes: PlaneScratch,
 }
@@ -122,7 +122,7 @@ impl Resampler {
     /// Announces the pixels that the call after the next [`run`](Self::run) will read. If they are few, they are
     /// prefetched during that run.
     pub fn reads_next(&mut self, pixels: &[u8]) {
-        self.soon = Soon::of(pixels);
+        self.soon = CachePrefetch::of(pixels);
     }
 
     /// Bytes of scratch memory that it holds.

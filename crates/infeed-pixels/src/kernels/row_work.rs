@@ -56,7 +56,7 @@ pub struct RowWork {
 
 /// Memory that a row needs while it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowRoom {
+pub struct RowScratch {
     /// Device memory for pictures.
     pub scratch: usize,
     /// Memory in a page for descriptors, words and values, in addition to the pixels.
@@ -78,8 +78,8 @@ impl RowWork {
 
     /// The memory that it needs, rounded up to [`SCRATCH_ALIGN`] and [`WORDS_ALIGN`].
     #[must_use]
-    pub fn room(&self) -> RowRoom {
-        let mut room = RowRoom::default();
+    pub fn room(&self) -> RowScratch {
+        let mut room = RowScratch::default();
         let mut picture = None;
         for (n, pass) in self.passes.iter().enumerate() {
             match pass {

@@ -20,7 +20,7 @@ use super::{
     geometry,
     op::{Op, RowView},
 };
-use crate::kernels::{ChannelTable, RowRoom, RowSpec};
+use crate::kernels::{ChannelTable, RowScratch, RowSpec};
 
 /// Longest side of an output row. It keeps every product of sizes within 64 bits, and a mistyped size gives an error
 /// instead of a huge allocation.
@@ -820,12 +820,12 @@ impl Lowered {
     /// For bytes, it is the size of the picture, the same again for steps that can't run in place, and four times the
     /// size for a blur. For floats, or with AugMix, it is up to 12 times the number of values.
     #[doc(hidden)]
-    pub fn device_room(&self) -> Option<RowRoom> {
+    pub fn device_room(&self) -> Option<RowScratch> {
         let values = self.largest_tile().filter(|_| !self.has_custom())?;
         let values = usize::try_from(values).ok()?;
         let erases = self.shared.ops.iter().any(|op| matches!(op, Op::RandomErasing(_)));
         let noise = if erases { self.row().len_bytes() / self.row().dtype.size() * size_of::<f32>() } else { 0 };
-        Some(RowRoom { scratch: values.saturating_mul(12).saturating_add(WORDS), page: noise + WORDS })
+        Some(RowScratch { scratch: values.saturating_mul(12).saturating_add(WORDS), page: noise + WORDS })
     }
 
     /// Values of the largest picture; `None` if that depends on the image or there is none.

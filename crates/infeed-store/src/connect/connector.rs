@@ -25,7 +25,7 @@ use super::{client, listed};
 use crate::{
     answer::{Answer, Broken, Phase, Refusal, expected, note, page},
     errors::no_files,
-    told::Told,
+    sent_checksums::SentChecksums,
     unrepeated,
 };
 
@@ -383,7 +383,8 @@ impl HttpService for Listening {
                     .iter()
                     .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
                     .collect();
-                let told = Told::by(|name| all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value), s3);
+                let told =
+                    SentChecksums::by(|name| all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value), s3);
                 parts.extensions.insert(told);
             }
             return Ok(HttpResponse::from_parts(parts, body));

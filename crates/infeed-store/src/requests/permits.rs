@@ -98,7 +98,7 @@ impl Requests {
 
     /// Waits for a place among the requests in flight, in the order of the calls, and until no pause is in effect. After
     /// a pause, and among the first requests, which are spread over some milliseconds, the order may change.
-    pub(super) async fn turn(&self) -> Turn<'_> {
+    pub(super) async fn turn(&self) -> RequestPermit<'_> {
         let permit = match self.regular.try_acquire() {
             Ok(permit) => permit,
             Err(_) => {
@@ -112,7 +112,7 @@ impl Requests {
 
     /// The same for a retry: it goes ahead of requests that wait for their first attempt, which are needed later. It
     /// takes the place of the next request that ends, so until then slightly more than the window is in flight.
-    pub(super) async fn turn_again(&self) -> Turn<'_> {
+    pub(super) async fn turn_again(&self) -> RequestPermit<'_> {
         if !self.take_ahead() {
             return self.turn().await;
         }
@@ -132,8 +132,8 @@ impl Requests {
     }
 
     /// Begins the request once pauses are over; the permit was taken before.
-    async fn begin_when_wanted(&self) -> Turn<'_> {
-        let turn = Turn { requests: self, copy: false, began: false, light: false };
+    async fn begin_when_wanted(&self) -> RequestPermit<'_> {
+        let turn = RequestPermit { requests: self, copy: false, began: false, light: false };
         loop {
             let now = now();
             let until = self.state().held_until(now);
@@ -145,7 +145,7 @@ impl Requests {
     }
 
     /// A place for a second copy, if one may be sent now.
-    pub(super) fn turn_of_copy(&self) -> Option<Turn<'_>> {
+    pub(super) fn turn_of_copy(&self) -> Option<RequestPermit<'_>> {
         let (mut state, now) = (self.state(), now());
         let is_free = state.copies < spare(state.limit.window()) && state.limit.paused_until(now).is_none();
         if !(is_free && state.hedging.take(now)) {
@@ -153,7 +153,7 @@ impl Requests {
         }
         state.copies += 1;
         drop(state);
-        Some(Turn { requests: self, copy: true, began: false, light: false }.begin(now))
+        Some(RequestPermit { requests: self, copy: true, began: false, light: false }.begin(now))
     }
 
     /// Counts a read in progress until the returned guard is dropped.
@@ -273,7 +273,7 @@ impl Drop for Waiting<'_> {
 
 /// A place among the requests in flight, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct RequestPermit<'a> {
     requests: &'a Requests,
     copy: bool,
     began: bool,
@@ -281,7 +281,7 @@ pub(super) struct Turn<'a> {
     pub(super) light: bool,
 }
 
-impl Turn<'_> {
+impl RequestPermit<'_> {
     fn begin(mut self, now: Instant) -> Self {
         let mut state = self.requests.state();
         self.light = state.limit.began(now);
@@ -296,7 +296,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.requests.state();
         if self.began {

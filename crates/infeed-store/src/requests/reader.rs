@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
     limit::{self, spare},
-    permits::Turn,
+    permits::RequestPermit,
 };
 use crate::{Sums, Verify};
 
@@ -88,5 +88,5 @@ impl Reader {
 /// Permits of one request, under the stream's limit and the store's.
 pub(super) struct Permits<'a> {
     pub(super) _ceiling: Option<SemaphorePermit<'a>>,
-    pub(super) turn: Turn<'a>,
+    pub(super) turn: RequestPermit<'a>,
 }

@@ -11,7 +11,7 @@ use infeed_core::random::{jitter, mix};
 
 use super::{
     limit::{self, Measured, spare},
-    permits::{Requests, Turn},
+    permits::{RequestPermit, Requests},
 };
 
 fn paused<T>(work: impl Future<Output = T>) -> T {
@@ -65,7 +65,8 @@ fn stragglers_leave_room_for_their_copies() {
     (0..100).for_each(|_| requests.state().hedging.began());
     paused(async {
         // As many as fit: the window less its spare part.
-        let turns: Vec<Turn<'_>> = futures::stream::iter(0..limit::START - 1).then(|_| requests.turn()).collect().await;
+        let turns: Vec<RequestPermit<'_>> =
+            futures::stream::iter(0..limit::START - 1).then(|_| requests.turn()).collect().await;
         assert!(tokio::time::timeout(Duration::from_secs(1), requests.turn()).await.is_err());
         let copy = requests.turn_of_copy().expect("the spare place is free");
         assert!(requests.turn_of_copy().is_none(), "there is one");

@@ -77,7 +77,7 @@ pub(super) async fn places(
         (known, found)
     };
     let (mut known, mut found) = look();
-    let turn = if found.iter().any(Option::is_none) { source.turn(kept).await } else { None };
+    let turn = if found.iter().any(Option::is_none) { source.machine_lock(kept).await } else { None };
     if turn.as_ref().is_some_and(|turn| turn.waited) {
         (known, found) = look();
     }

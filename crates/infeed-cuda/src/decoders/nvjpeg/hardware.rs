@@ -25,7 +25,7 @@ use infeed_core::{
 };
 use infeed_pixels::{
     codec::{ClassSet, Finished, Job, Outcome, Wait, Worker},
-    kernels::{RowRoom, RowWork},
+    kernels::{RowScratch, RowWork},
     transform::Lowered,
 };
 
@@ -50,7 +50,7 @@ const MOST_TRIALS: u32 = 2;
 pub(super) struct Duty {
     pub(super) decoder: BatchDecoder,
     pub(super) size: HardwareSize,
-    pub(super) steps: RowRoom,
+    pub(super) steps: RowScratch,
     pub(super) target: Target,
     pub(super) elsewhere: ClassSet,
     pub(super) retire: Retire,

@@ -9,7 +9,7 @@ use infeed_core::{
 };
 use infeed_pixels::{
     codec::{ClassSet, Finished, Job, Outcome, Wait, Worker},
-    kernels::{RowRoom, RowWork},
+    kernels::{RowScratch, RowWork},
     transform::Lowered,
 };
 
@@ -26,7 +26,7 @@ use crate::{
 
 pub(super) fn open(
     kernels: &Arc<Kernels>,
-    (size, steps): (HybridSize, RowRoom),
+    (size, steps): (HybridSize, RowScratch),
     programs: &[Option<Lowered>],
     target: Target,
     elsewhere: ClassSet,

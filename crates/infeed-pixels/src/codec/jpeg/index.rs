@@ -85,7 +85,7 @@ impl DecodeIndex {
     ///
     /// # Errors
     /// `Corrupt` and `Unsupported`, as for decoding the file.
-    pub fn learn(&self, file: &[u8], room: &mut LearnRoom) -> Result<()> {
+    pub fn learn(&self, file: &[u8], room: &mut LearnScratch) -> Result<()> {
         Decoder::new().index(self.0.clone()).learn(file, &mut room.0).map_err(in_our_words)
     }
 
@@ -120,10 +120,10 @@ impl DecodeIndex {
 /// # let pixels = [120; 3 * 64 * 64];
 /// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&pixels, 64, 64, jpeg_encoder::ColorType::Rgb).unwrap();
 /// # let files = [file];
-/// use infeed::codec::{DecodeIndex, LearnRoom};
+/// use infeed::codec::{DecodeIndex, LearnScratch};
 ///
 /// let index = DecodeIndex::new(1 << 20);
-/// let mut room = LearnRoom::default();
+/// let mut room = LearnScratch::default();
 /// for file in &files {
 ///     index.learn(file, &mut room)?;
 /// }
@@ -131,7 +131,7 @@ impl DecodeIndex {
 /// # Ok::<(), infeed::Error>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct LearnRoom(Scratch);
+pub struct LearnScratch(Scratch);
 
 fn broken(error: io::Error, path: &Path) -> Error {
     match error.kind() {
@@ -158,7 +158,7 @@ mod tests {
         let path = folder.path().join("index");
         let index = DecodeIndex::open(&path, 1 << 20).unwrap();
         assert!(index.is_empty());
-        let mut room = LearnRoom::default();
+        let mut room = LearnScratch::default();
         for n in 0..9 {
             let (height, width) = (40 + n, 300 + n);
             let pixels: Vec<u8> = (0..u64::from(height) * u64::from(width)).map(|i| (i * i % 251) as u8).collect();

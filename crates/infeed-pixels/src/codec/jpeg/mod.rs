@@ -17,7 +17,7 @@ use infeed_core::{
 };
 use infeed_jpeg::{Decoder, Header, Orientation, Scratch};
 
-pub use self::index::{DecodeIndex, LearnRoom};
+pub use self::index::{DecodeIndex, LearnScratch};
 use self::words::in_our_words;
 use super::{ImageCodec, ImageHeader, PixelBuffer, Window};
 use crate::kernels::{Level, Plane};

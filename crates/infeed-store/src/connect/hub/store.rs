@@ -44,7 +44,7 @@ use super::{
 };
 use crate::{
     answer::{Answer, Refusal, Remedy, note, our_error, with_answer},
-    told::{Sum, Told},
+    sent_checksums::{SentChecksums, Sum},
     unrepeated::Pages,
 };
 
@@ -401,7 +401,7 @@ impl Hub {
             wrap(Error::new(ErrorKind::Io, "the hub does not send the length of the file").hint("check HF_ENDPOINT"))
         })?;
         let tag = same(known, tag, at)?;
-        let told = with_hash(Told::default(), tag.as_deref());
+        let told = with_hash(SentChecksums::default(), tag.as_deref());
         Ok(result(at, size, tag, 0..size, told, Bytes::new()))
     }
 
@@ -414,12 +414,12 @@ impl Hub {
         });
         let (response, tag) = self.bytes(live, at, asked.as_deref()).await?;
         let tag = same(known, tag, at)?;
-        let told = response.extensions().get::<Told>().copied();
+        let told = response.extensions().get::<SentChecksums>().copied();
         let (status, size) = (response.status().as_u16(), length(response.headers()));
         let part = response.headers().get(CONTENT_RANGE).and_then(|value| content_range(value.to_str().ok()?));
         match (status, part, size) {
             (206, Some((range, size)), _) => {
-                Ok(result(at, size, tag, range, Told::default(), response.into_body().bytes_stream()))
+                Ok(result(at, size, tag, range, SentChecksums::default(), response.into_body().bytes_stream()))
             }
             (200, _, Some(size)) if range.is_none() => {
                 let told = with_hash(told.unwrap_or_default(), tag.as_deref());
@@ -435,7 +435,7 @@ impl Hub {
                     }
                 };
                 let told = with_hash(told.unwrap_or_default(), tag.as_deref());
-                let told = if range == (0..size) { told } else { Told::default() };
+                let told = if range == (0..size) { told } else { SentChecksums::default() };
                 let part = all.slice(range.start as usize..range.end as usize);
                 Ok(result(at, size, tag, range, told, part))
             }
@@ -519,7 +519,7 @@ fn same(known: Option<String>, told: Option<String>, at: &Path) -> Store<Option<
 }
 
 /// If the storage sends no checksum, the hash of a large file serves as one.
-fn with_hash(told: Told, tag: Option<&str>) -> Told {
+fn with_hash(told: SentChecksums, tag: Option<&str>) -> SentChecksums {
     let sha256 = tag.filter(|tag| tag.len() == 64).and_then(|hex| {
         let mut hash = [0; 32];
         for (byte, digits) in hash.iter_mut().zip(hex.as_bytes().chunks(2)) {
@@ -527,7 +527,7 @@ fn with_hash(told: Told, tag: Option<&str>) -> Told {
         }
         Some(Sum::Sha256(hash))
     });
-    Told { sum: told.sum.or(sha256), ..told }
+    SentChecksums { sum: told.sum.or(sha256), ..told }
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {
@@ -578,7 +578,14 @@ impl Body for BoxStream<'static, Result<Bytes, object_store::client::HttpError>>
     }
 }
 
-fn result(at: &Path, size: u64, tag: Option<String>, range: Range<u64>, told: Told, body: impl Body) -> GetResult {
+fn result(
+    at: &Path,
+    size: u64,
+    tag: Option<String>,
+    range: Range<u64>,
+    told: SentChecksums,
+    body: impl Body,
+) -> GetResult {
     let mut extensions = object_store::Extensions::new();
     extensions.insert(told);
     GetResult {

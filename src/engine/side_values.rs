@@ -10,14 +10,14 @@ use super::{fields::FieldRows, instances::BatchInstances};
 
 /// The values of one sample that are not in rows.
 #[derive(Debug, Default)]
-pub(super) struct Ridden {
+pub(super) struct SideValues {
     /// For each field of bytes.
     pub(super) bytes: Vec<Bytes>,
     /// For each field of instances.
     pub(super) instances: Vec<Instances>,
 }
 
-impl Ridden {
+impl SideValues {
     /// The values of the fields of bytes, copied, so that a key does not keep the buffer of an image next to it.
     pub(super) fn own(sample: &Sample, instances: Vec<Instances>) -> Self {
         let own = |bytes: &Bytes| if bytes.is_unique() { bytes.clone() } else { Bytes::copy_from_slice(bytes) };
@@ -28,26 +28,26 @@ impl Ridden {
 
 /// The values of a batch that are not in rows.
 #[derive(Debug, Default)]
-pub(super) struct Riding {
+pub(super) struct BatchSideValues {
     /// For each field of bytes, one value per row.
     pub(super) bytes: Vec<Vec<Bytes>>,
     /// For each field of instances, the instances of each row; `None` for rows of zeros.
     instances: Vec<Vec<Option<Arc<Instances>>>>,
 }
 
-impl Riding {
+impl BatchSideValues {
     pub(super) fn new(fields: &[FieldRows], rows: usize) -> Self {
-        let riding = || fields.iter().filter(|field| field.most.is_some());
-        let bytes = riding().filter(|field| field.instances.is_none()).map(|_| vec![Bytes::new(); rows]).collect();
-        let instances = riding().filter(|field| field.instances.is_some()).map(|_| vec![None; rows]).collect();
+        let side_fields = || fields.iter().filter(|field| field.most.is_some());
+        let bytes = side_fields().filter(|field| field.instances.is_none()).map(|_| vec![Bytes::new(); rows]).collect();
+        let instances = side_fields().filter(|field| field.instances.is_some()).map(|_| vec![None; rows]).collect();
         Self { bytes, instances }
     }
 
-    pub(super) fn set(&mut self, row: usize, ridden: Ridden) {
-        for (field, value) in self.bytes.iter_mut().zip(ridden.bytes) {
+    pub(super) fn set(&mut self, row: usize, values: SideValues) {
+        for (field, value) in self.bytes.iter_mut().zip(values.bytes) {
             field[row] = value;
         }
-        for (field, value) in self.instances.iter_mut().zip(ridden.instances) {
+        for (field, value) in self.instances.iter_mut().zip(values.instances) {
             field[row] = Some(Arc::new(value));
         }
     }
@@ -73,10 +73,10 @@ impl Riding {
         self,
         fields: &[FieldRows],
     ) -> Result<(Vec<(String, Vec<Bytes>)>, Vec<(String, BatchInstances)>)> {
-        let riding = || fields.iter().filter(|field| field.most.is_some());
-        let of_bytes = riding().filter(|field| field.instances.is_none());
+        let side_fields = || fields.iter().filter(|field| field.most.is_some());
+        let of_bytes = side_fields().filter(|field| field.instances.is_none());
         let bytes = of_bytes.zip(self.bytes).map(|(field, values)| (field.name.clone(), values)).collect();
-        let of_instances = riding().filter_map(|field| Some((&field.instances.as_ref()?.lowered, &field.name)));
+        let of_instances = side_fields().filter_map(|field| Some((&field.instances.as_ref()?.lowered, &field.name)));
         let gathered = of_instances.zip(self.instances);
         let instances =
             gathered.map(|((lowered, name), rows)| Ok((name.clone(), BatchInstances::new(lowered, &rows)?)));

@@ -24,7 +24,7 @@ pub(super) enum Sum {
 
 /// The checksums that came with an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct SentChecksums {
     /// The cheapest checksum that was sent: all of them detect transmission errors.
     pub(super) sum: Option<Sum>,
     /// An ETag that has the form of an MD5.
@@ -40,7 +40,7 @@ pub(super) struct Tag {
     pub(super) sure: bool,
 }
 
-impl Told {
+impl SentChecksums {
     /// `s3`: ETags are made as S3 makes them.
     pub(super) fn by<'a>(header: impl Fn(&str) -> Option<&'a str>, s3: bool) -> Self {
         let composite = header("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("composite"));
@@ -90,8 +90,8 @@ mod tests {
 
     const MD5: &str = "\"0123456789abcdef0123456789abcdef\"";
 
-    fn told(headers: &[(&str, &'static str)]) -> Told {
-        Told::by(|name| headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value), true)
+    fn told(headers: &[(&str, &'static str)]) -> SentChecksums {
+        SentChecksums::by(|name| headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value), true)
     }
 
     #[test]
@@ -117,7 +117,10 @@ mod tests {
         assert_eq!(told(&[etag]).tag.map(|tag| tag.sure), Some(false));
         assert_eq!(told(&[etag, ("server", "AmazonS3")]).tag.map(|tag| tag.sure), Some(true));
         assert!(told(&[etag, ("x-amz-server-side-encryption", "AES256")]).tag.is_some(), "SSE-S3");
-        assert!(Told::by(|name| (name == "etag").then_some(MD5), false).tag.is_none(), "another kind of store");
+        assert!(
+            SentChecksums::by(|name| (name == "etag").then_some(MD5), false).tag.is_none(),
+            "another kind of store"
+        );
         for other in [
             ("x-amz-server-side-encryption", "aws:kms"),
             ("x-amz-server-side-encryption", "aws:kms:dsse"),
@@ -133,7 +136,7 @@ mod tests {
             "\"+123456789abcdef0123456789abcdef\"",
             "x",
         ] {
-            assert_eq!(Told::by(|name| (name == "etag").then_some(tag), true).tag, None, "{tag}");
+            assert_eq!(SentChecksums::by(|name| (name == "etag").then_some(tag), true).tag, None, "{tag}");
         }
     }
 }

@@ -8,12 +8,12 @@ const MOST: usize = 8 << 10;
 /// Bytes that are read after the current work, prefetched in parts: 3 KB at a random address are 48 cache lines, and
 /// from about the 20th on, a core waits for the first ones. Only the address is kept, since nothing is read here.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Soon {
+pub(super) struct CachePrefetch {
     next: usize,
     left: usize,
 }
 
-impl Soon {
+impl CachePrefetch {
     /// These bytes, if they are so few that a kernel has read them before the hardware prefetcher starts.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let left = if bytes.len() <= MOST { bytes.len() } else { 0 };

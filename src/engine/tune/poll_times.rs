@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// When the trainer polls for batches, and for what it waits.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Asking {
+pub(in crate::engine) struct PollTimes {
     asked: Option<Instant>,
     waited: Duration,
     batches: u64,
@@ -16,15 +16,15 @@ pub(in crate::engine) struct Asking {
 
 /// The measurements at a moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) asking: bool,
+pub(super) struct PollSnapshot {
+    pub(super) polling: bool,
     pub(super) waited: Duration,
     pub(super) batches: u64,
     pub(super) swings: u64,
     pub(super) fewest: Option<u64>,
 }
 
-impl Asking {
+impl PollTimes {
     /// The trainer polls now; `finished` batches are there, of at most `most` ahead.
     pub(in crate::engine) fn asks(&mut self, now: Instant, finished: u64, most: u64) {
         self.asked = Some(now);
@@ -43,12 +43,12 @@ impl Asking {
         self.waited += ready.saturating_duration_since(asked);
     }
 
-    pub(super) fn look(&mut self, now: Instant, finished: u64) -> Asked {
+    pub(super) fn look(&mut self, now: Instant, finished: u64) -> PollSnapshot {
         // If batches are there, the trainer may just not poll. The length of its wait is known when it gets one.
         let waits =
             self.asked.filter(|_| finished == 0).map_or(Duration::ZERO, |asked| now.saturating_duration_since(asked));
-        Asked {
-            asking: self.asked.is_some(),
+        PollSnapshot {
+            polling: self.asked.is_some(),
             waited: self.waited + waits,
             batches: self.batches,
             swings: self.swings,

@@ -11,17 +11,17 @@ use super::{Manifest, Source, aside::aside};
 
 /// The right to find out, until this is dropped or the process ends.
 #[derive(Debug)]
-pub struct Turn {
+pub struct MachineLock {
     _file: File,
-    /// Whether another process had the turn before: it may have kept what it found.
+    /// Whether another process had the lock before: it may have kept what it found.
     pub waited: bool,
 }
 
 impl Source {
-    /// Waits until no other process of this machine has the turn for this place. The lock is on its folder, or on a
+    /// Waits until no other process of this machine has the lock for this place. The lock is on its folder, or on a
     /// file next to `kept`. `None` if there is no file to lock, or the file system does not support locks. Cancel safe.
     #[doc(hidden)]
-    pub async fn turn(&self, kept: Option<&Manifest>) -> Option<Turn> {
+    pub async fn machine_lock(&self, kept: Option<&Manifest>) -> Option<MachineLock> {
         let file = match (self.folder(), kept) {
             (Some(folder), _) => File::open(folder),
             (None, Some(kept)) => {
@@ -34,7 +34,7 @@ impl Source {
         };
         let file = file.inspect_err(|error| tracing::debug!(%error, "nothing to lock")).ok()?;
         match file.try_lock() {
-            Ok(()) => return Some(Turn { _file: file, waited: false }),
+            Ok(()) => return Some(MachineLock { _file: file, waited: false }),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => {
                 tracing::debug!(%error, "the file system locks nothing");
@@ -46,7 +46,7 @@ impl Source {
         let file = Mutex::new(Some(file));
         let wait = move |_| {
             let file = file.lock().ok()?.take()?;
-            file.lock().ok().map(|()| Turn { _file: file, waited: true })
+            file.lock().ok().map(|()| MachineLock { _file: file, waited: true })
         };
         aside("infeed-turn", 1, 1, wait).ok()?.next().await?
     }
@@ -65,15 +65,15 @@ mod tests {
         let _store = Source::memory("turn.of");
         let remote = Source::parse("memory://turn.of/x").unwrap();
         let kept = remote.manifest("shards", Some(dir.path())).unwrap();
-        assert!(remote.turn(None).await.is_none());
+        assert!(remote.machine_lock(None).await.is_none());
         for (source, kept) in [(&folder, None), (&remote, Some(&kept))] {
-            let first = source.turn(kept).await.unwrap();
+            let first = source.machine_lock(kept).await.unwrap();
             assert!(!first.waited);
-            let mut second = Box::pin(source.turn(kept));
+            let mut second = Box::pin(source.machine_lock(kept));
             assert!(tokio::time::timeout(Duration::from_millis(50), &mut second).await.is_err(), "it is not free yet");
             drop(first);
             assert!(second.await.unwrap().waited);
-            assert!(!source.turn(kept).await.unwrap().waited);
+            assert!(!source.machine_lock(kept).await.unwrap().waited);
         }
     }
 }
