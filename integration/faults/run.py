@@ -468,7 +468,7 @@ def local(bench, args):
         bench.row(what, lambda env_=env_: bench.read(url, env=env_), expect)
     copy = bench.dir / "full"
     bench.row("stage: ENOSPC when a file is written",
-              lambda: bench.infeed("stage", url, str(copy), env=env("enospc", ".part", 5)), fails("make room"))
+              lambda: bench.infeed("stage", url, str(copy), env=env("enospc", ".part", 5)), fails("free space"))
 
 
 def main():
