@@ -1435,12 +1435,17 @@ def _lowered(transforms: Iterable[object], white: float, *, nested: bool = False
 
 
 def _leave_out_to_float(lowered: list[_Step]) -> None:
-    """Removes ``to_float`` before ``normalize``, which scales too. Draws depend on a step's position in the shortened list."""
+    """Removes ``to_float`` before ``normalize``, which scales too. Draws depend on a step's position in the shortened list.
+
+    It stays before a bicubic or Lanczos resize, which rounds bytes between its passes, but not floats.
+    """
     for place in reversed(range(len(lowered))):
-        if lowered[place].get("op") == "to_float":
+        step = lowered[place]
+        if step.get("op") == "to_float":
             del lowered[place]
             return
-        if lowered[place].get("op") not in _FOLDED:
+        kinds = step.get("interpolation", ())
+        if step.get("op") not in _FOLDED or {"bicubic", "lanczos"} & {*([kinds] if isinstance(kinds, str) else kinds)}:
             return
 
 
@@ -1454,7 +1459,8 @@ def steps(transform: Like) -> str | list[dict[str, Any]] | None:
     - An object whose ``__call__`` or ``forward`` only does ``return self.transforms(img)`` (with any attribute name), such
       as torchvision's ``ClassificationPresetTrain``.
 
-    ``ToTensor``, ``ToDtype`` and similar steps are removed before ``Normalize``, which also scales values to 0 to 1.
+    ``ToTensor``, ``ToDtype`` and similar steps are removed before ``Normalize``, which also scales values to 0 to 1, unless a
+    bicubic or Lanczos resize is between them.
 
     A resize of torchvision before ``ToTensor``, ``PILToTensor`` or ``ToImage`` is Pillow's: ``NEAREST`` means
     ``"nearest-exact"``, and it is antialiased even with ``antialias=False``. Elsewhere it is torch's, on tensors.

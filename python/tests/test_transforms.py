@@ -253,8 +253,10 @@ def test_pixels_of_a_validation_chain_are_torchvisions(
         # The last bits of f32.
         assert apart.max() < 4e-6
     elif interpolation == "bicubic":
-        # Both keep bytes between across and down; torchvision's weights, of 16 bits, now and then make another of a half.
-        assert apart.mean() < 0.5 / 255 and apart.max() < 2.001 / 255
+        # The engine and v2 keep bytes between across and down; v2's weights, of 16 bits, now and then make another of a half.
+        # v1 resizes tensors of bytes as floats, which differs at edges, where the first pass goes beyond 0 to 255.
+        assert apart.mean() < 0.5 / 255 and (version == "v1" or apart.max() < 2.001 / 255)
+        assert (apart > 2.001 / 255).mean() < 0.02
     else:
         # torchvision rounds to bytes after across and after down.
         assert apart.max() < 1.001 / 255
@@ -452,6 +454,10 @@ def test_to_float_stands_only_where_it_is_needed(v2: Any, torch: Any) -> None:
     assert names([to_float]) == ["to_float"]
     assert names([to_float, normalize]) == ["normalize"]
     assert names([to_float, v2.CenterCrop(9), normalize]) == ["center_crop", "normalize"]
+    assert names([to_float, v2.Resize((9, 9)), normalize]) == ["resize_exact", "normalize"]
+    # A bicubic resize of floats does not round between its passes.
+    cubic = v2.Resize((9, 9), interpolation=v2.InterpolationMode.BICUBIC)
+    assert names([to_float, cubic, normalize]) == ["to_float", "resize_exact", "normalize"]
     # Colours of floats are not rounded: it is not the same without it.
     assert names([to_float, v2.ColorJitter(0.5), normalize]) == ["to_float", "color_jitter", "normalize"]
     assert names([to_float, to_float, v2.ConvertImageDtype()]) == ["to_float"]
