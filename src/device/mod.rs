@@ -1,6 +1,6 @@
 //! GPUs of this machine, and handles of a trainer's CUDA streams and events.
 //!
-//! - [`devices`] lists the GPUs, or why there are none.
+//! - [`devices()`] lists the GPUs, or why there are none.
 //! - A trainer's [`CudaStream`] or [`CudaEvent`] tells the loader until when a tensor is read, see
 //!   [`Tensor::device_ptr`](crate::Tensor::device_ptr).
 //! - With the feature `dlpack` a tensor goes to another framework without a copy.

@@ -12,7 +12,7 @@
 //! 1. Most of the time goes into scans that add one bit. Their symbols give the number of zeros to pass, and each
 //!    non-zero value on the way is followed by a bit. Other decoders visit the coefficients one by one. Here a block is
 //!    a 64-bit mask of its non-zero coefficients: the end of a run is one instruction (the n-th set bit of a mask:
-//!    PDEP), and all its bits are read by another. Values are not touched: a [`Record`] keeps the added bits, and the
+//!    PDEP), and all its bits are read by another. Values are not touched: a record keeps the added bits, and the
 //!    transform adds them.
 //! 2. The loops have no branches that depend on the data (end of block, end of band, zero or not): a mispredicted
 //!    branch takes as long as two symbols.

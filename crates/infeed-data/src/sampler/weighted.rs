@@ -72,7 +72,7 @@ impl WeightedSampler {
     }
 
     /// Class-balanced: each class that has records is drawn equally often, and so are the records within a class.
-    /// `labels` are those of all records, in the dataset's order ([`dataset::labels`](crate::labels)).
+    /// `labels` are those of all records, in the dataset's order ([`dataset::labels`](crate::labels())).
     ///
     /// ```
     /// use infeed::sampler::{Sampler, WeightedSampler};
