@@ -198,7 +198,7 @@ async fn a_busy_hub_is_waited_for_as_long_as_it_says() {
     let hasty = server.source("").with_patience(std::time::Duration::from_secs(1));
     let error = error_of(listed(&hasty).await);
     assert!(
-        error.to_string().contains("refuses further requests") && error.help().unwrap().contains("200 s"),
+        error.to_string().contains("receives too many requests") && error.help().unwrap().contains("200 s"),
         "{error} {:?}",
         error.help()
     );

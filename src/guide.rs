@@ -22,8 +22,9 @@
 [volumes]: crate::guide::volumes
 "]
 #![doc = include_str!("../docs/README.md")]
-// The pages are files in `docs`, so that they can also be read in the repository, where their links lead to files. rustdoc takes
-// the first definition of a link: the ones below, which lead to pages of this documentation, override those at the end of a file.
+// The pages are files in `docs`, so that they can also be read in the repository, where their links lead to files.
+// rustdoc takes the first definition of a link: the ones below, which lead to pages of this documentation, override
+// those at the end of a file.
 
 macro_rules! pages {
     ($($name:ident, $file:literal, $items:literal $(, $pictures:expr)?;)*) => {$(

@@ -18,7 +18,7 @@
 //! let mut batches = loader.epoch(0);
 //! while let Some(batch) = batches.next().await {
 //!     let batch = batch?;
-//!     // If the batch is on a GPU, this copies it to the host. `Tensor::device_ptr` reads it on the GPU.
+//!     // If the batch is on a GPU, this copies it to the host. `Tensor::device_ptr` is its address on the GPU.
 //!     let image = batch["image"].to_host()?;
 //!     let pixels: &[f32] = image.as_slice().expect("f32 is the default");
 //!     assert_eq!(batch["image"].shape(), [64, 3, 32, 32]);

@@ -15,7 +15,7 @@ const SHORTEST: Duration = Duration::from_secs(2);
 const SOME: f64 = 0.1;
 /// Cores held by others count from this share on in any case, because work comes in bursts.
 const MANY: f64 = 0.25;
-/// No core counts as idle below this share of the usable cores.
+/// If less than this share of the usable cores was idle, none counts as idle.
 const USED_UP: f64 = 0.1;
 /// The smallest number of cores that clock ticks can resolve.
 const LEAST: f64 = 0.1;
@@ -41,7 +41,7 @@ struct Seen {
 pub(crate) struct Busy {
     /// Held by other processes.
     pub others: f64,
-    /// Time that the host of this virtual machine did not give, although there was work.
+    /// Not given by the host of this virtual machine, although there was work for them.
     pub steal: f64,
     /// Used by this process and its children that have ended.
     pub own: f64,

@@ -178,7 +178,7 @@ fn count_pixels(info: &ImageInfo, pixels: &[u8], channels: u32) -> Result<Vec<Su
 /// Sums of one channel.
 #[derive(Clone, Debug)]
 struct Sums {
-    /// Number of integer values. Their sums are in u16's range: u8 is multiplied by 257, since 255 * 257 = 65535.
+    /// Number of integer values, which are summed on the scale of u16: u8 is multiplied by 257 (255 * 257 = 65535).
     whole: u64,
     sum: u128,
     squares: u128,

@@ -7,9 +7,9 @@
 //!                └─ progressive ─ progressive::* ───┘
 //! ```
 //!
-//! Two thirds of the decode time is Huffman decoding, which can't skip symbols. But decoding ends with the last block
-//! that is needed, and blocks outside of the window are skipped several symbols at a time, without their values. Common
-//! mistakes:
+//! Two thirds of the decode time is Huffman decoding, which must read every symbol. But decoding ends with the last
+//! block that is needed, and blocks outside of the window are passed several symbols at a time, without their values.
+//! Easy to get wrong:
 //!
 //! 1. Pixels equal libjpeg's, bit for bit: its integer transform, its interpolation of colour, its conversion.
 //! 2. Several markers name the colour space and may contradict each other; libjpeg's rule decides.

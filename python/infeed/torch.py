@@ -102,8 +102,8 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
 
     **If torch reads**
 
-    - Draws from torch, NumPy or ``random`` in ``__getitem__`` depend only on the epoch, the record and how often the record
-      came in the epoch before. With ``__getitems__`` they depend on the list of records.
+    - Draws from torch, NumPy or ``random`` in ``__getitem__`` depend only on the epoch, the record and how often the epoch
+      has yielded that record already. With ``__getitems__`` they depend on the list of records.
     - A dataset that draws nothing is not seeded. The first record that draws is made twice.
     - An ``IterableDataset`` draws as in torch. It resumes by its own ``state_dict`` if it has one and ``num_workers`` is 0,
       otherwise by reading again, and discarding, what the loop already got.
@@ -192,8 +192,8 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         elif isinstance(dataset, (str, os.PathLike, _native.Dataset)) or transform is not None or output != "auto" or more:
             if isinstance(dataset, IterableDataset):
                 raise TypeError(
-                    "DataLoader(): an IterableDataset is always read by torch: transform, output and the engine's settings work only for "
-                    "datasets with records by index; omit them"
+                    "DataLoader(): an IterableDataset is always read by torch: transform, output and the engine's settings "
+                    "work only for datasets with records by index; omit them"
                 )
             self._records = Records(dataset, transform, output, more if seed is None else {**more, "seed": seed})
         elif collate_fn in (None, default_collate) and batch_size is not None:

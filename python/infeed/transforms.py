@@ -11,8 +11,8 @@
     loader = Loader("train/", batch_size=256, shuffle=True, transform=train)
 
 Names, arguments and defaults are those of ``torchvision.transforms.v2``; additions of infeed are keyword-only. The objects
-only describe steps: the engine's threads execute them, and join resizes, crops and flips into one resampling. This module
-does not import torchvision. ``Loader(transform=)`` also takes torchvision's own ``Compose``, of v1 and v2.
+only describe steps: the engine's threads execute them, and join consecutive resizes, crops and flips into one resampling.
+This module does not import torchvision. ``Loader(transform=)`` also takes torchvision's own ``Compose``, of v1 and v2.
 
 - Sizes are ``(height, width)`` in pixels, or one number for both. ``p`` is a probability from 0 to 1.
 - ``fill``, ``threshold`` and ``value`` are on the scale of the pixels at that point of the list: 0 to 255 before

@@ -1,4 +1,4 @@
-//! The GPU driver of this build, or its absence. No other file depends on the feature `cuda` for it.
+//! The GPU driver of this build, or functions that find no GPU. Other files call these without a `cfg`.
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 pub use absent::look_in;

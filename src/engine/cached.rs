@@ -85,7 +85,7 @@ pub(super) fn doubt(
     if dropped {
         let object = dataset.object(record);
         let error = format!("{error:#}");
-        tracing::warn!(record, object, error, "an entry of the cache does not decode: it is read from the store again");
+        tracing::warn!(record, object, error, "a cache entry does not decode: it is removed, and read from the store");
     } else if !doubts.contains(&Doubted::Before) {
         return None;
     }

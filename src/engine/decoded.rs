@@ -253,7 +253,7 @@ fn read(parts: &[RwLock<HashMap<u64, Sample>>], record: u64) -> std::sync::RwLoc
     parts[(record % PARTS) as usize].read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fingerprint of everything but the bytes on which pixels and values depend.
+/// Fingerprint of everything, except the bytes, on which pixels and values depend.
 fn identity(schema: &Schema, codecs: &[Arc<dyn ImageCodec>]) -> Result<Fingerprinter> {
     let mut what = Fingerprint::of("decoded").text(env!("CARGO_PKG_VERSION"));
     for field in &schema.fields {

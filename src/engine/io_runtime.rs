@@ -28,8 +28,8 @@ use tokio::{
 /// 1.7 s in objects of 107 KB (benches/results/2026-11-21-s3.md). The rate of several threads was not measured.
 ///
 /// Blocking and computing work runs on other threads of the runtime (called `infeed-aside` if one thread reads), which
-/// start when needed: checksums of the bytes read (at most one thread per core), reads and writes of a cache, name
-/// lookups.
+/// start when needed: checksums of the bytes read (at most one thread per core), lookups in a cache and writes to it,
+/// host name lookups.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {

@@ -144,7 +144,7 @@ impl SampleMut<'_> {
     }
 
     /// The instances of a field, as the batch will hold them. You may change, remove or add entries; all lists must
-    /// keep the same length. `None` if the field has no instances.
+    /// stay equally long. `None` if the field has no instances.
     #[must_use]
     pub fn instances_mut(&mut self, field: &str) -> Option<&mut Instances> {
         let of_instances = self.fields.iter().filter(|field| field.instances.is_some());

@@ -119,7 +119,7 @@ struct ActiveThreads {
 }
 
 impl ActiveThreads {
-    /// Adds the time up to `now`, then changes the number of working threads.
+    /// Adds the time since the last call, then changes the number of working threads.
     fn count(&mut self, begin: bool, end: bool) {
         let now = Instant::now();
         let since = self.since.replace(now).unwrap_or(now);

@@ -73,7 +73,7 @@ impl Run {
         position: u64,
     ) -> Self {
         let requests = RequestRecorder::default();
-        let turn = loader.tuning.join(|active| {
+        let start = loader.tuning.join(|active| {
             workers.set_active(active);
         });
         let stream = Arc::new(StreamShared {
@@ -94,7 +94,7 @@ impl Run {
             sampler: Arc::clone(&order.sampler),
             started: Instant::now(),
             planned: AtomicBool::new(false),
-            row_permits: RowPermits::new(turn.prefetch()),
+            row_permits: RowPermits::new(start.prefetch()),
             run_ahead: RunAhead::default(),
             gave_up: AtomicBool::new(false),
             ramp: Semaphore::new(fetch::first_batches(loader.batch_size)),
@@ -104,14 +104,14 @@ impl Run {
             handed_over: Notify::new(),
             poll_times: Mutex::default(),
             tuned: Mutex::default(),
-            turn,
+            start,
         });
         let (announce, seats) = mpsc::channel(loader.limits.seats);
         let planner = Planner::new(Arc::clone(loader), order, epochs, position);
         let admit = loader.io.spawn(admit::admit(Arc::clone(&stream), Arc::clone(workers), planner, announce));
         let watch = loader.io.spawn(local_reads::watch(Arc::clone(&stream.local)));
         let follows = loader.tuning.follows();
-        let tuner = follows.then(|| loader.io.spawn(tune::tune(Arc::clone(&stream), Arc::clone(workers), turn.id())));
+        let tuner = follows.then(|| loader.io.spawn(tune::tune(Arc::clone(&stream), Arc::clone(workers), start.id())));
         Self { stream, workers: Arc::clone(workers), seats, head: None, admit, watch, tuner }
     }
 
@@ -210,7 +210,7 @@ impl Run {
         self.admit.abort();
         self.watch.abort();
         self.tuner.iter().for_each(AbortHandle::abort);
-        self.stream.loader.tuning.leave(self.stream.turn.id());
+        self.stream.loader.tuning.leave(self.stream.start.id());
         self.seats.close();
         self.workers.forget(&self.stream);
     }

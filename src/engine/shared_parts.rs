@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  fetch (I/O runtime)                                       decode threads
-//!  expect: what records ahead need ─ not there ─▶ read ─▶ encoded ─▶ make_ahead, where there is memory ─┐
+//!  expect: what records ahead need ─ not there ─▶ read ─▶ encoded ─▶ make_ahead, if there is memory ──┐
 //!                                  └ there, or on its way: it gives way last                          ├▶ decoded, lent
 //!                                                         take: a thread that finds it missing ───────┘
 //! ```

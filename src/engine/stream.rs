@@ -76,8 +76,8 @@ pub(super) struct StreamShared {
     pub(super) poll_times: Mutex<PollTimes>,
     /// Changes of workers and prefetch during the run.
     pub(super) tuned: Mutex<TuneLog>,
-    /// Its number among the loader's streams.
-    pub(super) turn: StreamStart,
+    /// Its number among the loader's streams, and its first values of workers and prefetch.
+    pub(super) start: StreamStart,
 }
 
 /// Numbers of a stream's tasks and jobs, for its report.
@@ -129,7 +129,7 @@ impl StreamShared {
             requests: loader.reads_ahead().then(|| self.requests.report(now)),
             cache: loader.cache.as_ref().map(|cache| cache.report(&self.cache_recorder)),
             decoded_cache: loader.decoded.as_ref().map(|decoded| decoded.report(&self.decoded_recorder)),
-            autotune: loader.tuning.report(&self.turn, self.row_permits.size(), &self.tuned()),
+            autotune: loader.tuning.report(&self.start, self.row_permits.size(), &self.tuned()),
         }
     }
 

@@ -544,8 +544,9 @@ impl LoaderBuilder {
     /// number and the last cause.
     ///
     /// Default: 16, or 1 % of the stream's samples so far, whichever is more. So a few lost files do not stop a run,
-    /// but if a disk, a mount or a prefix disappears, the run ends after 17 such samples instead of training on a tenth
-    /// of the data. No effect with [`OnBadSample::Stop`], which ends at the first.
+    /// but if a disk, a mount or a prefix disappears, the run ends when this number is exceeded (early in a run at the
+    /// 17th such sample), instead of training on a tenth of the data. No effect with [`OnBadSample::Stop`], which ends
+    /// at the first.
     pub fn max_unreadable(mut self, samples: u64) -> Self {
         self.config.max_unreadable = Some(samples);
         self

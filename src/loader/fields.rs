@@ -57,7 +57,7 @@ fn batch_size(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -
                 "needs the sizes of all images, and that of record {record} ({}) is not known before it is read",
                 dataset.object(record)
             );
-            refuse(&what, "open the dataset with its annotations, which have them, or use pad_to")
+            refuse(&what, "open the dataset with its annotations, which have the sizes, or use pad_to")
         }
     }
 }
@@ -147,7 +147,7 @@ impl Fields {
         BatchBytes { on_host: on_host.saturating_add(of_bytes), of_bytes, on_device }
     }
 
-    /// The transforms for the decoder; it does not make volumes.
+    /// Bytes of the longest row that the decoder makes; it does not make volumes.
     pub(super) fn longest_row(&self) -> usize {
         let decoded = self.all.iter().map(|field| &field.lowered).filter(|lowered| lowered.volume.is_none());
         decoded.map(|lowered| FieldRows::row_bytes(&lowered.shape, lowered.dtype)).max().unwrap_or(0)

@@ -152,8 +152,8 @@ impl Needs {
         if fetches {
             shares.window += take(&mut available, window.saturating_sub(shares.window));
         }
-        // Including the rest that is too small for another batch: a larger budget must never reject an image that a
-        // smaller one accepts.
+        // Only if no batch is missing: a rest that is too small for another batch stays unused. Otherwise a larger
+        // budget, which has that batch, might reject an image that a smaller one accepts.
         if shares.prefetch == wanted {
             shares.scratch += take(&mut available, scratch.saturating_sub(shares.scratch));
             shares.more = available;

@@ -30,7 +30,7 @@ pub(super) fn fit(settings: &Mix, schema: &Schema, lowered: &[&LoweredField]) ->
             let what = if field.mask { "mask" } else { field.kind.name() };
             if field.mask || matches!(field.kind, FieldKind::Volume { .. }) {
                 return Err(Error::config(format!("mix on field `{}`, a {what}", field.name))
-                    .hint(format!("leave mixup and cutmix out, or open it without the field: {COLUMNS}")));
+                    .hint(format!("leave mixup and cutmix out, or open the dataset without the field: {COLUMNS}")));
             }
             if let Some(image) = &lowered[place].image {
                 images.push((place, *image.row()));

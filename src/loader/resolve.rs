@@ -377,7 +377,7 @@ fn fetched_ahead(config: &LoaderConfig, records: u64) -> usize {
     if config.cache.is_none() {
         return READ_AHEAD;
     }
-    // If a record is read again before its last use, the cache does not have it yet, and the store is read again. So
+    // If the next epoch reads a record ahead before this epoch has read it into the cache, the store is read again. So
     // with a cache the read-ahead is only part of an epoch.
     let in_batch = u64::from(config.shard.world()).saturating_mul(config.batch_size as u64).max(1);
     usize::try_from(records / in_batch / 8).map_or(READ_AHEAD, |batches| batches.clamp(1, READ_AHEAD))

@@ -63,7 +63,7 @@ pub(super) fn fit<'a>(
             }
             FieldKind::Volume { .. } => {
                 return Err(Error::config(format!("views of field `{}`, a volume", field.name))
-                    .hint(format!("leave {VIEWS} out, or open it without the field: {COLUMNS}")));
+                    .hint(format!("leave {VIEWS} out, or open the dataset without the field: {COLUMNS}")));
             }
             _ => {
                 fields.push(field.clone());

@@ -256,8 +256,8 @@ impl<'a> Prepare<'a> {
         self
     }
 
-    /// Most bytes of the source in a shard (or one record). Default 256 MiB. Shards of resized images become smaller in
-    /// proportion.
+    /// Most bytes of the source in a shard; a larger record gets its own shard. Default 256 MiB. Shards of resized
+    /// images become smaller in proportion.
     pub fn shard_size(mut self, bytes: u64) -> Self {
         self.shard_size = bytes;
         self
@@ -316,7 +316,7 @@ impl<'a> Prepare<'a> {
             }
             _ if self.shard_size == 0 => config("a shard size of 0", "use some megabytes"),
             _ if self.name.is_empty() || self.name.contains(['/', '.', '#', '%', '\\']) => {
-                config("the name of the shards is empty or has other characters", "use letters, digits, - and _")
+                config("the name of the shards is empty or has one of / . # % \\", "use letters, digits, - and _")
             }
             _ if matches!(self.bad, OnBadSample::Substitute) => {
                 config("a bad sample can't be substituted in shards", "use stop or skip")

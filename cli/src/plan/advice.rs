@@ -10,7 +10,8 @@ use crate::units;
 
 /// Two runs count as equally long up to this factor.
 const AS_LONG: f64 = 1.02;
-/// A way that takes more setup must halve the price and save this many dollars. A choice, not measured.
+/// A way with more setup is recommended for its price only if it costs less than half and saves more dollars than this.
+/// A choice, not measured.
 const WORTH: f64 = 100.0;
 /// A share of waiting that is too small to mention.
 const UNNOTICED: f64 = 0.01;

@@ -117,7 +117,7 @@ impl Limit {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome {
     pub(super) way: Way,
-    /// The share of reads served from the second epoch on.
+    /// The share of reads that the cache serves, from the second epoch on.
     pub(super) hit_rate: f64,
     /// Bytes per request.
     pub(super) request_bytes: f64,

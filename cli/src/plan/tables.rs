@@ -48,7 +48,7 @@ pub(super) fn print(out: &Out, job: &Job, rows: &[Planned]) -> Result<(), Failur
     }
     out.line("")?;
     words(job, rows).iter().try_for_each(|line| out.words(line))?;
-    out.line("\nSources of the figures (measured on one machine, or not):")?;
+    out.line("\nSources of the figures (what was measured: on one machine):")?;
     FIGURES.iter().try_for_each(|figure| {
         let kind = if figure.measured { "measured" } else { "not measured" };
         out.words(format_args!("  {}: {kind}, {}", figure.what, figure.from))

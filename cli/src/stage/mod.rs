@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each object is compared with what its store reports: a checksum, else the MD5 that most ETags are, else its length.
-//! An object above 8 MiB is read in ranges, and a HEAD request gets these values. The report counts objects by
-//! comparison.
+//! An object above 8 MiB is read in ranges, and a HEAD request gets these values. The report has the number of
+//! objects for each of these three.
 //!
 //! A copy may be stopped at any moment, by any signal, and started again. Files that the manifest names and whose hash
 //! is right stay; all others are copied again. The manifest's folder begins with a dot, so that datasets ignore it.

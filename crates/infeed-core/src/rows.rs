@@ -392,7 +392,7 @@ impl Pool {
         (state.idle.len() + state.still_read) * self.shared.len
     }
 
-    /// How many rows handles are lent, whether or not their memory was touched.
+    /// How many buffers are lent as rows, whether or not their memory was touched.
     #[must_use]
     #[inline]
     pub fn lent(&self) -> usize {
@@ -884,7 +884,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Copies as many rows from host memory into rows of a pool for a GPU. On a GPU, waits for the copy.
+    /// Copies `rows`, which are in host memory, into these rows of a pool for a GPU. On a GPU, waits for the copy.
     ///
     /// # Errors
     /// `Device` if the GPU failed, `Internal` if a launch still writes rows of this buffer.

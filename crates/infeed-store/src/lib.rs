@@ -9,7 +9,7 @@
 //! A bucket finds its credentials in [`Source::connect`]. Its listing may be kept in a manifest (`cached_list.rs`
 //! describes when it is trusted).
 //!
-//! Three common mistakes:
+//! Three things that are easy to get wrong:
 //!
 //! - **Names are raw.** `Path::from("a%b")` escapes, `Path::parse` does not. All code here uses `parse`, so a name from
 //!   a listing is read back as the same object, whatever characters it has.

@@ -7,7 +7,7 @@
 //!             ▲   └ no: wait
 //! ```
 //!
-//! Two common mistakes:
+//! Two things that are easy to get wrong:
 //!
 //! - **The file is never written again.** If some ranks read an old listing and rank 0 then wrote a newer one, the
 //!   ranks would silently train in different orders. So a listing that no longer fits the store is an error for the

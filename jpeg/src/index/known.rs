@@ -34,7 +34,7 @@ const SHARDS: usize = 256;
 
 /// An index of files that were decoded before. With it, decoding starts where a window begins.
 ///
-/// A JPEG can only be decoded from its first byte: skipping what lies above and left of a window takes half of the
+/// A JPEG can only be decoded from its first byte: skipping what lies above and beside a window takes half of the
 /// decode time. While a file is decoded, the index records where in the data each row of blocks begins, and every 8th
 /// unit in the row. A point takes 4 to 6 bytes; a photograph of 500x375 pixels takes 700 bytes to 2 KB. When the same
 /// file comes again, decoding starts at the point before the window and jumps from row to row.
@@ -72,7 +72,7 @@ struct Shared {
     budget: u64,
     used: AtomicU64,
     /// By the highest bits of the key. A lock is held for one look-up or insertion per image: with 64 threads, about
-    /// every millionth finds it taken.
+    /// one of a million finds it taken.
     shards: [Mutex<Shard>; SHARDS],
     /// Number of thinned shards, counting repeated rounds: shards are thinned one after another, then again from the
     /// first.

@@ -6,7 +6,7 @@
 //!             └──▶ stored (a file, read where it lies, shared by all who have it open) ◀┘
 //! ```
 //!
-//! Common mistakes:
+//! Easy to get wrong:
 //!
 //! 1. The budget limits memory. A stored index takes only 8 bytes of memory per 64 files: a look-up reads two pieces of
 //!    the file, which the operating system caches once for all processes of the machine.

@@ -7,10 +7,10 @@
 //!                   └─ ac_refine ───▶ Record ──────────────────────────┘
 //! ```
 //!
-//! Common mistakes:
+//! Easy to get wrong:
 //!
-//! 1. Most of the time goes into scans that add one bit. Their symbols give the number of zeros to pass, and each
-//!    non-zero value on the way is followed by a bit. Other decoders visit the coefficients one by one. Here a block is
+//! 1. Most of the time goes into scans that add one bit. Their symbols give the number of zeros to pass; then a bit
+//!    follows for each non-zero value that is passed. Other decoders visit the coefficients one by one. Here a block is
 //!    a 64-bit mask of its non-zero coefficients: the end of a run is one instruction (the n-th set bit of a mask:
 //!    PDEP), and all its bits are read by another. Values are not touched: a record keeps the added bits, and the
 //!    transform adds them.

@@ -298,7 +298,7 @@ fn a_table_of_the_last_image_is_none_of_a_progressive_one() {
 
 #[test]
 fn kinds_that_are_not_read_are_named() {
-    // A scan for each coefficient, and another for each bit: only an attack has so many.
+    // A scan for each coefficient, and more that each add a bit: only an attack has so many.
     let picture = photo_like(&mut Draws::new([5, 5, 5]), 20, 20, &[0x11]);
     let scan = |at, bits| Scan { components: vec![0], band: [at; 2], bits, restart: 0 };
     let mut script: Vec<Scan> = (0..64).map(|at| scan(at, [0, 1])).collect();

@@ -488,8 +488,8 @@ impl Tuner {
         Some(decision)
     }
 
-    /// With several streams the workers return to their number at the start and stay: the streams share the threads,
-    /// and the waits of one do not represent the others.
+    /// With several streams the workers are raised to their number at the start, and nothing is tried: the streams
+    /// share the threads, and the waits of one do not represent the others.
     fn together(&mut self) -> Option<TuneDecision> {
         self.window = Sums::default();
         self.trial = None;

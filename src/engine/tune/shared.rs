@@ -40,7 +40,7 @@ struct TuningState {
     wild: Option<u64>,
 }
 
-/// A stream's number among the streams of its loader.
+/// A stream's number among the streams of its loader, and its first values of workers and prefetch.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct StreamStart {
     id: u64,
@@ -164,11 +164,11 @@ impl Tuning {
     }
 
     /// The report of a stream that may now have `prefetch` batches ahead.
-    pub(in crate::engine) fn report(&self, turn: &StreamStart, prefetch: usize, log: &TuneLog) -> TuneReport {
+    pub(in crate::engine) fn report(&self, start: &StreamStart, prefetch: usize, log: &TuneLog) -> TuneReport {
         let setting =
             |range: Range, start, now| TunedSetting::new(!range.is_fixed(), now, start, [range.least, range.most]);
-        let workers = setting(self.scope.workers, turn.workers, self.state().tuner.workers());
-        let prefetch = setting(self.scope.prefetch, turn.prefetch, prefetch);
+        let workers = setting(self.scope.workers, start.workers, self.state().tuner.workers());
+        let prefetch = setting(self.scope.prefetch, start.prefetch, prefetch);
         log.report(workers, prefetch)
     }
 

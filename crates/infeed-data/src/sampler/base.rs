@@ -6,7 +6,7 @@ use infeed_core::fingerprint::Fingerprint;
 
 use super::batches::Batches;
 
-/// Maps positions in an epoch to records. Methods do no I/O and are quick: O(1), or O(log groups) for
+/// Maps positions in an epoch to records. Methods are pure and quick: O(1), or O(log groups) for
 /// [`Order::Blocks`](super::Order::Blocks).
 ///
 /// ```

@@ -644,8 +644,10 @@ fn find_in_array(vars: Vars<'_>) -> Result<Launch> {
     let Some(Task { name, index, count, variables }) = task(vars)? else { return Ok(launch) };
     if index >= count {
         let [index_name, count_name] = variables;
-        return Err(Error::config(format!("{index_name} is index {index}, but {count_name} gives only {count} tasks"))
-            .hint(format!("give rank and world size yourself: {}", by_hand("R", "W"))));
+        return Err(Error::config(format!(
+            "{index_name} gives index {index}, but {count_name} gives only {count} tasks"
+        ))
+        .hint(format!("give rank and world size yourself: {}", by_hand("R", "W"))));
     }
     let Launch { launcher, shard, variables: mut told } = launch;
     let of = u64::from(shard.world()) * u64::from(count);

@@ -35,6 +35,7 @@ const MOST_BYTES: u64 = 64 << 20;
 /// # }
 /// ```
 ///
+/// # Panics
 /// If the codec breaks a promise; the message names the file.
 pub fn codec_contract(codec: &dyn ImageCodec, files: &[(&str, &[u8])]) {
     let kind = codec.name();

@@ -61,6 +61,7 @@ const FILLS: [u8; 2] = [0x5a, 0xa5];
 /// decoder_contract(&decoder, &schema, &Transform::new().random_resized_crop(4).to_float(), &[sample]);
 /// ```
 ///
+/// # Panics
 /// If the decoder breaks a promise; the message names the decoder and the number of the sample.
 pub fn decoder_contract(decoder: &dyn Decoder, schema: &Schema, transform: &Transform, samples: &[Sample]) {
     let name = decoder.name();

@@ -87,8 +87,8 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
         None
     }
     /// If the file holds the pixels of the whole image exactly as [`decode`](Self::decode) would give them: the image's
-    /// header and their byte range. The pixels are then read in place, without a copy, and no other method is called.
-    /// `None`: they must be decoded.
+    /// size and type, and the byte range of the pixels. The pixels are then read in place, without a copy, and no other
+    /// method is called. `None`: they must be decoded.
     fn in_place(&self, _bytes: &[u8]) -> Result<Option<(ImageInfo, Range<usize>)>> {
         Ok(None)
     }

@@ -202,7 +202,7 @@ impl Layout {
         if self.labels || most == white {
             return stored;
         }
-        // At most 65,535 * 65,535 plus half of 65,535, which does not fit u32.
+        // At most 65,535 * 65,535 plus half of 65,535.
         ((u64::from(stored) * u64::from(white) + u64::from(most / 2)) / u64::from(most)) as u32
     }
 }

@@ -183,7 +183,7 @@ fn rows_of(drawn: &[Drawn]) -> Range<u32> {
     drawn.iter().map(reads).reduce(|a, b| hull(&a, &b)).unwrap_or(0..0)
 }
 
-/// The part that the views read, at the largest scale that any of them needs.
+/// The part that the views read, at the finest scale that any of them needs.
 fn window_of(drawn: &[Drawn]) -> Option<Window> {
     let windows = drawn.iter().map(|drawn| Window::of_params(&drawn.params, &drawn.spec));
     windows.reduce(|a, b| Window {

@@ -31,7 +31,7 @@ use super::{
 /// 1 MiB of second-level cache, a busy VM).
 const STRIP: usize = 640 << 10;
 
-/// Mixes the rows of a batch where they are, if the CPU does not.
+/// Mixes the rows of a batch in place, if they are in a device's memory.
 pub trait Mixer: fmt::Debug + Send + Sync {
     /// Mixes each of the first `samples` rows with the original content of the row before it, and the first with the
     /// last.

@@ -379,7 +379,7 @@ mod tests {
         let cubic = built_of(&axis, 4, Filter::CubicFour);
         assert_eq!(taps_of(&cubic, 1), (4, &[1.0][..]), "a centre is a pixel's");
         let cubic = built_of(&Axis { step: 2.0, ..axis }, 4, Filter::CubicFour);
-        // At the half: -a / 8 and 1 / 2 + a / 8 on both sides; the first pixel replaces the one before it.
+        // Halfway: -a / 8 and 1 / 2 + a / 8 on both sides; the first pixel replaces the one before it.
         assert_eq!(taps_of(&cubic, 1), (1, &[-0.09375, 0.59375, 0.59375, -0.09375][..]));
         assert_eq!(taps_of(&cubic, 0), (0, &[0.5, 0.59375, -0.09375][..]));
     }

@@ -187,7 +187,7 @@ impl Lowered {
         Ok(self.draw(info, rng)?.params)
     }
 
-    /// Draws one sample. The result depends only on the image's shape and type, so it is known before decoding.
+    /// Draws one sample. Of the image, only the shape and type matter, so the result is known before decoding.
     ///
     /// # Errors
     /// `Unsupported` for an image that the steps can't take: too small for a crop or a blur, or with other channels or

@@ -866,8 +866,8 @@ impl Lowered {
         self
     }
 
-    /// Index of the view of its image. If it is above 0, the image is that of the preceding field, which must be the
-    /// preceding view: a decoder may decode it once for all views.
+    /// Index of the view of its image. If it is above 0 and the preceding field makes the preceding view, both show the
+    /// same image: a decoder may decode it once for all views.
     #[must_use]
     pub const fn view(&self) -> u32 {
         self.view

@@ -86,7 +86,8 @@ impl RowMaker {
         self.resampler.held_bytes() + self.runner.held_bytes() + tiles
     }
 
-    /// Announces the pixels that the call after the next [`run`](Self::run) will read, so that the CPU can prefetch them.
+    /// Announces the pixels that the call after the next [`run`](Self::run) will read, so that the CPU can prefetch
+    /// them.
     pub fn reads_next(&mut self, pixels: &[u8]) {
         self.resampler.reads_next(pixels);
     }

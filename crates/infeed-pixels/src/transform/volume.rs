@@ -272,7 +272,7 @@ impl LoweredVolume {
                 }
                 Op::PadOrCrop { size, .. } => {
                     for (axis, len) in axes.iter_mut().zip(size) {
-                        // Rounded down: if the difference is odd, the extra voxel is cut off or added at the end.
+                        // Rounded towards 0: if the difference is odd, the extra voxel is cut off or added at the end.
                         let spare = axis.len as i64 - i64::from(*len);
                         cut(axis, spare / 2, *len as usize);
                     }

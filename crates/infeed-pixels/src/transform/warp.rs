@@ -73,7 +73,7 @@ pub(super) fn perspective(start: &[[f64; 2]; 4], end: &[[f64; 2]; 4]) -> Option<
     Some(Map::Perspective(solution.map(|v| f64::from(v as f32))))
 }
 
-/// Gaussian elimination with column pivoting.
+/// Gaussian elimination with partial pivoting.
 fn solve(mut rows: [[f64; 9]; 8]) -> Option<[f64; 8]> {
     let size = rows.iter().flatten().fold(0.0f64, |most, v| most.max(v.abs()));
     for column in 0..8 {

@@ -12,7 +12,8 @@ use super::{
 
 /// Bytes of the header.
 const HEAD: usize = 16;
-/// Blocks are not split if elements have more bytes than this, or if streams would be shorter than that, as in c-blosc.
+/// Blocks are not split if elements have more bytes than this, or if streams would be shorter than `LEAST_STREAM`, as
+/// in c-blosc.
 const MOST_SPLITS: usize = 16;
 const LEAST_STREAM: usize = 128;
 

@@ -17,7 +17,7 @@
 //! fast), reads 6,544 MB/s (1,041 to 1,689) and takes 0.15 CPU-s per GB (0.6 to 1.0), and several processes can share
 //! it.
 //!
-//! Four common mistakes:
+//! Four things that are easy to get wrong:
 //! - **A hit may still fail**: another process may remove the file between `look` and `read`.
 //! - **A checksum covers the bytes as they came from the store.** They may have been damaged on the way if the store
 //!   sends nothing to check them by. So an entry that can't be decoded is dropped and read again, once per process

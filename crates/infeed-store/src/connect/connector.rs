@@ -272,7 +272,7 @@ fn understood(error: HttpError) -> HttpError {
         true => for_good(
             Error::new(
                 ErrorKind::Unsupported,
-                "the answer has too many headers: more than 100 headers, or more than 400 KB",
+                "the headers of the answer are too large: more than 100 headers, or more than 400 KB",
             )
             .hint("check the endpoint, and what the store or a proxy in front of it adds to its answers"),
         ),

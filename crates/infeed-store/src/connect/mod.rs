@@ -6,7 +6,7 @@
 //!                                └───── once more: expired token, bucket in another region ────────┘
 //! ```
 //!
-//! Three common mistakes:
+//! Three things that are easy to get wrong:
 //!
 //! - **An answer of a store contains secrets.** `SignatureDoesNotMatch` repeats the request that was signed, including
 //!   the session token. So the text of a refusal never becomes the cause of an error. The cause is what [`Connector`]

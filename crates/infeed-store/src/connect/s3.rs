@@ -94,7 +94,7 @@ enum Retries {
     Client,
     /// [`Remote::attempt`]: for listings and look-ups.
     Here,
-    /// The caller, which must see each request to slow down: for reads (see [`requests`](crate::requests)).
+    /// The caller, which must see each refusal to slow down: for reads (see [`requests`](crate::requests)).
     Caller,
 }
 

@@ -8,7 +8,7 @@
 //!                              since when nothing was answered (trouble)
 //! ```
 //!
-//! Three common mistakes:
+//! Three things that are easy to get wrong:
 //!
 //! - **Nothing is spawned.** A read with its retries and copies is one future. Dropping it drops its requests, and a
 //!   caller that polls it through a gate can rely on no request beginning after the gate is closed. Its bytes may be

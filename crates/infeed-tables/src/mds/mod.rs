@@ -254,8 +254,8 @@ fn unsure_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
     unsure.enumerate().filter_map(|(at, unsure)| unsure.then_some(at)).collect()
 }
 
-/// Examines the first samples for the columns `unsure`. A column becomes an image if its first bytes that are not empty
-/// begin like one. Lists of any other number than one image, and arrays of several shapes, are left out and returned
+/// Examines the first samples for the columns `unsure`. A column becomes an image if its first value that is not empty
+/// begins like one. Lists of any other number than one image, and arrays of several shapes, are left out and returned
 /// with the reason.
 async fn look_into(
     source: &Source,

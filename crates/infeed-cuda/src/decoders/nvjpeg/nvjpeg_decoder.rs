@@ -38,7 +38,7 @@ const NOT_FOR_IT: &str =
 ///
 /// | class | threads |
 /// |---|---|
-/// | `cpu` | those of [`CudaRaw`], which also parse the headers |
+/// | `cpu` | those of [`CudaRaw`], which also read the records and parse the headers |
 /// | `nvjpeg-hardware` | give batches to the JPEG engines |
 /// | `nvjpeg-cores` | one, which gives batches to the GPU's cores; only with [`NvJpegOptions::cores_batch`](super::NvJpegOptions::cores_batch) |
 /// | `nvjpeg-hybrid` | one per stream |

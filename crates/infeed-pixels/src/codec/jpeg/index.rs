@@ -10,7 +10,7 @@ use super::words::in_our_words;
 
 /// An index of JPEG files that earlier epochs have decoded. With it, later epochs start decoding where a crop begins.
 ///
-/// A JPEG can only be decoded from its first byte: skipping what lies above and left of a crop takes half of the decode
+/// A JPEG can only be decoded from its first byte: skipping what lies above and beside a crop takes half of the decode
 /// time. While a file is decoded, the index records where in the data each row of blocks begins, and every 8th unit in
 /// the row. A point takes 4 to 6 bytes; a photograph of 500x375 pixels takes 700 bytes to 2 KB. When the same file
 /// comes again, decoding starts at the point before the crop and jumps from row to row.

@@ -94,7 +94,7 @@ impl Transform {
         self.push(RandomPerspective { distortion_scale, p, ..RandomPerspective::default() })
     }
 
-    /// Applies `num_ops` random steps of one magnitude (the paper's default: 2 steps of magnitude 9 of 31): see
+    /// Applies `num_ops` random steps of one magnitude (torchvision's default: 2 steps of magnitude 9 of 31): see
     /// [`RandAugment`].
     pub fn rand_augment(self, num_ops: u32, magnitude: u32) -> Self {
         self.push(RandAugment { num_ops, magnitude, ..RandAugment::default() })

@@ -14,7 +14,7 @@ use crate::{
 
 /// timm's `rand-m9-mstd0.5-inc1` and similar policies (timm 1.0). There are fifteen steps, among them an inversion and
 /// `SolarizeAdd`, but no identity. Each step happens with a probability. Magnitudes are from 0 to 10 and drawn around
-/// one.
+/// `magnitude`.
 ///
 /// Steps are torchvision's on tensors, while timm's are Pillow's. Brightness, contrast, saturation, sharpness and
 /// bilinear warps differ by a level in places, bicubic warps by up to 15 levels in strong noise. At the edge of a moved

@@ -67,7 +67,7 @@ impl Marked {
         self.padded = Some(image);
     }
 
-    /// The last step: rows have this height and width.
+    /// Called after the last step: rows have this height and width.
     pub(in crate::transform) fn end(&mut self, row: [u32; 2]) {
         self.size = self.padded.map_or(row, |image| image.map(|side| side as u32));
     }

@@ -102,7 +102,7 @@ fn drawn_sizes_round_as_torchvisions_do() {
             let [across, down]: [i64; 2] = whole(&case["target"]);
             ScaleJitter::new(down as u32, across as u32).scaled(height, width, f(&case["scale"]))
         };
-        // At least 1, to which torchvision can't resize.
+        // At least 1; torchvision may give 0, to which it can't resize.
         assert_eq!(found, out.map(|side| side.max(1)), "{case}");
     }
 }

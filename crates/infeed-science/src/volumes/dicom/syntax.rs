@@ -35,7 +35,7 @@ impl Pixels {
             Self::Deflated => 1032,
             // At best 128 bytes in two.
             Self::Runs => 64,
-            // At best a block of 64 values in two bits; with both colours subsampled to a quarter, four times that.
+            // At best a block of 64 values in two bits, which subsampling to a quarter makes four times as many.
             Self::Jpeg => 1024,
             // At best a value per bit.
             Self::Lossless => 8,

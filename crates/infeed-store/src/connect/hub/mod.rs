@@ -8,7 +8,7 @@
 //!                                                                it is refused
 //! ```
 //!
-//! Three common mistakes:
+//! Three things that are easy to get wrong:
 //!
 //! - **A branch moves.** It is looked up once, and all later requests name the commit, so a push during training
 //!   changes nothing. The hash of a file, which the listing contains, is its ETag.

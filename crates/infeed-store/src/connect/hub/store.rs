@@ -360,7 +360,7 @@ impl Hub {
     fn gave_up(&self, error: StoreError, remedy: Remedy, pause: Duration) -> StoreError {
         let ours = match remedy {
             Remedy::FewerRequests => {
-                let what = format!("the hub {} refuses further requests for now", self.endpoint());
+                let what = format!("the hub {} receives too many requests", self.endpoint());
                 let hint = match pause.as_millis().div_ceil(1000) {
                     0..3 => "wait some minutes; with HF_TOKEN more requests are allowed".to_owned(),
                     seconds => format!("it asks to wait for {seconds} s; with HF_TOKEN more requests are allowed"),
