@@ -25,7 +25,7 @@ import photographs
 import venvs
 from entries import HERE, IN_PYTHON, Contestant, Workload, in_python, infeed_command, peer_command, read_infeed, read_peer
 
-PHOTOGRAPHS = ("photos", "val", "decode", "large", "scaling", *(row[0] for row in photographs.RECIPES + photographs.DETECTION))
+PHOTOGRAPHS = ("photos", "val", "decode", "large", "scaling", *photographs.RECODED, *(row[0] for row in photographs.RECIPES + photographs.DETECTION))
 CIFAR_RECORD = 1 + 3 * 32 * 32
 # A run is called disturbed when others used more of our cores than this.
 DISTURBED = 0.05
@@ -401,7 +401,7 @@ def parse():
         nargs="+",
         choices=(*photographs.WORKS, *(row[0] for row in photographs.RECIPES + photographs.DETECTION), "all"),
         default=["train"],
-        help="with the photographs (default: train). decode wants --infeed-decode; large makes 12-megapixel photographs of them; recipes: augmentation, all of it; a recipe's own name: that alone; ssd, lsj: detection",
+        help="with the photographs (default: train). decode wants --infeed-decode; large makes 12-megapixel photographs of them; webp, tiff: the same in these formats; recipes: augmentation, all of it; a recipe's own name: that alone; ssd, lsj: detection",
     )
     parser.add_argument("--infeed-decode", type=Path, help="examples/decode (default: beside --infeed, in examples/)")
     parser.add_argument("--no-raw", action="store_true", help="leave out those that read prepared files: raw pixels, FFCV's")

@@ -20,7 +20,7 @@ import torchvision
 from PIL import Image, ImageFilter
 from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
-from torchvision.io import ImageReadMode, decode_jpeg, read_file
+from torchvision.io import ImageReadMode, decode_image, decode_jpeg, read_file
 from torchvision.transforms import v2
 
 import measure
@@ -114,7 +114,8 @@ class Photos(Dataset):
             with open(self.paths[index], "rb") as file:
                 image = Image.open(file).convert("RGB")
         else:
-            image = decode_jpeg(read_file(self.paths[index]), mode=ImageReadMode.RGB)
+            decode = decode_image if self.paths[index].endswith(".webp") else decode_jpeg
+            image = decode(read_file(self.paths[index]), mode=ImageReadMode.RGB)
         return self.transform(image), self.labels[index]
 
 

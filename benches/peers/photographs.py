@@ -52,7 +52,9 @@ DETECTION = (
     ),
 )
 BOXES, CORNERS = 6, 24
-WORKS = ("train", "val", "decode", "large", "scaling", "recipes")
+# The same photographs in other formats: name, and what the title calls it.
+RECODED = {"webp": "WebP, quality 85", "tiff": "TIFF, LZW"}
+WORKS = ("train", "val", "decode", "large", "scaling", "recipes", *RECODED)
 # Of 12 megapixels: enough that the records of an epoch fill two batches.
 LARGE_FILES, LARGE_RECORDS = 60, 128
 
@@ -86,6 +88,8 @@ def stage(args, root, peers):
             yield from decoding(args, found, root)
         elif work == "large":
             yield from large(args, photos, root, peers)
+        elif work in RECODED:
+            yield from recoded(args, work, photos, root, peers)
         else:
             if work == "recipes":
                 yield photos
@@ -98,8 +102,8 @@ def stage(args, root, peers):
                     yield replace(photos, name=name, title=title, transform=transform, options=options, batch_size=16)
 
 
-def lay_out(found, records, root):
-    """A set of `records` JPEGs in class folders: each file is copied once, then linked by new names.
+def lay_out(found, records, root, suffix=".JPEG"):
+    """A set of `records` files in class folders: each file is copied once, then linked by new names.
 
     Beside it lies `once`, with each file a single time.
     """
@@ -107,7 +111,7 @@ def lay_out(found, records, root):
         found = random.Random(0).sample(found, records)
     for number, path in zip(range(records), itertools.cycle(found)):
         turn = number // len(found)
-        name = Path(path.parent.name) / f"{path.stem}.{turn}.JPEG"
+        name = Path(path.parent.name) / f"{path.stem}.{turn}{suffix}"
         target, once = root / "all" / name, root / "once" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if turn == 0:
@@ -115,7 +119,7 @@ def lay_out(found, records, root):
             once.parent.mkdir(parents=True, exist_ok=True)
             os.link(target, once)
         else:
-            os.link(target.with_name(f"{path.stem}.0.JPEG"), target)
+            os.link(target.with_name(f"{path.stem}.0{suffix}"), target)
     size = sum(path.stat().st_size for path in found) / len(found)
     print(f"photographs: {len(found)} files (mean {size / 1e3:,.0f} KB), repeated to {records} records", file=sys.stderr)
     return root / "all"
@@ -206,6 +210,17 @@ def large(args, photos, root, peers):
     yield replace(photos, name="large", work="photos", title=f"4000x3000: {TRAIN}", folder=folder, records=records)
 
 
+def recoded(args, work, photos, root, peers):
+    if "torch" not in peers:
+        print(f"{work} is left out: making the files takes Pillow, of the group torch", file=sys.stderr)
+        return
+    made = root / f"made-{work}"
+    once = photos.folder.parent / "once"
+    subprocess.run([peers["torch"], str(HERE / "recode.py"), str(once), str(made), work], check=True)
+    folder = lay_out(sorted(made.glob("*/*")), args.records, root / work, f".{work}")
+    yield replace(photos, name=work, work="photos", title=f"{RECODED[work]}: {TRAIN}", folder=folder)
+
+
 # Contestants.
 
 
@@ -214,6 +229,9 @@ def contestants(args, workload, peers):
         return decoders(args, workload, peers)
     if workload.name == "scaling":
         return scaling(args, workload, peers)
+    if workload.name in RECODED:
+        alone = [Contestant("infeed", infeed_command(args, workload), read_infeed)]
+        return alone + in_python(args, workload, peers) + list(others(args, workload, peers))
     return infeed(args, workload) + in_python(args, workload, peers) + list(others(args, workload, peers))
 
 
@@ -247,16 +265,16 @@ def infeed(args, workload, cores=None):
 # Group, script, variant, name, and the works it enters. The first of DALI and of tf.data does infeed's work; their others
 # give up some quality for speed.
 TABLE = (
-    ("dali", "peer_dali.py", "antialias", "DALI", "photos val large trivial randaugment jitter blur bicubic plain-176 dino"),
-    ("dali", "peer_dali.py", "no-antialias", "DALI, no antialias", "photos val large"),
+    ("dali", "peer_dali.py", "antialias", "DALI", "photos val large trivial randaugment jitter blur bicubic plain-176 dino webp tiff"),
+    ("dali", "peer_dali.py", "no-antialias", "DALI, no antialias", "photos val large webp tiff"),
     ("dali", "peer_dali.py", "fast-idct", "DALI, no antialias, fast IDCT", "photos val large scaling"),
     (
         *("torch", "peer_torch.py", "v2", "torch DataLoader + torchvision v2"),
-        "photos val large scaling trivial randaugment jitter blur bicubic plain-176 dino ssd lsj",
+        "photos val large scaling trivial randaugment jitter blur bicubic plain-176 dino ssd lsj webp",
     ),
     (
         *("torch", "peer_torch.py", "pil", "torch DataLoader + PIL"),
-        "photos val large trivial randaugment jitter blur bicubic plain-176 dino",
+        "photos val large trivial randaugment jitter blur bicubic plain-176 dino webp tiff",
     ),
     (
         *("albumentations", "peer_torch.py", "albumentations", "torch DataLoader + albumentations"),
