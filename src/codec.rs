@@ -37,6 +37,9 @@ pub use infeed_pixels::codec::Jxl;
 #[cfg(feature = "png")]
 #[doc(inline)]
 pub use infeed_pixels::codec::Png;
+#[cfg(any(feature = "webp", feature = "webp-rust"))]
+#[doc(inline)]
+pub use infeed_pixels::codec::RustWebp;
 #[cfg(feature = "tiff")]
 #[doc(inline)]
 pub use infeed_pixels::codec::Tiff;

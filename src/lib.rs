@@ -105,11 +105,12 @@
 //! # Features
 //!
 //! `default = ["gif", "http", "jpeg", "png", "s3", "voc", "yolo"]`: enough for a folder of JPEGs and a bucket. No
-//! feature links a C library or needs one at build time.
+//! feature needs a C library on the machine: `webp` and the TLS of the stores are built with a C compiler.
 //!
 //! | feature | adds |
 //! |---|---|
 //! | `jpeg`, `png`, `gif`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files; Netpbm's is always included |
+//! | `webp-rust` | WebP without C, slower ([`RustWebp`](codec::RustWebp)); `webp` includes it for animations |
 //! | `s3`, `http`, `gcs`, `azure` | `s3://`; `https://` and `hf://`; Google's and Microsoft's buckets |
 //! | `shards`, `parquet`, `packed` | MDS and TFRecord; Parquet; compressed `.npz` |
 //! | `voc` | the XMLs of Pascal VOC; without it only images are read |

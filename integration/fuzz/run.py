@@ -63,6 +63,9 @@ def build(args, targets):
     flags = COVERAGE + (["-Zsanitizer=address"] if unstable else [])
     toolchain = [f"+{args.toolchain}"] if nightly.returncode == 0 else []
     environment = os.environ | {"RUSTFLAGS": " ".join(flags), "CARGO_TARGET_DIR": str(args.folder / "build")}
+    if unstable:
+        # libwebp too. Its C gets no counters: gcc has none that libFuzzer follows.
+        environment["CFLAGS"] = f"{os.environ.get('CFLAGS', '')} -fsanitize=address -fno-omit-frame-pointer"
     command = ["cargo", *toolchain, "build", "--release", "--locked", "--target", TRIPLE]
     for target in targets:
         command += ["--bin", target]

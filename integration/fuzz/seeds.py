@@ -81,6 +81,15 @@ def jpegs(seed, folders):
         restarts = {"restart_marker_blocks": 2} if quality == 20 else {}
         resized.save(out, "JPEG", quality=quality, subsampling=sampling, progressive=progressive, **restarts)
         jpeg(seed, out.getvalue())
+    clear = picture.copy()
+    clear.putalpha(picture.convert("L").point(lambda value: value // 60 * 60))
+    for image, size, lossless, quality in itertools.product([picture, clear], sizes, [False, True], [20, 90]):
+        out = io.BytesIO()
+        image.resize(size).save(out, "WEBP", lossless=lossless, quality=quality, method=quality // 20)
+        seed("webp", out.getvalue())
+    out = io.BytesIO()
+    picture.save(out, "WEBP", save_all=True, append_images=[clear.convert("RGB").rotate(9)], duration=90)
+    seed("webp", out.getvalue())
     for mode, compression in itertools.product(
         ["1", "L", "P", "RGB", "RGBA", "CMYK", "LAB", "I;16", "F"],
         [None, "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "jpeg"],

@@ -10,8 +10,8 @@
 //! **Boundary**: reads no files and starts no threads. One call makes one row, on the calling thread. `infeed-cuda`
 //! does the GPU's work, with the parameters that this crate makes.
 //!
-//! Only `kernels` contains `unsafe` code. It promises that reads and writes stay inside the slices it is given,
-//! whatever the parameters.
+//! Only `kernels` and the calls of libwebp (`codec/webp`) contain `unsafe` code. They promise that reads and writes stay
+//! inside the slices they are given, whatever the parameters or the file.
 #![deny(unsafe_code)]
 
 pub mod accelerator;

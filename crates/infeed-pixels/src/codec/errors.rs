@@ -15,7 +15,7 @@ pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
 }
 
 /// A library's error message as an error source.
-#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
+#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "tiff", feature = "webp-rust"))]
 pub(super) fn cause(words: impl AsRef<str>) -> std::io::Error {
     std::io::Error::other(words.as_ref().trim().to_owned())
 }

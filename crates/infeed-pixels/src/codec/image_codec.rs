@@ -93,10 +93,11 @@ pub trait ImageCodec: Debug + Send + Sync + 'static {
         Ok(None)
     }
     /// Decodes at least `rows` of the image into `out` and reuses its memory. All columns, interleaved unless
-    /// `ImageInfo::planar` is set. `header` is the result of [`header`](Self::header) for the same bytes.
+    /// `ImageInfo::planar` is set. If `out` holds more rows, those may hold anything. `header` is the result of
+    /// [`header`](Self::header) for the same bytes.
     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()>;
     /// Decodes at least `window` of the image: either as pixels like [`decode`](Self::decode), where columns outside
-    /// the window may hold anything, or as planes ([`PixelBuffer::set_planes`]). Override it in codecs that can skip
+    /// the window may hold anything too, or as planes ([`PixelBuffer::set_planes`]). Override it in codecs that can skip
     /// columns, give fewer values than pixels, or keep brightness apart from colour. Default: [`decode`](Self::decode)
     /// of the window's rows.
     fn window(&self, bytes: &[u8], header: &ImageHeader, window: &Window, out: &mut PixelBuffer) -> Result<()> {

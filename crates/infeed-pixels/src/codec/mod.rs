@@ -25,6 +25,8 @@ mod errors;
 mod image_codec;
 #[cfg(feature = "jxl")]
 mod jxl;
+#[cfg(feature = "tiff")]
+mod lzw;
 mod netpbm;
 mod orientation;
 mod packed;
@@ -42,18 +44,18 @@ mod gif;
 pub mod jpeg;
 #[cfg(feature = "png")]
 mod png;
-#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "webp"))]
+#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "webp-rust"))]
 mod still;
 #[cfg(feature = "tiff")]
 mod tiff;
 mod volume;
-#[cfg(feature = "webp")]
+#[cfg(feature = "webp-rust")]
 mod webp;
 
 use std::sync::Arc;
 
 pub use self::decoder::KeepPixels;
-#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "tiff", feature = "webp"))]
+#[cfg(any(feature = "gif", feature = "jxl", feature = "png", feature = "tiff", feature = "webp-rust"))]
 use self::errors::cause;
 use self::errors::{corrupt, unsupported};
 #[cfg(feature = "jpeg")]
@@ -81,13 +83,16 @@ pub use infeed_core::{
     types::ImageInfo,
 };
 
+#[cfg(feature = "webp-rust")]
+pub use self::webp::RustWebp;
+
 /// The list of built-in codecs: for each, its feature, its module, and its type.
 macro_rules! codecs {
     ($($feature:literal $module:ident $codec:ident)*) => {
         $(#[cfg(feature = $feature)]
         pub use self::$module::$codec;)*
 
-        /// The built-in codecs: one for each enabled feature, and Netpbm.
+        /// The built-in codecs: one for each enabled feature, and Netpbm. `webp-rust` adds one only without `webp`.
         ///
         /// ```
         /// # #[cfg(feature = "png")] {
@@ -105,6 +110,8 @@ macro_rules! codecs {
                     #[cfg(feature = $feature)]
                     Arc::new($codec::default()),
                 )*
+                #[cfg(all(feature = "webp-rust", not(feature = "webp")))]
+                Arc::new(RustWebp),
                 Arc::new(Netpbm),
             ]
         }

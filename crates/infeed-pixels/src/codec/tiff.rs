@@ -1,5 +1,5 @@
-//! TIFF with any number of channels: our own parser of its layout (`dataset::tiff`), crates for LZW, Deflate and
-//! Zstandard, and our own JPEG decoder.
+//! TIFF with any number of channels: our own parser of its layout (`dataset::tiff`), our own LZW and JPEG, crates for
+//! Deflate and Zstandard.
 //!
 //! Why not the `tiff` crate: it gives only the first plane of planar files, and reads pages one by one. The tests
 //! compare both.
@@ -13,9 +13,11 @@ use infeed_core::{
 };
 use infeed_data::tiff::{Colours, Compression, Page, Predictor, Stored, Tiff as Layout, is_tiff, parse_tiff};
 
-#[cfg(not(feature = "jpeg"))]
-use super::unsupported;
-use super::{ImageCodec, ImageHeader, PixelBuffer, cause, corrupt};
+use super::{
+    ImageCodec, ImageHeader, PixelBuffer, cause, corrupt,
+    lzw::{Damage, Lzw},
+    unsupported,
+};
 
 /// TIFF and BigTIFF: 1 to 255 channels; interleaved, planar or one page for each channel; strips and tiles; plain, LZW,
 /// Deflate, PackBits, Zstandard, JPEG (with the feature `jpeg`); predictors; both byte orders.
@@ -259,7 +261,7 @@ fn divide_by_alpha(info: &ImageInfo, colours: usize, pixels: &mut [u8]) {
 #[derive(Default)]
 struct Unpacker {
     chunk: Vec<u8>,
-    lzw: Option<weezl::decode::Decoder>,
+    lzw: Option<Lzw>,
     inflate: Option<flate2::Decompress>,
     zstd: Option<Box<ruzstd::decoding::FrameDecoder>>,
     #[cfg(feature = "jpeg")]
@@ -282,22 +284,12 @@ impl Unpacker {
                 n
             }
             Compression::PackBits => unpack_bits(packed, out),
-            Compression::Lzw => {
-                let new = || weezl::decode::Decoder::with_tiff_size_switch(weezl::BitOrder::Msb, 8);
-                let decoder = lzw.get_or_insert_with(new);
-                decoder.reset();
-                let (mut read, mut filled) = (0, 0);
-                while filled < len {
-                    let step = decoder.decode_bytes(&packed[read..], &mut out[filled..]);
-                    (read, filled) = (read + step.consumed_in, filled + step.consumed_out);
-                    match step.status {
-                        Ok(weezl::LzwStatus::Ok) if step.consumed_in + step.consumed_out > 0 => {}
-                        Ok(_) => break,
-                        Err(error) => return Err(corrupt("a TIFF with damaged LZW data").with_source(error)),
-                    }
-                }
-                filled
-            }
+            Compression::Lzw => lzw.get_or_insert_default().unpack(packed, out).map_err(|damage| match damage {
+                Damage::Old => unsupported("a TIFF with LZW codes in the bit order from before TIFF 6.0"),
+                Damage::NoEntry { code, byte } => corrupt(format!(
+                    "a TIFF with damaged LZW data: the code {code} near byte {byte} of a chunk is not in the table"
+                )),
+            })?,
             Compression::Deflate => {
                 let decoder = inflate.get_or_insert_with(|| flate2::Decompress::new(true));
                 decoder.reset(true);
