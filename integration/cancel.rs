@@ -1,12 +1,14 @@
 //! Dropping is enough: no read begins afterwards, nothing is lost by a dropped future, threads end.
 
 use std::{
+    pin::pin,
     sync::{Arc, atomic::Ordering, mpsc},
     thread,
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, executor::block_on};
+use infeed::loader::IoRuntime;
 
 use crate::support::{
     PATIENCE, builder, drain,
@@ -191,4 +193,35 @@ fn an_ended_stream_stays_ended() {
     let mut batches = loader.epoch(0).blocking();
     assert_eq!(batches.by_ref().count(), 2);
     assert!(batches.next().is_none() && batches.next().is_none());
+}
+
+#[test]
+fn when_a_shutdown_is_over_no_thread_and_no_task_is_left() {
+    for lent in [false, true] {
+        for (dataset, tracker) in [Records::inline(500), Records::remote(500)] {
+            let reads_itself = !dataset.needs_fetch();
+            let io = IoRuntime::start().unwrap();
+            let mut builder = builder(Arc::clone(&dataset)).batch_size(16).workers(2);
+            if lent {
+                builder = builder.io_runtime(&io);
+            }
+            let loader = builder.build_blocking().unwrap();
+            // A batch may live longer.
+            let batch = loader.epoch(0).blocking().next().unwrap().unwrap();
+            until("reads go on", || tracker.in_flight() == 0);
+            tracker.close_gate();
+            let stream = loader.epoch(1);
+            until("nothing is read", || tracker.in_flight() > 0);
+            let mut shutdown = pin!(loader.shutdown());
+            assert!(shutdown.as_mut().now_or_never().is_none(), "a stream lives");
+            drop(stream);
+            if reads_itself {
+                assert!(shutdown.as_mut().now_or_never().is_none(), "a thread reads");
+            }
+            tracker.open_gate();
+            block_on(shutdown);
+            assert_eq!(Arc::strong_count(&dataset), 1);
+            assert_eq!(batch.len(), 16);
+        }
+    }
 }

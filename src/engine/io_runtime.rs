@@ -18,6 +18,8 @@ use tokio::{
     task::AbortHandle,
 };
 
+use super::workers::Alive;
+
 /// The threads that admit batches and do remote I/O. Cheap to clone; they end with the last handle.
 ///
 /// Each loader starts its own runtime, unless you pass one with
@@ -63,7 +65,7 @@ impl IoRuntime {
     /// # Errors
     /// `OutOfMemory` if the system cannot start a thread.
     pub fn start() -> Result<Self> {
-        Self::of(NonZeroUsize::MIN, false)
+        Self::of(NonZeroUsize::MIN, false, None)
     }
 
     /// Starts this many threads, and one for blocking work (name lookups, writes of a cache).
@@ -71,10 +73,10 @@ impl IoRuntime {
     /// # Errors
     /// `OutOfMemory` if the system cannot start the threads.
     pub fn with_threads(threads: NonZeroUsize) -> Result<Self> {
-        Self::of(threads, true)
+        Self::of(threads, true, None)
     }
 
-    fn of(threads: NonZeroUsize, blocks: bool) -> Result<Self> {
+    fn of(threads: NonZeroUsize, blocks: bool, alive: Option<Alive>) -> Result<Self> {
         let mut builder = match threads.get() {
             1 => Builder::new_current_thread(),
             // The thread below only waits for the runtime to end.
@@ -101,20 +103,25 @@ impl IoRuntime {
             // At once: between the check above and a later start, other threads may take the limit.
             runtime.spawn_blocking(|| ());
         }
-        Self::driving(runtime)
+        Self::drive(runtime, alive)
     }
 
     /// Drives a runtime on its own thread. Public only for tests, which pass one with a paused clock.
     #[doc(hidden)]
     pub fn driving(runtime: Runtime) -> Result<Self> {
+        Self::drive(runtime, None)
+    }
+
+    fn drive(runtime: Runtime, alive: Option<Alive>) -> Result<Self> {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let body = move || {
             infeed_core::threads::yield_to_others();
             // If the runtime has one thread, this drives all its tasks until the last handle is dropped.
             let _ = runtime.block_on(stopped);
-            // Do not wait for blocking calls: no task is left to use their results.
-            runtime.shutdown_background();
+            // Waits for blocking calls, such as writes of a cache. Only `Loader::shutdown` waits for this thread.
+            drop(runtime);
+            drop(alive);
         };
         thread::Builder::new().name("infeed-io".into()).spawn(body).map_err(no_thread)?;
         Ok(Self::of_handle(handle, Some(stop)))
@@ -157,11 +164,11 @@ impl IoRuntime {
     }
 
     /// For remote data, the number of threads that suits this machine, otherwise one; and a blocking thread if
-    /// `blocks`.
-    pub(crate) fn for_loader(remote: bool, blocks: bool) -> Result<Self> {
+    /// `blocks`. `alive` is dropped when they have ended.
+    pub(crate) fn for_loader(remote: bool, blocks: bool, alive: Alive) -> Result<Self> {
         let cores = infeed_core::machine::cores().get();
         let threads = if remote { (cores / 4).clamp(1, 8) } else { 1 };
-        Self::of(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN), remote || blocks)
+        Self::of(NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN), remote || blocks, Some(alive))
     }
 
     /// `track_caller`: tokio-console shows a task by the place that spawned it.

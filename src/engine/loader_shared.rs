@@ -21,7 +21,7 @@ use infeed_store::{Cache, Member, Reader, Verify};
 
 use super::{
     chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
-    precedence::First, read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning,
+    precedence::First, read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning, workers::Alive,
 };
 
 /// State that a loader's streams share.
@@ -66,6 +66,8 @@ pub(crate) struct LoaderShared {
     pub(crate) read_slots: Arc<ReadSlots>,
     /// Limit of requests for all streams of jointly built loaders; `None` if each stream has its own.
     pub(crate) reader: Option<Reader>,
+    /// Dropped last: tasks that hold this count among the threads.
+    pub(crate) _alive: Alive,
 }
 
 /// How far a stream may run ahead.

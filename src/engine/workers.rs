@@ -17,7 +17,7 @@ use infeed_pixels::{
     codec::{Class, Decoder},
     transform::Lowered,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
     chunk::ChunkSize,
@@ -28,8 +28,32 @@ use super::{
     task::Work,
 };
 
+/// The threads of a loader. Each holds an [`Alive`] until it has dropped all else.
+#[derive(Clone, Debug)]
+pub(crate) struct Threads(watch::Sender<()>);
+
+/// See [`Threads`].
+#[derive(Debug)]
+pub(crate) struct Alive(#[expect(dead_code, reason = "it is dropped")] watch::Receiver<()>);
+
+impl Threads {
+    fn new() -> Self {
+        Self(watch::channel(()).0)
+    }
+
+    pub(crate) fn alive(&self) -> Alive {
+        Alive(self.0.subscribe())
+    }
+
+    /// Waits until all threads have ended.
+    pub(crate) async fn ended(&self) {
+        self.0.closed().await;
+    }
+}
+
 /// The decode threads of a loader. Dropping it ends them after their current job, without waiting.
 pub(crate) struct Workers {
+    threads: Threads,
     queue: Arc<Queue<Work>>,
     dataset: Arc<dyn Dataset>,
     decoder: Arc<dyn Decoder>,
@@ -70,6 +94,7 @@ impl Workers {
         let lanes = lanes.iter().map(|lane| number(*lane)).collect();
         // From here on an early return closes the queue, which ends the threads that have started.
         let workers = Self {
+            threads: Threads::new(),
             queue: Arc::new(Queue::new(decoder.classes(), homes, lanes)),
             dataset: Arc::clone(dataset),
             decoder: Arc::clone(decoder),
@@ -127,6 +152,7 @@ impl Workers {
         let failed = |e| Error::new(ErrorKind::OutOfMemory, "cannot start a decode thread").with_source(e);
         let reads = kind.reads;
         let near = if reads { self.near.reader(n) } else { self.near.engine(kind.device) }.cloned();
+        let alive = self.threads.alive();
         let body = move || {
             // Before it makes its worker, because memory is placed near the processor that first touches it.
             if near.is_some_and(|near| !threads::stay_on(&near)) {
@@ -146,7 +172,8 @@ impl Workers {
                 }
                 Err(error) => ready(Err(error)),
             }
-            drop(memory);
+            drop((thread, memory));
+            drop(alive);
         };
         thread::Builder::new().name(thread_name(kind, n)).spawn(body).map_err(failed)?;
         Ok(())
@@ -174,6 +201,11 @@ impl Workers {
             }
         }
         self.queue.active()
+    }
+
+    /// All threads of the loader.
+    pub(crate) const fn threads(&self) -> &Threads {
+        &self.threads
     }
 
     /// The classes of threads.

@@ -230,6 +230,31 @@ impl Loader {
         self.order.state.at(epoch, 0)
     }
 
+    /// Drops this handle and waits until the loader's threads have ended: then its files are closed, its caches written
+    /// and its memory freed, apart from batches that you hold. Without it they end at some time after the drop.
+    ///
+    /// Drop streams and other handles before: as long as one of them lives, the threads do not end and this waits. So
+    /// do loaders that were [built together](super::LoaderBuilder::build_each), which share their threads. An
+    /// [`IoRuntime`](super::IoRuntime) that you passed to the builder does not end. A file system that does not answer
+    /// may hold up a thread; the wait needs no runtime, so any timeout works. A dropped future stops only the wait.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// # let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
+    /// let loader = infeed::Loader::builder(dataset.clone()).batch_size(20).build().await?;
+    /// assert_eq!(loader.epoch(0).count().await, 5);
+    /// loader.shutdown().await;
+    /// // Nobody else has the dataset any more.
+    /// assert_eq!(std::sync::Arc::strong_count(&dataset), 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn shutdown(self) {
+        let threads = self.workers.threads().clone();
+        drop(self);
+        threads.ended().await;
+    }
+
     /// Forgets this handle without waiting, ending threads or freeing memory. For the child of a `fork`: it has the
     /// parent's memory but none of its threads, so a drop could wait forever for a lock that one of them held at the
     /// fork. In the parent, drop the loader as usual.

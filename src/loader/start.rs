@@ -247,7 +247,8 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let near = if config.numa { Near::find(&lanes, crate::device::driver::gpus) } else { Near::default() };
     let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);
     let calls = dataset.concurrent_reads();
-    let io = io_runtime.map_or_else(|| IoRuntime::for_loader(dataset.needs_fetch(), calls.is_some()), Ok)?;
+    let own_io = || IoRuntime::for_loader(dataset.needs_fetch(), calls.is_some(), workers.threads().alive());
+    let io = io_runtime.map_or_else(own_io, Ok)?;
     let limits = resolved.limits();
     tracing::debug!(shares = ?resolved.shares, ?limits, decoder = decoder.name(), ranks = lanes.len(), "loader built");
 
@@ -294,6 +295,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             read_slots: Arc::clone(&read_slots),
             reader: reader.clone(),
             dataset: Arc::clone(&dataset),
+            _alive: workers.threads().alive(),
         };
         Loader {
             shared: Arc::new(shared),
