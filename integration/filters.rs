@@ -5,9 +5,11 @@ use std::{fs, future::IntoFuture, sync::Arc};
 use futures::executor::block_on;
 use infeed::{
     ErrorKind, Result, Transform,
-    dataset::{Dataset, Open, dataset_contract, labels, open, open_source, open_together},
+    dataset::{Dataset, Open, dataset_contract, labels, open, open_source, open_together, write_index},
     source::Source,
 };
+
+use object_store::ObjectStoreExt;
 
 use crate::support::{builder, drain, files_below, store::Tracker};
 
@@ -90,11 +92,11 @@ fn shards() -> Arc<Tracker> {
         });
         pack(&files.collect::<Vec<_>>())
     };
-    // With the places of their members, which an opening leaves beside local shards.
+    // With the places of their members.
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a-0.tar"), shard(0)).unwrap();
     fs::write(dir.path().join("a-1.tar"), shard(50)).unwrap();
-    opened(open(dir.path().to_str().unwrap())).unwrap();
+    block_on(write_index(&Source::parse(dir.path().to_str().unwrap()).unwrap())).unwrap();
     let file =
         |path: std::path::PathBuf| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap());
     Tracker::holding(files_below(dir.path()).into_iter().map(file))
@@ -124,6 +126,16 @@ fn of_shards_what_is_asked_for_is_read_alone() {
     assert!(text.contains("no record passes"), "{text}");
     let (_, text) = refused(open_source(shards().inline_source()).filter("caption=1".parse().unwrap()));
     assert!(text.contains("caption") && text.contains("txt"), "{text}");
+}
+
+#[test]
+fn shards_without_an_index_are_passed_over_once() {
+    let tracker = shards();
+    block_on(tracker.delete(&"shards.infeed".into())).unwrap();
+    let open = open_source(tracker.inline_source()).columns(["label"]).filter("label=2".parse().unwrap());
+    assert_eq!(opened(open).unwrap().len(), 20);
+    // Labels lie beside the headers.
+    assert!(tracker.bytes() < 7_000_000, "{} bytes of 6 MB", tracker.bytes());
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, future::IntoFuture, sync::Arc};
 use bytes::Bytes;
 use infeed::{
     Dataset, ErrorKind, Result, Transform,
-    dataset::{Open, open},
+    dataset::{Open, open, write_index},
+    source::Source,
 };
 
 use crate::{
@@ -97,14 +98,15 @@ fn shards_by_a_pattern_equal_local_ones() {
     assert!(read(remote(&format!("{at}/moved/train-0001.tar"))) == want[1]);
 }
 
-/// The index of a folder, which packing and opening make, lies beside the shards.
+/// The index of a folder, which `prepare` and `write_index` make, lies beside the shards.
 #[test]
 fn an_index_beside_them_is_read_in_place_of_the_shards() {
     let dir = tempfile::tempdir().unwrap();
     for (name, bytes) in files() {
         std::fs::write(dir.path().join(name), bytes).unwrap();
     }
-    opened(open(dir.path().display().to_string())).unwrap();
+    let source = Source::parse(&dir.path().display().to_string()).unwrap();
+    futures::executor::block_on(write_index(&source)).unwrap();
     let mut with = files();
     with.insert("shards.infeed".into(), std::fs::read(dir.path().join("shards.infeed")).unwrap().into());
     let (server, cache) = (server(with, Lacks::Nothing), tempfile::tempdir().unwrap());

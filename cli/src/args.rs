@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Resize, encode and pack a dataset into tar shards before training, on all cores; resumable
     #[command(after_help = help::PREPARE)]
     Prepare(PrepareArgs),
+    /// Write the index of tar shards next to them, so that no later opening reads their headers
+    #[command(after_help = help::INDEX)]
+    Index(IndexArgs),
     /// Estimate the store requests, bytes and cost of training on many nodes, and the best way to read
     #[command(after_help = help::PLAN)]
     Plan(Box<PlanArgs>),
@@ -695,6 +698,16 @@ pub(crate) struct StageArgs {
     /// Files to copy at the same time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: u32,
+    /// Write all figures as JSON; with -, JSON goes to stdout and the summary to stderr
+    #[arg(long, value_name = "PATH|-")]
+    pub json: Option<JsonTarget>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct IndexArgs {
+    /// Folder of tars, or a url such as s3://bucket/shards; shards.infeed is written into it
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub url: String,
     /// Write all figures as JSON; with -, JSON goes to stdout and the summary to stderr
     #[arg(long, value_name = "PATH|-")]
     pub json: Option<JsonTarget>,

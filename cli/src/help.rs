@@ -114,6 +114,12 @@ Examples:
   infeed prepare /data/train /data/train-256 --shorter 256 --rank 0 --world-size 4  # one of four
   infeed prepare /data/train /data/train-256 --shorter 256 --on-bad-sample skip";
 
+/// Examples of `infeed index`.
+pub(crate) const INDEX: &str = "\
+Examples:
+  infeed index /data/train-shards       # again after tars were added or replaced
+  infeed index s3://bucket/train-shards # needs permission to write";
+
 /// Examples of `infeed plan`.
 pub(crate) const PLAN: &str = "\
 Examples:

@@ -17,6 +17,7 @@ mod failure;
 mod gpu;
 mod help;
 mod html;
+mod index;
 mod inspect;
 mod invocation;
 mod learn;
@@ -146,6 +147,7 @@ fn perform(name: Option<OsString>) -> u8 {
         Command::Inspect(args) => on_runtime(inspect::command(args)),
         Command::Stage(args) => on_runtime(stage::command(args)),
         Command::Prepare(args) => on_runtime(prepare::command(args)),
+        Command::Index(args) => on_runtime(index::command(args)),
         Command::Plan(args) => on_runtime(plan::command(*args)),
         Command::Synth(args) => synth::command(&args),
         Command::Completions { shell } => pages::completions(shell),

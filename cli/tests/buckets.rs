@@ -168,6 +168,28 @@ fn shards_are_prepared_into_a_bucket_and_read_from_it() {
 }
 
 #[test]
+fn an_index_is_written_beside_tars_and_spares_others_their_headers() {
+    let server = server(|_| {});
+    let url = server.url("photos");
+    let shards = server.url("tars");
+    let prepare = infeed(&["prepare", &url, &shards, "--parts", "3", "--json", "-"], server.env());
+    assert!(prepare.status.success(), "{}", said(&prepare));
+    // As another program leaves them.
+    server.writes().iter().filter(|name| name.ends_with(".infeed")).for_each(|name| server.delete(name));
+    let want = checksum(&run(&shards, server.env(), &TWO_EPOCHS));
+    server.forget();
+    let written = report(&infeed(&["index", &shards, "--json", "-"], server.env()));
+    assert_eq!(server.writes(), ["tars/shards.infeed"]);
+    assert_eq!((&written["shards"], &written["records"]), (&json!(3), &json!(PHOTOS)));
+    assert_eq!(written["bytes"], json!(server.get("tars/shards.infeed").unwrap().len()));
+    assert!(written["file"].as_str().unwrap().ends_with("tars/shards.infeed"), "{written}");
+    assert_eq!(checksum(&run(&shards, server.env(), &TWO_EPOCHS)), want);
+    let none = infeed(&["index", &url], server.env());
+    assert_eq!(none.status.code(), Some(1), "{}", said(&none));
+    assert!(said(&none).contains("tar shards"), "{}", said(&none));
+}
+
+#[test]
 fn the_second_run_over_a_bucket_asks_it_for_no_image() {
     let dir = tempfile::tempdir().unwrap();
     let server = server(|_| {});

@@ -64,6 +64,7 @@ fn help_lists_what_there_is() {
         "inspect",
         "stage",
         "prepare",
+        "index",
         "plan",
         "synth",
         "completions",

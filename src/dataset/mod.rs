@@ -24,6 +24,8 @@ pub use infeed_core::{
     types::ImageInfo,
 };
 #[doc(inline)]
+pub use infeed_data::tar::{WrittenIndex, write_index};
+#[doc(inline)]
 pub use infeed_data::{
     Cifar, CifarRecord, Claim, Dataset, Evidence, Field, FieldKind, Filter, Format, Instances, Mask, MemoryBuilder,
     MemoryDataset, Narrow, Open, OpenOption, OpenOptions, ReadPlan, Recognised, Records, Rle, Sample, Schema,

@@ -18,7 +18,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::workers::Alive;
+use super::threads::Alive;
 
 /// The threads that admit batches and do remote I/O. Cheap to clone; they end with the last handle.
 ///

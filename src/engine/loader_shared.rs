@@ -21,7 +21,7 @@ use infeed_store::{Cache, Member, Reader, Verify};
 
 use super::{
     chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
-    precedence::First, read_slots::ReadSlots, shared_parts::SharedParts, tune::Tuning, workers::Alive,
+    precedence::First, read_slots::ReadSlots, shared_parts::SharedParts, threads::Alive, tune::Tuning,
 };
 
 /// State that a loader's streams share.

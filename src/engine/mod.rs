@@ -114,6 +114,7 @@ mod shared_parts;
 mod side_values;
 mod stream;
 mod task;
+mod threads;
 mod timeline;
 mod tune;
 mod under_way;

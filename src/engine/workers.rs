@@ -17,7 +17,7 @@ use infeed_pixels::{
     codec::{Class, Decoder},
     transform::Lowered,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     chunk::ChunkSize,
@@ -26,30 +26,8 @@ use super::{
     queue::{Queue, Worked},
     stream::StreamShared,
     task::Work,
+    threads::Threads,
 };
-
-/// The threads of a loader. Each holds an [`Alive`] until it has dropped all else.
-#[derive(Clone, Debug)]
-pub(crate) struct Threads(watch::Sender<()>);
-
-/// See [`Threads`].
-#[derive(Debug)]
-pub(crate) struct Alive(#[expect(dead_code, reason = "it is dropped")] watch::Receiver<()>);
-
-impl Threads {
-    fn new() -> Self {
-        Self(watch::channel(()).0)
-    }
-
-    pub(crate) fn alive(&self) -> Alive {
-        Alive(self.0.subscribe())
-    }
-
-    /// Waits until all threads have ended.
-    pub(crate) async fn ended(&self) {
-        self.0.closed().await;
-    }
-}
 
 /// The decode threads of a loader. Dropping it ends them after their current job, without waiting.
 pub(crate) struct Workers {

@@ -1,6 +1,12 @@
 //! What a format is, and which options it takes.
 
-use std::{fmt::Debug, path::PathBuf, sync::Arc};
+use std::{
+    any::Any,
+    collections::HashMap,
+    fmt::{self, Debug},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use futures::future::BoxFuture;
 use infeed_core::error::{
@@ -217,6 +223,44 @@ pub struct OpenOptions {
     pub columns: Option<Vec<String>>,
     /// Whether shards written by `prepare` are read if some of the set are missing.
     pub allow_incomplete: bool,
+    /// What the first opening of a place has found, for the second: with filters a place is opened twice.
+    #[doc(hidden)]
+    pub findings: Findings,
+}
+
+/// What formats have found, by the url of the place. Clones share it.
+#[doc(hidden)]
+#[derive(Clone, Default)]
+pub struct Findings(Arc<Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>>);
+
+impl Findings {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Any + Send + Sync>>> {
+        // Each section leaves it whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was put for the place, if it is a `T`.
+    pub fn get<T: Any + Send + Sync>(&self, url: &str) -> Option<Arc<T>> {
+        self.lock().get(url).and_then(|found| Arc::clone(found).downcast().ok())
+    }
+
+    /// Keeps this for the place.
+    pub fn put<T: Any + Send + Sync>(&self, url: &str, found: T) {
+        self.lock().insert(url.to_owned(), Arc::new(found));
+    }
+}
+
+impl fmt::Debug for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
+    }
+}
+
+/// It is no option.
+impl PartialEq for Findings {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// One option that a format may take or refuse. `format`, `manifests` and `allow_incomplete` are not among them:
@@ -364,6 +408,7 @@ impl OpenOptions {
             format: _,
             manifests: _,
             allow_incomplete: _,
+            findings: _,
             said: _,
             labels,
             labels_only,

@@ -275,8 +275,8 @@ impl Open {
     /// lists again.
     ///
     /// If this is not called, the variable `INFEED_MANIFEST_DIR` names the folder (`off`: none), otherwise it is
-    /// `infeed` in `$XDG_CACHE_HOME` or `~/.cache`. Indexes of tar shards are kept there too, if they can't be written
-    /// next to the shards.
+    /// `infeed` in `$XDG_CACHE_HOME` or `~/.cache`. Indexes of tar shards are kept there too, unless they are next to
+    /// the shards.
     ///
     /// **Listings of local folders** are kept only if this method or the variable names a folder. An opening then reads
     /// the modification time of each folder instead of listing it and looking up each file. Adding, removing or

@@ -14,7 +14,7 @@
 //! 1. `shards.infeed` next to the shards
 //! 2. `NAME.infeed`, or `NAME.idx` of DALI's `wds2idx`, next to `NAME.tar`
 //! 3. the index that an earlier opening kept in the folder of [`Open::manifests`](super::Open::manifests)
-//! 4. a pass over the headers; its result is kept next to local shards, otherwise in that folder
+//! 4. a pass over the headers; its result is kept in that folder. [`write_index`] writes it next to the shards
 
 mod columns;
 mod dataset;
@@ -36,12 +36,13 @@ pub use self::header::{BLOCK, header, padded};
 use self::{dataset::TarDataset, known::Known};
 pub use self::{
     index::{INDEX, Index},
+    known::WrittenIndex,
     shard::Shard,
 };
 use super::{
     format::{Format, OpenOption, OpenOptions},
     names::{ends_with, of_split},
-    objects::nothing_to_read,
+    objects::{list, nothing_to_read},
     record::Dataset,
 };
 
@@ -86,6 +87,37 @@ impl Format for Tar {
         }
         .boxed()
     }
+}
+
+/// Writes the index of a folder or bucket of tars next to them, as `shards.infeed`: where each sample is. Then no later
+/// opening, on any machine, passes over the headers of the tars. Without it, the first opening on each machine does,
+/// and keeps the result outside of the data.
+///
+/// Tars that an index knows already are not read again. Call it after tars were added or replaced: the file is replaced
+/// as a whole. It costs one pass over the headers, 32 MiB of memory, and the rest of the index in `TMPDIR`.
+///
+/// ```no_run
+/// # async fn f() -> infeed::Result<()> {
+/// use infeed::{dataset::write_index, source::Source};
+///
+/// let written = write_index(&Source::parse("s3://photos/train-shards")?).await?;
+/// println!("{} samples in {} tars: {}", written.records, written.shards, written.name);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// `NotFound` if there are no tars; `Config` if the source is a single tar; those of reading the tars and of writing.
+pub async fn write_index(source: &Source) -> Result<WrittenIndex> {
+    source.connect().await?;
+    let (source, objects) = list(source.clone(), None, None).await?;
+    if source.only().is_some() {
+        return Err(Error::config("an index holds all tars of a folder, but the url names one")
+            .at_object(source.url())
+            .hint("name the folder"));
+    }
+    let options = OpenOptions::default();
+    let tars = choose(&source, &objects, &options)?;
+    Known::load(&source, &objects, &options).await?.write(&source, &tars).await
 }
 
 /// The shards to read, ordered by name.

@@ -85,6 +85,11 @@ impl Entry {
         Ok((entry, bytes))
     }
 
+    /// Number of samples.
+    pub(in crate::tar) fn samples(&self) -> u64 {
+        self.layouts.iter().map(|count| u64::from(*count)).sum()
+    }
+
     pub(in crate::tar) fn with_etag(mut self, etag: Option<&str>) -> Self {
         self.etag = etag.map(Into::into);
         self

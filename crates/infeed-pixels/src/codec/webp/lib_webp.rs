@@ -13,7 +13,7 @@ use infeed_core::{
 };
 use libwebp_sys::{VP8StatusCode, WEBP_CSP_MODE, WebPDecode, WebPDecoderConfig, WebPGetFeatures, WebPRGBABuffer};
 
-use super::RustWebp;
+use super::rust::RustWebp;
 use crate::codec::{ImageCodec, ImageHeader, PixelBuffer, Window, still, unsupported};
 
 /// WebP by libwebp: lossy, lossless, alpha; the first picture of an animation ([`RustWebp`] decodes it). Only the part
@@ -59,7 +59,7 @@ impl ImageCodec for Webp {
     }
 
     fn recognises(&self, head: &[u8]) -> bool {
-        super::recognises(head)
+        RustWebp.recognises(head)
     }
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {

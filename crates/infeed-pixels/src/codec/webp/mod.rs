@@ -9,7 +9,3 @@ mod tests;
 #[cfg(feature = "webp")]
 pub use self::lib_webp::Webp;
 pub use self::rust::RustWebp;
-
-fn recognises(head: &[u8]) -> bool {
-    head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP")
-}

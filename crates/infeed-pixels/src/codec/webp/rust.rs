@@ -45,7 +45,7 @@ impl ImageCodec for RustWebp {
     }
 
     fn recognises(&self, head: &[u8]) -> bool {
-        super::recognises(head)
+        head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP")
     }
 
     fn header(&self, bytes: &[u8]) -> Result<ImageHeader> {
