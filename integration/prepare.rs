@@ -209,6 +209,48 @@ fn shards_kept_as_they_are_hold_the_files_of_the_folder() {
 }
 
 #[test]
+fn progressive_files_become_baseline_with_the_same_pixels_and_the_others_stay() {
+    let (folder, out, kept) = (TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let class = folder.path().join("a");
+    fs::create_dir(&class).unwrap();
+    for n in 0..12 {
+        let mut file = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut file, 85);
+        encoder.set_progressive(n % 3 > 0);
+        encoder.add_app_segment(2, b"ICC_PROFILE\0".to_vec()).unwrap();
+        let pixels: Vec<u8> = (0..40 * 56 * 3).map(|i| (i * (n + 3) / 7 % 251) as u8).collect();
+        encoder.encode(&pixels, 56, 40, jpeg_encoder::ColorType::Rgb).unwrap();
+        fs::write(class.join(format!("{n:02}.jpg")), file).unwrap();
+    }
+    fs::write(class.join("12.png"), png()).unwrap();
+    let at = |dir: &TempDir| dir.path().display().to_string();
+    let prepare = |out: &TempDir, store| Prepare::new(opened(&at(&folder)), at(out)).store(store);
+    wait(prepare(&kept, Store::Keep).run()).unwrap();
+    let done = wait(prepare(&out, Store::Baseline).restart_markers(true).run()).unwrap();
+    assert_eq!(done.records, 13);
+    let rows = |url: String| {
+        let transform = Transform::new().resize_exact(24, 24);
+        let loader = builder(opened(&url)).batch_size(13).transform(transform).build_blocking().unwrap();
+        drain(loader.epoch(0)).unwrap()[0]["image"].bytes().unwrap().to_vec()
+    };
+    let want = rows(at(&folder));
+    assert!(rows(at(&out)) == want && rows(at(&kept)) == want);
+    let [kept, out] = [&kept, &out].map(|dir| fs::read(dir.path().join("shard-000000.tar")).unwrap());
+    let count = |tar: &[u8], marker: u8| tar.windows(4).filter(|four| four[..3] == [0xff, marker, 0]).count();
+    // Frames: progressive ones, and baseline ones.
+    assert_eq!([count(&kept, 0xc2), count(&out, 0xc2), count(&out, 0xc0)], [8, 0, 12]);
+    // Those that were baseline before have no restart markers: they stay byte for byte.
+    assert_eq!([count(&kept, 0xdd), count(&out, 0xdd)], [0, 8]);
+    assert_eq!(out.windows(12).filter(|text| *text == b"ICC_PROFILE\0").count(), 12);
+}
+
+fn png() -> Vec<u8> {
+    let mut file = std::io::Cursor::new(Vec::new());
+    image::RgbImage::from_pixel(56, 40, image::Rgb([1, 2, 3])).write_to(&mut file, image::ImageFormat::Png).unwrap();
+    file.into_inner()
+}
+
+#[test]
 fn raw_pixels_are_those_of_the_resized_picture() {
     let (raw, out) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     prepared(raw.path(), |p| p.store(Store::Raw)).unwrap();

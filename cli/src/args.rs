@@ -733,7 +733,10 @@ pub(crate) struct PrepareArgs {
     /// ignore]
     #[arg(long, value_name = "HOW")]
     pub orientation: Option<OrientationArg>,
-    /// Put a restart marker after each row of blocks in the JPEGs that are encoded
+    /// Write progressive JPEGs anew as baseline JPEGs: the same pixels, which decode faster
+    #[arg(long, conflicts_with_all = ["quality", "raw"])]
+    pub baseline: bool,
+    /// Put a restart marker after each row of blocks in the JPEGs that are encoded or written anew
     #[arg(long, conflicts_with = "raw")]
     pub restart_markers: bool,
     /// Store pixels instead of encoded images: no decoding, but ten times the space

@@ -48,9 +48,9 @@ struct Report<'a> {
 pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
     let mut out = Out::new(args.json.as_ref());
     args.json.as_ref().map_or(Ok(()), JsonTarget::check)?;
-    let encodes = args.quality.is_some() || args.shorter.is_some() || args.resize.is_some();
+    let encodes = args.quality.is_some() || args.shorter.is_some() || args.resize.is_some() || args.baseline;
     if args.restart_markers && !encodes {
-        let what = "--restart-markers is for JPEGs that are encoded; add --quality, --shorter or --resize";
+        let what = "--restart-markers is for JPEGs that are encoded; add --quality, --shorter, --resize or --baseline";
         return Err(Failure::Usage(what.into()));
     }
     let launch = match options::given(args.rank, args.world_size)? {
@@ -75,6 +75,7 @@ pub(crate) async fn command(args: PrepareArgs) -> Result<(), Failure> {
     let store = match (args.quality, args.raw) {
         (Some(quality), _) => Store::Jpeg(quality),
         (None, true) => Store::Raw,
+        (None, false) if args.baseline => Store::Baseline,
         (None, false) => Store::Keep,
     };
     out.start_bar(0, BarOf::Things("records"));

@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod baseline;
 mod decoder;
 #[cfg(test)]
 mod draws;

@@ -243,8 +243,8 @@ impl<'a> Prepare<'a> {
         self
     }
 
-    /// Writes a restart marker after each row of blocks of the JPEGs that are encoded here, so that a decoder can start
-    /// there. Costs about 1 % of space. Default: no.
+    /// Writes a restart marker after each row of blocks of the JPEGs that are encoded or written anew here, so that a
+    /// decoder can start there. Costs about 1 % of space. Default: no.
     pub fn restart_markers(mut self, wanted: bool) -> Self {
         self.restarts = wanted;
         self
@@ -332,7 +332,7 @@ impl<'a> Prepare<'a> {
     fn check_field(&self, field: &Field) -> Result<()> {
         let name = &field.name;
         let refuse = |what: String, hint: &'static str| Err(Error::new(ErrorKind::Unsupported, what).hint(hint));
-        let changed = (self.size, self.store) != Default::default();
+        let changed = self.size != Size::Keep || !matches!(self.store, Store::Keep | Store::Baseline);
         let by_name = Field::picture(&**name).mask;
         if matches!(field.kind, FieldKind::Image { .. }) && by_name != field.mask {
             // Shards hold names and files, but not the options with which this dataset was opened.

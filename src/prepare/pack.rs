@@ -12,7 +12,7 @@ use infeed_core::{
 };
 use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value, arrays::npy_header, tar};
 use infeed_pixels::{
-    codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Outcome, Renderer, Wait, Worker},
+    codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Jpeg, LearnScratch, Outcome, Renderer, Wait, Worker},
     transform::{Lowered, Transform},
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -168,6 +168,8 @@ impl Pack {
         let read = dataset.usual_read().max(64 << 10);
         let pixels = match (self.recipe.store, self.recipe.size) {
             (Store::Keep, Size::Keep) => 0,
+            // A progressive file becomes a little larger.
+            (Store::Baseline, Size::Keep) => read / 4,
             (_, Size::Exact(height, width)) => (u64::from(height) * u64::from(width)).saturating_mul(3),
             (_, Size::Shorter(side)) => (u64::from(side) * u64::from(side)).saturating_mul(6),
             (Store::Jpeg(_), Size::Keep) => 0,
@@ -196,6 +198,7 @@ impl Decoder for Pack {
             recipe: self.recipe,
             renderer: Renderer::new(&self.codecs, self.max_image),
             pixels: Vec::new(),
+            scratch: LearnScratch::default(),
             finished: Vec::new(),
         }))
     }
@@ -206,6 +209,7 @@ struct Packer {
     recipe: Recipe,
     renderer: Renderer,
     pixels: Vec<u8>,
+    scratch: LearnScratch,
     finished: Vec<Finished>,
 }
 
@@ -297,22 +301,27 @@ impl Packer {
             name => Cow::Owned(format!("{name}.{last}")),
         };
         let quality = match (self.recipe.store, value) {
-            (Store::Keep, Value::Encoded(file)) if resized.is_none() => {
-                let extension = match self.renderer.kind(file)? {
-                    "jpeg" => "jpg",
-                    "netpbm" => "pnm",
-                    other => other,
+            (Store::Keep | Store::Baseline, Value::Encoded(file)) if resized.is_none() => {
+                let (extension, anew) = match self.renderer.kind(file)? {
+                    "jpeg" if self.recipe.store == Store::Baseline => {
+                        ("jpg", Jpeg::to_baseline(file, self.recipe.restarts, &mut self.scratch)?)
+                    }
+                    "jpeg" => ("jpg", None),
+                    "netpbm" => ("pnm", None),
+                    other => (other, None),
                 };
-                return Ok((named(extension), Cow::Borrowed(&file[..])));
+                return Ok((named(extension), anew.map_or(Cow::Borrowed(&file[..]), Cow::Owned)));
             }
-            (Store::Keep | Store::Raw, Value::Pixels { .. }) if name != "image" => {
+            (Store::Keep | Store::Baseline | Store::Raw, Value::Pixels { .. }) if name != "image" => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!("`{name}` holds pixels, and shards hold pixels only of the field `image`"),
                 )
                 .hint("open the dataset without it"));
             }
-            (Store::Keep | Store::Raw, Value::Pixels { info, data }) if resized.is_none() && !info.planar => {
+            (Store::Keep | Store::Baseline | Store::Raw, Value::Pixels { info, data })
+                if resized.is_none() && !info.planar =>
+            {
                 if info.len_bytes() != data.len() as u64 {
                     return Err(Error::corrupt(format!("{} bytes of pixels, not {}", data.len(), info.len_bytes())));
                 }
@@ -320,8 +329,8 @@ impl Packer {
                 let content = [&npy_header(info.dtype, &shape)[..], data].concat();
                 return Ok(("image.npy".into(), Cow::Owned(content)));
             }
-            (Store::Keep, Value::Pixels { .. }) | (Store::Raw, _) => None,
-            (Store::Keep, _) => Some(QUALITY),
+            (Store::Keep | Store::Baseline, Value::Pixels { .. }) | (Store::Raw, _) => None,
+            (Store::Keep | Store::Baseline, _) => Some(QUALITY),
             (Store::Jpeg(quality), _) => Some(quality),
         };
         let (height, width) = resized.unwrap_or((info.height, info.width));

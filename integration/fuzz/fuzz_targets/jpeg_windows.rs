@@ -34,6 +34,11 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     if let Err(error) = &whole {
         assert!(error.kind() != ErrorKind::Misuse && error.offset().is_some_and(|at| at <= file.len()), "{error}");
     }
+    match plain.to_baseline(file, asked[0] % 2 == 1, &mut scratch) {
+        Ok(Some(baseline)) => assert!(plain.decode(&baseline).expect("we wrote it").data == pixels && whole.is_ok()),
+        Ok(None) => {}
+        Err(_) => assert!(whole.is_err()),
+    }
     for (n, ask) in asked.as_chunks::<8>().0.iter().enumerate() {
         // Some beyond the image, and some whose end lies before their start.
         let number = |at: usize, size: u32| u32::from(ask[at]) * (size + 9) / 255;

@@ -10,7 +10,7 @@ use crate::{
     memory::grow,
     order::natural,
     scan::Options,
-    simd::{Idct, Record},
+    simd::{Idct, Record, merge},
     tables::Quantisation,
 };
 
@@ -139,6 +139,13 @@ impl Blocks {
             }
         }
         self.dirty = false;
+    }
+
+    /// The coefficients of a block in a row of an area, in natural order.
+    pub(super) fn merged(&self, area: &Area, row: usize, column: usize) -> [i16; 64] {
+        let block = area.start + row * area.width + column;
+        let first = self.dc[area.dc + row * area.pitch + column];
+        merge((first, &self.values[block], &self.records[block]))
     }
 
     /// Moves bits above the second, for which records have no room, from the records into the values. Few files have

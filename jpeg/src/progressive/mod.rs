@@ -51,6 +51,7 @@ use crate::{
     index::{Index, Point, Points},
     order::natural,
     scan::Options,
+    tables::Quantisation,
 };
 
 /// Tables and memory that are reused from image to image.
@@ -84,15 +85,61 @@ pub(crate) fn decode(
     let has_intervals = scans.list.iter().any(|scan| scan.interval.is_some());
     let index = options.index.filter(|_| Point::is_for(grid.components.len()) && !has_intervals);
     let index = index.filter(|_| !options.fill && !options.strict);
-    match file.decode(index, memory, out) {
+    let mut finish = |blocks: &mut Blocks, band: &Band| blocks.transform(band, grid, &scans.quant, options, out);
+    match file.decode(index, memory, &mut finish) {
         // The index is wrong, which does not happen with our own: decode without it.
-        Err(_) if index.is_some() && memory.known.len() > 0 => file.decode(None, memory, out),
+        Err(_) if index.is_some() && memory.known.len() > 0 => file.decode(None, memory, &mut finish),
         decoded => decoded,
     }
 }
 
+/// The coefficients of a band of rows.
+pub(crate) struct Coefficients<'a> {
+    band: &'a Band,
+    blocks: &'a Blocks,
+}
+
+impl Coefficients<'_> {
+    /// Its rows of units.
+    pub(crate) fn rows(&self) -> Range<usize> {
+        self.band.rows.clone()
+    }
+
+    /// A block in natural order, by the component and the block's row and column in it; `None` outside of the
+    /// component.
+    pub(crate) fn block(&self, component: usize, [row, column]: [usize; 2]) -> Option<[i16; 64]> {
+        let area = &self.band.areas[component];
+        let is_inside = area.rows.contains(&row) && column < area.width;
+        is_inside.then(|| self.blocks.merged(area, row - area.rows.start, column))
+    }
+}
+
+/// Calls `see` with the coefficients of a whole image, for which `grid` is; returns the quantisation tables of its
+/// components.
+pub(crate) fn coefficients(
+    bytes: &[u8],
+    header: &Header,
+    grid: &Grid,
+    options: Options<'_>,
+    memory: &mut Memory,
+    see: &mut dyn FnMut(&Coefficients<'_>),
+) -> Result<Quantisation> {
+    let (scans, listed) = scans(bytes, header);
+    listed?;
+    let options = Options { fill: false, ..options };
+    let file = File { bytes, first: header.scan(), grid, options, scans: &scans };
+    file.decode(None, memory, &mut |blocks, band| see(&Coefficients { band, blocks }))?;
+    Ok(scans.quant)
+}
+
 impl File<'_> {
-    fn decode(self, index: Option<&Index>, memory: &mut Memory, out: &mut [u8]) -> Result<()> {
+    /// Calls `finish` with each band of the window when all scans have added to it.
+    fn decode(
+        self,
+        index: Option<&Index>,
+        memory: &mut Memory,
+        finish: &mut dyn FnMut(&mut Blocks, &Band),
+    ) -> Result<()> {
         let Self { bytes, grid, options, scans, .. } = self;
         let Memory { sources, blocks, known } = memory;
         let wanted = wanted(&scans.list, grid, options.strict);
@@ -133,7 +180,7 @@ impl File<'_> {
                 }
             }
             if band.keeps {
-                blocks.transform(&band, grid, &scans.quant, options, out);
+                finish(blocks, &band);
             }
         }
         if let Some(trail) = &mut trail {

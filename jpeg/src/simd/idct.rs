@@ -26,7 +26,7 @@ type Transform = fn(&[i16; 64], &[i16; 64], &mut [u8], usize);
 
 /// The same for a progressive file: the first coefficient, the other values of first scans, and the added bits.
 type TransformParts = fn(Parts<'_>, &[i16; 64], &mut [u8], usize);
-type Parts<'a> = (i16, &'a [i16; 64], &'a Record);
+pub(crate) type Parts<'a> = (i16, &'a [i16; 64], &'a Record);
 
 impl Default for Idct {
     fn default() -> Self {
@@ -97,7 +97,7 @@ impl Idct {
 }
 
 /// A block's coefficients, merged from their parts.
-fn merge((first, values, record): Parts<'_>) -> [i16; 64] {
+pub(crate) fn merge((first, values, record): Parts<'_>) -> [i16; 64] {
     let mut block = *values;
     let mut left = record.added[0] | record.added[1];
     while left != 0 {

@@ -21,7 +21,7 @@ mod tables;
 pub use self::level::Level;
 pub(crate) use self::{
     bytes::{copy_to_ff, mirror},
-    idct::{Block, Idct},
+    idct::{Block, Idct, merge},
     record::{Deposit, Record, Work, prefetch, with_best},
     rgb::{Interleaver, PlaneRows, multiply},
     tables::{END, ENDS, LOOK, SKIP, extend, pairs, skips},

@@ -1,3 +1,4 @@
+mod baseline;
 mod progressive;
 mod writer;
 

@@ -18,7 +18,7 @@ use crate::{
 const PLANES: usize = 12;
 
 /// An image of any size, and the scans of a file.
-struct Drawn {
+pub(super) struct Drawn {
     draws: Draws,
     factors: &'static [u8],
     picture: Picture,
@@ -27,8 +27,17 @@ struct Drawn {
 
 impl Drawn {
     fn new(key: u64) -> Self {
+        Self::of(key, PLANES)
+    }
+
+    /// Also of files without planes.
+    pub(super) fn any(key: u64) -> Self {
+        Self::of(key, FACTORS.len())
+    }
+
+    fn of(key: u64, kinds: usize) -> Self {
         let mut draws = Draws::new([key, 7, 7]);
-        let factors = FACTORS[draws.below(PLANES as u64) as usize];
+        let factors = FACTORS[draws.below(kinds as u64) as usize];
         let [height, width] = [0; 2].map(|_| 1 + draws.below(70) as usize);
         let picture = photo_like(&mut draws, height, width, factors);
         let script = if key.is_multiple_of(4) { usual_script(factors) } else { any_script(&mut draws, factors) };
@@ -39,8 +48,13 @@ impl Drawn {
         self.picture.baseline(self.draws.below(5) as u16, None)
     }
 
+    pub(super) fn blocks_of_a_unit(&self) -> u8 {
+        // The factors of a single component do not count.
+        if self.factors.len() == 1 { 1 } else { self.factors.iter().map(|f| (f >> 4) * (f & 15)).sum() }
+    }
+
     /// With usual tables, or odd ones.
-    fn progressive(&mut self) -> Vec<u8> {
+    pub(super) fn progressive(&mut self) -> Vec<u8> {
         let odd = self.draws.below(2) == 0;
         self.picture.progressive(&self.script, odd.then_some(&mut self.draws))
     }
@@ -53,7 +67,7 @@ impl Drawn {
 }
 
 /// A small colour image with few scans.
-fn small() -> Picture {
+pub(super) fn small() -> Picture {
     let mut picture = photo_like(&mut Draws::new([8, 8, 8]), 21, 35, &[0x22, 0x11, 0x11]);
     // Coefficients in all bands.
     picture.components.iter_mut().flat_map(|c| &mut c.blocks).for_each(|block| block[8..].fill(-5));

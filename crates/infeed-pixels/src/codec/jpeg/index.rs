@@ -113,7 +113,7 @@ impl DecodeIndex {
     }
 }
 
-/// Memory that [`DecodeIndex::learn`] reuses from file to file.
+/// Memory that [`DecodeIndex::learn`] and [`Jpeg::to_baseline`](super::Jpeg::to_baseline) reuse from file to file.
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -131,7 +131,7 @@ impl DecodeIndex {
 /// # Ok::<(), infeed::Error>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct LearnScratch(Scratch);
+pub struct LearnScratch(pub(super) Scratch);
 
 fn broken(error: io::Error, path: &Path) -> Error {
     match error.kind() {
