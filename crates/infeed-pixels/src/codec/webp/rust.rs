@@ -72,7 +72,37 @@ fn open(file: &[u8]) -> Result<(WebPDecoder<Cursor<&[u8]>>, ImageInfo)> {
     let (width, height) = decoder.dimensions();
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let info = still::checked(ImageInfo { height, width, channels, dtype: DType::U8, planar: false })?;
+    if !fit(file.get(12..).unwrap_or_default(), [height, width], true) {
+        return Err(still::damaged("WebP"));
+    }
     Ok((decoder, info))
+}
+
+/// Whether the pictures in these chunks fit into the canvas. The crate takes memory by the size that each picture
+/// claims, and compares it with the canvas later or not at all.
+fn fit(mut chunks: &[u8], canvas: [u32; 2], frames: bool) -> bool {
+    while let Some((head, rest)) = chunks.split_first_chunk::<8>() {
+        let (name, [a, b, c, d]) = (&head[..4], [head[4], head[5], head[6], head[7]]);
+        let len = u32::from_le_bytes([a, b, c, d]) as usize;
+        let body = &rest[..len.min(rest.len())];
+        let size = match name {
+            b"VP8 " => body.get(6..).and_then(<[u8]>::first_chunk).map(|sides| {
+                let [w0, w1, h0, h1] = *sides;
+                [u16::from_le_bytes([h0, h1]), u16::from_le_bytes([w0, w1])].map(|side| u32::from(side & 0x3fff))
+            }),
+            b"VP8L" => body.get(1..).and_then(<[u8]>::first_chunk).map(|bits| {
+                let bits = u32::from_le_bytes(*bits);
+                [bits >> 14, bits].map(|side| (side & 0x3fff) + 1)
+            }),
+            b"ANMF" if frames && !fit(body.get(16..).unwrap_or_default(), canvas, false) => return false,
+            _ => None,
+        };
+        if size.is_some_and(|[height, width]| height > canvas[0] || width > canvas[1]) {
+            return false;
+        }
+        chunks = rest.get(len.next_multiple_of(2)..).unwrap_or_default();
+    }
+    true
 }
 
 fn error(file: &[u8], found: DecodingError) -> Error {

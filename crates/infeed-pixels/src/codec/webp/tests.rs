@@ -138,6 +138,33 @@ fn of_an_animation_the_first_picture_is_read() {
 }
 
 #[test]
+fn a_picture_larger_than_its_canvas_is_refused_before_memory_is_taken() {
+    for lossless in [0, 1] {
+        let still = file(40, 30, false, |c| c.lossless = lossless);
+        // The chunk's head is at byte 12; its sides are behind a frame tag and a start code, or behind a signature.
+        let mut giant = still.clone();
+        match lossless {
+            0 => giant[26..30].fill(0x3f),
+            _ => giant[21..24].fill(0x7e),
+        }
+        let film = animation(40, 30, &[&giant]);
+        assert!(RustWebp.header(&animation(40, 30, &[&still])).is_ok());
+        for codec in [&Webp as &dyn ImageCodec, &RustWebp] {
+            assert!(codec.header(&film).is_err(), "{codec:?}");
+        }
+        // Alone, its size counts.
+        assert!(RustWebp.header(&giant).unwrap().peak_bytes > 16 << 20);
+        // As a still picture on a canvas.
+        let canvas = [&b"VP8X\x0a\0\0\0\0\0\0\0"[..], &[29, 0, 0, 39, 0, 0], &giant[12..]].concat();
+        let canvas = [&b"RIFF"[..], &(canvas.len() as u32 + 4).to_le_bytes(), b"WEBP", &canvas].concat();
+        for codec in [&Webp as &dyn ImageCodec, &RustWebp] {
+            assert!(decoded(codec, &canvas).is_err(), "{codec:?}");
+        }
+        assert!(RustWebp.header(&canvas).is_err());
+    }
+}
+
+#[test]
 fn damaged_files_are_errors_or_pixels_whatever_is_read_of_them() {
     let files: Vec<_> = files().into_iter().filter(|(_, file)| file.len() < 6000).collect();
     let (mut read, mut refused) = (0, 0);
