@@ -63,7 +63,8 @@ pub enum Store {
     #[default]
     Keep,
     /// As [`Keep`](Self::Keep), but progressive JPEGs are written anew as baseline JPEGs: the same pixels and notes, bit
-    /// for bit, in about 4 % more bytes. Crops of them decode faster, and the engines of GPUs take them.
+    /// for bit, in about 4 % more bytes. Crops of them decode faster, and the engines of GPUs take them. Images above 44
+    /// million pixels stay as they are: two passes over them could take minutes.
     Baseline,
     /// JPEG of this quality, 1 to 100; chroma is 4:4:4 from quality 90 on, otherwise 4:2:0.
     Jpeg(u8),

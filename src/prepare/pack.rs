@@ -197,6 +197,7 @@ impl Decoder for Pack {
             fields: Arc::clone(&self.fields),
             recipe: self.recipe,
             renderer: Renderer::new(&self.codecs, self.max_image),
+            max_image: self.max_image,
             pixels: Vec::new(),
             scratch: LearnScratch::default(),
             finished: Vec::new(),
@@ -208,6 +209,7 @@ struct Packer {
     fields: Arc<[Member]>,
     recipe: Recipe,
     renderer: Renderer,
+    max_image: u64,
     pixels: Vec<u8>,
     scratch: LearnScratch,
     finished: Vec<Finished>,
@@ -303,7 +305,7 @@ impl Packer {
         let quality = match (self.recipe.store, value) {
             (Store::Keep | Store::Baseline, Value::Encoded(file)) if resized.is_none() => {
                 let (extension, anew) = match self.renderer.kind(file)? {
-                    "jpeg" if self.recipe.store == Store::Baseline => {
+                    "jpeg" if self.recipe.store == Store::Baseline && header.peak_bytes <= self.max_image => {
                         ("jpg", Jpeg::to_baseline(file, self.recipe.restarts, &mut self.scratch)?)
                     }
                     "jpeg" => ("jpg", None),

@@ -65,7 +65,7 @@ impl ImageCodec for RustWebp {
 fn open(file: &[u8]) -> Result<(WebPDecoder<Cursor<&[u8]>>, ImageInfo)> {
     // The crate does not look, and fills up what is missing of a lossy file with pixels of its own.
     let size = file.get(4..8).and_then(<[u8]>::first_chunk).map_or(0, |size| u32::from_le_bytes(*size));
-    if file.len() as u64 - 8.min(file.len() as u64) < u64::from(size) {
+    if (file.len() as u64).saturating_sub(8) < u64::from(size) {
         return Err(still::cut("WebP", file));
     }
     let decoder = WebPDecoder::new(Cursor::new(file)).map_err(|found| error(file, found))?;
@@ -82,8 +82,8 @@ fn open(file: &[u8]) -> Result<(WebPDecoder<Cursor<&[u8]>>, ImageInfo)> {
 /// claims, and compares it with the canvas later or not at all.
 fn fit(mut chunks: &[u8], canvas: [u32; 2], frames: bool) -> bool {
     while let Some((head, rest)) = chunks.split_first_chunk::<8>() {
-        let (name, [a, b, c, d]) = (&head[..4], [head[4], head[5], head[6], head[7]]);
-        let len = u32::from_le_bytes([a, b, c, d]) as usize;
+        let [name @ .., a, b, c, d] = head;
+        let len = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
         let body = &rest[..len.min(rest.len())];
         let size = match name {
             b"VP8 " => body.get(6..).and_then(<[u8]>::first_chunk).map(|sides| {
@@ -100,7 +100,7 @@ fn fit(mut chunks: &[u8], canvas: [u32; 2], frames: bool) -> bool {
         if size.is_some_and(|[height, width]| height > canvas[0] || width > canvas[1]) {
             return false;
         }
-        chunks = rest.get(len.next_multiple_of(2)..).unwrap_or_default();
+        chunks = rest.get(len.saturating_add(len % 2)..).unwrap_or_default();
     }
     true
 }
