@@ -72,34 +72,42 @@ fn open(file: &[u8]) -> Result<(WebPDecoder<Cursor<&[u8]>>, ImageInfo)> {
     let (width, height) = decoder.dimensions();
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let info = still::checked(ImageInfo { height, width, channels, dtype: DType::U8, planar: false })?;
-    if !fit(file.get(12..).unwrap_or_default(), [height, width], true) {
+    if !agree(file.get(12..).unwrap_or_default(), [height, width], true) {
         return Err(still::damaged("WebP"));
     }
     Ok((decoder, info))
 }
 
-/// Whether the pictures in these chunks fit into the canvas. The crate takes memory by the size that each picture
-/// claims, and compares it with the canvas later or not at all.
-fn fit(mut chunks: &[u8], canvas: [u32; 2], frames: bool) -> bool {
+/// Whether the pictures in these chunks have the size that their container says. The crate takes memory by what each
+/// picture claims, and panics if its alpha has another size. `animated`: chunks may be frames, which must fit.
+fn agree(mut chunks: &[u8], size: [u32; 2], animated: bool) -> bool {
+    let mut has_alpha = false;
     while let Some((head, rest)) = chunks.split_first_chunk::<8>() {
         let [name @ .., a, b, c, d] = head;
         let len = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
         let body = &rest[..len.min(rest.len())];
-        let size = match name {
-            b"VP8 " => body.get(6..).and_then(<[u8]>::first_chunk).map(|sides| {
-                let [w0, w1, h0, h1] = *sides;
-                [u16::from_le_bytes([h0, h1]), u16::from_le_bytes([w0, w1])].map(|side| u32::from(side & 0x3fff))
+        let good = match name {
+            b"VP8 " => body.get(6..).and_then(<[u8]>::first_chunk).is_none_or(|&[w0, w1, h0, h1]| {
+                [[h0, h1], [w0, w1]].map(|side| u32::from(u16::from_le_bytes(side) & 0x3fff)) == size
             }),
-            b"VP8L" => body.get(1..).and_then(<[u8]>::first_chunk).map(|bits| {
+            b"VP8L" => body.get(1..).and_then(<[u8]>::first_chunk).is_none_or(|bits| {
                 let bits = u32::from_le_bytes(*bits);
-                [bits >> 14, bits].map(|side| (side & 0x3fff) + 1)
+                [bits >> 14, bits].map(|side| (side & 0x3fff) + 1) == size
             }),
-            b"ANMF" if frames && !fit(body.get(16..).unwrap_or_default(), canvas, false) => return false,
-            _ => None,
+            b"ANMF" if animated => body.get(6..).and_then(<[u8]>::split_first_chunk).is_none_or(|(sides, rest)| {
+                let [w0, w1, w2, h0, h1, h2] = *sides;
+                let frame = [[h0, h1, h2, 0], [w0, w1, w2, 0]].map(|side| u32::from_le_bytes(side) + 1);
+                let fits = frame[0] <= size[0] && frame[1] <= size[1];
+                // Behind the duration and flags.
+                fits && agree(rest.get(4..).unwrap_or_default(), frame, false)
+            }),
+            // Whatever follows a frame's alpha is taken for a lossy picture.
+            _ => !has_alpha,
         };
-        if size.is_some_and(|[height, width]| height > canvas[0] || width > canvas[1]) {
+        if !good {
             return false;
         }
+        has_alpha = name == b"ALPH";
         chunks = rest.get(len.saturating_add(len % 2)..).unwrap_or_default();
     }
     true

@@ -165,6 +165,25 @@ fn a_picture_larger_than_its_canvas_is_refused_before_memory_is_taken() {
 }
 
 #[test]
+fn a_frame_of_another_size_than_its_picture_is_refused() {
+    let still = file(40, 30, true, |_| {});
+    // Without the container of a still picture with alpha: behind `VP8X`.
+    let bare = [&still[..12], &still[30..]].concat();
+    assert!(RustWebp.header(&animation(40, 30, &[&bare])).is_ok());
+    for (height, width) in [(41, 30), (40, 31), (39, 30)] {
+        let film = animation(height, width, &[&bare]);
+        for codec in [&Webp as &dyn ImageCodec, &RustWebp] {
+            assert!(codec.header(&film).is_err(), "{codec:?} {height} {width}");
+        }
+    }
+    // Another chunk between a frame's alpha and its picture.
+    let mut film = animation(40, 30, &[&bare]);
+    let at = film.windows(4).position(|name| name == b"VP8 ").unwrap();
+    film[at + 2] = b'4';
+    assert!(RustWebp.header(&film).is_err());
+}
+
+#[test]
 fn damaged_files_are_errors_or_pixels_whatever_is_read_of_them() {
     let files: Vec<_> = files().into_iter().filter(|(_, file)| file.len() < 6000).collect();
     let (mut read, mut refused) = (0, 0);
