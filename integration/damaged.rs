@@ -233,6 +233,13 @@ fn records_of_tensorflow_and_their_examples() {
     }
 }
 
+#[test]
+fn lines_of_json() {
+    let line = r#"{"text": "a \u00e9", "tokens": [1, 2, 3], "box": [[0.5, 1], [2, 3]], "label": 3, "ok": true, "meta": {"a": null}}"#;
+    let lines = [line, "", r#"{"text": "b", "tokens": [], "box": [], "label": 0, "ok": false}"#].join("\r\n");
+    survives("json lines", &vec![("x.jsonl", lines.into_bytes())], &[".jsonl"], times());
+}
+
 fn npy(descr: &str, shape: &str, fortran: bool, data: &[u8]) -> Vec<u8> {
     let order = if fortran { "True" } else { "False" };
     let header = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}\n");

@@ -454,6 +454,7 @@ fn every_format_refuses_by_name_what_it_does_not_take() {
             "tar" => &["train-000.tar"],
             "tfrecord" => &["x.tfrecord"],
             "parquet" => &["x.parquet"],
+            "jsonl" => &["x.jsonl"],
             "hdf5" => &["x.h5"],
             "zarr" => &["x/zarr.json"],
             other => panic!("how are files of {other} called?"),

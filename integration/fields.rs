@@ -1,11 +1,12 @@
-//! Fields of bytes (text, JSON, keys) ride on the batch beside the tensors: in row order, through every policy.
+//! Values of any length (bytes, texts, lists) come with the batch beside the tensors: in row order, through every policy.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use infeed::{
-    Dataset, Device, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample, Transform,
-    dataset::{MemoryDataset, concat, dataset_contract},
+    Batch, DType, Dataset, Device, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample, Shard, Transform,
+    dataset::{MemoryDataset, concat, dataset_contract, declare, lengths},
+    sampler::{LengthSampler, Sampler},
 };
 
 use crate::support::{builder, drain};
@@ -15,7 +16,37 @@ fn words(i: usize) -> Bytes {
     format!("record {i} {}", "x".repeat(i * 7 % 23)).into()
 }
 
-/// `count` records of a gray picture, a label and words; the pictures of `bad` can't be decoded.
+/// The tokens of record `i`, and its points: another number in each, sometimes none.
+fn tokens(i: usize) -> Vec<i32> {
+    (0..i * 5 % 7).map(|k| (i * 10 + k) as i32).collect()
+}
+
+fn points(i: usize) -> Vec<f32> {
+    (0..i % 3 * 2).map(|k| i as f32 + k as f32 / 8.0).collect()
+}
+
+/// Whether the lists of a batch are those of its records.
+fn check_lists(batch: &Batch) {
+    let (all_tokens, all_points) = (batch.list("tokens").unwrap(), batch.list("points").unwrap());
+    assert_eq!((all_tokens.len(), all_points.len()), (batch.len(), batch.len()));
+    for (row, record) in batch.records().iter().enumerate() {
+        assert_eq!(all_tokens.row::<i32>(row).unwrap(), tokens(*record as usize));
+        assert_eq!(all_points.row::<f32>(row).unwrap(), points(*record as usize));
+    }
+    let rows: Vec<&[i32]> = all_tokens.rows().unwrap().collect();
+    let total: usize = rows.iter().map(|row| row.len()).sum();
+    assert_eq!(
+        (rows.concat().as_slice(), all_tokens.values().shape()),
+        (all_tokens.values().as_slice().unwrap(), &[total][..])
+    );
+    assert_eq!(all_points.values().shape()[1..], [2]);
+    assert_eq!(all_tokens.offsets().shape(), [batch.len() + 1]);
+    assert!(all_tokens.row::<i64>(0).is_none(), "of another type");
+    // Rows of zeros have no items.
+    assert!(rows[batch.records().len()..].iter().all(|row| row.is_empty()));
+}
+
+/// `count` records of a gray picture, a label, words and lists; the pictures of `bad` can't be decoded.
 fn dataset(count: usize, bad: &[usize]) -> Arc<dyn Dataset> {
     let picture = |i: usize| {
         if bad.contains(&i) {
@@ -28,7 +59,11 @@ fn dataset(count: usize, bad: &[usize]) -> Arc<dyn Dataset> {
     };
     let (pictures, texts) = ((0..count).map(picture).collect(), (0..count).map(words).collect());
     let labels = (0..count as i64).collect();
-    Arc::new(MemoryDataset::builder().encoded_images(pictures).labels(labels).bytes("words", texts).build().unwrap())
+    let floats = |i| points(i).iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<u8>>().into();
+    let dataset = MemoryDataset::builder().encoded_images(pictures).labels(labels).bytes("words", texts);
+    let dataset = dataset.lists("tokens", (0..count).map(tokens).collect());
+    let dataset = dataset.list_bytes("points", DType::F32, vec![2], (0..count).map(floats).collect());
+    Arc::new(dataset.texts("caption", (0..count).map(|i| format!("picture {i}"))).build().unwrap())
 }
 
 fn loader(dataset: Arc<dyn Dataset>, set: impl FnOnce(LoaderBuilder) -> LoaderBuilder) -> Loader {
@@ -47,8 +82,13 @@ fn bytes_lie_in_the_rows_of_their_records() {
         let expected: Vec<Bytes> = batch.records().iter().map(|r| words(*r as usize)).collect();
         assert_eq!(texts, expected);
         assert!(batch.get("words").is_none(), "they are no tensor");
-        assert!(batch.bytes("label").is_none());
-        assert_eq!(batch.byte_fields().map(|(name, _)| name).collect::<Vec<_>>(), ["words"]);
+        assert!(batch.bytes("label").is_none() && batch.bytes("tokens").is_none() && batch.list("words").is_none());
+        assert_eq!(batch.byte_fields().map(|(name, _)| name).collect::<Vec<_>>(), ["words", "caption"]);
+        assert_eq!(batch.list_fields().map(|(name, _)| name).collect::<Vec<_>>(), ["tokens", "points"]);
+        assert!(batch.is_text("caption") && !batch.is_text("words"));
+        let captions: Vec<String> = batch.records().iter().map(|record| format!("picture {record}")).collect();
+        assert!(batch.texts("caption").unwrap().eq(captions.iter().map(String::as_str)));
+        check_lists(&batch);
         assert_eq!(batch.fields().map(|(name, _)| name).collect::<Vec<_>>(), ["image", "label"]);
     }
 }
@@ -62,6 +102,7 @@ fn bytes_follow_their_row_when_samples_are_bad() {
         let expected: Vec<Bytes> = batch.records().iter().map(|r| words(*r as usize)).collect();
         assert_eq!(texts[..batch.valid()], expected);
         assert_eq!((batch.valid(), texts.len(), batch["image"].shape()[0]), (6, 6, 6));
+        check_lists(&batch);
     }
     let padded = loader(dataset(16, &bad), |b| b.on_bad_sample(OnBadSample::SkipPadded { at_most: 9 }));
     for batch in drain(padded.epoch(0)).unwrap() {
@@ -70,12 +111,14 @@ fn bytes_follow_their_row_when_samples_are_bad() {
         assert_eq!(texts[..batch.valid()], expected);
         assert!(texts[batch.valid()..].iter().all(Bytes::is_empty));
         assert_eq!((batch.valid(), texts.len()), (6, 8));
+        check_lists(&batch);
     }
     let substitutes = loader(dataset(16, &bad), |b| b.on_bad_sample(OnBadSample::Substitute));
     for batch in drain(substitutes.epoch(0)).unwrap() {
         let expected: Vec<Bytes> = batch.records().iter().map(|r| words(*r as usize)).collect();
         assert_eq!(batch.bytes("words").unwrap(), expected);
         assert!(batch.records().iter().all(|r| !bad.contains(&(*r as usize))));
+        check_lists(&batch);
     }
 }
 
@@ -88,6 +131,92 @@ fn bytes_are_resumed_like_tensors() {
         batches.iter().flat_map(|batch| batch.bytes("words").unwrap().to_vec()).collect()
     };
     assert_eq!(texts(&rest), texts(&all[3..]));
+    rest.iter().for_each(check_lists);
+}
+
+#[test]
+fn padded_lists_are_tensors_with_their_lengths() {
+    let bad = [3];
+    let padded = loader(dataset(16, &bad), |b| {
+        b.shuffle(1).pad("tokens", -100).pad("points", 0.5).on_bad_sample(OnBadSample::SkipPadded { at_most: 9 })
+    });
+    for batch in drain(padded.epoch(0)).unwrap() {
+        assert!(batch.list_fields().next().is_none());
+        let lengths: &[i64] = batch["tokens.lengths"].as_slice().unwrap();
+        let longest = *lengths.iter().max().unwrap() as usize;
+        assert_eq!(batch["tokens"].shape(), [8, longest]);
+        let all: &[i32] = batch["tokens"].as_slice().unwrap();
+        for (row, length) in lengths.iter().enumerate() {
+            let (own, rest) = all[row * longest..(row + 1) * longest].split_at(*length as usize);
+            let want = batch.records().get(row).map(|record| tokens(*record as usize)).unwrap_or_default();
+            assert_eq!((own, rest), (&want[..], &vec![-100; longest - want.len()][..]));
+        }
+        let [rows, most, 2] = *batch["points"].shape() else { panic!("{:?}", batch["points"].shape()) };
+        let points: &[f32] = batch["points"].as_slice().unwrap();
+        let lengths: &[i64] = batch["points.lengths"].as_slice().unwrap();
+        assert_eq!(rows, 8);
+        assert!((0..rows).all(|row| {
+            points[(row * most + lengths[row] as usize) * 2..(row + 1) * most * 2].iter().all(|n| *n == 0.5)
+        }));
+    }
+    let refused = |set: fn(LoaderBuilder) -> LoaderBuilder| {
+        let sized = builder(dataset(4, &[])).batch_size(2).transform(Transform::new().resize_exact(4, 4));
+        set(sized).build_blocking().unwrap_err().to_string()
+    };
+    for (error, want) in [
+        (
+            refused(|b| b.pad("words", 0)),
+            "pad names `words`, which is not a list; use one of the lists: tokens, points",
+        ),
+        (refused(|b| b.pad("tokens", 0.5)), "fills `tokens` with 0.5, which i32 does not hold"),
+        (refused(|b| b.pad("tokens", 3e9)), "which i32 does not hold"),
+    ] {
+        assert!(error.contains(want), "{error}");
+    }
+    let taken = MemoryDataset::builder().lists("a", vec![vec![1i32]]).labels(vec![0]).named("a.lengths").build();
+    let error = builder(Arc::new(taken.unwrap())).batch_size(1).pad("a", 0).build_blocking().unwrap_err().to_string();
+    assert!(error.contains("a field `a.lengths`, and the dataset has one"), "{error}");
+}
+
+#[test]
+fn lists_and_texts_that_are_not_what_the_schema_says_are_bad_samples() {
+    let texts = vec![Bytes::from_static(b"good"), Bytes::from_static(b"\xff\xfe")];
+    let dataset: Arc<dyn Dataset> = Arc::new(MemoryDataset::builder().texts("caption", texts).build().unwrap());
+    let error = drain(builder(Arc::clone(&dataset)).batch_size(2).build_blocking().unwrap().epoch(0)).unwrap_err();
+    let words = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(
+        words.contains("the text of `caption` is not UTF-8 from byte 0 on") && words.contains("record 1"),
+        "{words}"
+    );
+    let said = declare(dataset, [("caption", "bytes")]).unwrap();
+    let batches = drain(builder(said).batch_size(2).build_blocking().unwrap().epoch(0)).unwrap();
+    assert_eq!(batches[0].bytes("caption").unwrap()[1], b"\xff\xfe"[..]);
+    let odd = MemoryDataset::builder().list_bytes("a", DType::I32, vec![2], vec![vec![0; 12].into()]).build();
+    assert!(odd.unwrap_err().to_string().contains("12 bytes are not whole items of i32 [2]"));
+}
+
+#[test]
+fn numbers_of_fixed_shape_are_lists_if_the_user_says_so() {
+    let numbers: Vec<u8> = (0..12i16).flat_map(i16::to_ne_bytes).collect();
+    let dataset = MemoryDataset::builder().array("a", DType::I16, vec![3, 2], numbers).build().unwrap();
+    let dataset = declare(Arc::new(dataset), [("a", "list")]).unwrap();
+    futures::executor::block_on(dataset_contract(&*dataset)).unwrap();
+    let batch = drain(builder(dataset).batch_size(2).build_blocking().unwrap().epoch(0)).unwrap().remove(0);
+    let list = batch.list("a").unwrap();
+    assert_eq!((list.values().shape(), list.offsets().as_slice::<i64>().unwrap()), (&[6, 2][..], &[0, 3, 6][..]));
+    assert_eq!(list.row::<i16>(1).unwrap(), [6, 7, 8, 9, 10, 11]);
+}
+
+#[test]
+fn records_are_filtered_by_the_number_of_items() {
+    let filter = |line: &str| {
+        let filtered = infeed::dataset::filter(dataset(40, &[]), [line.parse().unwrap()]);
+        futures::executor::block_on(filtered).unwrap().len()
+    };
+    let want = (0..40).filter(|i| tokens(*i).len() >= 4).count() as u64;
+    assert_eq!(filter("tokens>=4"), want);
+    assert_eq!(filter("points=0"), (0..40).filter(|i| points(*i).is_empty()).count() as u64);
 }
 
 #[test]
@@ -113,6 +242,8 @@ fn datasets_whose_longest_bytes_differ_are_put_together() {
     let batches = drain(loader.build_blocking().unwrap().epoch(0)).unwrap();
     let expected: Vec<Bytes> = (0..5).chain(0..31).map(words).collect();
     assert_eq!(batches[0].bytes("words").unwrap(), expected);
+    let all: Vec<i32> = (0..5).chain(0..31).flat_map(tokens).collect();
+    assert_eq!(batches[0].list("tokens").unwrap().values().as_slice::<i32>().unwrap(), all);
 }
 
 #[test]
@@ -128,4 +259,41 @@ fn a_transform_without_an_image_is_an_error_that_tells_the_fields() {
     assert!(text.contains("no field is one: there are label (label), words (bytes)"), "{text}");
     // Without steps there is nothing to miss.
     assert_eq!(drain(builder(dataset()).batch_size(4).build_blocking().unwrap().epoch(0)).unwrap().len(), 2);
+}
+
+#[test]
+fn batches_by_length_keep_the_budget_on_any_number_of_ranks_and_resume() {
+    let rows: Vec<Vec<i32>> = (0..300).map(|i| vec![i; 1 + (i as usize * 7) % 40]).collect();
+    let dataset: Arc<dyn Dataset> = Arc::new(MemoryDataset::builder().lists("tokens", rows).build().unwrap());
+    let lengths = futures::executor::block_on(lengths(&*dataset, "tokens")).unwrap();
+    assert_eq!((lengths.len(), lengths[1]), (300, 8));
+    let order = Arc::new(LengthSampler::new(lengths, 200, 16, 3).unwrap());
+    let whole = order.batches().unwrap().ends().len();
+    let of = |rank, world| {
+        let loader =
+            builder(Arc::clone(&dataset)).batch_size(16).pad("tokens", -1).shard(Shard::new(rank, world).unwrap());
+        loader.sampler(Arc::<LengthSampler>::clone(&order)).build_blocking().unwrap()
+    };
+    let records =
+        |batches: &[Batch]| -> Vec<Vec<u64>> { batches.iter().map(|batch| batch.records().to_vec()).collect() };
+    let alone = of(0, 1);
+    let all = drain(alone.epoch(1)).unwrap();
+    assert_eq!((all.len(), alone.batches_per_epoch()), (whole, whole as u64));
+    for batch in &all {
+        let [rows, longest] = *batch["tokens"].shape() else { panic!() };
+        assert!(rows * longest <= 200 && rows <= 16, "{rows} x {longest}");
+    }
+    let mut seen = records(&all).concat();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..300).collect::<Vec<u64>>());
+    // Three ranks take the same batches, one after another.
+    let ranks: Vec<Vec<Batch>> = (0..3).map(|rank| drain(of(rank, 3).epoch(1)).unwrap()).collect();
+    let dealt: Vec<Vec<u64>> = (0..whole / 3 * 3).map(|batch| records(&ranks[batch % 3])[batch / 3].clone()).collect();
+    assert_eq!(dealt, records(&all)[..whole / 3 * 3]);
+    // After two steps of three ranks, one rank goes on with the seventh batch.
+    let state = ranks[2][1].state();
+    assert_eq!(ranks[0][1].state(), state);
+    assert_eq!(records(&drain(alone.resume_epoch(state).unwrap()).unwrap()), records(&all)[6..]);
+    let refused = builder(Arc::clone(&dataset)).batch_size(8).sampler(order).build_blocking().unwrap_err().to_string();
+    assert!(refused.contains("of the sampler has") && refused.contains("set batch_size to"), "{refused}");
 }

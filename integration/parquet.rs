@@ -61,6 +61,28 @@ fn blank(i: usize) -> bool {
     i % 3 == 1
 }
 
+fn tags(i: usize) -> Vec<Option<i32>> {
+    (0..i % 4).map(|k| Some((i * 10 + k) as i32)).collect()
+}
+
+/// Definition levels, repetition levels and numbers of lists. `None` is a list, or a number, that is not there.
+fn levels_of(lists: &[Option<Vec<Option<i32>>>]) -> (Vec<i16>, Vec<i16>, Vec<i32>) {
+    let (mut defined, mut repeated, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for list in lists {
+        let items = list.as_deref().unwrap_or_default();
+        if items.is_empty() {
+            defined.push(i16::from(list.is_some()));
+            repeated.push(0);
+        }
+        for (k, item) in items.iter().enumerate() {
+            defined.push(2 + i16::from(item.is_some()));
+            repeated.push(i16::from(k > 0));
+            values.extend(item);
+        }
+    }
+    (defined, repeated, values)
+}
+
 /// A file with row groups of these numbers of rows, which go on counting from `first`.
 fn file(first: usize, groups: &[usize], features: Option<&str>, properties: WriterPropertiesBuilder) -> Vec<u8> {
     let pairs = features.map(|text| vec![KeyValue::new("huggingface".to_owned(), text.to_owned())]);
@@ -93,9 +115,8 @@ fn file(first: usize, groups: &[usize], features: Option<&str>, properties: Writ
         column!(DoubleType, None, all.clone().map(|i| i as f64 / 3.0));
         column!(BoolType, None, all.clone().map(|i| i % 2 == 1));
         let mut column = group.next_column().unwrap().unwrap();
-        let levels = vec![3; count];
-        let values: Vec<i32> = (0..count as i32).collect();
-        column.typed::<Int32Type>().write_batch(&values, Some(&levels), Some(&vec![0; count])).unwrap();
+        let (defined, repeated, values) = levels_of(&all.clone().map(|i| Some(tags(i))).collect::<Vec<_>>());
+        column.typed::<Int32Type>().write_batch(&values, Some(&defined), Some(&repeated)).unwrap();
         column.close().unwrap();
         group.close().unwrap();
         from += rows;
@@ -146,7 +167,7 @@ fn names(dataset: &dyn Dataset) -> Vec<&str> {
     dataset.schema().fields.iter().map(|field| field.name.as_str()).collect()
 }
 
-const USUAL: [&str; 8] = ["image", "label", "caption", "blob", "n", "score", "weight", "flag"];
+const USUAL: [&str; 9] = ["image", "label", "caption", "blob", "n", "score", "weight", "flag", "tags"];
 
 /// Whether all records are the rows that were written, from `first` on.
 fn check(dataset: &dyn Dataset, first: usize) {
@@ -162,6 +183,7 @@ fn check(dataset: &dyn Dataset, first: usize) {
             Value::Array(score),
             Value::Array(weight),
             Value::Array(flag),
+            Value::List(list),
         ] = &found[..]
         else {
             panic!("other fields: {found:?}")
@@ -174,6 +196,7 @@ fn check(dataset: &dyn Dataset, first: usize) {
             (&(i as f32 / 2.0).to_ne_bytes()[..], &(i as f64 / 3.0).to_ne_bytes()[..])
         );
         assert_eq!(flag[..], [u8::from(i % 2 == 1)]);
+        assert_eq!(list[..], tags(i).into_iter().flatten().flat_map(i32::to_ne_bytes).collect::<Vec<u8>>());
     }
 }
 
@@ -546,8 +569,8 @@ fn columns_are_what_their_first_value_says_and_are_chosen_by_name() {
     let unknown = error(&["depth"]);
     assert!(unknown.to_string().contains("no column `depth`"), "{unknown}");
     assert!(unknown.to_string().contains("image, image.path, label, caption, blob"), "{unknown}");
-    let list = error(&["tags.list.element"]).to_string();
-    assert!(list.contains("is a list, which is not read"), "{list}");
+    assert!(matches!(&values(&*sound(open_source(holding(&bytes)).columns(["tags"])), 3).unwrap()[..],
+        [Value::List(list)] if list.len() == 12));
     assert!(error(&["n", "n"]).to_string().contains("two columns are called `n`"));
 }
 
@@ -751,6 +774,148 @@ fn what_is_not_read_names_the_way_out() {
         error.contains("column `n` is not where it is in the first file") && error.contains("b.parquet"),
         "{error}"
     );
+}
+
+/// Definition levels, repetition levels and numbers of a row group.
+type Group<'a, T> = (&'a [i16], &'a [i16], &'a [T]);
+
+/// A file of one column of lists.
+fn of_lists<T: DataType>(schema: &str, properties: WriterPropertiesBuilder, groups: &[Group<'_, T::T>]) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(&format!("message rows {{ {schema} }}")).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap();
+    for (defined, repeated, values) in groups {
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let defined = Some(*defined).filter(|levels| !levels.is_empty());
+        column.typed::<T>().write_batch(values, defined, Some(repeated)).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+/// The list of each row, or the error in words.
+fn lists(bytes: &[u8]) -> (FieldKind, Vec<std::result::Result<Vec<u8>, String>>) {
+    let dataset = opened(open_source(holding(bytes))).unwrap();
+    let of = |record| match values(&*dataset, record).map(|mut values| values.remove(0)) {
+        Ok(Value::List(list)) => Ok(list.to_vec()),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    };
+    (dataset.schema().fields[0].kind.clone(), (0..dataset.len()).map(of).collect())
+}
+
+fn bytes_of(numbers: &[i32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
+}
+
+proptest! {
+    #![proptest_config(properties(40, 1000))]
+    #[test]
+    fn lists_of_any_length_are_what_was_written_in_each_encoding(
+        rows in prop::collection::vec(prop::option::weighted(0.9, prop::collection::vec(
+            prop::option::weighted(0.98, -50i32..50), 0..9)), 1..120),
+        page in 1usize..40,
+        how in 0usize..5,
+        version in prop::sample::select(vec![WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0]),
+        compression in prop::sample::select(vec![Compression::UNCOMPRESSED, Compression::SNAPPY]),
+    ) {
+        let path = ColumnPath::from(["tokens", "list", "element"].map(str::to_owned).to_vec());
+        let base = WriterProperties::builder().set_compression(compression).set_writer_version(version);
+        let base = base.set_data_page_row_count_limit(page).set_write_batch_size(page);
+        let properties = match how {
+            0 => base,
+            1 => base.set_dictionary_page_size_limit(40),
+            2 => base.set_dictionary_enabled(false),
+            3 => base.set_dictionary_enabled(false).set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
+            _ => base.set_dictionary_enabled(false).set_column_encoding(path, Encoding::BYTE_STREAM_SPLIT),
+        };
+        let half = rows.len() / 2;
+        let groups = [levels_of(&rows[..half]), levels_of(&rows[half..])];
+        let groups: Vec<_> = groups.iter().filter(|(defined, ..)| !defined.is_empty())
+            .map(|(defined, repeated, values)| (&defined[..], &repeated[..], &values[..])).collect();
+        let schema = "optional group tokens (LIST) { repeated group list { optional int32 element; } }";
+        let (kind, found) = lists(&of_lists::<Int32Type>(schema, properties, &groups));
+        let is_list = matches!(kind, FieldKind::List { dtype: DType::I32, ref item, .. } if item.is_empty());
+        prop_assert!(is_list, "{:?}", kind);
+        prop_assert_eq!(found.len(), rows.len());
+        for (found, row) in found.iter().zip(&rows) {
+            // A list that is not there has no items; one without a number is an error of its row.
+            let want: Option<Vec<i32>> = row.as_deref().unwrap_or_default().iter().copied().collect();
+            match want {
+                Some(want) => prop_assert_eq!(found.as_ref().unwrap(), &bytes_of(&want)),
+                None => prop_assert!(found.as_ref().unwrap_err().contains("a list without a number")),
+            }
+        }
+    }
+}
+
+#[test]
+fn lists_are_found_however_writers_nest_them() {
+    // Three rows: 1 2, nothing, 3.
+    for (schema, defined) in [
+        ("optional group a (LIST) { repeated group list { optional int32 element; } }", &[3, 3, 1, 3][..]),
+        ("optional group a (LIST) { repeated group bag { optional int32 array_element; } }", &[3, 3, 1, 3]),
+        ("optional group a (LIST) { repeated int32 array; }", &[2, 2, 1, 2]),
+        ("required group a (LIST) { repeated group list { required int32 element; } }", &[1, 1, 0, 1]),
+        ("repeated int32 a;", &[1, 1, 0, 1]),
+    ] {
+        let file = of_lists::<Int32Type>(schema, usual(), &[(defined, &[0, 1, 0, 0], &[1, 2, 3])]);
+        let dataset = sound(open_source(holding(&file)));
+        assert_eq!(names(&*dataset), ["a"], "{schema}");
+        let found = lists(&file).1;
+        assert_eq!(found, [Ok(bytes_of(&[1, 2])), Ok(vec![]), Ok(bytes_of(&[3]))], "{schema}");
+    }
+    // The lists of a struct, and of structs in a list, by their names.
+    for schema in [
+        "optional group objects { optional group area (LIST) { repeated group list { optional int32 element; } } }",
+        "optional group objects (LIST) { repeated group list { optional group element { optional int32 area; } } }",
+    ] {
+        let file = of_lists::<Int32Type>(schema, usual(), &[(&[4, 4, 4], &[0, 1, 0], &[1, 2, 3])]);
+        let dataset = sound(open_source(holding(&file)).columns(["objects.area"]));
+        assert!(matches!(&values(&*dataset, 1).unwrap()[..], [Value::List(list)] if list[..] == 3i32.to_ne_bytes()));
+    }
+    let text = "optional group a (LIST) { repeated group list { optional binary element (UTF8); } }";
+    let words = [ByteArray::from("one"), ByteArray::from("two")];
+    let file = of_lists::<ByteArrayType>(text, usual(), &[(&[3, 3], &[0, 1], &words)]);
+    let error = opened(open_source(holding(&file)).columns(["a"])).unwrap_err().to_string();
+    assert!(error.contains("column `a` is a list of texts or bytes, which is not read"), "{error}");
+}
+
+#[test]
+fn lists_of_unsigned_integers_and_of_other_numbers_keep_their_values() {
+    let list = |of: &str| format!("required group a (LIST) {{ repeated group list {{ required {of} element; }} }}");
+    let large = [0, 3_000_000_000, u32::MAX].map(|number| number as i32);
+    let file = of_lists::<Int32Type>(&list("int32"), usual(), &[(&[1, 1, 1], &[0, 1, 1], &large)]);
+    assert_eq!(lists(&file).1[0], Ok(large.iter().flat_map(|n| n.to_ne_bytes()).collect()));
+    let unsigned = list("int32").replace("element;", "element (UINT_32);");
+    let (kind, found) = lists(&of_lists::<Int32Type>(&unsigned, usual(), &[(&[1, 1, 1], &[0, 1, 1], &large)]));
+    assert!(matches!(kind, FieldKind::List { dtype: DType::I64, .. }), "{kind:?}");
+    assert_eq!(found[0], Ok(large.iter().flat_map(|n| i64::from(*n as u32).to_ne_bytes()).collect()));
+    let file = of_lists::<DoubleType>(&list("double"), usual(), &[(&[1, 1], &[0, 1], &[0.5, -1.0])]);
+    assert_eq!(lists(&file).1[0], Ok([0.5f64, -1.0].iter().flat_map(|n| n.to_ne_bytes()).collect()));
+    let file = of_lists::<BoolType>(&list("boolean"), usual(), &[(&[1, 1], &[0, 1], &[true, false])]);
+    assert_eq!(lists(&file).1[0], Ok(vec![1, 0]));
+}
+
+#[test]
+fn lists_of_lists_have_items_of_one_length() {
+    let schema = "optional group boxes (LIST) { repeated group list { optional group element (LIST) {
+        repeated group list { optional int32 element; } } } }";
+    // Two boxes; nothing; one box; a box of two numbers; a box without numbers; a box with a number missing.
+    let defined = [5, 5, 5, 5, 1, 5, 5, 5, 5, 3, 5, 4];
+    let repeated = [0, 2, 1, 2, 0, 0, 2, 0, 1, 0, 0, 2];
+    let file = of_lists::<Int32Type>(schema, usual(), &[(&defined, &repeated, &[1, 2, 3, 4, 5, 6, 7, 8, 9])]);
+    let (kind, found) = lists(&file);
+    assert!(matches!(&kind, FieldKind::List { item, .. } if item[..] == [2]), "{kind:?}");
+    assert_eq!(found[..3], [Ok(bytes_of(&[1, 2, 3, 4])), Ok(vec![]), Ok(bytes_of(&[5, 6]))]);
+    for error in &found[3..] {
+        let error = error.as_ref().unwrap_err();
+        assert!(error.contains("a list without a number, or with items of several lengths"), "{error}");
+    }
+    let empty = of_lists::<Int32Type>(schema, usual(), &[(&[1, 0], &[0, 0], &[])]);
+    let error = opened(open_source(holding(&empty))).unwrap_err().to_string();
+    assert!(error.contains("lists of lists, and the first page has none with an item"), "{error}");
 }
 
 /// A file of one image of `length` zeros after the signature, with `edit` done to it.

@@ -357,6 +357,10 @@ fn fields_of_all_kinds_come_back_as_they_were() {
             .array("box", DType::F32, vec![2, 2], numbers)
             .bytes("image/File.Name", texts("name"))
             .bytes("json", texts("json"))
+            .bytes("blob", (0..n).map(|i| vec![0xff; i].into()).collect())
+            .texts("caption", (0..n).map(|i| format!("a pïcture {i}")))
+            .lists("tokens", (0..n).map(|i| vec![i as i32; n - i]).collect())
+            .list_bytes("points", DType::F64, vec![2], (0..n).map(|i| vec![i as u8; i * 16].into()).collect())
             .build()
             .unwrap(),
     );
@@ -364,7 +368,16 @@ fn fields_of_all_kinds_come_back_as_they_were() {
     wait(Prepare::new(Arc::clone(&dataset), &*url).run()).unwrap();
     let shards = opened(&url);
     let names: Vec<_> = shards.schema().fields.iter().map(|field| field.name.as_str()).collect();
-    assert_eq!(names, ["image", "label", "box", "image_file_name", "json", "key"]);
+    let in_order = ["image", "label", "blob", "box", "caption", "image_file_name", "json", "points", "tokens", "key"];
+    assert_eq!(names, in_order);
+    let kinds = |dataset: &Arc<dyn Dataset>| -> BTreeMap<String, &'static str> {
+        let fields = dataset.schema().fields.iter();
+        fields.map(|field| (field.name.replace("image/File.Name", "image_file_name"), field.kind.name())).collect()
+    };
+    let (mut before, after) = (kinds(&dataset), kinds(&shards));
+    // The names of members are text, and so is JSON.
+    before.extend([("key".to_owned(), "text"), ("json".to_owned(), "text")]);
+    assert_eq!(before, after);
     let values = |dataset: &Arc<dyn Dataset>, record| {
         let plan = dataset.plan(record, SampleRng::new(0, 0, record)).unwrap();
         let read: Vec<Bytes> = plan.extents.iter().map(|e| wait(e.read()).unwrap()).collect();
@@ -374,8 +387,10 @@ fn fields_of_all_kinds_come_back_as_they_were() {
         let (before, after) = (values(&dataset, record), values(&shards, record));
         // All but the key, which is new.
         assert_eq!(after.len(), before.len() + 1);
-        for (before, after) in before.iter().zip(&after) {
-            assert_eq!(format!("{before:?}"), format!("{after:?}"));
+        let position = |name: &str| names.iter().position(|other| *other == name).unwrap();
+        for (field, before) in dataset.schema().fields.iter().zip(&before) {
+            let name = field.name.replace("image/File.Name", "image_file_name");
+            assert_eq!(format!("{before:?}"), format!("{:?}", after[position(&name)]), "{name}");
         }
     }
 }

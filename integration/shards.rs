@@ -6,7 +6,7 @@ use std::{fs, path::Path, sync::Arc};
 use bytes::Bytes;
 use infeed::{
     DType, Error, ErrorKind, LastBatch, Order, Result, Transform,
-    dataset::{Dataset, Open, SampleRng, Value, dataset_contract, open, open_source, write_index},
+    dataset::{Dataset, FieldKind, Open, SampleRng, Value, dataset_contract, open, open_source, write_index},
     source::Source,
 };
 use object_store::ObjectStoreExt;
@@ -210,11 +210,37 @@ fn arrays_pixels_and_many_extensions_are_fields() {
     assert_eq!(batch["box"].as_slice::<f32>().unwrap(), [1.5, 0.0, 1.5, 1.0, 1.5, 2.0]);
     assert_eq!(names(&*sound(at(&dir).columns(["mp4"]))), ["mp4"]);
 
-    let other = npy("(3,)", "<f4", &[0; 12]);
-    write(dir.path(), "y.tar", &pack(&[("9.box.npy".into(), other)]));
-    let dataset = opened(at(&dir).columns(["box"])).unwrap();
-    let error = self::values(&*dataset, 3).unwrap_err().to_string();
-    assert!(error.contains("f32 [3], the first record has f32 [2]"), "{error}");
+    // Members of another size: lists.
+    let other =
+        |shape: &str, descr: &str, bytes: usize| pack(&[("9.box.npy".into(), npy(shape, descr, &vec![0; bytes]))]);
+    write(dir.path(), "y.tar", &other("(3,)", "<f4", 12));
+    let dataset = sound(at(&dir).columns(["box"]));
+    let kind = &dataset.schema().fields[0].kind;
+    assert!(matches!(kind, FieldKind::List { dtype: DType::F32, item, .. } if item.is_empty()), "{kind:?}");
+    let lists = [2, 3].map(|record| self::values(&*dataset, record).unwrap());
+    assert!(matches!(&lists[0][..], [Value::List(list)] if list.len() == 8), "{lists:?}");
+    assert!(matches!(&lists[1][..], [Value::List(list)] if list.len() == 12), "{lists:?}");
+    for (shape, descr, bytes, want) in [
+        ("(2,)", "<f8", 16, "numbers of f64 [2], the first record has f32 [2]"),
+        ("(3, 1)", "<f4", 12, "numbers of f32 [3, 1], the first record has f32 [2]"),
+    ] {
+        write(dir.path(), "y.tar", &other(shape, descr, bytes));
+        let error = self::values(&*opened(at(&dir).columns(["box"])).unwrap(), 3).unwrap_err().to_string();
+        assert!(error.contains(want) && error.contains("save arrays of one type and shape"), "{error}");
+    }
+    // The sizes are equal in the samples that opening examines, and the largest is the first's.
+    let many: Files = (0..600)
+        .map(|i| {
+            let numbers = if i == 599 { 1 } else { 2 };
+            (format!("{i:04}.box.npy"), npy(&format!("({numbers},)"), "<f4", &vec![0; numbers * 4]))
+        })
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "x.tar", &pack(&many));
+    let error = self::values(&*opened(at(&dir)).unwrap(), 599).unwrap_err().to_string();
+    assert!(error.contains(r#"set field("box", ["list"])"#), "{error}");
+    let said = sound(at(&dir).field("box", ["list"]));
+    assert!(matches!(&self::values(&*said, 599).unwrap()[0], Value::List(list) if list.len() == 4));
 }
 
 #[test]

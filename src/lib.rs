@@ -39,11 +39,12 @@
 //! | build a loader | [`Loader::builder`], [`LoaderBuilder::build`]; without a runtime [`build_blocking`](LoaderBuilder::build_blocking) |
 //! | write its settings into a file | [`LoaderConfig`] |
 //! | train over batches | [`Loader::epoch`], [`epochs`](Loader::epochs): a [`BatchStream`]; a plain iterator: [`BatchStream::blocking`] |
-//! | read a batch | [`Batch`], [`Tensor`]; boxes and masks: [`BatchInstances`] |
+//! | read a batch | [`Batch`], [`Tensor`]; lists: [`BatchList`]; boxes and masks: [`BatchInstances`] |
 //! | validate: once, in order, every record | [`Order::Sequential`] and [`LastBatch::Partial`] |
 //! | resume after a batch | [`Batch::state`], [`LoaderState`], [`Loader::resume_epochs`] |
 //! | shard by rank | [`Shard`], [`Shard::from_env`]; several GPUs of one process: [`LoaderBuilder::build_each`] |
 //! | shuffle, weight, balance, mix datasets | [`LoaderBuilder::shuffle`], [`Order`], [`WeightedSampler`](sampler::WeightedSampler), [`Mixture`](sampler::Mixture) |
+//! | batches of records of similar length, within a budget of items | [`LengthSampler`](sampler::LengthSampler), [`BatchList`] |
 //! | list the records yourself; compute an order without a loader | [`ListSampler`](sampler::ListSampler), [`Sampler`](sampler::Sampler); [`Schedule`](sampler::Schedule) |
 //! | crop, resize, augment, normalise | [`Transform`], with [`Transform::preset`]; steps as data: [`transform::Op`] |
 //! | make several views of an image; MixUp, CutMix | [`View`](transform::View); [`LoaderBuilder::mix`] |
@@ -112,7 +113,7 @@
 //! | `jpeg`, `png`, `gif`, `webp`, `bmp`, `tiff`, `jxl` | codecs of these image files; Netpbm's is always included |
 //! | `webp-rust` | WebP without C, slower ([`RustWebp`](codec::RustWebp)); `webp` includes it for animations |
 //! | `s3`, `http`, `gcs`, `azure` | `s3://`; `https://` and `hf://`; Google's and Microsoft's buckets |
-//! | `shards`, `parquet`, `packed` | MDS and TFRecord; Parquet; compressed `.npz` |
+//! | `shards`, `parquet`, `packed` | MDS, TFRecord and JSON lines; Parquet; compressed `.npz` |
 //! | `voc` | the XMLs of Pascal VOC; without it only images are read |
 //! | `yolo` | the texts of YOLO; without it only images are read |
 //! | `volumes`, `dicom`, `hdf5`, `zarr` | NRRD and NIfTI; DICOM; HDF5; Zarr |
@@ -149,7 +150,7 @@ pub mod transform;
 
 #[doc(inline)]
 pub use dataset::{Dataset, open};
-pub use engine::{Batch, BatchInstances, RowInstances};
+pub use engine::{Batch, BatchInstances, BatchList, RowInstances};
 #[doc(inline)]
 pub use error::{Error, ErrorKind, Result};
 #[doc(inline)]
@@ -175,7 +176,7 @@ pub mod internal {
     pub use crate::device::dlpack;
     pub use crate::{
         device::{driver::look_in, gpu_of_rank},
-        engine::can_start_threads,
+        engine::{can_start_threads, wait_for},
     };
     pub use infeed_core::{
         disk, machine, process,

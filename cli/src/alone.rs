@@ -297,6 +297,9 @@ impl Dataset for Alone {
     fn usual_read(&self) -> u64 {
         if self.only == Only::Fetch { self.inner.usual_read() } else { 0 }
     }
+    fn usual_varying(&self) -> Option<u64> {
+        self.inner.usual_varying()
+    }
     fn needs_fetch(&self) -> bool {
         self.only == Only::Fetch && self.inner.needs_fetch()
     }

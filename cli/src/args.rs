@@ -321,12 +321,12 @@ pub(crate) struct DatasetArgs {
     pub pattern: Option<String>,
     /// Kind of a field, for example gt=mask; repeat the option for more fields
     ///
-    /// Kinds are mask, mask16 (values up to 65535), image, label and bytes. For volumes, name the files that are the
-    /// channels of the field: image=ct+pet. [default: images and files called mask, label, seg, tumor_mask, annotation
+    /// Kinds are mask, mask16 (values up to 65535), image, label, list (numbers whose count differs from record to
+    /// record), text and bytes. For volumes, name the files that are the channels of the field: image=ct+pet. [default: images and files called mask, label, seg, tumor_mask, annotation
     /// and the like are masks]
     #[arg(long = "field", value_name = "NAME=WORD[+WORD]", value_parser = parse_field)]
     pub fields: Vec<(String, Vec<String>)>,
-    /// Read only these fields, for example image,label (tar, MDS, TFRecord, Parquet, Zarr, HDF5)
+    /// Read only these fields, for example image,label (tar, MDS, TFRecord, Parquet, JSON lines, Zarr, HDF5)
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
     pub columns: Vec<String>,
     /// Volumes: records per patient [default: 1]
@@ -479,6 +479,11 @@ impl DatasetArgs {
     }
 }
 
+fn parse_pad(text: &str) -> Result<(String, f64), String> {
+    let parsed = text.rsplit_once('=').and_then(|(name, number)| Some((name.to_owned(), number.parse().ok()?)));
+    parsed.filter(|(name, _)| !name.is_empty()).ok_or_else(|| "write FIELD=NUMBER, such as tokens=0".to_owned())
+}
+
 fn parse_field(text: &str) -> Result<(String, Vec<String>), String> {
     let (name, files) = text.split_once('=').unwrap_or((text, text));
     let files: Vec<String> = files.split('+').map(str::to_owned).collect();
@@ -547,6 +552,11 @@ pub(crate) struct FixedArgs {
     /// does what timm does.
     #[arg(long, value_name = "SETTINGS")]
     pub mix: Option<Mix>,
+    /// Make a tensor of a field of lists: rows as long as the batch's longest, filled with this number
+    ///
+    /// For example 'tokens=0'. Repeat it for several fields. The field tokens.lengths then has the length of each row.
+    #[arg(long = "pad", value_name = "FIELD=NUMBER", value_parser = parse_pad)]
+    pub pads: Vec<(String, f64)>,
     /// Order of the axes of images [default: nchw]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<LayoutArg>,
@@ -605,6 +615,15 @@ pub(crate) struct FixedArgs {
     /// balanced draws every class equally often. FILE has one number per line, one line for each record.
     #[arg(long, value_name = "balanced|FILE", conflicts_with_all = ["part", "aug_repeats"])]
     pub weights: Option<Weights>,
+    /// Batches of records of similar length: at most N items (tokens) with padding, and at most --batch-size rows
+    ///
+    /// Drawn with the seed of --shuffle. --lengths names the field whose length counts; it is read once for that.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "lengths",
+        conflicts_with_all = ["part", "aug_repeats", "weights"])]
+    pub max_tokens: Option<u64>,
+    /// The list or text whose length counts for --max-tokens
+    #[arg(long, value_name = "FIELD", requires = "max_tokens")]
+    pub lengths: Option<String>,
     /// Samples per epoch, for --weights or parts with proportions [default: the number of records]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples: Option<u64>,

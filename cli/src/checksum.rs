@@ -53,6 +53,17 @@ impl Checksum {
                 self.add(row_hash(hasher, place, name, "bytes", value));
             }
         }
+        for (name, list) in batch.list_fields() {
+            let each = list.values().row_bytes();
+            let offsets: &[i64] = list.offsets().as_slice().unwrap_or_default();
+            let bytes = list.values().bytes().unwrap_or_default();
+            for (row, range) in offsets.windows(2).enumerate().take(batch.valid()) {
+                let place =
+                    Place { epoch: batch.epoch(), position: batch.positions()[row], record: batch.records()[row] };
+                let items = &bytes[range[0] as usize * each..range[1] as usize * each];
+                self.add(row_hash(hasher, place, name, list.values().dtype().name(), items));
+            }
+        }
         for (name, instances) in batch.instance_fields() {
             for (row, marked) in instances.rows().enumerate().take(batch.valid()) {
                 let place =

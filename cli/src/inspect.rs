@@ -163,6 +163,9 @@ struct Record {
     /// Beginnings of fields of bytes, by field name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     texts: BTreeMap<String, String>,
+    /// Number of items of lists, by field name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    lists: BTreeMap<String, usize>,
     /// Boxes of fields of instances, by field name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     instances: BTreeMap<String, Boxes>,
@@ -342,6 +345,13 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 found.texts.insert(field.name.clone(), beginning(bytes));
                 continue;
             }
+            Value::List(bytes) => {
+                if let FieldKind::List { dtype, item, .. } = &field.kind {
+                    let items = bytes.len().checked_div(dtype.len_bytes(item).unwrap_or(0)).unwrap_or(0);
+                    found.lists.insert(field.name.clone(), items);
+                }
+                continue;
+            }
             Value::Instances(marked) => {
                 let names = dataset.schema().classes.as_deref().unwrap_or_default();
                 found.instances.insert(field.name.clone(), Boxes::of(marked, names));
@@ -450,6 +460,11 @@ impl FieldFindings {
             FieldKind::Array { dtype, shape } => ("array", format!("array {shape:?}, {dtype}")),
             FieldKind::Bytes { most } => {
                 ("bytes", format!("bytes of any length, at most {}", units::size(*most as u64)))
+            }
+            FieldKind::Text { most } => ("text", format!("text of any length, at most {}", units::size(*most as u64))),
+            FieldKind::List { dtype, item, most } => {
+                let of = if item.is_empty() { dtype.to_string() } else { format!("{dtype} {item:?}") };
+                ("list", format!("list of {of}, at most {} items", units::count(*most as u64)))
             }
             FieldKind::Instances { most, masks } => {
                 let masks = if *masks { "with masks" } else { "without masks" };
@@ -566,7 +581,9 @@ impl DatasetFindings {
         let texts = self.first_records.iter().any(|record| !record.texts.is_empty());
         let instances = self.first_records.iter().any(|record| !record.instances.is_empty());
         let mut header = vec!["record", "object", "bytes", "kind", "width x height", "label"];
+        let lists = self.first_records.iter().any(|record| !record.lists.is_empty());
         header.extend(texts.then_some("text"));
+        header.extend(lists.then_some("items"));
         header.extend(instances.then_some("instances"));
         table.set_header(header);
         for record in &self.first_records {
@@ -590,6 +607,10 @@ impl DatasetFindings {
                 row.push(
                     record.texts.iter().map(|(field, text)| format!("{field} {text}")).collect::<Vec<_>>().join(", "),
                 );
+            }
+            if lists {
+                let items = record.lists.iter().map(|(field, items)| format!("{field} {items}"));
+                row.push(items.collect::<Vec<_>>().join(", "));
             }
             if instances {
                 row.push(record.instances.values().map(Boxes::told).collect::<Vec<_>>().join(", "));

@@ -6,7 +6,7 @@ use infeed::{
     Dataset, LoaderConfig, OnBadSample,
     dataset::FieldKind,
     internal::Beside,
-    sampler::{Launch, Mixture, Order, Sampler, Shard, Share, WeightedSampler},
+    sampler::{Launch, LengthSampler, Mixture, Order, Sampler, Shard, Share, WeightedSampler},
     transform::{Transform, VIEW_PRESETS, View},
 };
 
@@ -45,6 +45,9 @@ pub(crate) fn loader_config(
     set(&mut config.last_batch, args.last_batch);
     if args.mix.is_some() {
         config.mix.clone_from(&args.mix);
+    }
+    if !args.pads.is_empty() {
+        config.pad = args.pads.iter().cloned().collect();
     }
     set_auto(&mut config.device, swept.device);
     set_auto(&mut config.workers, swept.workers);
@@ -239,6 +242,20 @@ pub(crate) async fn weighted(
         }
     };
     Ok(Some(Arc::new(sampler.with_len(args.samples.unwrap_or(records)))))
+}
+
+/// The order of `--max-tokens`, with the lengths that it needs.
+pub(crate) async fn by_length(
+    args: &FixedArgs,
+    config: &LoaderConfig,
+    lengths: impl Future<Output = Result<Vec<u64>, Failure>>,
+) -> Result<Option<Arc<dyn Sampler>>, Failure> {
+    let Some(budget) = args.max_tokens.filter(|_| !args.in_sequence) else { return Ok(None) };
+    if args.shuffle == Some(Shuffle::Off) {
+        return Err(Failure::Usage("--max-tokens draws in random order: give --shuffle a seed, or omit it".into()));
+    }
+    let seed = config.order.seed().unwrap_or(0);
+    Ok(Some(Arc::new(LengthSampler::new(lengths.await?, budget, config.batch_size, seed)?)))
 }
 
 fn set<A: Into<T>, T>(setting: &mut T, arg: Option<A>) {

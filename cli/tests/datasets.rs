@@ -237,3 +237,39 @@ fn inspect_tells_the_boxes_of_voc() {
     let shown = ok(&["inspect", dir.path().to_str().unwrap()]);
     assert!(shown.contains("voc") && shown.contains("1 box: 1 cat"), "{shown}");
 }
+
+#[test]
+fn lists_are_shown_padded_and_put_into_batches_by_their_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let line =
+        |i: usize| json!({"text": format!("line {i}"), "tokens": (0..1 + i % 10).collect::<Vec<_>>()}).to_string();
+    fs::write(dir.path().join("a.jsonl"), (0..200).map(line).collect::<Vec<_>>().join("\n")).unwrap();
+    let url = dir.path().to_str().unwrap();
+    let shown = ok(&["inspect", url]);
+    for part in ["jsonl", "list of i64, at most", "text of any length", "tokens 3", "text line 2"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let found: Value = serde_json::from_str(&ok(&["inspect", url, "--json", "-"])).unwrap();
+    assert_eq!(found["first_records"][2]["lists"], json!({"tokens": 3}));
+    assert_eq!((&found["fields"][1]["kind"], &found["fields"][0]["kind"]), (&json!("list"), &json!("text")));
+
+    let whole = report(&[url, "--last-batch", "partial", "--batch-size", "32"]);
+    let other = report(&[url, "--last-batch", "partial", "--batch-size", "7", "--workers", "1"]);
+    assert_eq!(sum(&whole), sum(&other), "the lists of a record are the same in any batch");
+    let padded = report(&[url, "--last-batch", "partial", "--batch-size", "32", "--pad", "tokens=-1"]);
+    assert_ne!(sum(&padded), sum(&whole));
+    assert_eq!(padded["config"]["pad"], json!({"tokens": -1.0}));
+
+    let by_length = ["--max-tokens", "40", "--lengths", "tokens", "--batch-size", "64", "--shuffle", "3"];
+    let run = report(&[&[url][..], &by_length].concat());
+    // 1,100 tokens in all: at least 28 batches.
+    let batches = run["batches"].as_u64().unwrap();
+    assert_eq!(run["samples"], 200);
+    assert!((28..60).contains(&batches), "{batches}");
+    let (code, _, errors) = infeed(&["run", url, "--max-tokens", "40", "--lengths", "words", "--transform", "none"]);
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("there is no list or text `words`") && errors.contains("tokens (list)"), "{errors}");
+    let (code, _, errors) = infeed(&["run", url, "--pad", "tokens", "--transform", "none"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("write FIELD=NUMBER, such as tokens=0"), "{errors}");
+}

@@ -18,19 +18,26 @@ Build = Callable[[Batch], Any]
 
 
 def builder(
-    batch: Batch, dataset: Dataset, output: Output, item: Any, channels_last: bool, masks: torch.dtype | None
+    batch: Batch,
+    dataset: Dataset,
+    output: Output,
+    item: Any,
+    channels_last: bool,
+    masks: torch.dtype | None,
+    nested: bool = False,
 ) -> Build:
     """A function that converts batches like this one as ``output`` says. Made once, since all batches have the same fields.
 
     ``item``: one record of a dataset that is a Python object; ``"auto"`` then returns what ``default_collate`` makes of such
     records. ``channels_last``: whether images have their channels last. ``masks``: the type of masks if the transform sets it.
+    ``nested``: whether lists are torch's nested tensors.
     """
     schema = list(dataset.fields)
     images = {field for field, kind in dataset.fields.items() if channels_last and kind == "image"}
     of_masks = dataset.masks
 
     def value_of(field: str) -> Build:
-        value, whose = _value(batch, field), field.partition(".")[0]
+        value, whose = _value(batch, field, nested), field.partition(".")[0]
         if masks is not None and whose in of_masks:
             kept = value
             value = lambda batch: kept(batch).to(masks)  # noqa: E731
@@ -44,7 +51,7 @@ def builder(
         places = {field: place for place, field in enumerate(schema)}
         fields = sorted(batch, key=lambda field: places.get(field.partition(".")[0], len(places)))
         if output == "auto":
-            if any(isinstance(batch[field], Mapping) for field in fields):
+            if any(isinstance(batch[field], Mapping) and "boxes" in batch[field] for field in fields):
                 # The targets contain it.
                 fields = [field for field in fields if field != "image_id"]
             output = "tuple" if len(fields) == 2 else "dict"
@@ -66,8 +73,6 @@ def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[
             several = [value_of(view) for view in views]
             return lambda batch: [value(batch) for value in several]
         value = value_of(field)
-        if isinstance(of_item, str):
-            return lambda batch: [text.decode() for text in value(batch)]
         if isinstance(of_item, bool) or (hasattr(of_item, "dtype") and not of_item.shape):
             # The engine's integers all have 64 bits.
             dtype = torch.as_tensor(of_item).dtype
@@ -97,8 +102,10 @@ def rows(made: Any, size: int) -> list[Any]:
 
 
 def _row(value: Any, at: int) -> Any:
+    if isinstance(value, Rows):
+        return value[at]
     if isinstance(value, torch.Tensor):
-        row = value[at]
+        row = value.unbind()[at] if value.is_nested else value[at]
         return row if row.dim() or row.is_floating_point() else row.item()
     if isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
         # The views of an image.
@@ -106,18 +113,45 @@ def _row(value: Any, at: int) -> Any:
     return value[at]
 
 
-def _value(batch: Batch, field: str) -> Build:
+class Rows(list[torch.Tensor]):
+    """A tensor for each row."""
+
+
+def _value(batch: Batch, field: str, nested: bool) -> Build:
     """A function that converts a field's value to torch's."""
     if field in batch:
         found = batch[field]
         if isinstance(found, Tensor):
             return lambda batch: batch[field].torch()
-        return _targets(field) if isinstance(found, Mapping) else itemgetter(field)
+        if not isinstance(found, Mapping):
+            return itemgetter(field)
+        if "boxes" in found:
+            return _targets(field)
+        return _nested(field) if nested else _rows(field)
     if field == "valid":
         return attrgetter("valid")
     if field == "records":
         return lambda batch: torch.tensor(batch.records)
     raise ConfigError(f"output: there is no field {field!r}: there are {', '.join(batch)}, and records and valid")
+
+
+def _rows(field: str) -> Build:
+    """Lists as one tensor for each row: views of the batch's memory."""
+
+    def rows(batch: Batch) -> Rows:
+        parts = batch[field]
+        return Rows(parts["values"].torch().split(parts["offsets"].torch().diff().tolist()))
+
+    return rows
+
+
+def _nested(field: str) -> Build:
+    def nested(batch: Batch) -> torch.Tensor:
+        parts = batch[field]
+        made: torch.Tensor = torch.nested.nested_tensor_from_jagged(parts["values"].torch(), parts["offsets"].torch())
+        return made
+
+    return nested
 
 
 def _targets(field: str) -> Callable[[Batch], list[dict[str, Any]]]:

@@ -49,7 +49,7 @@ class Dataset:
         ...
     @property
     def fields(self) -> dict[str, str]:
-        """The fields of a record and their kinds: image, volume, label, array, bytes or instances."""
+        """The fields of a record and their kinds: image, volume, label, array, bytes, text, list or instances."""
         ...
     @property
     def masks(self) -> list[str]:
@@ -139,7 +139,8 @@ class Batch(Mapping[str, Any]):
         images, labels = batch["image"].torch(), batch["label"].torch()
 
     - Images, labels and arrays are a ``Tensor``, whose first axis counts the rows.
-    - A field of bytes is a list of ``bytes``.
+    - A field of bytes is a list of ``bytes``, a field of text a list of ``str``.
+    - A list is a dict: ``values`` ``[T, …]``, the items of all rows, and ``offsets`` (int64 ``[N + 1]``), where each row begins.
     - Boxes are a dict of tensors (``boxes``, ``labels``, ``ids``, ``crowd``, ``offsets``, ``sizes``) and, if outlines were
       read, ``masks``: a list of dicts ``{"size": …, "counts": …}``.
 
@@ -209,6 +210,7 @@ class Loader:
         transform: str | None,
         map: tuple[Callable[..., Any], bool] | None,
         index: str | os.PathLike[str] | None,
+        lengths: tuple[str | array[int], int, int] | None = None,
     ) -> Loader: ...
     def save_index(self) -> None: ...
     def listed(self, records: array[int], sizes: array[int] | None) -> Loader: ...

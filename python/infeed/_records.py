@@ -43,13 +43,22 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
     accelerate makes one, yields the same samples. Other attributes are those of the given dataset.
     """
 
-    def __init__(self, given: Any, transform: Any, output: Output, settings: Mapping[str, Any], item: Any = None) -> None:
+    def __init__(
+        self,
+        given: Any,
+        transform: Any,
+        output: Output,
+        settings: Mapping[str, Any],
+        item: Any = None,
+        nested: bool = False,
+    ) -> None:
         # A Python object, a path, or an opened dataset.
         self.given = given
         self.transform = transform
         self.output: Output = output
         self.settings = dict(settings)
         self._item = item
+        self.nested = nested
         self._opened: _native.Dataset | None = given if isinstance(given, _native.Dataset) else None
         # The folder whose transform is read again in each epoch, since a script may change it.
         self._watched: Watched | None = None
@@ -125,7 +134,9 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
 
             last, masks = bool(self.settings.get("channels_last")), mask_dtype(self.transform)
             of_masks = None if masks is None else getattr(torch, masks)
-            build = self._build = builder(batch, self.opened, self.output, self._item, last, of_masks)
+            build = self._build = builder(
+                batch, self.opened, self.output, self._item, last, of_masks, self.nested
+            )
         return build(batch)
 
     def samples(self, batch: _native.Batch) -> list[Any]:

@@ -82,6 +82,9 @@ class Settings(TypedDict, total=False):
     mix: Mapping[str, Any] | None
     """MixUp, CutMix and label smoothing of whole batches: ``{"mixup": 0.2, "cutmix": 1.0, "num_classes": 1000}``. Further
     keys: ``prob``, ``switch_prob``, ``per`` (``"batch"`` or ``"pair"``) and ``label_smoothing``. Default None: no mixing."""
+    pad: Mapping[str, float]
+    """Fields of lists that become a tensor of equally long rows, and the number that fills short rows: ``{"tokens": 0}``. The
+    field ``tokens.lengths`` then has the length of each row. Default: none."""
     autotune: bool
     """Adjust ``num_workers`` and ``prefetch`` during the run if they are None. Default True."""
     device_budget: int | None
@@ -285,7 +288,7 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``pattern`` (str): the pattern of volume files, ``"{patient}_{field}.nrrd"``.
     - ``samples_per_patient`` (int, default 1): records per patient, each with its own draws.
     - ``fields`` (dict): the kinds of fields whose names do not show it: ``{"gt": "mask"}``. Kinds: ``mask``, ``mask16``,
-      ``image``, ``label``, ``bytes``. Images called ``mask``, ``label``, ``seg_map``, ``tumor_mask`` or ``annotation`` are
+      ``image``, ``label``, ``list`` (numbers whose count differs between records), ``text``, ``bytes``. Images called ``mask``, ``label``, ``seg_map``, ``tumor_mask`` or ``annotation`` are
       masks anyway. For volumes: a dict from names to lists of files.
     - ``filters`` (list of str): take only records that pass all filters: ``["label=cat,dog", "width>=256"]``.
     - ``records`` (path or URL): take only the records in this file: one record number or object name per line.
@@ -303,10 +306,11 @@ def open(  # noqa: A001 (the module's name stands before it)
     - From other objects the engine takes one item at a time, ahead of the decode threads.
       ``Loader(io_concurrency=4)`` calls ``__getitem__`` in 4 threads at once, which helps if it waits for disks or
       networks. It must then not share an open file or a buffer between calls, except under a lock.
+    - Numbers of any count in each record need ``fields={"tokens": "list"}``, unless a Hugging Face column holds them.
     - An item is a tuple, a dict or a single value. Values may be encoded images (``bytes``), Pillow images, arrays and
       tensors (uint8 and uint16 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]`` are images), integers (labels) and texts. ``fields``
       names other kinds: ``{"depth": "mask16", "meta": "bytes", "x": "array"}`` (``image``, ``mask``, ``mask16``,
-      ``label``, ``array``, ``bytes``).
+      ``label``, ``array``, ``list``, ``text``, ``bytes``).
     - Integers and bools in Hugging Face columns become labels (int64); other numbers keep the type of their column. A
       dataset with ``with_transform`` yields what its transform returns.
     - A transform inside such a dataset runs in Python. Give it to the loader instead.
@@ -340,7 +344,9 @@ def open(  # noqa: A001 (the module's name stands before it)
             raise TypeError(f"fields={fields!r}: must be a dict from names to kinds")
         kinds = None if fields is None else {name: kind for name, kind in fields.items() if isinstance(kind, str)}
         if fields is not None and kinds != fields:
-            raise TypeError(f"fields={fields!r}: for a Python object each must be image, mask, mask16, label, array or bytes")
+            raise TypeError(
+                f"fields={fields!r}: for a Python object each must be image, mask, mask16, label, array, list, text or bytes"
+            )
         return wrap(url, kinds, columns)[0]
     if "listing" in given:
         given.setdefault("rank", _shard(None, None)["rank"])
@@ -534,6 +540,9 @@ class Loader:
       read ahead. To resume within an epoch it must yield the same indices again.
     - ``batch_sampler`` (iterable of lists of int, default None): the record indices of each batch, of any lengths up to
       ``batch_size`` (if that is 1, up to the sampler's own ``batch_size``).
+    - ``max_tokens`` (int) and ``lengths`` (default None): batches of records of similar length, in random order: the number
+      of rows times the longest is at most ``max_tokens``, and there are at most ``batch_size`` rows. ``lengths`` has the
+      length of each record, or it names a list or text, which is then read once.
     - ``seed`` (int, default None): seed of augmentation, and of a random order that has no seed. None: the order's seed,
       or 0.
     - ``drop_last`` (bool, default False): omit the records that do not fill a batch on every rank. If False, the last batch
@@ -590,6 +599,8 @@ class Loader:
         order: str | Mapping[str, Any] | None = None,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Sequence[int]] | None = None,
+        max_tokens: int | None = None,
+        lengths: str | Iterable[int] | None = None,
         drop_last: bool = False,
         seed: int | None = None,
         rank: int | None = None,
@@ -632,6 +643,10 @@ class Loader:
             rank, world_size, batch_size = 0, 1, picked.batch_size
             if picked.lists and drop_last:
                 raise ConfigError("batch_sampler sets the batches: omit drop_last")
+        if (max_tokens is None) != (lengths is None):
+            raise ConfigError("max_tokens and lengths belong together: give both")
+        if max_tokens is not None and (picked is not None or order is not None):
+            raise ConfigError("max_tokens sets the batches: omit sampler, batch_sampler and order")
         kind = _dtype(dtype)
         seed = None if seed is None else _whole("seed", seed)
         drop_last = _flag("drop_last", drop_last)
@@ -666,6 +681,11 @@ class Loader:
         index_file = None if decode_index is None else _path("decode_index", decode_index)
         self._args = (dataset, config, line, drop_last, rank, world_size, index_file)
         self._picked = picked
+        self._lengths: tuple[Any, int, int] | None = None
+        if max_tokens is not None and lengths is not None:
+            field = lengths if isinstance(lengths, str) else _numbers("lengths", lengths)
+            order_seed = config["order"]["random"]["seed"] if isinstance(config["order"], dict) else seed or 0
+            self._lengths = (field, _whole("max_tokens", max_tokens), order_seed)
         self._map = None if map is None else _mapped(map)
         self._then: _Then | None = batch_transform
         self._reset()
@@ -708,7 +728,7 @@ class Loader:
             # Each time, since `sys.path` may have changed: it costs about a dozen file system lookups.
             _native.look_for_nvjpeg(nvjpeg_folders())
         try:
-            return _native.Loader(dataset, text, line, self._map, index)
+            return _native.Loader(dataset, text, line, self._map, index, self._lengths)
         except DeviceError as error:
             if "pin_memory" not in config or config["device"] != "cpu":
                 raise
@@ -716,7 +736,8 @@ class Loader:
 
             # As torch does: the same script runs on machines without a GPU.
             warnings.warn(f"pin_memory: {error}; batches are made in ordinary memory", RuntimeWarning, stacklevel=4)
-            return _native.Loader(dataset, _json({**config, "pin_memory": False}), line, self._map, index)
+            unpinned = _json({**config, "pin_memory": False})
+            return _native.Loader(dataset, unpinned, line, self._map, index, self._lengths)
 
     def _ordered(self, epoch: int) -> _native.Loader:
         """The engine's loader, in the order of an epoch."""
@@ -870,11 +891,11 @@ class Loader:
     def __getstate__(self) -> dict[str, Any]:
         untouched = self._place is None and self._epoch == 0
         state = None if self._native is None or untouched else self._state_json()
-        return {"args": self._args, "more": (self._picked, self._map, self._then), "state": state}
+        return {"args": self._args, "more": (self._picked, self._lengths, self._map, self._then), "state": state}
 
     def __setstate__(self, saved: Mapping[str, Any]) -> None:
         self._args = saved["args"]
-        self._picked, self._map, self._then = saved["more"]
+        self._picked, self._lengths, self._map, self._then = saved["more"]
         self._reset()
         self._state = saved["state"]
 

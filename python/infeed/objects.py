@@ -281,7 +281,8 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
         words = f"column {name!r}: {column.null_count} of its values are null"
         raise ConfigError(f"{words}; fill them, or omit the column with columns=[…]")
     if any(is_kind(column.type) for is_kind in (types.is_string, types.is_binary, types.is_large_string)):
-        return name, "bytes", [_binary(chunk, types) for chunk in _plain_chunks(column)]
+        kind = "bytes" if types.is_binary(column.type) else "text"
+        return name, kind, [_binary(chunk, types) for chunk in _plain_chunks(column)]
     if types.is_integer(column.type) or types.is_boolean(column.type):
         try:
             values = column.cast(arrow.int64()).to_numpy()
@@ -308,8 +309,10 @@ def _lists(name: str, column: Any) -> tuple[str, str, Any] | None:
         shape: list[int] = []
         while types.is_list(chunk.type) or types.is_large_list(chunk.type) or types.is_fixed_size_list(chunk.type):
             lengths = compute.unique(compute.list_value_length(chunk)).to_pylist()
-            if chunk.null_count or len(lengths) != 1 or not lengths[0]:
+            if chunk.null_count:
                 return None
+            if len(lengths) != 1 or not lengths[0]:
+                return None if shape else _ragged(name, column)
             shape.append(lengths[0])
             chunk = chunk.flatten()
         is_number = types.is_integer(chunk.type) or types.is_floating(chunk.type) or types.is_boolean(chunk.type)
@@ -318,10 +321,46 @@ def _lists(name: str, column: Any) -> tuple[str, str, Any] | None:
         shapes.add(tuple(shape))
         parts.append(chunk.to_numpy(zero_copy_only=False))
     if len(shapes) != 1:
-        return None
+        return _ragged(name, column)
     values = parts[0] if len(parts) == 1 else numpy.concatenate(parts)
     values = numpy.ascontiguousarray(values)
     return name, "array", (str(values.dtype), list(shapes.pop()), memoryview(values.view("uint8")).cast("B"))
+
+
+def _ragged(name: str, column: Any) -> tuple[str, str, Any] | None:
+    """Lists whose length differs between rows: of numbers, or of lists of numbers that have one length. Otherwise None."""
+    arrow: Any = import_module("pyarrow")
+    compute: Any = import_module("pyarrow.compute")
+    types = arrow.types
+    found: set[tuple[str, tuple[int, ...]]] = set()
+    chunks: list[Any] = []
+    for chunk in _plain_chunks(column):
+        if not (types.is_list(chunk.type) or types.is_large_list(chunk.type)) or chunk.null_count:
+            return None
+        offsets = chunk.offsets.to_numpy()
+        inner = chunk.values
+        item: list[int] = []
+        while types.is_list(inner.type) or types.is_large_list(inner.type) or types.is_fixed_size_list(inner.type):
+            lengths = compute.unique(compute.list_value_length(inner)).to_pylist()
+            if inner.null_count or len(lengths) > 1 or 0 in lengths:
+                return None
+            item += lengths
+            inner = inner.flatten()
+        is_number = types.is_integer(inner.type) or types.is_floating(inner.type) or types.is_boolean(inner.type)
+        if not is_number or inner.null_count:
+            return None
+        if not len(inner):
+            # No chunk with numbers has to have this shape.
+            chunks.append((memoryview(bytes(offsets.nbytes)), offsets.itemsize, memoryview(b""), 0, len(chunk)))
+            continue
+        numbers = inner.to_numpy(zero_copy_only=False)
+        found.add((str(numbers.dtype), tuple(item)))
+        values = memoryview(numbers.view("uint8")).cast("B")
+        chunks.append((memoryview(offsets.view("uint8")).cast("B"), offsets.itemsize, values, 0, len(chunk)))
+    if len(found) != 1:
+        return None
+    dtype, shape = found.pop()
+    return name, "list", (dtype, list(shape), chunks)
 
 
 def _plain_chunks(column: Any) -> list[Any]:

@@ -125,6 +125,8 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
       - a mapping from your names to fields: ``{"pixel_values": "image", "labels": "label"}``. It may also name ``"records"``
         (int64 ``[N]``, each row's index in the dataset) and ``"valid"`` (int, number of rows before the padding).
 
+    - ``nested`` (default False): whether lists of different lengths are nested tensors (``torch.nested``, jagged) instead of a
+      list with one tensor for each row. ``pad={"tokens": 0}`` makes one tensor of equally long rows instead.
     - ``batch_transform`` (default None): called with each batch in the thread of the loop, which gets the returned value:
       ``batch_transform=torchvision.transforms.v2.MixUp(num_classes=1000)``.
     - ``seed`` (int, default None): in place of ``generator``.
@@ -134,7 +136,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     - Other keyword arguments of ``infeed.Loader``: ``map``, ``dtype``, ``channels_last`` (torch's memory format: the shape
       stays ``[N, C, H, W]``), ``device``, ``memory_budget``, ``cache``, ``on_bad_sample``, …
 
-    From files, a field of bytes is a list of ``bytes``. Boxes have the form of torchvision's detection references: a list with
+    From files, a field of bytes is a list of ``bytes``, a field of text a list of ``str``. Boxes have the form of torchvision's detection references: a list with
     one dict per image, with ``boxes`` (float32 ``[K, 4]``), ``labels`` (int64 ``[K]``, from 0; torchvision's detectors reserve
     0 for the background), ``ids``, ``iscrowd``, ``image_id`` (int; the record index if the dataset has no such field), ``size``
     (height and width of the image in its row) and, if outlines were read, ``masks`` (uint8 ``[K, H, W]``).
@@ -173,6 +175,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         in_order: bool = True,
         transform: Like = None,
         output: Output = "auto",
+        nested: bool = False,
         batch_transform: Callable[[Any], Any] | None = None,
         seed: int | None = None,
         **more: Unpack[OfLoader],
@@ -189,13 +192,15 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._records: Records | None = None
         if isinstance(dataset, Records):
             self._records = dataset
-        elif isinstance(dataset, (str, os.PathLike, _native.Dataset)) or transform is not None or output != "auto" or more:
+        elif isinstance(dataset, (str, os.PathLike, _native.Dataset)) or transform is not None or output != "auto" or nested or more:
             if isinstance(dataset, IterableDataset):
                 raise TypeError(
                     "DataLoader(): an IterableDataset is always read by torch: transform, output and the engine's settings "
                     "work only for datasets with records by index; omit them"
                 )
-            self._records = Records(dataset, transform, output, more if seed is None else {**more, "seed": seed})
+            self._records = Records(
+                dataset, transform, output, more if seed is None else {**more, "seed": seed}, nested=nested
+            )
         elif collate_fn in (None, default_collate) and batch_size is not None:
             self._records = recognised(dataset)
         # Without a sampler the engine makes the order.

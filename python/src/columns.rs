@@ -21,7 +21,7 @@ use crate::{dataset::Dataset, errors, held::Held, tensor};
 type Chunk<'py> = (Bound<'py, PyAny>, usize, Bound<'py, PyAny>, usize, usize);
 
 /// A dataset of columns. Each has a name, a kind and its memory: `image` (a mask if its name is that of a mask) and
-/// `bytes` have chunks of binaries; `label` has a view of i64 and class names; `array` has a type, the shape of a
+/// `bytes` and `text` have chunks of binaries; `list` has a type, the shape of an item and chunks; `label` has a view of i64 and class names; `array` has a type, the shape of a
 /// record and a view. `made` makes the dataset again.
 #[pyfunction]
 pub(crate) fn columns(
@@ -36,10 +36,17 @@ pub(crate) fn columns(
         builder = match &*kind {
             "image" => {
                 let is_mask = Field::picture(&*column).mask;
-                let builder = builder.encoded_images(binaries(&memory)?).named(column);
+                let builder = builder.encoded_images(binaries(&memory, 1)?).named(column);
                 if is_mask { builder.mask() } else { builder }
             }
-            "bytes" => builder.bytes(column, binaries(&memory)?),
+            "bytes" => builder.bytes(column, binaries(&memory, 1)?),
+            "text" => builder.texts(column, binaries(&memory, 1)?),
+            "list" => {
+                let (dtype, item, chunks): (String, Vec<usize>, Bound<'_, PyAny>) = memory.extract()?;
+                let dtype = known(&column, &dtype)?;
+                let each = dtype.size() * item.iter().product::<usize>();
+                builder.list_bytes(column, dtype, item, binaries(&chunks, each)?)
+            }
             "label" => {
                 let (view, names): (Bound<'_, PyAny>, Option<Vec<String>>) = memory.extract()?;
                 let bytes = Held::view(&view)?;
@@ -53,8 +60,7 @@ pub(crate) fn columns(
             }
             _ => {
                 let (dtype, shape, view): (String, Vec<usize>, Bound<'_, PyAny>) = memory.extract()?;
-                let unknown = || PyValueError::new_err(format!("column {column:?} of {dtype}"));
-                let dtype: DType = tensor::dtype(&dtype).ok_or_else(unknown)?;
+                let dtype = known(&column, &dtype)?;
                 builder.array(column, dtype, shape, Held::view(&view)?)
             }
         };
@@ -64,18 +70,23 @@ pub(crate) fn columns(
     Ok(Dataset::new(Arc::new(opened), name, (&made.0, &made.1), None))
 }
 
-/// The values of Arrow chunks, as slices of Arrow's memory.
-fn binaries(chunks: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+fn known(column: &str, dtype: &str) -> PyResult<DType> {
+    tensor::dtype(dtype).ok_or_else(|| PyValueError::new_err(format!("column {column:?} of {dtype}")))
+}
+
+/// The values of Arrow chunks, as slices of Arrow's memory. Offsets count items of `each` bytes.
+fn binaries(chunks: &Bound<'_, PyAny>, each: usize) -> PyResult<Vec<Bytes>> {
     let chunks: Vec<Chunk<'_>> = chunks.extract()?;
     let mut values = Vec::with_capacity(chunks.iter().map(|chunk| chunk.4).sum());
     for (offsets, width, data, first, len) in chunks {
         let (offsets, data) = (Held::view(&offsets)?, Held::view(&data)?);
         let offset = |at: usize| -> Option<usize> {
             let bytes = offsets.get(at * width..(at + 1) * width)?;
-            match width {
+            let item = match width {
                 4 => usize::try_from(i32::from_ne_bytes(bytes.try_into().ok()?)).ok(),
                 _ => usize::try_from(i64::from_ne_bytes(bytes.try_into().ok()?)).ok(),
-            }
+            };
+            item?.checked_mul(each)
         };
         for at in first..first + len {
             let range = offset(at).zip(offset(at + 1)).filter(|(from, to)| from <= to && *to <= data.len());

@@ -5,11 +5,17 @@ use std::{path::PathBuf, sync::Arc};
 use engine::{
     LoaderState, Transform,
     codec::DecodeIndex,
-    sampler::{ListSampler, Shard},
+    dataset::lengths as lengths_of,
+    sampler::{LengthSampler, ListSampler, Shard},
     transform::View,
 };
 use infeed as engine;
-use pyo3::{PyTraverseError, PyVisit, buffer::PyBuffer, exceptions::PyIndexError, prelude::*};
+use pyo3::{
+    PyTraverseError, PyVisit,
+    buffer::PyBuffer,
+    exceptions::{PyIndexError, PyValueError},
+    prelude::*,
+};
 
 use crate::{
     callbacks::{self, Called, Calls},
@@ -52,8 +58,10 @@ fn end(epoch: u64, alone: bool) -> u64 {
 #[pymethods]
 impl Loader {
     /// `config`: a `LoaderConfig` as JSON. `transform`: steps in one line, or the name of a preset or of a preset of
-    /// views. `map`: a function for samples, and whether it takes a seed. `index`: the file of a decode index.
+    /// views. `map`: a function for samples, and whether it takes a seed. `index`: the file of a decode index. `lengths`:
+    /// a field or an `array("q")`, the most items of a batch, and a seed.
     #[new]
+    #[pyo3(signature = (dataset, config, transform, map, index, lengths=None))]
     fn new(
         py: Python<'_>,
         dataset: &Bound<'_, Dataset>,
@@ -61,6 +69,7 @@ impl Loader {
         transform: Option<&str>,
         map: Option<(Bound<'_, PyAny>, bool)>,
         index: Option<PathBuf>,
+        lengths: Option<(Bound<'_, PyAny>, u64, u64)>,
     ) -> PyResult<Self> {
         log::listen(py)?;
         let mut config: engine::LoaderConfig = words::read(py, config)?;
@@ -72,9 +81,25 @@ impl Loader {
         }
         let open = |path: PathBuf| DecodeIndex::open(&path, config.index_bytes()).map(|index| (path, index));
         let index = index.map(open).transpose().map_err(|error| errors::raise(py, &error))?;
-        let mut builder = engine::Loader::builder(Arc::clone(&dataset.get().opened)).config(config);
+        let mut builder = engine::Loader::builder(Arc::clone(&dataset.get().opened)).config(config.clone());
         if let Some((_, index)) = &index {
             builder = builder.decode_index(index.clone());
+        }
+        if let Some((given, budget, seed)) = lengths {
+            let opened = Arc::clone(&dataset.get().opened);
+            let rows = config.batch_size;
+            let lengths = match given.extract::<String>() {
+                Ok(field) => wait::elsewhere(py, move || {
+                    engine::internal::wait_for(async move { lengths_of(&*opened, &field).await })?
+                })?,
+                Err(_) => numbers(&given, "lengths")?,
+            };
+            if lengths.len() as u64 != dataset.get().opened.len() {
+                let (given, records) = (lengths.len(), dataset.get().opened.len());
+                return Err(PyValueError::new_err(format!("lengths: {given} numbers for {records} records")));
+            }
+            let sampler = LengthSampler::new(lengths, budget, rows, seed);
+            builder = builder.sampler(Arc::new(sampler.map_err(|error| errors::raise(py, &error))?));
         }
         let mut calls = Calls { dataset: dataset.clone().unbind(), map: None };
         if let Some((function, seeded)) = map {

@@ -25,8 +25,13 @@ use pyo3::{
 
 use crate::{callbacks, errors, held::Held, tensor};
 
-/// Largest text or bytes value of a record: the loader's budget reserves as much for each row.
-const MOST_BYTES: usize = 64 << 10;
+/// Largest text, bytes value or list of a record.
+const MOST_BYTES: usize = 1 << 30;
+/// Records that are examined for the type of a list.
+const EXAMINED: u64 = 100;
+/// Bytes that the loader's budget reserves at least for each text, bytes value or list of a row: records may be longer
+/// than the first.
+const USUAL_BYTES: u64 = 64 << 10;
 
 /// Concurrent calls of `__getitem__`, unless `io_concurrency` sets the number. torch's loader gives a dataset a process
 /// of its own, so many datasets have state that two threads would silently corrupt: a reused buffer, or a file that
@@ -44,6 +49,8 @@ pub(crate) struct PythonDataset {
     fingerprint: Fingerprint,
     /// Bytes of the first record, as an estimate for all.
     expected: u64,
+    /// Bytes of the texts, bytes values and lists of a usual record.
+    varying: u64,
 }
 
 impl fmt::Debug for PythonDataset {
@@ -71,9 +78,13 @@ impl PythonDataset {
         }
         let Parts { names, values, keys } = Parts::of(&object.get_item(0)?)?;
         let mut fields = Vec::new();
-        for (name, value) in names.iter().zip(&values) {
+        for (at, (name, value)) in names.iter().zip(&values).enumerate() {
             let said = kinds.get_item(name)?.map(|kind| kind.extract::<String>()).transpose()?;
-            let field = field(name, value, said.as_deref());
+            let typed = match said.as_deref() {
+                Some("list") if is_untyped(value)? => first_with_numbers(object, len, at)?,
+                _ => value.clone(),
+            };
+            let field = field(name, &typed, said.as_deref());
             fields.push(field.map_err(|error| in_words(object.py(), error, &format!("dataset[0], field {name:?}")))?);
         }
         for name in kinds.keys() {
@@ -87,9 +98,21 @@ impl PythonDataset {
         let print = names.iter().fold(print, |print, name| print.text(name));
         let schema = Schema::new(fields).with_classes(classes.map(Into::into));
         let fingerprint = print.finish();
-        let mut dataset = Self { object: called, len, schema, keys, fingerprint, expected: 0 };
+        let mut dataset = Self { object: called, len, schema, keys, fingerprint, expected: 0, varying: 0 };
         let pieces = dataset.cut(&values)?;
         dataset.expected = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let mut lengths = pieces.iter().map(|piece| piece.len() as u64);
+        for field in &dataset.schema.fields {
+            let length = lengths.next().unwrap_or(0);
+            match field.kind {
+                // Its bytes come after its header.
+                FieldKind::Image { .. } => drop(lengths.next()),
+                FieldKind::Bytes { .. } | FieldKind::Text { .. } | FieldKind::List { .. } => {
+                    dataset.varying += USUAL_BYTES.max(4 * length);
+                }
+                _ => {}
+            }
+        }
         if one_size {
             dataset.size_fields(&pieces);
         }
@@ -137,6 +160,25 @@ impl PythonDataset {
         let read = callbacks::call(called);
         read.map_err(|error| error.at_object(self.object(record)).at_record(record))
     }
+}
+
+/// Whether it is a sequence without items and without a type for them.
+fn is_untyped(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(!value.hasattr("dtype")? && value.len().is_ok_and(|items| items == 0))
+}
+
+/// Value `at` of the first record where it has numbers, which give a list its type.
+fn first_with_numbers<'py>(object: &Bound<'py, PyAny>, len: u64, at: usize) -> PyResult<Bound<'py, PyAny>> {
+    for record in 1..len.min(EXAMINED) {
+        let mut values = Parts::of(&object.get_item(record)?)?.values;
+        if at < values.len() && !is_untyped(&values[at])? {
+            return Ok(values.swap_remove(at));
+        }
+    }
+    Err(PyValueError::new_err(format!(
+        "the first {} records have lists without numbers, so their type is unknown: give arrays of a dtype",
+        len.min(EXAMINED)
+    )))
 }
 
 /// The same error with `place` in front of its message.
@@ -188,7 +230,8 @@ fn named(values: &[Bound<'_, PyAny>]) -> Vec<String> {
             // An image after torchvision's transforms: a float array.
             Ok(FieldKind::Array { shape, .. }) if shape.len() == 3 => "image",
             Ok(FieldKind::Label) => "label",
-            Ok(FieldKind::Bytes { .. }) => "text",
+            Ok(FieldKind::Text { .. }) => "text",
+            Ok(FieldKind::Bytes { .. }) => "bytes",
             _ => "array",
         };
         let taken = names.iter().any(|other| other == name);
@@ -207,6 +250,15 @@ fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<F
         },
         Some("label") => Field::new(name, FieldKind::Label),
         Some("bytes") => Field::new(name, bytes),
+        Some("text") => Field::text(name, MOST_BYTES),
+        Some("list") => {
+            let Array { dtype, shape, .. } = Array::of(value)?;
+            let Some((_, item)) = shape.split_first() else {
+                return Err(PyTypeError::new_err(format!("{} is not a list of numbers", type_of(value))));
+            };
+            let most = MOST_BYTES / dtype.len_bytes(item).unwrap_or(0).max(1);
+            Field::new(name, FieldKind::List { dtype, item: item.to_vec(), most })
+        }
         Some("array") => {
             let Array { dtype, shape, .. } = Array::of(value)?;
             Field::new(name, FieldKind::Array { dtype, shape })
@@ -223,7 +275,10 @@ fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<F
             Field::new(name, FieldKind::Image { channels, size: None, dtype })
         }
         Some(other) => {
-            let words = format!("{other:?} is not a kind of field: use image, mask, mask16, label, array or bytes");
+            let words = format!(
+                "{other:?} is not a kind of field: use image, mask, mask16, label, array, list, \
+                                 text or bytes"
+            );
             return Err(PyValueError::new_err(words));
         }
     })
@@ -253,7 +308,8 @@ fn learned(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
     let image = |channels, dtype| FieldKind::Image { channels, size: None, dtype };
     Ok(match Values::of(value)? {
         Values::Encoded(bytes) if is_image(&bytes) => image(3, None),
-        Values::Encoded(_) | Values::Text(_) => FieldKind::Bytes { most: MOST_BYTES },
+        Values::Encoded(_) => FieldKind::Bytes { most: MOST_BYTES },
+        Values::Text(_) => FieldKind::Text { most: MOST_BYTES },
         Values::Picture => image(3, Some(DType::U8)),
         Values::Integer(_) => FieldKind::Label,
         Values::Float => FieldKind::Array { dtype: DType::F64, shape: Vec::new() },
@@ -419,13 +475,34 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
                 _ => Array::of(value)?,
             };
             if (array.dtype, &array.shape) != (*dtype, shape) {
-                let words = format!("it is {} {:?}, but in record 0 {dtype} {shape:?}", array.dtype, array.shape);
-                return Err(PyValueError::new_err(words));
+                let Array { dtype: found, shape: found_shape, .. } = &array;
+                let words = format!("it is {found} {found_shape:?}, but in record 0 {dtype} {shape:?}");
+                let is_list = found == dtype && found_shape.len() == shape.len() && found_shape[1..] == shape[1..];
+                let hint = format!("; if its length differs, give fields={{{:?}: \"list\"}}", field.name);
+                return Err(PyValueError::new_err(words + if is_list { &hint } else { "" }));
             }
             pieces.push(array.bytes()?);
         }
+        (FieldKind::List { dtype, item, .. }, values) => {
+            let array = match values {
+                Values::Array(array) => array,
+                _ => Array::of(value)?,
+            };
+            let found = (array.dtype, array.shape.get(1..));
+            match array.shape[..] {
+                // Without numbers a list has no type.
+                [0] => pieces.push(Bytes::new()),
+                _ if found == (*dtype, Some(&item[..])) => pieces.push(array.bytes()?),
+                _ => {
+                    let (found, shape) = (array.dtype, &array.shape);
+                    let words = format!("it is {found} {shape:?}, but in record 0 a list of {dtype} {item:?}");
+                    return Err(PyValueError::new_err(words));
+                }
+            }
+        }
         (FieldKind::Bytes { .. }, Values::Encoded(bytes)) => pieces.push(bytes),
-        (FieldKind::Bytes { .. }, Values::Text(text)) => pieces.push(Bytes::from(text)),
+        (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Values::Text(text)) => pieces.push(Bytes::from(text)),
+        (FieldKind::Text { .. }, Values::Encoded(bytes)) => pieces.push(bytes),
         (kind, _) => {
             return Err(PyTypeError::new_err(format!(
                 "{} is not of kind {}, as in record 0",
@@ -548,6 +625,7 @@ impl Dataset for PythonDataset {
                     Value::Label(i64::from_ne_bytes(label[..].try_into().map_err(|_| broken())?))
                 }
                 FieldKind::Array { .. } => Value::Array(next()?),
+                FieldKind::List { .. } => Value::List(next()?),
                 _ => Value::Bytes(next()?),
             })
         });
@@ -560,6 +638,10 @@ impl Dataset for PythonDataset {
 
     fn largest_read(&self) -> u64 {
         self.expected
+    }
+
+    fn usual_varying(&self) -> Option<u64> {
+        Some(self.varying)
     }
 
     // Nothing is fetched from a store.

@@ -264,8 +264,8 @@ impl Stream {
 
 /// A batch of rows: a mapping from field names to values.
 ///
-/// Images, labels and arrays are a Tensor, whose first axis counts the rows; a field of bytes is a list of bytes; boxes
-/// are a dict of tensors. `len(batch)` is the number of fields, `batch.size` the number of rows.
+/// Images, labels and arrays are a Tensor, whose first axis counts the rows; a field of bytes is a list of bytes, a field
+/// of text a list of str; lists and boxes are a dict of tensors. `len(batch)` is the number of fields, `batch.size` the number of rows.
 #[pyclass(frozen, mapping, module = "infeed")]
 pub(crate) struct Batch {
     batch: Mutex<engine::Batch>,
@@ -289,7 +289,17 @@ impl Batch {
                 dict.set_item(name, Tensor::new(tensor))?;
             }
             for (name, values) in batch.byte_fields() {
-                dict.set_item(name, PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?)?;
+                let list = match batch.texts(name).filter(|_| batch.is_text(name)) {
+                    Some(texts) => PyList::new(py, texts)?,
+                    None => PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?,
+                };
+                dict.set_item(name, list)?;
+            }
+            for (name, list) in batch.list_fields() {
+                let parts = PyDict::new(py);
+                parts.set_item("values", Tensor::new(list.values().clone()))?;
+                parts.set_item("offsets", Tensor::new(list.offsets().clone()))?;
+                dict.set_item(name, parts)?;
             }
             for (name, marked) in batch.instance_fields() {
                 dict.set_item(name, instances(py, marked)?)?;

@@ -608,7 +608,7 @@ def test_arguments_that_errors_name_can_be_given(folder: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     of_loader = set(inspect.signature(infeed.Loader).parameters) | set(Loader(folder).config)
     # Keys of the engine's config that are said otherwise here, and those whose value there is none by default.
-    of_loader = of_loader - {"workers", "last_batch", "shard", "layout"} | {"mix", "views", "decoded_cache"}
+    of_loader = of_loader - {"workers", "last_batch", "shard", "layout"} | {"mix", "views", "decoded_cache", "pad"}
     options: dict[str, Any] = {"masks": True, "allow_incomplete": True, "samples_per_patient": 1, "patience": 1.0}
     options |= {"labels_only": True}
     options |= {"fields": {"image": ["x"]}, "columns": ["image"], "classes": ["a"]}
@@ -663,7 +663,7 @@ def test_a_second_thread_in_an_iterator_is_told(folder: str) -> None:
     assert told and "another thread waits" in told[0]
 
 
-def test_texts_are_bytes_and_boxes_are_tensors_with_offsets(tmp_path: Path) -> None:
+def test_texts_are_str_and_boxes_are_tensors_with_offsets(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     texts = tmp_path / "texts"
     texts.mkdir()
@@ -688,7 +688,7 @@ def test_texts_are_bytes_and_boxes_are_tensors_with_offsets(tmp_path: Path) -> N
     (boxes / "_annotations.coco.json").write_text(json.dumps(coco))
 
     batch = next(iter(Loader(texts, batch_size=6)))
-    assert batch["text"] == [b"x" * i for i in range(6)]
+    assert batch["text"] == ["x" * i for i in range(6)]
 
     dataset = infeed.open(boxes, masks=True)
     assert dataset.classes == ["thing"] and dataset.fields["instances"] == "instances"

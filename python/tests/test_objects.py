@@ -108,9 +108,71 @@ def test_other_values_are_arrays_and_texts() -> None:
     assert batch["x"].shape == (6, 2, 3) and batch["x"].dtype == "float32"
     assert batch["x"].numpy()[4].tolist() == [[4.0] * 3] * 2
     assert batch["y"].numpy().tolist() == [0, 0.5, 1, 1.5, 2, 2.5]
-    assert batch["text"] == [("ä" * i).encode() for i in range(6)]
+    assert batch["text"] == ["ä" * i for i in range(6)]
     assert batch["ok"].numpy().tolist() == [1] * 6
     assert batch["raw"] == [b"a" * i for i in range(6)]
+
+
+def test_lists_of_any_length_are_values_and_offsets() -> None:
+    rows = [[5, 9, 2], [], [7], numpy.asarray([1, 2, 3, 4])]
+
+    class Data:
+        def __init__(self, rows: list[Any] = rows) -> None:
+            self.rows = rows
+
+        def __len__(self) -> int:
+            return len(self.rows)
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"tokens": self.rows[i], "boxes": numpy.full((i, 4), i, dtype="float32")}
+
+    dataset = infeed.open(Data(), fields={"tokens": "list", "boxes": "list"})
+    assert dataset.fields == {"tokens": "list", "boxes": "list"}
+    batch = next(iter(Loader(dataset, batch_size=4)))
+    assert batch["tokens"]["values"].numpy().tolist() == [5, 9, 2, 7, 1, 2, 3, 4]
+    assert batch["tokens"]["offsets"].numpy().tolist() == [0, 3, 3, 4, 8]
+    assert batch["boxes"]["values"].shape == (6, 4) and batch["boxes"]["offsets"].numpy().tolist() == [0, 0, 1, 3, 6]
+    padded = next(iter(Loader(dataset, batch_size=4, pad={"tokens": -100})))
+    assert padded["tokens"].numpy().tolist() == [[5, 9, 2, -100], [-100] * 4, [7] + [-100] * 3, [1, 2, 3, 4]]
+    assert padded["tokens.lengths"].numpy().tolist() == [3, 0, 1, 4]
+    assert Loader(dataset, pad={"tokens": 0}).config["pad"] == {"tokens": 0}
+    with pytest.raises(ValueError, match="is not a list"):
+        Loader(dataset, pad={"words": 0})
+    with pytest.raises(TypeError, match="pad"):
+        Loader(dataset, pad={"tokens": "x"})  # type: ignore[dict-item]
+    # The first list with numbers gives the type.
+    late = infeed.open(Data([[], [7]]), fields={"tokens": "list", "boxes": "list"})
+    assert next(iter(Loader(late, batch_size=2)))["tokens"]["values"].numpy().tolist() == [7]
+    with pytest.raises(ValueError, match="the first 2 records have lists without numbers"):
+        infeed.open(Data([[], []]), fields={"tokens": "list", "boxes": "list"})
+    # Without a word they have to be of one length.
+    with pytest.raises(infeed.Error, match=r'fields=\{"tokens": "list"\}'):
+        list(Loader(Data(rows[2:]), batch_size=2))
+    for wrong, words in [([0.5], r"it is f64 \[1\], but in record 0 a list of i64"), (["a"], "cannot be part of a batch")]:
+        with pytest.raises(infeed.Error, match=words):
+            list(Loader(infeed.open(Data([[1], wrong]), fields={"tokens": "list", "boxes": "list"}), batch_size=2))
+
+
+def test_lists_of_hugging_face_are_read_without_python(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    tokens = [list(range(i % 5)) for i in range(20)]
+    boxes = [[[float(i), k, 0, 0] for k in range(i % 3)] for i in range(20)]
+    features = {"tokens": datasets.Sequence(datasets.Value("int32"))}
+    features["boxes"] = datasets.Sequence(datasets.Sequence(datasets.Value("float32"), length=4))
+    data = datasets.Dataset.from_dict({"tokens": tokens, "boxes": boxes}, features=datasets.Features(features))
+    data.to_parquet(tmp_path / "a.parquet")
+    # Several chunks, chosen; from files; in another process.
+    several = datasets.concatenate_datasets([data.select(range(7)), data.select(range(7, 20))])
+    for of in (data, several, tmp_path, infeed.open(several), pickle.loads(pickle.dumps(infeed.open(data)))):
+        loader = Loader(of, batch_size=20)
+        assert loader.dataset.fields == {"tokens": "list", "boxes": "list"} and not loader.dataset.is_python
+        batch = next(iter(loader))
+        values, offsets = (batch["tokens"][name].numpy() for name in ("values", "offsets"))
+        assert values.dtype == "int32" and [list(row) for row in numpy.split(values, offsets[1:-1])] == tokens
+        values, offsets = (batch["boxes"][name].numpy() for name in ("values", "offsets"))
+        assert values.shape[1:] == (4,) and [row.tolist() for row in numpy.split(values, offsets[1:-1])] == boxes
+    some = data.select([11, 3])
+    assert next(iter(Loader(some, batch_size=2)))["tokens"]["values"].numpy().tolist() == [0, 0, 1, 2]
 
 
 def test_fields_say_what_values_are() -> None:
@@ -134,7 +196,7 @@ def test_fields_say_what_values_are() -> None:
     assert (batch["image1"].numpy().reshape(pixels.shape) == pixels[:, :, ::-1]).all()
     with pytest.raises(ValueError, match="nothing"):
         infeed.open(Data(), fields={"nothing": "array"})
-    with pytest.raises(ValueError, match="image, mask, mask16, label, array or bytes"):
+    with pytest.raises(ValueError, match="image, mask, mask16, label, array, list, text or bytes"):
         infeed.open(Data(), fields={"image": "picture"})
 
 
@@ -384,11 +446,11 @@ def hugging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_columns_of_hugging_face_are_read_without_python(hugging: Any, folder: str) -> None:
     dataset = infeed.open(hugging)
     assert not dataset.is_python and dataset.classes == ["cat", "dog"]
-    assert dataset.fields == {"image": "image", "label": "label", "text": "bytes", "weight": "array"}
+    assert dataset.fields == {"image": "image", "label": "label", "text": "text", "weight": "array"}
     want, got = rows(folder), rows(hugging)
     assert all((want[record] == got[record]).all() for record in want)
     batch = next(iter(Loader(hugging, batch_size=100, transform="center_crop:24")))
-    assert batch["text"] == [b"x" * i for i in range(100)]
+    assert batch["text"] == ["x" * i for i in range(100)]
     assert batch["weight"].numpy().tolist() == [i / 2 for i in range(100)]
     # Chosen, shuffled, several chunks.
     datasets = pytest.importorskip("datasets")

@@ -93,13 +93,38 @@ def test_a_batch_is_what_output_says(folder: str) -> None:
         DataLoader(folder, output="list")
 
 
-def test_texts_stay_bytes(tmp_path: Path) -> None:
+def test_texts_are_str(tmp_path: Path) -> None:
     lines = [json.dumps({"file_name": f"{i}.png", "text": "x" * i}) for i in range(6)]
     (tmp_path / "metadata.jsonl").write_text("\n".join(lines))
     for i in range(6):
         (tmp_path / f"{i}.png").write_bytes(png(i, i, i))
     images, texts = next(iter(DataLoader(tmp_path, 6)))
-    assert len(images) == 6 and texts == [b"x" * i for i in range(6)]
+    assert len(images) == 6 and texts == ["x" * i for i in range(6)]
+
+
+def test_lists_are_tensors_for_each_row_or_nested(tmp_path: Path) -> None:
+    tokens = [list(range(i % 4)) for i in range(6)]
+
+    class Data:
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"tokens": tokens[i], "y": i}
+
+    data = infeed.open(Data(), fields={"tokens": "list", "y": "label"})
+    batch = next(iter(TheLoader(data, 6, output="dict")))
+    assert [row.tolist() for row in batch["tokens"]] == tokens and batch["y"].tolist() == list(range(6))
+    nested = next(iter(TheLoader(data, 6, output="dict", nested=True)))["tokens"]
+    assert nested.is_nested and [row.tolist() for row in nested.unbind()] == tokens
+    padded = next(iter(TheLoader(data, 6, output="dict", pad={"tokens": 0})))
+    assert padded["tokens"].shape == (6, 3) and padded["tokens.lengths"].tolist() == [len(row) for row in tokens]
+    # One sample, and samples for a function.
+    for is_nested in (False, True):
+        sample = TheLoader(data, 6, output="dict", nested=is_nested).dataset[2]
+        assert sample["tokens"].tolist() == [0, 1] and sample["y"] == 2
+    collated = next(iter(TheLoader(data, 6, output="dict", collate_fn=lambda rows: [len(row["tokens"]) for row in rows])))
+    assert collated == [len(row) for row in tokens]
 
 
 def test_boxes_are_targets_as_detectors_take_them(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ pub(super) static FORMATS: &[&dyn Format] = &[
     // Late, so that the feature does not change other datasets: tables of metadata may lie next to images and tars.
     #[cfg(feature = "parquet")]
     &infeed_tables::Parquet,
+    // Late: lines of metadata may lie next to images and tars.
+    #[cfg(feature = "shards")]
+    &infeed_tables::JsonLines,
     #[cfg(feature = "zarr")]
     &infeed_science::Zarr,
     #[cfg(feature = "hdf5")]

@@ -1,15 +1,12 @@
 //! Opens a url with the formats of this build.
 
-use std::num::NonZeroUsize;
-
 use infeed_data::{Open, Opener};
 use infeed_store::Source;
 
 use super::formats::FORMATS;
-use crate::engine::IoRuntime;
+use crate::engine::wait_for;
 
-static HERE: Opener =
-    Opener { formats: FORMATS, wait: |opening| IoRuntime::with_threads(NonZeroUsize::MIN)?.wait_for(opening)? };
+static HERE: Opener = Opener { formats: FORMATS, wait: |opening| wait_for(opening)? };
 
 /// Opens the dataset at `url` and recognises its format by the names of its objects.
 ///
@@ -38,7 +35,7 @@ static HERE: Opener =
 /// | `train.bin`, `test.bin` | CIFAR-100, binary version |
 /// | `CLASS/….jpg` | images in class folders; labels are the indices of the sorted folder names |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
-/// | images and `metadata.csv` or `metadata.jsonl` | Hugging Face's ImageFolder: `label` is the label, other columns are fields (numbers or bytes) |
+/// | images and `metadata.csv` or `metadata.jsonl` | Hugging Face's ImageFolder: `label` is the label, other columns are fields (numbers or text) |
 /// | `images/…` and `masks/…`, `a.jpg` and `a_mask.png`, …; or [`Open::mask_files`] | images with a field `mask` ([`Field::mask`](infeed_data::Field::mask)) |
 /// | images, with [`Open::channels`] | images of several files, one for each channel |
 /// | images and COCO's JSON, named like `_annotations.coco.json` or `annotations/instances_SPLIT.json`; or [`Open::annotations`] | COCO: `image`, `instances`, `image_id` |
@@ -52,6 +49,7 @@ static HERE: Opener =
 /// | `index.json` and `….mds`, plain or compressed | MDS shards of MosaicML's streaming (feature `shards`) |
 /// | `….tfrecord`, `.tfrec`, `.record`, also with `.gz`; `train-00000-of-01024` | `tf.train.Example`s (feature `shards`): `image/encoded` is `image`, `image/class/label` is `label` |
 /// | `….parquet` | Parquet (feature `parquet`): columns as fields |
+/// | `….jsonl`, `….ndjson` | JSON lines (feature `shards`): the keys of each line as fields |
 /// | `zarr.json`, `.zarray`, `.zgroup` | Zarr 2 and 3 (feature `zarr`): arrays as fields |
 /// | `….h5`, `.hdf5`, `.he5`, `.nc4` | HDF5 (feature `hdf5`): datasets as fields |
 ///

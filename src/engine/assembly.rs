@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{Span, span::Id};
 
 use super::{
-    batch::Batch,
+    batch::{Batch, SideFields},
     fields::FieldRows,
     loader_shared::{BadRows, LoaderShared},
     map::{BatchMut, SampleMut},
@@ -242,13 +242,13 @@ impl Assembly {
         let seal = |((field, rows), upload): ((&FieldRows, Rows), Option<Rows>)| {
             field.seal(rows, upload, self.plan.size).map(|tensor| (field.name.clone(), tensor))
         };
-        let with_rows = loader.fields.iter().zip(fields).zip(uploads).filter(|((field, _), _)| field.most.is_none());
-        let tensors = with_rows.map(seal).collect::<Result<_>>()?;
-        let (bytes, instances) = side_values.seal(&loader.fields)?;
+        let with_rows = loader.fields.iter().zip(fields).zip(uploads).filter(|((field, _), _)| field.side.is_none());
+        let mut tensors = with_rows.map(seal).collect::<Result<Vec<_>>>()?;
+        let mut side = side_values.seal(&loader.fields)?;
+        tensors.append(&mut side.padded);
         Ok(Batch {
             fields: tensors,
-            bytes,
-            instances,
+            side,
             records,
             positions,
             rows,
@@ -270,8 +270,7 @@ impl Assembly {
         }
         Ok(Batch {
             fields: Vec::new(),
-            bytes: Vec::new(),
-            instances: Vec::new(),
+            side: SideFields::default(),
             records: Vec::new(),
             positions: Vec::new(),
             rows: 0,
@@ -296,7 +295,7 @@ impl Assembly {
         placer: &mut Placer,
     ) -> (Vec<Vec<Instances>>, Duration) {
         let LoaderShared { maps, fields, .. } = &*self.stream.loader;
-        let marked = fields.iter().any(|field| field.instances.is_some());
+        let marked = fields.iter().any(|field| field.instances().is_some());
         if maps.sample.is_none() && !marked {
             return (Vec::new(), Duration::ZERO);
         }
@@ -359,7 +358,7 @@ impl Assembly {
 /// The instances of a sample after its steps, field by field.
 fn place(fields: &[FieldRows], sample: &Sample, item: &Item, placer: &mut Placer) -> Result<Vec<Instances>> {
     let with_values = fields.iter().zip(&sample.values);
-    let of_instances = with_values.filter_map(|(field, value)| match (&field.instances, value) {
+    let of_instances = with_values.filter_map(|(field, value)| match (field.instances(), value) {
         (Some(of), Value::Instances(marked)) => Some((&of.lowered, marked)),
         _ => None,
     });

@@ -6,13 +6,26 @@ use bytes::Bytes;
 use infeed_core::{error::Error, report::BadSample};
 use infeed_data::sampler::LoaderState;
 
-use super::instances::BatchInstances;
+use super::{instances::BatchInstances, list::BatchList};
 use crate::tensor::Tensor;
+
+/// The fields of a batch whose values differ in length.
+#[derive(Debug, Default)]
+pub(super) struct SideFields {
+    /// The fields of `bytes` that are text.
+    pub(super) texts: Vec<String>,
+    pub(super) bytes: Vec<(String, Vec<Bytes>)>,
+    pub(super) lists: Vec<(String, BatchList)>,
+    /// Lists as tensors of equally long rows, and the lengths of these.
+    pub(super) padded: Vec<(String, Tensor)>,
+    pub(super) instances: Vec<(String, BatchInstances)>,
+}
 
 /// The rows of one step on this rank: named tensors, the index of each row's record, and the state to resume after
 /// them.
 ///
-/// A field is a tensor, [`bytes`](Self::bytes) or [`instances`](Self::instances), with [`len`](Self::len) rows:
+/// A field is a tensor, [`bytes`](Self::bytes), [`texts`](Self::texts), a [`list`](Self::list) or
+/// [`instances`](Self::instances), with [`len`](Self::len) rows:
 ///
 /// | field | shape and type |
 /// |---|---|
@@ -42,8 +55,7 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub struct Batch {
     pub(super) fields: Vec<(String, Tensor)>,
-    pub(super) bytes: Vec<(String, Vec<Bytes>)>,
-    pub(super) instances: Vec<(String, BatchInstances)>,
+    pub(super) side: SideFields,
     pub(super) records: Vec<u64>,
     pub(super) positions: Vec<u64>,
     pub(super) rows: usize,
@@ -81,30 +93,71 @@ impl Batch {
         self.fields
     }
 
-    /// The values of a field of bytes ([`FieldKind::Bytes`](infeed_data::FieldKind::Bytes): text, JSON, keys), one for
-    /// each row; empty bytes for rows of zeros (`OnBadSample::SkipPadded`).
+    /// The values of a field of bytes or text ([`FieldKind::Bytes`](infeed_data::FieldKind::Bytes),
+    /// [`FieldKind::Text`](infeed_data::FieldKind::Text): captions, JSON, keys), one for each row; empty bytes for rows
+    /// of zeros (`OnBadSample::SkipPadded`).
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
-        self.bytes.iter().find(|(name, _)| name == field).map(|(_, values)| &values[..])
+        self.side.bytes.iter().find(|(name, _)| name == field).map(|(_, values)| &values[..])
     }
 
-    /// All fields of bytes by name, in the schema's order.
+    /// The texts of a field ([`FieldKind::Text`](infeed_data::FieldKind::Text)), one for each row. Of a field of bytes,
+    /// those that are UTF-8; the others are empty.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use infeed::{Loader, dataset::MemoryDataset};
+    ///
+    /// let dataset = MemoryDataset::builder().texts("caption", ["a cat", "two dogs"]).build()?;
+    /// let loader = Loader::builder(std::sync::Arc::new(dataset)).batch_size(2).build().await?;
+    /// let batch = loader.epoch(0).next().await.expect("one batch")?;
+    /// let captions: Vec<&str> = batch.texts("caption").expect("texts").collect();
+    /// assert_eq!(captions, ["a cat", "two dogs"]);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn texts(&self, field: &str) -> Option<impl ExactSizeIterator<Item = &str>> {
+        // The engine has compared the texts of a field of text with UTF-8.
+        self.bytes(field).map(|values| values.iter().map(|text| str::from_utf8(text).unwrap_or_default()))
+    }
+
+    /// Whether the values of [`bytes`](Self::bytes) of this field are text in UTF-8.
+    #[must_use]
+    pub fn is_text(&self, field: &str) -> bool {
+        self.side.texts.iter().any(|name| name == field)
+    }
+
+    /// The items of a list ([`FieldKind::List`](infeed_data::FieldKind::List)) and where each row begins; `None` also if
+    /// [`LoaderBuilder::pad`](crate::LoaderBuilder::pad) made a tensor of it.
+    #[must_use]
+    pub fn list(&self, field: &str) -> Option<&BatchList> {
+        self.side.lists.iter().find(|(name, _)| name == field).map(|(_, list)| list)
+    }
+
+    /// All lists by name, in the schema's order.
+    pub fn list_fields(&self) -> impl Iterator<Item = (&str, &BatchList)> {
+        self.side.lists.iter().map(|(name, list)| (name.as_str(), list))
+    }
+
+    /// All fields of bytes and texts by name, in the schema's order.
     pub fn byte_fields(&self) -> impl Iterator<Item = (&str, &[Bytes])> {
-        self.bytes.iter().map(|(name, values)| (name.as_str(), &values[..]))
+        self.side.bytes.iter().map(|(name, values)| (name.as_str(), &values[..]))
     }
 
     /// Boxes, labels and masks of the images ([`FieldKind::Instances`](infeed_data::FieldKind::Instances)).
     #[must_use]
     pub fn instances(&self, field: &str) -> Option<&BatchInstances> {
-        self.instances.iter().find(|(name, _)| name == field).map(|(_, instances)| instances)
+        self.side.instances.iter().find(|(name, _)| name == field).map(|(_, instances)| instances)
     }
 
     /// All fields of instances by name, in the schema's order.
     pub fn instance_fields(&self) -> impl Iterator<Item = (&str, &BatchInstances)> {
-        self.instances.iter().map(|(name, instances)| (name.as_str(), instances))
+        self.side.instances.iter().map(|(name, instances)| (name.as_str(), instances))
     }
 
-    /// All tensors by name, in the schema's order, except those within [`instance_fields`](Self::instance_fields).
+    /// All tensors by name, in the schema's order, except those within [`list_fields`](Self::list_fields)
+    /// and [`instance_fields`](Self::instance_fields).
     pub fn fields(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.fields.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }

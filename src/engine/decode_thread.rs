@@ -471,7 +471,7 @@ impl DecodeThread {
         facts.placed += finishing;
         let timeline = self.account(&assembly, &mut facts, &finished, clock);
         let Finished { job: Job { items, rows, .. }, outcomes, .. } = finished;
-        if assembly.stream.loader.fields.iter().any(|field| field.most.is_some()) {
+        if assembly.stream.loader.fields.iter().any(|field| field.side.is_some()) {
             let mut instances = instances.into_iter();
             let made = items.iter().zip(&outcomes).enumerate().map(|(i, made)| (i, made, instances.next()));
             assembly.keep(made.filter_map(|(i, (item, outcome), instances)| {

@@ -391,7 +391,7 @@ fn len_bytes(sample: &Sample) -> u64 {
                 sum += if same(before, data) { 0 } else { data.len() as u64 };
                 before = Some(data);
             }
-            Value::Array(data) | Value::Bytes(data) => sum += data.len() as u64,
+            Value::Array(data) | Value::Bytes(data) | Value::List(data) => sum += data.len() as u64,
             Value::Instances(marked) => sum += 29 * marked.len() as u64,
             _ => {}
         }
@@ -408,6 +408,7 @@ fn apart(sample: &Sample) -> Sample {
     let own = |value: &Value| match value {
         Value::Array(data) => Value::Array(Bytes::copy_from_slice(data)),
         Value::Bytes(data) => Value::Bytes(Bytes::copy_from_slice(data)),
+        Value::List(data) => Value::List(Bytes::copy_from_slice(data)),
         value => value.clone(),
     };
     Sample { values: sample.values.iter().map(own).collect() }
@@ -419,6 +420,7 @@ const ARRAY: u8 = 2;
 const BYTES: u8 = 3;
 /// Mark of an entry: the same pixels as before, for another view.
 const AGAIN: u8 = 4;
+const LIST: u8 = 5;
 
 /// A sample as an entry: the number of values, then each value as a mark, its sizes and its bytes. Numbers are
 /// little-endian, pixels in native byte order. `None` if a value is of another kind.
@@ -442,8 +444,12 @@ fn pack(sample: &Sample) -> Option<Vec<u8>> {
                 out.put_u8(LABEL);
                 out.put_i64_le(*label);
             }
-            Value::Array(data) | Value::Bytes(data) => {
-                out.put_u8(if matches!(value, Value::Array(_)) { ARRAY } else { BYTES });
+            Value::Array(data) | Value::Bytes(data) | Value::List(data) => {
+                out.put_u8(match value {
+                    Value::Array(_) => ARRAY,
+                    Value::Bytes(_) => BYTES,
+                    _ => LIST,
+                });
                 out.put_u64_le(data.len() as u64);
                 out.put_slice(data);
             }
@@ -483,6 +489,10 @@ fn unpack(entry: &Bytes) -> Option<Sample> {
                 let len = rest.try_get_u64_le().ok()?;
                 Value::Bytes(take(&mut rest, len)?)
             }
+            LIST => {
+                let len = rest.try_get_u64_le().ok()?;
+                Value::List(take(&mut rest, len)?)
+            }
             _ => return None,
         };
         sample.values.push(value);
@@ -501,7 +511,8 @@ mod tests {
         let data = Bytes::from_static(b"twelve bytes");
         let pixels = || Value::Pixels { info, data: data.clone() };
         let array = Value::Array(Bytes::from_static(&[1, 2, 3]));
-        Sample::new([pixels(), pixels(), Value::Label(-7), array, Value::Bytes(Bytes::from_static(b"a text"))])
+        let list = Value::List(Bytes::from_static(&[7; 8]));
+        Sample::new([pixels(), pixels(), Value::Label(-7), array, list, Value::Bytes(Bytes::from_static(b"a text"))])
     }
 
     #[test]

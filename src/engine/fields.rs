@@ -13,6 +13,7 @@ use infeed_pixels::{
     transform::{Lowered, LoweredInstances, LoweredVolume, Transform},
 };
 
+use super::list::FieldList;
 use crate::tensor::Tensor;
 
 /// One field of a batch: its shape and where its memory comes from.
@@ -21,10 +22,8 @@ pub(crate) struct FieldRows {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
-    /// For a field of bytes or instances, the most bytes in a row. Such a field has no tensor and no memory in `pool`.
-    pub(crate) most: Option<usize>,
-    /// For a field of instances, how it is made.
-    pub(crate) instances: Option<FieldInstances>,
+    /// For values of different lengths, how they are made. Such a field has no memory in `pool`.
+    pub(crate) side: Option<Side>,
     /// Rows that the workers write.
     pub(crate) pool: Pool,
     /// Device memory to which a field written on the host is copied when its batch is complete, such as labels of
@@ -36,6 +35,28 @@ pub(crate) struct FieldRows {
     pub(crate) volume: Option<LoweredVolume>,
     /// For the label of mixed batches.
     pub(crate) soft: Option<SoftLabels>,
+}
+
+/// A field whose values differ in length, so that they travel with their samples.
+#[derive(Clone, Debug)]
+pub(crate) enum Side {
+    /// At most this many bytes.
+    Bytes(usize),
+    /// The same, in UTF-8.
+    Text(usize),
+    List(FieldList),
+    Instances(FieldInstances),
+}
+
+impl Side {
+    /// The most bytes of a row.
+    pub(crate) fn most_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(most) | Self::Text(most) => *most,
+            Self::List(list) => list.most.saturating_mul(list.each),
+            Self::Instances(of) => of.lowered.most_bytes(of.most),
+        }
+    }
 }
 
 /// How a field of instances is made.
@@ -78,6 +99,11 @@ pub(super) struct BatchRows {
 }
 
 impl FieldRows {
+    /// For a field of instances, how it is made.
+    pub(super) const fn instances(&self) -> Option<&FieldInstances> {
+        if let Some(Side::Instances(of)) = &self.side { Some(of) } else { None }
+    }
+
     /// Bytes of a row of this shape. Does not overflow: [`lower_field`] has rejected shapes that would.
     pub(crate) fn row_bytes(shape: &[usize], dtype: DType) -> usize {
         dtype.len_bytes(shape).expect("`lower_field` saw that it is a number")
@@ -177,8 +203,8 @@ pub(crate) struct LoweredField {
     pub(crate) image: Option<Lowered>,
     /// Of a volume.
     pub(crate) volume: Option<LoweredVolume>,
-    /// Of instances.
-    pub(crate) instances: Option<FieldInstances>,
+    /// Of values of different lengths.
+    pub(crate) side: Option<Side>,
 }
 
 /// Fits the transform to one field.
@@ -188,7 +214,9 @@ pub(crate) fn lower_field(
     dtype: DType,
     layout: Layout,
 ) -> Result<LoweredField> {
-    let plain = |shape, dtype| LoweredField { shape, dtype, image: None, volume: None, instances: None };
+    let plain = |shape, dtype| LoweredField { shape, dtype, image: None, volume: None, side: None };
+    // Rows of width 0: the values travel with the samples.
+    let beside = |side| LoweredField { side: Some(side), ..plain(vec![0], DType::U8) };
     let lowered = match &field.kind {
         kind @ FieldKind::Image { .. } => {
             let lowered =
@@ -202,12 +230,16 @@ pub(crate) fn lower_field(
         }
         FieldKind::Label => plain(Vec::new(), DType::I64),
         FieldKind::Array { dtype, shape } => plain(shape.clone(), *dtype),
-        // Rows of width 0: the values travel with the samples.
-        FieldKind::Bytes { .. } => plain(vec![0], DType::U8),
+        FieldKind::Bytes { most } => beside(Side::Bytes(*most)),
+        FieldKind::Text { most } => beside(Side::Text(*most)),
+        FieldKind::List { dtype, item, most } => {
+            let each = dtype.len_bytes(item).filter(|each| *each > 0);
+            let each = each.ok_or_else(|| Error::config(format!("items of {dtype} {item:?} have no bytes")))?;
+            beside(Side::List(FieldList { dtype: *dtype, item: item.clone(), each, most: *most, pad: None }))
+        }
         kind @ FieldKind::Instances { most, .. } => {
-            let instances =
-                FieldInstances { lowered: transform.lower_instances(kind, image_size(schema))?, most: *most };
-            LoweredField { instances: Some(instances), ..plain(vec![0], DType::U8) }
+            let lowered = transform.lower_instances(kind, image_size(schema))?;
+            beside(Side::Instances(FieldInstances { lowered, most: *most }))
         }
         kind => {
             let what = format!("no rows are made of fields of the kind {}", kind.name());

@@ -228,6 +228,14 @@ pub fn can_start_threads(threads: usize) -> io::Result<()> {
     })
 }
 
+/// Waits for a future that may read from stores, on a thread of its own for these reads. Works inside any executor.
+///
+/// # Errors
+/// `OutOfMemory` if the system cannot start a thread; `Internal` if the future panicked.
+pub fn wait_for<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Result<T> {
+    IoRuntime::with_threads(NonZeroUsize::MIN)?.wait_for(future)
+}
+
 /// Runs blocking work on a new thread, so that the caller's runtime continues. Dropping the future drops the result,
 /// but does not stop the work.
 ///

@@ -21,7 +21,7 @@ use infeed_core::{
 use infeed_data::{Instances, Mask, Sample, Value};
 use infeed_pixels::transform::RowView;
 
-use super::fields::FieldRows;
+use super::fields::{FieldRows, Side};
 
 type OnSample = dyn Fn(&mut SampleMut<'_>, Draws) -> Result<()> + Send + Sync;
 type OnBatch = dyn Fn(&mut BatchMut<'_>, Draws) -> Result<()> + Send + Sync;
@@ -45,7 +45,7 @@ impl Maps {
     pub(super) fn sample(&self, sample: &mut SampleMut<'_>, draws: Draws) -> Result<()> {
         let Some(map) = &self.sample else { return Ok(()) };
         guard("map", || map(sample, draws))?;
-        let with_masks = sample.fields.iter().filter_map(|field| Some(field.instances.as_ref()?.lowered.has_masks()));
+        let with_masks = sample.fields.iter().filter_map(|field| Some(field.instances()?.lowered.has_masks()));
         for (instances, masks) in sample.instances.iter().zip(with_masks) {
             let outlines = instances.masks.as_ref();
             let moved = outlines.is_none_or(|all| all.iter().all(|mask| matches!(mask, Mask::Rle(_))));
@@ -139,7 +139,7 @@ impl SampleMut<'_> {
     /// All fields that have values in the batch, to change several at the same time.
     pub fn fields_mut(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
         let (row, size) = (self.row, self.size);
-        let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.most.is_none());
+        let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.side.is_none());
         with_rows.map(move |(field, rows)| FieldMut { field, soft: false, bytes: rows.row_mut(row), rows: None, size })
     }
 
@@ -147,18 +147,38 @@ impl SampleMut<'_> {
     /// stay equally long. `None` if the field has no instances.
     #[must_use]
     pub fn instances_mut(&mut self, field: &str) -> Option<&mut Instances> {
-        let of_instances = self.fields.iter().filter(|field| field.instances.is_some());
+        let of_instances = self.fields.iter().filter(|field| field.instances().is_some());
         let at = of_instances.into_iter().position(|other| other.name == field)?;
         self.instances.get_mut(at)
     }
 
-    /// The value of a field of bytes; `None` for another kind of field.
+    /// The value of a field of bytes or text; `None` for another kind of field.
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&Bytes> {
         let at = self.fields.iter().position(|other| other.name == field)?;
         match self.sample.values.get(at)? {
             Value::Bytes(bytes) => Some(bytes),
             _ => None,
+        }
+    }
+
+    /// The numbers of a list, item after item. They are copied, because a record's numbers may begin anywhere in its
+    /// bytes.
+    ///
+    /// # Errors
+    /// `Config` for a field that the dataset does not have, that is not a list, or that holds another type.
+    pub fn list<T: Element>(&self, field: &str) -> Result<Vec<T>> {
+        let at = self.fields.iter().position(|other| other.name == field);
+        let of = at.and_then(|at| Some((self.fields[at].side.as_ref()?, self.sample.values.get(at)?)));
+        match of {
+            Some((Side::List(list), Value::List(_))) if list.dtype != T::DTYPE => {
+                Err(Error::config(format!("field `{field}` holds {}, not {}", list.dtype, T::DTYPE)))
+            }
+            Some((Side::List(_), Value::List(items))) => {
+                let numbers = items.chunks_exact(size_of::<T>());
+                Ok(numbers.map(bytemuck::pod_read_unaligned).collect())
+            }
+            _ => Err(Error::config(format!("field `{field}` is not a list"))),
         }
     }
 }
@@ -242,18 +262,19 @@ impl BatchMut<'_> {
     /// All fields that have values, to change several at the same time.
     pub fn fields_mut(&mut self) -> impl Iterator<Item = FieldMut<'_>> {
         let size = self.size;
-        let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.most.is_none());
+        let with_rows = self.fields.iter().zip(&mut *self.rows).filter(|(field, _)| field.side.is_none());
         with_rows.map(move |(field, rows)| {
             let count = Some(rows.rows());
             FieldMut { field, soft: field.soft.is_some(), rows: count, bytes: rows.bytes_mut(), size }
         })
     }
 
-    /// The values of a field of bytes, one for each row; `None` for another kind of field.
+    /// The values of a field of bytes or text, one for each row; `None` for another kind of field.
     #[must_use]
     pub fn bytes(&self, field: &str) -> Option<&[Bytes]> {
-        let of_bytes = self.fields.iter().filter(|field| field.most.is_some() && field.instances.is_none());
-        of_bytes.zip(self.bytes).find(|(other, _)| other.name == field).map(|(_, values)| &values[..])
+        let of_bytes = self.fields.iter().filter(|field| field.side.is_some() && field.instances().is_none());
+        let is_wanted = |other: &FieldRows| other.name == field && !matches!(other.side, Some(Side::List(_)));
+        of_bytes.zip(self.bytes).find(|(other, _)| is_wanted(other)).map(|(_, values)| &values[..])
     }
 }
 
@@ -332,7 +353,7 @@ impl<'a> FieldMut<'a> {
 }
 
 fn place(fields: &[FieldRows], name: &str) -> Result<usize> {
-    let with_rows = |field: &FieldRows| field.most.is_none() && field.name == name;
+    let with_rows = |field: &FieldRows| field.side.is_none() && field.name == name;
     fields.iter().position(with_rows).ok_or_else(|| {
         let names: Vec<&str> = fields.iter().map(|field| &*field.name).collect();
         Error::config(format!("no field {name:?} has values")).hint(format!("there are {}", names.join(", ")))

@@ -6,12 +6,16 @@ use bytes::Bytes;
 use infeed_core::error::Result;
 use infeed_data::{Instances, Sample, Value};
 
-use super::{fields::FieldRows, instances::BatchInstances};
+use super::{
+    batch::SideFields,
+    fields::{FieldRows, Side},
+    instances::BatchInstances,
+};
 
 /// The values of one sample that are not in rows.
 #[derive(Debug, Default)]
 pub(super) struct SideValues {
-    /// For each field of bytes.
+    /// For each field of bytes, texts or lists.
     pub(super) bytes: Vec<Bytes>,
     /// For each field of instances.
     pub(super) instances: Vec<Instances>,
@@ -21,7 +25,10 @@ impl SideValues {
     /// The values of the fields of bytes, copied, so that a key does not keep the buffer of an image next to it.
     pub(super) fn own(sample: &Sample, instances: Vec<Instances>) -> Self {
         let own = |bytes: &Bytes| if bytes.is_unique() { bytes.clone() } else { Bytes::copy_from_slice(bytes) };
-        let bytes = |value: &Value| if let Value::Bytes(bytes) = value { Some(own(bytes)) } else { None };
+        let bytes = |value: &Value| match value {
+            Value::Bytes(bytes) | Value::List(bytes) => Some(own(bytes)),
+            _ => None,
+        };
         Self { bytes: sample.values.iter().filter_map(bytes).collect(), instances }
     }
 }
@@ -29,7 +36,7 @@ impl SideValues {
 /// The values of a batch that are not in rows.
 #[derive(Debug, Default)]
 pub(super) struct BatchSideValues {
-    /// For each field of bytes, one value per row.
+    /// For each field of bytes, texts or lists, one value per row.
     pub(super) bytes: Vec<Vec<Bytes>>,
     /// For each field of instances, the instances of each row; `None` for rows of zeros.
     instances: Vec<Vec<Option<Arc<Instances>>>>,
@@ -37,10 +44,10 @@ pub(super) struct BatchSideValues {
 
 impl BatchSideValues {
     pub(super) fn new(fields: &[FieldRows], rows: usize) -> Self {
-        let side_fields = || fields.iter().filter(|field| field.most.is_some());
-        let bytes = side_fields().filter(|field| field.instances.is_none()).map(|_| vec![Bytes::new(); rows]).collect();
-        let instances = side_fields().filter(|field| field.instances.is_some()).map(|_| vec![None; rows]).collect();
-        Self { bytes, instances }
+        let (of_instances, of_bytes): (Vec<&Side>, Vec<&Side>) =
+            fields.iter().filter_map(|field| field.side.as_ref()).partition(|side| matches!(side, Side::Instances(_)));
+        let bytes = of_bytes.iter().map(|_| vec![Bytes::new(); rows]).collect();
+        Self { bytes, instances: of_instances.iter().map(|_| vec![None; rows]).collect() }
     }
 
     pub(super) fn set(&mut self, row: usize, values: SideValues) {
@@ -67,19 +74,40 @@ impl BatchSideValues {
         self.instances.iter_mut().for_each(|field| field[row..].fill(None));
     }
 
-    /// The bytes and instances of a batch, with the names of their fields.
-    #[expect(clippy::type_complexity, reason = "the two lists of a batch")]
-    pub(super) fn seal(
-        self,
-        fields: &[FieldRows],
-    ) -> Result<(Vec<(String, Vec<Bytes>)>, Vec<(String, BatchInstances)>)> {
-        let side_fields = || fields.iter().filter(|field| field.most.is_some());
-        let of_bytes = side_fields().filter(|field| field.instances.is_none());
-        let bytes = of_bytes.zip(self.bytes).map(|(field, values)| (field.name.clone(), values)).collect();
-        let of_instances = side_fields().filter_map(|field| Some((&field.instances.as_ref()?.lowered, &field.name)));
-        let gathered = of_instances.zip(self.instances);
-        let instances =
-            gathered.map(|((lowered, name), rows)| Ok((name.clone(), BatchInstances::new(lowered, &rows)?)));
-        Ok((bytes, instances.collect::<Result<_>>()?))
+    /// The values of a batch by the names of their fields.
+    pub(super) fn seal(self, fields: &[FieldRows]) -> Result<SideFields> {
+        let mut sealed = SideFields::default();
+        let (mut bytes, mut instances) = (self.bytes.into_iter(), self.instances.into_iter());
+        for field in fields {
+            let Some(side) = &field.side else { continue };
+            let name = || field.name.clone();
+            if let Side::Instances(of) = side {
+                let rows = instances.next().unwrap_or_default();
+                sealed.instances.push((name(), BatchInstances::new(&of.lowered, &rows)?));
+                continue;
+            }
+            let rows = bytes.next().unwrap_or_default();
+            match side {
+                Side::List(list) => match &list.pad {
+                    None => sealed.lists.push((name(), list.gather(rows)?)),
+                    Some(number) => {
+                        let (values, lengths) = list.fill(rows, number)?;
+                        sealed.padded.push((name(), values));
+                        sealed.padded.push((lengths_of(&field.name), lengths));
+                    }
+                },
+                Side::Text(_) => {
+                    sealed.texts.push(name());
+                    sealed.bytes.push((name(), rows));
+                }
+                Side::Bytes(_) | Side::Instances(_) => sealed.bytes.push((name(), rows)),
+            }
+        }
+        Ok(sealed)
     }
+}
+
+/// The name of the tensor with the lengths of a padded field.
+pub(crate) fn lengths_of(field: &str) -> String {
+    format!("{field}.lengths")
 }

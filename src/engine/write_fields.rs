@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use infeed_core::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::FIELD},
     random::SampleRng,
     report::Stage,
     rows::Rows,
@@ -12,7 +12,10 @@ use infeed_core::{
 use infeed_data::{Instances, Sample, Value};
 use infeed_pixels::codec::write_volume;
 
-use super::fields::FieldRows;
+use super::{
+    fields::{FieldRows, Side},
+    list::FieldList,
+};
 
 /// Writes volumes, labels and arrays of one sample; the decoder writes images. Returns the time for volumes.
 pub(super) fn write_fields(
@@ -31,17 +34,14 @@ pub(super) fn write_fields(
             }
             Value::Array(data) => data,
             // The value travels with the sample: there is no row to write.
-            Value::Bytes(data) => match field.most {
-                Some(most) if data.len() <= most => continue,
-                Some(most) => {
-                    let what = format!("{} bytes of `{}`, which has {most} at most", data.len(), field.name);
-                    return Err(Error::corrupt(what).at_stage(Stage::Parse));
-                }
-                None => {
-                    let what = format!("bytes in `{}`, a field of another kind", field.name);
-                    return Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Parse));
-                }
-            },
+            Value::Bytes(data) => {
+                check_bytes(data, field).map_err(|error| error.at_stage(Stage::Parse))?;
+                continue;
+            }
+            Value::List(data) => {
+                check_list(data, field).map_err(|error| error.at_stage(Stage::Parse))?;
+                continue;
+            }
             Value::Volume(volume) => {
                 let began = Instant::now();
                 write_volume(volume, field.volume.as_ref(), rng, rows.row_mut(row))?;
@@ -72,10 +72,45 @@ pub(super) fn write_fields(
     Ok(took)
 }
 
+/// Checks bytes and texts, which travel with the sample.
+fn check_bytes(data: &[u8], field: &FieldRows) -> Result<()> {
+    let name = &field.name;
+    let (Some(Side::Bytes(most) | Side::Text(most)), is_text) =
+        (&field.side, matches!(field.side, Some(Side::Text(_))))
+    else {
+        return Err(Error::new(ErrorKind::Internal, format!("bytes in `{name}`, a field of another kind")));
+    };
+    if data.len() > *most {
+        return Err(Error::corrupt(format!("{} bytes of `{name}`, which has {most} at most", data.len())));
+    }
+    match str::from_utf8(data) {
+        Err(error) if is_text => {
+            Err(Error::corrupt(format!("the text of `{name}` is not UTF-8 from byte {} on", error.valid_up_to()))
+                .hint(format!("set {}", FIELD.to_pair(name, "bytes"))))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks a list, which travels with the sample.
+fn check_list(data: &[u8], field: &FieldRows) -> Result<()> {
+    let name = &field.name;
+    let Some(Side::List(FieldList { each, most, .. })) = &field.side else {
+        return Err(Error::new(ErrorKind::Internal, format!("a list in `{name}`, a field of another kind")));
+    };
+    if !data.len().is_multiple_of(*each) {
+        return Err(Error::corrupt(format!("{} bytes of `{name}` are not whole items of {each} bytes", data.len())));
+    }
+    match data.len() / each {
+        items if items > *most => Err(Error::corrupt(format!("{items} items of `{name}`, which has {most} at most"))),
+        _ => Ok(()),
+    }
+}
+
 /// Checks instances, which travel with the sample.
 fn check_instances(marked: &Instances, field: &FieldRows) -> Result<()> {
-    let FieldRows { name, instances, .. } = field;
-    let Some((lowered, most)) = instances.as_ref().map(|of| (&of.lowered, of.most)) else {
+    let name = &field.name;
+    let Some((lowered, most)) = field.instances().map(|of| (&of.lowered, of.most)) else {
         let what = format!("instances in `{name}`, a field of another kind");
         return Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Parse));
     };

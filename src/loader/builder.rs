@@ -171,6 +171,31 @@ impl LoaderBuilder {
         self
     }
 
+    /// Makes a tensor of a list ([`FieldKind::List`](infeed_data::FieldKind::List)): `[N, L, …]`, where `L` is the length
+    /// of the batch's longest row, and shorter rows are filled with `number`. The field `FIELD.lengths`, `[N]` i64, has
+    /// the number of items of each row; a mask of attention is where the index of an item is below it.
+    ///
+    /// Both tensors are in host memory, even if the images are on a GPU. Call it once for each field.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use infeed::{Loader, dataset::MemoryDataset};
+    ///
+    /// let dataset = MemoryDataset::builder().lists("tokens", vec![vec![5i32, 9, 2], vec![7, 1]]).build()?;
+    /// let loader = Loader::builder(std::sync::Arc::new(dataset)).batch_size(2).pad("tokens", -1).build().await?;
+    /// let batch = loader.epoch(0).next().await.expect("one batch")?;
+    /// assert_eq!(batch["tokens"].as_slice::<i32>(), Some(&[5, 9, 2, 7, 1, -1][..]));
+    /// assert_eq!(batch["tokens.lengths"].as_slice::<i64>(), Some(&[3, 2][..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// `build()` returns an error for a field that is not a list, and for a number that its type does not hold.
+    pub fn pad(mut self, field: impl Into<String>, number: impl Into<f64>) -> Self {
+        self.config.pad.insert(field.into(), number.into());
+        self
+    }
+
     /// Runs your function on each sample after all its rows are written. It may change image, label and all other
     /// fields in place. Runs on the decode threads, one call per thread. Works only for batches in host memory;
     /// otherwise `build()` returns an error.

@@ -1,5 +1,7 @@
 //! Settings of a loader as plain data.
 
+use std::collections::BTreeMap;
+
 use infeed_core::types::{DType, Device, Layout};
 use infeed_data::sampler::{LastBatch, Order, Shard};
 use infeed_pixels::{
@@ -110,6 +112,10 @@ pub struct LoaderConfig {
     /// Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Mix>,
+    /// Lists that become tensors of equally long rows, and the number that fills short rows, see
+    /// [`LoaderBuilder::pad`](crate::LoaderBuilder::pad). Default: none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pad: BTreeMap<String, f64>,
     /// Element type of image fields. Default `f32`.
     pub dtype: DType,
     /// Axes of image fields. Default NCHW.
@@ -203,6 +209,7 @@ impl Default for LoaderConfig {
             transform: Transform::default(),
             views: Vec::new(),
             mix: None,
+            pad: BTreeMap::new(),
             dtype: DType::F32,
             layout: Layout::Nchw,
             orientation: Orientation::default(),

@@ -3,7 +3,7 @@
 use infeed_core::{
     error::{
         Error, Result,
-        setting::{COLUMNS, FORMAT, MIX, VIEWS},
+        setting::{COLUMNS, FORMAT, MIX, PAD, VIEWS},
     },
     rows::Pool,
 };
@@ -14,14 +14,12 @@ use infeed_pixels::{
 };
 
 use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
-use crate::engine::{self, BatchMix, FieldInstances, FieldRows, LoweredField, SoftLabels};
+use crate::engine::{self, BatchMix, FieldRows, LoweredField, Side, SoftLabels};
 
 /// A field of the schema, and how its rows are made.
 pub(super) struct Field {
     name: String,
     pub(super) lowered: LoweredField,
-    /// For a field of bytes or instances, the most bytes in a row.
-    most: Option<usize>,
     /// For the label of mixed batches, the number of classes.
     classes: Option<usize>,
 }
@@ -91,12 +89,41 @@ fn check_instances(schema: &Schema, views: &Views<'_>, config: &LoaderConfig) ->
     Ok(())
 }
 
+/// Sets the number that fills short rows of a list.
+fn pad(all: &mut [Field], name: &str, number: f64) -> Result<()> {
+    let lengths = engine::lengths_of(name);
+    if all.iter().any(|field| field.name == lengths) {
+        return Err(Error::config(format!("{PAD} makes a field `{lengths}`, and the dataset has one"))
+            .hint(format!("leave that one out, with {COLUMNS}")));
+    }
+    let list = all.iter_mut().find_map(|field| match &mut field.lowered.side {
+        Some(Side::List(list)) if field.name == name => Some(list),
+        _ => None,
+    });
+    let Some(list) = list else {
+        let lists = all.iter().filter(|field| matches!(field.lowered.side, Some(Side::List(_))));
+        let lists = lists.map(|field| field.name.as_str()).collect::<Vec<_>>().join(", ");
+        let error = Error::config(format!("{PAD} names `{name}`, which is not a list"));
+        return Err(match lists.is_empty() {
+            true => error.hint("leave it out: the dataset has no lists"),
+            false => error.hint(format!("use one of the lists: {lists}")),
+        });
+    };
+    let bytes = list.dtype.bytes_of(number).ok_or_else(|| {
+        Error::config(format!("{PAD} fills `{name}` with {number}, which {} does not hold", list.dtype))
+    })?;
+    list.pad = Some(bytes);
+    Ok(())
+}
+
 pub(super) struct Fields {
     pub(super) all: Vec<Field>,
     /// How batches are mixed.
     pub(super) mix: Option<BatchMix>,
     /// Size of the rows of images, if each batch has its own.
     pub(super) size: Option<BatchSize>,
+    /// Bytes of the values of different lengths in a usual row, if the dataset gives them.
+    usual_varying: Option<u64>,
 }
 
 impl Fields {
@@ -106,12 +133,7 @@ impl Fields {
             let lowered = engine::lower_field((field, dataset.schema()), transform, config.dtype, config.layout);
             let mut lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
             lowered.image = lowered.image.map(|image| image.of_view(*view));
-            let most = match (&field.kind, &lowered.instances) {
-                (FieldKind::Bytes { most }, _) => Some(*most),
-                (_, Some(FieldInstances { lowered, most })) => Some(lowered.most_bytes(*most)),
-                _ => None,
-            };
-            Ok(Field { name: field.name.clone(), lowered, most, classes: None })
+            Ok(Field { name: field.name.clone(), lowered, classes: None })
         };
         let mut all: Vec<Field> =
             dataset.schema().fields.iter().zip(&views.of_field).map(lower).collect::<Result<_>>()?;
@@ -125,26 +147,36 @@ impl Fields {
                 .hint(format!("leave the transform out, or open the images too: {COLUMNS}, {FORMAT}")));
         }
         check_instances(dataset.schema(), views, config)?;
+        config.pad.iter().try_for_each(|(name, number)| pad(&mut all, name, *number))?;
         let lowered: Vec<&LoweredField> = all.iter().map(|field| &field.lowered).collect();
         let mixed = config.mix.as_ref().map(|settings| mix::fit(settings, dataset.schema(), &lowered)).transpose()?;
         let mix = mixed.map(|mix::Mixed { mix, label, classes }| {
             all[label].classes = Some(classes);
             mix
         });
-        Ok(Self { all, mix, size: batch_size(dataset, views, config)? })
+        let size = batch_size(dataset, views, config)?;
+        Ok(Self { all, mix, size, usual_varying: dataset.usual_varying() })
     }
 
     pub(super) fn batch_bytes(&self, batch_size: usize, has_device: bool) -> BatchBytes {
-        let of = |bytes: &dyn Fn(&Field) -> u64| {
-            let row = self.all.iter().map(bytes).fold(0, u64::saturating_add);
-            row.saturating_mul(batch_size as u64)
-        };
+        let sum = |bytes: &dyn Fn(&Field) -> u64| self.all.iter().map(bytes).fold(0, u64::saturating_add);
         let is_there = |field: &Field| has_device && field.is_image();
-        let of_bytes = of(&|field| field.most.map_or(0, |most| most as u64));
-        let on_host = of(&|field| if is_there(field) { 0 } else { field.row_bytes() });
-        // All fields end on the device, except fields of bytes, which have no rows.
-        let on_device = if has_device { of(&Field::row_bytes) } else { 0 };
-        BatchBytes { on_host: on_host.saturating_add(of_bytes), of_bytes, on_device }
+        let side = |of_instances: bool| {
+            sum(&|field| match &field.lowered.side {
+                Some(side) if matches!(side, Side::Instances(_)) == of_instances => side.most_bytes() as u64,
+                _ => 0,
+            })
+        };
+        let of_bytes = side(true).saturating_add(side(false).min(self.usual_varying.unwrap_or(u64::MAX)));
+        let on_host = sum(&|field| if is_there(field) { 0 } else { field.row_bytes() });
+        // All fields end on the device, except values of different lengths, which have no rows.
+        let on_device = if has_device { sum(&Field::row_bytes) } else { 0 };
+        let of_batch = |row: u64| row.saturating_mul(batch_size as u64);
+        BatchBytes {
+            on_host: of_batch(on_host.saturating_add(of_bytes)),
+            of_bytes: of_batch(of_bytes),
+            on_device: of_batch(on_device),
+        }
     }
 
     /// Bytes of the longest row that the decoder makes; it does not make volumes.
@@ -168,7 +200,10 @@ impl Fields {
         let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
         // Steps run one after another, in the same tiles.
         let tiles = images.map(|lowered| lowered.tile_bytes(max_image_bytes)).max().unwrap_or(0);
-        let marked = self.all.iter().filter_map(|field| field.lowered.instances.as_ref());
+        let marked = self.all.iter().filter_map(|field| match &field.lowered.side {
+            Some(Side::Instances(of)) => Some(of),
+            _ => None,
+        });
         // Masks run after their image.
         tiles.max(marked.map(|of| of.lowered.scratch_bytes(max_image_bytes)).max().unwrap_or(0))
     }
@@ -176,7 +211,7 @@ impl Fields {
     /// The pools of all fields, for one batch more than may be ahead: the batch that comes back.
     pub(super) fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
         let pool = |field: &Field| -> Result<FieldRows> {
-            let LoweredField { shape, dtype, image, volume, instances } = &field.lowered;
+            let LoweredField { shape, dtype, image, volume, side } = &field.lowered;
             let bytes = FieldRows::row_bytes(shape, *dtype);
             let on_host = |bytes| Pool::new(batch_size, bytes, prefetch + 1);
             let there = |bytes| place.pool(batch_size, bytes, prefetch + 1);
@@ -188,7 +223,7 @@ impl Fields {
                 Place::Gpu(_) | Place::Foreign(_) => !field.is_image(),
             };
             let (pool, upload) = match copied_at_the_end {
-                _ if field.most.is_some() => (on_host(bytes)?, None),
+                _ if side.is_some() => (on_host(bytes)?, None),
                 true => (on_host(bytes)?, Some(there(soft_bytes.unwrap_or(bytes))?)),
                 false => (there(bytes)?, None),
             };
@@ -199,12 +234,11 @@ impl Fields {
                 name: field.name.clone(),
                 shape: shape.clone(),
                 dtype: *dtype,
-                most: field.most,
                 pool,
                 upload,
                 image: image.as_ref().map(|image| *image.row()),
                 volume: volume.clone(),
-                instances: instances.clone(),
+                side: side.clone(),
                 soft: field.classes.map(soft).transpose()?,
             })
         };

@@ -250,7 +250,7 @@ pub(super) fn check_steps(sampler: &dyn Sampler, batch_size: NonZeroUsize, confi
 
 /// Checks listed batches: memory is reserved for `batch_size` rows, and ranks divide positions in even steps.
 fn check_batches(batches: &Batches, positions: u64, batch_size: NonZeroUsize, world: u32) -> Result<()> {
-    if world > 1 {
+    if world > 1 && !batches.is_for_ranks() {
         return Err(Error::config(format!("the sampler lists its batches, which {world} ranks can't share"))
             .hint("give each rank a sampler of its own, in a loader without a shard"));
     }

@@ -167,6 +167,10 @@ impl Dataset for Viewed {
         self.inner.usual_read()
     }
 
+    fn usual_varying(&self) -> Option<u64> {
+        self.inner.usual_varying()
+    }
+
     fn needs_fetch(&self) -> bool {
         self.inner.needs_fetch()
     }

@@ -367,7 +367,12 @@ impl<'a> Prepare<'a> {
                 format!("`{name}` holds boxes of images, and shards cannot hold boxes"),
                 "use the dataset without shards",
             ),
-            FieldKind::Array { .. } if name == "image" => {
+            FieldKind::List { item, .. } if item.len() > 1 => {
+                let what =
+                    format!("the items of the list `{name}` are {item:?}, and shards hold rows of numbers at most");
+                refuse(what, "open the dataset without it")
+            }
+            FieldKind::Array { .. } | FieldKind::List { .. } if name == "image" => {
                 refuse("numbers called `image` would be read as pixels".into(), "rename the field")
             }
             _ => Ok(()),

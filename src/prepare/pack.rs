@@ -31,6 +31,8 @@ pub(super) struct Packing {
     inner: Arc<dyn Dataset>,
     records: Vec<u64>,
     schema: Schema,
+    /// Bytes of a large piece, without texts and lists.
+    piece: u64,
 }
 
 impl Packing {
@@ -39,9 +41,10 @@ impl Packing {
             FieldKind::Image { .. } => Field::bytes(field.name.clone(), 0),
             _ => field.clone(),
         });
-        let piece = Field::bytes(FIELD, pack.largest_piece(&*inner));
+        let largest = pack.largest_piece(&*inner);
+        let piece = Field::bytes(FIELD, largest);
         let schema = Schema::new(std::iter::once(piece).chain(fields).collect());
-        Self { inner, records, schema }
+        Self { inner, records, schema, piece: largest as u64 }
     }
 
     fn record(&self, record: u64) -> Result<u64> {
@@ -97,6 +100,10 @@ impl Dataset for Packing {
     }
     fn usual_read(&self) -> u64 {
         self.inner.usual_read()
+    }
+    fn usual_varying(&self) -> Option<u64> {
+        // With the piece.
+        self.inner.usual_varying().map(|bytes| bytes.saturating_mul(2).saturating_add(self.piece))
     }
     fn needs_fetch(&self) -> bool {
         self.inner.needs_fetch()
@@ -273,19 +280,27 @@ impl Packer {
                 };
                 (named("npy", "npy"), Cow::Owned([&npy_header(*dtype, shape)[..], data].concat()))
             }
+            Value::List(data) => {
+                let FieldKind::List { dtype, item, .. } = &field.kind else {
+                    return Err(Error::new(ErrorKind::Internal, "a list in a field of another kind"));
+                };
+                let each = dtype.len_bytes(item).filter(|each| *each > 0);
+                let shape: Vec<usize> = each.map(|each| data.len() / each).into_iter().chain(item.clone()).collect();
+                (named("npy", "npy"), Cow::Owned([&npy_header(*dtype, &shape)[..], data].concat()))
+            }
             Value::Bytes(bytes) => {
-                let extension = match &**name {
-                    "json" => "json".into(),
-                    _ => named("txt", "txt"),
+                let extension = match (&field.kind, &**name) {
+                    (_, "json") => "json".into(),
+                    (FieldKind::Text { .. }, _) => named("txt", "txt"),
+                    _ => named("bytes", "bytes"),
                 };
                 (extension, Cow::Borrowed(&bytes[..]))
             }
             Value::Encoded(_) | Value::Pixels { .. } => self.image(name, value)?,
             _ => {
                 let what = format!("`{}` is not an image of one file", field.name);
-                return Err(
-                    Error::new(ErrorKind::Unsupported, what).hint("shards hold images, labels, arrays and bytes")
-                );
+                return Err(Error::new(ErrorKind::Unsupported, what)
+                    .hint("shards hold images, labels, arrays, lists, texts and bytes"));
             }
         })
     }

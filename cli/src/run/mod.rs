@@ -120,11 +120,12 @@ pub(crate) async fn on(
         out.warn(options::NO_MAX_UNREADABLE);
     }
     let weighted = options::weighted(&args.loader.fixed, &config.order, dataset.len(), labels(args, dataset)).await?;
+    let by_length = options::by_length(&args.loader.fixed, &config, lengths(args, dataset)).await?;
     let most = config.index_bytes();
     let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
     let turned = config.orientation == Orientation::Apply;
     let builder = Loader::builder(Arc::clone(dataset)).config(config);
-    let builder = weighted.into_iter().fold(builder, LoaderBuilder::sampler);
+    let builder = weighted.or(by_length).into_iter().fold(builder, LoaderBuilder::sampler);
     let builder = match args.jpeg_exact || args.jpeg_strict {
         true => {
             let index = index.clone().unwrap_or_else(|| DecodeIndex::new(most));
@@ -280,15 +281,33 @@ pub(crate) async fn on(
 
 /// Class indices of all records. For shards with other fields, only the labels are read.
 async fn labels(args: &RunArgs, dataset: &Arc<dyn Dataset>) -> Result<Vec<i64>, Failure> {
-    if dataset.known(0, "label").is_none() && dataset.schema().fields.len() > 1 {
-        // Formats without columns give an error here, and all labels are read below.
-        let narrow =
-            args.dataset.apply(infeed::open(&args.url), || options::rank(&args.loader.fixed))?.columns(["label"]).await;
-        if let Some(narrow) = narrow.ok().filter(|narrow| narrow.len() == dataset.len()) {
-            return Ok(infeed::dataset::labels(&*narrow).await?);
+    let dataset = match dataset.known(0, "label") {
+        Some(_) => Arc::clone(dataset),
+        None => narrowed(args, dataset, "label").await?,
+    };
+    Ok(infeed::dataset::labels(&*dataset).await?)
+}
+
+/// The lengths of the field of `--lengths`.
+async fn lengths(args: &RunArgs, dataset: &Arc<dyn Dataset>) -> Result<Vec<u64>, Failure> {
+    let field = args.loader.fixed.lengths.as_deref().unwrap_or_default();
+    let narrow = match dataset.schema().fields.iter().any(|of| of.name == field) {
+        true => narrowed(args, dataset, field).await?,
+        false => Arc::clone(dataset),
+    };
+    Ok(infeed::dataset::lengths(&*narrow, field).await?)
+}
+
+/// The dataset with one of its fields, if its format reads less for that.
+async fn narrowed(args: &RunArgs, dataset: &Arc<dyn Dataset>, field: &str) -> Result<Arc<dyn Dataset>, Failure> {
+    if dataset.schema().fields.len() > 1 {
+        // Formats without columns give an error here, and all fields are read.
+        let open = args.dataset.apply(infeed::open(&args.url), || options::rank(&args.loader.fixed))?;
+        if let Some(narrow) = open.columns([field]).await.ok().filter(|narrow| narrow.len() == dataset.len()) {
+            return Ok(narrow);
         }
     }
-    Ok(infeed::dataset::labels(&**dataset).await?)
+    Ok(Arc::clone(dataset))
 }
 
 /// All settings of the run: the loader's, with `auto` resolved, and the run's own.

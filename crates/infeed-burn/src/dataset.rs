@@ -157,6 +157,21 @@ impl<'a> Row<'a> {
         Ok(&values[self.row])
     }
 
+    /// The numbers of a list, item after item.
+    ///
+    /// # Errors
+    /// `Config` if there is no such list, or its numbers have another type.
+    pub fn list<T: Element>(&self, field: &str) -> Result<&'a [T]> {
+        let names = || self.batch.list_fields().map(|(name, _)| name);
+        let list = self.batch.list(field).ok_or_else(|| no_field(field, names()))?;
+        let dtype = list.values().dtype();
+        list.row(self.row).ok_or_else(|| {
+            Error::config(format!("values of {dtype} were requested as {}", T::DTYPE))
+                .at_field(field)
+                .hint("request the type that they have")
+        })
+    }
+
     /// Boxes, labels and masks.
     ///
     /// # Errors

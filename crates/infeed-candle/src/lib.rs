@@ -87,7 +87,8 @@ impl TensorExt for infeed::Tensor {
 pub trait BatchExt {
     /// All tensors of the batch in candle's memory, on `device`, by name: the [fields](infeed::Batch::fields) (images,
     /// masks, labels, arrays), and the tensors of instances with their field's name in front, as
-    /// [`infeed::BatchInstances::tensors`] names them: `instances.boxes`, `instances.labels`, `instances.offsets`, …
+    /// [`infeed::BatchInstances::tensors`] names them: `instances.boxes`, `instances.labels`, `instances.offsets`, …;
+    /// lists likewise: `tokens.values`, `tokens.offsets`.
     ///
     /// One copy of each, types as in the [table](crate). Fields of bytes (text) and outlines of instances are not
     /// tensors and stay in the batch.
@@ -103,11 +104,14 @@ impl BatchExt for Batch {
         let marked = self.instance_fields().flat_map(|(field, instances)| {
             instances.tensors().map(move |(name, tensor)| (format!("{field}.{name}"), tensor))
         });
+        let lists = self
+            .list_fields()
+            .flat_map(|(field, list)| list.tensors().map(move |(name, tensor)| (format!("{field}.{name}"), tensor)));
         let copy = |(name, tensor): (String, _)| {
             let tensor = copied(tensor, device, &format!("the field `{name}`"))?;
             Ok((name, tensor))
         };
-        own.chain(marked).map(copy).collect()
+        own.chain(lists).chain(marked).map(copy).collect()
     }
 }
 

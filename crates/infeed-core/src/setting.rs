@@ -86,6 +86,16 @@ impl Setting {
         self.valued(Front::here(), &values.join(","), |_| format!("{values:?}"))
     }
 
+    /// The setting with a value for one name, such as the kind of a field.
+    pub fn to_pair(self, name: &str, value: &str) -> String {
+        let setting = bare(self.name(Front::here()));
+        match Front::here() {
+            Front::Library => format!("{setting}({name:?}, [{value:?}])"),
+            Front::Command => format!("{setting} '{name}={value}'"),
+            Front::Python => format!("{setting}={{{name:?}: {value:?}}}"),
+        }
+    }
+
     fn valued(&self, front: Front, value: &str, quoted: impl Fn(&str) -> String) -> String {
         let name = bare(self.name(front));
         match front {
@@ -157,6 +167,7 @@ settings! {
     MEMORY_BUDGET: "memory_budget", "--memory-budget", "memory_budget";
     MIX: "mix", "--mix", "mix";
     NUM_CLASSES: "num_classes", "--mix …,classes=N", "mix={…, \"num_classes\": N}";
+    PAD: "pad", "--pad", "pad";
     PREFETCH: "prefetch", "--prefetch", "prefetch";
     RANK: "shard", "--rank", "rank";
     SEED: "seed", "--seed", "seed";

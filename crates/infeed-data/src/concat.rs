@@ -46,6 +46,8 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
     for part in &parts[1..] {
         for (field, other) in schema.fields.iter_mut().zip(&part.schema().fields) {
             if let (FieldKind::Bytes { most }, FieldKind::Bytes { most: other })
+            | (FieldKind::Text { most }, FieldKind::Text { most: other })
+            | (FieldKind::List { most, .. }, FieldKind::List { most: other, .. })
             | (FieldKind::Instances { most, .. }, FieldKind::Instances { most: other, .. }) =
                 (&mut field.kind, &other.kind)
             {
@@ -66,9 +68,11 @@ pub fn difference(a: &Schema, b: &Schema) -> Option<String> {
     if names(a) != names(b) {
         return Some(format!("its fields are {}, not {}", names(b).join(", "), names(a).join(", ")));
     }
-    // Bytes fields are alike whatever their longest value is; so are instances, whatever their number.
+    // Fields of bytes, texts and lists are alike whatever their longest value is; so are instances, whatever their
+    // number.
     let alike = |a: &FieldKind, b: &FieldKind| match (a, b) {
-        (FieldKind::Bytes { .. }, FieldKind::Bytes { .. }) => true,
+        (FieldKind::Bytes { .. }, FieldKind::Bytes { .. }) | (FieldKind::Text { .. }, FieldKind::Text { .. }) => true,
+        (FieldKind::List { dtype: a, item: x, .. }, FieldKind::List { dtype: b, item: y, .. }) => (a, x) == (b, y),
         (FieldKind::Instances { masks: a, .. }, FieldKind::Instances { masks: b, .. }) => a == b,
         _ => a == b,
     };
@@ -207,6 +211,11 @@ impl Dataset for Concat {
 
     fn usual_read(&self) -> u64 {
         self.parts.iter().map(|p| p.usual_read()).max().unwrap_or(0)
+    }
+
+    fn usual_varying(&self) -> Option<u64> {
+        let of_parts: Option<Vec<u64>> = self.parts.iter().map(|p| p.usual_varying()).collect();
+        of_parts?.into_iter().max()
     }
 
     fn resident_bytes(&self) -> u64 {

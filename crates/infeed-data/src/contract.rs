@@ -77,7 +77,8 @@ fn check_schema(fields: &[Field]) -> Result<()> {
             FieldKind::Volume { channels, size, .. } => *channels > 0 && size.is_none_or(|size| !size.contains(&0)),
             FieldKind::Label => true,
             FieldKind::Array { shape, .. } => shape.iter().all(|n| *n > 0),
-            FieldKind::Bytes { .. } | FieldKind::Instances { .. } => true,
+            FieldKind::List { item, .. } => item.iter().all(|n| *n > 0),
+            FieldKind::Bytes { .. } | FieldKind::Text { .. } | FieldKind::Instances { .. } => true,
         };
         ensure(sound, || format!("`{name}` has a size of 0"))?;
     }
@@ -177,6 +178,10 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
             }
             (FieldKind::Array { dtype, shape }, Value::Array(data)) => Some(data.len()) == dtype.len_bytes(shape),
             (FieldKind::Bytes { most }, Value::Bytes(data)) => data.len() <= *most,
+            (FieldKind::Text { most }, Value::Bytes(data)) => data.len() <= *most && str::from_utf8(data).is_ok(),
+            (FieldKind::List { dtype, item, most }, Value::List(data)) => dtype
+                .len_bytes(item)
+                .is_some_and(|each| each > 0 && data.len().is_multiple_of(each) && data.len() / each <= *most),
             (FieldKind::Instances { most, masks }, Value::Instances(marked)) => {
                 let known = |label: &i64| schema.classes.as_ref().is_none_or(|c| (0..c.len() as i64).contains(label));
                 marked.is_sound()
@@ -200,6 +205,7 @@ fn describe(value: &Value) -> String {
         Value::Label(label) => format!("label {label}"),
         Value::Array(data) => format!("{} bytes of numbers", data.len()),
         Value::Bytes(data) => format!("{} bytes", data.len()),
+        Value::List(data) => format!("a list of {} bytes", data.len()),
         Value::Instances(marked) => {
             let masks = marked.masks.as_ref().map_or("no", |_| "with");
             format!("{} instances, {} labels, {masks} masks", marked.len(), marked.labels.len())

@@ -39,14 +39,20 @@ pub enum Said {
     Label,
     /// Bytes as they are, not decoded.
     Bytes,
+    /// Text in UTF-8.
+    Text,
+    /// Numbers whose count differs from record to record.
+    List,
 }
 
-const WORDS: [(&str, Said); 5] = [
+const WORDS: [(&str, Said); 7] = [
     ("mask", Said::Mask),
     ("mask16", Said::Mask16),
     ("image", Said::Image),
     ("label", Said::Label),
     ("bytes", Said::Bytes),
+    ("text", Said::Text),
+    ("list", Said::List),
 ];
 
 impl Said {
@@ -75,7 +81,9 @@ impl Said {
 /// | `mask16` | the same | a mask of values from 0 to 65 535, whose rows are `f32` |
 /// | `image` | the same; numbers `[H, W, C]` or `[C, H, W]` of `u8`, `u16` or `f32` | an image, whatever its name |
 /// | `label` | integers, one in each record; bytes with such a number as text | a class index |
-/// | `bytes` | images that are files | the files as they are |
+/// | `bytes` | images that are files; texts | the bytes as they are |
+/// | `text` | bytes | text in UTF-8 |
+/// | `list` | numbers `[N, …]` | a list of items, see [`FieldKind::List`] |
 ///
 /// ```
 /// use infeed::dataset::{Dataset, MemoryDataset, declare};
@@ -121,7 +129,8 @@ pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> 
             let what =
                 format!("the field `{name}` is {}, which can't be read as {}", in_words(&field.kind), said.word());
             return Err(Error::new(ErrorKind::Unsupported, what).hint(
-                "images and bytes can be masks, images or bytes; numbers [H, W] masks or images; one integer a label",
+                "images, bytes and texts can be masks, images, bytes or texts; numbers [H, W] masks or images; numbers \
+                 [N, …] lists; one integer a label",
             ));
         };
         (schema.fields[at], ways[at]) = (field, way);
@@ -150,6 +159,8 @@ enum Way {
     Number(DType),
     /// A text becomes a label.
     Text,
+    /// Numbers become a list.
+    List,
 }
 
 /// The field that results, and how its values are converted; `None` if it can't become this kind. A record of it has at
@@ -180,10 +191,23 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
         (FieldKind::Image { .. }, Said::Bytes) => {
             (Field::bytes(name, usize::try_from(most).unwrap_or(usize::MAX)), Way::Bytes)
         }
-        (FieldKind::Bytes { .. }, Said::Mask | Said::Mask16) => (files(true, 1, Some(of_mask)), Way::Encoded),
-        (FieldKind::Bytes { .. }, Said::Image) => (files(false, 3, None), Way::Encoded),
-        (FieldKind::Bytes { .. }, Said::Bytes) | (FieldKind::Label, Said::Label) => (field.clone(), Way::Kept),
-        (FieldKind::Bytes { .. }, Said::Label) => (Field::new(name, FieldKind::Label), Way::Text),
+        (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Mask | Said::Mask16) => {
+            (files(true, 1, Some(of_mask)), Way::Encoded)
+        }
+        (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Image) => (files(false, 3, None), Way::Encoded),
+        (FieldKind::Bytes { .. }, Said::Bytes)
+        | (FieldKind::Text { .. }, Said::Text)
+        | (FieldKind::List { .. }, Said::List)
+        | (FieldKind::Label, Said::Label) => (field.clone(), Way::Kept),
+        (FieldKind::Bytes { most }, Said::Text) => (Field::text(name, *most), Way::Kept),
+        (FieldKind::Text { most }, Said::Bytes) => (Field::bytes(name, *most), Way::Kept),
+        (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Label) => {
+            (Field::new(name, FieldKind::Label), Way::Text)
+        }
+        (FieldKind::Array { dtype, shape }, Said::List) => {
+            let (most, item) = shape.split_first()?;
+            (Field::new(name, FieldKind::List { dtype: *dtype, item: item.to_vec(), most: *most }), Way::List)
+        }
         (FieldKind::Array { dtype, shape }, Said::Label) => {
             let one = shape.iter().all(|side| *side == 1) && integer(*dtype, &[0; 8]).is_some();
             (one.then(|| Field::new(name, FieldKind::Label))?, Way::Number(*dtype))
@@ -261,6 +285,7 @@ impl Way {
         Ok(match (self, value) {
             (Self::Encoded, Value::Bytes(bytes)) => Value::Encoded(bytes),
             (Self::Bytes, Value::Encoded(bytes)) => Value::Bytes(bytes),
+            (Self::List, Value::Array(numbers)) => Value::List(numbers),
             (Self::Bytes, _) => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -382,6 +407,10 @@ impl Dataset for Declared {
 
     fn usual_read(&self) -> u64 {
         self.inner.usual_read()
+    }
+
+    fn usual_varying(&self) -> Option<u64> {
+        self.inner.usual_varying()
     }
 
     fn needs_fetch(&self) -> bool {

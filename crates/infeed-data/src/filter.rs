@@ -31,7 +31,7 @@ use super::{
 /// | `label!=3` | all records that do not pass `label=3` |
 /// | `caption~=^a (cat\|dog)` | texts and class names in which the pattern is found ([`regex_lite`]'s syntax) |
 /// | `caption*=sunset` | texts and class names that contain this |
-/// | `width>=256`, also `>`, `<=`, `<` | numbers, texts that are numbers, label indices, numbers of boxes |
+/// | `width>=256`, also `>`, `<=`, `<` | numbers, texts that are numbers, label indices, the number of boxes or items of a list |
 ///
 /// In addition to the fields of the dataset, these names can be used:
 ///
@@ -244,12 +244,10 @@ pub(crate) fn columns(schema: &Schema, filters: &[Filter], whole: bool) -> Vec<S
     let mut names: Vec<String> = Vec::new();
     for filter in filters {
         let is_field = |name: &str| schema.fields.iter().any(|field| field.name == name);
-        let is_text = |name: &str| {
-            schema.fields.iter().any(|field| field.name == name && matches!(field.kind, FieldKind::Bytes { .. }))
-        };
+        let has_text = |name: &str| schema.fields.iter().any(|field| field.name == name && is_text(&field.kind));
         let name = match filter.field.split_once('.') {
             _ if is_field(&filter.field) => &filter.field,
-            Some((json, _)) if is_text(json) || !whole => json,
+            Some((json, _)) if has_text(json) || !whole => json,
             _ if ["object", "height", "width"].contains(&filter.field.as_str()) => continue,
             _ => &filter.field,
         };
@@ -299,6 +297,11 @@ pub(crate) async fn passing(dataset: &dyn Dataset, filters: &[Filter]) -> Result
     Ok(passing)
 }
 
+/// Whether values of this kind may be text.
+const fn is_text(kind: &FieldKind) -> bool {
+    matches!(kind, FieldKind::Bytes { .. } | FieldKind::Text { .. })
+}
+
 /// A filter, matched to the fields of a dataset.
 struct Check {
     column: Column,
@@ -311,6 +314,8 @@ enum Column {
     Field(usize),
     /// A number of this type.
     Number(usize, DType),
+    /// The number of items of a list, each of this many bytes.
+    Items(usize, usize),
     /// A value in the field's JSON.
     Json(usize, Vec<String>),
     Object,
@@ -323,7 +328,7 @@ enum Column {
 impl Column {
     fn at(&self) -> Option<usize> {
         match self {
-            Self::Field(at) | Self::Number(at, _) | Self::Json(at, _) => Some(*at),
+            Self::Field(at) | Self::Number(at, _) | Self::Items(at, _) | Self::Json(at, _) => Some(*at),
             Self::Object | Self::Side { .. } => None,
         }
     }
@@ -355,12 +360,13 @@ impl Check {
         let name = filter.field.as_str();
         let in_json = name.split_once('.').and_then(|(json, path)| {
             let at = field(json)?;
-            let is_text = matches!(schema.fields[at].kind, FieldKind::Bytes { .. });
-            is_text.then(|| (json, Column::Json(at, path.split('.').map(str::to_owned).collect())))
+            is_text(&schema.fields[at].kind)
+                .then(|| (json, Column::Json(at, path.split('.').map(str::to_owned).collect())))
         });
         let (name, column) = match (field(name), in_json, name) {
             (Some(at), ..) => match &schema.fields[at].kind {
                 FieldKind::Array { dtype, .. } => (name, Column::Number(at, *dtype)),
+                FieldKind::List { dtype, item, .. } => (name, Column::Items(at, dtype.len_bytes(item).unwrap_or(0))),
                 _ => (name, Column::Field(at)),
             },
             (None, Some(json), _) => json,
@@ -392,7 +398,7 @@ impl Check {
                 let [tall, wide] = dataset.image_size(record)?;
                 Some(self.asks.passes(&Fact::Number(if *height { tall } else { wide }.into())))
             }
-            Column::Field(_) | Column::Number(..) | Column::Json(..) => {
+            Column::Field(_) | Column::Number(..) | Column::Items(..) | Column::Json(..) => {
                 dataset.known(record, &self.name).map(|value| self.passes(&value))
             }
         }
@@ -405,6 +411,9 @@ impl Check {
             (Value::Bytes(text), _) => Fact::Text(String::from_utf8_lossy(text)),
             (Value::Array(bytes), Column::Number(_, dtype)) => {
                 number(bytes, *dtype).map_or(Fact::Nothing, Fact::Number)
+            }
+            (Value::List(items), Column::Items(_, each)) => {
+                items.len().checked_div(*each).map_or(Fact::Nothing, |items| Fact::Number(items as f64))
             }
             (Value::Instances(all), _) => Fact::Number(all.len() as f64),
             _ => Fact::Nothing,
@@ -433,12 +442,14 @@ impl Asks {
             _ => Ok(compares()),
         };
         match (column, field.map(|field| &field.kind)) {
-            (Column::Json(..) | Column::Object, _) | (_, Some(FieldKind::Bytes { .. })) => Ok(match test {
-                Test::OneOf | Test::NoneOf => Self::Texts(filter.values().map(str::to_owned).collect(), want),
-                Test::Matches => Self::Matches(pattern(filter)?),
-                Test::Contains => Self::Contains(value.clone()),
-                _ => compares(),
-            }),
+            (Column::Json(..) | Column::Object, _) | (_, Some(FieldKind::Bytes { .. } | FieldKind::Text { .. })) => {
+                Ok(match test {
+                    Test::OneOf | Test::NoneOf => Self::Texts(filter.values().map(str::to_owned).collect(), want),
+                    Test::Matches => Self::Matches(pattern(filter)?),
+                    Test::Contains => Self::Contains(value.clone()),
+                    _ => compares(),
+                })
+            }
             (_, Some(FieldKind::Label)) => {
                 let classes =
                     if filter.field == "label" { schema.classes.as_deref() } else { schema.names_of(&filter.field) };
@@ -447,7 +458,8 @@ impl Asks {
             (_, Some(FieldKind::Array { shape, .. })) if shape.iter().product::<usize>() != 1 => Err(filter
                 .refuse(format!("asks for one number, and there are {shape:?} in each record"))
                 .hint("use filter_with, which looks at all of a record")),
-            (Column::Side { .. }, _) | (_, Some(FieldKind::Array { .. } | FieldKind::Instances { .. })) => numbers(),
+            (Column::Side { .. }, _)
+            | (_, Some(FieldKind::Array { .. } | FieldKind::List { .. } | FieldKind::Instances { .. })) => numbers(),
             (_, kind) => {
                 let kind = kind.map_or("nothing", FieldKind::name);
                 let why = format!("asks for a label, text or number, and the field is {kind}");

@@ -401,6 +401,12 @@ impl OpenOptions {
         said.map_or_else(|| looks_like_mask(name), |(_, said)| matches!(said, Said::Mask | Said::Mask16))
     }
 
+    /// Whether the user said that this field is a list.
+    #[doc(hidden)]
+    pub fn is_list(&self, name: &str) -> bool {
+        self.said.iter().any(|(field, said)| field == name && *said == Said::List)
+    }
+
     /// The options that were given, of those that formats take.
     pub fn given(&self) -> impl Iterator<Item = OpenOption> {
         // Each field is written out, so that no new option is forgotten here.

@@ -117,7 +117,7 @@ pub use infeed_core::{
 };
 pub use infeed_store::{Extent, Source};
 pub use instances::Instances;
-pub use look::labels;
+pub use look::{labels, lengths};
 pub use mask::{Mask, Rle};
 pub use memory::{MemoryBuilder, MemoryDataset};
 pub use open::{Open, open_together};

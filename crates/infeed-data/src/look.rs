@@ -80,6 +80,47 @@ pub(crate) async fn look(
     Ok(())
 }
 
+/// The number of items of a list in each record, or the bytes of a text, for batches by
+/// [length](crate::sampler::LengthSampler).
+///
+/// Reads every record whole: open only that [column](super::Open::columns). Blocks if [`Dataset::read`] does.
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use infeed::dataset::{MemoryDataset, lengths};
+///
+/// let dataset = MemoryDataset::builder().lists("tokens", vec![vec![5i32, 9, 2], vec![7, 1]]).build()?;
+/// assert_eq!(lengths(&dataset, "tokens").await?, [3, 2]);
+/// # Ok::<(), infeed::Error>(()) }).unwrap();
+/// ```
+///
+/// # Errors
+/// `Config` for a field that is neither a list nor text or bytes; otherwise the error of reading a record.
+pub async fn lengths(dataset: &dyn Dataset, field: &str) -> Result<Vec<u64>> {
+    let fields = &dataset.schema().fields;
+    let found = fields.iter().enumerate().find(|(_, of)| of.name == field);
+    let each = found.and_then(|(at, of)| match &of.kind {
+        FieldKind::List { dtype, item, .. } => Some((at, dtype.len_bytes(item)?.max(1))),
+        FieldKind::Text { .. } | FieldKind::Bytes { .. } => Some((at, 1)),
+        _ => None,
+    });
+    let Some((at, each)) = each else {
+        let names: Vec<_> = fields.iter().map(|of| format!("{} ({})", of.name, of.kind.name())).collect();
+        return Err(Error::config(format!("there is no list or text `{field}`"))
+            .hint(format!("there are {}", names.join(", "))));
+    };
+    let mut lengths = Vec::new();
+    let records: Vec<u64> = (0..dataset.len()).collect();
+    look(dataset, &records, |_, sample| {
+        if let Some(Value::List(bytes) | Value::Bytes(bytes)) = sample.values.get(at) {
+            lengths.push((bytes.len() / each) as u64);
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(lengths)
+}
+
 /// The field `label` of all records, for weights that depend on classes.
 ///
 /// If the dataset [knows](Dataset::known) its labels, this reads nothing. Otherwise it reads every record whole; for

@@ -8,7 +8,7 @@ use infeed_core::{
     error::{Error, Result},
     fingerprint::{Fingerprint, Fingerprinter},
     random::SampleRng,
-    types::{DType, ImageInfo},
+    types::{DType, Element, ImageInfo},
 };
 
 use super::{
@@ -77,6 +77,7 @@ enum Column {
         data: Bytes,
     },
     Bytes(Vec<Bytes>),
+    Lists(Vec<Bytes>),
     Instances(Vec<Instances>),
 }
 
@@ -88,6 +89,7 @@ impl std::fmt::Debug for Column {
             Self::Labels(labels) => write!(f, "{} labels", labels.len()),
             Self::Array { each, data } => write!(f, "{} bytes, {each} a record", data.len()),
             Self::Bytes(values) => write!(f, "{} values", values.len()),
+            Self::Lists(values) => write!(f, "{} lists", values.len()),
             Self::Instances(all) => write!(f, "instances of {} images", all.len()),
         }
     }
@@ -100,7 +102,7 @@ impl Column {
             Self::Encoded(files) => files.len(),
             Self::Labels(labels) => labels.len(),
             Self::Array { each, data } => data.len() / each,
-            Self::Bytes(values) => values.len(),
+            Self::Bytes(values) | Self::Lists(values) => values.len(),
             Self::Instances(all) => all.len(),
         }
     }
@@ -108,7 +110,7 @@ impl Column {
     fn bytes(&self) -> usize {
         match self {
             Self::Pixels { data, .. } | Self::Array { data, .. } => data.len(),
-            Self::Encoded(files) | Self::Bytes(files) => files.iter().map(Bytes::len).sum(),
+            Self::Encoded(files) | Self::Bytes(files) | Self::Lists(files) => files.iter().map(Bytes::len).sum(),
             Self::Labels(labels) => labels.len() * 8,
             Self::Instances(all) => all.iter().map(Instances::bytes).sum(),
         }
@@ -130,6 +132,7 @@ impl Column {
             Self::Labels(labels) => Value::Label(labels[i]),
             Self::Array { each, data } => Value::Array(data.slice(i * each..(i + 1) * each)),
             Self::Bytes(values) => Value::Bytes(values[i].clone()),
+            Self::Lists(values) => Value::List(values[i].clone()),
             Self::Instances(all) => Value::Instances(Box::new(all[i].clone())),
         }
     }
@@ -224,10 +227,63 @@ impl MemoryBuilder {
         self.column(Field::new(name, FieldKind::Array { dtype, shape }), column)
     }
 
-    /// Adds text, JSON or other bytes; the length may differ from record to record.
+    /// Adds bytes of any content; the length may differ from record to record.
     pub fn bytes(self, name: impl Into<String>, values: Vec<Bytes>) -> Self {
         let most = values.iter().map(Bytes::len).max().unwrap_or(0);
         self.column(Field::bytes(name, most), Ok(Column::Bytes(values)))
+    }
+
+    /// Adds text in UTF-8; the length may differ from record to record. A record whose text is not UTF-8 is a bad sample.
+    pub fn texts(self, name: impl Into<String>, values: impl IntoIterator<Item = impl Into<Bytes>>) -> Self {
+        let values: Vec<Bytes> = values.into_iter().map(Into::into).collect();
+        let most = values.iter().map(Bytes::len).max().unwrap_or(0);
+        self.column(Field::text(name, most), Ok(Column::Bytes(values)))
+    }
+
+    /// Adds lists of numbers; the length may differ from record to record.
+    ///
+    /// ```
+    /// use infeed::dataset::{Dataset, MemoryDataset};
+    ///
+    /// // The tokens of two sentences.
+    /// let dataset = MemoryDataset::builder().lists("tokens", vec![vec![5i32, 9, 2], vec![7, 1]]).build()?;
+    /// assert_eq!(dataset.len(), 2);
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    pub fn lists<T: Element + NoUninit + Send + Sync>(self, name: impl Into<String>, rows: Vec<Vec<T>>) -> Self {
+        let rows = rows.into_iter().map(|row| Bytes::from_owner(Numbers(row))).collect();
+        self.list_bytes(name, T::DTYPE, Vec::new(), rows)
+    }
+
+    /// Adds lists of items of the shape `item` (`[]` for numbers): the bytes of each record's items, one after another,
+    /// in the machine's byte order.
+    ///
+    /// ```
+    /// use infeed::{DType, dataset::{Dataset, MemoryDataset}};
+    ///
+    /// // Points [x, y]: two in the first record, none in the second.
+    /// let points: Vec<u8> = [0.5f32, 1.0, 2.0, 3.5].iter().flat_map(|number| number.to_ne_bytes()).collect();
+    /// let rows = vec![points.into(), Vec::new().into()];
+    /// let dataset = MemoryDataset::builder().list_bytes("points", DType::F32, vec![2], rows).build()?;
+    /// assert_eq!(dataset.len(), 2);
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    pub fn list_bytes(self, name: impl Into<String>, dtype: DType, item: Vec<usize>, rows: Vec<Bytes>) -> Self {
+        let each = dtype.len_bytes(&item).unwrap_or(0);
+        let uneven = rows.iter().position(|row| each == 0 || !row.len().is_multiple_of(each));
+        let column = match uneven {
+            None => Ok(Column::Lists(rows)),
+            Some(record) => {
+                let what = format!("{} bytes are not whole items of {dtype} {item:?}", rows[record].len());
+                Err(Error::config(what).at_record(record as u64))
+            }
+        };
+        let longest = match &column {
+            Ok(Column::Lists(rows)) => rows.iter().map(Bytes::len).max().unwrap_or(0),
+            _ => 0,
+        };
+        let most = longest.checked_div(each).unwrap_or(0);
+        self.column(Field::new(name, FieldKind::List { dtype, item, most }), column)
     }
 
     /// Adds objects that are marked in the images, as the field `instances`. The field has masks if the first record

@@ -165,6 +165,13 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     fn usual_read(&self) -> u64 {
         self.largest_read()
     }
+    /// Bytes of all fields of [bytes](super::FieldKind::Bytes), [text](super::FieldKind::Text) and
+    /// [lists](super::FieldKind::List) in a usual record. The memory budget counts this many for each row of a batch,
+    /// so a format that does not know its longest values returns about their mean. Default: `None`, the budget counts
+    /// the most that these fields can have.
+    fn usual_varying(&self) -> Option<u64> {
+        None
+    }
     /// Whether some records are read over a network, by tasks ahead of the decode threads
     /// ([`Source::reads_inline`](infeed_store::Source::reads_inline) is false). False if the decode threads read all
     /// records themselves, if [`read`](Self::read) does, or if nothing is read.
@@ -378,8 +385,10 @@ pub enum Value {
     Label(i64),
     /// Numbers of the field's type and shape.
     Array(Bytes),
-    /// Bytes as they are.
+    /// Bytes as they are, or text.
     Bytes(Bytes),
+    /// The items of a list, one after another, in the machine's byte order.
+    List(Bytes),
     /// The objects that are marked in the record's image.
     Instances(Box<Instances>),
 }

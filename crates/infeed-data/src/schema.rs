@@ -155,10 +155,22 @@ impl Field {
         Self::new("instances", FieldKind::Instances { most, masks })
     }
 
-    /// Text, JSON or other bytes, at most `most` in a record.
+    /// Bytes of any content, at most `most` in a record.
     #[must_use]
     pub fn bytes(name: impl Into<String>, most: usize) -> Self {
         Self::new(name, FieldKind::Bytes { most })
+    }
+
+    /// Text in UTF-8, at most `most` bytes in a record.
+    #[must_use]
+    pub fn text(name: impl Into<String>, most: usize) -> Self {
+        Self::new(name, FieldKind::Text { most })
+    }
+
+    /// Numbers, up to `most` in a record: tokens, samples of sound, values of a sensor.
+    #[must_use]
+    pub fn list(name: impl Into<String>, dtype: DType, most: usize) -> Self {
+        Self::new(name, FieldKind::List { dtype, item: Vec::new(), most })
     }
 }
 
@@ -204,9 +216,24 @@ pub enum FieldKind {
         /// Shape of one record.
         shape: Vec<usize>,
     },
-    /// Bytes, of a different length in each record: text, JSON, keys. They make no tensor; `Batch::bytes` returns them.
+    /// Bytes, of a different length in each record. They make no tensor; `Batch::bytes` returns them.
     Bytes {
         /// The most bytes in one record. The memory budget counts this many for each row of a batch.
+        most: usize,
+    },
+    /// Text in UTF-8, of a different length in each record: captions, JSON, keys. `Batch::texts` returns it.
+    Text {
+        /// The most bytes in one record. The memory budget counts this many for each row of a batch.
+        most: usize,
+    },
+    /// Items of one type and shape; their number differs from record to record: tokens, points, samples of sound.
+    /// `Batch::list` returns the items of all rows in one tensor, and offsets where each row begins.
+    List {
+        /// Element type.
+        dtype: DType,
+        /// Shape of an item; empty for numbers.
+        item: Vec<usize>,
+        /// The most items in one record. The memory budget counts this many for each row of a batch.
         most: usize,
     },
     /// The objects that are marked in the record's image; their number differs from record to record.
@@ -220,7 +247,7 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
-    /// The kind in one word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `instances`.
+    /// The kind in one word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `text`, `list`, `instances`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -229,6 +256,8 @@ impl FieldKind {
             Self::Label => "label",
             Self::Array { .. } => "array",
             Self::Bytes { .. } => "bytes",
+            Self::Text { .. } => "text",
+            Self::List { .. } => "list",
             Self::Instances { .. } => "instances",
         }
     }

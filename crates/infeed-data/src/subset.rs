@@ -250,6 +250,10 @@ impl Dataset for Subset {
         self.inner.usual_read()
     }
 
+    fn usual_varying(&self) -> Option<u64> {
+        self.inner.usual_varying()
+    }
+
     fn resident_bytes(&self) -> u64 {
         let list = if let Records::List(list) = &self.records { list.len() * 8 } else { 0 };
         self.inner.resident_bytes() + list as u64

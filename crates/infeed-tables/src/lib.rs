@@ -1,4 +1,4 @@
-//! Shard formats of other tools: MDS, TFRecord, Parquet. **Internal: no promise of stability**; users depend on
+//! Shard formats of other tools: MDS, TFRecord, Parquet, JSON lines. **Internal: no promise of stability**; users depend on
 //! `infeed`.
 //!
 //! Each module is one format; the top of its file lists what is read and what is not. If a part is compressed as a
@@ -8,11 +8,14 @@
 //! through `infeed-store`.
 #![forbid(unsafe_code)]
 
+mod jsonl;
 mod mds;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod places;
 mod tfrecord;
 
+pub use jsonl::JsonLines;
 pub use mds::Mds;
 #[cfg(feature = "parquet")]
 pub use parquet::Parquet;
@@ -24,6 +27,7 @@ fn open_source(source: infeed_store::Source) -> infeed_data::Open {
         formats: &[
             &Mds,
             &TfRecord,
+            &JsonLines,
             #[cfg(feature = "parquet")]
             &Parquet,
         ],

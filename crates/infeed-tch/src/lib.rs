@@ -91,11 +91,11 @@ impl TensorExt for infeed::Tensor {
 pub trait BatchExt {
     /// All tensors of the batch by name: the [fields](infeed::Batch::fields) (images, masks, labels, arrays), which are
     /// moved out of it, and copies of the tensors of instances with their field's name in front, as
-    /// [`infeed::BatchInstances::tensors`] names them: `instances.boxes`, `instances.labels`, `instances.offsets`, …
-    /// Types as in the [table](crate).
+    /// [`infeed::BatchInstances::tensors`] names them: `instances.boxes`, `instances.labels`, `instances.offsets`, …;
+    /// lists likewise: `tokens.values`, `tokens.offsets`. Types as in the [table](crate).
     ///
     /// Fields of bytes (text) and outlines of instances are not tensors and stay in the batch. A second call returns
-    /// only the instances.
+    /// only the lists and instances.
     ///
     /// # Errors
     /// As [`TensorExt::tch`], with the field's name. The failing tensor, and those
@@ -112,12 +112,12 @@ impl BatchExt for Batch {
             let tensor = handed_over(tensor, &format!("the field `{name}`"))?;
             tensors.insert(name, tensor);
         }
-        for (field, instances) in self.instance_fields() {
-            for (name, tensor) in instances.tensors() {
-                let name = format!("{field}.{name}");
-                let tensor = copied(tensor, &format!("the field `{name}`"))?;
-                tensors.insert(name, tensor);
-            }
+        let of_instances = self.instance_fields().flat_map(|(field, of)| of.tensors().map(move |part| (field, part)));
+        let of_lists = self.list_fields().flat_map(|(field, list)| list.tensors().map(move |part| (field, part)));
+        for (field, (name, tensor)) in of_lists.chain(of_instances) {
+            let name = format!("{field}.{name}");
+            let tensor = copied(tensor, &format!("the field `{name}`"))?;
+            tensors.insert(name, tensor);
         }
         Ok(tensors)
     }

@@ -88,6 +88,41 @@ impl DType {
         (bytes <= isize::MAX as usize).then_some(len)
     }
 
+    /// The bytes of this number in the machine's order: rounded for floats, exact for integers up to 2^53. `None` if
+    /// the type does not hold it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn bytes_of(self, number: f64) -> Option<Vec<u8>> {
+        let whole = (number.fract() == 0.0 && number.abs() <= (1u64 << 53) as f64).then_some(number as i64);
+        let finite = |rounded: f64, bytes: Vec<u8>| (rounded.is_finite() || !number.is_finite()).then_some(bytes);
+        macro_rules! integer {
+            ($type:ty) => {
+                <$type>::try_from(whole?).ok().map(|number| number.to_ne_bytes().to_vec())
+            };
+        }
+        match self {
+            Self::U8 => integer!(u8),
+            Self::U16 => integer!(u16),
+            Self::I16 => integer!(i16),
+            Self::I64 => integer!(i64),
+            Self::I8 => integer!(i8),
+            Self::I32 => integer!(i32),
+            Self::U32 => integer!(u32),
+            Self::U64 => integer!(u64),
+            Self::Bool => whole.filter(|number| matches!(number, 0 | 1)).map(|number| vec![number as u8]),
+            Self::F16 => {
+                let near = half::f16::from_f64(number);
+                finite(near.to_f64(), near.to_ne_bytes().to_vec())
+            }
+            Self::Bf16 => {
+                let near = half::bf16::from_f64(number);
+                finite(near.to_f64(), near.to_ne_bytes().to_vec())
+            }
+            Self::F32 => finite(f64::from(number as f32), (number as f32).to_ne_bytes().to_vec()),
+            Self::F64 => Some(number.to_ne_bytes().to_vec()),
+        }
+    }
+
     /// The smallest label type that holds every value of this integer type (for `u64`: every value up to 2^63). `None`
     /// for floats and for `bool`.
     #[must_use]
@@ -144,5 +179,19 @@ mod tests {
             assert_eq!(DType::U8.len_bytes(shape), None, "{shape:?}");
         }
         assert_eq!(DType::F64.len_bytes(&[1 << 60]), None);
+    }
+
+    #[test]
+    fn a_number_has_bytes_in_the_types_that_hold_it() {
+        let held = |number: f64| DType::ALL.into_iter().filter(move |dtype| dtype.bytes_of(number).is_some()).count();
+        let floats = 4;
+        assert_eq!([0.0, 1.0, 2.0, -1.0, -100.0].map(held), [13, 13, 12, floats + 4, floats + 4]);
+        assert_eq!([255.0, 256.0, 0.5, f64::NAN, 2f64.powi(60)].map(held), [11, 10, floats, floats, 3]);
+        assert_eq!(DType::I32.bytes_of(-100.0), Some((-100i32).to_ne_bytes().to_vec()));
+        assert_eq!(DType::F32.bytes_of(0.1), Some(0.1f32.to_ne_bytes().to_vec()));
+        assert_eq!(DType::U64.bytes_of(2f64.powi(53)), Some((1u64 << 53).to_ne_bytes().to_vec()));
+        for dtype in DType::ALL {
+            assert_eq!(dtype.bytes_of(1.0).map(|bytes| bytes.len()), Some(dtype.size()));
+        }
     }
 }

@@ -309,7 +309,7 @@ impl Column {
             Values::Integers(_) => number(DType::I64),
             Values::Fractions(_) => number(DType::F64),
             Values::Texts(_, ends) => {
-                FieldKind::Bytes { most: (0..ends.len()).map(|at| place(ends, at).len()).max().unwrap_or(0) }
+                FieldKind::Text { most: (0..ends.len()).map(|at| place(ends, at).len()).max().unwrap_or(0) }
             }
         };
         Field::new(self.name.clone(), kind)
@@ -365,15 +365,15 @@ mod tests {
                 format!("{:?} {:?}", Value::Array(a.to_vec().into()), Value::Array(b.to_vec().into()))
             };
             let mut want = vec![
-                ("id".to_owned(), FieldKind::Bytes { most: 3 }, "Bytes(b\"008\") Bytes(b\"007\")".to_owned()),
+                ("id".to_owned(), FieldKind::Text { most: 3 }, "Bytes(b\"008\") Bytes(b\"007\")".to_owned()),
                 ("n".to_owned(), number(DType::I64), array((-1i64).to_ne_bytes(), 2i64.to_ne_bytes())),
-                ("text".to_owned(), FieldKind::Bytes { most: 7 }, "Bytes(b\"one\") Bytes(b\"two, or\")".to_owned()),
+                ("text".to_owned(), FieldKind::Text { most: 7 }, "Bytes(b\"one\") Bytes(b\"two, or\")".to_owned()),
                 ("x".to_owned(), number(DType::F64), array(3f64.to_ne_bytes(), 0.5f64.to_ne_bytes())),
             ];
             if name.ends_with("jsonl") {
                 want.insert(
                     1,
-                    ("late".to_owned(), FieldKind::Bytes { most: 5 }, "Bytes(b\"[1,2]\") Bytes(b\"\")".to_owned()),
+                    ("late".to_owned(), FieldKind::Text { most: 5 }, "Bytes(b\"[1,2]\") Bytes(b\"\")".to_owned()),
                 );
             }
             assert_eq!(all, want, "{name}");

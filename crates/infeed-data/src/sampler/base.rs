@@ -60,7 +60,8 @@ pub trait Sampler: Debug + Send + Sync + 'static {
     /// The batches of an epoch, if the sampler sets them; the last one ends with the epoch. Default: `None`, the loader
     /// cuts batches of `batch_size` rows.
     ///
-    /// A loader accepts them only with one rank, and only if no batch has more than `batch_size` rows. The sampler then
+    /// A loader accepts them only with one rank, unless they are [for ranks](Batches::for_ranks), and only if no batch has
+    /// more than `batch_size` rows. The sampler then
     /// decides about records that do not fill a batch, so `last_batch` has no effect. The state is the usual one, the
     /// position after a batch. If that position is within a batch (the state was saved with other batches), the run
     /// resumes with the rest of that batch.

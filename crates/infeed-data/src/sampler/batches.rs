@@ -20,6 +20,8 @@ use infeed_core::error::{Error, Result};
 pub struct Batches {
     /// Strictly ascending, the first above 0, so each batch has at least one row.
     ends: Arc<[u64]>,
+    /// Whether ranks share them.
+    of_ranks: bool,
 }
 
 impl Batches {
@@ -39,7 +41,26 @@ impl Batches {
             Ok(positions)
         };
         let ends = sizes.into_iter().enumerate().map(end).collect::<Result<_>>()?;
-        Ok(Self { ends })
+        Ok(Self { ends, of_ranks: false })
+    }
+
+    /// The same for any number of ranks: the batches of a step follow one another, one for each rank. If an epoch ends
+    /// with fewer batches than ranks, these are left out.
+    ///
+    /// ```
+    /// use infeed::sampler::Batches;
+    /// assert!(Batches::new([3, 1, 2])?.for_ranks().is_for_ranks());
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    #[must_use]
+    pub fn for_ranks(self) -> Self {
+        Self { of_ranks: true, ..self }
+    }
+
+    /// Whether ranks share the batches; otherwise they are those of one rank.
+    #[must_use]
+    pub const fn is_for_ranks(&self) -> bool {
+        self.of_ranks
     }
 
     /// The position after each batch.

@@ -32,6 +32,7 @@ pub(super) enum Purpose {
     Buckets = 6,
     Mixture = 7,
     Part = 8,
+    Lengths = 9,
 }
 
 /// Hashes the parts of a key one after another. They are never added: with `seed + epoch`, epoch 1 of seed 7 would be

@@ -26,6 +26,7 @@ pub(super) enum Kind {
     Pixels,
     Label,
     Numbers,
+    Text,
     Bytes,
     /// Read only if the user names it.
     Unknown,
@@ -40,7 +41,9 @@ pub(super) fn field_of(extension: &str) -> (String, Kind) {
         "cls" => (named("label"), Kind::Label),
         "npy" if stem == Some("image") => (named("image"), Kind::Pixels),
         "npy" => (named("npy"), Kind::Numbers),
-        "json" | "txt" => (named(last), Kind::Bytes),
+        "json" | "txt" => (named(last), Kind::Text),
+        // As `prepare` writes them.
+        "bytes" => (named(last), Kind::Bytes),
         _ => (extension.to_owned(), Kind::Unknown),
     }
 }
@@ -50,8 +53,10 @@ pub(super) fn field_of(extension: &str) -> (String, Kind) {
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Type and shape of numbers.
+    /// Type and shape of the first sample's numbers.
     pub(super) array: Option<(DType, Vec<usize>)>,
+    /// Whether samples have different numbers of them.
+    pub(super) is_list: bool,
     /// Bytes of the longest member.
     pub(super) most: u32,
 }
@@ -62,7 +67,13 @@ impl Column {
             (Kind::Image, _) => return Field::picture(&*self.name),
             (Kind::Pixels, _) => FieldKind::Image { channels: 3, size: None, dtype: None },
             (Kind::Label, _) => FieldKind::Label,
+            (Kind::Numbers, Some((dtype, shape))) if self.is_list => {
+                let item = shape.get(1..).unwrap_or_default().to_vec();
+                let most = self.most as usize / dtype.len_bytes(&item).unwrap_or(1).max(1);
+                FieldKind::List { dtype: *dtype, item, most }
+            }
             (Kind::Numbers, Some((dtype, shape))) => FieldKind::Array { dtype: *dtype, shape: shape.clone() },
+            (Kind::Text, _) => FieldKind::Text { most: self.most as usize },
             (Kind::Numbers | Kind::Bytes | Kind::Unknown, _) => FieldKind::Bytes { most: self.most as usize },
         };
         Field::new(self.name.clone(), kind)
@@ -135,7 +146,13 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
         }
         return Err(error.hint(format!("use {COLUMNS} to choose fields that all samples have, among {names}")));
     }
-    let column = |(name, (kind, _, most))| Column { name, kind, array: None, most };
+    let column = |(name, (kind, _, most)): (String, (Kind, u64, u32))| Column {
+        is_list: options.is_list(&name),
+        name,
+        kind,
+        array: None,
+        most,
+    };
     let mut columns: Vec<Column> = found.into_iter().map(column).collect();
     // Images first, then labels, as in all formats.
     columns.sort_by_key(|column| match column.kind {
@@ -153,22 +170,34 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
     Ok(columns)
 }
 
-/// Type and shape of the first sample's numbers, which all samples have to have.
-pub(super) async fn array_of(source: &Source, shards: &[Entry], column: &Column) -> Result<(DType, Vec<usize>)> {
+/// Completes a column of numbers by the first sample: all samples have to have its type and shape. If members differ in
+/// size, the column is a list, and only the first axis may differ. The sizes of a block of samples and the largest of all
+/// are known; a list of which these are equal needs the user's word.
+pub(super) async fn look_at_numbers(source: &Source, shards: &[Entry], column: &mut Column) -> Result<()> {
     let shard = &shards[0];
     let block = shard.blob.block(0, &shard.shape)?;
-    let mut members = block.members(0).iter();
-    let extension = |member: &Member| &shard.shape.extensions[usize::from(member.extension)];
-    let Some(member) = members.find(|member| field_of(extension(member)).0 == column.name) else {
+    let is_own = |member: &&Member| {
+        let extension = &shard.shape.extensions[usize::from(member.extension)];
+        field_of(extension).0 == column.name
+    };
+    let Some(member) = block.members(0).iter().find(is_own) else {
         return Err(Error::corrupt(format!("the first sample has no `{}`", column.name)));
     };
+    let same = |other: &Member| other.size == member.size;
+    let differ =
+        u64::from(column.most) != u64::from(member.size) || !block.all_members().iter().filter(is_own).all(same);
     let mut object = Object::new(&*shard.name, shard.size);
     object.etag = shard.etag.as_deref().map(Into::into);
     let array = arrays::npy_at(source, &object, member.start(), member.end()).await;
     let array = array
         .map_err(|e| e.at_object(source.display_name(&shard.name)).at_range(member.start() - BLOCK..member.end()))?;
-    if array.shape.contains(&0) {
+    // With more axes they may be pictures.
+    let is_list = column.is_list || (differ && (1..=2).contains(&array.shape.len()));
+    let fixed = if is_list { array.shape.get(1..).unwrap_or_default() } else { &array.shape };
+    if fixed.contains(&0) {
         return Err(Error::corrupt(format!("`{}` has the shape {:?}", column.name, array.shape)));
     }
-    Ok((array.dtype, array.shape))
+    column.is_list = is_list && !array.shape.is_empty();
+    column.array = Some((array.dtype, array.shape));
+    Ok(())
 }

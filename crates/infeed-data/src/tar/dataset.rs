@@ -9,7 +9,7 @@ use bytes::Bytes;
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
-        setting::{COLUMNS, SKIP},
+        setting::{COLUMNS, FIELD, SKIP},
     },
     fingerprint::Fingerprint,
     random::{SampleRng, mix},
@@ -20,7 +20,7 @@ use infeed_store::{Object, Source};
 use smallvec::SmallVec;
 
 use super::{
-    columns::{Column, Kind, array_of, columns_of, field_of},
+    columns::{Column, Kind, columns_of, field_of, look_at_numbers},
     header::{self, BLOCK},
     index::{Blob, Entry, SAMPLES, Shape},
     samples::{Member, Samples},
@@ -97,7 +97,7 @@ impl TarDataset {
         }
         let mut columns = columns_of(source, &shards, options)?;
         for column in columns.iter_mut().filter(|column| column.kind == Kind::Numbers) {
-            column.array = Some(array_of(source, &shards, column).await?);
+            look_at_numbers(source, &shards, column).await?;
         }
         let classes = match (&options.classes, classes.is_empty()) {
             (Some(given), false) if given[..] != classes[..] => {
@@ -118,7 +118,7 @@ impl TarDataset {
         let mut fields: Vec<Field> = columns.iter().map(Column::field).collect();
         if with_keys {
             let longest = shards.iter().map(|shard| shard.longest_key).max().unwrap_or(0);
-            fields.push(Field::bytes("key", longest as usize));
+            fields.push(Field::text("key", longest as usize));
         }
         let sizes = sizes_of(&shards, &columns);
         let columns_of = |shape: &Shape| -> Columns {
@@ -232,7 +232,7 @@ impl TarDataset {
         Ok(match column.kind {
             Kind::Image => Value::Encoded(content),
             Kind::Label => Value::Label(self.label(&content)?),
-            Kind::Bytes | Kind::Unknown => Value::Bytes(content),
+            Kind::Text | Kind::Bytes | Kind::Unknown => Value::Bytes(content),
             Kind::Pixels => {
                 let (dtype, shape, data) = arrays::npy_of(&content)?;
                 let (height, width, channels) = match shape[..] {
@@ -258,14 +258,20 @@ impl TarDataset {
             }
             Kind::Numbers => {
                 let (dtype, shape, data) = arrays::npy_of(&content)?;
-                let here = (dtype, shape);
-                if column.array.as_ref() != Some(&here) {
-                    let first = column.array.clone().unwrap_or((DType::U8, vec![]));
-                    let what =
-                        format!("numbers of {} {:?}, the first record has {} {:?}", here.0, here.1, first.0, first.1);
-                    return Err(Error::new(ErrorKind::Unsupported, what).hint("save arrays of one type and shape"));
+                let (of, like) = column.array.clone().unwrap_or((DType::U8, vec![]));
+                let differ_in_length = shape.len() == like.len() && shape.get(1..) == like.get(1..);
+                match dtype == of {
+                    true if column.is_list && differ_in_length => Value::List(data),
+                    true if !column.is_list && shape == like => Value::Array(data),
+                    is_type => {
+                        let what = format!("numbers of {dtype} {shape:?}, the first record has {of} {like:?}");
+                        let hint = match is_type && differ_in_length {
+                            true => format!("set {}", FIELD.to_pair(&column.name, "list")),
+                            false => "save arrays of one type and shape".to_owned(),
+                        };
+                        return Err(Error::new(ErrorKind::Unsupported, what).hint(hint));
+                    }
                 }
-                Value::Array(data)
             }
         })
     }

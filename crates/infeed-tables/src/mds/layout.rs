@@ -57,12 +57,14 @@ pub(super) enum Kind {
     },
     Label,
     Bytes,
+    Text,
     Numbers(DType, Vec<usize>),
     /// An array that contains its shape, and its type if there is none for the whole column. All samples have to have
-    /// the type and shape of the first.
+    /// the type and shape of the first, except that the first axis of a list may have any length.
     Array {
         said: Option<DType>,
         first: Option<(DType, Vec<usize>)>,
+        is_list: bool,
     },
     /// Numbers as text.
     TextLabel,
@@ -112,15 +114,16 @@ pub(super) fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
         "list[jpeg]" | "list[png]" => Some(Kind::List { head: 4, pil: false }),
         "list[pil]" => Some(Kind::List { head: 4, pil: true }),
         // Decimals have any precision, which no numeric type here holds.
-        "str" | "json" | "bytes" | "str_decimal" => Some(Kind::Bytes),
+        "str" | "json" | "str_decimal" => Some(Kind::Text),
+        "bytes" => Some(Kind::Bytes),
         "int" | "int64" if is_label => Some(Kind::Label),
         "str_int" if is_label => Some(Kind::TextLabel),
         "str_int" => Some(Kind::TextInt),
         "str_float" => Some(Kind::TextFloat),
         "ndarray" => {
             match rest.map(|rest| rest.split_once(':').map_or((rest, None), |(of, shape)| (of, Some(shape)))) {
-                None => Some(Kind::Array { said: None, first: None }),
-                Some((of, None)) => Some(Kind::Array { said: Some(dtype(of)?), first: None }),
+                None => Some(Kind::Array { said: None, first: None, is_list: false }),
+                Some((of, None)) => Some(Kind::Array { said: Some(dtype(of)?), first: None, is_list: false }),
                 Some((of, Some(shape))) => {
                     let shape: Option<Vec<usize>> =
                         shape.split(',').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();

@@ -17,9 +17,9 @@
 //! | `int`, `int8` … `int64`, `uint8` … `uint64`, `float16` … `float64` | one number |
 //! | `str_int`, `str_float` | one number, `int64` and `float64` |
 //! | `ndarray:TYPE:SHAPE` | an array of these types |
-//! | `ndarray:TYPE`, `ndarray` | an array, if those of the first samples have one type and shape |
+//! | `ndarray:TYPE`, `ndarray` | an array, if those of the first samples have one type and shape; a list, if they differ in the first axis |
 //! | `bytes` | an image, if the first sample's begins like one; otherwise bytes |
-//! | `str`, `json`, `str_decimal` | bytes |
+//! | `str`, `json`, `str_decimal` | text |
 //!
 //! Other columns are left out, with one warning. If that leaves a dataset without its images, opening it is an error
 //! unless columns are named.
@@ -38,7 +38,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
-        setting::{COLUMNS, SKIP, SPLIT},
+        setting::{COLUMNS, FIELD, SKIP, SPLIT},
     },
     fingerprint::Fingerprint,
     random::SampleRng,
@@ -134,6 +134,11 @@ impl Format for Mds {
                 );
             }
             let shards: Vec<Shard> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+            for column in columns.iter_mut().filter(|column| options.is_list(&column.name)) {
+                if let Some(Kind::Array { is_list, .. }) = &mut column.kind {
+                    *is_list = true;
+                }
+            }
             let unsure = unsure_columns(&listed, &columns);
             let mut left = Vec::new();
             if let Some(first) = shards.first().filter(|_| !unsure.is_empty()) {
@@ -213,8 +218,8 @@ fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], 
         let of = left.iter().filter(|(_, may_be)| *may_be || !only_images);
         of.map(|(words, _)| words.as_str()).collect::<Vec<_>>().join(", ")
     };
-    let read =
-        "jpeg, png, pil, lists of one of these, int, float, str, json, bytes and ndarray with one shape are read";
+    let read = "jpeg, png, pil, lists of one of these, int, float, str, json, bytes, and ndarray whose shapes differ only in the first \
+         axis are read";
     if columns.iter().all(|column| column.kind.is_none()) {
         let what = format!("no column of a kind that is read: {}", list(false));
         return Err(Error::new(ErrorKind::Unsupported, what).hint(read));
@@ -255,7 +260,8 @@ fn unsure_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
 }
 
 /// Examines the first samples for the columns `unsure`. A column becomes an image if its first value that is not empty
-/// begins like one. Lists of any other number than one image, and arrays of several shapes, are left out and returned
+/// begins like one. Arrays whose first axis differs in length become lists. Lists of any other number than one image, and
+/// other arrays of several shapes, are left out and returned
 /// with the reason.
 async fn look_into(
     source: &Source,
@@ -306,7 +312,13 @@ fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
             Ok(images) if images.len() != 1 => (false, Some(format!("a list of {} images", images.len()))),
             _ => (true, None),
         },
-        Some(Kind::Array { said, first }) => match (parse_array(value, *said), &first) {
+        Some(Kind::Array { said, first, is_list }) => match (parse_array(value, *said), &first) {
+            (Ok((dtype, shape, _)), Some((of, like)))
+                if dtype == *of && differ_in_length(&shape, like) && (*is_list || usual_list(dtype, &shape)) =>
+            {
+                *is_list |= shape != *like;
+                (true, None)
+            }
             (Ok((dtype, shape, _)), None) => {
                 *first = Some((dtype, shape));
                 (true, None)
@@ -332,6 +344,17 @@ fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
             (value.is_empty(), None)
         }
     }
+}
+
+/// Whether arrays that differ in their first axis are lists, without the user saying so: numbers, or rows of numbers
+/// such as boxes and points. With more axes, or of bytes, they may be pictures.
+fn usual_list(dtype: DType, shape: &[usize]) -> bool {
+    shape.len() == 1 || (shape.len() == 2 && dtype != DType::U8)
+}
+
+/// Whether two arrays have as many axes, and differ at most in the length of the first.
+fn differ_in_length(a: &[usize], b: &[usize]) -> bool {
+    a.len() == b.len() && !a.is_empty() && a[1..] == b[1..]
 }
 
 /// See [`Mds`].
@@ -376,10 +399,18 @@ impl MdsDataset {
                 Kind::Label | Kind::TextLabel => FieldKind::Label,
                 Kind::TextInt => FieldKind::Array { dtype: DType::I64, shape: vec![] },
                 Kind::TextFloat => FieldKind::Array { dtype: DType::F64, shape: vec![] },
-                Kind::Array { first, .. } => {
+                Kind::Array { first, is_list, .. } => {
                     let (dtype, shape) = first?;
-                    FieldKind::Array { dtype, shape }
+                    match shape.split_first() {
+                        Some((_, item)) if is_list => {
+                            let each = dtype.len_bytes(item).filter(|each| *each > 0)?;
+                            let most = sizes.largest as usize / each;
+                            FieldKind::List { dtype, item: item.to_vec(), most }
+                        }
+                        _ => FieldKind::Array { dtype, shape },
+                    }
                 }
+                Kind::Text => FieldKind::Text { most: column.size.map_or(sizes.largest, u64::from) as usize },
                 Kind::Bytes => FieldKind::Bytes { most: column.size.map_or(sizes.largest, u64::from) as usize },
                 Kind::Numbers(dtype, shape) => FieldKind::Array { dtype, shape },
             };
@@ -423,24 +454,34 @@ impl MdsDataset {
             Kind::TextLabel => Value::Label(self.schema.label(parse_text(&data, "label")?)?),
             Kind::TextInt => number(parse_text::<i64>(&data, "integer of 64 bits")?.to_ne_bytes()),
             Kind::TextFloat => number(parse_text::<f64>(&data, "number")?.to_ne_bytes()),
-            Kind::Array { said, first } => {
+            Kind::Array { said, first, is_list } => {
                 let (dtype, shape, at) = parse_array(&data, *said)?;
                 let want = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
                 if want != Some(data.len() - at) {
                     return Err(bad(format!("{} bytes of {dtype} {shape:?}", data.len() - at)));
                 }
                 match first {
-                    Some((of, like)) if (*of, like) == (dtype, &shape) => Value::Array(data.slice(at..)),
+                    Some((of, like)) if *is_list && *of == dtype && differ_in_length(&shape, like) => {
+                        Value::List(data.slice(at..))
+                    }
+                    Some((of, like)) if !is_list && (*of, like) == (dtype, &shape) => Value::Array(data.slice(at..)),
                     _ => {
+                        let is_longer =
+                            first.as_ref().is_some_and(|(of, like)| *of == dtype && differ_in_length(&shape, like));
                         let first = first.as_ref().map_or(String::new(), |(of, like)| format!("{of} {like:?}"));
                         let what = format!("an array of {dtype} {shape:?}, but of {first} in the first sample");
-                        return Err(Error::new(ErrorKind::Unsupported, what).hint(format!(
-                            "a batch needs arrays of one shape: omit the field with {COLUMNS}, or set {SKIP}"
-                        )));
+                        let list = match is_longer {
+                            true => {
+                                format!("set {} if the first axis may have any length, ", FIELD.to_pair(name, "list"))
+                            }
+                            false => String::new(),
+                        };
+                        let error = Error::new(ErrorKind::Unsupported, what);
+                        return Err(error.hint(format!("{list}omit the field with {COLUMNS}, or set {SKIP}")));
                     }
                 }
             }
-            Kind::Bytes => Value::Bytes(data),
+            Kind::Bytes | Kind::Text => Value::Bytes(data),
             Kind::Label => {
                 let label = data[..].try_into().map(i64::from_le_bytes);
                 let label = label.map_err(|_| bad(format!("a label of {} bytes instead of 8", data.len())))?;

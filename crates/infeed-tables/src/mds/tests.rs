@@ -316,7 +316,7 @@ fn bytes_that_are_pictures_are_images_and_others_stay_bytes() {
         }
         // Texts are texts, whatever they begin with.
         let texts = block_on(column("str", &values).into_future()).unwrap();
-        assert!(matches!(texts.schema().fields[0].kind, FieldKind::Bytes { .. }));
+        assert!(matches!(texts.schema().fields[0].kind, FieldKind::Text { .. }));
     }
 }
 
@@ -424,6 +424,31 @@ fn arrays_that_say_their_shape_are_read_where_it_is_one() {
         values.swap(1, LOOKED_INTO);
         let error = block_on(named("box", encoding, &values).into_future()).unwrap_err().to_string();
         assert!(error.contains("i16 [2, 3] in one sample, i16 [3] in another"), "{error}");
+        // Of any length: a list, also of rows of numbers, and without numbers in the first sample.
+        for (shapes, item) in
+            [(vec![vec![0], vec![2], vec![1]], vec![]), (vec![vec![1, 2], vec![0, 2], vec![3, 2]], vec![2])]
+        {
+            let made = |shape: &Vec<u16>| array(dtype, shape, &vec![7; shape.iter().product::<u16>().into()]);
+            let values: Vec<_> = shapes.iter().map(made).collect();
+            let dataset = opens(named("tokens", encoding, &values));
+            let kind = &dataset.schema().fields[0].kind;
+            assert!(
+                matches!(kind, FieldKind::List { dtype: DType::I16, item: found, .. } if *found == item),
+                "{kind:?}"
+            );
+            for (record, shape) in (0..).zip(&shapes) {
+                let numbers: usize = shape.iter().product::<u16>().into();
+                let value = &read(&*dataset, record).unwrap().values[0];
+                assert!(matches!(value, Value::List(found) if found[..] == 7i16.to_ne_bytes().repeat(numbers)));
+            }
+        }
+        // Beyond what opening looks into, the user has to say so; pictures are no lists.
+        let mut late = vec![array(dtype, &[2], &[1, 2]); LOOKED_INTO + 1];
+        late[LOOKED_INTO] = array(dtype, &[3], &[1, 2, 3]);
+        let error = read(&*damaged(named("tokens", encoding, &late)), LOOKED_INTO as u64).unwrap_err().to_string();
+        assert!(error.contains("set field(\"tokens\", [\"list\"]) if the first axis"), "{error}");
+        let said = opens(named("tokens", encoding, &late).field("tokens", ["list"]));
+        assert!(matches!(&read(&*said, LOOKED_INTO as u64).unwrap().values[0], Value::List(found) if found.len() == 6));
     }
     for bytes in [&[][..], &[17], &[17, 1 << 2 | 3, 1], &[200, 4, 1]] {
         assert!(parse_array(bytes, None).is_err());

@@ -1,6 +1,8 @@
 //! The columns of a file that are read, and what they become, by the first file.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, ops::Range, sync::Arc};
+
+use bytes::Bytes;
 
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
@@ -10,10 +12,10 @@ use infeed_data::{format::OpenOptions, names::looks_like_mask, sniff};
 use infeed_store::{Object, Source};
 
 use super::{
-    chunk::Physical,
+    chunk::{Chunk, Physical},
     decode,
     footer::{Footer, Leaf},
-    thrift,
+    thrift::{self, PageHeader, PageKind},
     wire::damaged,
 };
 
@@ -29,6 +31,16 @@ pub(super) enum Kind {
     Label,
     Numbers(DType),
     Bytes,
+    Text,
+    /// Items of this many numbers; `None`: of one number.
+    List(DType, Option<u32>),
+}
+
+impl Kind {
+    /// Whether its values differ in length.
+    pub(super) const fn varies(self) -> bool {
+        matches!(self, Self::Bytes | Self::Text | Self::List(..))
+    }
 }
 
 /// A column that may be read, and whether it is read by default.
@@ -98,7 +110,7 @@ impl Chosen {
         }
         if wanted.is_empty() {
             return Err(Error::new(ErrorKind::Unsupported, format!("no columns that can be read among {}", listed()))
-                .hint("images, bytes, texts, integers and floats can be read, one in each row"));
+                .hint("images, bytes, texts, integers and floats can be read, one in each row, and lists of numbers"));
         }
         let mut seen = HashSet::new();
         if let Some(twice) = wanted.iter().find(|candidate| !seen.insert(&candidate.name)) {
@@ -113,27 +125,30 @@ impl Chosen {
             let leaf = &footer.leaves[candidate.leaf];
             let kind = match leaf.physical {
                 Ok(Physical::Bytes) if feature == Some("Image") => Kind::Image,
-                Ok(Physical::Bytes) if leaf.text || feature == Some("Audio") => Kind::Bytes,
+                Ok(Physical::Bytes) if leaf.text => Kind::Text,
+                Ok(Physical::Bytes) if feature == Some("Audio") => Kind::Bytes,
                 Ok(Physical::Bytes) => {
                     let holds = holds_images(source, file, footer, candidate.leaf).await.map_err(|e| {
                         e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name))
                     })?;
                     if holds { Kind::Image } else { Kind::Bytes }
                 }
+                Ok(physical) if let Some(lists) = leaf.lists => {
+                    let dtype = numbers(physical, leaf.unsigned);
+                    let inner = match lists.depth {
+                        1 => None,
+                        _ => Some(length_of_items(source, file, footer, candidate).await?),
+                    };
+                    Kind::List(dtype, inner)
+                }
                 Ok(Physical::I32 | Physical::I64)
                     if feature == Some("ClassLabel") || LABELS.contains(&&*candidate.name) =>
                 {
                     Kind::Label
                 }
-                // Values of 8 and 16 bits are below 2^31, and unchanged.
-                Ok(Physical::I32) if leaf.unsigned == Some(32) => Kind::Numbers(DType::I64),
-                Ok(Physical::I32) => Kind::Numbers(DType::I32),
-                Ok(Physical::I64) if leaf.unsigned.is_some() => Kind::Numbers(DType::U64),
-                Ok(Physical::I64) => Kind::Numbers(DType::I64),
-                Ok(Physical::F16) => Kind::Numbers(DType::F16),
-                Ok(Physical::F32) => Kind::Numbers(DType::F32),
-                Ok(Physical::F64) => Kind::Numbers(DType::F64),
-                Ok(Physical::Bool) | Err(_) => Kind::Numbers(DType::Bool),
+                Ok(physical) => Kind::Numbers(numbers(physical, leaf.unsigned)),
+                // Only columns that can be read are wanted.
+                Err(why) => return Err(Error::new(ErrorKind::Internal, format!("a column that is {why}"))),
             };
             let classes = told.filter(|_| kind == Kind::Label).and_then(|told| told["names"].as_array());
             let classes = classes.map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)));
@@ -151,7 +166,10 @@ impl Chosen {
 
     /// Checks that the columns are at the same place as in the first file, and have the same type.
     pub(super) fn check(&self, footer: &Footer) -> Result<()> {
-        let same = |a: &Leaf, b: &Leaf| a.path == b.path && a.physical == b.physical && a.unsigned == b.unsigned;
+        let same = |a: &Leaf, b: &Leaf| {
+            let of = |leaf: &Leaf| (leaf.physical, leaf.unsigned, leaf.lists);
+            a.path == b.path && of(a) == of(b)
+        };
         let other = self
             .columns
             .iter()
@@ -167,40 +185,46 @@ impl Chosen {
     }
 }
 
+/// The type of numbers that are stored like this.
+const fn numbers(physical: Physical, unsigned: Option<u8>) -> DType {
+    match (physical, unsigned) {
+        // Values of 8 and 16 bits are below 2^31, and unchanged.
+        (Physical::I32, Some(32)) => DType::I64,
+        (Physical::I32, _) => DType::I32,
+        (Physical::I64, Some(_)) => DType::U64,
+        (Physical::I64, None) => DType::I64,
+        (Physical::F16, _) => DType::F16,
+        (Physical::F32, _) => DType::F32,
+        (Physical::F64, _) => DType::F64,
+        (Physical::Bool, _) => DType::Bool,
+        (Physical::Bytes, _) => DType::U8,
+    }
+}
+
+/// The length of the items in a column of lists of lists, by its first page with values.
+async fn length_of_items(source: &Source, file: &Object, footer: &Footer, candidate: &Candidate) -> Result<u32> {
+    let at = |e: Error| e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name));
+    let length = async {
+        let Some((chunk, range)) = first_chunk(footer, candidate.leaf) else { return Ok(None) };
+        let first = page(source, file, range.clone()).await?;
+        let mut pages = vec![(first.header, first.body)];
+        if pages[0].0.kind == PageKind::Dictionary {
+            let next = page(source, file, first.range.end..range.end).await?;
+            pages.push((next.header, next.body));
+        }
+        decode::length_of_items(chunk, &pages).map_err(|e| e.at_range(range.clone()))
+    };
+    length.await.map_err(at)?.ok_or_else(|| {
+        at(Error::new(ErrorKind::Unsupported, "lists of lists, and the first page has none with an item")
+            .hint(format!("omit the column with {COLUMNS}")))
+    })
+}
+
 /// Whether the first value of a column is an image that a codec reads. Reads the column's first page.
 async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usize) -> Result<bool> {
-    let first = footer.groups.iter().find(|group| group.rows > 0);
-    let Some(Ok((chunk, range))) = first.map(|group| &group.chunks[leaf]) else { return Ok(false) };
-    let read = |length: u64| {
-        let mut extent = file.extent(source);
-        extent.range = range.start..range.start + length.min(range.end - range.start);
-        async move { extent.read().await }
-    };
-    let near = |e: Error| e.at_range(range.clone());
-    // Statistics in the header may contain two whole values.
-    let mut head = read(64 << 10).await?;
-    let header = loop {
-        match thrift::page_header(&head) {
-            Some(header) => break header,
-            None if (head.len() as u64) < (range.end - range.start).min(PROBE) => {
-                head = read(head.len() as u64 * 8).await?
-            }
-            None => return Err(near(damaged("a column without a page header"))),
-        }
-    };
-    let (header, length) = header;
-    let end = length as u64 + u64::from(header.packed);
-    if end.max(header.unpacked.into()) > PROBE {
-        let what = format!("a page of {end} bytes, but at most {PROBE} are read to find out what a column holds");
-        return Err(near(Error::new(ErrorKind::Unsupported, what))
-            .hint(format!("write the file with smaller pages, or omit the column with {COLUMNS}")));
-    }
-    if (head.len() as u64) < end {
-        head = read(end).await?;
-    }
-    let body =
-        head.get(length..end as usize).ok_or_else(|| near(damaged("the first page of a column is truncated")))?;
-    let value = decode::first_value(chunk, &header, body).map_err(near)?;
+    let Some((chunk, range)) = first_chunk(footer, leaf) else { return Ok(false) };
+    let Page { header, body, range } = page(source, file, range.clone()).await?;
+    let value = decode::first_value(chunk, &header, &body).map_err(|e| e.at_range(range))?;
     let Some(value) = value else { return Ok(false) };
     Ok(match sniff::picture(&value) {
         Some(found) if !found.is_read => {
@@ -214,6 +238,53 @@ async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usi
         }
         found => found.is_some(),
     })
+}
+
+/// The first chunk of a column with rows.
+fn first_chunk(footer: &Footer, leaf: usize) -> Option<&(Chunk, Range<u64>)> {
+    let first = footer.groups.iter().find(|group| group.rows > 0);
+    first.and_then(|group| group.chunks[leaf].as_ref().ok())
+}
+
+/// A page, and where it is in its file.
+struct Page {
+    header: PageHeader,
+    body: Bytes,
+    range: Range<u64>,
+}
+
+/// Reads the page at the start of `range`, which is in one column.
+async fn page(source: &Source, file: &Object, range: Range<u64>) -> Result<Page> {
+    let read = |length: u64| {
+        let mut extent = file.extent(source);
+        extent.range = range.start..range.start + length.min(range.end - range.start);
+        async move { extent.read().await }
+    };
+    let near = |e: Error| e.at_range(range.clone());
+    // Statistics in the header may contain two whole values.
+    let mut head = read(64 << 10).await?;
+    let (header, length) = loop {
+        match thrift::page_header(&head) {
+            Some(header) => break header,
+            None if (head.len() as u64) < (range.end - range.start).min(PROBE) => {
+                head = read(head.len() as u64 * 8).await?
+            }
+            None => return Err(near(damaged("a column without a page header"))),
+        }
+    };
+    let end = length as u64 + u64::from(header.packed);
+    if end.max(header.unpacked.into()) > PROBE {
+        let what = format!("a page of {end} bytes, but at most {PROBE} are read to find out what a column holds");
+        return Err(near(Error::new(ErrorKind::Unsupported, what))
+            .hint(format!("write the file with smaller pages, or omit the column with {COLUMNS}")));
+    }
+    if (head.len() as u64) < end {
+        head = read(end).await?;
+    }
+    if (head.len() as u64) < end {
+        return Err(near(damaged("the first page of a column is truncated")));
+    }
+    Ok(Page { header, body: head.slice(length..end as usize), range: range.start..range.start + end })
 }
 
 /// Warns about columns that are not read.
@@ -233,7 +304,7 @@ fn tell_left_out(all: &[Candidate], leaves: &[Leaf]) {
         let columns = named.join(", ");
         tracing::warn!(
             columns,
-            "columns are left out: lists, types that are not read, or parts of structs, which {COLUMNS} can add"
+            "columns are left out: types that are not read, or parts of structs, which {COLUMNS} can add"
         );
     }
 }

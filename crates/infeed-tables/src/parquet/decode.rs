@@ -4,6 +4,7 @@
 //! |---|---|
 //! | bytes | a `u64` per row: the position, and above it the length (`NULL`: no value); then the pages |
 //! | numbers | a byte per row, 1 if there is a value; then the values in the machine's order |
+//! | lists of numbers | a `u64` per row as for bytes (`NULL`: it can't be read); then the values of all rows |
 //!
 //! The `parquet` crate reads the footer. It could also read pages (60.1 was examined), but that is done here:
 //!
@@ -17,17 +18,20 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use infeed_core::error::{Error, ErrorKind, Result};
 
 use super::{
-    chunk::{Chunk, Physical},
-    encodings::{Hybrid, PLAIN, PLAIN_DICTIONARY, Values, name_of, place, plain_bytes, whole},
+    chunk::{Chunk, Lists, Physical},
+    encodings::{Dictionary, Hybrid, PLAIN, PLAIN_DICTIONARY, Values, name_of, place, plain_bytes},
     thrift::{PageHeader, PageKind, page_header},
     unpack::{Codec, MOST_RATIO, no_memory, unpack},
     wire::{RLE, damaged},
 };
 
-/// A row of bytes without a value.
+/// Levels that are decoded at a time.
+const BLOCK: usize = 256;
+/// A row of bytes without a value; a list of which a number is missing, or whose items differ in length.
 const NULL: u64 = u64::MAX;
 
 /// The value of a row of bytes in a decoded column.
@@ -57,7 +61,7 @@ pub(super) fn number_of(decoded: &[u8], row: usize, chunk: &Chunk) -> Result<Opt
 pub(super) fn decode(chunk: &Chunk, bytes: &[u8], base: u64) -> Result<Vec<u8>> {
     let mut column = Column::new(chunk, bytes.len())?;
     let mut at = 0;
-    while column.row < chunk.rows as usize {
+    while column.seen < chunk.values {
         let rest = &bytes[at.min(bytes.len())..];
         let row = column.row;
         let near = |e: Error, length: usize| e.at_range(base + at as u64..base + (at + length) as u64);
@@ -70,7 +74,15 @@ pub(super) fn decode(chunk: &Chunk, bytes: &[u8], base: u64) -> Result<Vec<u8>> 
         column.page(&header, body).map_err(|e| near(e, end))?;
         at += end;
     }
-    Ok(column.out)
+    column.finish()
+}
+
+/// The length of the items in a column of lists of lists, from the first pages of a chunk; `None` if there are none.
+pub(super) fn length_of_items(chunk: &Chunk, pages: &[(PageHeader, Bytes)]) -> Result<Option<u32>> {
+    let mut column = Column::new(chunk, pages.iter().map(|(_, body)| body.len()).sum())?;
+    pages.iter().try_for_each(|(header, body)| column.page(header, body))?;
+    column.end_row(column.out.len())?;
+    Ok(column.inner)
 }
 
 /// The first value of a column of bytes, from the first page of a chunk.
@@ -93,8 +105,14 @@ pub(super) fn first_value(chunk: &Chunk, header: &PageHeader, body: &[u8]) -> Re
 struct Column<'a> {
     chunk: &'a Chunk,
     out: Vec<u8>,
-    /// Number of decoded rows.
+    /// Number of decoded rows; for lists, of those that have begun.
     row: usize,
+    /// Number of decoded values, with the places of those that are missing.
+    seen: u32,
+    /// The list that has begun.
+    list: Begun,
+    /// Numbers in each item of a list of lists.
+    inner: Option<u32>,
     /// Bytes decompressed so far.
     unpacked: u64,
     dictionary: Dictionary,
@@ -102,13 +120,14 @@ struct Column<'a> {
     page: Vec<u8>,
 }
 
-/// The values of a dictionary.
-enum Dictionary {
-    None,
-    /// The position of each value in the decoded column, after its length.
-    Places(Vec<u32>),
-    /// Numbers as they are stored.
-    Numbers(Vec<u8>),
+/// A list that has begun.
+#[derive(Clone, Copy, Default)]
+struct Begun {
+    /// The position of its first number.
+    start: usize,
+    /// Numbers of its last item.
+    item: u32,
+    is_bad: bool,
 }
 
 impl<'a> Column<'a> {
@@ -119,10 +138,47 @@ impl<'a> Column<'a> {
         // this ratio, and no usual data that much.
         let pages = if is_bytes { (chunk.unpacked as usize).min(packed.saturating_mul(MOST_RATIO)) } else { 0 };
         let mut out = Vec::new();
-        out.try_reserve_exact(chunk.table() + pages).map_err(|_| no_memory(chunk.table() + pages))?;
+        let most = chunk.table() + chunk.items() + pages;
+        out.try_reserve_exact(most).map_err(|_| no_memory(most))?;
         // No row has a value yet.
         out.resize(chunk.table(), if is_bytes { 0xff } else { 0 });
-        Ok(Self { chunk, out, row: 0, unpacked: 0, dictionary: Dictionary::None, page: Vec::new() })
+        let inner = chunk.lists.and_then(|lists| lists.inner);
+        let (list, dictionary) = (Begun::default(), Dictionary::None);
+        Ok(Self { chunk, out, row: 0, seen: 0, list, inner, unpacked: 0, dictionary, page: Vec::new() })
+    }
+
+    /// The decoded column, after its last page.
+    fn finish(mut self) -> Result<Vec<u8>> {
+        if self.chunk.lists.is_some() {
+            self.end_row(self.out.len())?;
+            if self.row != self.chunk.rows as usize {
+                return Err(damaged(format!("{} lists, but {} rows in the footer", self.row, self.chunk.rows)));
+            }
+        }
+        Ok(self.out)
+    }
+
+    /// Ends an item of a list: all have the length of the first.
+    fn end_item(&mut self) {
+        let length = std::mem::take(&mut self.list.item);
+        if length > 0 && self.chunk.lists.is_some_and(|lists| lists.depth > 1) {
+            let like = *self.inner.get_or_insert(length);
+            self.list.is_bad |= length != like;
+        }
+    }
+
+    /// Ends the list that has begun, if one has, at `end`.
+    fn end_row(&mut self, end: usize) -> Result<()> {
+        self.end_item();
+        let Some(row) = self.row.checked_sub(1) else { return Ok(()) };
+        let Begun { start, is_bad, .. } = std::mem::take(&mut self.list);
+        let place = match (is_bad, end.checked_sub(start).and_then(|length| u32::try_from(length).ok())) {
+            (true, _) => Some(NULL),
+            (false, length) => length.and_then(|length| place(start, length)),
+        };
+        let place = place.ok_or_else(|| damaged("a list beyond 4 GiB"))?;
+        self.out[row * 8..row * 8 + 8].copy_from_slice(&place.to_ne_bytes());
+        Ok(())
     }
 
     fn page(&mut self, header: &PageHeader, body: &[u8]) -> Result<()> {
@@ -131,15 +187,16 @@ impl<'a> Column<'a> {
             let what = format!("its pages have more than the {} bytes in the footer", self.chunk.unpacked);
             return Err(damaged(what));
         }
-        let left = self.chunk.rows as usize - self.row;
-        if header.kind != PageKind::Dictionary && header.values as usize > left {
-            return Err(damaged(format!("a page of {} values, but only {left} rows are left", header.values)));
+        let left = self.chunk.values - self.seen;
+        if header.kind != PageKind::Dictionary && header.values > left {
+            return Err(damaged(format!("a page of {} values, but only {left} are left", header.values)));
         }
         let (levels, body, codec) = match header.kind {
             PageKind::Other => return Ok(()),
             PageKind::DataV2 { repetition, definition, compressed } => {
                 let (from, to) = (repetition as usize, repetition as usize + definition as usize);
                 let levels = body.get(from..to).ok_or_else(|| damaged("the levels of a page are truncated"))?;
+                let levels = Levels { repetition: &body[..from], definition: levels };
                 (Some(levels), &body[to..], if compressed { self.chunk.codec } else { Codec::None })
             }
             PageKind::Data | PageKind::Dictionary => (None, body, self.chunk.codec),
@@ -159,10 +216,74 @@ impl<'a> Column<'a> {
             unpack(codec, body, length, &mut self.page)?;
         }
         if header.kind == PageKind::Dictionary {
-            self.keep_dictionary(header, table)
-        } else {
-            self.values(header, levels, table)
+            return self.keep_dictionary(header, table);
         }
+        self.seen += header.values;
+        match self.chunk.lists {
+            None => self.values(header, levels, table),
+            Some(lists) => self.lists(lists, header, levels),
+        }
+    }
+
+    /// Adds the values of a page of lists.
+    fn lists(&mut self, lists: Lists, header: &PageHeader, levels: Option<Levels<'_>>) -> Result<()> {
+        let page = std::mem::take(&mut self.page);
+        let cut = || damaged("the levels of a page are truncated");
+        let mut rest = &page[..];
+        let levels = match levels {
+            Some(levels) => levels,
+            None => Levels { repetition: levels_of(header, &mut rest)?, definition: levels_of(header, &mut rest)? },
+        };
+        let width = |most: u8| u32::BITS - u32::from(most).leading_zeros();
+        let mut repetitions = Hybrid::new(levels.repetition, width(lists.depth));
+        let mut definitions = Hybrid::new(levels.definition, width(self.chunk.defined));
+        let (physical, size) = (self.chunk.physical, self.chunk.physical.size());
+        let mut values = Values::new((header.encoding, header.values), physical, rest, 0)?;
+        let most = u32::from(self.chunk.defined);
+        let (mut repeated, mut defined) = ([0; BLOCK], [0; BLOCK]);
+        let mut left = header.values as usize;
+        while left > 0 {
+            let count = left.min(BLOCK);
+            left -= count;
+            let (repeated, defined) = (&mut repeated[..count], &mut defined[..count]);
+            repetitions.fill(repeated).ok_or_else(cut)?;
+            definitions.fill(defined).ok_or_else(cut)?;
+            let beyond = |levels: &[u32], most: u32| levels.iter().any(|level| *level > most);
+            if beyond(repeated, lists.depth.into()) || beyond(defined, most) {
+                return Err(damaged("levels that the schema does not have"));
+            }
+            let start = self.out.len();
+            let missing =
+                |row: usize| damaged(format!("row {row} of the group has a value beyond its page or its dictionary"));
+            // A missing number has no value in the page.
+            let there = defined.iter().filter(|level| **level == most).count();
+            values.append(there, size, &self.dictionary, &mut self.out).ok_or_else(|| missing(self.row))?;
+            let mut end = start;
+            for (repeated, defined) in repeated.iter().zip(defined) {
+                if *repeated == 0 {
+                    if self.row == self.chunk.rows as usize {
+                        return Err(damaged(format!("more lists than the {} rows in the footer", self.chunk.rows)));
+                    }
+                    self.end_row(end)?;
+                    self.row += 1;
+                    self.list.start = end;
+                } else if self.row == 0 {
+                    return Err(damaged("a column that begins within a list"));
+                }
+                if *repeated < lists.depth.into() {
+                    self.end_item();
+                }
+                if *defined == most {
+                    self.list.item = self.list.item.saturating_add(1);
+                    end += size;
+                } else if *defined >= lists.item.into() {
+                    // A number that is missing, or an item without numbers.
+                    self.list.is_bad = true;
+                }
+            }
+        }
+        self.page = page;
+        Ok(())
     }
 
     /// `from` is the position of the page in `out`.
@@ -204,7 +325,7 @@ impl<'a> Column<'a> {
     }
 
     /// `from` is the position of the page in `out`.
-    fn values(&mut self, header: &PageHeader, levels: Option<&[u8]>, from: usize) -> Result<()> {
+    fn values(&mut self, header: &PageHeader, levels: Option<Levels<'_>>, from: usize) -> Result<()> {
         let (rows, count) = (self.chunk.rows as usize, header.values as usize);
         let is_bytes = self.chunk.physical == Physical::Bytes;
         let table = if is_bytes { rows * 8 } else { self.out.len() };
@@ -212,16 +333,11 @@ impl<'a> Column<'a> {
         let page = if is_bytes { &pages[from - table..] } else { &self.page[..] };
         let (levels, page, from) = match (levels, self.chunk.defined) {
             (_, 0) => (None, page, from),
-            (Some(levels), _) => (Some(levels), page, from),
+            (Some(levels), _) => (Some(levels.definition), page, from),
             (None, _) => {
-                if header.levels != RLE {
-                    let what = format!("levels are encoded as {}", name_of(header.levels));
-                    return Err(Error::new(ErrorKind::Unsupported, what).hint("write the file with a newer writer"));
-                }
-                let (length, rest) = page.split_first_chunk::<4>().ok_or_else(|| damaged("a page without levels"))?;
-                let length = u32::from_le_bytes(*length) as usize;
-                let levels = rest.get(..length).ok_or_else(|| damaged("the levels of a page are truncated"))?;
-                (Some(levels), &rest[length..], from + 4 + length)
+                let mut rest = page;
+                let levels = levels_of(header, &mut rest)?;
+                (Some(levels), rest, from + page.len() - rest.len())
             }
         };
         let defined = u32::from(self.chunk.defined);
@@ -265,22 +381,23 @@ impl<'a> Column<'a> {
     }
 }
 
-impl Dictionary {
-    /// Value `at`: the bits of a number of `size` bytes, or the position of bytes in `pages`, which begin at `table`.
-    fn get(&self, at: usize, size: usize, table: usize, pages: &[u8]) -> Option<u64> {
-        match self {
-            Self::None => None,
-            Self::Numbers(values) => {
-                let from = at.checked_mul(size)?;
-                whole(values.get(from..from.checked_add(size)?)?)
-            }
-            Self::Places(places) => {
-                let start = *places.get(at)? as usize;
-                let value = plain_bytes(pages, start - table)?;
-                place(start, value.len() as u32)
-            }
-        }
+/// The levels of a page.
+struct Levels<'a> {
+    repetition: &'a [u8],
+    definition: &'a [u8],
+}
+
+/// Takes levels with their length before them from the start of a page of version 1.
+fn levels_of<'a>(header: &PageHeader, page: &mut &'a [u8]) -> Result<&'a [u8]> {
+    if header.levels != RLE {
+        let what = format!("levels are encoded as {}", name_of(header.levels));
+        return Err(Error::new(ErrorKind::Unsupported, what).hint("write the file with a newer writer"));
     }
+    let (length, rest) = page.split_first_chunk::<4>().ok_or_else(|| damaged("a page without levels"))?;
+    let levels = rest.split_at_checked(u32::from_le_bytes(*length) as usize);
+    let (levels, rest) = levels.ok_or_else(|| damaged("the levels of a page are truncated"))?;
+    *page = rest;
+    Ok(levels)
 }
 
 #[cfg(test)]
@@ -310,7 +427,15 @@ mod tests {
         let (first, second) = ([value(900), value(0)].concat(), value(2000));
         let pages = [page(0, first.len(), 2, 0, &gzip(&first)), page(0, second.len(), 1, 0, &gzip(&second))].concat();
         let unpacked = (first.len() + second.len() + 30) as u32;
-        let chunk = Chunk { physical: Physical::Bytes, codec: Codec::Gzip, rows: 3, defined: 0, unpacked };
+        let chunk = Chunk {
+            physical: Physical::Bytes,
+            codec: Codec::Gzip,
+            rows: 3,
+            values: 3,
+            lists: None,
+            defined: 0,
+            unpacked,
+        };
         let out = decode(&chunk, &pages, 0).unwrap();
         assert_eq!(out.capacity(), chunk.table() + unpacked as usize, "grown");
         assert!(out.capacity() as u64 <= chunk.decoded());
@@ -327,7 +452,15 @@ mod tests {
         // Width 2; a run of five 2s; eight packed: 0 1 2 3 0 1 2 3.
         let places = [2, 10, 2, 3, 0b1110_0100, 0b1110_0100];
         let pages = [page(2, words.len(), 4, 0, &words), page(0, places.len(), 13, 8, &places)].concat();
-        let chunk = Chunk { physical: Physical::Bytes, codec: Codec::None, rows: 13, defined: 0, unpacked: 80 };
+        let chunk = Chunk {
+            physical: Physical::Bytes,
+            codec: Codec::None,
+            rows: 13,
+            values: 13,
+            lists: None,
+            defined: 0,
+            unpacked: 80,
+        };
         let out = decode(&chunk, &pages, 0).unwrap();
         let all: Vec<&[u8]> = (0..13).map(|row| &out[bytes_of(&out, row).unwrap().unwrap()]).collect();
         let [cat, none, ox, what] = [&b"cat"[..], b"", b"ox", b"?"];
@@ -345,7 +478,15 @@ mod tests {
         let numbers = [7i32.to_le_bytes(), 9i32.to_le_bytes()].concat();
         let places = [1, 3, 0b10];
         let pages = [page(2, 8, 2, 0, &numbers), page(0, 3, 3, 8, &places)].concat();
-        let chunk = Chunk { physical: Physical::I32, codec: Codec::None, rows: 3, defined: 0, unpacked: 60 };
+        let chunk = Chunk {
+            physical: Physical::I32,
+            codec: Codec::None,
+            rows: 3,
+            values: 3,
+            lists: None,
+            defined: 0,
+            unpacked: 60,
+        };
         let out = decode(&chunk, &pages, 0).unwrap();
         let all: Vec<&[u8]> = (0..3).map(|row| &out[number_of(&out, row, &chunk).unwrap().unwrap()]).collect();
         assert_eq!(all, [7i32, 9, 7].map(i32::to_ne_bytes));
@@ -359,8 +500,16 @@ mod tests {
         ) {
             use Physical::{Bool, Bytes, F16, F32, F64, I32, I64};
             let physical = [Bool, Bytes, F16, F32, F64, I32, I64][kind];
-            for codec in [Codec::None, Codec::Snappy, Codec::Gzip, Codec::Lz4, Codec::Zstd] {
-                let chunk = Chunk { physical, codec, rows, defined, unpacked: 300 };
+            let lists = (0..3).map(|depth| {
+                (depth > 0).then_some(Lists { depth, item: depth, inner: Some(1).filter(|_| depth == 1 || rows > 9) })
+            });
+            for (codec, lists) in [Codec::None, Codec::Snappy, Codec::Gzip, Codec::Lz4, Codec::Zstd].into_iter().flat_map(|codec| {
+                lists.clone().map(move |lists| (codec, lists))
+            }) {
+                if lists.is_some() && physical == Bytes {
+                    continue;
+                }
+                let chunk = Chunk { physical, codec, rows, values: rows, lists, defined, unpacked: 300 };
                 let _ = decode(&chunk, &bytes, 0);
                 for kind in [PageKind::Data, PageKind::Dictionary, PageKind::DataV2 { repetition: 0, definition: 3, compressed: true }] {
                     let header = PageHeader { kind, packed, unpacked: packed, values, encoding, levels: RLE };

@@ -97,6 +97,56 @@ impl<'a> Values<'a> {
         })
     }
 
+    /// Appends `count` numbers of `size` bytes to `out`, in the machine's order.
+    pub(super) fn append(
+        &mut self,
+        count: usize,
+        size: usize,
+        dictionary: &Dictionary,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
+        match (self, dictionary) {
+            (Self::Numbers { bytes, .. }, _) => {
+                let (numbers, rest) = bytes.split_at_checked(count.checked_mul(size)?)?;
+                *bytes = rest;
+                // As stored: little-endian.
+                match cfg!(target_endian = "little") {
+                    true => out.extend_from_slice(numbers),
+                    false => numbers.chunks_exact(size).for_each(|number| out.extend(number.iter().rev())),
+                }
+            }
+            (Self::Places(runs), Dictionary::Numbers(values)) => {
+                let mut places = [0; 256];
+                let mut left = count;
+                while left > 0 {
+                    let places = &mut places[..left.min(256)];
+                    left -= places.len();
+                    runs.fill(places)?;
+                    match size {
+                        4 => gather::<4>(values, places, out)?,
+                        8 => gather::<8>(values, places, out)?,
+                        2 => gather::<2>(values, places, out)?,
+                        _ => gather::<1>(values, places, out)?,
+                    }
+                }
+            }
+            (Self::Places(_), _) => return (count == 0).then_some(()),
+            (values, _) => {
+                for _ in 0..count {
+                    let value = values.next()?;
+                    match size {
+                        // Booleans are 1 or 0.
+                        1 => out.push(u8::from(value != 0)),
+                        2 => out.extend_from_slice(&(value as u16).to_ne_bytes()),
+                        4 => out.extend_from_slice(&(value as u32).to_ne_bytes()),
+                        _ => out.extend_from_slice(&value.to_ne_bytes()),
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
     pub(super) fn next(&mut self) -> Option<u64> {
         match self {
             Self::Numbers { bytes, size } => {
@@ -136,6 +186,37 @@ impl<'a> Values<'a> {
     }
 }
 
+/// The values of a dictionary.
+pub(super) enum Dictionary {
+    None,
+    /// The position of each value in the decoded column, after its length.
+    Places(Vec<u32>),
+    /// Numbers as they are stored.
+    Numbers(Vec<u8>),
+}
+
+impl Dictionary {
+    /// The bits of number `at`, of `size` bytes.
+    pub(super) fn number(&self, at: usize, size: usize) -> Option<u64> {
+        let Self::Numbers(values) = self else { return None };
+        let from = at.checked_mul(size)?;
+        whole(values.get(from..from.checked_add(size)?)?)
+    }
+
+    /// Value `at`: the bits of a number of `size` bytes, or the position of bytes in `pages`, which begin at `table`.
+    pub(super) fn get(&self, at: usize, size: usize, table: usize, pages: &[u8]) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Numbers(_) => self.number(at, size),
+            Self::Places(places) => {
+                let start = *places.get(at)? as usize;
+                let value = plain_bytes(pages, start - table)?;
+                place(start, value.len() as u32)
+            }
+        }
+    }
+}
+
 /// Position and length in one number. Columns are smaller than 4 GiB, so no value is `NULL`.
 pub(super) fn place(start: usize, length: u32) -> Option<u64> {
     Some(u64::from(u32::try_from(start).ok()?) | u64::from(length) << 32)
@@ -156,9 +237,31 @@ pub(super) fn name_of(encoding: u32) -> &'static str {
     }
 }
 
+/// Appends the numbers of a dictionary at these places, in the machine's order.
+fn gather<const SIZE: usize>(values: &[u8], places: &[u32], out: &mut Vec<u8>) -> Option<()> {
+    let (values, _) = values.as_chunks::<SIZE>();
+    for place in places {
+        let mut number = *values.get(*place as usize)?;
+        if SIZE == 1 {
+            // Booleans are 1 or 0, whatever a dictionary holds.
+            number[0] = u8::from(number[0] != 0);
+        }
+        if cfg!(target_endian = "big") {
+            number.reverse();
+        }
+        out.extend_from_slice(&number);
+    }
+    Some(())
+}
+
 /// The packed number at `index`, of `width` bits (at most 64).
 fn packed(bytes: &[u8], width: u32, index: usize) -> Option<u64> {
     let bit = index.checked_mul(width as usize)?;
+    if width <= 56
+        && let Some(word) = bytes.get(bit / 8..).and_then(|bytes| bytes.first_chunk::<8>())
+    {
+        return Some(u64::from_le_bytes(*word) >> (bit % 8) & mask(width));
+    }
     let mut value = 0u128;
     let mut have = 0;
     let mut at = bit / 8;
@@ -187,6 +290,27 @@ pub(super) struct Hybrid<'a> {
 impl<'a> Hybrid<'a> {
     pub(super) const fn new(bytes: &'a [u8], width: u32) -> Self {
         Self { rest: bytes, width, left: 0, value: 0, packed: None }
+    }
+
+    /// The next values, as many as `out` has.
+    pub(super) fn fill(&mut self, mut out: &mut [u32]) -> Option<()> {
+        while let Some(first) = out.first_mut() {
+            *first = self.next()?;
+            let count = out.len().min(1 + usize::try_from(self.left).unwrap_or(usize::MAX));
+            let (now, rest) = out.split_at_mut(count);
+            match &mut self.packed {
+                None => now.fill(self.value),
+                Some((bytes, at)) => {
+                    for place in &mut now[1..] {
+                        *place = packed(bytes, self.width, *at)? as u32;
+                        *at += 1;
+                    }
+                }
+            }
+            self.left -= (count - 1) as u64;
+            out = rest;
+        }
+        Some(())
     }
 
     pub(super) fn next(&mut self) -> Option<u32> {

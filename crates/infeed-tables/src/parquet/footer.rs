@@ -9,15 +9,15 @@ use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_store::{Beside, Object, Source};
 
 use ::parquet::{
-    basic::{Compression, ConvertedType, Encoding, LogicalType, Type},
+    basic::{Compression, ConvertedType, Encoding, LogicalType, Repetition, Type},
     file::metadata::{
         ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
     },
-    schema::types::ColumnDescriptor,
+    schema::types::{ColumnDescriptor, Type as SchemaType},
 };
 
 use super::{
-    chunk::{Chunk, Physical},
+    chunk::{Chunk, Lists, Physical},
     thrift::check_counts,
     unpack::Codec,
     wire::damaged,
@@ -32,7 +32,9 @@ const MOST_ROWS: i64 = 1 << 24;
 /// A column without columns below it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Leaf {
+    /// Without the groups that only make a list.
     pub(super) path: Vec<String>,
+    pub(super) lists: Option<Lists>,
     /// Its type, or the reason why it is not read.
     pub(super) physical: std::result::Result<Physical, &'static str>,
     pub(super) text: bool,
@@ -111,7 +113,16 @@ pub(super) fn parse(footer: &[u8], end: u64) -> Result<Footer> {
 
 fn cut(found: &ParquetMetaData, end: u64) -> Result<Footer> {
     let about = found.file_metadata();
-    let leaves: Vec<Leaf> = about.schema_descr().columns().iter().map(|column| leaf(column)).collect();
+    let mut places = Vec::new();
+    let root = about.schema_descr().root_schema();
+    for field in root.get_fields() {
+        Walk::default().down(field, &mut places);
+    }
+    let columns = about.schema_descr().columns();
+    if places.len() != columns.len() {
+        return Err(damaged("the schema has other columns than its tree"));
+    }
+    let leaves: Vec<Leaf> = columns.iter().zip(places).map(|(column, place)| leaf(column, place)).collect();
     let mut groups = Vec::with_capacity(found.num_row_groups());
     let mut all = 0i64;
     for (number, group) in found.row_groups().iter().enumerate() {
@@ -136,9 +147,56 @@ fn cut(found: &ParquetMetaData, end: u64) -> Result<Footer> {
     Ok(Footer { leaves, groups, features })
 }
 
-fn leaf(column: &ColumnDescriptor) -> Leaf {
+/// A way down the tree of a schema.
+#[derive(Clone, Default)]
+struct Walk {
+    path: Vec<String>,
+    /// The definition level.
+    defined: i16,
+    lists: Option<Lists>,
+    /// Whether this is the group below a list, or the group of its items: neither has a name of its own.
+    part_of_list: bool,
+}
+
+impl Walk {
+    /// Collects the names and lists of the columns in and below `node`, in the order of the file. The caller has
+    /// bounded the depth.
+    fn down(mut self, node: &SchemaType, columns: &mut Vec<(Vec<String>, Option<Lists>)>) {
+        let about = node.get_basic_info();
+        let repetition = if about.has_repetition() { about.repetition() } else { Repetition::REQUIRED };
+        if repetition != Repetition::REQUIRED {
+            self.defined += 1;
+        }
+        let is_repeated = repetition == Repetition::REPEATED;
+        if is_repeated {
+            let item = u8::try_from(self.defined).unwrap_or(u8::MAX);
+            let (depth, item) = self.lists.map_or((0, item), |lists| (lists.depth, lists.item));
+            let depth = depth.saturating_add(1);
+            self.lists = Some(Lists { depth, item, inner: (depth == 1).then_some(1) });
+        }
+        if !self.part_of_list {
+            self.path.push(about.name().to_owned());
+        }
+        if !node.is_group() {
+            columns.push((self.path, self.lists));
+            return;
+        }
+        let fields = node.get_fields();
+        // `tokens (LIST) / repeated list / element`, or older: `tokens (LIST) / repeated array { … }`.
+        let is_list = about.converted_type() == ConvertedType::LIST
+            || matches!(about.logical_type_ref(), Some(LogicalType::List));
+        let is_struct = fields.len() != 1 || about.name() == "array" || about.name().ends_with("_tuple");
+        let part_of_list = (is_list && fields.len() == 1) || (self.part_of_list && is_repeated && !is_struct);
+        for field in fields {
+            Self { part_of_list, ..self.clone() }.down(field, columns);
+        }
+    }
+}
+
+fn leaf(column: &ColumnDescriptor, (path, lists): (Vec<String>, Option<Lists>)) -> Leaf {
     let physical = match column.physical_type() {
-        _ if column.max_rep_level() > 0 => Err("a list"),
+        _ if lists.map_or(0, |lists| i16::from(lists.depth)) != column.max_rep_level() => Err("nested too deeply"),
+        _ if lists.is_some_and(|lists| lists.depth > 2) => Err("a list of lists of lists"),
         Type::BOOLEAN => Ok(Physical::Bool),
         // Its integers are hundredths or similar; read as integers they would be other numbers.
         Type::INT32 | Type::INT64 if is_decimal(column) && column.type_scale() != 0 => Err("of decimal numbers"),
@@ -148,6 +206,7 @@ fn leaf(column: &ColumnDescriptor) -> Leaf {
         Type::DOUBLE => Ok(Physical::F64),
         // Numbers of any length, whatever their scale.
         Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY if is_decimal(column) => Err("of decimal numbers"),
+        Type::BYTE_ARRAY if lists.is_some() => Err("a list of texts or bytes"),
         Type::BYTE_ARRAY => Ok(Physical::Bytes),
         Type::INT96 => Err("INT96"),
         Type::FIXED_LEN_BYTE_ARRAY if is_half(column) => Ok(Physical::F16),
@@ -157,13 +216,7 @@ fn leaf(column: &ColumnDescriptor) -> Leaf {
         || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM);
     let defined = u8::try_from(column.max_def_level());
     let physical = if defined.is_err() { Err("too deep") } else { physical };
-    Leaf {
-        path: column.path().parts().to_vec(),
-        physical,
-        text,
-        unsigned: unsigned(column),
-        defined: defined.unwrap_or(0),
-    }
+    Leaf { path, lists, physical, text, unsigned: unsigned(column), defined: defined.unwrap_or(0) }
 }
 
 /// Bits of unsigned integers. Older writers use only the converted type.
@@ -211,15 +264,18 @@ fn place(column: &ColumnChunkMetaData, leaf: &Leaf, rows: u32, end: u64) -> Plac
     let range = start.zip(length).and_then(|(start, length)| Some(start..start.checked_add(length)?));
     let range = range.filter(|range| range.start >= 4 && range.end <= end);
     let range = range.ok_or("the footer places it outside of the file; fetch the file again")?;
+    let values = u32::try_from(column.num_values()).ok();
+    let values = values.filter(|values| *values == rows || (leaf.lists.is_some() && *values > rows));
+    let values =
+        values.ok_or_else(|| format!("it has {} values for {rows} rows; fetch the file again", column.num_values()))?;
     // Positions in the decoded column have 32 bits.
-    let most = i64::from(u32::MAX) - i64::from(rows) * 8;
+    let items = if leaf.lists.is_some() { i64::from(values) * physical.size() as i64 } else { 0 };
+    let most = i64::from(u32::MAX) - i64::from(rows) * 8 - items;
     let unpacked = Some(column.uncompressed_size()).filter(|size| *size <= most).map(u32::try_from);
     let unpacked = unpacked.ok_or("it has 4 GiB or more; write the file with smaller row groups")?;
     let unpacked = unpacked.map_err(|_| "its size is below 0; fetch the file again")?;
-    if column.num_values() != i64::from(rows) {
-        return Err(format!("it has {} values for {rows} rows; fetch the file again", column.num_values()));
-    }
-    Ok((Chunk { physical, codec, rows, defined: leaf.defined, unpacked }, range))
+    let Leaf { lists, defined, .. } = *leaf;
+    Ok((Chunk { physical, codec, rows, values, lists, defined, unpacked }, range))
 }
 
 #[cfg(test)]

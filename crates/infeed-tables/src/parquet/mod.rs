@@ -1,4 +1,4 @@
-//! Parquet files whose columns hold images, labels and numbers, as Hugging Face's `datasets` writes them.
+//! Parquet files whose columns hold images, labels, numbers, texts and lists of numbers, as Hugging Face's `datasets` writes them.
 //!
 //! ```text
 //! names ─ footer.rs ─▶ row groups × columns: where each chunk lies (read once, in opening)
@@ -127,10 +127,13 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
         let columns = chosen.as_ref().map_or(&[][..], |chosen| &chosen.columns);
         for (in_file, group) in footer.groups.into_iter().enumerate().filter(|(_, group)| group.rows > 0) {
             for column in columns {
-                let place = group.chunks[column.leaf].clone().map_err(|why| {
+                let mut place = group.chunks[column.leaf].clone().map_err(|why| {
                     let what = format!("column `{}` of row group {in_file} can't be read: {why}", column.name);
                     at(Error::new(ErrorKind::Unsupported, what))
                 })?;
+                if let (Kind::List(_, Some(inner)), Some(lists)) = (column.kind, &mut place.0.lists) {
+                    lists.inner = Some(inner);
+                }
                 chunks.push(place);
             }
             print = print.number(group.rows.into());
@@ -161,6 +164,8 @@ struct ParquetDataset {
     schema: Schema,
     shared: SharedBytes,
     largest: u64,
+    /// The largest mean of a group of the bytes of a row's values of different lengths.
+    varying: u64,
     fingerprint: Fingerprint,
 }
 
@@ -174,14 +179,19 @@ impl ParquetDataset {
     ) -> Self {
         let Chosen { columns, mut names, .. } = chosen;
         let of_column = |at: usize| chunks.iter().skip(at).step_by(columns.len()).map(|(chunk, _)| chunk);
+        let longest = |at: usize| of_column(at).map(|chunk| chunk.unpacked as usize).max().unwrap_or(0);
         let field = |(at, column): (usize, &Column)| {
             let kind = match column.kind {
                 Kind::Image => return Field::picture(&*column.name),
                 Kind::Label => FieldKind::Label,
                 Kind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
                 // A value is at most as long as the pages of its chunk.
-                Kind::Bytes => {
-                    FieldKind::Bytes { most: of_column(at).map(|chunk| chunk.unpacked as usize).max().unwrap_or(0) }
+                Kind::Bytes => FieldKind::Bytes { most: longest(at) },
+                Kind::Text => FieldKind::Text { most: longest(at) },
+                Kind::List(dtype, inner) => {
+                    let numbers = of_column(at).map(|chunk| chunk.values as usize).max().unwrap_or(0);
+                    let item: Vec<usize> = inner.map(|inner| inner as usize).into_iter().collect();
+                    FieldKind::List { dtype, most: numbers / item.iter().product::<usize>().max(1), item }
                 }
             };
             Field::new(column.name.clone(), kind)
@@ -193,6 +203,7 @@ impl ParquetDataset {
 
         let mut shared = SharedBytes::default();
         let mut largest = 0;
+        let mut varying = 0;
         for (group, chunks) in groups.shards().iter().zip(chunks.chunks(columns.len())) {
             let decoded: u64 = chunks.iter().map(|(chunk, _)| chunk.decoded()).sum();
             let encoded: u64 = chunks.iter().map(|(_, range)| range.end - range.start).sum();
@@ -201,8 +212,11 @@ impl ParquetDataset {
             shared.all = shared.all.saturating_add(decoded);
             let unpacked: u64 = chunks.iter().map(|(chunk, _)| u64::from(chunk.unpacked)).sum();
             largest = largest.max(unpacked.div_ceil(group.count()));
+            let of_lengths = chunks.iter().zip(&columns).filter(|(_, column)| column.kind.varies());
+            let bytes: u64 = of_lengths.map(|((chunk, _), _)| chunk.values_bytes()).sum();
+            varying = varying.max(bytes.div_ceil(group.count()));
         }
-        Self { groups, columns, chunks, schema, shared, largest, fingerprint }
+        Self { groups, columns, chunks, schema, shared, largest, varying, fingerprint }
     }
 
     /// The group of a record, and the index of the group's first chunk.
@@ -228,6 +242,16 @@ impl ParquetDataset {
         };
         // Copied, so that the part can be freed.
         let copy = |range: Range<usize>| Bytes::copy_from_slice(&decoded[range]);
+        if let Kind::List(dtype, _) = kind {
+            let place = decode::bytes_of(decoded, row)?.ok_or_else(|| {
+                Error::corrupt(format!(
+                    "row {row} of the group has a list without a number, or with items of several lengths"
+                ))
+                .hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
+            })?;
+            let is_wide = *dtype == DType::I64 && chunk.physical == Physical::I32;
+            return Ok(Value::List(if is_wide { widened(&decoded[place]) } else { copy(place) }));
+        }
         if chunk.physical == Physical::Bytes {
             let place = decode::bytes_of(decoded, row)?;
             return match kind {
@@ -253,6 +277,13 @@ impl ParquetDataset {
                 .hint(format!("to read it without labels, use {}", COLUMNS.to_list(&["image"])))),
         }
     }
+}
+
+/// Numbers of `uint32` in the type that holds all of them.
+fn widened(numbers: &[u8]) -> Bytes {
+    let (numbers, _) = numbers.as_chunks();
+    let wide = numbers.iter().flat_map(|number| i64::from(u32::from_ne_bytes(*number)).to_ne_bytes());
+    wide.collect::<Vec<u8>>().into()
 }
 
 /// The integer in these bytes.
@@ -330,6 +361,11 @@ impl Dataset for ParquetDataset {
     /// No footer has the longest value, so this is the largest mean of a group.
     fn largest_read(&self) -> u64 {
         self.largest
+    }
+
+    /// No footer has the longest value: twice the largest mean of a group.
+    fn usual_varying(&self) -> Option<u64> {
+        Some(self.varying.saturating_mul(2))
     }
 
     fn resident_bytes(&self) -> u64 {

@@ -13,6 +13,8 @@ use infeed_data::{
 };
 use infeed_store::{Object, Source};
 
+use crate::places::Places;
+
 /// Bytes before a record's content: its length and the length's crc.
 const HEAD: u64 = 12;
 /// Bytes after it.
@@ -116,6 +118,20 @@ pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
     }
     starts.push(position);
     Ok(Within { starts, packed: None })
+}
+
+impl Places for Within {
+    fn of(starts: Vec<u64>) -> Self {
+        Self { starts, packed: None }
+    }
+
+    fn kept(&self) -> Option<&[u64]> {
+        self.packed.is_none().then_some(&self.starts)
+    }
+
+    fn records(&self) -> usize {
+        self.starts.len() - 1
+    }
 }
 
 impl Within {

@@ -10,13 +10,12 @@
 //! holds it.
 //!
 //! The features are those of the first record. More records (those at the beginning, and the first ones of other files)
-//! are examined for images and labels that it lacks, and to check that lists have one length. Left out, with one
-//! warning, are lists of texts, empty lists, and lists whose length differs between records, because these make no
-//! batch. Lists with a value for each object of an image are left out too, whatever the first records hold.
+//! are examined for images and labels that it lacks, and for the lengths of numbers: if these differ, or some records
+//! have none, the field is a list. Left out, with one warning, are lists of texts. Lists with a value for each object of
+//! an image are left out too, unless columns name them: they are lists then, whatever their lengths.
 
 mod example;
 mod framing;
-mod places;
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -31,7 +30,7 @@ use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
-        setting::{COLUMNS, SKIP},
+        setting::{COLUMNS, FIELD, SKIP},
     },
     fingerprint::Fingerprint,
     random::SampleRng,
@@ -53,9 +52,9 @@ use infeed_store::{Extent, Object, Source};
 
 use self::{
     example::{Feature, parse_example},
-    framing::{Within, content_of, cut},
-    places::places,
+    framing::{Within, content_of, cut, index},
 };
+use crate::places::places;
 
 /// The TFRecord format.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +99,10 @@ impl Format for TfRecord {
                 return Err(nothing_to_read(source, &[], "TFRecord files"));
             }
             let kept = source.manifest("places", options.manifests.as_deref());
-            let mut files: Vec<File> = places(source, &objects, kept.as_ref()).await?;
+            let mut files: Vec<File> = places(source, &objects, kept.as_ref(), |source, object| {
+                async move { index(&source, &object).await }.boxed()
+            })
+            .await?;
             // Compressed files may hold no records.
             files.retain(|file| file.count() > 0);
             Ok(Arc::new(TfRecords::new(source, files, options).await?) as Arc<dyn Dataset>)
@@ -120,6 +122,9 @@ enum Kind {
     /// This many numbers.
     Ints(usize),
     Floats(usize),
+    /// Any number of them.
+    IntList,
+    FloatList,
 }
 
 impl Kind {
@@ -130,6 +135,17 @@ impl Kind {
             Self::Label => number_of(1, "integer"),
             Self::Ints(n) => number_of(*n, "integer"),
             Self::Floats(n) => number_of(*n, "float"),
+            Self::IntList => "a list of integers".to_owned(),
+            Self::FloatList => "a list of floats".to_owned(),
+        }
+    }
+
+    /// The same as a list.
+    fn listed(&self) -> Option<Self> {
+        match self {
+            Self::Ints(_) | Self::IntList => Some(Self::IntList),
+            Self::Floats(_) | Self::FloatList => Some(Self::FloatList),
+            _ => None,
         }
     }
 
@@ -140,6 +156,7 @@ impl Kind {
             (Self::Label, Feature::Ints(ints)) => ints.len() == 1,
             (Self::Ints(n), Feature::Ints(ints)) => ints.len() == *n,
             (Self::Floats(n), Feature::Floats(floats)) => floats.len() == *n,
+            (Self::IntList, Feature::Ints(_)) | (Self::FloatList, Feature::Floats(_)) => true,
             _ => false,
         }
     }
@@ -223,21 +240,31 @@ impl TfRecords {
             Some((*record, content, parse_example(content).ok()?))
         });
         let others: Vec<Looked<'_>> = others.collect();
+        let of_objects = |name: &str| OF_OBJECTS.iter().any(|beginning| name.starts_with(beginning));
+        let no_values: Vec<&str> = absent(&features, &others).filter(|name| is_wanted(name)).collect();
+        // A feature without values has no type in the first record.
+        for name in &no_values {
+            let found = others.iter().flat_map(|(_, content, found)| found.iter().map(move |found| (found, content)));
+            let found = found.filter(|((other, _), _)| other == name);
+            let kinds = found.filter_map(|((name, feature), content)| kind_of(name, feature, content)?.listed());
+            let is_known = columns.iter().any(|(column, _)| column == name);
+            columns.extend(kinds.take(usize::from(!is_known)).map(|kind| ((*name).to_owned(), kind)));
+        }
         let mut left = left_out(&features, &content);
-        for (name, why) in varying(&columns, &others) {
+        left.retain(|what| !columns.iter().any(|(name, _)| what.starts_with(&format!("{name} ("))));
+        for (name, why) in varying(&mut columns, &others, |name| options.is_list(name) || of_objects(name)) {
             if options.columns.is_some() {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    format!("lists of different lengths in `{name}`: {why}"),
+                    format!("different kinds of values in `{name}`: {why}"),
                 )
                 .at_object(source.url())
-                .hint(format!("leave it out of {COLUMNS}: a batch needs lists of one length")));
+                .hint(format!("leave it out of {COLUMNS}")));
             }
             columns.retain(|(column, _)| *column != name);
             left.push(format!("{name} ({why})"));
         }
         if options.columns.is_none() {
-            let of_objects = |name: &str| OF_OBJECTS.iter().any(|beginning| name.starts_with(beginning));
             let named = columns.extract_if(.., |(name, _)| of_objects(name));
             left.extend(named.map(|(name, _)| format!("{name} (a list with a value for each object)")));
         }
@@ -294,6 +321,9 @@ impl TfRecords {
                 Kind::Bytes => FieldKind::Bytes { most },
                 Kind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: vec![*n] },
                 Kind::Floats(n) => FieldKind::Array { dtype: DType::F32, shape: vec![*n] },
+                // An integer takes a byte or more.
+                Kind::IntList => FieldKind::List { dtype: DType::I64, item: vec![], most },
+                Kind::FloatList => FieldKind::List { dtype: DType::F32, item: vec![], most: most / 4 },
             };
             Field::new(field_name(name), kind)
         };
@@ -377,26 +407,34 @@ impl TfRecords {
         content_of(bytes).map_err(at)
     }
 
-    fn value(&self, kind: &Kind, feature: Option<&Feature>, content: &Bytes) -> Result<Value> {
-        let feature = feature.ok_or_else(|| {
-            Error::corrupt("a feature is missing that other records have")
-                .hint(format!("omit the field with {COLUMNS}, or set {SKIP}"))
-        })?;
+    fn value(&self, (name, kind): (&str, &Kind), feature: Option<&Feature>, content: &Bytes) -> Result<Value> {
+        let Some(feature) = feature else {
+            if matches!(kind, Kind::IntList | Kind::FloatList) {
+                // A list without items has no feature.
+                return Ok(Value::List(Bytes::new()));
+            }
+            return Err(Error::corrupt("a feature is missing that other records have")
+                .hint(format!("omit the field with {COLUMNS}, or set {SKIP}")));
+        };
         if !kind.fits(feature) {
             let what = format!("{}, but {} in the first record", in_words(feature), kind.in_words());
-            return Err(Error::new(ErrorKind::Unsupported, what)
-                .hint(format!("a batch needs lists of one length: choose the other fields with {COLUMNS}")));
+            let error = Error::new(ErrorKind::Unsupported, what);
+            let listed = kind.listed().filter(|listed| listed.fits(feature));
+            return Err(error.hint(match listed {
+                Some(_) => {
+                    format!("set {} if records have different numbers of values", FIELD.to_pair(name, "list"))
+                }
+                None => format!("choose the other fields with {COLUMNS}"),
+            }));
         }
+        let listed = matches!(kind, Kind::IntList | Kind::FloatList);
+        let numbers = |bytes: Vec<u8>| if listed { Value::List(bytes.into()) } else { Value::Array(bytes.into()) };
         Ok(match (kind, feature) {
             (Kind::Image, Feature::Bytes(texts)) => Value::Encoded(content.slice(texts[0].clone())),
             (_, Feature::Bytes(texts)) => Value::Bytes(content.slice(texts[0].clone())),
             (Kind::Label, Feature::Ints(ints)) => Value::Label(self.schema.label(ints[0])?),
-            (_, Feature::Ints(ints)) => {
-                Value::Array(ints.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>().into())
-            }
-            (_, Feature::Floats(floats)) => {
-                Value::Array(floats.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>().into())
-            }
+            (_, Feature::Ints(ints)) => numbers(ints.iter().flat_map(|value| value.to_ne_bytes()).collect()),
+            (_, Feature::Floats(floats)) => numbers(floats.iter().flat_map(|value| value.to_ne_bytes()).collect()),
         })
     }
 }
@@ -418,15 +456,47 @@ fn pictures_and_labels(others: &[Looked<'_>]) -> Vec<(String, Kind)> {
     found
 }
 
-/// The columns whose lists have another length in other records, with the difference in words. An image, and a missing
-/// image or label, are not among them but errors of their record: otherwise nobody would notice that they are missing.
-fn varying(columns: &[(String, Kind)], others: &[Looked<'_>]) -> Vec<(String, String)> {
+/// Features of the first record that have no values there, and of other records that the first does not have.
+fn absent<'a>(features: &[(&'a str, Feature)], others: &[Looked<'a>]) -> impl Iterator<Item = &'a str> {
+    let is_empty = |feature: &Feature| match feature {
+        Feature::Bytes(texts) => texts.is_empty(),
+        Feature::Ints(ints) => ints.is_empty(),
+        Feature::Floats(floats) => floats.is_empty(),
+    };
+    let empty = features.iter().filter(|(_, feature)| is_empty(feature)).map(|(name, _)| *name);
+    let empty: BTreeSet<&str> = empty.collect();
+    let first: HashSet<&str> = features.iter().map(|(name, _)| *name).collect();
+    let lacking = others.iter().flat_map(|(_, _, found)| found.iter().map(|(name, _)| *name));
+    let lacking = lacking.filter(|name| !first.contains(name));
+    lacking.chain(empty).collect::<BTreeSet<&str>>().into_iter()
+}
+
+/// Makes lists of the numbers whose count differs between records, and of those that have to be lists. Returns the
+/// columns whose values are of another kind in other records, with the difference in words. An image, and a missing image
+/// or label, are not among them but errors of their record: otherwise nobody would notice that they are missing.
+fn varying(
+    columns: &mut [(String, Kind)],
+    others: &[Looked<'_>],
+    has_to_be_list: impl Fn(&str) -> bool,
+) -> Vec<(String, String)> {
+    for (name, kind) in &mut *columns {
+        let Some(listed) = kind.listed() else { continue };
+        let values = || {
+            let found = others.iter().map(|(_, _, features)| features.iter().find(|(found, _)| found == name));
+            found.map(|found| found.map(|(_, feature)| feature))
+        };
+        let differs = values().any(|feature| feature.is_none_or(|feature| !kind.fits(feature)));
+        let fits = values().flatten().all(|feature| listed.fits(feature));
+        if has_to_be_list(name) || (differs && fits) {
+            *kind = listed;
+        }
+    }
     let misfit = |(name, kind): &(String, Kind)| {
         let why = others.iter().find_map(|(record, _, features)| {
             let feature = features.iter().find(|(found, _)| found == name).map(|(_, feature)| feature);
             match feature {
                 Some(feature) if kind.fits(feature) || IMAGES.contains(&name.as_str()) => None,
-                None if matches!(kind, Kind::Image | Kind::Label) => None,
+                None if matches!(kind, Kind::Image | Kind::Label | Kind::IntList | Kind::FloatList) => None,
                 found => {
                     let found = found.map_or_else(|| "none".to_owned(), in_words);
                     Some(format!("{} in the first record, {found} in record {record}", kind.in_words()))
@@ -524,7 +594,7 @@ impl Dataset for TfRecords {
         self.watch(record, &features);
         let value = |(name, kind): &(String, Kind)| {
             let feature = features.iter().find(|(found, _)| found == name).map(|(_, feature)| feature);
-            let found = self.value(kind, feature, &content);
+            let found = self.value((field_name(name), kind), feature, &content);
             found.map_err(|e| e.at_stage(Stage::Parse).at_object(format!("{}, feature {name}", self.object(record))))
         };
         Ok(Sample::new(self.columns.iter().map(value).collect::<Result<Vec<_>>>()?))

@@ -1,4 +1,4 @@
-//! The positions of records in files, as an earlier opening found them.
+//! The positions of records in files, as an earlier opening found them: of TFRecords and of JSON lines.
 //!
 //! ```text
 //! "infeed records 1\n"
@@ -8,18 +8,29 @@
 //!         varint records, each: varint bytes
 //! ```
 //!
-//! A file is indexed again if its size or ETag differs. A record's length and its crc are read with the record, so
-//! wrong positions cause an error and never other records. Compressed files are not kept here: their positions are
-//! found when they are decompressed.
+//! A file is indexed again if its size or ETag differs. What a record begins with is read with the record (the length
+//! and its crc, or the beginning of a JSON object), so wrong positions cause an error and never other records.
+//! Compressed files are not kept here: their positions are found when they are decompressed.
 
 use std::collections::HashMap;
 
-use futures::{FutureExt, TryStreamExt};
+use futures::{FutureExt, TryStreamExt, future::BoxFuture};
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_data::{passes::pass_each, table::Stored};
 use infeed_store::{Manifest, Object, Rest, Source, body, number, seal, text, unsealed};
 
-use super::framing::{Within, index};
+/// What a format keeps of a file.
+pub(crate) trait Places: Send + 'static {
+    /// Of a file whose records are at these positions; the last one is the end of the file.
+    fn of(starts: Vec<u64>) -> Self;
+    /// The positions, for this and later openings; `None` if they are not kept.
+    fn kept(&self) -> Option<&[u64]>;
+    /// Number of records.
+    fn records(&self) -> usize;
+}
+
+/// Finds the positions of one file.
+pub(crate) type Index<T> = fn(Source, Object) -> BoxFuture<'static, Result<T>>;
 
 const MAGIC: &[u8] = b"infeed records 1\n";
 
@@ -62,18 +73,19 @@ fn encode(files: &[Line<'_>]) -> Vec<u8> {
 
 /// All files with the positions of their records: from the kept index, otherwise found in many files at a time and
 /// kept.
-pub(super) async fn places(
+pub(crate) async fn places<T: Places>(
     source: &Source,
     objects: &[&Object],
     kept: Option<&Manifest>,
-) -> Result<Vec<Stored<Within>>> {
+    index: Index<T>,
+) -> Result<Vec<Stored<T>>> {
     let take = |known: &mut Known, object: &Object| {
         let (size, etag, starts) = known.remove(&object.name)?;
-        object.is_still(size, etag.as_deref()).then_some(Within { starts, packed: None })
+        object.is_still(size, etag.as_deref()).then(|| T::of(starts))
     };
     let look = || {
         let mut known = kept.and_then(|kept| kept.load(parse)).unwrap_or_default();
-        let found: Vec<Option<Within>> = objects.iter().map(|object| take(&mut known, object)).collect();
+        let found: Vec<Option<T>> = objects.iter().map(|object| take(&mut known, object)).collect();
         (known, found)
     };
     let (mut known, mut found) = look();
@@ -86,21 +98,20 @@ pub(super) async fn places(
     let (of, count) = (source.clone(), todo.len());
     let one = move |at: usize| {
         let (source, (i, object)) = (of.clone(), todo[at].clone());
-        async move { Ok((i, index(&source, &object).await?)) }.boxed()
+        async move { Ok((i, index(source, object).await?)) }.boxed()
     };
     let mut passes = pass_each(source, count, one);
     while let Some((i, within)) = passes.try_next().await? {
         found[i] = Some(within);
     }
-    let found: Option<Vec<Within>> = found.into_iter().collect();
+    let found: Option<Vec<T>> = found.into_iter().collect();
     let found = found.ok_or_else(|| Error::new(ErrorKind::Internal, "a file was not indexed"))?;
-    let records: usize = found.iter().map(|within| within.starts.len() - 1).sum();
+    let records: usize = found.iter().map(Places::records).sum();
     // For a few files on a local disk, finding positions is faster than reading a kept index.
     let is_worth = count > 0 && (source.folder().is_none() || records >= KEPT);
     if let Some(kept) = kept.filter(|_| is_worth) {
-        let plain = objects.iter().zip(&found).filter(|(_, within)| within.packed.is_none());
-        let lines = plain.map(|(object, within)| -> Line<'_> {
-            (&object.name, object.size, object.etag.as_deref(), &within.starts)
+        let lines = objects.iter().zip(&found).filter_map(|(object, within)| -> Option<Line<'_>> {
+            Some((&object.name, object.size, object.etag.as_deref(), within.kept()?))
         });
         // Includes files that were not opened this time.
         let others =
@@ -110,7 +121,7 @@ pub(super) async fn places(
         kept.store(&encode(&lines));
     }
     drop(turn);
-    let stored = |(object, within): (&&Object, Within)| Stored::new(object, within.starts.len() as u64 - 1, within);
+    let stored = |(object, within): (&&Object, T)| Stored::new(object, within.records() as u64, within);
     Ok(objects.iter().zip(found).map(stored).collect())
 }
 

@@ -1,0 +1,232 @@
+//! The kind of each key, by the values in some records.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use infeed_core::{
+    error::{Error, ErrorKind, Result},
+    types::DType,
+};
+use infeed_data::{
+    record::Value,
+    schema::{Field, FieldKind},
+};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+/// Keys whose integers are class indices.
+const LABELS: [&str; 4] = ["label", "class", "cls", "target"];
+
+/// The type of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Number {
+    Bool,
+    Integer,
+    /// Of integers and fractions.
+    Fraction,
+}
+
+/// What a key becomes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Text,
+    /// The JSON of any value, as text.
+    Json,
+    Label,
+    One(Number),
+    /// Items of so many numbers; `None`: of one.
+    List {
+        of: Number,
+        item: Option<usize>,
+    },
+}
+
+/// What one value looks like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    Nothing,
+    Text,
+    One(Number),
+    /// Without items.
+    Empty,
+    List(Number, Option<usize>),
+    Other,
+}
+
+impl Number {
+    const fn dtype(self) -> DType {
+        match self {
+            Self::Bool => DType::Bool,
+            Self::Integer => DType::I64,
+            Self::Fraction => DType::F64,
+        }
+    }
+
+    fn of(value: &serde_json::Value) -> Option<Self> {
+        match value {
+            serde_json::Value::Bool(_) => Some(Self::Bool),
+            serde_json::Value::Number(number) if number.is_i64() => Some(Self::Integer),
+            serde_json::Value::Number(_) => Some(Self::Fraction),
+            _ => None,
+        }
+    }
+
+    /// The type that holds both; `None` for a boolean and a number.
+    fn and(self, other: Self) -> Option<Self> {
+        let is_bool = |number| number == Self::Bool;
+        (is_bool(self) == is_bool(other)).then(|| self.max(other))
+    }
+
+    /// The type that holds all.
+    fn all<'a>(values: impl IntoIterator<Item = &'a serde_json::Value>) -> Option<Self> {
+        let mut numbers = values.into_iter().map(Self::of);
+        let first = numbers.next()??;
+        numbers.try_fold(first, |all, number| all.and(number?))
+    }
+}
+
+impl Shape {
+    fn of(value: &RawValue) -> Self {
+        let Ok(value) = serde_json::from_str::<serde_json::Value>(value.get()) else { return Self::Other };
+        match &value {
+            serde_json::Value::Null => Self::Nothing,
+            serde_json::Value::String(_) => Self::Text,
+            serde_json::Value::Array(items) if items.is_empty() => Self::Empty,
+            serde_json::Value::Array(items) => {
+                let inner: Option<Vec<&Vec<serde_json::Value>>> = items.iter().map(|item| item.as_array()).collect();
+                let list = match inner {
+                    None => Number::all(items).map(|of| Self::List(of, None)),
+                    Some(inner) if !inner[0].is_empty() && inner.iter().all(|item| item.len() == inner[0].len()) => {
+                        Number::all(inner.iter().flat_map(|item| item.iter()))
+                            .map(|of| Self::List(of, Some(inner[0].len())))
+                    }
+                    Some(_) => None,
+                };
+                list.unwrap_or(Self::Other)
+            }
+            value => Number::of(value).map_or(Self::Other, Self::One),
+        }
+    }
+
+    /// What holds both.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, shape) | (shape, Self::Nothing) => shape,
+            (Self::Empty, list @ Self::List(..)) | (list @ Self::List(..), Self::Empty) => list,
+            (Self::One(a), Self::One(b)) => a.and(b).map_or(Self::Other, Self::One),
+            (Self::List(a, x), Self::List(b, y)) if x == y => a.and(b).map_or(Self::Other, |of| Self::List(of, x)),
+            (a, b) if a == b => a,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The keys of some records with their kinds, in the order of their names.
+pub(super) fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, Kind)> {
+    let mut found: HashMap<&str, (Shape, usize)> = HashMap::new();
+    for (name, value) in records.iter().flatten() {
+        let shape = Shape::of(value);
+        let (all, there) = found.entry(name).or_insert((Shape::Nothing, 0));
+        *all = all.and(shape);
+        *there += usize::from(shape != Shape::Nothing);
+    }
+    let kind = |(name, (shape, there)): (&str, (Shape, usize))| {
+        let is_everywhere = there == records.len();
+        let kind = match shape {
+            Shape::Text => Kind::Text,
+            Shape::One(Number::Integer) if is_everywhere && LABELS.contains(&name) => Kind::Label,
+            Shape::One(of) if is_everywhere => Kind::One(of),
+            Shape::One(of) => Kind::List { of, item: None },
+            Shape::List(of, item) => Kind::List { of, item },
+            Shape::Nothing | Shape::Empty | Shape::Other => Kind::Json,
+        };
+        (name.to_owned(), kind)
+    };
+    let mut kinds: Vec<(String, Kind)> = found.into_iter().map(kind).collect();
+    // Labels first, as in all formats.
+    kinds.sort_by(|a, b| (a.1 != Kind::Label, &a.0).cmp(&(b.1 != Kind::Label, &b.0)));
+    kinds
+}
+
+impl Kind {
+    /// The field; a record of it has at most `most` bytes.
+    pub(super) fn field(&self, name: &str, most: usize) -> Field {
+        let kind = match self {
+            Self::Text | Self::Json => FieldKind::Text { most },
+            Self::Label => FieldKind::Label,
+            Self::One(of) => FieldKind::Array { dtype: of.dtype(), shape: vec![1] },
+            Self::List { of, item } => {
+                FieldKind::List { dtype: of.dtype(), item: item.iter().copied().collect(), most }
+            }
+        };
+        Field::new(name, kind)
+    }
+
+    /// The value of a record, from its JSON; `None`: the record has no such key.
+    pub(super) fn value(&self, json: Option<&str>) -> Result<Value> {
+        let json = json.filter(|json| *json != "null");
+        let Some(json) = json else {
+            return match self {
+                Self::Text | Self::Json => Ok(Value::Bytes(Bytes::new())),
+                Self::List { .. } => Ok(Value::List(Bytes::new())),
+                Self::Label | Self::One(_) => Err(Error::corrupt("it has no value, and other lines have one")),
+            };
+        };
+        let other = |what: &'static str| {
+            let shown: String = json.chars().take(40).collect();
+            Error::new(ErrorKind::Unsupported, format!("`{}` is not {what}, as in other lines", shown.escape_debug()))
+        };
+        Ok(match self {
+            Self::Json => Value::Bytes(Bytes::copy_from_slice(json.as_bytes())),
+            Self::Text => {
+                let text: String = serde_json::from_str(json).map_err(|_| other("a text"))?;
+                Value::Bytes(text.into())
+            }
+            Self::Label => Value::Label(serde_json::from_str(json).map_err(|_| other("an integer"))?),
+            Self::One(of) => Value::Array(numbers(*of, json, Depth::One).ok_or_else(|| match of {
+                Number::Bool => other("true or false"),
+                Number::Integer => other("an integer"),
+                Number::Fraction => other("a number"),
+            })?),
+            Self::List { of, item } => {
+                let depth = match item {
+                    Some(length) => Depth::Lists(*length),
+                    None if json.starts_with('[') => Depth::List,
+                    // A key that some records lack has one number in the others.
+                    None => Depth::One,
+                };
+                Value::List(numbers(*of, json, depth).ok_or_else(|| other("a list of numbers"))?)
+            }
+        })
+    }
+}
+
+/// How numbers are nested.
+#[derive(Clone, Copy)]
+enum Depth {
+    One,
+    List,
+    /// A list of lists of this length.
+    Lists(usize),
+}
+
+/// The bytes of the numbers; `None` if they are of another type or nested otherwise.
+fn numbers(of: Number, json: &str, depth: Depth) -> Option<Bytes> {
+    fn parsed<T: DeserializeOwned>(json: &str, depth: Depth) -> Option<Vec<T>> {
+        match depth {
+            Depth::One => serde_json::from_str(json).ok().map(|one| vec![one]),
+            Depth::List => serde_json::from_str(json).ok(),
+            Depth::Lists(length) => {
+                let lists: Vec<Vec<T>> = serde_json::from_str(json).ok()?;
+                let is_even = lists.iter().all(|list| list.len() == length);
+                is_even.then(|| lists.into_iter().flatten().collect())
+            }
+        }
+    }
+    let bytes: Vec<u8> = match of {
+        Number::Bool => parsed::<bool>(json, depth)?.into_iter().map(u8::from).collect(),
+        Number::Integer => parsed::<i64>(json, depth)?.iter().flat_map(|number| number.to_ne_bytes()).collect(),
+        Number::Fraction => parsed::<f64>(json, depth)?.iter().flat_map(|number| number.to_ne_bytes()).collect(),
+    };
+    Some(bytes.into())
+}

@@ -1,0 +1,266 @@
+//! JSON lines: a JSON object in each line is a record, its keys are the fields.
+//!
+//! ```text
+//! lines ─ index.rs ─▶ positions (kept, see `places`)      some records ─ kinds.rs ─▶ the kind of each key
+//!   plan ─▶ the range of a line ─▶ parse ─ a value of its kind for each key
+//! ```
+//!
+//! | values of a key, in the records that are examined | field |
+//! |---|---|
+//! | texts | text |
+//! | integers in all; of a key `label`, `class`, `cls` or `target` | one number, i64; a label |
+//! | integers and fractions in all; booleans in all | one number, f64; bool |
+//! | lists of integers, of integers and fractions, of booleans | a list of i64, f64, bool |
+//! | lists of such lists with one length | a list of items of that length |
+//! | anything else: objects, lists of texts, values of several kinds | text: the value's JSON |
+//!
+//! A text that is missing or null is empty, and so is a list. If examined records lack a number, the field is a list. Any
+//! other value of another kind is an error of its record.
+
+mod index;
+mod kinds;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use infeed_core::{
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, SKIP},
+    },
+    fingerprint::Fingerprint,
+    random::SampleRng,
+    report::Stage,
+};
+use infeed_data::{
+    format::{Format, OpenOption, OpenOptions},
+    names::{self, ends_with, of_split},
+    objects::nothing_to_read,
+    record::{Dataset, ReadPlan, Sample, Value},
+    schema::Schema,
+    sizes::Sizes,
+    table::{ShardTable, Stored},
+};
+use infeed_store::{Extent, Object, Source};
+use serde_json::value::RawValue;
+
+use self::{
+    index::{Lines, index},
+    kinds::{Kind, kinds},
+};
+use crate::places::places;
+
+/// The JSON lines format.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonLines;
+
+fn is_lines(name: &str) -> bool {
+    ends_with(name, ".jsonl") || ends_with(name, ".ndjson")
+}
+
+/// Files whose first records are examined, records at the beginning, and the most bytes of these.
+const FILES: usize = 16;
+const FIRST: usize = 256;
+const FIRST_BYTES: u64 = 1 << 20;
+
+impl Format for JsonLines {
+    fn name(&self) -> &'static str {
+        "jsonl"
+    }
+
+    fn recognises(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|object| is_lines(&object.name))
+    }
+
+    fn options(&self) -> &'static [OpenOption] {
+        &[OpenOption::Split, OpenOption::Columns, OpenOption::Classes]
+    }
+
+    fn open<'a>(
+        &'a self,
+        source: &'a Source,
+        objects: Vec<Object>,
+        options: &'a OpenOptions,
+    ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
+        async move {
+            let files: Vec<&Object> =
+                objects.iter().filter(|object| is_lines(&object.name) || options.format.is_some()).collect();
+            if files.is_empty() {
+                return Err(nothing_to_read(source, &objects, "files of JSON lines"));
+            }
+            let files = of_split(source, files, options.split.as_deref(), "files", ".jsonl")?;
+            let kept = source.manifest("lines", options.manifests.as_deref());
+            let index = |source, object| async move { index(&source, &object).await }.boxed();
+            let mut files = places(source, &files, kept.as_ref(), index).await?;
+            files.retain(|file| file.count() > 0);
+            Ok(Arc::new(LinesDataset::new(source, files, options).await?) as Arc<dyn Dataset>)
+        }
+        .boxed()
+    }
+}
+
+fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt(what).hint(format!("correct the line, or set {SKIP}"))
+}
+
+/// The keys and values of a line.
+fn object(line: &[u8]) -> Result<HashMap<String, &RawValue>> {
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    serde_json::from_slice(line).map_err(|e| damaged("the line is not a JSON object").with_source(e))
+}
+
+/// See [`JsonLines`].
+#[derive(Debug)]
+struct LinesDataset {
+    files: ShardTable<Lines>,
+    columns: Vec<(String, Kind)>,
+    schema: Schema,
+    sizes: Sizes,
+    fingerprint: Fingerprint,
+}
+
+impl LinesDataset {
+    async fn new(source: &Source, files: Vec<Stored<Lines>>, options: &OpenOptions) -> Result<Self> {
+        let files = ShardTable::new(source, files);
+        if files.len() == 0 {
+            return Err(Error::new(ErrorKind::NotFound, "the files hold no lines").at_object(source.url()));
+        }
+        let sizes = files.shards().iter().flat_map(|file| file.of.starts.windows(2).map(|pair| pair[1] - pair[0]));
+        let sizes = Sizes::of(sizes);
+        let print = files.print("jsonl", |print, file| {
+            print.text(names::base(&file.name)).number(file.size).number(file.records.end)
+        });
+        let fingerprint = print.finish();
+        let schema = Schema::new(Vec::new()).with_classes(options.classes.clone());
+        let mut dataset = Self { files, columns: Vec::new(), schema, sizes, fingerprint };
+        let lines = dataset.examined().await?;
+        let objects = lines.iter().map(|(record, line)| {
+            let at = |e: Error| e.at_stage(Stage::Open).at_object(dataset.object(*record)).at_record(*record);
+            object(line).map_err(at)
+        });
+        let mut columns = kinds(&objects.collect::<Result<Vec<_>>>()?);
+        if let Some(wanted) = &options.columns {
+            if let Some(unknown) = wanted.iter().find(|name| columns.iter().all(|(known, _)| known != *name)) {
+                let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+                return Err(Error::new(ErrorKind::NotFound, format!("no line has a key `{unknown}`"))
+                    .at_object(source.url())
+                    .hint(format!("there are {}", names.join(", "))));
+            }
+            columns.retain(|(name, _)| wanted.contains(name));
+        }
+        if columns.is_empty() {
+            return Err(damaged("the lines have no keys").at_object(source.url()));
+        }
+        let most = dataset.sizes.largest as usize;
+        dataset.schema.fields = columns.iter().map(|(name, kind)| kind.field(name, most)).collect();
+        dataset.columns = columns;
+        Ok(dataset)
+    }
+
+    fn extent(&self, record: u64) -> Result<Extent> {
+        let (file, i) = self.files.find(record)?;
+        Ok(self.files.extent(file, file.of.starts[i]..file.of.starts[i + 1]))
+    }
+
+    /// Some records: those at the beginning, in one read, and some of all files.
+    async fn examined(&self) -> Result<Vec<(u64, Bytes)>> {
+        let shards = self.files.shards();
+        let file = &shards[0];
+        let starts = &file.of.starts;
+        let first = starts.iter().skip(1).take(FIRST).take_while(|end| **end <= FIRST_BYTES).count();
+        let first = first.max(1).min(starts.len() - 1);
+        let head = self.files.extent(file, 0..starts[first]).read().await?;
+        let cut = || damaged("the file is truncated").at_object(self.files.name_of(file));
+        let mut found = Vec::new();
+        for record in 0..first {
+            let line = starts[record] as usize..starts[record + 1] as usize;
+            let line = (line.end <= head.len()).then(|| head.slice(line)).ok_or_else(cut)?;
+            found.push((record as u64, line));
+        }
+        let step = shards.len().div_ceil(FILES).max(1);
+        let mut others: BTreeSet<u64> = shards.iter().step_by(step).map(|file| file.records.start).collect();
+        others.extend([self.len() / 2, self.len() - 1]);
+        for record in others.into_iter().filter(|record| *record >= first as u64) {
+            found.push((record, self.extent(record)?.read().await?));
+        }
+        Ok(found)
+    }
+}
+
+impl Dataset for LinesDataset {
+    fn len(&self) -> u64 {
+        self.files.len()
+    }
+
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn format(&self) -> &str {
+        "jsonl"
+    }
+
+    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
+        self.extent(record).map(ReadPlan::one)
+    }
+
+    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
+        let line = bytes.first().ok_or_else(|| damaged("the line was not read"))?;
+        let at = |e: Error| {
+            let range = self.extent(record).map_or(0..0, |extent| extent.range);
+            e.at_stage(Stage::Parse).at_object(self.object(record)).at_range(range)
+        };
+        let found = object(line).map_err(at)?;
+        let value = |(name, kind): &(String, Kind)| {
+            let value = match kind.value(found.get(name).map(|value| value.get())) {
+                Ok(Value::Label(label)) if name == "label" => self.schema.label(label).map(Value::Label),
+                other => other,
+            };
+            value.map_err(|e| {
+                let e = e.at_object(format!("{}, key {name}", self.object(record)));
+                at(e.hint(format!("omit the field with {COLUMNS}, or set {SKIP}")))
+            })
+        };
+        Ok(Sample::new(self.columns.iter().map(value).collect::<Result<Vec<_>>>()?))
+    }
+
+    fn object(&self, record: u64) -> String {
+        self.files.object(record, "jsonl")
+    }
+
+    fn needs_fetch(&self) -> bool {
+        self.files.needs_fetch()
+    }
+
+    fn largest_read(&self) -> u64 {
+        self.sizes.largest
+    }
+
+    fn usual_read(&self) -> u64 {
+        self.sizes.usual
+    }
+
+    fn usual_varying(&self) -> Option<u64> {
+        // Numbers of one digit and a comma become eight bytes.
+        let is_list = |(_, kind): &(String, Kind)| matches!(kind, Kind::List { .. });
+        Some(self.sizes.usual.saturating_mul(if self.columns.iter().any(is_list) { 4 } else { 1 }))
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.files.shards().iter().map(|file| file.of.starts.len() as u64 * 8).sum()
+    }
+
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        Some(self.files.groups())
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}

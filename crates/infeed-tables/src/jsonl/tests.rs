@@ -1,0 +1,169 @@
+use futures::executor::block_on;
+use infeed_core::types::DType;
+use infeed_data::{Field, FieldKind, dataset_contract, read_one::read};
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use proptest::prelude::*;
+
+use super::*;
+use crate::open_source;
+
+fn source(files: &[(&str, &str)]) -> Source {
+    let store = InMemory::new();
+    for (name, text) in files {
+        block_on(store.put(&Path::from(*name), text.as_bytes().to_vec().into())).unwrap();
+    }
+    Source::from_store(Arc::new(store), Path::default(), "test://x")
+}
+
+fn opened(text: &str) -> Result<Arc<dyn Dataset>> {
+    block_on(open_source(source(&[("a.jsonl", text)])).into_future())
+}
+
+fn sound(text: &str) -> Arc<dyn Dataset> {
+    let dataset = opened(text).unwrap();
+    block_on(dataset_contract(&*dataset)).unwrap();
+    dataset
+}
+
+fn shown(dataset: &dyn Dataset, record: u64) -> Vec<String> {
+    let named = dataset.schema().fields.iter().zip(read(dataset, record).unwrap().values);
+    let one = |(field, value): (&Field, Value)| {
+        let bytes = match value {
+            Value::Label(label) => return format!("{}={label}", field.name),
+            Value::Bytes(bytes) => return format!("{}={}", field.name, String::from_utf8_lossy(&bytes)),
+            Value::Array(bytes) | Value::List(bytes) => bytes,
+            other => panic!("{other:?}"),
+        };
+        let (FieldKind::Array { dtype, .. } | FieldKind::List { dtype, .. }) = field.kind else { panic!("{field:?}") };
+        let numbers = bytes.chunks_exact(dtype.size()).map(|number| match dtype {
+            DType::Bool => f64::from(number[0]),
+            DType::I64 => i64::from_ne_bytes(number.try_into().unwrap()) as f64,
+            DType::F64 => f64::from_ne_bytes(number.try_into().unwrap()),
+            other => panic!("{other}"),
+        });
+        format!("{}={:?}", field.name, numbers.collect::<Vec<_>>())
+    };
+    named.map(one).collect()
+}
+
+#[test]
+fn keys_are_fields_of_the_kind_that_all_their_values_have() {
+    // With a byte order mark, Windows' line ends, empty lines, and no end of the last line.
+    let first = r#"{"text": "a \"cat\" ü", "label": 3, "x": 1, "ok": true, "tokens": [5, 9], "late": [],
+        "box": [[0, 1], [2, 3.5]], "meta": {"id": 7}, "words": ["a"], "some": 4}"#;
+    let second =
+        r#"{"label": -1, "x": 0.5, "ok": false, "tokens": [], "late": [0.5], "box": [], "meta": null, "words": []}"#;
+    let dataset = sound(&format!("\u{feff}{}\r\n\n  \n{second}", first.replace('\n', "")));
+    assert_eq!((dataset.len(), dataset.format()), (2, "jsonl"));
+    let kinds: Vec<(&str, &str)> =
+        dataset.schema().fields.iter().map(|field| (field.name.as_str(), field.kind.name())).collect();
+    let want = [
+        ("label", "label"),
+        ("box", "list"),
+        ("late", "list"),
+        ("meta", "text"),
+        ("ok", "array"),
+        ("some", "list"),
+        ("text", "text"),
+        ("tokens", "list"),
+        ("words", "text"),
+        ("x", "array"),
+    ];
+    assert_eq!(kinds, want);
+    assert!(
+        matches!(&dataset.schema().fields[1].kind, FieldKind::List { dtype: DType::F64, item, .. } if item[..] == [2])
+    );
+    let first = [
+        "label=3",
+        "box=[0.0, 1.0, 2.0, 3.5]",
+        "late=[]",
+        "meta={\"id\": 7}",
+        "ok=[1.0]",
+        "some=[4.0]",
+        "text=a \"cat\" ü",
+        "tokens=[5.0, 9.0]",
+        "words=[\"a\"]",
+        "x=[1.0]",
+    ];
+    assert_eq!(shown(&*dataset, 0), first);
+    let second = [
+        "label=-1",
+        "box=[]",
+        "late=[0.5]",
+        "meta=",
+        "ok=[0.0]",
+        "some=[]",
+        "text=",
+        "tokens=[]",
+        "words=[]",
+        "x=[0.5]",
+    ];
+    assert_eq!(shown(&*dataset, 1), second);
+}
+
+#[test]
+fn a_value_of_another_kind_beyond_what_is_examined_is_an_error_of_its_record() {
+    let mut lines = vec![r#"{"n": 1, "text": "a", "list": [1], "box": [[1, 2]]}"#.to_owned(); FIRST + 10];
+    let at = FIRST + 2;
+    for (odd, key, what) in [
+        (r#"{"n": "x", "text": "a"}"#, "n", "`\\\"x\\\"` is not an integer"),
+        (r#"{"n": 1.5, "text": "a"}"#, "n", "`1.5` is not an integer"),
+        (r#"{"text": "a"}"#, "n", "it has no value, and other lines have one"),
+        (r#"{"n": 1, "text": 7}"#, "text", "`7` is not a text"),
+        (r#"{"n": 1, "list": [1, "x"]}"#, "list", "is not a list of numbers"),
+        (r#"{"n": 1, "list": [[1]]}"#, "list", "is not a list of numbers"),
+        (r#"{"n": 1, "box": [[1, 2], [3], [4]]}"#, "box", "is not a list of numbers"),
+    ] {
+        lines[at] = odd.to_owned();
+        let dataset = opened(&lines.join("\n")).unwrap();
+        assert!(read(&*dataset, at as u64 - 1).is_ok());
+        let error = read(&*dataset, at as u64).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains(&format!("a.jsonl, key {key}")), "{error}");
+        assert!(error.contains("omit the field with columns"), "{error}");
+    }
+    lines[at] = "{\"n\": 1".to_owned();
+    let error = read(&*opened(&lines.join("\n")).unwrap(), at as u64).unwrap_err().to_string();
+    assert!(error.contains("the line is not a JSON object") && error.contains("a.jsonl"), "{error}");
+}
+
+#[test]
+fn files_columns_and_splits_are_chosen_and_what_is_no_record_is_refused() {
+    let (train, test) = ("{\"a\": 1, \"b\": \"x\"}\n{\"a\": 2, \"b\": \"y\"}\n", "{\"a\": 3, \"b\": \"z\"}\n");
+    let both = || open_source(source(&[("train.jsonl", train), ("test.ndjson", test)]));
+    let dataset = block_on(both().split("test").columns(["b"]).into_future()).unwrap();
+    assert_eq!((dataset.len(), shown(&*dataset, 0)), (1, vec!["b=z".to_owned()]));
+    assert!(block_on(both().into_future()).unwrap_err().to_string().contains("files of several splits: test, train"));
+    let error = block_on(both().split("test").columns(["c"]).into_future()).unwrap_err().to_string();
+    assert!(error.contains("no line has a key `c`") && error.contains("there are a, b"), "{error}");
+    for (text, want) in [
+        ("\n \n", "the files hold no lines"),
+        ("[1]\n", "the line is not a JSON object"),
+        ("{}\n{}", "the lines have no keys"),
+        ("{\"a\": 1}\n{\"a\"", "the line is not a JSON object"),
+    ] {
+        let error = opened(text).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_give_values_or_an_error(
+        raw in prop::collection::vec(any::<u8>(), 0..60), at in 0usize..100, flip in any::<u8>(),
+    ) {
+        let line = r#"{"n": 1, "text": "a", "list": [1, 2.5], "box": [[1, 2]], "ok": true, "label": 3}"#;
+        let mut damaged = line.as_bytes().to_vec();
+        let at = at.min(damaged.len() - 1);
+        damaged[at] ^= flip;
+        let columns = kinds(&[object(line.as_bytes()).unwrap()]);
+        for bytes in [&raw, &damaged] {
+            if let Ok(found) = object(bytes) {
+                for (name, kind) in &columns {
+                    let _ = kind.value(found.get(name).map(|value| value.get()));
+                }
+                let own = kinds(&[found]);
+                own.iter().for_each(|(name, kind)| drop(kind.field(name, 9)));
+            }
+        }
+    }
+}
