@@ -282,10 +282,13 @@ async fn look(url: &str, dataset: &Arc<dyn Dataset>, first: u64) -> DatasetFindi
     };
     let first_records = read((0..first.min(dataset.len())).collect()).await;
     let step = dataset.len().div_ceil(SAMPLED).max(1);
-    // A volume takes long to read; its shape is in the schema, or among the first records.
-    let volumes = schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Volume { .. }));
+    // Only images have sizes that are worth it. A volume takes long to read; its shape is in the schema, or among the
+    // first records.
+    let has = |is: fn(&FieldKind) -> bool| schema.fields.iter().any(|field| is(&field.kind));
+    let is_worth =
+        has(|kind| matches!(kind, FieldKind::Image { .. })) && !has(|kind| matches!(kind, FieldKind::Volume { .. }));
     let sampled = read(
-        (0..if volumes { 0 } else { dataset.len() }).step_by(usize::try_from(step).unwrap_or(usize::MAX)).collect(),
+        (0..if is_worth { dataset.len() } else { 0 }).step_by(usize::try_from(step).unwrap_or(usize::MAX)).collect(),
     )
     .await;
     DatasetFindings {
@@ -346,9 +349,8 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 continue;
             }
             Value::List(bytes) => {
-                if let FieldKind::List { dtype, item, .. } = &field.kind {
-                    let items = bytes.len().checked_div(dtype.len_bytes(item).unwrap_or(0)).unwrap_or(0);
-                    found.lists.insert(field.name.clone(), items);
+                if let Some(each) = field.kind.item_bytes() {
+                    found.lists.insert(field.name.clone(), bytes.len() / each);
                 }
                 continue;
             }

@@ -247,6 +247,14 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
+    /// Bytes of an item of a list; `None` for another kind, and if items have no bytes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn item_bytes(&self) -> Option<usize> {
+        let Self::List { dtype, item, .. } = self else { return None };
+        dtype.len_bytes(item).filter(|bytes| *bytes > 0)
+    }
+
     /// The kind in one word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `text`, `list`, `instances`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
