@@ -298,63 +298,55 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
 
 
 def _lists(name: str, column: Any) -> tuple[str, str, Any] | None:
-    """Lists of numbers, possibly nested, with one shape in all rows: as in Arrow, in their own type. Otherwise None."""
-    arrow: Any = import_module("pyarrow")
+    """Lists of numbers, possibly nested, in their own type: arrays if all rows have one shape, lists if only their lengths
+    differ. Otherwise None."""
     numpy: Any = import_module("numpy")
-    compute: Any = import_module("pyarrow.compute")
-    types = arrow.types
-    shapes: set[tuple[int, ...]] = set()
-    parts: list[Any] = []
-    for chunk in _plain_chunks(column):
-        shape: list[int] = []
-        while types.is_list(chunk.type) or types.is_large_list(chunk.type) or types.is_fixed_size_list(chunk.type):
-            lengths = compute.unique(compute.list_value_length(chunk)).to_pylist()
-            if chunk.null_count:
-                return None
-            if len(lengths) != 1 or not lengths[0]:
-                return None if shape else _ragged(name, column)
-            shape.append(lengths[0])
-            chunk = chunk.flatten()
-        is_number = types.is_integer(chunk.type) or types.is_floating(chunk.type) or types.is_boolean(chunk.type)
-        if not shape or not is_number or chunk.null_count:
-            return None
-        shapes.add(tuple(shape))
-        parts.append(chunk.to_numpy(zero_copy_only=False))
-    if len(shapes) != 1:
-        return _ragged(name, column)
-    values = parts[0] if len(parts) == 1 else numpy.concatenate(parts)
-    values = numpy.ascontiguousarray(values)
-    return name, "array", (str(values.dtype), list(shapes.pop()), memoryview(values.view("uint8")).cast("B"))
+    chunks = _plain_chunks(column)
+    flat = [_flattened(chunk) for chunk in chunks]
+    shapes = {None if part is None else part[1] for part in flat}
+    if len(shapes) != 1 or None in shapes or () in shapes:
+        return _ragged(name, chunks)
+    parts = [part[0] for part in flat if part is not None]
+    values = numpy.ascontiguousarray(parts[0] if len(parts) == 1 else numpy.concatenate(parts))
+    return name, "array", (str(values.dtype), list(shapes.pop() or ()), memoryview(values.view("uint8")).cast("B"))
 
 
-def _ragged(name: str, column: Any) -> tuple[str, str, Any] | None:
-    """Lists whose length differs between rows: of numbers, or of lists of numbers that have one length. Otherwise None."""
+def _flattened(values: Any) -> tuple[Any, tuple[int, ...]] | None:
+    """The numbers in nested lists of equal lengths, and these lengths. None: other lengths, other values, or nulls."""
     arrow: Any = import_module("pyarrow")
     compute: Any = import_module("pyarrow.compute")
     types = arrow.types
+    shape: list[int] = []
+    while types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type):
+        lengths = compute.unique(compute.list_value_length(values)).to_pylist()
+        if values.null_count or len(lengths) != 1 or not lengths[0]:
+            return None
+        shape.append(lengths[0])
+        values = values.flatten()
+    is_number = types.is_integer(values.type) or types.is_floating(values.type) or types.is_boolean(values.type)
+    if not is_number or values.null_count:
+        return None
+    return values.to_numpy(zero_copy_only=False), tuple(shape)
+
+
+def _ragged(name: str, given: list[Any]) -> tuple[str, str, Any] | None:
+    """Lists whose length differs between rows, of numbers or of lists that have one length. Otherwise None."""
+    types = import_module("pyarrow").types
     found: set[tuple[str, tuple[int, ...]]] = set()
     chunks: list[Any] = []
-    for chunk in _plain_chunks(column):
+    for chunk in given:
         if not (types.is_list(chunk.type) or types.is_large_list(chunk.type)) or chunk.null_count:
             return None
         offsets = chunk.offsets.to_numpy()
-        inner = chunk.values
-        item: list[int] = []
-        while types.is_list(inner.type) or types.is_large_list(inner.type) or types.is_fixed_size_list(inner.type):
-            lengths = compute.unique(compute.list_value_length(inner)).to_pylist()
-            if inner.null_count or len(lengths) > 1 or 0 in lengths:
-                return None
-            item += lengths
-            inner = inner.flatten()
-        is_number = types.is_integer(inner.type) or types.is_floating(inner.type) or types.is_boolean(inner.type)
-        if not is_number or inner.null_count:
-            return None
-        if not len(inner):
-            # No chunk with numbers has to have this shape.
+        if offsets[0] == offsets[-1]:
+            # Without numbers it has no shape.
             chunks.append((memoryview(bytes(offsets.nbytes)), offsets.itemsize, memoryview(b""), 0, len(chunk)))
             continue
-        numbers = inner.to_numpy(zero_copy_only=False)
-        found.add((str(numbers.dtype), tuple(item)))
+        flat = _flattened(chunk.values)
+        if flat is None:
+            return None
+        numbers, item = flat
+        found.add((str(numbers.dtype), item))
         values = memoryview(numbers.view("uint8")).cast("B")
         chunks.append((memoryview(offsets.view("uint8")).cast("B"), offsets.itemsize, values, 0, len(chunk)))
     if len(found) != 1:

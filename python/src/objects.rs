@@ -362,6 +362,13 @@ impl<'py> Values<'py> {
     }
 }
 
+impl<'py> Values<'py> {
+    /// The array that was found, or what numpy makes of the value.
+    fn array(self, value: &Bound<'py, PyAny>) -> PyResult<Array<'py>> {
+        if let Self::Array(array) = self { Ok(array) } else { Array::of(value) }
+    }
+}
+
 /// Whether it is Hugging Face's form of an undecoded image: `{"bytes": …, "path": …}`.
 fn is_lazy_file(value: &Bound<'_, PyAny>) -> bool {
     value.cast::<PyDict>().is_ok_and(|dict| {
@@ -470,10 +477,7 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
             return Err(PyTypeError::new_err(words));
         }
         (FieldKind::Array { dtype, shape }, values) => {
-            let array = match values {
-                Values::Array(array) => array,
-                _ => Array::of(value)?,
-            };
+            let array = values.array(value)?;
             if (array.dtype, &array.shape) != (*dtype, shape) {
                 let Array { dtype: found, shape: found_shape, .. } = &array;
                 let words = format!("it is {found} {found_shape:?}, but in record 0 {dtype} {shape:?}");
@@ -484,10 +488,7 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
             pieces.push(array.bytes()?);
         }
         (FieldKind::List { dtype, item, .. }, values) => {
-            let array = match values {
-                Values::Array(array) => array,
-                _ => Array::of(value)?,
-            };
+            let array = values.array(value)?;
             let found = (array.dtype, array.shape.get(1..));
             match array.shape[..] {
                 // Without numbers a list has no type.
