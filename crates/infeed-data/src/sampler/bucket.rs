@@ -74,12 +74,7 @@ impl BucketSampler {
         let bucket_of: Vec<u32> = bucket_of.into_iter().collect();
         let len = u32::try_from(bucket_of.len())
             .map_err(|_| Error::config(format!("{} records in buckets, 2^32 is the limit", bucket_of.len())))?;
-        let mut members: Vec<u32> = (0..len).collect();
-        members.sort_by_key(|record| bucket_of[*record as usize]);
-        let mut places = vec![0; members.len()];
-        for (place, record) in (0..).zip(&members) {
-            places[*record as usize] = place;
-        }
+        let (members, places) = sorted(len, |record| bucket_of[record as usize]);
         let mut buckets: Vec<Bucket> = Vec::new();
         let (mut first_run, mut first_left, mut start) = (0, 0, 0);
         for chunk in members.chunk_by(|a, b| bucket_of[*a as usize] == bucket_of[*b as usize]) {
@@ -90,8 +85,7 @@ impl BucketSampler {
         let print = bucket_of.iter().fold(Fingerprint::of("buckets").number(run).number(seed), |print, bucket| {
             print.number(u64::from(*bucket))
         });
-        let (members, places, buckets) = (members.into(), places.into(), buckets.into());
-        Ok(Self { seed, run, members, places, buckets, runs: first_run, print: print.finish() })
+        Ok(Self { seed, run, members, places, buckets: buckets.into(), runs: first_run, print: print.finish() })
     }
 
     /// Buckets of images by aspect ratio. `sizes` are height and width of each image, as
@@ -143,6 +137,17 @@ impl BucketSampler {
     fn bucket(&self, at: u64, begin: impl Fn(&Bucket) -> u64) -> usize {
         self.buckets.partition_point(|bucket| begin(bucket) <= at) - 1
     }
+}
+
+/// The records in the order of their keys, and the index of each record in it.
+pub(super) fn sorted<K: Ord>(records: u32, key: impl Fn(u32) -> K) -> (Box<[u32]>, Box<[u32]>) {
+    let mut members: Vec<u32> = (0..records).collect();
+    members.sort_by_key(|record| key(*record));
+    let mut places = vec![0; members.len()];
+    for (place, record) in (0..).zip(&members) {
+        places[*record as usize] = place;
+    }
+    (members.into(), places.into())
 }
 
 impl Sampler for BucketSampler {

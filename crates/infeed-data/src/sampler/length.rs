@@ -16,6 +16,7 @@ use infeed_core::{
 use super::{
     base::Sampler,
     batches::Batches,
+    bucket::sorted,
     permutation::{Permutation, Purpose, key},
 };
 
@@ -27,8 +28,8 @@ const WIDEST_EIGHTHS: u64 = 1;
 /// Shuffles records into batches of similar lengths: the number of rows times the longest row is at most a budget. So a
 /// batch has about as many tokens as any other, and little padding.
 ///
-/// Each record occurs once per epoch. Each epoch has other records together. Batches that are not full occur once in a
-/// bucket of lengths. The lengths that follow one another are the same in each epoch.
+/// Each record occurs once per epoch, with other records in each epoch. Each bucket of lengths has one batch that is not
+/// full. The order of lengths is the same in every epoch.
 ///
 /// Ranks take the batches of a step one after another; at the end of an epoch, batches that are fewer than the ranks are
 /// left out. A run resumes with any world size.
@@ -100,12 +101,7 @@ impl LengthSampler {
                 .at_record(record as u64)
                 .hint("allow more items, or leave long records out with a filter"));
         }
-        let mut members: Vec<u32> = (0..len).collect();
-        members.sort_by_key(|record| lengths[*record as usize]);
-        let mut places = vec![0; members.len()];
-        for (place, record) in (0..).zip(&members) {
-            places[*record as usize] = place;
-        }
+        let (members, places) = sorted(len, |record| lengths[record as usize]);
         let length = |place: usize| lengths[members[place] as usize];
         let rows = |longest: u64| (budget / longest.max(1)).clamp(1, most_rows as u64);
         let mut buckets: Vec<Bucket> = Vec::new();
@@ -127,7 +123,7 @@ impl LengthSampler {
             .iter()
             .fold(Fingerprint::of("lengths").number(budget).number(seed), |print, length| print.number(*length));
         let print = print.number(most_rows as u64).finish();
-        let (members, places, buckets) = (members.into(), places.into(), buckets.into_boxed_slice());
+        let buckets = buckets.into();
         let mut made = Self { seed, budget, members, places, buckets, batches: Batches::new([])?, print };
         let sizes = (0..first).map(|batch| {
             let (bucket, own) = made.find(made.pattern(first).get(batch));
