@@ -776,6 +776,24 @@ fn what_is_not_read_names_the_way_out() {
     );
 }
 
+/// A footer has no longest value: a whole column for each row of a batch would be more than any machine has.
+#[test]
+fn texts_and_lists_of_large_row_groups_fit_into_a_usual_budget() {
+    let texts: Vec<ByteArray> = (0..4000).map(|i| ByteArray::from(format!("{i:04000}").into_bytes())).collect();
+    let plain = usual().set_dictionary_enabled(false);
+    let text = one_column::<ByteArrayType>("required binary text (UTF8);", plain.clone(), &texts);
+    let numbers: Vec<i32> = (0..4000 * 500).collect();
+    let repeated: Vec<i16> = (0..numbers.len()).map(|at| i16::from(at % 500 > 0)).collect();
+    let list = "required group a (LIST) { repeated group list { required int32 element; } }";
+    let list = of_lists::<Int32Type>(list, plain, &[(&vec![1; numbers.len()], &repeated, &numbers)]);
+    for file in [text, list] {
+        let dataset = sound(open_source(holding(&file)));
+        let loader = builder(dataset).batch_size(64).memory_budget(96 << 20).build_blocking().unwrap();
+        let batches = drain(loader.epoch(0)).unwrap();
+        assert_eq!(batches.len(), 62);
+    }
+}
+
 /// Definition levels, repetition levels and numbers of a row group.
 type Group<'a, T> = (&'a [i16], &'a [i16], &'a [T]);
 

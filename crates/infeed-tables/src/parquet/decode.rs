@@ -167,6 +167,17 @@ impl<'a> Column<'a> {
         }
     }
 
+    /// Begins the list of the next row at `start`, where the one before it ends.
+    fn begin_row(&mut self, start: usize) -> Result<()> {
+        if self.row == self.chunk.rows as usize {
+            return Err(damaged(format!("more lists than the {} rows in the footer", self.chunk.rows)));
+        }
+        self.end_row(start)?;
+        self.row += 1;
+        self.list.start = start;
+        Ok(())
+    }
+
     /// Ends the list that has begun, if one has, at `end`.
     fn end_row(&mut self, end: usize) -> Result<()> {
         self.end_item();
@@ -248,6 +259,9 @@ impl<'a> Column<'a> {
             let (repeated, defined) = (&mut repeated[..count], &mut defined[..count]);
             repetitions.fill(repeated).ok_or_else(cut)?;
             definitions.fill(defined).ok_or_else(cut)?;
+            if self.row == 0 && repeated[0] > 0 {
+                return Err(damaged("a column that begins within a list"));
+            }
             let beyond = |levels: &[u32], most: u32| levels.iter().any(|level| *level > most);
             if beyond(repeated, lists.depth.into()) || beyond(defined, most) {
                 return Err(damaged("levels that the schema does not have"));
@@ -258,17 +272,17 @@ impl<'a> Column<'a> {
             // A missing number has no value in the page.
             let there = defined.iter().filter(|level| **level == most).count();
             values.append(there, size, &self.dictionary, &mut self.out).ok_or_else(|| missing(self.row))?;
+            if lists.depth == 1 && there == count {
+                // Almost all blocks of most files: only the beginnings of lists count.
+                for (at, _) in repeated.iter().enumerate().filter(|(_, level)| **level == 0) {
+                    self.begin_row(start + at * size)?;
+                }
+                continue;
+            }
             let mut end = start;
             for (repeated, defined) in repeated.iter().zip(defined) {
                 if *repeated == 0 {
-                    if self.row == self.chunk.rows as usize {
-                        return Err(damaged(format!("more lists than the {} rows in the footer", self.chunk.rows)));
-                    }
-                    self.end_row(end)?;
-                    self.row += 1;
-                    self.list.start = end;
-                } else if self.row == 0 {
-                    return Err(damaged("a column that begins within a list"));
+                    self.begin_row(end)?;
                 }
                 if *repeated < lists.depth.into() {
                     self.end_item();

@@ -190,8 +190,8 @@ impl ParquetDataset {
                 Kind::Text => FieldKind::Text { most: longest(at) },
                 Kind::List(dtype, inner) => {
                     let numbers = of_column(at).map(|chunk| chunk.values as usize).max().unwrap_or(0);
-                    let item: Vec<usize> = inner.map(|inner| inner as usize).into_iter().collect();
-                    FieldKind::List { dtype, most: numbers / item.iter().product::<usize>().max(1), item }
+                    let most = numbers / inner.unwrap_or(1).max(1) as usize;
+                    FieldKind::List { dtype, item: inner.map(|inner| inner as usize).into_iter().collect(), most }
                 }
             };
             Field::new(column.name.clone(), kind)
