@@ -11,6 +11,7 @@
 //! reordered once for all records, as long as the loader's memory holds it.
 
 mod header;
+mod lists;
 mod read;
 mod splits;
 
@@ -39,6 +40,7 @@ use crate::{
 };
 pub use header::npy_header;
 pub use header::numpy_type;
+pub use lists::{differ_in_length, is_usual_list};
 pub use read::{npy_at, npy_of};
 pub use splits::{listed, one_length};
 

@@ -191,8 +191,7 @@ pub(super) async fn look_at_numbers(source: &Source, shards: &[Entry], column: &
     let array = arrays::npy_at(source, &object, member.start(), member.end()).await;
     let array = array
         .map_err(|e| e.at_object(source.display_name(&shard.name)).at_range(member.start() - BLOCK..member.end()))?;
-    // With more axes they may be pictures.
-    let is_list = column.is_list || (differ && (1..=2).contains(&array.shape.len()));
+    let is_list = column.is_list || (differ && arrays::is_usual_list(array.dtype, &array.shape));
     let fixed = if is_list { array.shape.get(1..).unwrap_or_default() } else { &array.shape };
     if fixed.contains(&0) {
         return Err(Error::corrupt(format!("`{}` has the shape {:?}", column.name, array.shape)));

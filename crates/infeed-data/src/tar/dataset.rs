@@ -259,13 +259,13 @@ impl TarDataset {
             Kind::Numbers => {
                 let (dtype, shape, data) = arrays::npy_of(&content)?;
                 let (of, like) = column.array.clone().unwrap_or((DType::U8, vec![]));
-                let differ_in_length = shape.len() == like.len() && shape.get(1..) == like.get(1..);
-                match dtype == of {
-                    true if column.is_list && differ_in_length => Value::List(data),
-                    true if !column.is_list && shape == like => Value::Array(data),
-                    is_type => {
+                let may_be_list = dtype == of && arrays::differ_in_length(&shape, &like);
+                match column.is_list {
+                    true if may_be_list => Value::List(data),
+                    false if (dtype, &shape) == (of, &like) => Value::Array(data),
+                    _ => {
                         let what = format!("numbers of {dtype} {shape:?}, the first record has {of} {like:?}");
-                        let hint = match is_type && differ_in_length {
+                        let hint = match may_be_list {
                             true => format!("set {}", FIELD.to_pair(&column.name, "list")),
                             false => "save arrays of one type and shape".to_owned(),
                         };

@@ -46,6 +46,7 @@ use infeed_core::{
     types::DType,
 };
 use infeed_data::{
+    arrays::{differ_in_length, is_usual_list},
     format::{Format, OpenOption, OpenOptions},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
@@ -146,10 +147,17 @@ impl Format for Mds {
                 left = look_into(source, &objects, first, &unsure, &mut columns).await.map_err(named)?;
             }
             for column in &mut columns {
-                if matches!(column.kind, Some(Kind::Array { first: None, .. })) {
-                    column.kind = None;
-                    left.push((column.name.clone(), "damaged in the first samples".to_owned()));
-                }
+                let why = match &column.kind {
+                    Some(Kind::Array { first: None, .. }) => "damaged in the first samples",
+                    Some(Kind::Array { first: Some((_, shape)), is_list: true, .. })
+                        if shape.is_empty() || shape[1..].contains(&0) =>
+                    {
+                        "not a list of numbers"
+                    }
+                    _ => continue,
+                };
+                column.kind = None;
+                left.push((column.name.clone(), why.to_owned()));
             }
             check_left_out(&listed, &columns, &left, options).map_err(at)?;
             Ok(Arc::new(MdsDataset::new(source, shards, columns, options)?) as Arc<dyn Dataset>)
@@ -260,9 +268,8 @@ fn unsure_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
 }
 
 /// Examines the first samples for the columns `unsure`. A column becomes an image if its first value that is not empty
-/// begins like one. Arrays whose first axis differs in length become lists. Lists of any other number than one image, and
-/// other arrays of several shapes, are left out and returned
-/// with the reason.
+/// begins like one. Arrays whose first axis differs in length become lists. Lists of any other number than one image,
+/// and other arrays of several shapes, are left out and returned with the reason.
 async fn look_into(
     source: &Source,
     objects: &[Object],
@@ -314,7 +321,7 @@ fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
         },
         Some(Kind::Array { said, first, is_list }) => match (parse_array(value, *said), &first) {
             (Ok((dtype, shape, _)), Some((of, like)))
-                if dtype == *of && differ_in_length(&shape, like) && (*is_list || usual_list(dtype, &shape)) =>
+                if dtype == *of && differ_in_length(&shape, like) && (*is_list || is_usual_list(dtype, &shape)) =>
             {
                 *is_list |= shape != *like;
                 (true, None)
@@ -344,17 +351,6 @@ fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
             (value.is_empty(), None)
         }
     }
-}
-
-/// Whether arrays that differ in their first axis are lists, without the user saying so: numbers, or rows of numbers
-/// such as boxes and points. With more axes, or of bytes, they may be pictures.
-fn usual_list(dtype: DType, shape: &[usize]) -> bool {
-    shape.len() == 1 || (shape.len() == 2 && dtype != DType::U8)
-}
-
-/// Whether two arrays have as many axes, and differ at most in the length of the first.
-fn differ_in_length(a: &[usize], b: &[usize]) -> bool {
-    a.len() == b.len() && !a.is_empty() && a[1..] == b[1..]
 }
 
 /// See [`Mds`].
@@ -402,9 +398,9 @@ impl MdsDataset {
                 Kind::Array { first, is_list, .. } => {
                     let (dtype, shape) = first?;
                     match shape.split_first() {
+                        // The bytes of an item are not 0: opening looked.
                         Some((_, item)) if is_list => {
-                            let each = dtype.len_bytes(item).filter(|each| *each > 0)?;
-                            let most = sizes.largest as usize / each;
+                            let most = sizes.largest as usize / dtype.len_bytes(item).unwrap_or(1).max(1);
                             FieldKind::List { dtype, item: item.to_vec(), most }
                         }
                         _ => FieldKind::Array { dtype, shape },
@@ -567,6 +563,11 @@ impl Dataset for MdsDataset {
 
     fn usual_read(&self) -> u64 {
         self.sizes.usual
+    }
+
+    /// They are parts of the sample.
+    fn usual_varying(&self) -> Option<u64> {
+        Some(self.sizes.usual)
     }
 
     fn resident_bytes(&self) -> u64 {

@@ -442,6 +442,13 @@ fn arrays_that_say_their_shape_are_read_where_it_is_one() {
                 assert!(matches!(value, Value::List(found) if found[..] == 7i16.to_ne_bytes().repeat(numbers)));
             }
         }
+        // What can't be a list is left out, with its reason.
+        for shape in [vec![], vec![2, 0]] {
+            let values = [array(dtype, &shape, &vec![7; usize::from(shape.is_empty())])];
+            let error =
+                block_on(named("tokens", encoding, &values).field("tokens", ["list"]).into_future()).unwrap_err();
+            assert!(error.to_string().contains("not a list of numbers"), "{error}");
+        }
         // Beyond what opening looks into, the user has to say so; pictures are no lists.
         let mut late = vec![array(dtype, &[2], &[1, 2]); LOOKED_INTO + 1];
         late[LOOKED_INTO] = array(dtype, &[3], &[1, 2, 3]);
