@@ -14,13 +14,15 @@
 
 use std::collections::HashMap;
 
-use futures::{FutureExt, TryStreamExt, future::BoxFuture};
+use futures::{FutureExt, TryStreamExt};
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_data::{passes::pass_each, table::Stored};
 use infeed_store::{Manifest, Object, Rest, Source, body, number, seal, text, unsealed};
 
 /// What a format keeps of a file.
-pub(crate) trait Places: Send + 'static {
+pub(crate) trait Places: Sized + Send + 'static {
+    /// Finds the positions by one pass over the file.
+    fn index(source: &Source, object: &Object) -> impl Future<Output = Result<Self>> + Send;
     /// Of a file whose records are at these positions; the last one is the end of the file.
     fn of(starts: Vec<u64>) -> Self;
     /// The positions, for this and later openings; `None` if they are not kept.
@@ -28,9 +30,6 @@ pub(crate) trait Places: Send + 'static {
     /// Number of records.
     fn records(&self) -> usize;
 }
-
-/// Finds the positions of one file.
-pub(crate) type Index<T> = fn(Source, Object) -> BoxFuture<'static, Result<T>>;
 
 const MAGIC: &[u8] = b"infeed records 1\n";
 
@@ -77,7 +76,6 @@ pub(crate) async fn places<T: Places>(
     source: &Source,
     objects: &[&Object],
     kept: Option<&Manifest>,
-    index: Index<T>,
 ) -> Result<Vec<Stored<T>>> {
     let take = |known: &mut Known, object: &Object| {
         let (size, etag, starts) = known.remove(&object.name)?;
@@ -98,7 +96,7 @@ pub(crate) async fn places<T: Places>(
     let (of, count) = (source.clone(), todo.len());
     let one = move |at: usize| {
         let (source, (i, object)) = (of.clone(), todo[at].clone());
-        async move { Ok((i, index(source, object).await?)) }.boxed()
+        async move { Ok((i, T::index(&source, &object).await?)) }.boxed()
     };
     let mut passes = pass_each(source, count, one);
     while let Some((i, within)) = passes.try_next().await? {

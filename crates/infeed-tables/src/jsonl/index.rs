@@ -21,6 +21,20 @@ pub(super) struct Lines {
 }
 
 impl Places for Lines {
+    async fn index(source: &Source, object: &Object) -> Result<Self> {
+        let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
+        let mut window = Window::new(source, object)?;
+        let mut scan = Scan::default();
+        let mut position = 0;
+        while position < object.size {
+            let end = (position + STRIDE).min(object.size);
+            let bytes = window.get(position, end - position).await.map_err(|e| at(e, position..end))?;
+            scan.feed(position, &bytes);
+            position = end;
+        }
+        Ok(Self { starts: scan.finish(object.size) })
+    }
+
     fn of(starts: Vec<u64>) -> Self {
         Self { starts }
     }
@@ -32,21 +46,6 @@ impl Places for Lines {
     fn records(&self) -> usize {
         self.starts.len() - 1
     }
-}
-
-/// The positions of a file's lines, by one pass over it.
-pub(super) async fn index(source: &Source, object: &Object) -> Result<Lines> {
-    let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
-    let mut window = Window::new(source, object)?;
-    let mut scan = Scan::default();
-    let mut position = 0;
-    while position < object.size {
-        let end = (position + STRIDE).min(object.size);
-        let bytes = window.get(position, end - position).await.map_err(|e| at(e, position..end))?;
-        scan.feed(position, &bytes);
-        position = end;
-    }
-    Ok(Lines { starts: scan.finish(object.size) })
 }
 
 /// Finds the lines in a file that comes in pieces.

@@ -51,7 +51,7 @@ use infeed_store::{Extent, Object, Source};
 use serde_json::value::RawValue;
 
 use self::{
-    index::{Lines, index},
+    index::Lines,
     kinds::{Kind, kinds},
 };
 use crate::places::places;
@@ -96,8 +96,7 @@ impl Format for JsonLines {
             }
             let files = of_split(source, files, options.split.as_deref(), "files", ".jsonl")?;
             let kept = source.manifest("lines", options.manifests.as_deref());
-            let index = |source, object| async move { index(&source, &object).await }.boxed();
-            let mut files = places(source, &files, kept.as_ref(), index).await?;
+            let mut files: Vec<Stored<Lines>> = places(source, &files, kept.as_ref()).await?;
             files.retain(|file| file.count() > 0);
             Ok(Arc::new(LinesDataset::new(source, files, options).await?) as Arc<dyn Dataset>)
         }

@@ -14,6 +14,17 @@ pub(super) enum Feature {
     Ints(Vec<i64>),
 }
 
+impl Feature {
+    /// Number of values.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(texts) => texts.len(),
+            Self::Floats(floats) => floats.len(),
+            Self::Ints(ints) => ints.len(),
+        }
+    }
+}
+
 /// One field of a protocol buffer.
 enum Wire<'a> {
     Number(u64),
@@ -79,6 +90,17 @@ impl<'a> Message<'a> {
 /// The features of an example: names and values, in the order of the file.
 pub(super) fn parse_example(bytes: &[u8]) -> Result<Vec<(&str, Feature)>> {
     features(bytes).ok_or_else(|| cut("the record is not a tf.train.Example"))
+}
+
+/// Whether it is a `tf.train.SequenceExample` with lists of features, which are not read.
+pub(super) fn has_feature_lists(bytes: &[u8]) -> bool {
+    let mut example = Message::new(bytes, 0);
+    while let Some(Some((number, value))) = example.next() {
+        if matches!((number, value), (2, Wire::Text(lists, _)) if !lists.is_empty()) {
+            return true;
+        }
+    }
+    false
 }
 
 fn features(bytes: &[u8]) -> Option<Vec<(&str, Feature)>> {

@@ -81,7 +81,7 @@ pub(super) fn parse_length(head: &[u8]) -> Result<u64> {
 
 /// The positions of a file's records and the end of the last, by one pass over their lengths. A compressed file is read
 /// and decompressed whole, and not kept.
-pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
+async fn index(source: &Source, object: &Object) -> Result<Within> {
     let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
     let mut window = Window::new(source, object)?;
     let mut position = 0;
@@ -121,6 +121,10 @@ pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
 }
 
 impl Places for Within {
+    async fn index(source: &Source, object: &Object) -> Result<Self> {
+        index(source, object).await
+    }
+
     fn of(starts: Vec<u64>) -> Self {
         Self { starts, packed: None }
     }

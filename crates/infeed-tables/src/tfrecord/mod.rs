@@ -51,8 +51,8 @@ use infeed_data::{
 use infeed_store::{Extent, Object, Source};
 
 use self::{
-    example::{Feature, parse_example},
-    framing::{Within, content_of, cut, index},
+    example::{Feature, has_feature_lists, parse_example},
+    framing::{Within, content_of, cut},
 };
 use crate::places::places;
 
@@ -99,10 +99,7 @@ impl Format for TfRecord {
                 return Err(nothing_to_read(source, &[], "TFRecord files"));
             }
             let kept = source.manifest("places", options.manifests.as_deref());
-            let mut files: Vec<File> = places(source, &objects, kept.as_ref(), |source, object| {
-                async move { index(&source, &object).await }.boxed()
-            })
-            .await?;
+            let mut files: Vec<File> = places(source, &objects, kept.as_ref()).await?;
             // Compressed files may hold no records.
             files.retain(|file| file.count() > 0);
             Ok(Arc::new(TfRecords::new(source, files, options).await?) as Arc<dyn Dataset>)
@@ -167,11 +164,12 @@ fn number_of(n: usize, what: &str) -> String {
 }
 
 fn in_words(feature: &Feature) -> String {
-    match feature {
-        Feature::Bytes(texts) => number_of(texts.len(), "text"),
-        Feature::Ints(ints) => number_of(ints.len(), "integer"),
-        Feature::Floats(floats) => number_of(floats.len(), "float"),
-    }
+    let what = match feature {
+        Feature::Bytes(_) => "text",
+        Feature::Ints(_) => "integer",
+        Feature::Floats(_) => "float",
+    };
+    number_of(feature.len(), what)
 }
 
 /// See [`TfRecord`].
@@ -182,6 +180,8 @@ struct TfRecords {
     columns: Vec<(String, Kind)>,
     schema: Schema,
     sizes: Sizes,
+    /// The most bytes of the texts, bytes and lists of a record that was examined.
+    varying: u64,
     shared: SharedBytes,
     /// Whether to warn about features that are not columns: true until the first warning, if the user did not choose
     /// columns.
@@ -220,7 +220,7 @@ impl TfRecords {
             shared.all = shared.all.saturating_add(packed.length);
         }
         let watching = AtomicBool::new(options.columns.is_none());
-        let mut dataset = Self { files, columns: vec![], schema, sizes, shared, watching, fingerprint };
+        let mut dataset = Self { files, columns: vec![], schema, sizes, varying: 0, shared, watching, fingerprint };
         if dataset.len() == 0 {
             return Err(cut("the files hold no records").at_object(source.url()));
         }
@@ -241,17 +241,17 @@ impl TfRecords {
         });
         let others: Vec<Looked<'_>> = others.collect();
         let of_objects = |name: &str| OF_OBJECTS.iter().any(|beginning| name.starts_with(beginning));
-        let no_values: Vec<&str> = absent(&features, &others).filter(|name| is_wanted(name)).collect();
         // A feature without values has no type in the first record.
-        for name in &no_values {
-            let found = others.iter().flat_map(|(_, content, found)| found.iter().map(move |found| (found, content)));
-            let found = found.filter(|((other, _), _)| other == name);
-            let kinds = found.filter_map(|((name, feature), content)| kind_of(name, feature, content)?.listed());
-            let is_known = columns.iter().any(|(column, _)| column == name);
-            columns.extend(kinds.take(usize::from(!is_known)).map(|kind| ((*name).to_owned(), kind)));
+        let has_values = |name: &str| features.iter().any(|(first, feature)| *first == name && feature.len() > 0);
+        for (_, content, found) in &others {
+            for (name, feature) in found {
+                let is_new = is_wanted(name) && !has_values(name) && columns.iter().all(|(known, _)| known != name);
+                let listed = kind_of(name, feature, content).and_then(|kind| kind.listed());
+                columns.extend(listed.filter(|_| is_new).map(|kind| ((*name).to_owned(), kind)));
+            }
         }
         let mut left = left_out(&features, &content);
-        left.retain(|what| !columns.iter().any(|(name, _)| what.starts_with(&format!("{name} ("))));
+        left.retain(|(name, _)| columns.iter().all(|(known, _)| known != name));
         for (name, why) in varying(&mut columns, &others, |name| options.is_list(name) || of_objects(name)) {
             if options.columns.is_some() {
                 return Err(Error::new(
@@ -262,11 +262,11 @@ impl TfRecords {
                 .hint(format!("leave it out of {COLUMNS}")));
             }
             columns.retain(|(column, _)| *column != name);
-            left.push(format!("{name} ({why})"));
+            left.push((name, why));
         }
         if options.columns.is_none() {
             let named = columns.extract_if(.., |(name, _)| of_objects(name));
-            left.extend(named.map(|(name, _)| format!("{name} (a list with a value for each object)")));
+            left.extend(named.map(|(name, _)| (name, "a list with a value for each object".to_owned())));
         }
         for (name, kind) in pictures_and_labels(&others) {
             if is_wanted(&name) && columns.iter().all(|(known, _)| *known != name) {
@@ -278,9 +278,8 @@ impl TfRecords {
                 for (name, _) in found {
                     let known = features.iter().any(|(first, _)| first == name)
                         || columns.iter().any(|(column, _)| column == name);
-                    let what = format!("{name} (not in the first record)");
-                    if !known && !left.contains(&what) {
-                        left.push(what);
+                    if !known && left.iter().all(|(other, _)| other != name) {
+                        left.push(((*name).to_owned(), "not in the first record".to_owned()));
                     }
                 }
             }
@@ -328,6 +327,8 @@ impl TfRecords {
             Field::new(field_name(name), kind)
         };
         dataset.schema.fields = columns.iter().map(field).collect();
+        let examined = others.iter().map(|(_, _, found)| found).chain([&features]);
+        dataset.varying = examined.map(|found| varying_bytes(&columns, found)).max().unwrap_or(0);
         dataset.columns = columns;
         Ok(dataset)
     }
@@ -456,19 +457,17 @@ fn pictures_and_labels(others: &[Looked<'_>]) -> Vec<(String, Kind)> {
     found
 }
 
-/// Features of the first record that have no values there, and of other records that the first does not have.
-fn absent<'a>(features: &[(&'a str, Feature)], others: &[Looked<'a>]) -> impl Iterator<Item = &'a str> {
-    let is_empty = |feature: &Feature| match feature {
-        Feature::Bytes(texts) => texts.is_empty(),
-        Feature::Ints(ints) => ints.is_empty(),
-        Feature::Floats(floats) => floats.is_empty(),
+/// Bytes of the values of a record whose length differs from record to record.
+fn varying_bytes(columns: &[(String, Kind)], found: &[(&str, Feature)]) -> u64 {
+    let bytes = |(name, feature): &(&str, Feature)| {
+        let (_, kind) = columns.iter().find(|(column, _)| column == name)?;
+        match (kind, feature) {
+            (Kind::Bytes, Feature::Bytes(texts)) => texts.first().map(|text| text.len() as u64),
+            (Kind::IntList | Kind::FloatList, feature) => Some(feature.len() as u64 * 8),
+            _ => None,
+        }
     };
-    let empty = features.iter().filter(|(_, feature)| is_empty(feature)).map(|(name, _)| *name);
-    let empty: BTreeSet<&str> = empty.collect();
-    let first: HashSet<&str> = features.iter().map(|(name, _)| *name).collect();
-    let lacking = others.iter().flat_map(|(_, _, found)| found.iter().map(|(name, _)| *name));
-    let lacking = lacking.filter(|name| !first.contains(name));
-    lacking.chain(empty).collect::<BTreeSet<&str>>().into_iter()
+    found.iter().filter_map(bytes).sum()
 }
 
 /// Makes lists of the numbers whose count differs between records, and of those that have to be lists. Returns the
@@ -519,24 +518,31 @@ fn field_name(feature: &str) -> &str {
     }
 }
 
-/// The features of the first record that are not fields, in words.
-fn left_out(features: &[(&str, Feature)], content: &[u8]) -> Vec<String> {
+/// The features of the first record that are not fields, with the reason in words.
+fn left_out(features: &[(&str, Feature)], content: &[u8]) -> Vec<(String, String)> {
     let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some();
-    let left = features.iter().filter_map(|(name, feature)| match feature {
-        Feature::Bytes(texts) if texts.len() > 1 => {
-            let what = if texts.iter().any(is_picture) { "images" } else { "texts" };
-            Some(format!("{name} (a list of {} {what})", texts.len()))
-        }
-        _ if kind_of(name, feature, content).is_none() => Some(format!("{name} (empty in the first record)")),
-        _ => None,
+    let left = features.iter().filter_map(|(name, feature)| {
+        let why = match feature {
+            Feature::Bytes(texts) if texts.len() > 1 => {
+                let what = if texts.iter().any(is_picture) { "images" } else { "texts" };
+                format!("a list of {} {what}", texts.len())
+            }
+            _ if kind_of(name, feature, content).is_none() => "empty in the first record".to_owned(),
+            _ => return None,
+        };
+        Some(((*name).to_owned(), why))
     });
     left.collect()
 }
 
 /// Warns once about features that are left out.
-fn tell_left_out(left: &[String], features: &[(&str, Feature)], content: &[u8]) {
+fn tell_left_out(left: &[(String, String)], features: &[(&str, Feature)], content: &[u8]) {
     if !left.is_empty() {
-        tracing::warn!(features = left.join(", "), "features are left out");
+        let words: Vec<String> = left.iter().map(|(name, why)| format!("{name} ({why})")).collect();
+        tracing::warn!(features = words.join(", "), "features are left out");
+    }
+    if has_feature_lists(content) {
+        tracing::warn!("the feature lists of SequenceExamples are left out");
     }
     for (name, feature) in features {
         if let Feature::Bytes(texts) = feature
@@ -628,6 +634,11 @@ impl Dataset for TfRecords {
 
     fn usual_read(&self) -> u64 {
         self.sizes.usual
+    }
+
+    /// No index has the longest: four times the most of those that were examined, and at least 4 KiB.
+    fn usual_varying(&self) -> Option<u64> {
+        Some(self.varying.saturating_mul(4).max(4 << 10))
     }
 
     fn resident_bytes(&self) -> u64 {

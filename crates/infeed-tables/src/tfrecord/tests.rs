@@ -280,6 +280,12 @@ fn numbers_of_another_count_in_each_record_are_lists_and_later_ones_are_told() {
     assert_eq!([0, 1].map(|record| lengths(&*dataset, record)), [0, 2].map(|n| vec![("a".to_owned(), n)]));
 }
 
+#[test]
+fn lists_of_sequence_examples_are_noticed() {
+    assert!(!has_feature_lists(&example(5)) && !has_feature_lists(&[&example(5)[..], &field(2, b"")].concat()));
+    assert!(has_feature_lists(&[&example(5)[..], &field(2, b"lists")].concat()));
+}
+
 proptest! {
     #[test]
     fn any_bytes_give_features_or_an_error(
