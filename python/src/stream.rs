@@ -289,7 +289,7 @@ impl Batch {
                 dict.set_item(name, Tensor::new(tensor))?;
             }
             for (name, values) in batch.byte_fields() {
-                let list = match batch.texts(name).filter(|_| batch.is_text(name)) {
+                let list = match batch.texts(name) {
                     Some(texts) => PyList::new(py, texts)?,
                     None => PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?,
                 };

@@ -101,8 +101,8 @@ impl Batch {
         self.side.bytes.iter().find(|(name, _)| name == field).map(|(_, values)| &values[..])
     }
 
-    /// The texts of a field ([`FieldKind::Text`](infeed_data::FieldKind::Text)), one for each row. Of a field of bytes,
-    /// those that are UTF-8; the others are empty.
+    /// The texts of a field ([`FieldKind::Text`](infeed_data::FieldKind::Text)), one for each row; empty for rows of
+    /// zeros. `None` for a field of bytes, which may not be UTF-8.
     ///
     /// ```
     /// # use futures::StreamExt;
@@ -118,14 +118,9 @@ impl Batch {
     /// ```
     #[must_use]
     pub fn texts(&self, field: &str) -> Option<impl ExactSizeIterator<Item = &str>> {
-        // The engine has compared the texts of a field of text with UTF-8.
-        self.bytes(field).map(|values| values.iter().map(|text| str::from_utf8(text).unwrap_or_default()))
-    }
-
-    /// Whether the values of [`bytes`](Self::bytes) of this field are text in UTF-8.
-    #[must_use]
-    pub fn is_text(&self, field: &str) -> bool {
-        self.side.texts.iter().any(|name| name == field)
+        let values = self.bytes(field).filter(|_| self.side.texts.iter().any(|name| name == field))?;
+        // `write_fields` has checked that they are UTF-8.
+        Some(values.iter().map(|text| str::from_utf8(text).unwrap_or_default()))
     }
 
     /// The items of a list ([`FieldKind::List`](infeed_data::FieldKind::List)) and where each row begins; `None` also if

@@ -233,8 +233,10 @@ pub(crate) fn lower_field(
         FieldKind::Bytes { most } => beside(Side::Bytes(*most)),
         FieldKind::Text { most } => beside(Side::Text(*most)),
         FieldKind::List { dtype, item, most } => {
-            let each = dtype.len_bytes(item).filter(|each| *each > 0);
-            let each = each.ok_or_else(|| Error::config(format!("items of {dtype} {item:?} have no bytes")))?;
+            let each = field
+                .kind
+                .item_bytes()
+                .ok_or_else(|| Error::config(format!("items of {dtype} {item:?} have no bytes")))?;
             beside(Side::List(FieldList { dtype: *dtype, item: item.clone(), each, most: *most, pad: None }))
         }
         kind @ FieldKind::Instances { most, .. } => {

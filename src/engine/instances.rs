@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bytemuck::NoUninit;
-use infeed_core::{error::Result, rows::Rows, types::DType};
+use infeed_core::{error::Result, types::DType};
 use infeed_data::{Instances, Mask, Rle};
 use infeed_pixels::transform::LoweredInstances;
 
+use super::list::{offsets, tensor};
 use crate::tensor::Tensor;
 
 /// Boxes, labels and masks in the images of a batch: one list for all rows, and offsets where each row begins.
@@ -79,13 +79,6 @@ impl BatchInstances {
     pub(super) fn new(lowered: &LoweredInstances, rows: &[Option<Arc<Instances>>]) -> Result<Self> {
         let all = || rows.iter().flatten();
         let total: usize = all().map(|row| row.len()).sum();
-        let mut offsets = Vec::with_capacity(rows.len() + 1);
-        offsets.push(0i64);
-        let mut end = 0;
-        for row in rows {
-            end += row.as_ref().map_or(0, |row| row.len() as i64);
-            offsets.push(end);
-        }
         let sizes: Vec<[i64; 2]> =
             rows.iter().map(|row| row.as_ref().map_or([0; 2], |row| row.size.map(i64::from))).collect();
         let masks = lowered.has_masks().then(|| {
@@ -93,7 +86,7 @@ impl BatchInstances {
             all().flat_map(|row| row.masks.iter().flatten()).filter_map(outline).collect()
         });
         Ok(Self {
-            offsets: tensor(&[offsets.len()], DType::I64, offsets.iter().copied())?,
+            offsets: offsets(rows.iter().map(|row| row.as_ref().map_or(0, |row| row.len())))?,
             boxes: tensor(&[total, 4], DType::F32, all().flat_map(|row| row.boxes.iter().copied()))?,
             labels: tensor(&[total], DType::I64, all().flat_map(|row| row.labels.iter().copied()))?,
             ids: tensor(&[total], DType::I64, all().flat_map(|row| row.ids.iter().copied()))?,
@@ -197,18 +190,4 @@ impl BatchInstances {
             masks: self.masks.as_ref().map(|masks| &masks[own]),
         }
     }
-}
-
-/// A tensor of these values, in its own memory.
-fn tensor<T: NoUninit>(shape: &[usize], dtype: DType, values: impl Iterator<Item = T>) -> Result<Tensor> {
-    let len = shape.iter().product::<usize>() * dtype.size();
-    let mut rows = Rows::zeroed(1, len)?;
-    let out = rows.bytes_mut();
-    let mut at = 0;
-    for value in values {
-        let bytes = bytemuck::bytes_of(&value);
-        out[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    }
-    Ok(Tensor::new(shape.to_vec(), dtype, rows.freeze()))
 }

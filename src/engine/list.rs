@@ -1,5 +1,6 @@
 //! The lists of a batch: the items of all rows in one tensor, without padding unless the user asks for it.
 
+use bytemuck::NoUninit;
 use bytes::Bytes;
 use infeed_core::{
     error::{Error, Result},
@@ -49,8 +50,8 @@ pub(crate) struct FieldList {
 }
 
 impl FieldList {
-    /// A tensor of these rows, one after another; the closure writes each row.
-    fn tensor(&self, first: &[usize], write: impl FnOnce(&mut [u8])) -> Result<Tensor> {
+    /// A tensor whose memory `write` fills.
+    fn written(&self, first: &[usize], write: impl FnOnce(&mut [u8])) -> Result<Tensor> {
         let shape: Vec<usize> = first.iter().chain(&self.item).copied().collect();
         let bytes = self.dtype.len_bytes(&shape).ok_or_else(|| Error::config("the lists of a batch are too long"))?;
         let mut rows = Rows::zeroed(1, bytes)?;
@@ -58,25 +59,11 @@ impl FieldList {
         Ok(Tensor::new(shape, self.dtype, rows.freeze()))
     }
 
-    /// Numbers of 64 bits in their own memory.
-    fn numbers(values: impl ExactSizeIterator<Item = i64>) -> Result<Tensor> {
-        let shape = vec![values.len()];
-        let mut rows = Rows::zeroed(1, values.len() * size_of::<i64>())?;
-        for (place, value) in rows.bytes_mut().chunks_exact_mut(size_of::<i64>()).zip(values) {
-            place.copy_from_slice(&value.to_ne_bytes());
-        }
-        Ok(Tensor::new(shape, DType::I64, rows.freeze()))
-    }
-
     /// The items of all rows, one after another. Each row is freed when it is copied, so that a batch is in memory once.
     pub(super) fn gather(&self, rows: Vec<Bytes>) -> Result<BatchList> {
-        let mut offsets = vec![0i64];
-        offsets.extend(rows.iter().scan(0, |end, row| {
-            *end += (row.len() / self.each) as i64;
-            Some(*end)
-        }));
+        let offsets = offsets(rows.iter().map(|row| row.len() / self.each))?;
         let total: usize = rows.iter().map(Bytes::len).sum();
-        let values = self.tensor(&[total / self.each], |out| {
+        let values = self.written(&[total / self.each], |out| {
             let mut rest = out;
             for row in rows {
                 let (place, after) = rest.split_at_mut(row.len());
@@ -84,14 +71,15 @@ impl FieldList {
                 rest = after;
             }
         })?;
-        Ok(BatchList { values, offsets: Self::numbers(offsets.into_iter())? })
+        Ok(BatchList { values, offsets })
     }
 
     /// Rows as long as the longest, filled with `number`, and the length of each. Rows are freed as in `gather`.
     pub(super) fn fill(&self, rows: Vec<Bytes>, number: &[u8]) -> Result<(Tensor, Tensor)> {
-        let lengths = Self::numbers(rows.iter().map(|row| (row.len() / self.each) as i64))?;
+        let lengths = rows.iter().map(|row| (row.len() / self.each) as i64);
+        let lengths = tensor(&[rows.len()], DType::I64, lengths)?;
         let longest = rows.iter().map(Bytes::len).max().unwrap_or(0);
-        let values = self.tensor(&[rows.len(), longest / self.each], |out| {
+        let values = self.written(&[rows.len(), longest / self.each], |out| {
             for (place, row) in out.chunks_exact_mut(longest.max(1)).zip(rows) {
                 let (place, rest) = place.split_at_mut(row.len());
                 place.copy_from_slice(&row);
@@ -150,4 +138,28 @@ impl BatchList {
         let all: Vec<&[T]> = (0..self.len()).map(|row| self.row(row)).collect::<Option<_>>()?;
         Some(all.into_iter())
     }
+}
+
+/// `[N + 1]` i64: where each row begins, and the end of the last.
+pub(super) fn offsets(lengths: impl ExactSizeIterator<Item = usize>) -> Result<Tensor> {
+    let rows = lengths.len();
+    let ends = lengths.scan(0, |end, length| {
+        *end += length as i64;
+        Some(*end)
+    });
+    tensor(&[rows + 1], DType::I64, std::iter::once(0).chain(ends))
+}
+
+/// A tensor of these values, in its own memory.
+pub(super) fn tensor<T: NoUninit>(shape: &[usize], dtype: DType, values: impl Iterator<Item = T>) -> Result<Tensor> {
+    let len = shape.iter().product::<usize>() * dtype.size();
+    let mut rows = Rows::zeroed(1, len)?;
+    let out = rows.bytes_mut();
+    let mut at = 0;
+    for value in values {
+        let bytes = bytemuck::bytes_of(&value);
+        out[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    }
+    Ok(Tensor::new(shape.to_vec(), dtype, rows.freeze()))
 }

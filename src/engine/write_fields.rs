@@ -75,21 +75,17 @@ pub(super) fn write_fields(
 /// Checks bytes and texts, which travel with the sample.
 fn check_bytes(data: &[u8], field: &FieldRows) -> Result<()> {
     let name = &field.name;
-    let (Some(Side::Bytes(most) | Side::Text(most)), is_text) =
-        (&field.side, matches!(field.side, Some(Side::Text(_))))
-    else {
+    let Some(Side::Bytes(most) | Side::Text(most)) = field.side else {
         return Err(Error::new(ErrorKind::Internal, format!("bytes in `{name}`, a field of another kind")));
     };
-    if data.len() > *most {
+    if data.len() > most {
         return Err(Error::corrupt(format!("{} bytes of `{name}`, which has {most} at most", data.len())));
     }
-    match str::from_utf8(data) {
-        Err(error) if is_text => {
-            Err(Error::corrupt(format!("the text of `{name}` is not UTF-8 from byte {} on", error.valid_up_to()))
-                .hint(format!("set {}", FIELD.to_pair(name, "bytes"))))
-        }
-        _ => Ok(()),
+    if let (Some(Side::Text(_)), Err(error)) = (&field.side, str::from_utf8(data)) {
+        let what = format!("the text of `{name}` is not UTF-8 from byte {} on", error.valid_up_to());
+        return Err(Error::corrupt(what).hint(format!("set {}", FIELD.to_pair(name, "bytes"))));
     }
+    Ok(())
 }
 
 /// Checks a list, which travels with the sample.

@@ -284,7 +284,7 @@ impl Packer {
                 let FieldKind::List { dtype, item, .. } = &field.kind else {
                     return Err(Error::new(ErrorKind::Internal, "a list in a field of another kind"));
                 };
-                let each = dtype.len_bytes(item).filter(|each| *each > 0);
+                let each = field.kind.item_bytes();
                 let shape: Vec<usize> = each.map(|each| data.len() / each).into_iter().chain(item.clone()).collect();
                 (named("npy", "npy"), Cow::Owned([&npy_header(*dtype, &shape)[..], data].concat()))
             }

@@ -179,9 +179,9 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
             (FieldKind::Array { dtype, shape }, Value::Array(data)) => Some(data.len()) == dtype.len_bytes(shape),
             (FieldKind::Bytes { most }, Value::Bytes(data)) => data.len() <= *most,
             (FieldKind::Text { most }, Value::Bytes(data)) => data.len() <= *most && str::from_utf8(data).is_ok(),
-            (FieldKind::List { dtype, item, most }, Value::List(data)) => dtype
-                .len_bytes(item)
-                .is_some_and(|each| each > 0 && data.len().is_multiple_of(each) && data.len() / each <= *most),
+            (kind @ FieldKind::List { most, .. }, Value::List(data)) => {
+                kind.item_bytes().is_some_and(|each| data.len().is_multiple_of(each) && data.len() / each <= *most)
+            }
             (FieldKind::Instances { most, masks }, Value::Instances(marked)) => {
                 let known = |label: &i64| schema.classes.as_ref().is_none_or(|c| (0..c.len() as i64).contains(label));
                 marked.is_sound()

@@ -366,7 +366,7 @@ impl Check {
         let (name, column) = match (field(name), in_json, name) {
             (Some(at), ..) => match &schema.fields[at].kind {
                 FieldKind::Array { dtype, .. } => (name, Column::Number(at, *dtype)),
-                FieldKind::List { dtype, item, .. } => (name, Column::Items(at, dtype.len_bytes(item).unwrap_or(0))),
+                kind @ FieldKind::List { .. } => (name, Column::Items(at, kind.item_bytes().unwrap_or(0))),
                 _ => (name, Column::Field(at)),
             },
             (None, Some(json), _) => json,

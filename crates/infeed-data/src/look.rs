@@ -100,7 +100,7 @@ pub async fn lengths(dataset: &dyn Dataset, field: &str) -> Result<Vec<u64>> {
     let fields = &dataset.schema().fields;
     let found = fields.iter().enumerate().find(|(_, of)| of.name == field);
     let each = found.and_then(|(at, of)| match &of.kind {
-        FieldKind::List { dtype, item, .. } => Some((at, dtype.len_bytes(item)?.max(1))),
+        kind @ FieldKind::List { .. } => Some((at, kind.item_bytes()?)),
         FieldKind::Text { .. } | FieldKind::Bytes { .. } => Some((at, 1)),
         _ => None,
     });
