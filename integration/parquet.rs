@@ -776,6 +776,25 @@ fn what_is_not_read_names_the_way_out() {
     );
 }
 
+/// What `integration/golden/parquet/generate.py` wrote.
+#[test]
+fn lists_of_other_writers_are_what_they_wrote() {
+    for name in ["lists-pyarrow-v2", "lists-polars", "lists-duckdb"] {
+        let dataset = sound(open_source(holding(&golden(name))));
+        assert_eq!((names(&*dataset), dataset.len()), (vec!["tokens", "boxes", "none"], 10), "{name}");
+        for i in 0..10u16 {
+            let found = values(&*dataset, i.into()).unwrap();
+            let [Value::List(tokens), Value::List(boxes), Value::List(none)] = &found[..] else { panic!("{found:?}") };
+            let numbers: Vec<i32> = (0..i % 4).map(|k| i32::from(i * 10 + k)).collect();
+            let corners = (0..i % 3).flat_map(|k| [f32::from(i) + f32::from(k) / 4.0; 4]);
+            assert_eq!(tokens[..], bytes_of(&numbers), "{name}, row {i}");
+            assert_eq!(boxes[..], corners.flat_map(f32::to_ne_bytes).collect::<Vec<u8>>(), "{name}, row {i}");
+            let flags = if i % 2 == 1 { vec![] } else { vec![u8::from(i % 3 == 0)] };
+            assert_eq!(none[..], flags, "{name}, row {i}");
+        }
+    }
+}
+
 /// A footer has no longest value: a whole column for each row of a batch would be more than any machine has.
 #[test]
 fn texts_and_lists_of_large_row_groups_fit_into_a_usual_budget() {

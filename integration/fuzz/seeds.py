@@ -264,6 +264,9 @@ def shards(seed):
     seed("tfrecord", record(example)[:-1])
     # As the content of a record.
     seed("tfrecord", example)
+    line = {"text": "\u00e9", "tokens": [1, 2], "box": [[0.5, 1]], "label": 3, "ok": True, "meta": {"a": None}}
+    seed("jsonl", json.dumps(line).encode())
+    seed("jsonl", "\ufeff{}\r\n\n{}\n".format(json.dumps(line), json.dumps({**line, "tokens": []})).encode())
 
 
 def tables(seed):

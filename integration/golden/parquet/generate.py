@@ -95,3 +95,15 @@ flat = pandas.DataFrame({"image": [r["image"]["bytes"] for r in ALL]} | flat).as
 flat = flat.astype({"small": "int32", "score": "float32"})
 fastparquet.write(str(HERE / "fastparquet-gzip.parquet"), flat, row_group_offsets=[0, 4, 8], compression="GZIP",
                   object_encoding={"image": "bytes", "caption": "utf8"})
+
+# Lists: tokens of any length, boxes of four numbers, a list that is missing.
+LISTS = pyarrow.table({
+    "tokens": pyarrow.array([[i * 10 + k for k in range(i % 4)] for i in range(ROWS)], pyarrow.list_(pyarrow.int32())),
+    "boxes": pyarrow.array([[[i + k / 4] * 4 for k in range(i % 3)] for i in range(ROWS)],
+                           pyarrow.list_(pyarrow.list_(pyarrow.float32()))),
+    "none": pyarrow.array([None if i % 2 else [i % 3 == 0] for i in range(ROWS)], pyarrow.list_(pyarrow.bool_())),
+})
+pyarrow.parquet.write_table(LISTS, HERE / "lists-pyarrow-v2.parquet", row_group_size=4, data_page_version="2.0",
+                            compression="zstd", data_page_size=1, write_batch_size=3)
+polars.from_arrow(LISTS).write_parquet(HERE / "lists-polars.parquet", row_group_size=4, compression="snappy")
+duckdb.sql(f"COPY (SELECT * FROM LISTS) TO '{HERE / 'lists-duckdb.parquet'}' (FORMAT parquet, COMPRESSION snappy)")
