@@ -401,7 +401,7 @@ impl OpenOptions {
         said.map_or_else(|| looks_like_mask(name), |(_, said)| matches!(said, Said::Mask | Said::Mask16))
     }
 
-    /// Whether the user said that this field is a list.
+    /// Whether the user declared this field a list.
     #[doc(hidden)]
     pub fn is_list(&self, name: &str) -> bool {
         self.said.iter().any(|(field, said)| field == name && *said == Said::List)

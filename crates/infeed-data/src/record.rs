@@ -167,7 +167,7 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     }
     /// Bytes of all fields of [bytes](super::FieldKind::Bytes), [text](super::FieldKind::Text) and
     /// [lists](super::FieldKind::List) in a usual record. The memory budget counts this many for each row of a batch,
-    /// so a format that does not know its longest values returns about their mean. Default: `None`, the budget counts
+    /// so a format without an index of lengths returns about their mean. Default: `None`, the budget counts
     /// the most that these fields can have.
     fn usual_varying(&self) -> Option<u64> {
         None

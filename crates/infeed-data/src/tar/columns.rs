@@ -172,7 +172,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
 
 /// Completes a column of numbers by the first sample: all samples have to have its type and shape. If members differ in
 /// size, the column is a list, and only the first axis may differ. The sizes of a block of samples and the largest of all
-/// are known; a list of which these are equal needs the user's word.
+/// are in the index; a list of which these are equal has to be declared.
 pub(super) async fn look_at_numbers(source: &Source, shards: &[Entry], column: &mut Column) -> Result<()> {
     let shard = &shards[0];
     let block = shard.blob.block(0, &shard.shape)?;
