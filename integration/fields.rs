@@ -7,6 +7,7 @@ use infeed::{
     Batch, DType, Dataset, Device, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample, Shard, Transform,
     dataset::{MemoryDataset, concat, dataset_contract, declare, lengths},
     sampler::{LengthSampler, Sampler},
+    transform::{View, augment::Mix},
 };
 
 use crate::support::{builder, drain};
@@ -296,4 +297,175 @@ fn batches_by_length_keep_the_budget_on_any_number_of_ranks_and_resume() {
     assert_eq!(records(&drain(alone.resume_epoch(state).unwrap()).unwrap()), records(&all)[6..]);
     let refused = builder(Arc::clone(&dataset)).batch_size(8).sampler(order).build_blocking().unwrap_err().to_string();
     assert!(refused.contains("of the sampler has") && refused.contains("set batch_size to"), "{refused}");
+}
+
+fn u8s(dataset: Arc<dyn Dataset>) -> LoaderBuilder {
+    builder(dataset).dtype(DType::U8)
+}
+
+/// A picture of one colour, of another size for each `n`.
+fn picture(n: usize) -> Bytes {
+    let mut file = std::io::Cursor::new(Vec::new());
+    let (width, height) = (8 + n as u32 % 5, 8 + n as u32 % 3);
+    let pixel = |x, y| image::Rgb([n as u8, x as u8 * 9, y as u8 * 7]);
+    image::RgbImage::from_fn(width, height, pixel).write_to(&mut file, image::ImageFormat::Png).unwrap();
+    file.into_inner().into()
+}
+
+/// The pictures of record `i`: sometimes none.
+fn pictures(i: usize) -> Vec<Bytes> {
+    (0..i % 4).map(|k| picture(i * 4 + k)).collect()
+}
+
+fn captions(i: usize) -> Vec<String> {
+    (0..(i + 1) % 3).map(|k| format!("caption {k} of {i}")).collect()
+}
+
+/// `count` records of pictures and captions, any number of them; those of `bad` have a picture that can't be decoded.
+fn albums(count: usize, bad: &[usize]) -> Arc<dyn Dataset> {
+    let own = |i: usize| match bad.contains(&i) {
+        true => vec![picture(i), Bytes::from_static(b"no picture")],
+        false => pictures(i),
+    };
+    let albums = MemoryDataset::builder().labels((0..count as i64).collect());
+    let albums = albums.image_lists("images", (0..count).map(own).collect());
+    Arc::new(albums.text_lists("captions", (0..count).map(captions).collect()).build().unwrap())
+}
+
+/// The rows of single pictures under the same transform, without draws.
+fn rows_of(files: &[Bytes], transform: &Transform) -> Vec<u8> {
+    if files.is_empty() {
+        return Vec::new();
+    }
+    let single = MemoryDataset::builder().encoded_images(files.to_vec()).build().unwrap();
+    let loader = u8s(Arc::new(single)).batch_size(files.len()).transform(transform.clone());
+    let batch = drain(loader.build_blocking().unwrap().epoch(0)).unwrap().remove(0);
+    batch["image"].bytes().unwrap().to_vec()
+}
+
+fn check_albums(batch: &Batch, transform: &Transform) {
+    let images = batch.list("images").unwrap();
+    assert_eq!(images.values().shape()[1..], [3, 6, 6]);
+    let texts: Vec<Vec<&str>> = batch.text_lists("captions").unwrap().collect();
+    assert_eq!((images.len(), texts.len()), (batch.len(), batch.len()));
+    for (row, record) in batch.records().iter().map(|record| *record as usize).enumerate() {
+        assert_eq!(images.row::<u8>(row).unwrap(), rows_of(&pictures(record), transform), "record {record}");
+        assert_eq!(texts[row], captions(record));
+    }
+    let after = batch.records().len();
+    assert!((after..batch.len()).all(|row| images.row::<u8>(row).unwrap().is_empty() && texts[row].is_empty()));
+}
+
+#[test]
+fn any_number_of_images_and_texts_lie_in_the_rows_of_their_records() {
+    let transform = Transform::new().resize_exact(6, 6);
+    let build = |dataset, bad| {
+        let builder = u8s(dataset).batch_size(8).workers(3).shuffle(5).transform(transform.clone());
+        builder.on_bad_sample(bad).build_blocking().unwrap()
+    };
+    let good = albums(43, &[]);
+    futures::executor::block_on(dataset_contract(&*good)).unwrap();
+    let loader = build(good, OnBadSample::Stop);
+    let all = drain(loader.epoch(0)).unwrap();
+    all.iter().for_each(|batch| check_albums(batch, &transform));
+    let rest = drain(loader.resume_epoch(all[1].state()).unwrap()).unwrap();
+    assert_eq!(rest.len(), all.len() - 2);
+    rest.iter().for_each(|batch| check_albums(batch, &transform));
+
+    for policy in [OnBadSample::Skip { at_most: 9 }, OnBadSample::SkipPadded { at_most: 9 }, OnBadSample::Substitute] {
+        let batches = drain(build(albums(43, &[5, 9, 11]), policy).epoch(0)).unwrap();
+        batches.iter().for_each(|batch| check_albums(batch, &transform));
+        let bad: usize = batches.iter().map(|batch| batch.bad_samples().len()).sum();
+        assert_eq!(bad, 3, "{policy:?}");
+    }
+    let error = drain(build(albums(12, &[5]), OnBadSample::Stop).epoch(0)).unwrap_err().to_string();
+    assert!(error.contains("record 5") && error.contains("field images[1]"), "{error}");
+}
+
+#[test]
+fn each_image_of_a_list_draws_for_itself_and_the_first_as_an_image_does() {
+    let transform = Transform::new().random_resized_crop(6).horizontal_flip(0.5);
+    let file = picture(3);
+    let files = vec![vec![file.clone(), file.clone(), file.clone()]; 20];
+    let listed = MemoryDataset::builder().image_lists("images", files);
+    let dataset: Arc<dyn Dataset> = Arc::new(listed.encoded_images(vec![file; 20]).build().unwrap());
+    let run = |workers| {
+        let loader = u8s(Arc::clone(&dataset)).batch_size(5).workers(workers).shuffle(2).transform(transform.clone());
+        drain(loader.build_blocking().unwrap().epoch(1)).unwrap()
+    };
+    let bytes = |batches: &[Batch]| -> Vec<u8> {
+        batches.iter().flat_map(|batch| batch.list("images").unwrap().values().bytes().unwrap().to_vec()).collect()
+    };
+    let batches = run(1);
+    assert_eq!(bytes(&batches), bytes(&run(3)), "whatever the number of threads");
+    let mut alike = 0;
+    for batch in &batches {
+        let alone = batch["image"].bytes().unwrap().chunks_exact(3 * 36);
+        let images = batch.list("images").unwrap();
+        for (row, alone) in alone.enumerate() {
+            let [first, second, third] = *images.row::<u8>(row).unwrap().as_chunks::<{ 3 * 36 }>().0 else { panic!() };
+            assert_eq!(first, alone);
+            alike += usize::from(first == second || second == third || first == third);
+        }
+    }
+    assert!(alike < 10, "of 20 records, {alike} have equal draws for two images");
+}
+
+#[test]
+fn lists_of_images_may_be_masks_padded_or_in_views_and_what_they_cannot_be_is_refused() {
+    let transform = || Transform::new().resize_exact(6, 6);
+    let padded = u8s(albums(8, &[])).batch_size(8).transform(transform()).pad("images", 114);
+    let batch = drain(padded.build_blocking().unwrap().epoch(0)).unwrap().remove(0);
+    assert_eq!(batch["images"].shape(), [8, 3, 3, 6, 6]);
+    assert_eq!(batch["images.lengths"].as_slice::<i64>().unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
+    assert!(batch["images"].as_slice::<u8>().unwrap()[..3 * 108].iter().all(|value| *value == 114));
+
+    let views = [View::new("a", transform()), View::new("b", transform().horizontal_flip(1.0))];
+    let seen = u8s(albums(8, &[])).batch_size(8).views(views).build_blocking().unwrap();
+    let batch = drain(seen.epoch(0)).unwrap().remove(0);
+    let (a, b) = (batch.list("images.a").unwrap(), batch.list("images.b").unwrap());
+    assert_eq!(a.offsets().as_slice::<i64>(), b.offsets().as_slice::<i64>());
+    let mirrored = |row: &[u8]| row.chunks_exact(6).flat_map(|line| line.iter().rev().copied()).collect::<Vec<u8>>();
+    assert_eq!(mirrored(a.row(3).unwrap()), b.row::<u8>(3).unwrap());
+
+    let gray = |n: u8| {
+        let mut file = std::io::Cursor::new(Vec::new());
+        image::GrayImage::from_pixel(6, 6, image::Luma([n])).write_to(&mut file, image::ImageFormat::Png).unwrap();
+        Bytes::from(file.into_inner())
+    };
+    let masks = MemoryDataset::builder().image_lists("parts", vec![vec![gray(7), gray(200)], vec![gray(3)]]);
+    let masks = declare(Arc::new(masks.build().unwrap()), [("parts", "mask")]).unwrap();
+    let batch = drain(u8s(masks).batch_size(2).transform(transform()).build_blocking().unwrap().epoch(0)).unwrap();
+    let parts = batch[0].list("parts").unwrap();
+    assert_eq!(parts.values().shape(), [3, 1, 6, 6]);
+    assert_eq!(parts.row::<u8>(0).unwrap(), [[7; 36], [200; 36]].concat());
+
+    let refused = |set: fn(LoaderBuilder) -> LoaderBuilder| {
+        let error = set(u8s(albums(8, &[])).batch_size(2).transform(transform())).build_blocking();
+        error.unwrap_err().to_string()
+    };
+    for (error, want) in [
+        (refused(|b| b.transform(Transform::new())), "field images"),
+        (refused(|b| b.decoded_cache("ram:64MiB".parse().unwrap())), "hold no images"),
+        (
+            refused(|b| b.mix(Mix { mixup: 0.2, num_classes: Some(8), ..Mix::default() }).dtype(DType::F32)),
+            "mix on the field `images` (images)",
+        ),
+    ] {
+        assert!(error.contains(want), "{error}");
+    }
+}
+
+#[test]
+fn images_and_texts_are_counted_where_items_are() {
+    let count = |line: &str| {
+        let filtered = infeed::dataset::filter(albums(40, &[]), [line.parse().unwrap()]);
+        futures::executor::block_on(filtered).unwrap().len()
+    };
+    assert_eq!(count("images>=2"), 20);
+    assert_eq!(count("captions=0"), (0..40).filter(|i| captions(*i).is_empty()).count() as u64);
+    let of_images = futures::executor::block_on(lengths(&*albums(6, &[]), "images")).unwrap();
+    assert_eq!(of_images, [0, 1, 2, 3, 0, 1]);
+    let both = concat([albums(5, &[]), albums(31, &[])]).unwrap();
+    futures::executor::block_on(dataset_contract(&*both)).unwrap();
 }

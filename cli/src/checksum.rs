@@ -53,6 +53,15 @@ impl Checksum {
                 self.add(row_hash(hasher, place, name, "bytes", value));
             }
         }
+        for name in batch.text_list_fields() {
+            for (row, texts) in batch.text_lists(name).into_iter().flatten().enumerate().take(batch.valid()) {
+                let place =
+                    Place { epoch: batch.epoch(), position: batch.positions()[row], record: batch.records()[row] };
+                let parts =
+                    texts.iter().flat_map(|text| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat());
+                self.add(row_hash(hasher, place, name, "texts", &parts.collect::<Vec<u8>>()));
+            }
+        }
         for (name, list) in batch.list_fields() {
             let each = list.values().row_bytes();
             let offsets: &[i64] = list.offsets().as_slice().unwrap_or_default();

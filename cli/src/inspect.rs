@@ -354,6 +354,14 @@ async fn fill(found: &mut Record, dataset: &Arc<dyn Dataset>, codecs: &[Arc<dyn 
                 }
                 continue;
             }
+            Value::Images(images) => {
+                found.lists.insert(field.name.clone(), images.len());
+                continue;
+            }
+            Value::Texts(texts) => {
+                found.lists.insert(field.name.clone(), texts.len());
+                continue;
+            }
             Value::Instances(marked) => {
                 let names = dataset.schema().classes.as_deref().unwrap_or_default();
                 found.instances.insert(field.name.clone(), Boxes::of(marked, names));
@@ -467,6 +475,15 @@ impl FieldFindings {
             FieldKind::List { dtype, item, most } => {
                 let of = if item.is_empty() { dtype.to_string() } else { format!("{dtype} {item:?}") };
                 ("list", format!("list of {of}, at most {} items", units::count(*most as u64)))
+            }
+            FieldKind::Images { channels, dtype, usual, .. } => {
+                let dtype = dtype.map_or(String::new(), |dtype| format!(", {dtype}"));
+                let channel = if *channels == 1 { "channel" } else { "channels" };
+                let each = if field.mask { "masks" } else { "images" };
+                ("images", format!("{each}, about {usual} in a record, {channels} {channel}, any size{dtype}"))
+            }
+            FieldKind::Texts { most } => {
+                ("texts", format!("texts, any number in a record, at most {}", units::size(*most as u64)))
             }
             FieldKind::Instances { most, masks } => {
                 let masks = if *masks { "with masks" } else { "without masks" };

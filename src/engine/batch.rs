@@ -1,6 +1,6 @@
 //! One complete batch.
 
-use std::ops::Index;
+use std::{ops::Index, sync::Arc};
 
 use bytes::Bytes;
 use infeed_core::{error::Error, report::BadSample};
@@ -15,6 +15,7 @@ pub(super) struct SideFields {
     /// The fields of `bytes` that are text.
     pub(super) texts: Vec<String>,
     pub(super) bytes: Vec<(String, Vec<Bytes>)>,
+    pub(super) text_lists: Vec<(String, Vec<Arc<[Bytes]>>)>,
     pub(super) lists: Vec<(String, BatchList)>,
     /// Lists as tensors of equally long rows, and the lengths of these.
     pub(super) padded: Vec<(String, Tensor)>,
@@ -24,8 +25,8 @@ pub(super) struct SideFields {
 /// The rows of one step on this rank: named tensors, the index of each row's record, and the state to resume after
 /// them.
 ///
-/// A field is a tensor, [`bytes`](Self::bytes), [`texts`](Self::texts), a [`list`](Self::list) or
-/// [`instances`](Self::instances), with [`len`](Self::len) rows:
+/// A field is a tensor, [`bytes`](Self::bytes), [`texts`](Self::texts), [`text_lists`](Self::text_lists), a
+/// [`list`](Self::list) or [`instances`](Self::instances), with [`len`](Self::len) rows:
 ///
 /// | field | shape and type |
 /// |---|---|
@@ -119,11 +120,38 @@ impl Batch {
     #[must_use]
     pub fn texts(&self, field: &str) -> Option<impl ExactSizeIterator<Item = &str>> {
         let values = self.bytes(field).filter(|_| self.side.texts.iter().any(|name| name == field))?;
-        // `write_fields` has checked that they are UTF-8.
-        Some(values.iter().map(|text| str::from_utf8(text).unwrap_or_default()))
+        Some(values.iter().map(text))
     }
 
-    /// The items of a list ([`FieldKind::List`](infeed_data::FieldKind::List)) and where each row begins; `None` also if
+    /// The texts of each row, for a field with any number of texts in a record
+    /// ([`FieldKind::Texts`](infeed_data::FieldKind::Texts)); none for rows of zeros.
+    ///
+    /// ```
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
+    /// use infeed::{Loader, dataset::MemoryDataset};
+    ///
+    /// let captions = vec![vec!["a cat", "a cat on a mat"], vec!["a dog"]];
+    /// let dataset = MemoryDataset::builder().text_lists("captions", captions).build()?;
+    /// let loader = Loader::builder(std::sync::Arc::new(dataset)).batch_size(2).build().await?;
+    /// let batch = loader.epoch(0).next().await.expect("one batch")?;
+    /// let captions: Vec<Vec<&str>> = batch.text_lists("captions").expect("texts").collect();
+    /// assert_eq!(captions, [vec!["a cat", "a cat on a mat"], vec!["a dog"]]);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn text_lists(&self, field: &str) -> Option<impl ExactSizeIterator<Item = Vec<&str>>> {
+        let (_, rows) = self.side.text_lists.iter().find(|(name, _)| name == field)?;
+        Some(rows.iter().map(|row| row.iter().map(text).collect()))
+    }
+
+    /// The names of all fields with any number of texts in a record, in the schema's order.
+    pub fn text_list_fields(&self) -> impl Iterator<Item = &str> {
+        self.side.text_lists.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The items of a list ([`FieldKind::List`](infeed_data::FieldKind::List)), or the rows of its images
+    /// ([`FieldKind::Images`](infeed_data::FieldKind::Images)), and where each row begins; `None` also if
     /// [`LoaderBuilder::pad`](crate::LoaderBuilder::pad) made a tensor of it.
     #[must_use]
     pub fn list(&self, field: &str) -> Option<&BatchList> {
@@ -218,6 +246,11 @@ impl Batch {
     pub fn bad_samples(&self) -> &[BadSample] {
         &self.bad_samples
     }
+}
+
+/// `write_fields` has checked that it is UTF-8.
+fn text(bytes: &Bytes) -> &str {
+    str::from_utf8(bytes).unwrap_or_default()
 }
 
 impl Index<&str> for Batch {

@@ -75,7 +75,7 @@ pub(super) fn installed() -> bool {
 pub(super) fn take(thread: DecodeThread, memory: Option<OwnedSemaphorePermit>) -> Result<()> {
     let worker = thread.worker()?;
     thread.queue.entered(thread.class);
-    let serving = Serving::new(thread.meters);
+    let serving = Serving::new(thread.meters, thread.lists.as_ref());
     let hand = Hand { thread, worker, serving, buffers: Buffers::default(), _memory: memory };
     HANDS.with_borrow(|hands| hands.as_ref().expect("it is installed").borrow_mut().push(hand));
     Ok(())

@@ -33,7 +33,7 @@ impl ChunkSize {
     pub(crate) fn new(dataset: &Arc<dyn Dataset>, fields: &[FieldRows], max_record: u64) -> Self {
         let row = |f: &FieldRows| FieldRows::row_bytes(&f.shape, f.dtype) / f.dtype.size();
         let values = fields.iter().map(row).fold(0, usize::saturating_add);
-        let encoded = |f: &Field| matches!(f.kind, FieldKind::Image { size: None, .. });
+        let encoded = |f: &Field| matches!(f.kind, FieldKind::Image { size: None, .. } | FieldKind::Images { .. });
         let decodes = dataset.schema().fields.iter().any(encoded);
         // 0.3 ns for each value written; an image of unknown size counts as a photograph until the first job is done.
         let guess = if decodes { Self::TARGET_NANOS } else { (values as u64).saturating_mul(3) / 10 };

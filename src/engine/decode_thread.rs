@@ -29,6 +29,7 @@ use super::{
     chunk::ChunkSize,
     decoded::Found,
     gate::answered,
+    image_lists::{ImageLists, ListMaker, ListTimes},
     pieces::Fetched,
     queue::{Queue, ThreadWaits},
     read_here::{collect, read_own},
@@ -60,6 +61,8 @@ pub(super) struct DecodeThread {
     pub(super) programs: Arc<[Option<Lowered>]>,
     pub(super) chunk: Arc<ChunkSize>,
     pub(super) meters: Meters,
+    /// For lists of images, if the records have some.
+    pub(super) lists: Option<ImageLists>,
 }
 
 /// A job in a worker: where its rows go when it comes back.
@@ -79,6 +82,8 @@ struct JobFacts {
     prepared: Duration,
     /// The part of it that made rows of volumes.
     placed: Duration,
+    /// The part of it that made lists of images.
+    listed: ListTimes,
     /// Processor time that no stage has yet.
     cpu: Duration,
     encoded: Option<BytePermits>,
@@ -93,11 +98,18 @@ pub(super) struct Serving {
     cpu: CpuMeter,
     in_work: Vec<InWork>,
     placer: Placer,
+    lists: Option<ListMaker>,
 }
 
 impl Serving {
-    pub(super) fn new(meters: Meters) -> Self {
-        Self { tag: 0, cpu: CpuMeter::start(meters.cpu), in_work: Vec::new(), placer: Placer::new() }
+    pub(super) fn new(meters: Meters, lists: Option<&ImageLists>) -> Self {
+        Self {
+            tag: 0,
+            cpu: CpuMeter::start(meters.cpu),
+            in_work: Vec::new(),
+            placer: Placer::new(),
+            lists: lists.map(ListMaker::new),
+        }
     }
 }
 
@@ -124,6 +136,7 @@ struct Prepared {
     again: bool,
     encoded: Option<BytePermits>,
     placed: Duration,
+    listed: ListTimes,
     /// Processor time that no stage has yet.
     cpu: Duration,
     queued: Instant,
@@ -144,7 +157,7 @@ impl DecodeThread {
     pub(super) fn run(&self, mut worker: Box<dyn Worker>) {
         let mut buffers = Buffers::default();
         loop {
-            let mut serving = Serving::new(self.meters);
+            let mut serving = Serving::new(self.meters, self.lists.as_ref());
             let serve = || while self.turn(&mut *worker, &mut serving, &mut buffers, true) {};
             if catch_unwind(AssertUnwindSafe(serve)).is_ok() {
                 return;
@@ -176,7 +189,7 @@ impl DecodeThread {
         buffers: &mut Buffers,
         may_wait: bool,
     ) -> bool {
-        let Serving { tag, cpu, in_work, placer } = serving;
+        let Serving { tag, cpu, in_work, placer, lists } = serving;
         let idle = in_work.is_empty();
         let next = if in_work.len() < self.depth { self.queue.pop(self.class, self.n, idle && may_wait) } else { None };
         let wait = match next {
@@ -207,16 +220,16 @@ impl DecodeThread {
                 let fresh = task.samples.is_empty();
                 let span = self.span(&task);
                 let _inside = span.enter();
-                if let Some(prepared) = self.prepare(task, *tag, buffers, cpu) {
+                if let Some(prepared) = self.prepare(task, *tag, buffers, (cpu, lists.as_mut())) {
                     if fresh && self.decoder.classes().len() > 1 {
                         self.deal(prepared);
                         return true;
                     }
-                    let Prepared { job, ticket, again, encoded, placed, cpu, queued, reading } = prepared;
+                    let Prepared { job, ticket, again, encoded, placed, listed, cpu, queued, reading } = prepared;
                     let moments = Moments { queued, taken: began, idle: longest, reading };
                     let prepared = began.elapsed();
                     let (tag, span) = (*tag, span.clone());
-                    let facts = JobFacts { again, untried, prepared, placed, cpu, encoded, moments, span };
+                    let facts = JobFacts { again, untried, prepared, placed, listed, cpu, encoded, moments, span };
                     in_work.push(InWork { tag, ticket, facts });
                     worker.submit(job);
                 }
@@ -254,7 +267,13 @@ impl DecodeThread {
 
     /// Reads records that were not fetched, parses them, writes the fields that need no decoding. `None` if the stream
     /// was dropped.
-    fn prepare(&self, task: Task, tag: u64, buffers: &mut Buffers, cpu: &mut CpuMeter) -> Option<Prepared> {
+    fn prepare(
+        &self,
+        task: Task,
+        tag: u64,
+        buffers: &mut Buffers,
+        (cpu, mut lists): (&mut CpuMeter, Option<&mut ListMaker>),
+    ) -> Option<Prepared> {
         let count = task.len();
         let Task {
             assembly, first, mut rows, fetched, again, samples, encoded, cpu: before, queued, mut reading, ..
@@ -264,8 +283,8 @@ impl DecodeThread {
         let ticket = Ticket::new(&assembly, first);
         if !samples.is_empty() {
             let job = Job::new(tag, samples, rows);
-            let placed = Duration::ZERO;
-            return Some(Prepared { job, ticket, again, encoded, placed, cpu: before, queued, reading });
+            let (placed, listed) = (Duration::ZERO, ListTimes::default());
+            return Some(Prepared { job, ticket, again, encoded, placed, listed, cpu: before, queued, reading });
         }
         let began = Instant::now();
         let mut mark = began;
@@ -310,7 +329,8 @@ impl DecodeThread {
                 return None;
             }
             let sample = sample.and_then(|mut sample| {
-                placed += write_fields(&mut sample, &stream.loader.fields, rng, i, &mut rows)?;
+                let lists = lists.as_deref_mut();
+                placed += write_fields(&mut sample, &stream.loader.fields, rng, i, &mut rows, lists)?;
                 Ok(sample)
             });
             if self.meters.stages {
@@ -328,7 +348,8 @@ impl DecodeThread {
         if read > 0 {
             stream.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
         }
-        Some(Prepared { job: Job::new(tag, items, rows), ticket, again, encoded, placed, cpu, queued, reading })
+        let listed = lists.map(ListMaker::take).unwrap_or_default();
+        Some(Prepared { job: Job::new(tag, items, rows), ticket, again, encoded, placed, listed, cpu, queued, reading })
     }
 
     /// A record's own bytes (read, unless they are here) or its sample from the decoded cache, and whether that cache
@@ -495,18 +516,19 @@ impl DecodeThread {
         finished: &Finished,
         clock: &mut CpuMeter,
     ) -> Option<JobTimeline> {
-        let JobFacts { prepared, placed, cpu: before, span, moments, .. } = facts;
+        let JobFacts { prepared, placed, listed, cpu: before, span, moments, .. } = facts;
         let Finished { job, outcomes, images, decode, transform, device, .. } = finished;
-        let (count, decode) = (job.items.len(), *decode);
+        let (count, decode, images) = (job.items.len(), *decode + listed.decode, *images + listed.images);
         let recorder = &assembly.stream.recorder;
         let out: usize = job.rows.iter().map(Rows::len_bytes).sum();
         let cpu = clock.lap();
         self.queue.work.made(count, decode + *transform, cpu);
-        let (cpu, transform) = (cpu + *before, *transform + *placed);
+        let before_submit = *placed + listed.all;
+        let (cpu, transform) = (cpu + *before, *transform + before_submit - listed.decode);
         let share = decode.as_secs_f64() / (decode + transform).as_secs_f64().max(f64::MIN_POSITIVE);
         let decode_cpu = cpu.mul_f64(share.clamp(0.0, 1.0));
         if decode > Duration::ZERO {
-            recorder.worked(Stage::Decode, decode, decode_cpu, *images, 0);
+            recorder.worked(Stage::Decode, decode, decode_cpu, images, 0);
         }
         recorder.worked(Stage::Transform, transform, cpu.saturating_sub(decode_cpu), count as u64, out as u64);
         recorder.device(*device);
@@ -522,7 +544,7 @@ impl DecodeThread {
         *span = Span::none();
         if self.decoder.classes()[self.class].reads {
             // Not the time between submit and return: a GPU's worker has several jobs at a time.
-            self.chunk.learn(*prepared + decode + transform - *placed, count);
+            self.chunk.learn(*prepared + decode + transform - before_submit, count);
         }
         self.meters.stages.then(|| JobTimeline {
             fetched: reading.fetched.clone(),

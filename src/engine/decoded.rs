@@ -130,6 +130,13 @@ impl DecodedCache {
             return Err(Error::config("the records hold no images, so there is nothing for the decoded cache to keep")
                 .hint(format!("leave {DECODED_CACHE} out")));
         }
+        if let Some(field) = schema.fields.iter().find(|field| matches!(field.kind, FieldKind::Images { .. })) {
+            return Err(Error::config(format!(
+                "the decoded cache does not keep lists of images, as `{}` is",
+                field.name
+            ))
+            .hint(format!("leave {DECODED_CACHE} out")));
+        }
         let full = Arc::<AtomicBool>::default();
         let tier = match spec.folder() {
             None => {
@@ -391,7 +398,7 @@ fn len_bytes(sample: &Sample) -> u64 {
                 sum += if same(before, data) { 0 } else { data.len() as u64 };
                 before = Some(data);
             }
-            Value::Array(data) | Value::Bytes(data) | Value::List(data) => sum += data.len() as u64,
+            Value::Array(_) | Value::Bytes(_) | Value::List(_) | Value::Texts(_) => sum += value.file_bytes() as u64,
             Value::Instances(marked) => sum += 29 * marked.len() as u64,
             _ => {}
         }
@@ -409,6 +416,7 @@ fn apart(sample: &Sample) -> Sample {
         Value::Array(data) => Value::Array(Bytes::copy_from_slice(data)),
         Value::Bytes(data) => Value::Bytes(Bytes::copy_from_slice(data)),
         Value::List(data) => Value::List(Bytes::copy_from_slice(data)),
+        Value::Texts(texts) => Value::Texts(texts.iter().map(|text| Bytes::copy_from_slice(text)).collect()),
         value => value.clone(),
     };
     Sample { values: sample.values.iter().map(own).collect() }
@@ -421,6 +429,7 @@ const BYTES: u8 = 3;
 /// Mark of an entry: the same pixels as before, for another view.
 const AGAIN: u8 = 4;
 const LIST: u8 = 5;
+const TEXTS: u8 = 6;
 
 /// A sample as an entry: the number of values, then each value as a mark, its sizes and its bytes. Numbers are
 /// little-endian, pixels in native byte order. `None` if a value is of another kind.
@@ -452,6 +461,14 @@ fn pack(sample: &Sample) -> Option<Vec<u8>> {
                 });
                 out.put_u64_le(data.len() as u64);
                 out.put_slice(data);
+            }
+            Value::Texts(texts) => {
+                out.put_u8(TEXTS);
+                out.put_u32_le(u32::try_from(texts.len()).ok()?);
+                for text in &**texts {
+                    out.put_u64_le(text.len() as u64);
+                    out.put_slice(text);
+                }
             }
             _ => return None,
         }
@@ -493,6 +510,14 @@ fn unpack(entry: &Bytes) -> Option<Sample> {
                 let len = rest.try_get_u64_le().ok()?;
                 Value::List(take(&mut rest, len)?)
             }
+            TEXTS => {
+                let count = rest.try_get_u32_le().ok()?;
+                let text = |_| {
+                    let len = rest.try_get_u64_le().ok()?;
+                    take(&mut rest, len)
+                };
+                Value::Texts((0..count).map(text).collect::<Option<_>>()?)
+            }
             _ => return None,
         };
         sample.values.push(value);
@@ -512,7 +537,9 @@ mod tests {
         let pixels = || Value::Pixels { info, data: data.clone() };
         let array = Value::Array(Bytes::from_static(&[1, 2, 3]));
         let list = Value::List(Bytes::from_static(&[7; 8]));
-        Sample::new([pixels(), pixels(), Value::Label(-7), array, list, Value::Bytes(Bytes::from_static(b"a text"))])
+        let texts = Value::Texts([&b"one"[..], b"", b"two"].map(Bytes::from_static).into());
+        let text = Value::Bytes(Bytes::from_static(b"a text"));
+        Sample::new([pixels(), pixels(), Value::Label(-7), array, list, texts, text])
     }
 
     #[test]

@@ -13,7 +13,7 @@ use infeed_pixels::{
     transform::{Lowered, LoweredInstances, LoweredVolume, Transform},
 };
 
-use super::list::FieldList;
+use super::list::{FieldList, ListedImages};
 use crate::tensor::Tensor;
 
 /// One field of a batch: its shape and where its memory comes from.
@@ -44,16 +44,22 @@ pub(crate) enum Side {
     Bytes(usize),
     /// The same, in UTF-8.
     Text(usize),
+    /// Texts of at most this many bytes together.
+    Texts(usize),
     List(FieldList),
     Instances(FieldInstances),
 }
 
 impl Side {
-    /// The most bytes of a row.
-    pub(crate) fn most_bytes(&self) -> usize {
+    /// The bytes of a row that the memory budget counts: the most that it can have, and for images those of a usual
+    /// row.
+    pub(crate) fn counted_bytes(&self) -> usize {
         match self {
-            Self::Bytes(most) | Self::Text(most) => *most,
-            Self::List(list) => list.most.saturating_mul(list.each),
+            Self::Bytes(most) | Self::Text(most) | Self::Texts(most) => *most,
+            Self::List(list) => {
+                let items = list.images.as_ref().map_or(list.most, |images| images.usual);
+                items.saturating_mul(list.each)
+            }
             Self::Instances(of) => of.lowered.most_bytes(of.most),
         }
     }
@@ -207,6 +213,25 @@ pub(crate) struct LoweredField {
     pub(crate) side: Option<Side>,
 }
 
+impl LoweredField {
+    /// How its image, or each image of its list, is made.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &Lowered> {
+        let listed = match &self.side {
+            Some(Side::List(list)) => list.images.as_ref(),
+            _ => None,
+        };
+        self.image.iter().chain(listed.map(|images| &images.lowered))
+    }
+
+    /// Gives its images the draws of this view.
+    pub(crate) fn of_view(&mut self, view: u32) {
+        self.image = self.image.take().map(|image| image.of_view(view));
+        if let Some(Side::List(FieldList { images: Some(images), .. })) = &mut self.side {
+            images.lowered = images.lowered.clone().of_view(view);
+        }
+    }
+}
+
 /// Fits the transform to one field.
 pub(crate) fn lower_field(
     (field, schema): (&Field, &Schema),
@@ -217,12 +242,22 @@ pub(crate) fn lower_field(
     let plain = |shape, dtype| LoweredField { shape, dtype, image: None, volume: None, side: None };
     // Rows of width 0: the values travel with the samples.
     let beside = |side| LoweredField { side: Some(side), ..plain(vec![0], DType::U8) };
+    let image = |kind: &FieldKind| {
+        let lowered =
+            if field.mask { transform.lower_mask(kind, layout)? } else { transform.lower(kind, dtype, layout)? };
+        Ok::<_, Error>(lowered.named(&field.name))
+    };
     let lowered = match &field.kind {
         kind @ FieldKind::Image { .. } => {
-            let lowered =
-                if field.mask { transform.lower_mask(kind, layout)? } else { transform.lower(kind, dtype, layout)? };
-            let lowered = lowered.named(&field.name);
+            let lowered = image(kind)?;
             LoweredField { image: Some(lowered.clone()), ..plain(shape_of(lowered.row()), lowered.row().dtype) }
+        }
+        kind @ FieldKind::Images { most, usual, .. } => {
+            let lowered = image(&kind.each_image().unwrap_or(FieldKind::Label))?;
+            let row = lowered.row();
+            let (dtype, item, each) = (row.dtype, shape_of(row), row.len_bytes());
+            let images = Some(ListedImages { lowered, usual: *usual });
+            beside(Side::List(FieldList { dtype, item, each, most: *most, pad: None, images }))
         }
         kind @ FieldKind::Volume { .. } => {
             let lowered = transform.lower_volume(kind, dtype)?;
@@ -232,12 +267,20 @@ pub(crate) fn lower_field(
         FieldKind::Array { dtype, shape } => plain(shape.clone(), *dtype),
         FieldKind::Bytes { most } => beside(Side::Bytes(*most)),
         FieldKind::Text { most } => beside(Side::Text(*most)),
+        FieldKind::Texts { most } => beside(Side::Texts(*most)),
         FieldKind::List { dtype, item, most } => {
             let each = field
                 .kind
                 .item_bytes()
                 .ok_or_else(|| Error::config(format!("items of {dtype} {item:?} have no bytes")))?;
-            beside(Side::List(FieldList { dtype: *dtype, item: item.clone(), each, most: *most, pad: None }))
+            beside(Side::List(FieldList {
+                dtype: *dtype,
+                item: item.clone(),
+                each,
+                most: *most,
+                pad: None,
+                images: None,
+            }))
         }
         kind @ FieldKind::Instances { most, .. } => {
             let lowered = transform.lower_instances(kind, image_size(schema))?;

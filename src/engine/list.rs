@@ -8,6 +8,8 @@ use infeed_core::{
     types::{DType, Element},
 };
 
+use infeed_pixels::transform::Lowered;
+
 use crate::tensor::Tensor;
 
 /// The lists of a batch: the items of all rows in one tensor, and offsets where each row begins.
@@ -45,8 +47,18 @@ pub(crate) struct FieldList {
     pub(crate) each: usize,
     /// Most items of a record.
     pub(crate) most: usize,
+    /// How items are made of images; `None` for numbers.
+    pub(crate) images: Option<ListedImages>,
     /// The bytes of the number that fills short rows, if they are to be filled.
     pub(crate) pad: Option<Vec<u8>>,
+}
+
+/// How the images of a list become its items.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedImages {
+    pub(crate) lowered: Lowered,
+    /// Images in a usual record.
+    pub(crate) usual: usize,
 }
 
 impl FieldList {

@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{
     chunk::ChunkSize,
     decode_thread::{DecodeThread, Meters},
+    image_lists::ImageLists,
     permits::units,
     queue::{Queue, Worked},
     stream::StreamShared,
@@ -44,6 +45,8 @@ pub(crate) struct Workers {
     /// The best processors for the threads.
     near: Near,
     meters: Meters,
+    /// For lists of images, if the records have some.
+    lists: Option<ImageLists>,
 }
 
 impl fmt::Debug for Workers {
@@ -64,7 +67,7 @@ impl Workers {
         chunk: &Arc<ChunkSize>,
         (lanes, near): (&[Device], Near),
         (more, bytes): (&Arc<Semaphore>, u64),
-        meters: Meters,
+        (meters, lists): (Meters, Option<ImageLists>),
     ) -> Result<Self> {
         // Devices by number. A class of another device belongs to a user's decoder, which works for the only device.
         let number = |device: Device| lanes.iter().position(|lane| *lane == device).unwrap_or(0);
@@ -82,6 +85,7 @@ impl Workers {
             each: units(bytes),
             near,
             meters,
+            lists,
         };
         let (report, reports) = mpsc::channel::<Result<()>>();
         let mut started = 0;
@@ -121,6 +125,7 @@ impl Workers {
             programs: Arc::clone(&self.programs),
             chunk: Arc::clone(&self.chunk),
             meters: self.meters,
+            lists: self.lists.clone(),
         };
         #[cfg(test)]
         if super::by_hand::installed() {

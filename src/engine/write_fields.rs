@@ -14,18 +14,22 @@ use infeed_pixels::codec::write_volume;
 
 use super::{
     fields::{FieldRows, Side},
+    image_lists::ListMaker,
     list::FieldList,
 };
 
-/// Writes volumes, labels and arrays of one sample; the decoder writes images. Returns the time for volumes.
+/// Writes volumes, labels and arrays of one sample, and makes the images of its lists; the decoder writes other images.
+/// Returns the time for volumes.
 pub(super) fn write_fields(
     sample: &mut Sample,
     fields: &[FieldRows],
     rng: SampleRng,
     row: usize,
     rows: &mut [Rows],
+    lists: Option<&mut ListMaker>,
 ) -> Result<Duration> {
     let mut took = Duration::ZERO;
+    let mut lists = lists;
     for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(fields) {
         let bytes: &[u8] = match value {
             Value::Label(label) => {
@@ -38,8 +42,17 @@ pub(super) fn write_fields(
                 check_bytes(data, field).map_err(|error| error.at_stage(Stage::Parse))?;
                 continue;
             }
+            Value::Texts(texts) => {
+                check_texts(texts, field).map_err(|error| error.at_stage(Stage::Parse))?;
+                continue;
+            }
             Value::List(data) => {
                 check_list(data, field).map_err(|error| error.at_stage(Stage::Parse))?;
+                continue;
+            }
+            Value::Images(images) => {
+                let made = make_images(images, field, rng, lists.as_deref_mut());
+                *value = Value::List(made.map_err(|error| error.at_stage(Stage::Decode))?);
                 continue;
             }
             Value::Volume(volume) => {
@@ -86,6 +99,36 @@ fn check_bytes(data: &[u8], field: &FieldRows) -> Result<()> {
         return Err(Error::corrupt(what).hint(format!("set {}", FIELD.to_pair(name, "bytes"))));
     }
     Ok(())
+}
+
+/// Checks the texts of a sample, which travel with it.
+fn check_texts(texts: &[Bytes], field: &FieldRows) -> Result<()> {
+    let name = &field.name;
+    let Some(Side::Texts(most)) = field.side else {
+        return Err(Error::new(ErrorKind::Internal, format!("texts in `{name}`, a field of another kind")));
+    };
+    let bytes: usize = texts.iter().map(Bytes::len).sum();
+    if bytes > most {
+        return Err(Error::corrupt(format!("{bytes} bytes of texts in `{name}`, which has {most} at most")));
+    }
+    let broken = |(n, text): (usize, &Bytes)| str::from_utf8(text).err().map(|error| (n, error.valid_up_to()));
+    match texts.iter().enumerate().find_map(broken) {
+        Some((n, byte)) => Err(Error::corrupt(format!("text {n} of `{name}` is not UTF-8 from byte {byte} on"))),
+        None => Ok(()),
+    }
+}
+
+/// Makes the images of a list.
+fn make_images(images: &[Value], field: &FieldRows, rng: SampleRng, maker: Option<&mut ListMaker>) -> Result<Bytes> {
+    let name = field.name.as_str();
+    let (Some(Side::List(FieldList { each, most, images: Some(listed), .. })), Some(maker)) = (&field.side, maker)
+    else {
+        return Err(Error::new(ErrorKind::Internal, format!("images in `{name}`, a field of another kind")));
+    };
+    match images.len() {
+        count if count > *most => Err(Error::corrupt(format!("{count} images of `{name}`, which has {most} at most"))),
+        _ => maker.make(images, (name, &listed.lowered), *each, rng),
+    }
 }
 
 /// Checks a list, which travels with the sample.

@@ -48,6 +48,9 @@ fn batch_size(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -
     if config.mix.is_some() {
         return refuse("in batches that are mixed", "use pad_to, or leave mix out");
     }
+    if dataset.schema().fields.iter().any(|field| matches!(field.kind, FieldKind::Images { .. })) {
+        return refuse("of lists of images", "use pad_to");
+    }
     match (0..dataset.len()).find(|record| dataset.image_size(*record).is_none()) {
         None => Ok(Some(size)),
         Some(record) => {
@@ -132,12 +135,13 @@ impl Fields {
         let lower = |(field, (view, transform)): (&infeed_data::Field, &(u32, &Transform))| {
             let lowered = engine::lower_field((field, dataset.schema()), transform, config.dtype, config.layout);
             let mut lowered = lowered.map_err(|error| error.at_object(format!("field {}", field.name)))?;
-            lowered.image = lowered.image.map(|image| image.of_view(*view));
+            lowered.of_view(*view);
             Ok(Field { name: field.name.clone(), lowered, classes: None })
         };
         let mut all: Vec<Field> =
             dataset.schema().fields.iter().zip(&views.of_field).map(lower).collect::<Result<_>>()?;
-        let no_pictures = all.iter().all(|field| field.lowered.image.is_none() && field.lowered.volume.is_none());
+        let no_pictures =
+            all.iter().all(|field| field.lowered.images().next().is_none() && field.lowered.volume.is_none());
         // An error, because batches without an image would look like a successful run.
         if no_pictures && !config.transform.ops().is_empty() {
             let names = dataset.schema().fields.iter().map(|field| format!("{} ({})", field.name, field.kind.name()));
@@ -161,9 +165,14 @@ impl Fields {
     pub(super) fn batch_bytes(&self, batch_size: usize, has_device: bool) -> BatchBytes {
         let sum = |bytes: &dyn Fn(&Field) -> u64| self.all.iter().map(bytes).fold(0, u64::saturating_add);
         let is_there = |field: &Field| has_device && field.is_image();
-        let side = |of_instances: bool| {
+        // The dataset gives the usual bytes of the others.
+        let own = |side: &Side| match side {
+            Side::List(list) => list.images.is_some(),
+            side => matches!(side, Side::Instances(_)),
+        };
+        let side = |counts_itself: bool| {
             sum(&|field| match &field.lowered.side {
-                Some(side) if matches!(side, Side::Instances(_)) == of_instances => side.most_bytes() as u64,
+                Some(side) if own(side) == counts_itself => side.counted_bytes() as u64,
                 _ => 0,
             })
         };
@@ -197,7 +206,7 @@ impl Fields {
 
     /// Memory of each thread for steps on images, if images take up to `max_image_bytes`.
     pub(super) fn tile_bytes(&self, max_image_bytes: u64) -> u64 {
-        let images = self.all.iter().filter_map(|field| field.lowered.image.as_ref());
+        let images = self.all.iter().flat_map(|field| field.lowered.images());
         // Steps run one after another, in the same tiles.
         let tiles = images.map(|lowered| lowered.tile_bytes(max_image_bytes)).max().unwrap_or(0);
         let marked = self.all.iter().filter_map(|field| match &field.lowered.side {

@@ -28,8 +28,8 @@ pub(super) fn fit(settings: &Mix, schema: &Schema, lowered: &[&LoweredField]) ->
     if settings.mixes() {
         for (place, field) in schema.fields.iter().enumerate() {
             let what = if field.mask { "mask" } else { field.kind.name() };
-            if field.mask || matches!(field.kind, FieldKind::Volume { .. }) {
-                return Err(Error::config(format!("mix on field `{}`, a {what}", field.name))
+            if field.mask || matches!(field.kind, FieldKind::Volume { .. } | FieldKind::Images { .. }) {
+                return Err(Error::config(format!("mix on the field `{}` ({what})", field.name))
                     .hint(format!("leave mixup and cutmix out, or open the dataset without the field: {COLUMNS}")));
             }
             if let Some(image) = &lowered[place].image {

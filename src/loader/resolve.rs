@@ -372,6 +372,12 @@ fn share(
     Ok((shares, Some(image)))
 }
 
+/// The largest image of a list, where the largest of the decoder's images is `max_image`: 0 if the decoder has no such
+/// limit.
+pub(super) const fn largest_listed(max_image: u64) -> u64 {
+    if max_image == 0 { USUAL_IMAGE } else { max_image }
+}
+
 /// Batches that are read ahead of those that have rows.
 fn fetched_ahead(config: &LoaderConfig, records: u64) -> usize {
     if config.cache.is_none() {

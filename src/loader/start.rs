@@ -32,8 +32,8 @@ use super::{
     views,
 };
 use crate::engine::{
-    self, BatchMix, ChunkSize, DecodedCache, FieldRows, First, IoRuntime, LoaderShared, Meters, ReadSlots, SharedParts,
-    Tuning, Workers,
+    self, BatchMix, ChunkSize, DecodedCache, FieldRows, First, ImageLists, IoRuntime, LoaderShared, Meters, ReadSlots,
+    SharedParts, Tuning, Workers,
 };
 
 impl Loader {
@@ -174,7 +174,10 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
         }
     }
     let schema = dataset.schema();
-    let has_files = schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Image { size: None, .. }));
+    let of_kind = |is: fn(&FieldKind) -> bool| schema.fields.iter().any(|field| is(&field.kind));
+    let has_lists = of_kind(|kind| matches!(kind, FieldKind::Images { .. }));
+    let has_images = of_kind(|kind| matches!(kind, FieldKind::Image { size: None, .. }));
+    let has_files = has_images || has_lists;
     let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(config.orientation.of(built_in_codecs())?).collect();
     let most_threads = checked.most_threads(cores);
     let make = |(place, batch): &(&Place, BatchBytes)| {
@@ -219,7 +222,12 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
             scratch: &|max_image| {
                 // Threads of engines are few and make no tiles.
                 let tiles = fields.tile_bytes(max_image).saturating_mul(threads.get() as u64);
-                recipe.scratch_bytes(max_image, threads).saturating_add(tiles)
+                // Lists have buffers of their own next to those of a decoder that has images as well.
+                let lists = match has_lists && (has_images || !recipe.decodes_on_cpu()) {
+                    true => resolve::largest_listed(max_image).saturating_mul(threads.get() as u64),
+                    false => 0,
+                };
+                recipe.scratch_bytes(max_image, threads).saturating_add(tiles).saturating_add(lists)
             },
             ready: recipe.ready_bytes(),
         },
@@ -245,7 +253,10 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let programs: Arc<[_]> = fields.all.iter().map(|field| field.lowered.image.clone()).collect();
     let growth = (&more, resolved.thread_bytes);
     let near = if config.numa { Near::find(&lanes, crate::device::driver::gpus) } else { Near::default() };
-    let workers = Arc::new(Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, meters)?);
+    let max_image_bytes = resolve::largest_listed(resolved.max_image.unwrap_or(0));
+    let lists = has_lists.then(|| ImageLists { codecs: Arc::clone(&codecs), max_image_bytes });
+    let started = Workers::start(&dataset, &decoder, &programs, &chunk, (&lanes, near), growth, (meters, lists));
+    let workers = Arc::new(started?);
     let calls = dataset.concurrent_reads();
     let own_io = || IoRuntime::for_loader(dataset.needs_fetch(), calls.is_some(), workers.threads().alive());
     let io = io_runtime.map_or_else(own_io, Ok)?;

@@ -52,7 +52,7 @@ pub(super) fn fit<'a>(
     let (mut fields, mut sources, mut of_field) = (Vec::new(), Vec::new(), Vec::new());
     for (source, field) in dataset.schema().fields.iter().enumerate() {
         match field.kind {
-            FieldKind::Image { .. } => {
+            FieldKind::Image { .. } | FieldKind::Images { .. } => {
                 for (n, (name, transform)) in (0..).zip(&each) {
                     let mut view = field.clone();
                     view.name = format!("{}.{name}", field.name);
@@ -72,7 +72,8 @@ pub(super) fn fit<'a>(
             }
         }
     }
-    if !fields.iter().any(|field: &Field| matches!(field.kind, FieldKind::Image { .. })) {
+    let is_image = |field: &Field| matches!(field.kind, FieldKind::Image { .. } | FieldKind::Images { .. });
+    if !fields.iter().any(is_image) {
         let what = "views of a dataset without images";
         return Err(Error::config(what).hint(format!("leave {VIEWS} out, or open the images too: {COLUMNS}, {FORMAT}")));
     }

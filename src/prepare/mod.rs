@@ -367,6 +367,10 @@ impl<'a> Prepare<'a> {
                 format!("`{name}` holds boxes of images, and shards cannot hold boxes"),
                 "use the dataset without shards",
             ),
+            FieldKind::Images { .. } | FieldKind::Texts { .. } => {
+                let what = format!("`{name}` holds any number of {} a record, and shards hold one", field.kind.name());
+                refuse(what, "open the dataset without it")
+            }
             FieldKind::List { item, .. } if item.len() > 1 => {
                 let what =
                     format!("the items of the list `{name}` are {item:?}, and shards hold rows of numbers at most");

@@ -1,6 +1,12 @@
 //! Turns a record into a piece of a tar, on the decode threads.
 
-use std::{borrow::Cow, collections::HashMap, num::NonZeroUsize, sync::Arc, time::Instant};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    num::NonZeroUsize,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use infeed_core::{
@@ -358,7 +364,9 @@ impl Packer {
             self.pixels.resize(len, 0);
         }
         let pixels = &mut self.pixels[..len];
-        self.renderer.render(value, &header, &lowered, pixels)?;
+        // The result must not depend on an epoch.
+        let own = (&lowered, SampleRng::new(0, 0, 0));
+        self.renderer.render(value, Some(&header), own, &mut Duration::default(), pixels)?;
         let Some(quality) = quality else {
             let shape = [height as usize, width as usize, 3];
             let content = [&npy_header(DType::U8, &shape)[..], pixels].concat();

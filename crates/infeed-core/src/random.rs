@@ -1,7 +1,7 @@
 //! Counter-based random draws: a record gets the same numbers on any thread, at any time.
 //!
 //! A draw is a pure function of (seed, epoch, record, op index, draw index), and, if a record is used several times, of
-//! (occurrence in the epoch, view). So augmentation does not depend on the number of workers, on the order in which
+//! (occurrence in the epoch, image, view). So augmentation does not depend on the number of workers, on the order in which
 //! they run, on a resume, or on the device.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +56,13 @@ impl SampleRng {
     #[inline]
     pub const fn view(self, view: u32) -> Self {
         self.other(view as u64, 0x1405_7b7e_f767_814f)
+    }
+
+    /// The source for another image of a record that has several. 0 is the first image, and changes nothing.
+    #[must_use]
+    #[inline]
+    pub const fn image(self, image: u64) -> Self {
+        self.other(image, 0x2545_f491_4f6c_dd1d)
     }
 
     #[inline]
@@ -207,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn other_times_and_views_of_a_record_share_no_draws() {
+    fn other_times_images_and_views_of_a_record_share_no_draws() {
         let first = SampleRng::new(1, 2, 3);
-        let times = (0..4).map(|n| first.again(n));
+        let times = (0..4).map(|n| first.again(n)).flat_map(|rng| (0..4).map(move |image| rng.image(image)));
         let all: Vec<SampleRng> = times.flat_map(|rng| (0..4).map(move |view| rng.view(view))).collect();
         assert_eq!(all[0], first);
         for (i, a) in all.iter().enumerate() {

@@ -47,11 +47,18 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
         for (field, other) in schema.fields.iter_mut().zip(&part.schema().fields) {
             if let (FieldKind::Bytes { most }, FieldKind::Bytes { most: other })
             | (FieldKind::Text { most }, FieldKind::Text { most: other })
+            | (FieldKind::Texts { most }, FieldKind::Texts { most: other })
             | (FieldKind::List { most, .. }, FieldKind::List { most: other, .. })
+            | (FieldKind::Images { most, .. }, FieldKind::Images { most: other, .. })
             | (FieldKind::Instances { most, .. }, FieldKind::Instances { most: other, .. }) =
                 (&mut field.kind, &other.kind)
             {
                 *most = (*most).max(*other);
+            }
+            if let (FieldKind::Images { usual, .. }, FieldKind::Images { usual: other, .. }) =
+                (&mut field.kind, &other.kind)
+            {
+                *usual = (*usual).max(*other);
             }
         }
     }
@@ -68,10 +75,13 @@ pub fn difference(a: &Schema, b: &Schema) -> Option<String> {
     if names(a) != names(b) {
         return Some(format!("its fields are {}, not {}", names(b).join(", "), names(a).join(", ")));
     }
-    // Fields of bytes, texts and lists are alike whatever their longest value is; so are instances, whatever their
-    // number.
+    // Fields of bytes, texts and lists are alike whatever their longest value is; so are images and instances, whatever
+    // their number.
     let alike = |a: &FieldKind, b: &FieldKind| match (a, b) {
-        (FieldKind::Bytes { .. }, FieldKind::Bytes { .. }) | (FieldKind::Text { .. }, FieldKind::Text { .. }) => true,
+        (FieldKind::Bytes { .. }, FieldKind::Bytes { .. })
+        | (FieldKind::Text { .. }, FieldKind::Text { .. })
+        | (FieldKind::Texts { .. }, FieldKind::Texts { .. }) => true,
+        (FieldKind::Images { .. }, FieldKind::Images { .. }) => a.each_image() == b.each_image(),
         (FieldKind::List { dtype: a, item: x, .. }, FieldKind::List { dtype: b, item: y, .. }) => (a, x) == (b, y),
         (FieldKind::Instances { masks: a, .. }, FieldKind::Instances { masks: b, .. }) => a == b,
         _ => a == b,

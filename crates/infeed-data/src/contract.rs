@@ -78,7 +78,11 @@ fn check_schema(fields: &[Field]) -> Result<()> {
             FieldKind::Label => true,
             FieldKind::Array { shape, .. } => shape.iter().all(|n| *n > 0),
             FieldKind::List { item, .. } => item.iter().all(|n| *n > 0),
-            FieldKind::Bytes { .. } | FieldKind::Text { .. } | FieldKind::Instances { .. } => true,
+            FieldKind::Images { channels, .. } => *channels > 0,
+            FieldKind::Bytes { .. }
+            | FieldKind::Text { .. }
+            | FieldKind::Texts { .. }
+            | FieldKind::Instances { .. } => true,
         };
         ensure(sound, || format!("`{name}` has a size of 0"))?;
     }
@@ -157,15 +161,10 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
     ensure(want == got, || format!("parse gives {got} values for {want} fields"))?;
     for (field, value) in schema.fields.iter().zip(&sample.values) {
         let fits = match (&field.kind, value) {
-            (FieldKind::Image { .. }, Value::Encoded(_)) => true,
-            (FieldKind::Image { channels, .. }, Value::Channels(files)) => files.len() == usize::from(*channels),
-            (FieldKind::Image { channels, size, dtype }, Value::Pixels { info, data }) => {
-                // Gray is repeated and alpha dropped; otherwise the number of channels stays.
-                let channels_fit = info.channels == *channels || (*channels == 3 && [1, 4].contains(&info.channels));
-                info.len_bytes() == data.len() as u64
-                    && channels_fit
-                    && size.is_none_or(|size| size == (info.height, info.width))
-                    && dtype.is_none_or(|dtype| dtype == info.dtype)
+            (kind @ FieldKind::Image { .. }, value) => is_image(kind, value),
+            (kind @ FieldKind::Images { most, .. }, Value::Images(images)) => {
+                let each = kind.each_image();
+                images.len() <= *most && each.is_some_and(|each| images.iter().all(|image| is_image(&each, image)))
             }
             (FieldKind::Volume { channels, size, .. }, Value::Volume(volume)) => {
                 volume.is_sound()
@@ -179,6 +178,10 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
             (FieldKind::Array { dtype, shape }, Value::Array(data)) => Some(data.len()) == dtype.len_bytes(shape),
             (FieldKind::Bytes { most }, Value::Bytes(data)) => data.len() <= *most,
             (FieldKind::Text { most }, Value::Bytes(data)) => data.len() <= *most && str::from_utf8(data).is_ok(),
+            (FieldKind::Texts { most }, Value::Texts(texts)) => {
+                texts.iter().map(Bytes::len).sum::<usize>() <= *most
+                    && texts.iter().all(|text| str::from_utf8(text).is_ok())
+            }
             (kind @ FieldKind::List { most, .. }, Value::List(data)) => {
                 kind.item_bytes().is_some_and(|each| data.len().is_multiple_of(each) && data.len() / each <= *most)
             }
@@ -196,6 +199,24 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
     Ok(())
 }
 
+/// Whether the value is an image of this kind.
+fn is_image(kind: &FieldKind, value: &Value) -> bool {
+    let FieldKind::Image { channels, size, dtype } = kind else { return false };
+    match value {
+        Value::Encoded(_) => true,
+        Value::Channels(files) => files.len() == usize::from(*channels),
+        Value::Pixels { info, data } => {
+            // Gray is repeated and alpha dropped; otherwise the number of channels stays.
+            let channels_fit = info.channels == *channels || (*channels == 3 && [1, 4].contains(&info.channels));
+            info.len_bytes() == data.len() as u64
+                && channels_fit
+                && size.is_none_or(|size| size == (info.height, info.width))
+                && dtype.is_none_or(|dtype| dtype == info.dtype)
+        }
+        _ => false,
+    }
+}
+
 fn describe(value: &Value) -> String {
     match value {
         Value::Encoded(data) => format!("an image file of {} bytes", data.len()),
@@ -206,6 +227,8 @@ fn describe(value: &Value) -> String {
         Value::Array(data) => format!("{} bytes of numbers", data.len()),
         Value::Bytes(data) => format!("{} bytes", data.len()),
         Value::List(data) => format!("a list of {} bytes", data.len()),
+        Value::Images(images) => format!("{} images", images.len()),
+        Value::Texts(texts) => format!("{} texts", texts.len()),
         Value::Instances(marked) => {
             let masks = marked.masks.as_ref().map_or("no", |_| "with");
             format!("{} instances, {} labels, {masks} masks", marked.len(), marked.labels.len())

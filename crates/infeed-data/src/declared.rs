@@ -183,6 +183,10 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
             };
             (Field::mask(name, kind), Way::Kept)
         }
+        (FieldKind::Images { most, usual, .. }, Said::Mask | Said::Mask16) => {
+            let kind = FieldKind::Images { channels: 1, dtype: Some(of_mask), most: *most, usual: *usual };
+            (Field::mask(name, kind), Way::Kept)
+        }
         // A mask in files: its header was not read.
         (FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) }, Said::Image) if field.mask => {
             (files(false, 3, None), Way::Kept)
@@ -195,7 +199,9 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
             (files(true, 1, Some(of_mask)), Way::Encoded)
         }
         (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Image) => (files(false, 3, None), Way::Encoded),
-        (FieldKind::Bytes { .. }, Said::Bytes)
+        (FieldKind::Images { .. }, Said::Image)
+        | (FieldKind::Texts { .. }, Said::Text)
+        | (FieldKind::Bytes { .. }, Said::Bytes)
         | (FieldKind::Text { .. }, Said::Text)
         | (FieldKind::List { .. }, Said::List)
         | (FieldKind::Label, Said::Label) => (field.clone(), Way::Kept),

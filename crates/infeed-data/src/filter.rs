@@ -416,6 +416,8 @@ impl Check {
                 items.len().checked_div(*each).map_or(Fact::Nothing, |items| Fact::Number(items as f64))
             }
             (Value::Instances(all), _) => Fact::Number(all.len() as f64),
+            (Value::Images(images), _) => Fact::Number(images.len() as f64),
+            (Value::Texts(texts), _) => Fact::Number(texts.len() as f64),
             _ => Fact::Nothing,
         };
         self.asks.passes(&fact)
@@ -459,7 +461,16 @@ impl Asks {
                 .refuse(format!("asks for one number, and there are {shape:?} in each record"))
                 .hint("use filter_with, which looks at all of a record")),
             (Column::Side { .. }, _)
-            | (_, Some(FieldKind::Array { .. } | FieldKind::List { .. } | FieldKind::Instances { .. })) => numbers(),
+            | (
+                _,
+                Some(
+                    FieldKind::Array { .. }
+                    | FieldKind::List { .. }
+                    | FieldKind::Images { .. }
+                    | FieldKind::Texts { .. }
+                    | FieldKind::Instances { .. },
+                ),
+            ) => numbers(),
             (_, kind) => {
                 let kind = kind.map_or("nothing", FieldKind::name);
                 let why = format!("asks for a label, text or number, and the field is {kind}");

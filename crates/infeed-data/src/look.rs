@@ -80,7 +80,7 @@ pub(crate) async fn look(
     Ok(())
 }
 
-/// The number of items of a list in each record, or the bytes of a text, for batches by
+/// The number of items of a list, of images or of texts in each record, or the bytes of a text, for batches by
 /// [length](crate::sampler::LengthSampler).
 ///
 /// Reads every record whole: open only that [column](super::Open::columns). Blocks if [`Dataset::read`] does.
@@ -95,13 +95,15 @@ pub(crate) async fn look(
 /// ```
 ///
 /// # Errors
-/// `Config` for a field that is neither a list nor text or bytes; otherwise the error of reading a record.
+/// `Config` for a field that is neither a list of any kind nor text or bytes; otherwise the error of reading a record.
 pub async fn lengths(dataset: &dyn Dataset, field: &str) -> Result<Vec<u64>> {
     let fields = &dataset.schema().fields;
     let found = fields.iter().enumerate().find(|(_, of)| of.name == field);
     let each = found.and_then(|(at, of)| match &of.kind {
         kind @ FieldKind::List { .. } => Some((at, kind.item_bytes()?)),
-        FieldKind::Text { .. } | FieldKind::Bytes { .. } => Some((at, 1)),
+        FieldKind::Text { .. } | FieldKind::Bytes { .. } | FieldKind::Images { .. } | FieldKind::Texts { .. } => {
+            Some((at, 1))
+        }
         _ => None,
     });
     let Some((at, each)) = each else {
@@ -112,9 +114,12 @@ pub async fn lengths(dataset: &dyn Dataset, field: &str) -> Result<Vec<u64>> {
     let mut lengths = Vec::new();
     let records: Vec<u64> = (0..dataset.len()).collect();
     look(dataset, &records, |_, sample| {
-        if let Some(Value::List(bytes) | Value::Bytes(bytes)) = sample.values.get(at) {
-            lengths.push((bytes.len() / each) as u64);
-        }
+        lengths.extend(sample.values.get(at).and_then(|value| match value {
+            Value::List(bytes) | Value::Bytes(bytes) => Some((bytes.len() / each) as u64),
+            Value::Images(images) => Some(images.len() as u64),
+            Value::Texts(texts) => Some(texts.len() as u64),
+            _ => None,
+        }));
         Ok(())
     })
     .await?;

@@ -78,6 +78,8 @@ enum Column {
     },
     Bytes(Vec<Bytes>),
     Lists(Vec<Bytes>),
+    Images(Vec<Vec<Bytes>>),
+    Texts(Vec<Arc<[Bytes]>>),
     Instances(Vec<Instances>),
 }
 
@@ -90,6 +92,8 @@ impl std::fmt::Debug for Column {
             Self::Array { each, data } => write!(f, "{} bytes, {each} a record", data.len()),
             Self::Bytes(values) => write!(f, "{} values", values.len()),
             Self::Lists(values) => write!(f, "{} lists", values.len()),
+            Self::Images(rows) => write!(f, "{} lists of images", rows.len()),
+            Self::Texts(rows) => write!(f, "{} lists of texts", rows.len()),
             Self::Instances(all) => write!(f, "instances of {} images", all.len()),
         }
     }
@@ -103,6 +107,8 @@ impl Column {
             Self::Labels(labels) => labels.len(),
             Self::Array { each, data } => data.len() / each,
             Self::Bytes(values) | Self::Lists(values) => values.len(),
+            Self::Images(rows) => rows.len(),
+            Self::Texts(rows) => rows.len(),
             Self::Instances(all) => all.len(),
         }
     }
@@ -111,6 +117,8 @@ impl Column {
         match self {
             Self::Pixels { data, .. } | Self::Array { data, .. } => data.len(),
             Self::Encoded(files) | Self::Bytes(files) | Self::Lists(files) => files.iter().map(Bytes::len).sum(),
+            Self::Texts(rows) => rows.iter().flat_map(|row| row.iter()).map(Bytes::len).sum(),
+            Self::Images(rows) => rows.iter().flatten().map(Bytes::len).sum(),
             Self::Labels(labels) => labels.len() * 8,
             Self::Instances(all) => all.iter().map(Instances::bytes).sum(),
         }
@@ -133,9 +141,19 @@ impl Column {
             Self::Array { each, data } => Value::Array(data.slice(i * each..(i + 1) * each)),
             Self::Bytes(values) => Value::Bytes(values[i].clone()),
             Self::Lists(values) => Value::List(values[i].clone()),
+            Self::Images(rows) => Value::Images(rows[i].iter().cloned().map(Value::Encoded).collect()),
+            Self::Texts(rows) => Value::Texts(Arc::clone(&rows[i])),
             Self::Instances(all) => Value::Instances(Box::new(all[i].clone())),
         }
     }
+}
+
+/// The largest of these numbers, and their mean rounded up.
+#[doc(hidden)]
+pub fn most_and_usual(counts: impl ExactSizeIterator<Item = usize>) -> (usize, usize) {
+    let rows = counts.len().max(1);
+    let (most, sum) = counts.fold((0, 0), |(most, sum), count| (count.max(most), sum + count));
+    (most, sum.div_ceil(rows))
 }
 
 /// Numbers, as the bytes that represent them.
@@ -240,6 +258,41 @@ impl MemoryBuilder {
         self.column(Field::text(name, most), Ok(Column::Bytes(values)))
     }
 
+    /// Adds several image files (JPEG, PNG, …) for each record, decoded to RGB; their number may differ from record to
+    /// record.
+    ///
+    /// ```
+    /// use infeed::dataset::{Dataset, FieldKind, MemoryDataset};
+    ///
+    /// # let (front, back, side): (bytes::Bytes, bytes::Bytes, bytes::Bytes) = Default::default();
+    /// // Two pictures of the first product, one of the second.
+    /// let dataset = MemoryDataset::builder().image_lists("images", vec![vec![front, back], vec![side]]).build()?;
+    /// assert!(matches!(dataset.schema().fields[0].kind, FieldKind::Images { most: 2, .. }));
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    pub fn image_lists(self, name: impl Into<String>, rows: Vec<Vec<Bytes>>) -> Self {
+        let (most, usual) = most_and_usual(rows.iter().map(Vec::len));
+        let kind = FieldKind::Images { channels: 3, dtype: None, most, usual };
+        self.column(Field::new(name, kind), Ok(Column::Images(rows)))
+    }
+
+    /// Adds several texts in UTF-8 for each record; their number may differ from record to record.
+    ///
+    /// ```
+    /// use infeed::dataset::{Dataset, MemoryDataset};
+    ///
+    /// let captions = vec![vec!["a cat", "a cat on a mat"], vec!["a dog"]];
+    /// let dataset = MemoryDataset::builder().text_lists("captions", captions).build()?;
+    /// assert_eq!(dataset.len(), 2);
+    /// # Ok::<(), infeed::Error>(())
+    /// ```
+    pub fn text_lists(self, name: impl Into<String>, rows: Vec<Vec<impl Into<Bytes>>>) -> Self {
+        let rows = rows.into_iter().map(|row| row.into_iter().map(Into::into).collect());
+        let rows: Vec<Arc<[Bytes]>> = rows.collect();
+        let most = rows.iter().map(|row| row.iter().map(Bytes::len).sum()).max().unwrap_or(0);
+        self.column(Field::texts(name, most), Ok(Column::Texts(rows)))
+    }
+
     /// Adds lists of numbers; the length may differ from record to record.
     ///
     /// ```
@@ -315,12 +368,14 @@ impl MemoryBuilder {
         self
     }
 
-    /// Makes the images that were added last masks ([`Field::mask`]): files are decoded to one channel, pixels stay as
-    /// they are. `.encoded_images(files).named("mask").mask()`.
+    /// Makes the images, or lists of images, that were added last masks ([`Field::mask`]): files are decoded to one
+    /// channel, pixels stay as they are. `.encoded_images(files).named("mask").mask()`.
     pub fn mask(mut self) -> Self {
         match self.columns.last_mut() {
-            Some((field, _)) if matches!(field.kind, FieldKind::Image { .. }) => {
-                if let FieldKind::Image { channels, size: None, dtype } = &mut field.kind {
+            Some((field, _)) if matches!(field.kind, FieldKind::Image { .. } | FieldKind::Images { .. }) => {
+                if let FieldKind::Image { channels, size: None, dtype } | FieldKind::Images { channels, dtype, .. } =
+                    &mut field.kind
+                {
                     (*channels, *dtype) = (1, Some(DType::U8));
                 }
                 field.mask = true;

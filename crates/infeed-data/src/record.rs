@@ -165,8 +165,8 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     fn usual_read(&self) -> u64 {
         self.largest_read()
     }
-    /// Bytes of all fields of [bytes](super::FieldKind::Bytes), [text](super::FieldKind::Text) and
-    /// [lists](super::FieldKind::List) in a usual record. The memory budget counts this many for each row of a batch,
+    /// Bytes of all fields of [bytes](super::FieldKind::Bytes), [text](super::FieldKind::Text),
+    /// [texts](super::FieldKind::Texts) and [lists](super::FieldKind::List) in a usual record. The memory budget counts this many for each row of a batch,
     /// so a format without an index of lengths returns about their mean. Default: `None`, the budget counts
     /// the most that these fields can have.
     fn usual_varying(&self) -> Option<u64> {
@@ -389,8 +389,30 @@ pub enum Value {
     Bytes(Bytes),
     /// The items of a list, one after another, in the machine's byte order.
     List(Bytes),
+    /// Images, each [encoded](Self::Encoded), as [channels](Self::Channels) or as [pixels](Self::Pixels).
+    Images(Arc<[Self]>),
+    /// Texts.
+    Texts(Arc<[Bytes]>),
     /// The objects that are marked in the record's image.
     Instances(Box<Instances>),
+}
+
+impl Value {
+    /// Bytes that the value holds of its record: files, pixels, numbers, text.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn file_bytes(&self) -> usize {
+        match self {
+            Self::Encoded(data)
+            | Self::Pixels { data, .. }
+            | Self::Array(data)
+            | Self::Bytes(data)
+            | Self::List(data) => data.len(),
+            Self::Channels(files) | Self::Texts(files) => files.iter().map(Bytes::len).sum(),
+            Self::Images(images) => images.iter().map(Self::file_bytes).sum(),
+            Self::Volume(_) | Self::Label(_) | Self::Instances(_) => 0,
+        }
+    }
 }
 
 /// Reads records of a part for the whole dataset: the part calls them `children`, the whole calls them `records`.

@@ -136,6 +136,18 @@ impl Field {
         }
     }
 
+    /// Encoded images of any size under this name, up to `most` in a record and `usual` in a usual one. They are masks by
+    /// the same rule as [`picture`](Self::picture).
+    #[must_use]
+    pub fn images(name: impl Into<String>, most: usize, usual: usize) -> Self {
+        let one = Self::picture(name);
+        let (channels, dtype) = match one.kind {
+            FieldKind::Image { channels, dtype, .. } => (channels, dtype),
+            _ => (3, None),
+        };
+        Self { kind: FieldKind::Images { channels, dtype, most, usual }, ..one }
+    }
+
     /// Encoded images of any size, decoded to RGB, named `image`.
     #[must_use]
     pub fn image() -> Self {
@@ -165,6 +177,12 @@ impl Field {
     #[must_use]
     pub fn text(name: impl Into<String>, most: usize) -> Self {
         Self::new(name, FieldKind::Text { most })
+    }
+
+    /// Texts in UTF-8, any number of them in a record, at most `most` bytes together: the captions of an image.
+    #[must_use]
+    pub fn texts(name: impl Into<String>, most: usize) -> Self {
+        Self::new(name, FieldKind::Texts { most })
     }
 
     /// Numbers, up to `most` in a record: tokens, samples of sound, values of a sensor.
@@ -236,6 +254,25 @@ pub enum FieldKind {
         /// The most items in one record. The memory budget counts this many for each row of a batch.
         most: usize,
     },
+    /// Images; their number differs from record to record: the pictures of a conversation, the frames of a scene. Each
+    /// goes through the transform with draws of its own. They are decoded on the host, and `Batch::list` returns the
+    /// rows of all of them, and offsets where each record begins.
+    Images {
+        /// Channels of the tensor before the transform.
+        channels: u8,
+        /// Element type of the pixels, if it is known before reading.
+        dtype: Option<DType>,
+        /// The most images in one record.
+        most: usize,
+        /// Images in a usual record. The memory budget counts this many for each row of a batch.
+        usual: usize,
+    },
+    /// Texts in UTF-8; their number differs from record to record: the captions of an image. `Batch::text_lists` returns
+    /// them.
+    Texts {
+        /// The most bytes of all texts of one record. The memory budget counts this many for each row of a batch.
+        most: usize,
+    },
     /// The objects that are marked in the record's image; their number differs from record to record.
     /// `Batch::instances` returns them.
     Instances {
@@ -255,7 +292,20 @@ impl FieldKind {
         dtype.len_bytes(item).filter(|bytes| *bytes > 0)
     }
 
-    /// The kind in one word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `text`, `list`, `instances`.
+    /// The kind of each image of [`Images`](Self::Images); `None` for another kind.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn each_image(&self) -> Option<Self> {
+        match self {
+            Self::Images { channels, dtype, .. } => {
+                Some(Self::Image { channels: *channels, size: None, dtype: *dtype })
+            }
+            _ => None,
+        }
+    }
+
+    /// The kind in one word, for messages: `image`, `volume`, `label`, `array`, `bytes`, `text`, `list`, `images`,
+    /// `texts`, `instances`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -266,6 +316,8 @@ impl FieldKind {
             Self::Bytes { .. } => "bytes",
             Self::Text { .. } => "text",
             Self::List { .. } => "list",
+            Self::Images { .. } => "images",
+            Self::Texts { .. } => "texts",
             Self::Instances { .. } => "instances",
         }
     }

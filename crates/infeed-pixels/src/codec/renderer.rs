@@ -42,20 +42,19 @@ impl Renderer {
         codec_of(self.reader.codecs(), file).map(ImageCodec::name)
     }
 
-    /// Decodes an image and resamples it into `out`, one row of `lowered`. `header` comes from
-    /// [`header`](Self::header).
-    pub fn render(&mut self, value: &Value, header: &ImageHeader, lowered: &Lowered, out: &mut [u8]) -> Result<()> {
-        // The result must not depend on an epoch.
-        let rng = SampleRng::new(0, 0, 0);
+    /// Decodes an image and resamples it into `out`, one row of `lowered`, with the draws of `rng`. `header` is that of
+    /// [`header`](Self::header), if the caller has it. Adds the time of decoding to `decode`.
+    pub fn render(
+        &mut self,
+        value: &Value,
+        header: Option<&ImageHeader>,
+        (lowered, rng): (&Lowered, SampleRng),
+        decode: &mut Duration,
+        out: &mut [u8],
+    ) -> Result<()> {
         let view = [Some(lowered.clone())];
-        let (_, image, drawn) = self.reader.read(
-            value,
-            Some(header),
-            &view,
-            Drawing { rng, instances: None },
-            &mut Duration::default(),
-            true,
-        )?;
+        let draws = Drawing { rng, instances: None };
+        let (_, image, drawn) = self.reader.read(value, header, &view, draws, decode, true)?;
         self.maker.run(lowered, &drawn[0], image.decoded(), out)
     }
 }
