@@ -65,8 +65,8 @@ fn tags(i: usize) -> Vec<Option<i32>> {
     (0..i % 4).map(|k| Some((i * 10 + k) as i32)).collect()
 }
 
-/// Definition levels, repetition levels and numbers of lists. `None` is a list, or a number, that is not there.
-fn levels_of(lists: &[Option<Vec<Option<i32>>>]) -> (Vec<i16>, Vec<i16>, Vec<i32>) {
+/// Definition levels, repetition levels and values of lists. `None` is a list, or a value, that is not there.
+fn levels_of<T: Copy>(lists: &[Option<Vec<Option<T>>>]) -> (Vec<i16>, Vec<i16>, Vec<T>) {
     let (mut defined, mut repeated, mut values) = (Vec::new(), Vec::new(), Vec::new());
     for list in lists {
         let items = list.as_deref().unwrap_or_default();
@@ -887,6 +887,55 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(properties(40, 1000))]
+    #[test]
+    fn lists_of_texts_are_what_was_written_in_each_encoding(
+        rows in prop::collection::vec(prop::option::weighted(0.9, prop::collection::vec(
+            prop::option::weighted(0.98, 0usize..30), 0..9)), 1..120),
+        page in 1usize..40,
+        how in 0usize..4,
+        version in prop::sample::select(vec![WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0]),
+        compression in prop::sample::select(vec![Compression::UNCOMPRESSED, Compression::SNAPPY]),
+    ) {
+        let path = ColumnPath::from(["texts", "list", "element"].map(str::to_owned).to_vec());
+        let base = WriterProperties::builder().set_compression(compression).set_writer_version(version);
+        let base = base.set_data_page_row_count_limit(page).set_write_batch_size(page);
+        let properties = match how {
+            0 => base,
+            // Where the dictionary is full.
+            1 => base.set_dictionary_page_size_limit(40).set_column_encoding(path, Encoding::PLAIN),
+            2 => base.set_dictionary_enabled(false).set_column_encoding(path, Encoding::PLAIN),
+            _ => base.set_dictionary_enabled(false).set_column_encoding(path, Encoding::DELTA_LENGTH_BYTE_ARRAY),
+        };
+        let word = |n: usize| "ä".repeat(n);
+        let half = rows.len() / 2;
+        let groups: Vec<_> = [&rows[..half], &rows[half..]].into_iter().filter(|rows| !rows.is_empty()).map(levels_of).collect();
+        let groups: Vec<_> = groups.iter().map(|(defined, repeated, values)| {
+            (defined, repeated, values.iter().map(|n| ByteArray::from(word(*n).into_bytes())).collect::<Vec<_>>())
+        }).collect();
+        let groups: Vec<_> = groups.iter().map(|(defined, repeated, values)| (&defined[..], &repeated[..], &values[..])).collect();
+        let schema = "optional group texts (LIST) { repeated group list { optional binary element (UTF8); } }";
+        let dataset = opened(open_source(holding(&of_lists::<ByteArrayType>(schema, properties, &groups)))).unwrap();
+        let is_texts = matches!(dataset.schema().fields[0].kind, FieldKind::Texts { .. });
+        prop_assert!(is_texts);
+        prop_assert_eq!(dataset.len(), rows.len() as u64);
+        for (record, row) in (0..).zip(&rows) {
+            // A list that is not there has no texts; one of which a text is missing is an error of its row.
+            let want: Option<Vec<usize>> = row.as_deref().unwrap_or_default().iter().copied().collect();
+            let found = values(&*dataset, record).map(|mut values| values.remove(0));
+            match (want, found) {
+                (Some(want), Ok(Value::Texts(texts))) => {
+                    let want: Vec<Bytes> = want.iter().map(|n| word(*n).into()).collect();
+                    prop_assert_eq!(&texts[..], &want[..]);
+                }
+                (None, Err(error)) => prop_assert!(error.to_string().contains("a list of which a value is missing")),
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+    }
+}
+
 #[test]
 fn lists_are_found_however_writers_nest_them() {
     // Three rows: 1 2, nothing, 3.
@@ -912,11 +961,101 @@ fn lists_are_found_however_writers_nest_them() {
         let dataset = sound(open_source(holding(&file)).columns(["objects.area"]));
         assert!(matches!(&values(&*dataset, 1).unwrap()[..], [Value::List(list)] if list[..] == 3i32.to_ne_bytes()));
     }
-    let text = "optional group a (LIST) { repeated group list { optional binary element (UTF8); } }";
+    let text = "optional group a (LIST) { repeated group list { optional group element (LIST) {
+        repeated group list { optional binary element (UTF8); } } } }";
     let words = [ByteArray::from("one"), ByteArray::from("two")];
-    let file = of_lists::<ByteArrayType>(text, usual(), &[(&[3, 3], &[0, 1], &words)]);
+    let file = of_lists::<ByteArrayType>(text, usual(), &[(&[5, 5], &[0, 1], &words)]);
     let error = opened(open_source(holding(&file)).columns(["a"])).unwrap_err().to_string();
-    assert!(error.contains("column `a` is a list of texts or bytes, which is not read"), "{error}");
+    assert!(error.contains("column `a` is a list of lists of texts or bytes, which is not read"), "{error}");
+}
+
+/// A file of a row group with a column of `datasets`' lists of images, and the path of each.
+fn of_images(rows: &[Option<Vec<Option<Bytes>>>], name: &str, features: Option<&str>) -> Vec<u8> {
+    let schema = format!(
+        "message rows {{ optional group {name} (LIST) {{ repeated group list {{ optional group element {{
+            optional binary bytes; optional binary path (UTF8); }} }} }} }}"
+    );
+    let pairs = features.map(|text| vec![KeyValue::new("huggingface".to_owned(), text.to_owned())]);
+    let properties = usual().set_key_value_metadata(pairs).build();
+    let schema = Arc::new(parse_message_type(&schema).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let borrowed: Vec<Option<Vec<Option<&Bytes>>>> =
+        rows.iter().map(|row| row.as_ref().map(|row| row.iter().map(Option::as_ref).collect())).collect();
+    let (defined, repeated, files) = levels_of(&borrowed);
+    for is_path in [false, true] {
+        // The path of an image without bytes is there.
+        let one = |level: &i16| {
+            if *level < 2 {
+                *level
+            } else if is_path {
+                4
+            } else {
+                *level + 1
+            }
+        };
+        let (levels, items) =
+            (defined.iter().map(one).collect::<Vec<i16>>(), defined.iter().filter(|level| **level > 1));
+        let values: Vec<ByteArray> = match is_path {
+            true => items.map(|_| ByteArray::from("a.png")).collect(),
+            false => files.iter().map(|file| ByteArray::from(file.to_vec())).collect(),
+        };
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), Some(&repeated)).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn lists_of_images_are_found_by_their_features_or_their_content() {
+    let [a, b, c] = [1, 2, 3].map(|n| Bytes::from(picture(n)));
+    let rows = [
+        Some(vec![Some(a.clone()), Some(b.clone())]),
+        Some(vec![]),
+        None,
+        Some(vec![Some(c.clone()), None]),
+        Some(vec![Some(a.clone())]),
+    ];
+    let listed = r#"{"info": {"features": {"images": {"feature": {"_type": "Image"}, "_type": "List"}}}}"#;
+    let older = r#"{"info": {"features": {"images": [{"_type": "Image"}]}}}"#;
+    for (name, features) in [("images", None), ("images", Some(listed)), ("images", Some(older)), ("masks", None)] {
+        let dataset = opened(open_source(holding(&of_images(&rows, name, features)))).unwrap();
+        let field = &dataset.schema().fields[0];
+        assert!(matches!(field.kind, FieldKind::Images { usual: 4, .. }), "{field:?}");
+        assert_eq!((names(&*dataset), field.mask), (vec![name], name == "masks"));
+        let found = |record| match &values(&*dataset, record).map(|mut values| values.remove(0)) {
+            Ok(Value::Images(images)) => images
+                .iter()
+                .map(|image| match image {
+                    Value::Encoded(file) => Ok(file.clone()),
+                    other => panic!("{other:?}"),
+                })
+                .collect::<Result<Vec<_>, String>>(),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        };
+        assert_eq!((found(0), found(1), found(2)), (Ok(vec![a.clone(), b.clone()]), Ok(vec![]), Ok(vec![])));
+        assert!(found(3).unwrap_err().contains("row 3 of the group has a list of which a value is missing"));
+        assert_eq!(found(4), Ok(vec![a.clone()]));
+    }
+    // Bytes that are no images: left out, or refused by name.
+    let other = "optional group a (LIST) { repeated group list { optional binary element; } } required int32 label;";
+    let schema = Arc::new(parse_message_type(&format!("message rows {{ {other} }}")).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(usual().build())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&[ByteArray::from("x")], Some(&[3]), Some(&[0])).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&[7], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    let file = writer.into_inner().unwrap();
+    assert_eq!(names(&*sound(open_source(holding(&file)))), ["label"]);
+    let error = opened(open_source(holding(&file)).columns(["a"])).unwrap_err().to_string();
+    assert!(error.contains("column `a` has lists of bytes, of which the first is no image"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The kind of each key, by the values in some records.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use infeed_core::{
@@ -39,6 +39,7 @@ pub(super) enum Kind {
         of: Number,
         item: Option<usize>,
     },
+    Texts,
 }
 
 /// What one value looks like.
@@ -50,6 +51,7 @@ enum Shape {
     /// Without items.
     Empty,
     List(Number, Option<usize>),
+    Texts,
     Other,
 }
 
@@ -92,6 +94,7 @@ impl Shape {
             serde_json::Value::Null => Self::Nothing,
             serde_json::Value::String(_) => Self::Text,
             serde_json::Value::Array(items) if items.is_empty() => Self::Empty,
+            serde_json::Value::Array(items) if items.iter().all(serde_json::Value::is_string) => Self::Texts,
             serde_json::Value::Array(items) => {
                 let inner: Option<Vec<&Vec<serde_json::Value>>> = items.iter().map(|item| item.as_array()).collect();
                 let list = match inner {
@@ -112,7 +115,8 @@ impl Shape {
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Nothing, shape) | (shape, Self::Nothing) => shape,
-            (Self::Empty, list @ Self::List(..)) | (list @ Self::List(..), Self::Empty) => list,
+            (Self::Empty, list @ (Self::List(..) | Self::Texts))
+            | (list @ (Self::List(..) | Self::Texts), Self::Empty) => list,
             (Self::One(a), Self::One(b)) => a.and(b).map_or(Self::Other, Self::One),
             (Self::List(a, x), Self::List(b, y)) if x == y => a.and(b).map_or(Self::Other, |of| Self::List(of, x)),
             (a, b) if a == b => a,
@@ -138,6 +142,7 @@ pub(super) fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, Kind
             Shape::One(of) if is_everywhere => Kind::One(of),
             Shape::One(of) => Kind::List { of, item: None },
             Shape::List(of, item) => Kind::List { of, item },
+            Shape::Texts => Kind::Texts,
             Shape::Nothing | Shape::Empty | Shape::Other => Kind::Json,
         };
         (name.to_owned(), kind)
@@ -153,6 +158,7 @@ impl Kind {
     pub(super) fn field(&self, name: &str, most: usize) -> Field {
         let kind = match self {
             Self::Text | Self::Json => FieldKind::Text { most },
+            Self::Texts => FieldKind::Texts { most },
             Self::Label => FieldKind::Label,
             Self::One(of) => FieldKind::Array { dtype: of.dtype(), shape: vec![1] },
             Self::List { of, item } => {
@@ -169,6 +175,7 @@ impl Kind {
             return match self {
                 Self::Text | Self::Json => Ok(Value::Bytes(Bytes::new())),
                 Self::List { .. } => Ok(Value::List(Bytes::new())),
+                Self::Texts => Ok(Value::Texts(Arc::default())),
                 Self::Label | Self::One(_) => Err(Error::corrupt("it has no value, and other lines have one")),
             };
         };
@@ -181,6 +188,10 @@ impl Kind {
             Self::Text => {
                 let text: String = serde_json::from_str(json).map_err(|_| other("a text"))?;
                 Value::Bytes(text.into())
+            }
+            Self::Texts => {
+                let texts: Vec<String> = serde_json::from_str(json).map_err(|_| other("a list of texts"))?;
+                Value::Texts(texts.into_iter().map(Bytes::from).collect())
             }
             Self::Label => Value::Label(serde_json::from_str(json).map_err(|_| other("an integer"))?),
             Self::One(of) => Value::Array(numbers(*of, json, Depth::One).ok_or_else(|| match of {

@@ -12,7 +12,8 @@
 //! | integers and fractions in all; booleans in all | one number, f64; bool |
 //! | lists of integers, of integers and fractions, of booleans | a list of i64, f64, bool |
 //! | lists of such lists with one length | a list of items of that length |
-//! | anything else: objects, lists of texts, values of several kinds | text: the value's JSON |
+//! | lists of texts | texts |
+//! | anything else: objects, values of several kinds | text: the value's JSON |
 //!
 //! A text that is missing or null is empty, and so is a list. If examined records lack a number, the field is a list. Any
 //! other value of another kind is an error of its record.

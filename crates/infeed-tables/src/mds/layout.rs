@@ -48,12 +48,16 @@ pub(super) enum Kind {
     Image,
     /// Size, mode and pixels, in Pillow's form.
     Pil,
-    /// A list of images; read if it holds one image in each sample.
+    /// A list of images: an image, if each sample that was examined has one.
     List {
         /// Bytes before the number of images.
         head: usize,
         /// Whether images are in Pillow's form; otherwise they are files.
         pil: bool,
+        /// Whether a sample may have another number of images than one.
+        several: bool,
+        /// The most images in a sample that was examined.
+        most: usize,
     },
     Label,
     Bytes,
@@ -110,9 +114,9 @@ pub(super) fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
     match word {
         "jpeg" | "png" => Some(Kind::Image),
         "pil" => Some(Kind::Pil),
-        "jpeg_array" | "jpegarray" => Some(Kind::List { head: 0, pil: false }),
-        "list[jpeg]" | "list[png]" => Some(Kind::List { head: 4, pil: false }),
-        "list[pil]" => Some(Kind::List { head: 4, pil: true }),
+        "jpeg_array" | "jpegarray" => Some(of_images(0, false)),
+        "list[jpeg]" | "list[png]" => Some(of_images(4, false)),
+        "list[pil]" => Some(of_images(4, true)),
         // Decimals have any precision, which no numeric type here holds.
         "str" | "json" | "str_decimal" => Some(Kind::Text),
         "bytes" => Some(Kind::Bytes),
@@ -133,6 +137,10 @@ pub(super) fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
         }
         _ => Some(Kind::Numbers(dtype(encoding)?, vec![])),
     }
+}
+
+const fn of_images(head: usize, pil: bool) -> Kind {
+    Kind::List { head, pil, several: false, most: 1 }
 }
 
 /// Whether a column that is not read may hold the images. If so, only labels and the like would remain.

@@ -136,7 +136,7 @@ impl Format for Mds {
             }
             let shards: Vec<Shard> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
             for column in columns.iter_mut().filter(|column| options.is_list(&column.name)) {
-                if let Some(Kind::Array { is_list, .. }) = &mut column.kind {
+                if let Some(Kind::Array { is_list, .. } | Kind::List { several: is_list, .. }) = &mut column.kind {
                     *is_list = true;
                 }
             }
@@ -315,10 +315,13 @@ async fn look_into(
 /// when the sample is read.
 fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
     match &mut column.kind {
-        Some(Kind::List { head, .. }) => match parse_list(value, *head) {
-            Ok(images) if images.len() != 1 => (false, Some(format!("a list of {} images", images.len()))),
-            _ => (true, None),
-        },
+        Some(Kind::List { head, several, most, .. }) => {
+            if let Ok(images) = parse_list(value, *head) {
+                *several |= images.len() != 1;
+                *most = images.len().max(*most);
+            }
+            (true, None)
+        }
         Some(Kind::Array { said, first, is_list }) => match (parse_array(value, *said), &first) {
             (Ok((dtype, shape, _)), Some((of, like)))
                 if dtype == *of && differ_in_length(&shape, like) && (*is_list || is_usual_list(dtype, &shape)) =>
@@ -391,6 +394,10 @@ impl MdsDataset {
         }
         let field = |column: &Column| {
             let kind = match column.kind.clone()? {
+                Kind::List { several: true, most, .. } => {
+                    // Each takes a word and a byte, or more.
+                    return Some(Field::images(&*column.name, sizes.largest as usize / 5, most));
+                }
                 Kind::Image | Kind::Pil | Kind::List { .. } => return Some(Field::picture(&*column.name)),
                 Kind::Label | Kind::TextLabel => FieldKind::Label,
                 Kind::TextInt => FieldKind::Array { dtype: DType::I64, shape: vec![] },
@@ -438,15 +445,24 @@ impl MdsDataset {
         Ok(match kind {
             Kind::Image => Value::Encoded(data),
             Kind::Pil => parse_pil(&data, self.masks.contains(name))?,
-            Kind::List { head, pil } => match (&parse_list(&data, *head)?[..], pil) {
-                ([image], true) => parse_pil(image, self.masks.contains(name))?,
-                ([image], false) => Value::Encoded(image.clone()),
-                (images, _) => {
-                    let what = format!("a list of {} images, but one in the first samples", images.len());
-                    return Err(Error::new(ErrorKind::Unsupported, what)
-                        .hint(format!("omit the field with {COLUMNS}, or set {SKIP}")));
+            Kind::List { head, pil, several, .. } => {
+                let images = parse_list(&data, *head)?;
+                let image = |image: Bytes| match pil {
+                    true => parse_pil(&image, self.masks.contains(name)),
+                    false => Ok(Value::Encoded(image)),
+                };
+                match <[Bytes; 1]>::try_from(images) {
+                    Ok([one]) if !several => image(one)?,
+                    Ok(one) => Value::Images(one.into_iter().map(image).collect::<Result<_>>()?),
+                    Err(images) if *several => Value::Images(images.into_iter().map(image).collect::<Result<_>>()?),
+                    Err(images) => {
+                        let what = format!("a list of {} images, but one in the first samples", images.len());
+                        let list = FIELD.to_pair(name, "list");
+                        return Err(Error::new(ErrorKind::Unsupported, what)
+                            .hint(format!("set {list} if samples have different numbers of images, or set {SKIP}")));
+                    }
                 }
-            },
+            }
             Kind::TextLabel => Value::Label(self.schema.label(parse_text(&data, "label")?)?),
             Kind::TextInt => number(parse_text::<i64>(&data, "integer of 64 bits")?.to_ne_bytes()),
             Kind::TextFloat => number(parse_text::<f64>(&data, "number")?.to_ne_bytes()),

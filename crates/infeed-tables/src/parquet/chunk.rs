@@ -30,7 +30,7 @@ impl Physical {
 /// How a column stores lists, one in each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lists {
-    /// 1 for lists of numbers, 2 for lists of lists of numbers.
+    /// 1 for lists of numbers or bytes, 2 for lists of lists of numbers.
     pub(super) depth: u8,
     /// The definition level from which on a list has an item.
     pub(super) item: u8,
@@ -60,17 +60,22 @@ impl Chunk {
         self.rows as usize * if has_places { 8 } else { 1 + self.physical.size() }
     }
 
-    /// The most bytes of the items of all lists.
+    /// Bytes before the pages: the table, and for lists of bytes the position of each item.
+    pub(super) const fn before_pages(&self) -> usize {
+        self.table() + if matches!(self.physical, Physical::Bytes) { self.items() } else { 0 }
+    }
+
+    /// The most bytes of the items of all lists; of bytes, of their positions.
     pub(super) const fn items(&self) -> usize {
         if self.lists.is_some() { self.values as usize * self.physical.size() } else { 0 }
     }
 
-    /// The most bytes of the positions in a dictionary. Most dictionaries have no more values than the group has rows.
+    /// The most bytes of the positions in a dictionary. Most dictionaries have no more values than the column.
     /// One with categories may be written whole into each group, and is rarely longer than the usual limit of writers,
     /// 1 MiB.
     pub(super) fn places(&self) -> u64 {
         if self.physical == Physical::Bytes {
-            (u64::from(self.rows) * 4).max(1 << 20).min(self.unpacked.into())
+            (u64::from(self.values) * 4).max(1 << 20).min(self.unpacked.into())
         } else {
             0
         }
@@ -81,8 +86,8 @@ impl Chunk {
         match (self.lists, self.physical) {
             // Integers of 32 bits may become 64.
             (Some(_), Physical::I32) => self.values as u64 * 8,
+            (None, _) | (Some(_), Physical::Bytes) => self.unpacked as u64,
             (Some(_), _) => self.items() as u64,
-            (None, _) => self.unpacked as u64,
         }
     }
 

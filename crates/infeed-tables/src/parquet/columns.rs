@@ -34,12 +34,19 @@ pub(super) enum Kind {
     Text,
     /// Items of this many numbers; `None`: of one number.
     List(DType, Option<u32>),
+    /// Any number of them.
+    Images,
+    Texts,
 }
 
 impl Kind {
-    /// Whether its values differ in length.
+    /// Whether its values differ in length, and the memory budget counts them.
     pub(super) const fn varies(self) -> bool {
-        matches!(self, Self::Bytes | Self::Text | Self::List(..))
+        matches!(self, Self::Bytes | Self::Text | Self::Texts | Self::List(..))
+    }
+
+    const fn is_image(self) -> bool {
+        matches!(self, Self::Image | Self::Images)
     }
 }
 
@@ -110,7 +117,10 @@ impl Chosen {
         }
         if wanted.is_empty() {
             return Err(Error::new(ErrorKind::Unsupported, format!("no columns that can be read among {}", listed()))
-                .hint("images, bytes, texts, integers and floats can be read, one in each row, and lists of numbers"));
+                .hint(
+                    "images, bytes, texts, integers and floats can be read, one in each row, and lists of numbers, images \
+                     or texts",
+                ));
         }
         let mut seen = HashSet::new();
         if let Some(twice) = wanted.iter().find(|candidate| !seen.insert(&candidate.name)) {
@@ -121,17 +131,44 @@ impl Chosen {
         let mut names = Vec::new();
         for candidate in wanted {
             let told = footer.features.as_ref().map(|features| &features[candidate.name.as_str()]);
-            let feature = told.and_then(|told| told["_type"].as_str());
             let leaf = &footer.leaves[candidate.leaf];
+            // Of a list, the feature of its items: `[{…}]` or `{"feature": {…}, "_type": "List"}`.
+            let of_item = |told: &'_ serde_json::Value| match leaf.lists {
+                Some(_) if told.is_array() => told[0]["_type"].as_str().map(str::to_owned),
+                Some(_) => told["feature"]["_type"].as_str().map(str::to_owned),
+                None => told["_type"].as_str().map(str::to_owned),
+            };
+            let feature = told.and_then(of_item);
+            let feature = feature.as_deref();
             let kind = match leaf.physical {
+                Ok(Physical::Bytes) if leaf.lists.is_some() => {
+                    let is_image = feature == Some("Image")
+                        || (!leaf.text && holds_images(source, file, footer, candidate).await?);
+                    match (is_image, leaf.text) {
+                        (true, _) => Kind::Images,
+                        (false, true) => Kind::Texts,
+                        (false, false) if options.columns.is_none() => {
+                            tracing::warn!(column = candidate.name, "a column of lists of bytes is left out");
+                            continue;
+                        }
+                        (false, false) => {
+                            let what = format!(
+                                "column `{}` has lists of bytes, of which the first is no image",
+                                candidate.name
+                            );
+                            return Err(Error::new(ErrorKind::Unsupported, what).hint("omit it"));
+                        }
+                    }
+                }
                 Ok(Physical::Bytes) if feature == Some("Image") => Kind::Image,
                 Ok(Physical::Bytes) if leaf.text => Kind::Text,
                 Ok(Physical::Bytes) if feature == Some("Audio") => Kind::Bytes,
                 Ok(Physical::Bytes) => {
-                    let holds = holds_images(source, file, footer, candidate.leaf).await.map_err(|e| {
-                        e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name))
-                    })?;
-                    if holds { Kind::Image } else { Kind::Bytes }
+                    if holds_images(source, file, footer, candidate).await? {
+                        Kind::Image
+                    } else {
+                        Kind::Bytes
+                    }
                 }
                 Ok(physical) if let Some(lists) = leaf.lists => {
                     let dtype = numbers(physical, leaf.unsigned);
@@ -158,8 +195,8 @@ impl Chosen {
         }
         // Images first, then masks, as in all formats.
         columns.sort_by_key(|column| {
-            let is_mask = column.kind == Kind::Image && looks_like_mask(&column.name);
-            (column.kind != Kind::Image, is_mask, column.kind != Kind::Label, column.leaf)
+            let is_mask = column.kind.is_image() && looks_like_mask(&column.name);
+            (!column.kind.is_image(), is_mask, column.kind != Kind::Label, column.leaf)
         });
         Ok(Self { leaves: footer.leaves.clone(), columns, names })
     }
@@ -221,14 +258,17 @@ async fn length_of_items(source: &Source, file: &Object, footer: &Footer, candid
 }
 
 /// Whether the first value of a column is an image that a codec reads. Reads the column's first page.
-async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usize) -> Result<bool> {
-    let Some((chunk, range)) = first_chunk(footer, leaf) else { return Ok(false) };
-    let Page { header, body, range } = page(source, file, range.clone()).await?;
-    let value = decode::first_value(chunk, &header, &body).map_err(|e| e.at_range(range))?;
-    let Some(value) = value else { return Ok(false) };
+async fn holds_images(source: &Source, file: &Object, footer: &Footer, candidate: &Candidate) -> Result<bool> {
+    let value = async {
+        let Some((chunk, range)) = first_chunk(footer, candidate.leaf) else { return Ok(None) };
+        let Page { header, body, range } = page(source, file, range.clone()).await?;
+        decode::first_value(chunk, &header, &body).map_err(|e| e.at_range(range))
+    };
+    let at = |e: Error| e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name));
+    let Some(value) = value.await.map_err(at)? else { return Ok(false) };
     Ok(match sniff::picture(&value) {
         Some(found) if !found.is_read => {
-            let column = footer.leaves[leaf].path.join(".");
+            let column = &candidate.name;
             tracing::warn!(
                 column,
                 kind = found.name,

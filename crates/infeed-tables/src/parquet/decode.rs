@@ -5,6 +5,7 @@
 //! | bytes | a `u64` per row: the position, and above it the length (`NULL`: no value); then the pages |
 //! | numbers | a byte per row, 1 if there is a value; then the values in the machine's order |
 //! | lists of numbers | a `u64` per row as for bytes (`NULL`: it can't be read); then the values of all rows |
+//! | lists of bytes | a `u64` per row: the first item, and above it their number; a `u64` per item as for bytes; the pages |
 //!
 //! The `parquet` crate reads the footer. It could also read pages (60.1 was examined), but that is done here:
 //!
@@ -36,14 +37,38 @@ const NULL: u64 = u64::MAX;
 
 /// The value of a row of bytes in a decoded column.
 pub(super) fn bytes_of(decoded: &[u8], row: usize) -> Result<Option<Range<usize>>> {
-    let place = row.checked_mul(8).and_then(|at| decoded.get(at..)?.first_chunk::<8>());
-    let place = u64::from_ne_bytes(*place.ok_or_else(|| damaged("the decoded column is truncated"))?);
+    let place = entry(decoded, row)?;
     if place == NULL {
         return Ok(None);
     }
     let (start, length) = (place as u32 as usize, (place >> 32) as usize);
     let range = start..start.saturating_add(length);
-    if range.end > decoded.len() { Err(damaged("the decoded column is truncated")) } else { Ok(Some(range)) }
+    if range.end > decoded.len() { Err(cut_off()) } else { Ok(Some(range)) }
+}
+
+/// The values of a row of lists of bytes, in the decoded column of `chunk`; `None` for a list with a missing value.
+pub(super) fn items_of(
+    decoded: &[u8],
+    row: usize,
+    chunk: &Chunk,
+) -> Result<Option<impl ExactSizeIterator<Item = Result<Range<usize>>>>> {
+    let place = entry(decoded, row)?;
+    if place == NULL {
+        return Ok(None);
+    }
+    let first = chunk.rows as usize + place as u32 as usize;
+    let item = move |item: usize| bytes_of(decoded, first + item)?.ok_or_else(cut_off);
+    Ok(Some((0..(place >> 32) as usize).map(item)))
+}
+
+/// Entry `at` of the table.
+fn entry(decoded: &[u8], at: usize) -> Result<u64> {
+    let entry = at.checked_mul(8).and_then(|at| decoded.get(at..)?.first_chunk::<8>());
+    entry.map(|entry| u64::from_ne_bytes(*entry)).ok_or_else(cut_off)
+}
+
+fn cut_off() -> Error {
+    damaged("the decoded column is truncated")
 }
 
 /// The value of a row of numbers, in the decoded column of `chunk`.
@@ -53,7 +78,7 @@ pub(super) fn number_of(decoded: &[u8], row: usize, chunk: &Chunk) -> Result<Opt
     match (decoded.get(row), start + size <= decoded.len()) {
         (Some(0), _) => Ok(None),
         (Some(_), true) => Ok(Some(start..start + size)),
-        _ => Err(damaged("the decoded column is truncated")),
+        _ => Err(cut_off()),
     }
 }
 
@@ -63,7 +88,7 @@ pub(super) fn decode(chunk: &Chunk, bytes: &[u8], base: u64) -> Result<Vec<u8>> 
     let mut at = 0;
     while column.seen < chunk.values {
         let rest = &bytes[at.min(bytes.len())..];
-        let row = column.row;
+        let row = column.row.max(column.lists.row);
         let near = |e: Error, length: usize| e.at_range(base + at as u64..base + (at + length) as u64);
         let (header, length) = page_header(rest)
             .ok_or_else(|| near(damaged(format!("no page header before row {row} of the group")), rest.len()))?;
@@ -81,8 +106,8 @@ pub(super) fn decode(chunk: &Chunk, bytes: &[u8], base: u64) -> Result<Vec<u8>> 
 pub(super) fn length_of_items(chunk: &Chunk, pages: &[(PageHeader, Bytes)]) -> Result<Option<u32>> {
     let mut column = Column::new(chunk, pages.iter().map(|(_, body)| body.len()).sum())?;
     pages.iter().try_for_each(|(header, body)| column.page(header, body))?;
-    column.end_row(column.out.len())?;
-    Ok(column.inner)
+    column.lists.end_row(column.out.len(), &mut column.out)?;
+    Ok(column.lists.inner)
 }
 
 /// The first value of a column of bytes, from the first page of a chunk.
@@ -93,8 +118,12 @@ pub(super) fn first_value(chunk: &Chunk, header: &PageHeader, body: &[u8]) -> Re
         let value = places.first().and_then(|start| plain_bytes(&column.out, *start as usize));
         return Ok(value.map(|value| column.out[value].to_vec()));
     }
-    for row in 0..column.row {
-        if let Some(place) = bytes_of(&column.out, row)? {
+    let entries = match chunk.lists {
+        None => 0..column.row,
+        Some(_) => chunk.rows as usize..chunk.rows as usize + column.lists.items,
+    };
+    for entry in entries {
+        if let Some(place) = bytes_of(&column.out, entry)? {
             return Ok(Some(column.out[place].to_vec()));
         }
     }
@@ -105,14 +134,11 @@ pub(super) fn first_value(chunk: &Chunk, header: &PageHeader, body: &[u8]) -> Re
 struct Column<'a> {
     chunk: &'a Chunk,
     out: Vec<u8>,
-    /// Number of decoded rows; for lists, of those that have begun.
+    /// Number of decoded rows, unless they are lists.
     row: usize,
     /// Number of decoded values, with the places of those that are missing.
     seen: u32,
-    /// The list that has begun.
-    list: Begun,
-    /// Numbers in each item of a list of lists.
-    inner: Option<u32>,
+    lists: ListRows<'a>,
     /// Bytes decompressed so far.
     unpacked: u64,
     dictionary: Dictionary,
@@ -120,14 +146,63 @@ struct Column<'a> {
     page: Vec<u8>,
 }
 
+/// The rows of a column of lists.
+struct ListRows<'a> {
+    chunk: &'a Chunk,
+    /// Number of lists that have begun.
+    row: usize,
+    /// Items of bytes so far.
+    items: usize,
+    /// The list that has begun.
+    list: Begun,
+    /// Numbers in each item of a list of lists.
+    inner: Option<u32>,
+}
+
 /// A list that has begun.
 #[derive(Clone, Copy, Default)]
 struct Begun {
-    /// The position of its first number.
+    /// The position of its first number, or the index of its first item of bytes.
     start: usize,
     /// Numbers of its last item.
     item: u32,
     is_bad: bool,
+}
+
+impl ListRows<'_> {
+    /// Ends an item of a list: all have the length of the first.
+    fn end_item(&mut self) {
+        let length = std::mem::take(&mut self.list.item);
+        if length > 0 && self.chunk.lists.is_some_and(|lists| lists.depth > 1) {
+            let like = *self.inner.get_or_insert(length);
+            self.list.is_bad |= length != like;
+        }
+    }
+
+    /// Begins the list of the next row at `start`, where the one before it ends.
+    fn begin_row(&mut self, start: usize, table: &mut [u8]) -> Result<()> {
+        if self.row == self.chunk.rows as usize {
+            return Err(damaged(format!("more lists than the {} rows in the footer", self.chunk.rows)));
+        }
+        self.end_row(start, table)?;
+        self.row += 1;
+        self.list.start = start;
+        Ok(())
+    }
+
+    /// Ends the list that has begun, if one has, at `end`.
+    fn end_row(&mut self, end: usize, table: &mut [u8]) -> Result<()> {
+        self.end_item();
+        let Some(row) = self.row.checked_sub(1) else { return Ok(()) };
+        let Begun { start, is_bad, .. } = std::mem::take(&mut self.list);
+        let place = match (is_bad, end.checked_sub(start).and_then(|length| u32::try_from(length).ok())) {
+            (true, _) => Some(NULL),
+            (false, length) => length.and_then(|length| place(start, length)),
+        };
+        let place = place.ok_or_else(|| damaged("a list beyond 4 GiB"))?;
+        table[row * 8..row * 8 + 8].copy_from_slice(&place.to_ne_bytes());
+        Ok(())
+    }
 }
 
 impl<'a> Column<'a> {
@@ -141,55 +216,24 @@ impl<'a> Column<'a> {
         let most = chunk.table() + chunk.items() + pages;
         out.try_reserve_exact(most).map_err(|_| no_memory(most))?;
         // No row has a value yet.
-        out.resize(chunk.table(), if is_bytes { 0xff } else { 0 });
+        out.resize(chunk.before_pages(), if is_bytes { 0xff } else { 0 });
         let inner = chunk.lists.and_then(|lists| lists.inner);
-        let (list, dictionary) = (Begun::default(), Dictionary::None);
-        Ok(Self { chunk, out, row: 0, seen: 0, list, inner, unpacked: 0, dictionary, page: Vec::new() })
+        let lists = ListRows { chunk, row: 0, items: 0, list: Begun::default(), inner };
+        let (dictionary, page) = (Dictionary::None, Vec::new());
+        Ok(Self { chunk, out, row: 0, seen: 0, lists, unpacked: 0, dictionary, page })
     }
 
     /// The decoded column, after its last page.
     fn finish(mut self) -> Result<Vec<u8>> {
         if self.chunk.lists.is_some() {
-            self.end_row(self.out.len())?;
-            if self.row != self.chunk.rows as usize {
-                return Err(damaged(format!("{} lists, but {} rows in the footer", self.row, self.chunk.rows)));
+            let end = if self.chunk.physical == Physical::Bytes { self.lists.items } else { self.out.len() };
+            self.lists.end_row(end, &mut self.out)?;
+            let row = self.lists.row;
+            if row != self.chunk.rows as usize {
+                return Err(damaged(format!("{row} lists, but {} rows in the footer", self.chunk.rows)));
             }
         }
         Ok(self.out)
-    }
-
-    /// Ends an item of a list: all have the length of the first.
-    fn end_item(&mut self) {
-        let length = std::mem::take(&mut self.list.item);
-        if length > 0 && self.chunk.lists.is_some_and(|lists| lists.depth > 1) {
-            let like = *self.inner.get_or_insert(length);
-            self.list.is_bad |= length != like;
-        }
-    }
-
-    /// Begins the list of the next row at `start`, where the one before it ends.
-    fn begin_row(&mut self, start: usize) -> Result<()> {
-        if self.row == self.chunk.rows as usize {
-            return Err(damaged(format!("more lists than the {} rows in the footer", self.chunk.rows)));
-        }
-        self.end_row(start)?;
-        self.row += 1;
-        self.list.start = start;
-        Ok(())
-    }
-
-    /// Ends the list that has begun, if one has, at `end`.
-    fn end_row(&mut self, end: usize) -> Result<()> {
-        self.end_item();
-        let Some(row) = self.row.checked_sub(1) else { return Ok(()) };
-        let Begun { start, is_bad, .. } = std::mem::take(&mut self.list);
-        let place = match (is_bad, end.checked_sub(start).and_then(|length| u32::try_from(length).ok())) {
-            (true, _) => Some(NULL),
-            (false, length) => length.and_then(|length| place(start, length)),
-        };
-        let place = place.ok_or_else(|| damaged("a list beyond 4 GiB"))?;
-        self.out[row * 8..row * 8 + 8].copy_from_slice(&place.to_ne_bytes());
-        Ok(())
     }
 
     fn page(&mut self, header: &PageHeader, body: &[u8]) -> Result<()> {
@@ -232,6 +276,7 @@ impl<'a> Column<'a> {
         self.seen += header.values;
         match self.chunk.lists {
             None => self.values(header, levels, table),
+            Some(lists) if self.chunk.physical == Physical::Bytes => self.lists_of_bytes(lists, header, levels, table),
             Some(lists) => self.lists(lists, header, levels),
         }
     }
@@ -259,7 +304,7 @@ impl<'a> Column<'a> {
             let (repeated, defined) = (&mut repeated[..count], &mut defined[..count]);
             repetitions.fill(repeated).ok_or_else(cut)?;
             definitions.fill(defined).ok_or_else(cut)?;
-            if self.row == 0 && repeated[0] > 0 {
+            if self.lists.row == 0 && repeated[0] > 0 {
                 return Err(damaged("a column that begins within a list"));
             }
             let beyond = |levels: &[u32], most: u32| levels.iter().any(|level| *level > most);
@@ -271,32 +316,83 @@ impl<'a> Column<'a> {
                 |row: usize| damaged(format!("row {row} of the group has a value beyond its page or its dictionary"));
             // A missing number has no value in the page.
             let there = defined.iter().filter(|level| **level == most).count();
-            values.append(there, size, &self.dictionary, &mut self.out).ok_or_else(|| missing(self.row))?;
+            values.append(there, size, &self.dictionary, &mut self.out).ok_or_else(|| missing(self.lists.row))?;
             if lists.depth == 1 && there == count {
                 // Almost all blocks of most files: only the beginnings of lists count.
                 for (at, _) in repeated.iter().enumerate().filter(|(_, level)| **level == 0) {
-                    self.begin_row(start + at * size)?;
+                    self.lists.begin_row(start + at * size, &mut self.out)?;
                 }
                 continue;
             }
             let mut end = start;
             for (repeated, defined) in repeated.iter().zip(defined) {
                 if *repeated == 0 {
-                    self.begin_row(end)?;
+                    self.lists.begin_row(end, &mut self.out)?;
                 }
                 if *repeated < lists.depth.into() {
-                    self.end_item();
+                    self.lists.end_item();
                 }
+                let list = &mut self.lists.list;
                 if *defined == most {
-                    self.list.item = self.list.item.saturating_add(1);
+                    list.item = list.item.saturating_add(1);
                     end += size;
                 } else if *defined >= lists.item.into() {
                     // A number that is missing, or an item without numbers.
-                    self.list.is_bad = true;
+                    list.is_bad = true;
                 }
             }
         }
         self.page = page;
+        Ok(())
+    }
+
+    /// Adds the values of a page of lists of bytes, which `out` holds from `from` on.
+    fn lists_of_bytes(
+        &mut self,
+        lists: Lists,
+        header: &PageHeader,
+        levels: Option<Levels<'_>>,
+        from: usize,
+    ) -> Result<()> {
+        let before = self.chunk.before_pages();
+        let (tables, pages) = self.out.split_at_mut(before);
+        let (table, places) = tables.split_at_mut(self.chunk.table());
+        let page = &pages[from - before..];
+        let cut = || damaged("the levels of a page are truncated");
+        let mut rest = page;
+        let levels = match levels {
+            Some(levels) => levels,
+            None => Levels { repetition: levels_of(header, &mut rest)?, definition: levels_of(header, &mut rest)? },
+        };
+        let most = u32::from(self.chunk.defined);
+        let mut repetitions = Hybrid::new(levels.repetition, 1);
+        let mut definitions = Hybrid::new(levels.definition, u32::BITS - most.leading_zeros());
+        let from = from + page.len() - rest.len();
+        let mut values = Values::new((header.encoding, header.values), Physical::Bytes, rest, from)?;
+        for _ in 0..header.values {
+            let (repeated, defined) = repetitions.next().zip(definitions.next()).ok_or_else(cut)?;
+            if repeated > lists.depth.into() || defined > most {
+                return Err(damaged("levels that the schema does not have"));
+            }
+            if repeated == 0 {
+                self.lists.begin_row(self.lists.items, table)?;
+            } else if self.lists.row == 0 {
+                return Err(damaged("a column that begins within a list"));
+            }
+            if defined < most {
+                // An item that is missing, unless the list is empty.
+                self.lists.list.is_bad |= defined >= lists.item.into();
+                continue;
+            }
+            let value = match &mut values {
+                Values::Places(runs) => runs.next().and_then(|at| self.dictionary.get(at as usize, 8, before, pages)),
+                others => others.next(),
+            };
+            let beyond = || damaged(format!("row {} of the group has a value beyond its page", self.lists.row - 1));
+            let place = places.get_mut(self.lists.items * 8..self.lists.items * 8 + 8).ok_or_else(cut)?;
+            place.copy_from_slice(&value.ok_or_else(beyond)?.to_ne_bytes());
+            self.lists.items += 1;
+        }
         Ok(())
     }
 
@@ -520,7 +616,7 @@ mod tests {
             for (codec, lists) in [Codec::None, Codec::Snappy, Codec::Gzip, Codec::Lz4, Codec::Zstd].into_iter().flat_map(|codec| {
                 lists.clone().map(move |lists| (codec, lists))
             }) {
-                if lists.is_some() && physical == Bytes {
+                if lists.is_some_and(|lists| lists.depth > 1) && physical == Bytes {
                     continue;
                 }
                 let chunk = Chunk { physical, codec, rows, values: rows, lists, defined, unpacked: 300 };
@@ -532,6 +628,11 @@ mod tests {
                     if column.page(&header, &bytes).is_ok() && physical == Bytes {
                         for row in 0..column.row {
                             bytes_of(&column.out, row).unwrap();
+                        }
+                        for row in 0..column.lists.row.saturating_sub(1) {
+                            for item in items_of(&column.out, row, &chunk).unwrap().into_iter().flatten() {
+                                item.unwrap();
+                            }
                         }
                     }
                 }

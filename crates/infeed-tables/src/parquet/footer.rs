@@ -206,7 +206,7 @@ fn leaf(column: &ColumnDescriptor, (path, lists): (Vec<String>, Option<Lists>)) 
         Type::DOUBLE => Ok(Physical::F64),
         // Numbers of any length, whatever their scale.
         Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY if is_decimal(column) => Err("of decimal numbers"),
-        Type::BYTE_ARRAY if lists.is_some() => Err("a list of texts or bytes"),
+        Type::BYTE_ARRAY if lists.is_some_and(|lists| lists.depth > 1) => Err("a list of lists of texts or bytes"),
         Type::BYTE_ARRAY => Ok(Physical::Bytes),
         Type::INT96 => Err("INT96"),
         Type::FIXED_LEN_BYTE_ARRAY if is_half(column) => Ok(Physical::F16),

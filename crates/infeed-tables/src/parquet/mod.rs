@@ -183,6 +183,14 @@ impl ParquetDataset {
         let field = |(at, column): (usize, &Column)| {
             let kind = match column.kind {
                 Kind::Image => return Field::picture(&*column.name),
+                Kind::Images => {
+                    let most = of_column(at).map(|chunk| chunk.values as usize).max().unwrap_or(0);
+                    // No footer has the longest list: twice the largest mean of a group.
+                    let mean = |chunk: &Chunk| chunk.values.div_ceil(chunk.rows.max(1));
+                    let usual = 2 * of_column(at).map(mean).max().unwrap_or(0) as usize;
+                    return Field::images(&*column.name, most, usual.min(most));
+                }
+                Kind::Texts => FieldKind::Texts { most: longest(at) },
                 Kind::Label => FieldKind::Label,
                 Kind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
                 // A value is at most as long as the pages of its chunk.
@@ -251,6 +259,17 @@ impl ParquetDataset {
             })?;
             let is_wide = *dtype == DType::I64 && chunk.physical == Physical::I32;
             return Ok(Value::List(if is_wide { widened(&decoded[place]) } else { copy(place) }));
+        }
+        if matches!(kind, Kind::Images | Kind::Texts) {
+            let items = decode::items_of(decoded, row, chunk)?.ok_or_else(|| {
+                Error::corrupt(format!("row {row} of the group has a list of which a value is missing"))
+                    .hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
+            })?;
+            let items = items.map(|place| place.map(copy));
+            return Ok(match kind {
+                Kind::Images => Value::Images(items.map(|item| item.map(Value::Encoded)).collect::<Result<_>>()?),
+                _ => Value::Texts(items.collect::<Result<_>>()?),
+            });
         }
         if chunk.physical == Physical::Bytes {
             let place = decode::bytes_of(decoded, row)?;

@@ -122,6 +122,8 @@ enum Kind {
     /// Any number of them.
     IntList,
     FloatList,
+    Images,
+    Texts,
 }
 
 impl Kind {
@@ -134,6 +136,8 @@ impl Kind {
             Self::Floats(n) => number_of(*n, "float"),
             Self::IntList => "a list of integers".to_owned(),
             Self::FloatList => "a list of floats".to_owned(),
+            Self::Images => "a list of images".to_owned(),
+            Self::Texts => "a list of texts".to_owned(),
         }
     }
 
@@ -142,8 +146,14 @@ impl Kind {
         match self {
             Self::Ints(_) | Self::IntList => Some(Self::IntList),
             Self::Floats(_) | Self::FloatList => Some(Self::FloatList),
-            _ => None,
+            Self::Image | Self::Images => Some(Self::Images),
+            Self::Bytes | Self::Texts => Some(Self::Texts),
+            Self::Label => None,
         }
+    }
+
+    const fn is_list(&self) -> bool {
+        matches!(self, Self::IntList | Self::FloatList | Self::Images | Self::Texts)
     }
 
     /// Whether a feature has the right values for this kind.
@@ -153,7 +163,9 @@ impl Kind {
             (Self::Label, Feature::Ints(ints)) => ints.len() == 1,
             (Self::Ints(n), Feature::Ints(ints)) => ints.len() == *n,
             (Self::Floats(n), Feature::Floats(floats)) => floats.len() == *n,
-            (Self::IntList, Feature::Ints(_)) | (Self::FloatList, Feature::Floats(_)) => true,
+            (Self::IntList, Feature::Ints(_))
+            | (Self::FloatList, Feature::Floats(_))
+            | (Self::Images | Self::Texts, Feature::Bytes(_)) => true,
             _ => false,
         }
     }
@@ -240,19 +252,27 @@ impl TfRecords {
             Some((*record, content, parse_example(content).ok()?))
         });
         let others: Vec<Looked<'_>> = others.collect();
+        let first: Looked<'_> = (0, &content, features);
+        let features = &first.2;
+        let looked: Vec<&Looked<'_>> = others.iter().chain(std::iter::once(&first)).collect();
+        let is_text = |name: &str| looked.iter().all(|(_, content, found)| holds_texts(name, found, content));
         let of_objects = |name: &str| OF_OBJECTS.iter().any(|beginning| name.starts_with(beginning));
         // A feature without values has no type in the first record.
-        let has_values = |name: &str| features.iter().any(|(first, feature)| *first == name && feature.len() > 0);
+        let has_values = |name: &str| first.2.iter().any(|(first, feature)| *first == name && feature.len() > 0);
         for (_, content, found) in &others {
             for (name, feature) in found {
                 let is_new = is_wanted(name) && !has_values(name) && columns.iter().all(|(known, _)| known != name);
-                let listed = kind_of(name, feature, content).and_then(|kind| kind.listed());
+                // A missing image is an error of its record.
+                let kind = kind_of(name, feature, content).filter(|kind| *kind != Kind::Image);
+                let listed = kind.and_then(|kind| kind.listed());
+                let listed = listed.filter(|kind| *kind != Kind::Texts || is_text(name));
                 columns.extend(listed.filter(|_| is_new).map(|kind| ((*name).to_owned(), kind)));
             }
         }
-        let mut left = left_out(&features, &content);
+        let mut left = left_out(features, &content);
         left.retain(|(name, _)| columns.iter().all(|(known, _)| known != name));
-        for (name, why) in varying(&mut columns, &others, |name| options.is_list(name) || of_objects(name)) {
+        let has_to_be_list = |name: &str| options.is_list(name) || of_objects(name);
+        for (name, why) in varying(&mut columns, &others, (has_to_be_list, is_text)) {
             if options.columns.is_some() {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -283,7 +303,7 @@ impl TfRecords {
                     }
                 }
             }
-            tell_left_out(&left, &features, &content);
+            tell_left_out(&left, features, &content);
         }
         let mut seen = HashSet::new();
         if let Some((twice, _)) = columns.iter().find(|(name, _)| !seen.insert(field_name(name))) {
@@ -301,9 +321,9 @@ impl TfRecords {
         // Masks come after the images whose draws they use.
         columns.sort_by_key(|(name, kind)| {
             (
-                !matches!(kind, Kind::Image),
+                !matches!(kind, Kind::Image | Kind::Images),
                 *kind != Kind::Label,
-                *kind == Kind::Image && looks_like_mask(field_name(name)),
+                matches!(kind, Kind::Image | Kind::Images) && looks_like_mask(field_name(name)),
                 name.clone(),
             )
         });
@@ -323,12 +343,19 @@ impl TfRecords {
                 // An integer takes a byte or more.
                 Kind::IntList => FieldKind::List { dtype: DType::I64, item: vec![], most },
                 Kind::FloatList => FieldKind::List { dtype: DType::F32, item: vec![], most: most / 4 },
+                Kind::Texts => FieldKind::Texts { most },
+                Kind::Images => {
+                    let count = |(_, _, found): &&Looked<'_>| {
+                        found.iter().find(|(other, _)| other == name).map(|of| of.1.len())
+                    };
+                    let usual = looked.iter().filter_map(count).max().unwrap_or(1);
+                    return Field::images(field_name(name), most, usual);
+                }
             };
             Field::new(field_name(name), kind)
         };
         dataset.schema.fields = columns.iter().map(field).collect();
-        let examined = others.iter().map(|(_, _, found)| found).chain([&features]);
-        dataset.varying = examined.map(|found| varying_bytes(&columns, found)).max().unwrap_or(0);
+        dataset.varying = looked.iter().map(|(_, _, found)| varying_bytes(&columns, found)).max().unwrap_or(0);
         dataset.columns = columns;
         Ok(dataset)
     }
@@ -410,9 +437,12 @@ impl TfRecords {
 
     fn value(&self, (name, kind): (&str, &Kind), feature: Option<&Feature>, content: &Bytes) -> Result<Value> {
         let Some(feature) = feature else {
-            if matches!(kind, Kind::IntList | Kind::FloatList) {
-                // A list without items has no feature.
-                return Ok(Value::List(Bytes::new()));
+            // A list without items has no feature.
+            match kind {
+                Kind::IntList | Kind::FloatList => return Ok(Value::List(Bytes::new())),
+                Kind::Images => return Ok(Value::Images(Arc::default())),
+                Kind::Texts => return Ok(Value::Texts(Arc::default())),
+                _ => {}
             }
             return Err(Error::corrupt("a feature is missing that other records have")
                 .hint(format!("omit the field with {COLUMNS}, or set {SKIP}")));
@@ -431,6 +461,12 @@ impl TfRecords {
         let listed = matches!(kind, Kind::IntList | Kind::FloatList);
         let numbers = |bytes: Vec<u8>| if listed { Value::List(bytes.into()) } else { Value::Array(bytes.into()) };
         Ok(match (kind, feature) {
+            (Kind::Images, Feature::Bytes(files)) => {
+                Value::Images(files.iter().map(|file| Value::Encoded(content.slice(file.clone()))).collect())
+            }
+            (Kind::Texts, Feature::Bytes(texts)) => {
+                Value::Texts(texts.iter().map(|text| content.slice(text.clone())).collect())
+            }
             (Kind::Image, Feature::Bytes(texts)) => Value::Encoded(content.slice(texts[0].clone())),
             (_, Feature::Bytes(texts)) => Value::Bytes(content.slice(texts[0].clone())),
             (Kind::Label, Feature::Ints(ints)) => Value::Label(self.schema.label(ints[0])?),
@@ -462,7 +498,9 @@ fn varying_bytes(columns: &[(String, Kind)], found: &[(&str, Feature)]) -> u64 {
     let bytes = |(name, feature): &(&str, Feature)| {
         let (_, kind) = columns.iter().find(|(column, _)| column == name)?;
         match (kind, feature) {
-            (Kind::Bytes, Feature::Bytes(texts)) => texts.first().map(|text| text.len() as u64),
+            (Kind::Bytes | Kind::Texts, Feature::Bytes(texts)) => {
+                Some(texts.iter().map(|text| text.len() as u64).sum())
+            }
             (Kind::IntList | Kind::FloatList, feature) => Some(feature.len() as u64 * 8),
             _ => None,
         }
@@ -470,13 +508,20 @@ fn varying_bytes(columns: &[(String, Kind)], found: &[(&str, Feature)]) -> u64 {
     found.iter().filter_map(bytes).sum()
 }
 
-/// Makes lists of the numbers whose count differs between records, and of those that have to be lists. Returns the
+/// Whether the values of this feature, if there are some, are texts in UTF-8.
+fn holds_texts(name: &str, found: &[(&str, Feature)], content: &[u8]) -> bool {
+    let is_text = |text: &std::ops::Range<usize>| str::from_utf8(&content[text.clone()]).is_ok();
+    let own = found.iter().find(|(other, _)| *other == name).map(|(_, feature)| feature);
+    own.is_none_or(|feature| matches!(feature, Feature::Bytes(texts) if texts.iter().all(is_text)))
+}
+
+/// Makes lists of the values whose number differs between records, and of those that have to be lists. Returns the
 /// columns whose values are of another kind in other records, with the difference in words. An image, and a missing image
 /// or label, are not among them but errors of their record: otherwise nobody would notice that they are missing.
 fn varying(
     columns: &mut [(String, Kind)],
     others: &[Looked<'_>],
-    has_to_be_list: impl Fn(&str) -> bool,
+    (has_to_be_list, is_text): (impl Fn(&str) -> bool, impl Fn(&str) -> bool),
 ) -> Vec<(String, String)> {
     for (name, kind) in &mut *columns {
         let Some(listed) = kind.listed() else { continue };
@@ -484,7 +529,14 @@ fn varying(
             let found = others.iter().map(|(_, _, features)| features.iter().find(|(found, _)| found == name));
             found.map(|found| found.map(|(_, feature)| feature))
         };
-        let differs = values().any(|feature| feature.is_none_or(|feature| !kind.fits(feature)));
+        if listed == Kind::Texts && !is_text(name) {
+            continue;
+        }
+        let differs = match kind {
+            // A missing image is an error of its record.
+            Kind::Image => values().flatten().any(|feature| feature.len() > 1),
+            _ => values().any(|feature| feature.is_none_or(|feature| !kind.fits(feature))),
+        };
         let fits = values().flatten().all(|feature| listed.fits(feature));
         if has_to_be_list(name) || (differs && fits) {
             *kind = listed;
@@ -495,7 +547,7 @@ fn varying(
             let feature = features.iter().find(|(found, _)| found == name).map(|(_, feature)| feature);
             match feature {
                 Some(feature) if kind.fits(feature) || IMAGES.contains(&name.as_str()) => None,
-                None if matches!(kind, Kind::Image | Kind::Label | Kind::IntList | Kind::FloatList) => None,
+                None if kind.is_list() || matches!(kind, Kind::Image | Kind::Label) => None,
                 found => {
                     let found = found.map_or_else(|| "none".to_owned(), in_words);
                     Some(format!("{} in the first record, {found} in record {record}", kind.in_words()))
@@ -523,7 +575,7 @@ fn left_out(features: &[(&str, Feature)], content: &[u8]) -> Vec<(String, String
     let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some();
     let left = features.iter().filter_map(|(name, feature)| {
         let why = match feature {
-            Feature::Bytes(texts) if texts.len() > 1 => {
+            Feature::Bytes(texts) if texts.len() > 1 && kind_of(name, feature, content).is_none() => {
                 let what = if texts.iter().any(is_picture) { "images" } else { "texts" };
                 format!("a list of {} {what}", texts.len())
             }
@@ -554,12 +606,18 @@ fn tell_left_out(left: &[(String, String)], features: &[(&str, Feature)], conten
     }
 }
 
-/// The kind of field that a feature becomes; `None` for empty lists and lists of texts.
+/// The kind of field that a feature becomes; `None` for empty lists and lists of bytes that are no texts.
 fn kind_of(name: &str, feature: &Feature, content: &[u8]) -> Option<Kind> {
     let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some_and(|p| p.is_read);
     Some(match feature {
         Feature::Bytes(texts) if texts.len() == 1 && (IMAGES.contains(&name) || is_picture(&texts[0])) => Kind::Image,
         Feature::Bytes(texts) if texts.len() == 1 => Kind::Bytes,
+        Feature::Bytes(files) if !files.is_empty() && files.iter().all(is_picture) => Kind::Images,
+        Feature::Bytes(texts)
+            if !texts.is_empty() && texts.iter().all(|text| str::from_utf8(&content[text.clone()]).is_ok()) =>
+        {
+            Kind::Texts
+        }
         Feature::Ints(ints) if ints.len() == 1 && LABELS.contains(&name) => Kind::Label,
         Feature::Ints(ints) if !ints.is_empty() => Kind::Ints(ints.len()),
         Feature::Floats(floats) if !floats.is_empty() => Kind::Floats(floats.len()),
