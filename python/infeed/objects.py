@@ -202,10 +202,16 @@ def _rows(
 ) -> _native.Dataset:
     types: dict[str, str] = {}
     for name, feature in features.items():
-        if type(feature).__name__ == "Image":
-            mode = _mode(name, feature)
+        image = _image(feature)
+        if image is not None:
+            mode = _mode(name, image)
             if mode is None:
-                dataset = dataset.cast_column(name, type(feature)(decode=False))
+                undecoded = type(image)(decode=False)
+                # A list has one feature for all its images.
+                kind = undecoded if image is feature else [undecoded]
+                dataset = dataset.cast_column(name, kind)
+            elif image is not feature:
+                _logger.warning("column %r: Image(mode=%r) is decoded by Pillow, in Python", name, mode)
             else:
                 _logger.warning("column %r: Image(mode=%r) is decoded by Pillow, in Python", name, mode)
                 types[name] = "uint8"
@@ -254,9 +260,22 @@ def _mode(name: str, feature: Any) -> str | None:
     return mode
 
 
+def _item(feature: Any) -> Any:
+    """The feature of a list's items; None for another feature."""
+    return feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
+
+
+def _image(feature: Any) -> Any:
+    """The feature of images: of the column itself, or of the items of its lists. Otherwise None."""
+    for found in (feature, _item(feature)):
+        if type(found).__name__ == "Image":
+            return found
+    return None
+
+
 def _dtype(feature: Any, listed: bool = False) -> str | None:
     """The type of a column's numbers or lists of numbers. None: labels, or not numbers."""
-    inner: Any = feature[0] if issubclass(type(feature), list) else getattr(feature, "feature", None)
+    inner: Any = _item(feature)
     if inner is not None:
         return _dtype(inner, True)
     dtype = str(getattr(feature, "dtype", ""))
@@ -277,6 +296,8 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
         if any(chunk.null_count for chunk in chunks):
             return None
         return name, "image", [_binary(chunk, types) for chunk in chunks]
+    if _image(feature) is not None:
+        return None if _mode(name, _image(feature)) is not None else _nested(name, "images", column)
     if column.null_count:
         words = f"column {name!r}: {column.null_count} of its values are null"
         raise ConfigError(f"{words}; fill them, or omit the column with columns=[…]")
@@ -299,9 +320,15 @@ def _column(name: str, feature: Any, column: Any) -> tuple[str, str, Any] | None
 
 def _lists(name: str, column: Any) -> tuple[str, str, Any] | None:
     """Lists of numbers, possibly nested, in their own type: arrays if all rows have one shape, lists if only their lengths
-    differ. Otherwise None."""
+    differ. Lists of texts. Otherwise None."""
+    arrow: Any = import_module("pyarrow")
     numpy: Any = import_module("numpy")
+    types = arrow.types
     chunks = _plain_chunks(column)
+    if types.is_list(column.type) or types.is_large_list(column.type):
+        item = column.type.value_type
+        if types.is_string(item) or types.is_large_string(item):
+            return _nested(name, "texts", column)
     flat = [_flattened(chunk) for chunk in chunks]
     shapes = {None if part is None else part[1] for part in flat}
     if len(shapes) != 1 or None in shapes or () in shapes:
@@ -353,6 +380,22 @@ def _ragged(name: str, given: list[Any]) -> tuple[str, str, Any] | None:
         return None
     dtype, shape = found.pop()
     return name, "list", (dtype, list(shape), chunks)
+
+
+def _nested(name: str, kind: str, column: Any) -> tuple[str, str, Any] | None:
+    """Lists of image files or of texts. None if some are null, or are images by their paths."""
+    types = import_module("pyarrow").types
+    chunks: list[Any] = []
+    for chunk in _plain_chunks(column):
+        if not (types.is_list(chunk.type) or types.is_large_list(chunk.type)) or chunk.null_count:
+            return None
+        values = chunk.values.field("bytes") if kind == "images" else chunk.values
+        if values.null_count:
+            return None
+        offsets = chunk.offsets.to_numpy()
+        view = memoryview(offsets.view("uint8")).cast("B")
+        chunks.append((view, offsets.itemsize, _binary(values, types)))
+    return name, kind, chunks
 
 
 def _plain_chunks(column: Any) -> list[Any]:

@@ -20,9 +20,13 @@ use crate::{dataset::Dataset, errors, held::Held, tensor};
 /// An Arrow array of binaries: offsets, bytes per offset, values, first index, number of values.
 type Chunk<'py> = (Bound<'py, PyAny>, usize, Bound<'py, PyAny>, usize, usize);
 
-/// A dataset of columns. Each has a name, a kind and its memory: `image` (a mask if its name is that of a mask) and
-/// `bytes` and `text` have chunks of binaries; `list` has a type, the shape of an item and chunks; `label` has a view of i64 and class names; `array` has a type, the shape of a
-/// record and a view. `made` makes the dataset again.
+/// An Arrow array of lists of binaries: the offsets of the lists, bytes per offset, and the binaries of all.
+type Nested<'py> = (Bound<'py, PyAny>, usize, Chunk<'py>);
+
+/// A dataset of columns. Each has a name, a kind and its memory: `image` (a mask if its name is that of a mask), `bytes`
+/// and `text` have chunks of binaries; `images` (likewise) and `texts` have chunks of lists of them; `list` has a type,
+/// the shape of an item and chunks; `label` has a view of i64 and class names; `array` has a type, the shape of a record
+/// and a view. `made` makes the dataset again.
 #[pyfunction]
 pub(crate) fn columns(
     columns: Vec<(String, String, Bound<'_, PyAny>)>,
@@ -39,6 +43,12 @@ pub(crate) fn columns(
                 let builder = builder.encoded_images(binaries(&memory, 1)?).named(column);
                 if is_mask { builder.mask() } else { builder }
             }
+            "images" => {
+                let is_mask = Field::picture(&*column).mask;
+                let builder = builder.image_lists(column, nested(&memory)?);
+                if is_mask { builder.mask() } else { builder }
+            }
+            "texts" => builder.text_lists(column, nested(&memory)?),
             "bytes" => builder.bytes(column, binaries(&memory, 1)?),
             "text" => builder.texts(column, binaries(&memory, 1)?),
             "list" => {
@@ -74,28 +84,49 @@ fn known(column: &str, dtype: &str) -> PyResult<DType> {
     tensor::dtype(dtype).ok_or_else(|| PyValueError::new_err(format!("column {column:?} of {dtype}")))
 }
 
+/// Where value `at` begins and ends, by offsets of `width` bytes, among `most` items.
+fn range(offsets: &[u8], width: usize, at: usize, most: usize) -> PyResult<std::ops::Range<usize>> {
+    let offset = |at: usize| -> Option<usize> {
+        let bytes = offsets.get(at * width..(at + 1) * width)?;
+        match width {
+            4 => usize::try_from(i32::from_ne_bytes(bytes.try_into().ok()?)).ok(),
+            _ => usize::try_from(i64::from_ne_bytes(bytes.try_into().ok()?)).ok(),
+        }
+    };
+    let range = offset(at).zip(offset(at + 1)).filter(|(from, to)| from <= to && *to <= most);
+    let damaged = || PyValueError::new_err(format!("the offsets of value {at} are damaged"));
+    range.map(|(from, to)| from..to).ok_or_else(damaged)
+}
+
 /// The values of Arrow chunks, as slices of Arrow's memory. Offsets count items of `each` bytes.
 fn binaries(chunks: &Bound<'_, PyAny>, each: usize) -> PyResult<Vec<Bytes>> {
     let chunks: Vec<Chunk<'_>> = chunks.extract()?;
     let mut values = Vec::with_capacity(chunks.iter().map(|chunk| chunk.4).sum());
-    for (offsets, width, data, first, len) in chunks {
-        let (offsets, data) = (Held::view(&offsets)?, Held::view(&data)?);
-        let offset = |at: usize| -> Option<usize> {
-            let bytes = offsets.get(at * width..(at + 1) * width)?;
-            let item = match width {
-                4 => usize::try_from(i32::from_ne_bytes(bytes.try_into().ok()?)).ok(),
-                _ => usize::try_from(i64::from_ne_bytes(bytes.try_into().ok()?)).ok(),
-            };
-            item?.checked_mul(each)
-        };
-        for at in first..first + len {
-            let range = offset(at).zip(offset(at + 1)).filter(|(from, to)| from <= to && *to <= data.len());
-            let (from, to) =
-                range.ok_or_else(|| PyValueError::new_err(format!("the offsets of value {at} are damaged")))?;
-            values.push(data.slice(from..to));
-        }
+    for chunk in chunks {
+        values.extend(of_chunk(chunk, each)?);
     }
     Ok(values)
+}
+
+fn of_chunk((offsets, width, data, first, len): Chunk<'_>, each: usize) -> PyResult<Vec<Bytes>> {
+    let (offsets, data) = (Held::view(&offsets)?, Held::view(&data)?);
+    let items = data.len().checked_div(each).unwrap_or(0);
+    let value = |at| range(&offsets, width, at, items).map(|own| data.slice(own.start * each..own.end * each));
+    (first..first + len).map(value).collect()
+}
+
+/// The lists of Arrow chunks of lists of binaries.
+fn nested(chunks: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<Bytes>>> {
+    let chunks: Vec<Nested<'_>> = chunks.extract()?;
+    let mut lists = Vec::new();
+    for (offsets, width, values) in chunks {
+        let (offsets, values) = (Held::view(&offsets)?, of_chunk(values, 1)?);
+        let rows = (offsets.len() / width).saturating_sub(1);
+        for row in 0..rows {
+            lists.push(values[range(&offsets, width, row, values.len())?].to_vec());
+        }
+    }
+    Ok(lists)
 }
 
 /// Some records of a dataset, in this order. `made` makes the subset again; by default from `dataset` and `records`.

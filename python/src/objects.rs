@@ -20,13 +20,15 @@ use pyo3::{
     buffer::PyBuffer,
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{IntoPyDict, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple},
+    types::{IntoPyDict, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple},
 };
 
 use crate::{callbacks, errors, held::Held, tensor};
 
 /// Largest text, bytes value or list of a record.
 const MOST_BYTES: usize = 1 << 30;
+/// The most images in one value.
+const MOST_IMAGES: usize = 1 << 20;
 /// Records that are examined for the type of a list.
 const EXAMINED: u64 = 100;
 /// Bytes that the loader's budget reserves at least for each text, bytes value or list of a row: records may be longer
@@ -101,34 +103,22 @@ impl PythonDataset {
         let mut dataset = Self { object: called, len, schema, keys, fingerprint, expected: 0, varying: 0 };
         let pieces = dataset.cut(&values)?;
         dataset.expected = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let mut lengths = pieces.iter().map(|piece| piece.len() as u64);
-        for field in &dataset.schema.fields {
-            let length = lengths.next().unwrap_or(0);
-            match field.kind {
-                // Its bytes come after its header.
-                FieldKind::Image { .. } => drop(lengths.next()),
-                FieldKind::Bytes { .. } | FieldKind::Text { .. } | FieldKind::List { .. } => {
+        let mut rest = &pieces[..];
+        for field in &mut dataset.schema.fields {
+            let (own, after) = rest.split_at(pieces_of(&field.kind, rest).min(rest.len()));
+            rest = after;
+            match &mut field.kind {
+                FieldKind::Image { size, .. } if one_size => {
+                    *size = own.first().and_then(|header| info_of(header)).map(|info| (info.height, info.width));
+                }
+                FieldKind::Bytes { .. } | FieldKind::Text { .. } | FieldKind::List { .. } | FieldKind::Texts { .. } => {
+                    let length: u64 = own.iter().map(|piece| piece.len() as u64).sum();
                     dataset.varying += USUAL_BYTES.max(4 * length);
                 }
                 _ => {}
             }
         }
-        if one_size {
-            dataset.size_fields(&pieces);
-        }
         Ok(dataset)
-    }
-
-    /// Sets the size of image fields that are not encoded to their size in a record.
-    fn size_fields(&mut self, pieces: &[Bytes]) {
-        let mut pieces = pieces.iter();
-        for field in &mut self.schema.fields {
-            let first = pieces.next();
-            if let FieldKind::Image { size, .. } = &mut field.kind {
-                pieces.next();
-                *size = first.and_then(|header| info_of(header)).map(|info| (info.height, info.width));
-            }
-        }
     }
 
     fn pieces(&self, py: Python<'_>, record: u64) -> PyResult<Vec<Bytes>> {
@@ -208,9 +198,7 @@ impl<'py> Parts<'py> {
             let values = keys.iter().map(|key| mapping.get_item(key)).collect::<PyResult<_>>()?;
             return Ok(Self { names, values, keys: Some(keys.into_iter().map(Bound::unbind).collect()) });
         }
-        let is_list = item.is_instance_of::<PyTuple>() || item.is_instance_of::<pyo3::types::PyList>();
-        let values: Vec<Bound<'py, PyAny>> =
-            if is_list { item.try_iter()?.collect::<PyResult<_>>()? } else { vec![item.clone()] };
+        let values = items_of(item)?.unwrap_or_else(|| vec![item.clone()]);
         // Field names of a named tuple.
         let names = match item.getattr_opt("_fields")? {
             Some(names) => names.extract()?,
@@ -218,6 +206,28 @@ impl<'py> Parts<'py> {
         };
         Ok(Self { names, values, keys: None })
     }
+}
+
+/// The number of pieces of the field whose pieces are the first of these.
+fn pieces_of(kind: &FieldKind, pieces: &[Bytes]) -> usize {
+    let count = || pieces.first().map_or(0, |count| count_of(count));
+    match kind {
+        FieldKind::Image { .. } => 2,
+        FieldKind::Images { .. } => 1 + 2 * count(),
+        FieldKind::Texts { .. } => 1 + count(),
+        _ => 1,
+    }
+}
+
+/// The number that the piece in front of images or texts holds.
+fn count_of(piece: &[u8]) -> usize {
+    piece.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes) as usize)
+}
+
+/// The items of a list or tuple; `None` for another value.
+fn items_of<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let is_list = value.is_instance_of::<PyTuple>() || value.is_instance_of::<PyList>();
+    is_list.then(|| value.try_iter()?.collect()).transpose()
 }
 
 /// Names for values without names: the first image is `image`, the first integer `label`; a second one gets its index
@@ -231,6 +241,8 @@ fn named(values: &[Bound<'_, PyAny>]) -> Vec<String> {
             Ok(FieldKind::Array { shape, .. }) if shape.len() == 3 => "image",
             Ok(FieldKind::Label) => "label",
             Ok(FieldKind::Text { .. }) => "text",
+            Ok(FieldKind::Images { .. }) => "images",
+            Ok(FieldKind::Texts { .. }) => "texts",
             Ok(FieldKind::Bytes { .. }) => "bytes",
             _ => "array",
         };
@@ -245,7 +257,7 @@ fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<F
     let bytes = FieldKind::Bytes { most: MOST_BYTES };
     Ok(match kind {
         None => match learned(value)? {
-            FieldKind::Image { .. } if Field::picture(name).mask => mask(name, value, None)?,
+            FieldKind::Image { .. } | FieldKind::Images { .. } if Field::picture(name).mask => mask(name, value, None)?,
             kind => Field::new(name, kind),
         },
         Some("label") => Field::new(name, FieldKind::Label),
@@ -265,27 +277,60 @@ fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<F
         }
         Some("mask") => mask(name, value, Some(DType::U8))?,
         Some("mask16") => mask(name, value, Some(DType::U16))?,
-        Some("image") => {
-            let (channels, dtype) = match Values::of(value)? {
-                Values::Encoded(_) => (3, None),
-                Values::Picture => (3, Some(DType::U8)),
-                Values::Array(array) => (array.pixels()?.channels, Some(array.dtype)),
-                _ => return Err(PyTypeError::new_err(format!("{} is not an image", type_of(value)))),
-            };
-            Field::new(name, FieldKind::Image { channels, size: None, dtype })
+        Some("texts") => Field::texts(name, MOST_BYTES),
+        Some("image") => Field::new(name, image(value)?),
+        Some("images") => {
+            let items = items_of(value)?.ok_or_else(|| not_a_list(value))?;
+            let first = items.first().map_or(Ok(ENCODED), image)?;
+            Field::new(name, several(&first, items.len()))
         }
         Some(other) => {
             let words = format!(
-                "{other:?} is not a kind of field: use image, mask, mask16, label, array, list, \
-                                 text or bytes"
+                "{other:?} is not a kind of field: use image, images, mask, mask16, label, array, list, text, texts or \
+                 bytes"
             );
             return Err(PyValueError::new_err(words));
         }
     })
 }
 
-/// A mask field: for encoded files of type `said`, otherwise of the value's own type.
+/// Image files, decoded to RGB.
+const ENCODED: FieldKind = FieldKind::Image { channels: 3, size: None, dtype: None };
+
+/// The kind of a value that is an image.
+fn image(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
+    let (channels, dtype) = match Values::of(value)? {
+        Values::Encoded(_) => return Ok(ENCODED),
+        Values::Picture => (3, Some(DType::U8)),
+        Values::Array(array) => (array.pixels()?.channels, Some(array.dtype)),
+        _ => return Err(PyTypeError::new_err(format!("{} is not an image", type_of(value)))),
+    };
+    Ok(FieldKind::Image { channels, size: None, dtype })
+}
+
+/// The kind of a list of images of this kind, of which the first record has `count`. How many others have is unknown:
+/// the memory budget counts twice as many.
+fn several(each: &FieldKind, count: usize) -> FieldKind {
+    let (channels, dtype) = match each {
+        FieldKind::Image { channels, dtype, .. } => (*channels, *dtype),
+        _ => (3, None),
+    };
+    FieldKind::Images { channels, dtype, most: MOST_IMAGES, usual: 2 * count.max(1) }
+}
+
+fn not_a_list(value: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("{} is not a list or tuple", type_of(value)))
+}
+
+/// A mask field, or a field of a list of masks: for encoded files of type `said`, otherwise of the value's own type.
 fn mask(name: &str, value: &Bound<'_, PyAny>, said: Option<DType>) -> PyResult<Field> {
+    if let Some(items) = items_of(value)?
+        && let Some(first) = items.first()
+        && !matches!(learned(value)?, FieldKind::Array { .. })
+    {
+        let each = mask(name, first, said)?;
+        return Ok(Field { kind: several(&each.kind, items.len()), ..each });
+    }
     let (channels, dtype) = match Values::of(value)? {
         Values::Encoded(_) => (1, said.unwrap_or(DType::U8)),
         Values::Picture => match (mode_of(value)?.as_str(), said) {
@@ -305,9 +350,21 @@ fn mode_of(picture: &Bound<'_, PyAny>) -> PyResult<String> {
 }
 
 fn learned(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
+    // A list of anything but images and texts is what numpy makes of it.
+    if let Some(items) = items_of(value)?
+        && let Some(first) = items.first()
+    {
+        match Values::of(first) {
+            Ok(Values::Text(_)) => return Ok(FieldKind::Texts { most: MOST_BYTES }),
+            Ok(Values::Encoded(_) | Values::Picture) if let each @ FieldKind::Image { .. } = learned(first)? => {
+                return Ok(several(&each, items.len()));
+            }
+            _ => {}
+        }
+    }
     let image = |channels, dtype| FieldKind::Image { channels, size: None, dtype };
     Ok(match Values::of(value)? {
-        Values::Encoded(bytes) if is_image(&bytes) => image(3, None),
+        Values::Encoded(bytes) if is_image(&bytes) => ENCODED,
         Values::Encoded(_) => FieldKind::Bytes { most: MOST_BYTES },
         Values::Text(_) => FieldKind::Text { most: MOST_BYTES },
         Values::Picture => image(3, Some(DType::U8)),
@@ -462,7 +519,25 @@ impl<'py> Array<'py> {
 
 /// Splits a value into the pieces that [`Dataset::parse`] takes: for images a header (empty if encoded) and bytes;
 /// otherwise bytes.
+///
+/// In front of images and of texts stands a piece with their number.
 fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> PyResult<()> {
+    let each = match &field.kind {
+        FieldKind::Texts { .. } => Some(FieldKind::Text { most: MOST_BYTES }),
+        kind => kind.each_image(),
+    };
+    if let Some(kind) = each {
+        let items = match value.is_none() {
+            // As in Arrow's tables, whose lists may be null.
+            true => Vec::new(),
+            false => items_of(value)?.ok_or_else(|| not_a_list(value))?,
+        };
+        pieces.push(Bytes::copy_from_slice(&(items.len() as u64).to_ne_bytes()));
+        let each = Field { kind, ..field.clone() };
+        return items.iter().enumerate().try_for_each(|(n, item)| {
+            piece(&each, item, pieces).map_err(|error| in_words(value.py(), error, &format!("item {n}")))
+        });
+    }
     let values = Values::of(value)?;
     match (&field.kind, values) {
         (FieldKind::Image { .. }, Values::Encoded(bytes)) => pieces.extend([Bytes::new(), bytes]),
@@ -615,12 +690,21 @@ impl Dataset for PythonDataset {
             || Error::new(ErrorKind::Internal, "the pieces of a record do not fit its fields").at_record(record);
         let mut pieces = pieces.iter();
         let mut next = || pieces.next().cloned().ok_or_else(broken);
+        let image = |header: Bytes, data: Bytes| match header.is_empty() {
+            true => Ok(Value::Encoded(data)),
+            false => Ok(Value::Pixels { info: info_of(&header).ok_or_else(broken)?, data }),
+        };
         let values = self.schema.fields.iter().map(|field| {
             Ok(match field.kind {
-                FieldKind::Image { .. } => match (next()?, next()?) {
-                    (header, encoded) if header.is_empty() => Value::Encoded(encoded),
-                    (header, data) => Value::Pixels { info: info_of(&header).ok_or_else(broken)?, data },
-                },
+                FieldKind::Image { .. } => image(next()?, next()?)?,
+                FieldKind::Images { .. } => {
+                    let count = count_of(&next()?);
+                    Value::Images((0..count).map(|_| image(next()?, next()?)).collect::<engine::Result<_>>()?)
+                }
+                FieldKind::Texts { .. } => {
+                    let count = count_of(&next()?);
+                    Value::Texts((0..count).map(|_| next()).collect::<engine::Result<_>>()?)
+                }
                 FieldKind::Label => {
                     let label = next()?;
                     Value::Label(i64::from_ne_bytes(label[..].try_into().map_err(|_| broken())?))

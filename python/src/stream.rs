@@ -295,6 +295,11 @@ impl Batch {
                 };
                 dict.set_item(name, list)?;
             }
+            for name in batch.text_list_fields() {
+                let rows = batch.text_lists(name).into_iter().flatten();
+                let rows = rows.map(|row| PyList::new(py, row)).collect::<PyResult<Vec<_>>>()?;
+                dict.set_item(name, PyList::new(py, rows)?)?;
+            }
             for (name, list) in batch.list_fields() {
                 let parts = PyDict::new(py);
                 parts.set_item("values", Tensor::new(list.values().clone()))?;

@@ -77,13 +77,13 @@ impl Said {
 ///
 /// | word | the field has to hold | it becomes |
 /// |---|---|---|
-/// | `mask` | images; bytes that are image files; numbers `[H, W]` | a [mask](Field::mask) of values from 0 to 255 |
+/// | `mask` | an image, or a list of images; bytes that are an image file; numbers `[H, W]` | a [mask](Field::mask) of values from 0 to 255 |
 /// | `mask16` | the same | a mask of values from 0 to 65 535, whose rows are `f32` |
 /// | `image` | the same; numbers `[H, W, C]` or `[C, H, W]` of `u8`, `u16` or `f32` | an image, whatever its name |
 /// | `label` | integers, one in each record; bytes with such a number as text | a class index |
 /// | `bytes` | images that are files; texts | the bytes as they are |
 /// | `text` | bytes | text in UTF-8 |
-/// | `list` | numbers `[N, …]` | a list of items, see [`FieldKind::List`] |
+/// | `list` | numbers `[N, …]`; in TFRecord and MDS, images or texts whose number differs | a list of items, see [`FieldKind::List`], [`FieldKind::Images`], [`FieldKind::Texts`] |
 ///
 /// ```
 /// use infeed::dataset::{Dataset, MemoryDataset, declare};
@@ -199,8 +199,8 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
             (files(true, 1, Some(of_mask)), Way::Encoded)
         }
         (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Image) => (files(false, 3, None), Way::Encoded),
-        (FieldKind::Images { .. }, Said::Image)
-        | (FieldKind::Texts { .. }, Said::Text)
+        (FieldKind::Images { .. }, Said::Image | Said::List)
+        | (FieldKind::Texts { .. }, Said::Text | Said::List)
         | (FieldKind::Bytes { .. }, Said::Bytes)
         | (FieldKind::Text { .. }, Said::Text)
         | (FieldKind::List { .. }, Said::List)

@@ -31,6 +31,7 @@ fn shown(dataset: &dyn Dataset, record: u64) -> Vec<String> {
         let bytes = match value {
             Value::Label(label) => return format!("{}={label}", field.name),
             Value::Bytes(bytes) => return format!("{}={}", field.name, String::from_utf8_lossy(&bytes)),
+            Value::Texts(texts) => return format!("{}={texts:?}", field.name),
             Value::Array(bytes) | Value::List(bytes) => bytes,
             other => panic!("{other:?}"),
         };
@@ -66,7 +67,7 @@ fn keys_are_fields_of_the_kind_that_all_their_values_have() {
         ("some", "list"),
         ("text", "text"),
         ("tokens", "list"),
-        ("words", "text"),
+        ("words", "texts"),
         ("x", "array"),
     ];
     assert_eq!(kinds, want);
@@ -82,7 +83,7 @@ fn keys_are_fields_of_the_kind_that_all_their_values_have() {
         "some=[4.0]",
         "text=a \"cat\" ü",
         "tokens=[5.0, 9.0]",
-        "words=[\"a\"]",
+        "words=[b\"a\"]",
         "x=[1.0]",
     ];
     assert_eq!(shown(&*dataset, 0), first);
@@ -103,7 +104,8 @@ fn keys_are_fields_of_the_kind_that_all_their_values_have() {
 
 #[test]
 fn a_value_of_another_kind_beyond_what_is_examined_is_an_error_of_its_record() {
-    let mut lines = vec![r#"{"n": 1, "text": "a", "list": [1], "box": [[1, 2]]}"#.to_owned(); FIRST + 10];
+    let mut lines =
+        vec![r#"{"n": 1, "text": "a", "list": [1], "words": ["b"], "box": [[1, 2]]}"#.to_owned(); FIRST + 10];
     let at = FIRST + 2;
     for (odd, key, what) in [
         (r#"{"n": "x", "text": "a"}"#, "n", "`\\\"x\\\"` is not an integer"),
@@ -112,6 +114,7 @@ fn a_value_of_another_kind_beyond_what_is_examined_is_an_error_of_its_record() {
         (r#"{"n": 1, "text": 7}"#, "text", "`7` is not a text"),
         (r#"{"n": 1, "list": [1, "x"]}"#, "list", "is not a list of numbers"),
         (r#"{"n": 1, "list": [[1]]}"#, "list", "is not a list of numbers"),
+        (r#"{"n": 1, "words": ["a", 1]}"#, "words", "is not a list of texts"),
         (r#"{"n": 1, "box": [[1, 2], [3], [4]]}"#, "box", "is not a list of numbers"),
     ] {
         lines[at] = odd.to_owned();

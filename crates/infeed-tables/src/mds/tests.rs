@@ -359,7 +359,7 @@ fn pictures_called_as_masks_are_masks_and_so_are_those_that_are_said_to_be() {
 }
 
 #[test]
-fn lists_of_one_image_are_images_and_others_are_told() {
+fn lists_of_one_image_are_images_and_others_lists_of_images() {
     let list = |head: &[u8], images: &[&[u8]]| {
         let sizes = images.iter().flat_map(|image| (image.len() as u32).to_le_bytes());
         let count = (images.len() as u32).to_le_bytes();
@@ -384,16 +384,28 @@ fn lists_of_one_image_are_images_and_others_are_told() {
             other => panic!("{other:?}"),
         }
         let two = list(head, &[image, image]);
-        let error = block_on(column(encoding, &[one.clone(), two.clone()]).into_future()).unwrap_err().to_string();
-        let says = format!("no column of a kind that is read: image ({encoding}, a list of 2 images)");
-        assert!(error.contains(&says), "{error}");
+        let counts = |dataset: &dyn Dataset, records: std::ops::Range<u64>| -> Vec<usize> {
+            let images = records.map(|record| match &read(dataset, record).unwrap().values[0] {
+                Value::Images(images) => images.len(),
+                other => panic!("{other:?}"),
+            });
+            images.collect()
+        };
+        let dataset = opens(column(encoding, &[one.clone(), two.clone(), list(head, &[])]));
+        assert!(matches!(dataset.schema().fields[0].kind, FieldKind::Images { usual: 2, .. }), "{encoding}");
+        assert_eq!(counts(&*dataset, 0..3), [1, 2, 0], "{encoding}");
+        let said = opens(column(encoding, std::slice::from_ref(&one)).field("image", ["list"]));
+        assert_eq!(counts(&*said, 0..1), [1]);
+        assert!(opens(named("masks", encoding, &[two.clone()])).schema().fields[0].mask);
         // Behind what opening looks into, and damaged.
         let mut values = vec![one.clone(); LOOKED_INTO + 2];
         values[LOOKED_INTO] = two;
         values[LOOKED_INTO + 1] = one[..one.len() - 1].to_vec();
         let dataset = damaged(column(encoding, &values));
         let error = |record| read(&*dataset, record).unwrap_err().to_string();
-        assert!(error(LOOKED_INTO as u64).contains("a list of 2 images, but one in the first samples"));
+        let other = error(LOOKED_INTO as u64);
+        assert!(other.contains("a list of 2 images, but one in the first samples"), "{other}");
+        assert!(other.contains("set field(\"image\", [\"list\"]) if samples have different numbers"), "{other}");
         assert!(error(LOOKED_INTO as u64 + 1).contains("a list of images is truncated"));
     }
     let lies = [&u32::MAX.to_le_bytes()[..], &[0; 20]].concat();

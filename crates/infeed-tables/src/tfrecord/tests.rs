@@ -185,14 +185,43 @@ fn pictures_and_labels_are_found_that_the_first_record_lacks() {
         assert!(matches!(&sample.values[..], [Value::Encoded(image), Value::Label(2), Value::Bytes(text)]
             if image[..] == *png && text == "BMW"));
     }
-    // Masks by their names; lists of pictures are no field.
-    let files = [(
-        "a.tfrecord",
-        of(&[bytes("image/encoded", &[png]), bytes("image/seg/encoded", &[png]), bytes("frames", &[png, png])]),
-    )];
+    // Masks by their names.
+    let files = [("a.tfrecord", of(&[bytes("image/encoded", &[png]), bytes("image/seg/encoded", &[png])]))];
     let dataset = block_on(open_source(source(&files)).into_future()).unwrap();
     let fields: Vec<_> = dataset.schema().fields.iter().map(|f| (f.name.as_str(), f.mask)).collect();
     assert_eq!(fields, [("image", false), ("image/seg/encoded", true)]);
+}
+
+#[test]
+fn images_and_texts_of_another_number_in_each_record_are_lists() {
+    let png: &[u8] = b"\x89PNG\r\n\x1a\n and more";
+    let of = |images: &[&[u8]], texts: &[&[u8]], blobs: &[&[u8]]| {
+        let bytes = |name: &str, values: &[&[u8]]| match values {
+            [] => Vec::new(),
+            values => entry(name, 1, &values.iter().flat_map(|value| field(1, value)).collect::<Vec<u8>>()),
+        };
+        record(&field(1, &[bytes("frames", images), bytes("words", texts), bytes("blobs", blobs)].concat()))
+    };
+    let raw: &[u8] = &[0xff, 0xfe];
+    for first in [of(&[png, png], &[b"a", "\u{fc}".as_bytes()], &[raw, raw]), of(&[png], &[b"a"], &[raw])] {
+        let others = [of(&[png, png, png], &[], &[raw]), of(&[], &[b"c"], &[raw, raw])].concat();
+        let dataset = block_on(open_source(source(&[("a.tfrecord", [first, others].concat())])).into_future()).unwrap();
+        let fields: Vec<_> = dataset.schema().fields.iter().map(|f| (f.name.as_str(), f.kind.name())).collect();
+        // Bytes that are no text are left out where their number differs.
+        assert_eq!(fields, [("frames", "images"), ("words", "texts")]);
+        let counts = |record| match &read(&*dataset, record).unwrap().values[..] {
+            [Value::Images(images), Value::Texts(texts)] => (images.len(), texts.len()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((counts(1), counts(2)), ((3, 0), (0, 1)));
+    }
+    // One image in each record that opening examines: a field of one image, unless the user says that it is a list.
+    let one = of(&[png], &[b"a"], &[raw]);
+    let said = open_source(source(&[("a.tfrecord", one.clone())])).field("frames", ["list"]);
+    let dataset = block_on(said.into_future()).unwrap();
+    assert!(matches!(dataset.schema().fields[0].kind, FieldKind::Images { .. }));
+    let dataset = block_on(open_source(source(&[("a.tfrecord", one)])).into_future()).unwrap();
+    assert!(matches!(dataset.schema().fields[0].kind, FieldKind::Image { .. }));
 }
 
 #[test]
@@ -221,7 +250,7 @@ fn numbers_of_another_count_in_each_record_are_lists_and_later_ones_are_told() {
     let names = |dataset: &dyn Dataset| -> Vec<String> {
         dataset.schema().fields.iter().map(|field| field.name.clone()).collect()
     };
-    let want = ["image", "label", "corners", "fixed", "ids", "late", "sometimes"];
+    let want = ["image", "label", "corners", "fixed", "ids", "late", "sometimes", "words"];
     let lengths = |dataset: &dyn Dataset, record: u64| -> Vec<(String, usize)> {
         let values = read(dataset, record).unwrap().values;
         let named = dataset.schema().fields.iter().zip(values);
