@@ -33,16 +33,16 @@ def builder(
     ``nested``: whether lists are torch's nested tensors.
     """
     schema = list(dataset.fields)
-    images = {field for field, kind in dataset.fields.items() if channels_last and kind == "image"}
+    images = {field for field, kind in dataset.fields.items() if channels_last and kind in ("image", "images")}
     of_masks = dataset.masks
 
     def value_of(field: str) -> Build:
-        value, whose = _value(batch, field, nested), field.partition(".")[0]
+        whose = field.partition(".")[0]
+        value = _value(batch, field, nested, whose in images)
         if masks is not None and whose in of_masks:
             kept = value
             value = lambda batch: kept(batch).to(masks)  # noqa: E731
-        # Shapes are as in torch's memory format: only the strides differ.
-        return (lambda batch: value(batch).permute(0, 3, 1, 2)) if whose in images else value
+        return value
 
     if output == "auto" and item is not None:
         return _as_item(batch, schema, item, value_of)
@@ -117,17 +117,22 @@ class Rows(list[torch.Tensor]):
     """A tensor for each row."""
 
 
-def _value(batch: Batch, field: str, nested: bool) -> Build:
-    """A function that converts a field's value to torch's."""
+def _value(batch: Batch, field: str, nested: bool, is_image: bool) -> Build:
+    """A function that converts a field's value to torch's. ``is_image``: images whose channels are last in memory."""
+
+    def upright(values: torch.Tensor) -> torch.Tensor:
+        # Shapes are as in torch's memory format: only the strides differ. The lengths of lists have one axis.
+        return values.movedim(-1, -3) if is_image and values.dim() > 1 else values
+
     if field in batch:
         found = batch[field]
         if isinstance(found, Tensor):
-            return lambda batch: batch[field].torch()
+            return lambda batch: upright(batch[field].torch())
         if not isinstance(found, Mapping):
             return itemgetter(field)
         if "boxes" in found:
             return _targets(field)
-        return _nested(field) if nested else _rows(field)
+        return _nested(field, upright) if nested else _rows(field, upright)
     if field == "valid":
         return attrgetter("valid")
     if field == "records":
@@ -135,20 +140,20 @@ def _value(batch: Batch, field: str, nested: bool) -> Build:
     raise ConfigError(f"output: there is no field {field!r}: there are {', '.join(batch)}, and records and valid")
 
 
-def _rows(field: str) -> Build:
+def _rows(field: str, upright: Callable[[torch.Tensor], torch.Tensor]) -> Build:
     """Lists as one tensor for each row: views of the batch's memory."""
 
     def rows(batch: Batch) -> Rows:
         parts = batch[field]
-        return Rows(parts["values"].torch().split(parts["offsets"].torch().diff().tolist()))
+        return Rows(upright(parts["values"].torch()).split(parts["offsets"].torch().diff().tolist()))
 
     return rows
 
 
-def _nested(field: str) -> Build:
+def _nested(field: str, upright: Callable[[torch.Tensor], torch.Tensor]) -> Build:
     def nested(batch: Batch) -> torch.Tensor:
         parts = batch[field]
-        made: torch.Tensor = torch.nested.nested_tensor_from_jagged(parts["values"].torch(), parts["offsets"].torch())
+        made: torch.Tensor = torch.nested.nested_tensor_from_jagged(upright(parts["values"].torch()), parts["offsets"].torch())
         return made
 
     return nested

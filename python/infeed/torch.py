@@ -136,8 +136,9 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     - Other keyword arguments of ``infeed.Loader``: ``map``, ``dtype``, ``channels_last`` (torch's memory format: the shape
       stays ``[N, C, H, W]``), ``device``, ``memory_budget``, ``cache``, ``on_bad_sample``, …
 
-    From files, a field of bytes is a list of ``bytes``, a field of text a list of ``str``. Boxes have the form of torchvision's detection references: a list with
-    one dict per image, with ``boxes`` (float32 ``[K, 4]``), ``labels`` (int64 ``[K]``, from 0; torchvision's detectors reserve
+    From files, a field of bytes is a list of ``bytes``, a field of text a list of ``str``, a field of texts a list of lists of
+    them. A field of several images a record is a list with a tensor ``[n, C, H, W]`` for each row. Boxes have the form of
+    torchvision's detection references: a list with one dict per image, with ``boxes`` (float32 ``[K, 4]``), ``labels`` (int64 ``[K]``, from 0; torchvision's detectors reserve
     0 for the background), ``ids``, ``iscrowd``, ``image_id`` (int; the record index if the dataset has no such field), ``size``
     (height and width of the image in its row) and, if outlines were read, ``masks`` (uint8 ``[K, H, W]``).
 

@@ -175,6 +175,78 @@ def test_lists_of_hugging_face_are_read_without_python(tmp_path: Path) -> None:
     assert next(iter(Loader(some, batch_size=2)))["tokens"]["values"].numpy().tolist() == [0, 0, 1, 2]
 
 
+def several(i: int) -> dict[str, Any]:
+    """Some pictures, as many masks and captions: none in record 3."""
+    image: Any = pytest.importorskip("PIL.Image")
+    count = (i + 1) % 4
+    masks = [image.fromarray(numpy.full((8, 8), 40 * i + k, dtype="uint8")) for k in range(count)]
+    images = [image.new("RGB", (8, 8), (10 * i, k, 0)) for k in range(count)]
+    return {"images": images, "masks": masks, "captions": [f"{i} {k}" for k in range(count)], "label": i}
+
+
+def test_any_number_of_images_and_texts_a_record() -> None:
+    class Data:
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return several(i)
+
+    dataset = infeed.open(Data())
+    assert dataset.fields == {"images": "images", "masks": "images", "captions": "texts", "label": "label"}
+    assert dataset.masks == {"masks"}
+    batch = next(iter(Loader(dataset, batch_size=6, dtype="uint8", transform="horizontal_flip:1;center_crop:4")))
+    assert batch["captions"] == [several(i)["captions"] for i in range(6)]
+    counts = [(i + 1) % 4 for i in range(6)]
+    for field, channels in (("images", 3), ("masks", 1)):
+        values, offsets = batch[field]["values"].numpy(), batch[field]["offsets"].numpy()
+        assert values.shape == (sum(counts), channels, 4, 4) and numpy.diff(offsets).tolist() == counts
+    colours = batch["images"]["values"].numpy()[:, :2, 0, 0].tolist()
+    assert colours == [[10 * i, k] for i in range(6) for k in range(counts[i])]
+    assert batch["masks"]["values"].numpy()[:, 0, 0, 0].tolist() == [40 * i + k for i in range(6) for k in range(counts[i])]
+    padded = next(iter(Loader(dataset, batch_size=6, transform="center_crop:4", pad={"images": 0, "masks": 255})))
+    assert padded["images"].shape == (6, 3, 3, 4, 4) and padded["images.lengths"].numpy().tolist() == counts
+
+    class Other(Data):
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"frames": [numpy.full((8, 8 + k, 3), k, dtype="uint8") for k in range(i)], "words": ["x"] * i}
+
+    # The first record has none: the user says what they are. A list that is missing is empty.
+    other = infeed.open(Other(), fields={"frames": "images", "words": "texts"})
+    batch = next(iter(Loader(other, batch_size=6, transform="center_crop:4")))
+    assert batch["words"] == [["x"] * i for i in range(6)]
+    assert numpy.diff(batch["frames"]["offsets"].numpy()).tolist() == list(range(6))
+    for wrong, words in [({"images": 5}, "int is not a list or tuple"), ({"images": [5]}, r'field "images": item 0')]:
+        data = [several(0), {**several(1), **wrong}]
+        with pytest.raises(infeed.Error, match=words) as told:
+            list(Loader(data, batch_size=2, transform="center_crop:4"))
+        assert told.value.record == 1
+
+
+def test_lists_of_images_and_texts_of_hugging_face(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [several(i) for i in range(6)]
+    columns = {"images": [row["images"] for row in rows], "captions": [row["captions"] for row in rows]}
+    features = datasets.Features(
+        {"images": datasets.Sequence(datasets.Image()), "captions": datasets.Sequence(datasets.Value("string"))}
+    )
+    data = datasets.Dataset.from_dict(columns, features=features)
+    data.to_parquet(tmp_path / "a.parquet")
+    several_chunks = datasets.concatenate_datasets([data.select(range(2)), data.select(range(2, 6))])
+    # The columns of Arrow's memory, files, and rows that Python asks for.
+    for of, fields in ((data, None), (several_chunks, None), (tmp_path, None), (data, {"captions": "texts"})):
+        dataset = infeed.open(of, fields=fields)
+        assert dataset.fields == {"images": "images", "captions": "texts"} and dataset.is_python == bool(fields)
+        batch = next(iter(Loader(dataset, batch_size=6, dtype="uint8", transform="center_crop:4")))
+        assert batch["captions"] == columns["captions"]
+        offsets = batch["images"]["offsets"].numpy()
+        assert numpy.diff(offsets).tolist() == [len(row) for row in columns["images"]]
+        colours = batch["images"]["values"].numpy()[:, :2, 0, 0].tolist()
+        assert colours == [[10 * i, k] for i in range(6) for k in range(len(columns["images"][i]))]
+    some = next(iter(Loader(data.select([2, 0]), batch_size=2, transform="center_crop:4")))
+    assert some["captions"] == [columns["captions"][2], columns["captions"][0]]
+
+
 def test_fields_say_what_values_are() -> None:
     pixels = numpy.arange(4 * 8 * 8, dtype="uint8").reshape(4, 8, 8)
 
@@ -196,7 +268,7 @@ def test_fields_say_what_values_are() -> None:
     assert (batch["image1"].numpy().reshape(pixels.shape) == pixels[:, :, ::-1]).all()
     with pytest.raises(ValueError, match="nothing"):
         infeed.open(Data(), fields={"nothing": "array"})
-    with pytest.raises(ValueError, match="image, mask, mask16, label, array, list, text or bytes"):
+    with pytest.raises(ValueError, match="image, images, mask, mask16, label, array, list, text, texts or bytes"):
         infeed.open(Data(), fields={"image": "picture"})
 
 

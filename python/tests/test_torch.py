@@ -127,6 +127,26 @@ def test_lists_are_tensors_for_each_row_or_nested(tmp_path: Path) -> None:
     assert collated == [len(row) for row in tokens]
 
 
+def test_several_images_a_record_are_a_tensor_for_each_row(tmp_path: Path) -> None:
+    class Data:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"images": [png(i, k, 9) for k in range(i + 1)], "words": ["a"] * i + ["b"]}
+
+    data = infeed.open(Data())
+    for last in (False, True):
+        batch = next(iter(TheLoader(data, 4, output="dict", transform="center_crop:6", dtype="uint8", channels_last=last)))
+        assert [tuple(row.shape) for row in batch["images"]] == [(i + 1, 3, 6, 6) for i in range(4)]
+        assert [row[:, :2, 0, 0].tolist() for row in batch["images"]] == [[[i, k] for k in range(i + 1)] for i in range(4)]
+        assert batch["words"] == [["a"] * i + ["b"] for i in range(4)]
+        padded = next(iter(TheLoader(data, 4, output="dict", transform="center_crop:6", channels_last=last, pad={"images": 0})))
+        assert padded["images"].shape == (4, 4, 3, 6, 6) and padded["images.lengths"].tolist() == [1, 2, 3, 4]
+    nested = next(iter(TheLoader(data, 4, output="dict", transform="center_crop:6", nested=True)))["images"]
+    assert nested.is_nested and [row.shape[0] for row in nested.unbind()] == [1, 2, 3, 4]
+
+
 def test_boxes_are_targets_as_detectors_take_them(tmp_path: Path) -> None:
     annotations: list[dict[str, Any]] = []
     for i in range(3):
