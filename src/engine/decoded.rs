@@ -392,7 +392,7 @@ fn len_bytes(sample: &Sample) -> u64 {
                 before = Some(data);
             }
             Value::Array(data) | Value::Bytes(data) | Value::List(data) => sum += data.len() as u64,
-            Value::Instances(marked) => sum += 29 * marked.len() as u64,
+            Value::Instances(marked) => sum += marked.bytes() as u64,
             _ => {}
         }
     }
