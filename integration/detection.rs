@@ -1,4 +1,4 @@
-//! Boxes and masks: they lie where their pixels lie, whatever the transform does; as many as there are in each row.
+//! Boxes, masks and key points: they lie where their pixels lie, whatever the transform does; as many as there are in each row.
 
 use std::sync::Arc;
 
@@ -58,15 +58,18 @@ fn picture(record: u64) -> Vec<u8> {
 
 fn marked(record: u64) -> Instances {
     let mut marked = Instances::new(SIDES);
-    let mut masks = Vec::new();
+    let (mut masks, mut points) = (Vec::new(), Vec::new());
     for Thing { corners, colour } in things(record) {
         marked.push(corners.map(|v| v as f32), i64::from(colour));
         let [left, top, right, bottom] = corners.map(f64::from);
         masks.push(Mask::Polygons(vec![vec![[left, top], [right, top], [right, bottom], [left, bottom]]]));
+        // The middle, and a point that is not labelled.
+        points.push(vec![[(left + right) as f32 / 2.0, (top + bottom) as f32 / 2.0, 2.0], [0.0; 3]]);
     }
     marked.ids = (0..marked.len() as i64).map(|i| record as i64 * 100 + i).collect();
     marked.crowd = marked.ids.iter().map(|id| id % 3 == 0).collect();
     marked.masks = Some(masks);
+    marked.keypoints = Some(points);
     marked
 }
 
@@ -132,10 +135,10 @@ fn chains() -> Vec<(Transform, f32)> {
 }
 
 #[test]
-fn boxes_and_masks_lie_where_their_pixels_lie() {
+fn boxes_masks_and_key_points_lie_where_their_pixels_lie() {
     let data = dataset(u64::from(cases(24, 400)));
     for (index, (chain, apart)) in chains().into_iter().enumerate() {
-        let (mut seen, mut whole) = (0, 0);
+        let (mut seen, mut whole, mut points) = (0, 0, 0);
         for batch in (0..3).flat_map(|number| epoch(&data, &chain, number)) {
             let image = &batch["image"];
             let [_, 1, height, width] = *image.shape() else { panic!("{:?}", image.shape()) };
@@ -152,6 +155,15 @@ fn boxes_and_masks_lie_where_their_pixels_lie() {
                     assert_eq!(mask, coloured, "{place}");
                     let Some(seen_at) = bounds(pixels, width, colour) else { continue };
                     seen += 1;
+                    let [middle, none] = marked.keypoints.unwrap()[2 * i..][..2] else { panic!("{place}") };
+                    assert_eq!(none, [0.0; 3], "{place}");
+                    // Of something small, rounding may move the middle out.
+                    let large = seen_at[2] - seen_at[0] > 6.0 && seen_at[3] - seen_at[1] > 6.0;
+                    let [column, row] = [middle[0] as usize, middle[1] as usize];
+                    if large && middle[2] > 0.0 && column < width && row < height {
+                        points += 1;
+                        assert_eq!(pixels[row * width + column], colour, "{place}: {middle:?}");
+                    }
                     // Boxes whose middle is outside of a crop that looked at them have no size.
                     if *found == [0.0; 4] || found[0] == found[2] || found[1] == found[3] {
                         continue;
@@ -171,7 +183,7 @@ fn boxes_and_masks_lie_where_their_pixels_lie() {
                 }
             }
         }
-        assert!(seen > 100 && whole > 60, "chain {index} shows {seen}, {whole} with boxes");
+        assert!(seen > 100 && whole > 60 && points > 20, "chain {index}: {seen}, {whole} with boxes, {points} points");
     }
 }
 
@@ -194,6 +206,8 @@ fn small_boxes_are_dropped_with_all_that_is_theirs() {
             assert_eq!(kept.ids, want.iter().map(|i| all.ids[*i]).collect::<Vec<_>>());
             assert_eq!(kept.labels, want.iter().map(|i| all.labels[*i]).collect::<Vec<_>>());
             assert_eq!(kept.crowd, want.iter().map(|i| all.crowd[*i]).collect::<Vec<_>>());
+            let points = |i: &usize| all.keypoints.unwrap()[2 * i..][..2].to_vec();
+            assert_eq!(kept.keypoints.unwrap(), want.iter().flat_map(points).collect::<Vec<_>>());
             let (all_masks, kept_masks) = (all.masks.unwrap(), kept.masks.unwrap());
             assert!(kept_masks.iter().eq(want.iter().map(|i| &all_masks[*i])));
             (dropped, left) = (dropped + all.boxes.len() - want.len(), left + want.len());
@@ -417,6 +431,7 @@ fn bad_boxes_make_bad_samples() {
         if record % 5 == 2 {
             marked.push([f32::NAN, 1.0, 2.0, 3.0], 0);
             marked.masks.as_mut().unwrap().push(Mask::Polygons(Vec::new()));
+            marked.keypoints.as_mut().unwrap().push(vec![[0.0; 3]; 2]);
         }
         marked
     };
@@ -530,6 +545,7 @@ fn a_function_may_change_the_instances_of_its_sample() {
             marked.boxes.truncate(1);
             marked.crowd.truncate(1);
             marked.masks.as_mut().unwrap().truncate(1);
+            marked.keypoints.as_mut().unwrap().truncate(1);
             Ok(())
         })
     };
@@ -542,14 +558,21 @@ fn a_function_may_change_the_instances_of_its_sample() {
         }
     }
     assert!(rows > 8);
-    let spoils = |loader: LoaderBuilder| {
-        loader.map(|sample, _| {
-            sample.instances_mut("instances").unwrap().labels.push(7);
-            Ok(())
-        })
-    };
-    let error = drain(loader(&data, Transform::new(), spoils).unwrap().epoch(0)).unwrap_err().to_string();
-    assert!(error.contains("lists do not fit each other"), "{error}");
+    let spoils: [fn(&mut Instances); 3] = [
+        |marked| marked.labels.push(7),
+        |marked| marked.keypoints = None,
+        |marked| marked.keypoints.iter_mut().flatten().for_each(|points| points.truncate(1)),
+    ];
+    for spoil in spoils {
+        let spoils = |loader: LoaderBuilder| {
+            loader.map(move |sample, _| {
+                spoil(sample.instances_mut("instances").unwrap());
+                Ok(())
+            })
+        };
+        let error = drain(loader(&data, Transform::new(), spoils).unwrap().epoch(0)).unwrap_err().to_string();
+        assert!(error.contains("lists do not fit each other"), "{error}");
+    }
 }
 
 #[test]

@@ -6,13 +6,16 @@ use std::{fs, sync::Arc};
 use bytes::Bytes;
 use futures::executor::block_on;
 use infeed::{
-    ErrorKind, Result,
+    Batch, ErrorKind, Result, Transform,
     dataset::{Dataset, Instances, Mask, Open, SampleRng, Value, concat, dataset_contract, open, subset},
+    transform::Op,
 };
 use tempfile::TempDir;
 
 use crate::support::{
+    builder,
     detection::{coco, voc},
+    drain,
     photos::jpeg,
 };
 
@@ -68,6 +71,39 @@ fn coco_is_read_by_its_file_or_by_its_folders() {
     let two = subset(Arc::clone(&by_file), 1..3).unwrap();
     let all = concat(vec![two, by_file]).unwrap();
     assert_eq!((all.image_size(1), all.image_size(2)), (Some([8, 40]), Some([24, 32])));
+}
+
+#[test]
+fn key_points_of_persons_are_read_if_their_file_is_named() {
+    let dir = coco();
+    let file = path(&dir, "annotations/person_keypoints_train2017.json");
+    // The file of instances, which the folder has too, comes first.
+    assert!(read(&*sound(open(path(&dir, "")).split("train2017")), 0).unwrap().1.keypoints.is_none());
+    let dataset = sound(open(path(&dir, "train2017")).annotations(&file));
+    assert_eq!(dataset.schema().names_of("keypoints").unwrap(), ["nose", "left_eye", "right_eye"]);
+    let batch = |transform: Transform| -> Batch {
+        let loader = builder(Arc::clone(&dataset)).batch_size(3).transform(transform).build_blocking().unwrap();
+        drain(loader.epoch(0)).unwrap().remove(0)
+    };
+    let [nose, left, right] = [[16.0, 10.0, 2.0], [20.0, 6.0, 2.0], [12.0, 6.5, 1.0]];
+    let plain = batch(Transform::new().resize_exact(24, 32));
+    let marked = plain.instances("instances").unwrap();
+    assert_eq!(marked.keypoints().unwrap().shape(), [2, 3, 3]);
+    assert_eq!(marked.tensors().last().unwrap().0, "keypoints");
+    assert_eq!(marked.row(0).keypoints, Some(&[nose, left, right][..]));
+    assert_eq!((marked.row(1).keypoints, marked.row(2).keypoints), (Some(&[][..]), Some(&[[0.0; 3]; 3][..])));
+    // By hand: the mirror of x in 32 columns, then half of both; eyes change places.
+    let flipped = batch(Transform::new().horizontal_flip(1.0).resize_exact(12, 16));
+    let want = [[8.0, 5.0, 2.0], [10.0, 3.25, 1.0], [6.0, 3.0, 2.0]];
+    assert_eq!(flipped.instances("instances").unwrap().row(0).keypoints, Some(&want[..]));
+    // A crop of 16 columns from 8 and 20 rows from 2.
+    let cropped = batch(Transform::new().resize_exact(24, 32).push(Op::CenterCrop { size: [20, 16] }));
+    let want = [[8.0, 8.0, 2.0], [12.0, 4.0, 2.0], [4.0, 4.5, 1.0]];
+    assert_eq!(cropped.instances("instances").unwrap().row(0).keypoints, Some(&want[..]));
+    // Of 6 columns from 13 and 10 rows from 7 only the nose is left.
+    let cropped = batch(Transform::new().resize_exact(24, 32).push(Op::CenterCrop { size: [10, 6] }));
+    let want = [[3.0, 3.0, 2.0], [0.0; 3], [0.0; 3]];
+    assert_eq!(cropped.instances("instances").unwrap().row(0).keypoints, Some(&want[..]));
 }
 
 #[test]

@@ -78,6 +78,8 @@ impl Checksum {
                 let whole = marked.labels.iter().chain(marked.ids).chain(&marked.size);
                 bytes.extend(whole.flat_map(|number| number.to_le_bytes()));
                 bytes.extend(marked.crowd);
+                let points = marked.keypoints.unwrap_or_default();
+                bytes.extend(points.as_flattened().iter().flat_map(|number| number.to_le_bytes()));
                 for mask in marked.masks.unwrap_or_default() {
                     bytes.extend((mask.counts().len() as u64).to_le_bytes());
                     bytes.extend(mask.counts().iter().flat_map(|count| count.to_le_bytes()));

@@ -181,6 +181,9 @@ struct Boxes {
     boxes: usize,
     /// Boxes by class.
     classes: BTreeMap<String, usize>,
+    /// Labelled key points, if the dataset has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keypoints: Option<usize>,
 }
 
 /// `infeed inspect`.
@@ -485,9 +488,10 @@ impl FieldFindings {
             FieldKind::Texts { most } => {
                 ("texts", format!("texts, any number in a record, at most {}", units::size(*most as u64)))
             }
-            FieldKind::Instances { most, masks } => {
+            FieldKind::Instances { most, masks, keypoints } => {
                 let masks = if *masks { "with masks" } else { "without masks" };
-                ("instances", format!("boxes, at most {} per image, {masks}", units::count(*most as u64)))
+                let points = if *keypoints > 0 { format!(", {keypoints} key points each") } else { String::new() };
+                ("instances", format!("boxes, at most {} per image, {masks}{points}", units::count(*most as u64)))
             }
             other => ("other", format!("{other:?}")),
         };
@@ -502,17 +506,19 @@ impl Boxes {
             let name = usize::try_from(*label).ok().and_then(|label| names.get(label));
             *classes.entry(name.map_or_else(|| label.to_string(), String::clone)).or_default() += 1;
         }
-        Self { boxes: marked.len(), classes }
+        let labelled = |points: &Vec<Vec<[f32; 3]>>| points.iter().flatten().filter(|[_, _, v]| *v > 0.0).count();
+        Self { boxes: marked.len(), classes, keypoints: marked.keypoints.as_ref().map(labelled) }
     }
 
-    /// `3 boxes: 2 dog, 1 person`.
+    /// `3 boxes: 2 dog, 1 person; 17 key points`.
     fn told(&self) -> String {
         let word = if self.boxes == 1 { "box" } else { "boxes" };
         let classes: Vec<_> =
             self.classes.iter().take(CLASSES).map(|(name, count)| format!("{count} {name}")).collect();
         let more = if self.classes.len() > CLASSES { ", …" } else { "" };
         let colon = if classes.is_empty() { "" } else { ": " };
-        format!("{} {word}{colon}{}{more}", self.boxes, classes.join(", "))
+        let points = self.keypoints.map(|points| format!("; {points} key points")).unwrap_or_default();
+        format!("{} {word}{colon}{}{more}{points}", self.boxes, classes.join(", "))
     }
 }
 

@@ -222,7 +222,7 @@ fn counted(marks: RowInstances<'_>, classes: Option<&[String]>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Draws boxes and tints masks, with one colour per class.
+/// Draws boxes and key points and tints masks, with one colour per class.
 fn mark(rgb: &mut [u8], [height, width]: [usize; 2], marks: RowInstances<'_>) {
     for (n, ([left, top, right, bottom], label)) in marks.boxes.iter().zip(marks.labels).enumerate() {
         // The golden ratio puts consecutive labels far apart on the colour wheel.
@@ -242,6 +242,12 @@ fn mark(rgb: &mut [u8], [height, width]: [usize; 2], marks: RowInstances<'_>) {
         {
             let dense = mask.to_dense();
             dense.iter().enumerate().filter(|(_, set)| **set == 1).for_each(|(at, _)| put(at % width, at / width, 2));
+        }
+        let points = marks.keypoints.unwrap_or_default();
+        let each = points.len() / marks.boxes.len();
+        for [x, y, _] in points[n * each..][..each].iter().filter(|[_, _, v]| *v > 0.0) {
+            let around = |at: &f32, side: usize| (*at as usize).saturating_sub(1)..(*at as usize + 2).min(side);
+            around(y, height).for_each(|y| around(x, width).for_each(|x| put(x, y, 4)));
         }
         if height == 0 || width == 0 || right <= left || bottom <= top {
             continue;

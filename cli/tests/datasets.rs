@@ -232,6 +232,20 @@ fn inspect_tells_boxes_by_their_classes() {
 }
 
 #[test]
+fn inspect_counts_key_points() {
+    let dir = coco();
+    let file = path(dir.path(), "annotations/person_keypoints_train2017.json");
+    let args = ["inspect", &path(dir.path(), "train2017"), "--annotations", &file];
+    let shown = ok(&args);
+    for part in ["without masks, 3 key points each", "1 box: 1 person; 3 key points", "1 box: 1 person; 0 key points"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let found: Value = serde_json::from_str(&ok(&[&args[..], &["--json", "-"]].concat())).unwrap();
+    let first = &found["first_records"][0]["instances"]["instances"];
+    assert_eq!(*first, json!({"boxes": 1, "classes": {"person": 1}, "keypoints": 3}));
+}
+
+#[test]
 fn inspect_tells_the_boxes_of_voc() {
     let dir = voc();
     let shown = ok(&["inspect", dir.path().to_str().unwrap()]);

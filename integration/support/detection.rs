@@ -13,7 +13,8 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Three photographs in `train2017`: two dogs and a person, nothing, a crowd.
+/// Three photographs in `train2017`: two dogs and a person, nothing, a crowd. In another file, the key points of persons:
+/// one in the first photograph, one without any in the last.
 pub(crate) fn coco() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, height, width) in [("000.jpg", 24, 32), ("001.jpg", 16, 16), ("002.jpg", 8, 40)] {
@@ -35,6 +36,14 @@ pub(crate) fn coco() -> TempDir {
     });
     write(dir.path(), "annotations/instances_train2017.json", json.to_string().as_bytes());
     write(dir.path(), "annotations/captions_train2017.json", b"{}");
+    let mut person = marked(5, 10, 44, [0.0, 0.0, 32.0, 24.0]);
+    person["keypoints"] = json!([16, 10, 2, 20, 6, 2, 12, 6.5, 1]);
+    let persons = json!({
+        "images": json["images"],
+        "annotations": [person, marked(8, 30, 44, [1.0, 1.0, 5.0, 5.0])],
+        "categories": [{"id": 44, "name": "person", "keypoints": ["nose", "left_eye", "right_eye"], "skeleton": [[1, 2]]}],
+    });
+    write(dir.path(), "annotations/person_keypoints_train2017.json", persons.to_string().as_bytes());
     dir
 }
 

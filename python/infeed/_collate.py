@@ -169,6 +169,8 @@ def _targets(field: str) -> Callable[[Batch], list[dict[str, Any]]]:
     def targets(batch: Batch) -> list[dict[str, Any]]:
         marked = batch[field]
         names = {"boxes": "boxes", "labels": "labels", "ids": "ids", "iscrowd": "crowd"}
+        if "keypoints" in marked:
+            names["keypoints"] = "keypoints"
         values = {name: marked[theirs].torch() for name, theirs in names.items()}
         sizes, outlines = marked["sizes"].torch(), marked.get("masks")
         offsets: list[int] = marked["offsets"].torch().tolist()

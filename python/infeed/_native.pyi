@@ -48,6 +48,10 @@ class Dataset:
         """Class names in the order of their indices; None if the dataset does not name its classes."""
         ...
     @property
+    def keypoints(self) -> list[str] | None:
+        """Names of the key points of each box; None if the dataset does not name any."""
+        ...
+    @property
     def fields(self) -> dict[str, str]:
         """The fields of a record and their kinds: image, volume, label, array, bytes, text, list or instances."""
         ...
@@ -141,8 +145,9 @@ class Batch(Mapping[str, Any]):
     - Images, labels and arrays are a ``Tensor``, whose first axis counts the rows.
     - A field of bytes is a list of ``bytes``, a field of text a list of ``str``.
     - A list is a dict: ``values`` ``[T, …]``, the items of all rows, and ``offsets`` (int64 ``[N + 1]``), where each row begins.
-    - Boxes are a dict of tensors (``boxes``, ``labels``, ``ids``, ``crowd``, ``offsets``, ``sizes``) and, if outlines were
-      read, ``masks``: a list of dicts ``{"size": …, "counts": …}``.
+    - Boxes are a dict of tensors (``boxes``, ``labels``, ``ids``, ``crowd``, ``offsets``, ``sizes``). If the annotations have
+      key points, it has ``keypoints`` (float32 ``[T, K, 3]``: x, y, visibility). If outlines were read, it has ``masks``: a list
+      of dicts ``{"size": …, "counts": …}``.
 
     ``len(batch)`` is the number of fields; ``batch.size`` is the number of rows.
     """

@@ -232,6 +232,12 @@ impl Dataset {
         self.opened.schema().classes.as_ref().map(|classes| classes.to_vec())
     }
 
+    /// Names of the key points of each box; None if the dataset does not name any.
+    #[getter]
+    fn keypoints(&self) -> Option<Vec<String>> {
+        self.opened.schema().names_of("keypoints").map(<[String]>::to_vec)
+    }
+
     /// The fields of a record and their kinds: image, volume, label, array, bytes or instances.
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

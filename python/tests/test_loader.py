@@ -701,3 +701,36 @@ def test_texts_are_str_and_boxes_are_tensors_with_offsets(tmp_path: Path) -> Non
     # Runs down the columns, as pycocotools has them: 6 pixels each.
     assert [sum(mask["counts"][1::2]) for mask in marked["masks"]] == [6] * 15
     assert marked["masks"][0]["size"] == [24, 24]
+
+
+def test_key_points_are_a_tensor_whose_left_and_right_points_a_flip_exchanges(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    (tmp_path / "0.png").write_bytes(png(0, 0, 0))
+    person = {"id": 1, "image_id": 0, "bbox": [2, 3, 10, 12], "category_id": 1, "area": 120, "iscrowd": 0}
+    points = [4, 5, 2, 9, 6, 1, 0, 0, 0]
+    coco = {
+        "images": [{"id": 0, "file_name": "0.png", "width": 24, "height": 24}],
+        "annotations": [{**person, "keypoints": points, "num_keypoints": 2}, {**person, "id": 2}],
+        "categories": [{"id": 1, "name": "person", "keypoints": ["left_eye", "right_eye", "nose"], "skeleton": [[1, 2]]}],
+    }
+    (tmp_path / "_annotations.coco.json").write_text(json.dumps(coco))
+    dataset = infeed.open(tmp_path)
+    assert dataset.keypoints == ["left_eye", "right_eye", "nose"]
+
+    def first(transform: str) -> list[Any]:
+        marked = next(iter(Loader(dataset, batch_size=1, transform=transform)))["instances"]
+        assert marked["keypoints"].shape == (2, 3, 3)
+        of_first, of_second = marked["keypoints"].numpy().tolist()
+        assert of_second == [[0, 0, 0]] * 3
+        assert isinstance(of_first, list)
+        return of_first
+
+    assert first("resize_exact:24") == [[4, 5, 2], [9, 6, 1], [0, 0, 0]]
+    assert first("horizontal_flip:1;resize_exact:48") == [[30, 12, 1], [40, 10, 2], [0, 0, 0]]
+    # The middle begins at 6, 6: the left eye is outside of it.
+    assert first("center_crop:12") == [[0, 0, 0], [3, 0, 1], [0, 0, 0]]
+    coco["categories"] = [{"id": 1, "name": "person"}]
+    (tmp_path / "_annotations.coco.json").write_text(json.dumps(coco))
+    dataset = infeed.open(tmp_path)
+    assert dataset.keypoints is None
+    assert "keypoints" not in next(iter(Loader(dataset, batch_size=1)))["instances"]

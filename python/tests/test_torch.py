@@ -188,6 +188,14 @@ def test_boxes_are_targets_as_detectors_take_them(tmp_path: Path) -> None:
     padded = next(iter(DataLoader(infeed.open(tmp_path, masks=True), 3, transform="pad_to:32")))[1]
     assert [tuple(target["masks"].shape) for target in padded] == [(i, 32, 32) for i in range(3)]
     assert padded[2]["size"].tolist() == [24, 24] and torch.equal(padded[2]["masks"][:, :24, :24], last["masks"])
+    # Key points as Keypoint R-CNN takes them.
+    assert "keypoints" not in last
+    coco["categories"] = [{"id": 4, "name": "thing", "keypoints": ["head", "tail"]}]
+    coco["annotations"][0]["keypoints"] = [1, 2, 2, 0, 0, 0]
+    (tmp_path / "_annotations.coco.json").write_text(json.dumps(coco))
+    targets = next(iter(DataLoader(infeed.open(tmp_path), 3)))[1]
+    assert [tuple(target["keypoints"].shape) for target in targets] == [(i, 2, 3) for i in range(3)]
+    assert targets[1]["keypoints"].tolist() == [[[1, 2, 2], [0, 0, 0]]] and targets[1]["keypoints"].dtype == torch.float32
 
 
 class Stream(IterableDataset):  # type: ignore[misc]

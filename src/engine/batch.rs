@@ -168,7 +168,7 @@ impl Batch {
         self.side.bytes.iter().map(|(name, values)| (name.as_str(), &values[..]))
     }
 
-    /// Boxes, labels and masks of the images ([`FieldKind::Instances`](infeed_data::FieldKind::Instances)).
+    /// Boxes, labels, masks and key points of the images ([`FieldKind::Instances`](infeed_data::FieldKind::Instances)).
     #[must_use]
     pub fn instances(&self, field: &str) -> Option<&BatchInstances> {
         self.side.instances.iter().find(|(name, _)| name == field).map(|(_, instances)| instances)

@@ -399,7 +399,7 @@ fn len_bytes(sample: &Sample) -> u64 {
                 before = Some(data);
             }
             Value::Array(_) | Value::Bytes(_) | Value::List(_) | Value::Texts(_) => sum += value.file_bytes() as u64,
-            Value::Instances(marked) => sum += 29 * marked.len() as u64,
+            Value::Instances(marked) => sum += marked.bytes() as u64,
             _ => {}
         }
     }

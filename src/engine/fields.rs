@@ -284,6 +284,7 @@ pub(crate) fn lower_field(
         }
         kind @ FieldKind::Instances { most, .. } => {
             let lowered = transform.lower_instances(kind, image_size(schema))?;
+            let lowered = lowered.with_keypoint_names(schema.names_of("keypoints").unwrap_or_default());
             beside(Side::Instances(FieldInstances { lowered, most: *most }))
         }
         kind => {

@@ -9,7 +9,7 @@ use infeed_pixels::transform::LoweredInstances;
 use super::list::{offsets, tensor};
 use crate::tensor::Tensor;
 
-/// Boxes, labels and masks in the images of a batch: one list for all rows, and offsets where each row begins.
+/// Boxes, labels, masks and key points in the images of a batch: one list for all rows, and offsets where each row begins.
 ///
 /// `N` is the number of rows, `T` the number of instances in the batch. All tensors are in host memory, even if the
 /// images are on a GPU.
@@ -34,6 +34,7 @@ pub struct BatchInstances {
     crowd: Tensor,
     sizes: Tensor,
     masks: Option<Arc<[Rle]>>,
+    keypoints: Option<Tensor>,
 }
 
 /// The instances of one row of a [`BatchInstances`].
@@ -73,6 +74,8 @@ pub struct RowInstances<'a> {
     pub size: [i64; 2],
     /// Outlines, with the row's height and width.
     pub masks: Option<&'a [Rle]>,
+    /// Key points, the same number for each object: x and y in pixels of the row, visibility.
+    pub keypoints: Option<&'a [[f32; 3]]>,
 }
 
 impl BatchInstances {
@@ -85,6 +88,9 @@ impl BatchInstances {
             let outline = |mask: &Mask| if let Mask::Rle(rle) = mask { Some(rle.clone()) } else { None };
             all().flat_map(|row| row.masks.iter().flatten()).filter_map(outline).collect()
         });
+        let points = || all().flat_map(|row| row.keypoints.iter().flatten().flatten().copied());
+        let each = lowered.keypoints();
+        let keypoints = (each > 0).then(|| tensor(&[total, each, 3], DType::F32, points())).transpose()?;
         Ok(Self {
             offsets: offsets(rows.iter().map(|row| row.as_ref().map_or(0, |row| row.len())))?,
             boxes: tensor(&[total, 4], DType::F32, all().flat_map(|row| row.boxes.iter().copied()))?,
@@ -93,6 +99,7 @@ impl BatchInstances {
             crowd: tensor(&[total], DType::Bool, all().flat_map(|row| row.crowd.iter().map(|crowd| u8::from(*crowd))))?,
             sizes: tensor(&[rows.len(), 2], DType::I64, sizes.into_iter())?,
             masks,
+            keypoints,
         })
     }
 
@@ -152,9 +159,17 @@ impl BatchInstances {
         self.masks.as_deref()
     }
 
+    /// `[T, K, 3]` f32: x and y of each object's `K` key points in pixels of the row, also if boxes have another format,
+    /// and COCO's visibility: 0 not labelled or outside of the row, 1 labelled but hidden, 2 visible. `None` if the
+    /// dataset has no key points.
+    #[must_use]
+    pub const fn keypoints(&self) -> Option<&Tensor> {
+        self.keypoints.as_ref()
+    }
+
     /// All tensors with their names.
     pub fn tensors(&self) -> impl Iterator<Item = (&'static str, &Tensor)> {
-        let Self { offsets, boxes, labels, ids, crowd, sizes, masks: _ } = self;
+        let Self { offsets, boxes, labels, ids, crowd, sizes, masks: _, keypoints } = self;
         let named = [
             ("offsets", offsets),
             ("boxes", boxes),
@@ -163,7 +178,7 @@ impl BatchInstances {
             ("crowd", crowd),
             ("sizes", sizes),
         ];
-        named.into_iter()
+        named.into_iter().chain(keypoints.as_ref().map(|keypoints| ("keypoints", keypoints)))
     }
 
     /// The instances of each row.
@@ -187,7 +202,11 @@ impl BatchInstances {
             ids: &self.ids.as_slice().unwrap_or_default()[own.clone()],
             crowd: &self.crowd.bytes().unwrap_or_default()[own.clone()],
             size: [sizes[2 * row], sizes[2 * row + 1]],
-            masks: self.masks.as_ref().map(|masks| &masks[own]),
+            masks: self.masks.as_ref().map(|masks| &masks[own.clone()]),
+            keypoints: self.keypoints.as_ref().map(|points| {
+                let each = points.shape()[1];
+                &points.as_slice().unwrap_or_default().as_chunks().0[own.start * each..own.end * each]
+            }),
         }
     }
 }

@@ -45,11 +45,12 @@ impl Maps {
     pub(super) fn sample(&self, sample: &mut SampleMut<'_>, draws: Draws) -> Result<()> {
         let Some(map) = &self.sample else { return Ok(()) };
         guard("map", || map(sample, draws))?;
-        let with_masks = sample.fields.iter().filter_map(|field| Some(field.instances()?.lowered.has_masks()));
-        for (instances, masks) in sample.instances.iter().zip(with_masks) {
+        let lowered = sample.fields.iter().filter_map(|field| Some(&field.instances()?.lowered));
+        for (instances, lowered) in sample.instances.iter().zip(lowered) {
             let outlines = instances.masks.as_ref();
             let moved = outlines.is_none_or(|all| all.iter().all(|mask| matches!(mask, Mask::Rle(_))));
-            if !instances.is_sound() || outlines.is_some() != masks || !moved {
+            let masks = outlines.is_some() == lowered.has_masks() && moved;
+            if !(instances.is_sound() && masks && instances.has_keypoints(lowered.keypoints())) {
                 let what = "the function given to map left instances whose lists do not fit each other";
                 return Err(Error::config(what).hint("keep one entry per box in each list, and masks as runs"));
             }

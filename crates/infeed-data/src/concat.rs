@@ -83,11 +83,19 @@ pub fn difference(a: &Schema, b: &Schema) -> Option<String> {
         | (FieldKind::Texts { .. }, FieldKind::Texts { .. }) => true,
         (FieldKind::Images { .. }, FieldKind::Images { .. }) => a.each_image() == b.each_image(),
         (FieldKind::List { dtype: a, item: x, .. }, FieldKind::List { dtype: b, item: y, .. }) => (a, x) == (b, y),
-        (FieldKind::Instances { masks: a, .. }, FieldKind::Instances { masks: b, .. }) => a == b,
+        (FieldKind::Instances { masks: a, keypoints: x, .. }, FieldKind::Instances { masks: b, keypoints: y, .. }) => {
+            (a, x) == (b, y)
+        }
         _ => a == b,
     };
     if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| !alike(&a.kind, &b.kind)) {
         return Some(format!("`{}` is {:?}, not {:?}", a.name, b.kind, a.kind));
+    }
+    // A flip swaps left and right points by their names.
+    let points = |schema: &Schema| schema.names_of("keypoints").map(|names| names.join(", "));
+    if points(a) != points(b) {
+        let [a, b] = [a, b].map(|schema| points(schema).unwrap_or_else(|| "not named".to_owned()));
+        return Some(format!("its key points are {b}; the others' are {a}"));
     }
     match (&a.classes, &b.classes) {
         (Some(a), Some(b)) if a != b => {

@@ -185,11 +185,12 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
             (kind @ FieldKind::List { most, .. }, Value::List(data)) => {
                 kind.item_bytes().is_some_and(|each| data.len().is_multiple_of(each) && data.len() / each <= *most)
             }
-            (FieldKind::Instances { most, masks }, Value::Instances(marked)) => {
+            (FieldKind::Instances { most, masks, keypoints }, Value::Instances(marked)) => {
                 let known = |label: &i64| schema.classes.as_ref().is_none_or(|c| (0..c.len() as i64).contains(label));
                 marked.is_sound()
                     && marked.len() <= *most
                     && marked.masks.is_some() == *masks
+                    && marked.has_keypoints(*keypoints)
                     && marked.labels.iter().all(known)
             }
             _ => false,

@@ -53,7 +53,10 @@ impl DetectionDataset {
                 "boxes have no width or no height; sanitize_bounding_boxes in the transform removes them"
             );
         }
-        let instances = Field::instances(marked.most(), marked.has_masks());
+        let points = marked.keypoint_names();
+        let keypoints = points.as_ref().map_or(0, |names| names.len());
+        let instances = FieldKind::Instances { most: marked.most(), masks: marked.has_masks(), keypoints };
+        let instances = Field::new("instances", instances);
         let fields = vec![Field::image(), instances, Field::new("image_id", FieldKind::Label)];
         let mut print = Fingerprint::of(format).number(files.len() as u64);
         for i in 0..files.len() {
@@ -62,7 +65,8 @@ impl DetectionDataset {
         }
         let fingerprint = marked.print(print).finish();
         let reads = Sizes::of(files.sizes.iter().copied());
-        let schema = Schema::new(fields).with_classes(Some(classes));
+        let mut schema = Schema::new(fields).with_classes(Some(classes));
+        schema.names.extend(points.map(|names| ("keypoints".to_owned(), names)));
         Self { format, files, ids, sizes, marked, schema, reads, fingerprint }
     }
 

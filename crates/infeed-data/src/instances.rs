@@ -1,10 +1,10 @@
-//! The objects that are marked in an image: boxes, classes, outlines.
+//! The objects that are marked in an image: boxes, classes, outlines, key points.
 
 use super::mask::Mask;
 
 /// The objects that are marked in one image, for detection and segmentation.
 ///
-/// Each list except `masks` has one entry for each object, in the order of the dataset.
+/// Each list has one entry for each object, in the order of the dataset; `masks` and `keypoints` may be absent.
 ///
 /// ```
 /// use infeed::dataset::Instances;
@@ -31,6 +31,10 @@ pub struct Instances {
     pub crowd: Vec<bool>,
     /// One outline for each object, if the field has masks.
     pub masks: Option<Vec<Mask>>,
+    /// The key points of each object, if the field has them: equally many for all objects. Each is `[x, y, v]`: x and y
+    /// in the coordinates of boxes, then COCO's visibility: 0 not labelled, 1 labelled but hidden, 2 visible. Loaders
+    /// write 0, 0, 0 for a point that is not labelled.
+    pub keypoints: Option<Vec<Vec<[f32; 3]>>>,
 }
 
 impl Instances {
@@ -40,7 +44,7 @@ impl Instances {
         Self { size, ..Self::default() }
     }
 
-    /// Adds an object without an outline.
+    /// Adds an object without an outline and without key points.
     pub fn push(&mut self, r#box: [f32; 4], label: i64) {
         self.ids.push(self.boxes.len() as i64);
         self.boxes.push(r#box);
@@ -61,12 +65,20 @@ impl Instances {
     }
 
     /// Bytes that the lists take.
-    pub(crate) fn bytes(&self) -> usize {
+    #[doc(hidden)]
+    pub fn bytes(&self) -> usize {
         let corners = |mask: &Mask| match mask {
             Mask::Polygons(polygons) => polygons.iter().map(|polygon| polygon.len() * 16).sum(),
             Mask::Rle(rle) => rle.counts().len() * 4,
         };
-        self.len() * (16 + 8 + 8 + 1) + self.masks.iter().flatten().map(corners).sum::<usize>()
+        let points = self.keypoints.iter().flatten().map(|points| size_of_val(&**points)).sum::<usize>();
+        self.len() * (16 + 8 + 8 + 1) + self.masks.iter().flatten().map(corners).sum::<usize>() + points
+    }
+
+    /// Whether each object has this many key points; for 0, whether there are none.
+    #[doc(hidden)]
+    pub fn has_keypoints(&self, each: usize) -> bool {
+        self.keypoints.as_ref().map_or(each == 0, |all| all.iter().all(|points| points.len() == each))
     }
 
     /// Whether all lists have the length of `boxes`.
@@ -77,5 +89,6 @@ impl Instances {
             && self.ids.len() == len
             && self.crowd.len() == len
             && self.masks.as_ref().is_none_or(|masks| masks.len() == len)
+            && self.keypoints.as_ref().is_none_or(|points| points.len() == len)
     }
 }

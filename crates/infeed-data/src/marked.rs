@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     mem::{size_of, size_of_val},
+    sync::Arc,
 };
 
 use infeed_core::{
@@ -26,6 +27,42 @@ pub struct Thing {
     pub(crate) id: i64,
     pub(crate) crowd: bool,
     pub(crate) outline: Outline,
+    /// Where its key points begin in [`Keypoints`]; `None` if it has none.
+    pub(crate) keypoints: Option<usize>,
+}
+
+/// The key points of all objects.
+#[derive(Debug, Default)]
+pub struct Keypoints {
+    /// Names of the points of an object.
+    pub(crate) names: Arc<[String]>,
+    /// As many for each object as there are names: x and y in the units of the dataset, then COCO's visibility.
+    pub(crate) points: Vec<[f32; 3]>,
+}
+
+impl Keypoints {
+    /// Adds the points of an object, written as x, y and visibility in turn; returns where they begin.
+    pub(crate) fn push(&mut self, numbers: &[f32]) -> Result<usize, String> {
+        let (points, rest) = numbers.as_chunks();
+        let each = self.names.len();
+        if points.len() != each || !rest.is_empty() {
+            return Err(format!("{} numbers for {each} key points, not three for each", numbers.len()));
+        }
+        if let Some(wrong) = points.iter().find(|point| !point.iter().all(|number| number.is_finite())) {
+            return Err(format!("the key point {wrong:?} has values that are not numbers"));
+        }
+        self.points.extend_from_slice(points);
+        Ok(self.points.len() - each)
+    }
+
+    /// The points of one object, in an image of this size.
+    fn of(&self, start: Option<usize>, size: [u32; 2], units: Units) -> Vec<[f32; 3]> {
+        let [across, down] = units.scale(size);
+        let scaled = |by: f64, value: f32| (f64::from(value) * by) as f32;
+        let point = |[x, y, v]: &[f32; 3]| [scaled(across, *x), scaled(down, *y), *v];
+        let each = self.names.len();
+        start.map_or_else(|| vec![[0.0; 3]; each], |start| self.points[start..start + each].iter().map(point).collect())
+    }
 }
 
 /// The units of boxes and polygons.
@@ -138,6 +175,8 @@ pub struct Marked {
     crowd: Vec<bool>,
     /// With masks: all outlines, and the position of each entry's.
     outlines: Option<(Outlines, Vec<Outline>)>,
+    /// With key points: all of them, and where each entry's begin.
+    keypoints: Option<(Keypoints, Vec<Option<usize>>)>,
     /// Errors of some images.
     bad: HashMap<usize, String>,
 }
@@ -151,6 +190,7 @@ impl Marked {
         records: usize,
         mut things: Vec<Thing>,
         outlines: Option<Outlines>,
+        keypoints: Option<Keypoints>,
         bad: HashMap<usize, String>,
     ) -> Self {
         // A stable sort keeps the order within an image.
@@ -162,6 +202,10 @@ impl Marked {
             outlines.runs.shrink_to_fit();
             (outlines, things.iter().map(|thing| thing.outline).collect())
         });
+        let keypoints = keypoints.map(|mut all| {
+            all.points.shrink_to_fit();
+            (all, things.iter().map(|thing| thing.keypoints).collect())
+        });
         Self {
             units,
             called,
@@ -171,6 +215,7 @@ impl Marked {
             ids: things.iter().map(|thing| thing.id).collect(),
             crowd: things.iter().map(|thing| thing.crowd).collect(),
             outlines,
+            keypoints,
             bad,
         }
     }
@@ -187,6 +232,11 @@ impl Marked {
 
     pub(crate) const fn has_masks(&self) -> bool {
         self.outlines.is_some()
+    }
+
+    /// Names of the key points of each object, if the dataset has key points.
+    pub(crate) fn keypoint_names(&self) -> Option<Arc<[String]>> {
+        self.keypoints.as_ref().map(|(all, _)| Arc::clone(&all.names))
     }
 
     /// The annotations of the image `record`, which has this height and width.
@@ -213,6 +263,9 @@ impl Marked {
         found.labels = self.labels[of.clone()].iter().map(|label| i64::from(*label)).collect();
         found.ids = self.ids[of.clone()].to_vec();
         found.crowd = self.crowd[of.clone()].to_vec();
+        if let Some((all, starts)) = &self.keypoints {
+            found.keypoints = Some(starts[of.clone()].iter().map(|start| all.of(*start, size, self.units)).collect());
+        }
         if let Some((outlines, places)) = &self.outlines {
             let masks = places[of].iter().map(|place| outlines.mask(*place, size, self.units));
             found.masks = Some(masks.collect::<Result<_>>()?);
@@ -231,12 +284,20 @@ impl Marked {
             }
             print = print.number(self.labels[at].into()).number(self.ids[at] as u64).number(self.crowd[at].into());
         }
+        if let Some((all, starts)) = &self.keypoints {
+            for point in starts.iter().flat_map(|start| all.of(*start, [1; 2], self.units)) {
+                print = point.into_iter().fold(print, |print, number| print.number(number.to_bits().into()));
+            }
+            print = all.names.iter().fold(print, |print, name| print.text(name));
+        }
         print
     }
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
         let outlines = self.outlines.as_ref().map_or(0, |(all, places)| all.bytes() + size_of_val(&**places));
+        let points =
+            self.keypoints.as_ref().map_or(0, |(all, starts)| size_of_val(&*all.points) + size_of_val(&**starts));
         let bad = self.bad.values().map(|wrong| wrong.len() + size_of::<(usize, String)>()).sum::<usize>();
         size_of_val(&*self.starts)
             + size_of_val(&*self.boxes)
@@ -244,6 +305,7 @@ impl Marked {
             + size_of_val(&*self.ids)
             + size_of_val(&*self.crowd)
             + outlines
+            + points
             + bad
     }
 }
@@ -274,7 +336,7 @@ mod tests {
     use infeed_core::fingerprint::Fingerprint;
 
     fn thing(record: usize, id: i64, outline: Outline) -> Thing {
-        Thing { record, corners: [id as f32; 4], label: id as u32, id, crowd: id == 2, outline }
+        Thing { record, corners: [id as f32; 4], label: id as u32, id, crowd: id == 2, outline, keypoints: None }
     }
 
     #[test]
@@ -290,6 +352,7 @@ mod tests {
             4,
             things.clone(),
             Some(outlines),
+            None,
             HashMap::from([(3, "annotation 7: odd".to_owned())]),
         );
         assert_eq!((marked.most(), marked.flat()), (2, 3));
@@ -306,7 +369,9 @@ mod tests {
         assert_eq!(marked.bytes(), 5 * 8 + 3 * (16 + 4 + 8 + 1) + places + 18 * 8 + 3 * 8 + 2 * 4 + bad);
 
         let print = |things| {
-            Marked::of("thing", Units::Pixels, 4, things, None, HashMap::new()).print(Fingerprint::of("x")).finish()
+            Marked::of("thing", Units::Pixels, 4, things, None, None, HashMap::new())
+                .print(Fingerprint::of("x"))
+                .finish()
         };
         let mut moved = things.clone();
         moved[1].corners[3] += 0.5;
@@ -335,9 +400,10 @@ mod tests {
     fn fractions_are_pixels_once_the_size_is_known_and_boxes_outside_are_told_then() {
         let mut outlines = Outlines::default();
         let outline = outlines.polygons(&[0.5, 0.25, 1.0, 0.25, 1.0, 1.0], &[6]);
-        let thing = |record, corners| Thing { record, corners, label: 0, id: 7, crowd: false, outline };
+        let thing =
+            |record, corners| Thing { record, corners, label: 0, id: 7, crowd: false, outline, keypoints: None };
         let things = vec![thing(0, [0.25, 0.5, 0.5, 1.25]), thing(1, [0.0, 1.5, 1.0, 2.0])];
-        let marked = Marked::of("box", Units::Fractions, 2, things, Some(outlines), HashMap::new());
+        let marked = Marked::of("box", Units::Fractions, 2, things, Some(outlines), None, HashMap::new());
         for size in [[40, 20], [20, 80]] {
             let [height, width] = size.map(|side: u32| side as f32);
             let found = marked.instances(0, size).unwrap();

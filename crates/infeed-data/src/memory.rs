@@ -340,19 +340,22 @@ impl MemoryBuilder {
     }
 
     /// Adds objects that are marked in the images, as the field `instances`. The field has masks if the first record
-    /// has.
+    /// has, and so for key points. [`names`](Self::names) of `keypoints` names the points; a flip swaps left and right
+    /// ones.
     pub fn instances(self, all: Vec<Instances>) -> Self {
         let most = all.iter().map(Instances::len).max().unwrap_or(0);
         let masks = all.first().is_some_and(|first| first.masks.is_some());
-        let unsound = all.iter().position(|one| !one.is_sound() || one.masks.is_some() != masks);
+        let keypoints = all.iter().flat_map(|one| one.keypoints.iter().flatten()).map(Vec::len).next().unwrap_or(0);
+        let fits = |one: &Instances| one.is_sound() && one.masks.is_some() == masks && one.has_keypoints(keypoints);
+        let unsound = all.iter().position(|one| !fits(one));
         let column = match unsound {
             None => Ok(Column::Instances(all)),
             Some(record) => {
-                let what = "the lists of instances differ in length, or some have masks and others none";
+                let what = "the lists of instances differ in length, or only some have masks or as many key points";
                 Err(Error::config(what).at_record(record as u64))
             }
         };
-        self.column(Field::instances(most, masks), column)
+        self.column(Field::new("instances", FieldKind::Instances { most, masks, keypoints }), column)
     }
 
     /// Renames the field that was added last, of any kind: `.encoded_images(files).named("photo")`.
@@ -395,7 +398,7 @@ impl MemoryBuilder {
         self
     }
 
-    /// Sets the names for the values of another field of class indices, such as `coarse_label`
+    /// Sets the names for the values of another field of class indices, such as `coarse_label`, or of `keypoints`
     /// ([`Schema::names_of`](super::Schema::names_of)).
     pub fn names(mut self, field: impl Into<String>, names: impl Into<Arc<[String]>>) -> Self {
         self.names.push((field.into(), names.into()));
@@ -457,8 +460,18 @@ impl MemoryBuilder {
         let of_label = classes.iter().map(|classes| ("label", classes));
         let of_others = names.iter().map(|(name, names)| (&**name, names));
         let named = |name: &str| columns.iter().find(|(field, _)| field.name == name);
+        let points = |(field, _): &(Field, Column)| match field.kind {
+            FieldKind::Instances { keypoints, .. } => Some(keypoints),
+            _ => None,
+        };
+        let points = columns.iter().find_map(points).unwrap_or(0);
         for (name, classes) in of_label.chain(of_others) {
             match named(name) {
+                None if name == "keypoints" && classes.len() == points => {}
+                None if name == "keypoints" => {
+                    let what = format!("{} names of key points, and objects have {points} of them", classes.len());
+                    return Err(Error::config(what));
+                }
                 Some((_, Column::Labels(labels))) => check_labels(labels, classes)?,
                 // Class names may be only for the instances.
                 None if name == "label" => {}
@@ -626,6 +639,29 @@ mod tests {
         says(builder().named("label"), "two fields are called `label`");
         says(MemoryDataset::builder().named("x").labels(vec![0]), "no field to call `x`");
         says(MemoryDataset::builder().images_u8(vec![0], 1, 2, 2, 3, false).named("photo"), "not 1 (photo)");
+    }
+
+    #[test]
+    fn key_points_of_instances_are_equally_many_and_may_have_names() {
+        let builder = |points: [usize; 2]| {
+            let marked = |points: usize| {
+                let mut marked = Instances::new([2, 2]);
+                marked.push([0.0, 0.0, 1.0, 1.0], 0);
+                marked.keypoints = Some(vec![vec![[1.0, 1.0, 2.0]; points]]);
+                marked
+            };
+            MemoryDataset::builder().instances(points.into_iter().map(marked).collect())
+        };
+        let names = |count: usize| (0..count).map(|name| name.to_string()).collect::<Vec<_>>();
+        let dataset = builder([3, 3]).names("keypoints", names(3)).build().unwrap();
+        assert_eq!(dataset.schema().fields[0].kind, FieldKind::Instances { most: 1, masks: false, keypoints: 3 });
+        assert_eq!(dataset.schema().names_of("keypoints"), Some(&names(3)[..]));
+        assert_eq!(dataset.resident_bytes(), 2 * (33 + 3 * 12));
+        block_on(dataset_contract(&dataset)).unwrap();
+        says(builder([3, 3]).names("keypoints", names(2)), "2 names of key points, and objects have 3 of them");
+        says(builder([3, 2]), "only some have masks or as many key points (record 1");
+        let none = Instances::new([2, 2]);
+        says(MemoryDataset::builder().instances(vec![none]).names("keypoints", names(1)), "objects have 0 of them");
     }
 
     #[test]

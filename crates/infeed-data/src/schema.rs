@@ -37,7 +37,7 @@ pub struct Schema {
     pub fields: Vec<Field>,
     /// Class names; labels are indices into them.
     pub classes: Option<Arc<[String]>>,
-    /// Names for the values of other index fields, such as patients.
+    /// Names for the values of other index fields, such as patients; under `keypoints`, the names of key points.
     pub names: Vec<(String, Arc<[String]>)>,
 }
 
@@ -48,7 +48,7 @@ impl Schema {
         Self { fields, classes: None, names: Vec::new() }
     }
 
-    /// The names for the values of an index field: `names_of("patient")`.
+    /// The names for the values of an index field, `names_of("patient")`, or of key points, `names_of("keypoints")`.
     #[must_use]
     pub fn names_of(&self, field: &str) -> Option<&[String]> {
         self.names.iter().find(|(name, _)| name == field).map(|(_, names)| &**names)
@@ -161,10 +161,10 @@ impl Field {
     }
 
     /// The objects that are marked in the images, as the field `instances`: up to `most` boxes in a record, with or
-    /// without masks.
+    /// without masks, without key points.
     #[must_use]
     pub fn instances(most: usize, masks: bool) -> Self {
-        Self::new("instances", FieldKind::Instances { most, masks })
+        Self::new("instances", FieldKind::Instances { most, masks, keypoints: 0 })
     }
 
     /// Bytes of any content, at most `most` in a record.
@@ -280,6 +280,8 @@ pub enum FieldKind {
         most: usize,
         /// Whether they have masks.
         masks: bool,
+        /// The number of key points of each object; 0: none. [`Schema::names`] has their names under `keypoints`.
+        keypoints: usize,
     },
 }
 

@@ -10,7 +10,7 @@ use serde::{
 
 use super::{
     id::Id,
-    number::{Flag, IsThere, Number, Quad},
+    number::{Flag, IsThere, Number, Numbers, Quad},
     segmentation::{Segmentation, Shape},
 };
 use crate::marked::{Outline, Outlines};
@@ -51,6 +51,9 @@ pub(super) struct Image {
 pub(super) struct Category {
     pub(super) id: Id,
     pub(super) name: String,
+    /// Names of key points; anything but a list is none.
+    #[serde(default)]
+    pub(super) keypoints: serde_json::Value,
 }
 
 #[derive(Debug)]
@@ -65,6 +68,8 @@ pub(super) struct Annotation {
     pub(super) bounds: Option<[f64; 4]>,
     pub(super) crowd: bool,
     pub(super) outline: Outline,
+    /// x, y and visibility of each key point; empty if there are none.
+    pub(super) keypoints: Vec<f32>,
 }
 
 /// Reads the file, with or without outlines.
@@ -135,8 +140,9 @@ impl Other {
                 format!("use the one of instances; to read only the images, set {}", FORMAT.to("folder")),
             ),
             Self::Keypoints => (
-                "this is a JSON of keypoints without classes, and keypoints are not read".to_owned(),
-                "use the one of instances, or give each annotation a category_id and a bbox".to_owned(),
+                "this is a JSON of keypoints without classes".to_owned(),
+                "give each annotation a category_id and a bbox, and that category the names of its keypoints"
+                    .to_owned(),
             ),
             Self::Panoptic => (
                 "this is COCO's JSON of panoptic segmentation, whose outlines are colours of PNGs".to_owned(),
@@ -213,11 +219,11 @@ struct RawAnnotation<S> {
     iscrowd: Flag,
     #[serde(default)]
     segmentation: S,
+    #[serde(default)]
+    keypoints: Numbers,
     // Fields of other tasks.
     #[serde(default)]
     caption: IsThere,
-    #[serde(default)]
-    keypoints: IsThere,
     #[serde(default)]
     segments_info: IsThere,
 }
@@ -268,13 +274,13 @@ impl<'de, S: Segmentation> Visitor<'de> for Reading<S> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut found = self.0;
         while let Some(raw) = seq.next_element::<RawAnnotation<S>>()? {
-            let RawAnnotation { id, image_id, category_id, bbox, iscrowd, segmentation, .. } = raw;
+            let RawAnnotation { id, image_id, category_id, bbox, iscrowd, segmentation, keypoints, .. } = raw;
             let at = found.all.len();
             let Some(category) = category_id.filter(|_| !raw.segments_info.0) else {
                 found.other.get_or_insert(match () {
                     () if raw.segments_info.0 => Other::Panoptic,
                     () if raw.caption.0 => Other::Captions,
-                    () if raw.keypoints.0 => Other::Keypoints,
+                    () if !keypoints.0.is_empty() => Other::Keypoints,
                     () => Other::NoCategory(at),
                 });
                 continue;
@@ -292,7 +298,8 @@ impl<'de, S: Segmentation> Visitor<'de> for Reading<S> {
             let id = id.unwrap_or(Id::Number(at as i64));
             let bounds = outline.bounds.filter(|_| bbox.is_left_out());
             let (image, crowd, outline) = (image_id, iscrowd.0, outline.place);
-            found.all.push(Annotation { id, image, category, bbox, bounds, crowd, outline });
+            let keypoints = keypoints.0;
+            found.all.push(Annotation { id, image, category, bbox, bounds, crowd, outline, keypoints });
         }
         Ok(found)
     }

@@ -7,6 +7,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, SeqAccess, Visitor},
 };
+use serde_json::Value;
 
 /// A number; NaN if the value is not a number.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,20 @@ impl Visitor<'_> for AnyNumber {
 
     fn visit_unit<E: Error>(self) -> Result<Number, E> {
         Ok(Number::default())
+    }
+}
+
+/// The numbers of a list; what is not a number in it is NaN. Empty if the value is not a list.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(pub(super) Vec<f32>);
+
+impl<'de> Deserialize<'de> for Numbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = |value: &Value| value.as_f64().map_or(f32::NAN, |number| number as f32);
+        Ok(match Value::deserialize(deserializer)? {
+            Value::Array(values) => Self(values.iter().map(number).collect()),
+            _ => Self::default(),
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use infeed_core::error::{Error, Result, setting::MASKS};
+use serde_json::Value;
 
 use super::{
     id::Id,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     labels::index_of,
-    marked::{Marked, Thing, Units, corners},
+    marked::{Keypoints, Marked, Thing, Units, corners},
 };
 
 /// Images in the order of the bytes of their names, and their annotations.
@@ -41,6 +42,8 @@ pub(super) struct LeftOut {
     pub(super) without: usize,
     /// The number of polygons with fewer than three corners.
     pub(super) short: usize,
+    /// Why annotations with key points have none in the dataset.
+    pub(super) keypoints: Option<String>,
 }
 
 impl LeftOut {
@@ -57,6 +60,9 @@ impl LeftOut {
         }
         if self.short > 0 {
             tracing::warn!(count = self.short, object, "polygons of fewer than three corners are left out");
+        }
+        if let Some(why) = &self.keypoints {
+            tracing::warn!(object, "key points are left out: {why}");
         }
     }
 }
@@ -76,6 +82,14 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             .hint("give each image an id of its own, and its annotations that image_id"));
         }
     }
+    let mut keypoints = match keypoints_of(&categories) {
+        Ok(found) => Some(found),
+        Err(why) => {
+            let has_points = annotations.iter().any(|annotation| !annotation.keypoints.is_empty());
+            left_out.keypoints = has_points.then_some(why);
+            None
+        }
+    };
     let (labels, classes) = classes_of(categories, classes)?;
     if let Some(first) = annotations.first()
         && annotations.iter().all(|annotation| annotation.bbox.is_left_out() && annotation.bounds.is_none())
@@ -106,7 +120,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             return Err(broken(format!("is of the category {}, which is not in the list", annotation.category))
                 .hint("add it to the categories"));
         };
-        let Some(label) = label.index else {
+        let Some(index) = label.index else {
             let what =
                 format!("class `{}` of annotation {id} is not among the {} given classes", label.name, classes.len());
             return Err(Error::config(what).hint("open it with the classes that it has, or remove the annotations"));
@@ -136,17 +150,24 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             }
             _ => Ok(annotation.outline),
         };
-        match (found, outline) {
-            (Ok(corners), Ok(outline)) => {
-                let id = numbers.as_ref().map_or(at as i64, |numbers| numbers[at]);
-                things.push(Thing { record, corners, label, id, crowd: annotation.crowd, outline });
+        let points = match &mut keypoints {
+            Some(keypoints) if label.has_keypoints && !annotation.keypoints.is_empty() => {
+                keypoints.push(&annotation.keypoints).map(Some).map_err(|wrong| format!("annotation {id}: {wrong}"))
             }
-            (_, Err(wrong)) | (Err(wrong), _) => {
+            _ => Ok(None),
+        };
+        match (found, outline, points) {
+            (Ok(corners), Ok(outline), Ok(keypoints)) => {
+                let id = numbers.as_ref().map_or(at as i64, |numbers| numbers[at]);
+                let label = index;
+                things.push(Thing { record, corners, label, id, crowd: annotation.crowd, outline, keypoints });
+            }
+            (_, Err(wrong), _) | (Err(wrong), ..) | (.., Err(wrong)) => {
                 bad.entry(record).or_insert(wrong);
             }
         }
     }
-    let marked = Marked::of("annotation", Units::Pixels, images.len(), things, outlines, bad);
+    let marked = Marked::of("annotation", Units::Pixels, images.len(), things, outlines, keypoints, bad);
     let ids = Id::numbers(images.iter().map(|image| &image.id)).unwrap_or_else(|| {
         left_out.text_id = images.iter().map(|image| &image.id).find(|id| id.number().is_none()).cloned();
         (0..images.len() as i64).collect()
@@ -193,11 +214,36 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
     Ok((images, sizes))
 }
 
+/// The names in a category's list of key points.
+fn names_in(keypoints: &Value) -> Vec<String> {
+    let name = |name: &Value| name.as_str().map_or_else(|| name.to_string(), str::to_owned);
+    keypoints.as_array().into_iter().flatten().map(name).collect()
+}
+
+/// The names of key points, and no points yet; an error if categories have none or different ones.
+fn keypoints_of(categories: &[Category]) -> Result<Keypoints, String> {
+    let named = categories.iter().map(|category| (&category.name, names_in(&category.keypoints)));
+    let mut named = named.filter(|(_, names)| !names.is_empty());
+    let (first, names) = named.next().ok_or("no category has their names, a list called keypoints")?;
+    if let Some((other, theirs)) = named.find(|(_, theirs)| *theirs != names) {
+        return Err(format!(
+            "the categories `{first}` and `{other}` have different ones, {} ({}) and {} ({})",
+            names.len(),
+            names.join(", "),
+            theirs.len(),
+            theirs.join(", ")
+        ));
+    }
+    Ok(Keypoints { names: names.into(), points: Vec::new() })
+}
+
 /// A category's class; `None` if it is not among the given classes.
 #[derive(Debug)]
 struct Class {
     name: String,
     index: Option<u32>,
+    /// Whether its objects have key points.
+    has_keypoints: bool,
 }
 
 /// See [`classes_of`].
@@ -213,12 +259,12 @@ fn classes_of(mut categories: Vec<Category>, given: Option<Arc<[String]>>) -> Re
     }
     let index = given.as_ref().map(|given| index_of(given)).transpose()?;
     let names: Vec<String> = categories.iter().map(|category| category.name.clone()).collect();
-    let class = |(at, Category { id, name }): (u32, Category)| {
+    let class = |(at, Category { id, name, keypoints }): (u32, Category)| {
         let index = match &index {
             None => Some(at),
             Some(index) => index.get(name.as_str()).and_then(|index| u32::try_from(*index).ok()),
         };
-        (id, Class { name, index })
+        (id, Class { name, index, has_keypoints: !names_in(&keypoints).is_empty() })
     };
     let labels = (0..).zip(categories).map(class).collect();
     drop(index);

@@ -7,7 +7,7 @@ use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 use serde_json::{Value as Json, json};
 
 use crate::{
-    Dataset, Field, Instances, Mask, Open, OpenOption, Rle, Value, concat, dataset_contract, open_source,
+    Dataset, Field, FieldKind, Instances, Mask, Open, OpenOption, Rle, Value, concat, dataset_contract, open_source,
     read_one::read, subset,
 };
 
@@ -401,6 +401,98 @@ fn classes_may_come_from_elsewhere() {
     assert_eq!(told(&*dataset, 0).1.labels, [2, 1]);
 }
 
+/// The same with two key points of persons and stop signs: two labelled, then none, in the image `a.jpg`.
+fn with_keypoints() -> Json {
+    let mut data = three();
+    for category in [1, 2] {
+        data["categories"][category]["keypoints"] = json!(["left_eye", "right_eye"]);
+        data["categories"][category]["skeleton"] = json!([[1, 2]]);
+    }
+    data["annotations"][2]["keypoints"] = json!([3, 4.5, 2, 28, 39, 1]);
+    data["annotations"][2]["num_keypoints"] = json!(2);
+    data
+}
+
+#[test]
+fn key_points_come_with_their_objects() {
+    let dataset = sound(open_source(beside(&THREE, &with_keypoints())));
+    let kind = FieldKind::Instances { most: 2, masks: false, keypoints: 2 };
+    assert_eq!(dataset.schema().fields[1], Field::new("instances", kind));
+    assert_eq!(dataset.schema().names_of("keypoints").unwrap(), ["left_eye", "right_eye"]);
+    // Of a category without key points, then of one that has them.
+    let points = |record| told(&*dataset, record).1.keypoints.unwrap();
+    assert_eq!(points(0), [[[0.0; 3]; 2], [[3.0, 4.5, 2.0], [28.0, 39.0, 1.0]]]);
+    assert_eq!((points(1).len(), points(2)), (0, vec![vec![[0.0; 3]; 2]]));
+    let without = sound(open_source(beside(&THREE, &three())));
+    assert!(told(&*without, 0).1.keypoints.is_none() && without.schema().names.is_empty());
+    assert_ne!(without.fingerprint(), dataset.fingerprint());
+    // A point, and a place for each object.
+    let places = 3 * size_of::<Option<usize>>() as u64;
+    assert_eq!(dataset.resident_bytes(), without.resident_bytes() + 2 * 12 + places);
+    // Parts fit only if a flip swaps the same points in each.
+    let mut other = with_keypoints();
+    for category in [1, 2] {
+        other["categories"][category]["keypoints"] = json!(["left_eye", "nose"]);
+    }
+    let other = sound(open_source(beside(&THREE, &other)));
+    let error = concat(vec![Arc::clone(&dataset), other]).unwrap_err().to_string();
+    assert!(error.contains("its key points are left_eye, nose; the others' are left_eye, right_eye"), "{error}");
+    let error = concat(vec![Arc::clone(&dataset), without]).unwrap_err().to_string();
+    assert!(error.contains("keypoints: 0"), "{error}");
+    let twice = concat(vec![Arc::clone(&dataset), dataset]).unwrap();
+    assert!(twice.schema().names_of("keypoints").is_some());
+}
+
+#[test]
+fn lists_without_three_numbers_for_each_key_point_are_bad_samples() {
+    for (points, says) in [
+        (json!([1, 2, 2]), "annotation 4: 3 numbers for 2 key points, not three for each"),
+        (json!([1, 2, 2, 3]), "4 numbers for 2"),
+        (json!([1, 2, 2, 3, 4, 2, 5, 6, 2]), "9 numbers for 2"),
+        (json!([[1, 2, 2], [3, 4, 2]]), "2 numbers for 2"),
+        (json!([1, 2, 2, 3, null, 2]), "the key point [3.0, NaN, 2.0] has values that are not numbers"),
+        (json!([1, 2, 2, 3, 1e300, 2]), "not numbers"),
+    ] {
+        let mut data = with_keypoints();
+        data["annotations"][2]["keypoints"] = points;
+        let dataset = opened(open_source(beside(&THREE, &data))).unwrap();
+        let error = read(&*dataset, 0).unwrap_err();
+        let text = error.to_string();
+        assert!(error.kind() == ErrorKind::Corrupt && error.is_sample(), "{text}");
+        ["annotation 4", says, "test://x/a.jpg"].iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+        told(&*dataset, 1);
+    }
+    for none in [json!([]), json!(null), json!("none"), json!({"x": [1]})] {
+        let mut data = with_keypoints();
+        data["annotations"][2]["keypoints"] = none;
+        assert_eq!(told(&*sound(open_source(beside(&THREE, &data))), 0).1.keypoints.unwrap()[1], [[0.0; 3]; 2]);
+    }
+}
+
+#[test]
+fn key_points_are_left_out_with_a_reason_if_categories_do_not_agree() {
+    let left_out = |names: [Json; 2]| {
+        let mut data = with_keypoints();
+        for (category, names) in names.into_iter().enumerate() {
+            data["categories"][category + 1]["keypoints"] = names;
+        }
+        let dataset = sound(open_source(beside(&THREE, &data)));
+        let found = super::json::parse(data.to_string().as_bytes(), false).unwrap();
+        let why = super::resolve::resolve(found, None).unwrap().left_out.keypoints;
+        assert_eq!(told(&*dataset, 0).1.keypoints.is_none(), why.is_some());
+        why
+    };
+    let (two, one) = (json!(["left_eye", "right_eye"]), json!(["nose"]));
+    let why = "the categories `person` and `stop sign` have different ones, 2 (left_eye, right_eye) and 1 (nose)";
+    assert_eq!(left_out([two.clone(), one]).as_deref(), Some(why));
+    assert!(left_out([two.clone(), json!(["right_eye", "left_eye"])]).is_some());
+    for none in [json!([]), json!(null), json!(17)] {
+        assert_eq!(left_out([json!([]), two.clone()]), None);
+        assert!(left_out([none.clone(), none]).is_some_and(|why| why.contains("no category has their names")));
+    }
+    assert_eq!(left_out([json!([1, 2]), json!([1, 2])]), None, "numbers are names too");
+}
+
 #[test]
 fn folders_of_splits_are_found_by_names() {
     let in_folder = |folder: &str| THREE.map(|name| format!("{folder}/{name}"));
@@ -467,6 +559,7 @@ fn the_identity_changes_with_boxes_and_classes_of_things() {
         |data| data["annotations"][0]["id"] = 22.into(),
         |data| data["annotations"][0]["image_id"] = 11.into(),
         |data| data["images"][2]["width"] = 7.into(),
+        |data| *data = with_keypoints(),
     ] {
         assert_ne!(same, print(change));
     }
@@ -475,7 +568,7 @@ fn the_identity_changes_with_boxes_and_classes_of_things() {
 #[test]
 fn any_bytes_are_annotations_or_an_error() {
     let mut draws = infeed_core::random::SampleRng::new(5, 6, 7).op(0);
-    let seed = three().to_string().into_bytes();
+    let seed = with_keypoints().to_string().into_bytes();
     for _ in 0..20_000 {
         let mut bytes = seed.clone();
         for _ in 0..1 + draws.below(4) {
@@ -489,6 +582,7 @@ fn any_bytes_are_annotations_or_an_error() {
             for (record, size) in found.sizes.iter().enumerate() {
                 if let Ok(marked) = found.marked.instances(record, size.map(|side| side.max(1))) {
                     assert!(marked.is_sound() && marked.masks.is_some() == masks);
+                    assert!(found.marked.keypoint_names().is_none_or(|names| marked.has_keypoints(names.len())));
                 }
             }
         }

@@ -202,12 +202,12 @@ fn marked(
             match kept {
                 Ok(corners) => {
                     let (crowd, outline) = (object.difficult, Outline::None);
-                    things.push(Thing { record, corners, label, id, crowd, outline });
+                    things.push(Thing { record, corners, label, id, crowd, outline, keypoints: None });
                 }
                 Err(wrong) => drop(bad.entry(record).or_insert(format!("object {id}: {wrong}"))),
             }
         }
     }
     drop(index);
-    Ok((Marked::of("object", Units::Pixels, xmls.len(), things, None, bad), classes))
+    Ok((Marked::of("object", Units::Pixels, xmls.len(), things, None, None, bad), classes))
 }

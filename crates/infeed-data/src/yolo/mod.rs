@@ -220,7 +220,9 @@ fn marked(
             _ => Outline::None,
         };
         match corners(line.corners(names.keypoints)) {
-            Ok(corners) => things.push(Thing { record, corners, label, id: id.1, crowd: false, outline }),
+            Ok(corners) => {
+                things.push(Thing { record, corners, label, id: id.1, crowd: false, outline, keypoints: None })
+            }
             Err(wrong) => broken(wrong),
         }
     }
@@ -229,5 +231,5 @@ fn marked(
         return Err(Error::config("masks are requested, but no text file has an outline")
             .hint(format!("omit {MASKS}: the text files have only boxes")));
     }
-    Ok((Marked::of("object", Units::Fractions, texts.len(), things, outlines, bad), classes))
+    Ok((Marked::of("object", Units::Fractions, texts.len(), things, outlines, None, bad), classes))
 }

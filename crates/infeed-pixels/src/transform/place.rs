@@ -1,5 +1,7 @@
 //! Moves the instances of an image into its row.
 
+use std::sync::Arc;
+
 use infeed_core::{
     error::{Error, Result},
     random::SampleRng,
@@ -26,7 +28,7 @@ use crate::kernels::Pixels;
 ///
 /// let mut marked = Instances::new([40, 60]); // Height and width of the image.
 /// marked.push([10.0, 10.0, 20.0, 30.0], 3);
-/// let field = FieldKind::Instances { most: 1, masks: false };
+/// let field = FieldKind::Instances { most: 1, masks: false, keypoints: 0 };
 /// let lowered = Transform::new().horizontal_flip(1.0).resize_exact(80, 120).lower_instances(&field, None)?;
 /// assert_eq!((lowered.row(), lowered.has_masks()), ([80, 120], false));
 /// let placed = Placer::new().run(&lowered, &marked, SampleRng::new(42, 0, 7))?;
@@ -39,6 +41,8 @@ pub struct LoweredInstances {
     lowered: Lowered,
     format: ConvertBoundingBoxFormat,
     masks: bool,
+    /// For each key point, the one that takes its place in a mirror image.
+    mirror: Arc<[usize]>,
 }
 
 impl Transform {
@@ -48,7 +52,7 @@ impl Transform {
     /// # Errors
     /// As [`lower_mask`](Self::lower_mask).
     pub fn lower_instances(&self, field: &FieldKind, size: Option<(u32, u32)>) -> Result<LoweredInstances> {
-        let FieldKind::Instances { masks, .. } = *field else {
+        let FieldKind::Instances { masks, keypoints, .. } = *field else {
             return Err(Error::config("the field holds no instances").hint("name the field that holds the boxes"));
         };
         let kind = FieldKind::Image { channels: 1, size, dtype: Some(DType::U8) };
@@ -57,7 +61,8 @@ impl Transform {
             Op::ConvertBoundingBoxFormat(format) => Some(*format),
             _ => None,
         });
-        Ok(LoweredInstances { lowered, format: format.unwrap_or_default(), masks })
+        let mirror = (0..keypoints).collect();
+        Ok(LoweredInstances { lowered, format: format.unwrap_or_default(), masks, mirror })
     }
 }
 
@@ -66,6 +71,24 @@ impl LoweredInstances {
     #[must_use]
     pub const fn has_masks(&self) -> bool {
         self.masks
+    }
+
+    /// Number of key points of each object; 0 if there are none.
+    #[must_use]
+    pub fn keypoints(&self) -> usize {
+        self.mirror.len()
+    }
+
+    /// The same for key points of these names: in a mirror image, `left_eye` and `right_eye` change places, and so do
+    /// all names that differ only in the word `left` or `right`. Without names no points change places.
+    #[must_use]
+    pub fn with_keypoint_names(mut self, names: &[String]) -> Self {
+        let opposite = |n: usize| names.iter().position(|name| *name == mirrored(&names[n]));
+        let partner = |n: usize| opposite(n).filter(|other| opposite(*other) == Some(n)).unwrap_or(n);
+        if names.len() == self.mirror.len() {
+            self.mirror = (0..names.len()).map(partner).collect();
+        }
+        self
     }
 
     /// The same for rows of this height and width, as in [`Lowered::of_size`].
@@ -99,8 +122,15 @@ impl LoweredInstances {
     #[doc(hidden)]
     pub fn most_bytes(&self, instances: usize) -> usize {
         let mask = if self.masks { self.row()[1] as usize * 8 } else { 0 };
-        instances.saturating_mul(16 + 8 + 8 + 1 + mask)
+        instances.saturating_mul(16 + 8 + 8 + 1 + mask + self.keypoints() * 12)
     }
+}
+
+/// The name with left and right exchanged.
+fn mirrored(name: &str) -> String {
+    [("left", "right"), ("Left", "Right"), ("LEFT", "RIGHT")].iter().fold(name.to_owned(), |name, (left, right)| {
+        name.split(left).map(|part| part.replace(right, left)).collect::<Vec<_>>().join(right)
+    })
 }
 
 /// The size of a batch's rows, if they are as large as its largest image.
@@ -156,7 +186,7 @@ impl Transform {
 ///     transform::{Placer, SampleRng, Transform},
 /// };
 ///
-/// let field = FieldKind::Instances { most: 2, masks: false };
+/// let field = FieldKind::Instances { most: 2, masks: false, keypoints: 0 };
 /// let lowered = Transform::new().center_crop(20).sanitize_bounding_boxes(1.0).lower_instances(&field, None)?;
 /// let mut placer = Placer::new(); // One for each thread, for all its images.
 /// let mut marked = Instances::new([40, 40]);
@@ -181,8 +211,8 @@ impl Placer {
     }
 
     /// The instances of an image, moved into the row that is made with the same draws. Boxes are in pixels of the row,
-    /// in the transform's box format; outlines are runs of the row's pixels. `size` is the size of the image within the
-    /// row.
+    /// in the transform's box format; key points are in pixels of the row; outlines are runs of the row's pixels. `size`
+    /// is the size of the image within the row.
     ///
     /// # Errors
     /// `Corrupt`, naming the instance, if
@@ -190,12 +220,18 @@ impl Placer {
     /// - the boxes are for another image size,
     /// - a box is not finite, or its right is left of its left (or its bottom above its top),
     /// - a box lies outside of the image and no step drops such boxes,
+    /// - a key point is not finite, or the object has more or fewer than the field,
     /// - an outline is invalid.
     pub fn run(&mut self, lowered: &LoweredInstances, instances: &Instances, rng: SampleRng) -> Result<Instances> {
-        let LoweredInstances { lowered, format, masks } = lowered;
+        let LoweredInstances { lowered, format, masks, mirror } = lowered;
+        if !mirror.is_empty() && !instances.has_keypoints(mirror.len()) {
+            let what = format!("instances without the {} key points that each of them must have", mirror.len());
+            return Err(Error::corrupt(what).hint("write 0, 0, 0 for points that are not labelled"));
+        }
         let [height, width] = instances.size;
         let info = ImageInfo::interleaved_u8(height, width, 1);
-        let (drawn, Marked { boxes, kept, size, .. }) = lowered.draw_instances(&info, rng, instances)?;
+        let (drawn, marked) = lowered.draw_instances(&info, rng, instances)?;
+        let Marked { boxes, kept, points, mirrored, size, .. } = marked;
         let kept: Vec<usize> = (0..boxes.len()).filter(|i| kept[*i]).collect();
         let row = lowered.row();
         let sides =
@@ -209,6 +245,14 @@ impl Placer {
         placed.labels = kept.iter().map(|i| instances.labels[*i]).collect();
         placed.ids = kept.iter().map(|i| instances.ids[*i]).collect();
         placed.crowd = kept.iter().map(|i| instances.crowd[*i]).collect();
+        if !mirror.is_empty() {
+            let point = |i: usize, n: usize| match points[i * mirror.len() + if mirrored { mirror[n] } else { n }] {
+                [_, _, 0.0] => [0.0; 3],
+                labelled => labelled.map(|number| number as f32),
+            };
+            let of = |i: &usize| (0..mirror.len()).map(|n| point(*i, n)).collect();
+            placed.keypoints = Some(kept.iter().map(of).collect());
+        }
         let Some(outlines) = instances.masks.as_ref().filter(|_| *masks) else { return Ok(placed) };
         let mut moved: Vec<Mask> = Vec::with_capacity(kept.len());
         // A resample of labels blends nothing, so each of the eight bits of a byte can be a picture of its own.

@@ -1,4 +1,4 @@
-//! The boxes of a sample while its steps run.
+//! The boxes and key points of a sample while its steps run.
 
 use infeed_core::{
     error::{Error, Result, setting::SKIP},
@@ -10,13 +10,17 @@ use infeed_data::Instances;
 use super::iou::{Box4, Window};
 use crate::kernels::{Map, PixelOp};
 
-/// Boxes within a picture. Each method does to the boxes what a step of that kind does to the picture, and clips them
-/// to it as torchvision does.
+/// Boxes and key points within a picture. Each method does to them what a step of that kind does to the picture. Boxes
+/// are clipped to it as in torchvision; a point outside of it is no longer labelled, as in Detectron2.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::transform) struct Marked {
     pub(in crate::transform) boxes: Vec<Box4>,
     /// For each box, whether it is still there.
     pub(in crate::transform) kept: Vec<bool>,
+    /// The key points of all boxes: x, y, and 0 if the point is not labelled.
+    pub(in crate::transform) points: Vec<[f64; 3]>,
+    /// Whether the picture is a mirror image of the original.
+    pub(in crate::transform) mirrored: bool,
     /// Height and width of the image within the row, without padding that was added last on the right and at the
     /// bottom. Set once the image is drawn.
     pub(in crate::transform) size: [u32; 2],
@@ -55,11 +59,37 @@ impl Marked {
             }
             boxes.push(cut);
         }
-        Ok(Self::of(boxes, size))
+        let mut marked = Self::of(boxes, size);
+        for (points, id) in instances.keypoints.iter().flatten().zip(&instances.ids) {
+            if let Some(wrong) = points.iter().flatten().find(|number| !number.is_finite()) {
+                let what = format!("a key point of instance {id} has {wrong}: it must be x, y, visibility");
+                return bad(what, format!("correct the annotation, or set {SKIP}"));
+            }
+            marked.points.extend(points.iter().map(|point| point.map(f64::from)));
+        }
+        marked.cut(size.map(i64::from));
+        Ok(marked)
     }
 
     pub(super) fn of(boxes: Vec<Box4>, size: [u32; 2]) -> Self {
-        Self { kept: vec![true; boxes.len()], boxes, size, padded: None }
+        Self { kept: vec![true; boxes.len()], boxes, points: Vec::new(), mirrored: false, size, padded: None }
+    }
+
+    /// Moves the corners of boxes, and key points.
+    fn each(&mut self, to: impl Fn([f64; 2]) -> [f64; 2]) {
+        for found in &mut self.boxes {
+            let [x1, y1, x2, y2] = *found;
+            let corners = [[x1, y1], [x2, y1], [x2, y2], [x1, y2]].map(&to);
+            let ends = |axis: usize| {
+                let along = corners.iter().map(|corner| corner[axis]);
+                (along.clone().fold(f64::INFINITY, f64::min), along.fold(f64::NEG_INFINITY, f64::max))
+            };
+            let ((left, right), (top, bottom)) = (ends(0), ends(1));
+            *found = [left, top, right, bottom];
+        }
+        for [x, y, _] in &mut self.points {
+            [*x, *y] = to([*x, *y]);
+        }
     }
 
     /// Sets the size of the image within the picture, after the last step padded it.
@@ -76,45 +106,37 @@ impl Marked {
     pub(in crate::transform) fn resize(&mut self, from: [i64; 2], to: [i64; 2]) {
         self.padded = None;
         let [down, across] = [0, 1].map(|axis| to[axis] as f64 / from[axis] as f64);
-        for [x1, y1, x2, y2] in &mut self.boxes {
-            (*x1, *x2) = (*x1 * across, *x2 * across);
-            (*y1, *y2) = (*y1 * down, *y2 * down);
-        }
+        self.each(|[x, y]| [x * across, y * down]);
     }
 
     /// Crops to a window of this height and width, which may extend beyond the picture.
     pub(in crate::transform) fn crop(&mut self, [top, left]: [i64; 2], size: [i64; 2]) {
         self.padded = None;
         let (top, left) = (top as f64, left as f64);
-        for [x1, y1, x2, y2] in &mut self.boxes {
-            (*x1, *x2) = (*x1 - left, *x2 - left);
-            (*y1, *y2) = (*y1 - top, *y2 - top);
-        }
+        self.each(|[x, y]| [x - left, y - top]);
         self.cut(size);
     }
 
     /// Crops to a window that was chosen by the boxes.
     pub(in crate::transform) fn window(&mut self, window: &Window) {
         self.crop([window.top, window.left], [window.height, window.width]);
-        for (found, within) in self.boxes.iter_mut().zip(&window.within) {
-            if !within {
-                *found = [0.0; 4];
-            }
+        let each = self.points.len().checked_div(self.boxes.len()).unwrap_or(0);
+        for (i, _) in window.within.iter().enumerate().filter(|(_, within)| !**within) {
+            self.boxes[i] = [0.0; 4];
+            self.points[i * each..][..each].fill([0.0; 3]);
         }
     }
 
     pub(in crate::transform) fn mirror_across(&mut self, width: i64) {
         let width = width as f64;
-        for [x1, _, x2, _] in &mut self.boxes {
-            (*x1, *x2) = (width - *x2, width - *x1);
-        }
+        self.mirrored ^= true;
+        self.each(|[x, y]| [width - x, y]);
     }
 
     pub(in crate::transform) fn mirror_down(&mut self, height: i64) {
         let height = height as f64;
-        for [_, y1, _, y2] in &mut self.boxes {
-            (*y1, *y2) = (height - *y2, height - *y1);
-        }
+        self.mirrored ^= true;
+        self.each(|[x, y]| [x, height - y]);
     }
 
     /// Does what steps on a picture of this height and width do.
@@ -122,16 +144,7 @@ impl Marked {
         for op in ops {
             let PixelOp::Warp { map, .. } = op else { continue };
             let Some(forward) = forward(map, f64::from(height), f64::from(width)) else { continue };
-            for found in &mut self.boxes {
-                let [x1, y1, x2, y2] = *found;
-                let corners = [[x1, y1], [x2, y1], [x2, y2], [x1, y2]].map(|corner| moved(&forward, corner));
-                let ends = |axis: usize| {
-                    let along = corners.iter().map(|corner| corner[axis]);
-                    (along.clone().fold(f64::INFINITY, f64::min), along.fold(f64::NEG_INFINITY, f64::max))
-                };
-                let ((left, right), (top, bottom)) = (ends(0), ends(1));
-                *found = [left, top, right, bottom];
-            }
+            self.each(|corner| moved(&forward, corner));
             self.cut([height, width].map(i64::from));
         }
     }
@@ -141,6 +154,12 @@ impl Marked {
         for [x1, y1, x2, y2] in &mut self.boxes {
             (*x1, *x2) = (x1.clamp(0.0, right), x2.clamp(0.0, right));
             (*y1, *y2) = (y1.clamp(0.0, bottom), y2.clamp(0.0, bottom));
+        }
+        // Its pixel is gone, even if a later step pads the picture again.
+        for [x, y, labelled] in &mut self.points {
+            if !((0.0..=right).contains(x) && (0.0..=bottom).contains(y)) {
+                *labelled = 0.0;
+            }
         }
     }
 

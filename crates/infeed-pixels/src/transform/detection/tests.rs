@@ -1,7 +1,8 @@
-//! Compares boxes and masks with torchvision's results from `integration/golden/detection.py`.
+//! Compares boxes and masks with torchvision's results from `integration/golden/detection.py`, and key points with the
+//! corners of boxes.
 
 use infeed_core::{random::SampleRng, types::ImageInfo};
-use infeed_data::Instances;
+use infeed_data::{FieldKind, Instances};
 use serde_json::Value;
 
 use super::{
@@ -12,7 +13,11 @@ use super::{
 };
 use crate::{
     kernels::{Map, PixelOp, Sampling},
-    transform::warp,
+    transform::{
+        Placer, Transform,
+        augment::{RandomAffine, RandomPerspective, RandomRotation, Shear},
+        warp,
+    },
 };
 
 fn golden(part: &str) -> Vec<Value> {
@@ -235,4 +240,144 @@ fn boxes_that_can_not_be_are_told_by_instance() {
     // A box that extends beyond the edge is clipped.
     let cut = Marked::new(&of([-3.0, 40.0, 10.0, 60.0]), &info, false).unwrap();
     assert_eq!(cut.boxes[1], [0.0, 40.0, 10.0, 50.0]);
+}
+
+const FIELD: FieldKind = FieldKind::Instances { most: 2, masks: false, keypoints: 4 };
+
+/// A picture of 48x64 with a box, whose corners are also its key points: top left, top right, bottom left, bottom right.
+fn cornered([x1, y1, x2, y2]: [f32; 4]) -> Instances {
+    let mut marked = Instances::new([48, 64]);
+    marked.push([x1, y1, x2, y2], 3);
+    marked.keypoints = Some(vec![vec![[x1, y1, 2.0], [x2, y1, 2.0], [x1, y2, 1.0], [x2, y2, 2.0]]]);
+    marked
+}
+
+fn placed(transform: &Transform, names: &[&str], marked: &Instances, record: u64) -> Instances {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let lowered = transform.lower_instances(&FIELD, None).unwrap().with_keypoint_names(&names);
+    assert_eq!(lowered.keypoints(), 4);
+    Placer::new().run(&lowered, marked, SampleRng::new(1, 2, record)).unwrap()
+}
+
+#[test]
+fn a_key_point_at_a_corner_moves_as_the_corner() {
+    let new = Transform::new;
+    let affine = RandomAffine {
+        translate: Some([0.2, 0.2]),
+        scale: Some([0.7, 1.3]),
+        shear: Some(Shear::By(10.0)),
+        ..RandomAffine::new(20.0)
+    };
+    for transform in [
+        new().resize_exact(32, 96),
+        new().resize_shorter(30).center_crop(30),
+        new().center_crop(40),
+        new().random_crop(32, 8),
+        new().random_resized_crop(40),
+        new().horizontal_flip(0.5).resize_exact(24, 32),
+        new().vertical_flip(0.5).resize_exact(24, 32),
+        new().random_crop(40, 0).horizontal_flip(0.5).vertical_flip(0.5).pad_to(80, 90),
+        new().random_zoom_out(1.0).resize_exact(50, 50),
+        new().random_iou_crop().resize_exact(50, 50),
+        new().large_scale_jitter(64),
+        new().random_shortest_size([30, 40], 90).pad_to(100, 100),
+        new().random_shortest_size([30, 40], 90).pad_to_largest(100, 100, 10),
+        new().resize_exact(40, 50).push(RandomRotation::new(40.0)),
+        new().resize_exact(40, 50).push(affine).horizontal_flip(0.5).resize_exact(80, 60),
+        new().resize_exact(40, 50).push(RandomPerspective { p: 1.0, ..RandomPerspective::default() }),
+    ] {
+        let (mut whole, mut cut) = (0, 0);
+        for record in 0..300 {
+            let mut draws = SampleRng::new(7, 8, record).op(0);
+            // Half of the boxes are small ones in the middle.
+            let part = if record % 2 == 0 { 1.0 } else { 0.3 };
+            let mut from = |middle: f64, to: f64| (middle + part * to * draws.unit_f64()) as f32;
+            let marked = cornered([from(32.0, -32.0), from(24.0, -24.0), from(33.0, 31.0), from(25.0, 23.0)]);
+            let found = placed(&transform, &[], &marked, record);
+            let [[left, top, right, bottom]] = found.boxes[..] else { panic!("one box") };
+            let points = &found.keypoints.as_ref().unwrap()[0];
+            let on = points.iter().filter(|point| point[2] > 0.0).collect::<Vec<_>>();
+            let end = |axis: usize, of: fn(f32, f32) -> f32| on.iter().map(|point| point[axis]).reduce(of).unwrap();
+            assert!(points.iter().all(|point| point[2] > 0.0 || *point == [0.0; 3]), "{points:?}");
+            if on.len() == 4 {
+                whole += 1;
+                let bounds = [end(0, f32::min), end(1, f32::min), end(0, f32::max), end(1, f32::max)];
+                assert_eq!(bounds, [left, top, right, bottom], "{transform}");
+                assert_eq!(points[2][2], 1.0, "visibility stays");
+                continue;
+            }
+            cut += 1;
+            for [x, y, _] in on {
+                assert!((left..=right).contains(x) && (top..=bottom).contains(y), "{transform}: {found:?}");
+            }
+        }
+        assert!(whole > 15, "{transform}: {whole} of {}", whole + cut);
+    }
+}
+
+#[test]
+fn points_outside_are_no_longer_labelled_and_stay_so() {
+    let transform = Transform::new().center_crop(32).pad_to(64, 64);
+    let found = placed(&transform, &[], &cornered([10.0, 8.0, 48.0, 41.0]), 0);
+    // The crop begins at x 16 and y 8. Padding covers x 48 - 16 = 32, but not the pixels that the crop removed.
+    assert_eq!(found.boxes, [[0.0, 0.0, 32.0, 32.0]]);
+    assert_eq!(found.keypoints.unwrap()[0], [[0.0; 3], [32.0, 0.0, 2.0], [0.0; 3], [0.0; 3]]);
+    // Outside from the beginning, and not labelled but with numbers.
+    let mut marked = cornered([10.0, 8.0, 48.0, 41.0]);
+    marked.keypoints = Some(vec![vec![[-0.5, 3.0, 2.0], [64.0, 48.0, 2.0], [5.0, 5.0, 0.0], [5.0, 48.5, 1.0]]]);
+    let plain = Transform::new().resize_exact(48, 64);
+    let want = [[0.0; 3], [64.0, 48.0, 2.0], [0.0; 3], [0.0; 3]];
+    assert_eq!(placed(&plain, &[], &marked, 0).keypoints.unwrap()[0], want);
+    // Dropped objects take their points along.
+    marked.push([0.0, 0.0, 3.0, 3.0], 4);
+    marked.keypoints.as_mut().unwrap().push(vec![[1.0, 2.0, 2.0]; 4]);
+    let small = plain.clone().sanitize_bounding_boxes(5.0);
+    assert_eq!(placed(&small, &[], &marked, 0).keypoints.unwrap(), [want]);
+    // Points of no use are refused.
+    let refused = |points: Option<Vec<Vec<[f32; 3]>>>| {
+        let mut marked = cornered([10.0, 8.0, 48.0, 41.0]);
+        marked.keypoints = points;
+        let lowered = plain.lower_instances(&FIELD, None).unwrap();
+        Placer::new().run(&lowered, &marked, SampleRng::new(1, 2, 3)).unwrap_err().to_string()
+    };
+    for points in [None, Some(vec![vec![[1.0; 3]; 3]])] {
+        let text = refused(points);
+        assert!(text.contains("without the 4 key points"), "{text}");
+    }
+    let text = refused(Some(Vec::new()));
+    assert!(text.contains("differ in length"), "{text}");
+    let text = refused(Some(vec![vec![[1.0, f32::NAN, 1.0]; 4]]));
+    assert!(text.contains("a key point of instance 0 has NaN"), "{text}");
+}
+
+#[test]
+fn mirror_images_exchange_left_and_right_points_by_name() {
+    // In the order of `cornered`. The picture has the middle (32, 24).
+    let [a, b, c, d] = [[10.0, 8.0, 2.0], [48.0, 8.0, 2.0], [10.0, 41.0, 1.0], [48.0, 41.0, 2.0]];
+    let across = |[x, y, v]: [f32; 3]| [64.0 - x, y, v];
+    let down = |[x, y, v]: [f32; 3]| [x, 48.0 - y, v];
+    let new = || Transform::new().resize_exact(48, 64);
+    let of = |transform: Transform, names: &[&str]| {
+        placed(&transform, names, &cornered([10.0, 8.0, 48.0, 41.0]), 0).keypoints.unwrap().remove(0)
+    };
+    let eyes = ["left_eye", "right_eye", "nose", "left_ear"];
+    // An ear without a partner and the nose stay at their index.
+    assert_eq!(of(new().horizontal_flip(1.0), &eyes), [b, a, c, d].map(across));
+    assert_eq!(of(new().vertical_flip(1.0), &eyes), [b, a, c, d].map(down));
+    // Two mirrors are half a turn.
+    assert_eq!(of(new().horizontal_flip(1.0).vertical_flip(1.0), &eyes), [a, b, c, d].map(across).map(down));
+    assert_eq!(of(new().push(RandomRotation::new([180.0, 180.0])), &eyes), [a, b, c, d].map(across).map(down));
+    assert_eq!(of(new(), &eyes), [a, b, c, d]);
+    for (names, want) in [
+        (&[][..], [a, b, c, d]),
+        (&["left_eye", "right_eye"], [a, b, c, d]),
+        (&["Left Hip", "hip left", "hip right", "Right Hip"], [d, c, b, a]),
+        (&["LEFT", "RIGHT", "leftRight", "rightLeft"], [b, a, d, c]),
+        (&["kneeLeft", "kneeRight", "cleft", "bright"], [b, a, c, d]),
+        // Two points of one name have no partner that is sure.
+        (&["left", "left", "right", "nose"], [c, b, a, d]),
+        (&["1", "2", "3", "4"], [a, b, c, d]),
+    ] {
+        assert_eq!(of(new().horizontal_flip(1.0), names), want.map(across), "{names:?}");
+    }
 }
