@@ -454,7 +454,7 @@ fn labels_of_pixels() -> Vec<u8> {
 
 #[test]
 fn columns_that_are_masks_by_their_name_or_because_somebody_says_so_are_never_blended() {
-    let table = |names: &[&str], features: Option<&str>| {
+    let table_of = |names: &[&str], features: Option<&str>, file: &[u8]| {
         let groups = names.iter().map(|name| match features {
             Some(_) => format!("optional group {name} {{ optional binary bytes; optional binary path (UTF8); }}"),
             None => format!("required binary {name};"),
@@ -469,13 +469,14 @@ fn columns_that_are_masks_by_their_name_or_because_somebody_says_so_are_never_bl
             let levels = features.map(|_| vec![2]);
             column
                 .typed::<ByteArrayType>()
-                .write_batch(&[ByteArray::from(labels_of_pixels())], levels.as_deref(), None)
+                .write_batch(&[ByteArray::from(file.to_vec())], levels.as_deref(), None)
                 .unwrap();
             column.close().unwrap();
         }
         group.close().unwrap();
         open_source(holding(&writer.into_inner().unwrap()))
     };
+    let table = |names: &[&str], features: Option<&str>| table_of(names, features, &labels_of_pixels());
     let values = |open: Open, name: &str| {
         let dataset = sound(open);
         let transform = Transform::new().resize_exact(11, 11).to_float().normalize([0.5; 3], [0.5; 3]);
@@ -496,6 +497,23 @@ fn columns_that_are_masks_by_their_name_or_because_somebody_says_so_are_never_bl
             assert_eq!(values(open(), "image"), image, "{name}");
             assert_eq!(values(open().field(name, ["image"]), name), image, "{name}");
         }
+    }
+    // Of 16 bits if the first file is.
+    let wide = |name: &str, features: Option<&str>, said: Option<&str>| {
+        let mut file = std::io::Cursor::new(Vec::new());
+        let picture = image::ImageBuffer::<image::Luma<u16>, _>::from_pixel(4, 4, image::Luma([700]));
+        picture.write_to(&mut file, image::ImageFormat::Png).unwrap();
+        let mut open = table_of(&["image", name], features, &file.into_inner());
+        if let Some(said) = said {
+            open = open.field(name, [said]);
+        }
+        let transform = Transform::new().resize_exact(2, 2);
+        let loader = Loader::builder(sound(open)).batch_size(1).transform(transform).build_blocking().unwrap();
+        drain(loader.epoch(0)).unwrap()[0].get(name).unwrap().to_vec::<f32>()
+    };
+    for features in [None, Some(&*features.replace("NAME", "mask"))] {
+        assert_eq!(wide("mask", features, None), Some(vec![700.0; 4]));
+        assert_eq!(wide("gt", features, Some("mask")), Some(vec![700.0; 4]));
     }
     for name in ["gt", "masked_image", "photo"] {
         assert_eq!(values(table(&["image", name], None), name), image, "{name}");

@@ -7,11 +7,13 @@ use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
+    types::DType,
 };
 
 use super::{
     record::{Dataset, ReadPlan, Sample, SharedBytes, Value, read_renamed},
-    schema::{FieldKind, Schema},
+    schema::{Field, FieldKind, Schema},
+    sniff::wider,
     table::Starts,
     volume::Narrow,
 };
@@ -53,6 +55,11 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
             {
                 *most = (*most).max(*other);
             }
+            if let (FieldKind::Image { dtype: Some(dtype), .. }, FieldKind::Image { dtype: Some(other), .. }) =
+                (&mut field.kind, &other.kind)
+            {
+                *dtype = wider(*dtype, *other);
+            }
         }
     }
     let starts = Starts::of(parts.iter().map(|part| part.len()));
@@ -70,13 +77,20 @@ pub fn difference(a: &Schema, b: &Schema) -> Option<String> {
     }
     // Fields of bytes, texts and lists are alike whatever their longest value is; so are instances, whatever their
     // number.
-    let alike = |a: &FieldKind, b: &FieldKind| match (a, b) {
+    let alike = |a: &Field, b: &Field| match (&a.kind, &b.kind) {
+        // Labels of masks keep their values in a larger type.
+        (
+            FieldKind::Image { channels, size, dtype: Some(wide) },
+            FieldKind::Image { channels: c, size: s, dtype: Some(other) },
+        ) if a.mask && b.mask => {
+            (channels, size) == (c, s) && (wide == other || *wide == DType::U8 || *other == DType::U8)
+        }
         (FieldKind::Bytes { .. }, FieldKind::Bytes { .. }) | (FieldKind::Text { .. }, FieldKind::Text { .. }) => true,
         (FieldKind::List { dtype: a, item: x, .. }, FieldKind::List { dtype: b, item: y, .. }) => (a, x) == (b, y),
         (FieldKind::Instances { masks: a, .. }, FieldKind::Instances { masks: b, .. }) => a == b,
-        _ => a == b,
+        (a, b) => a == b,
     };
-    if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| !alike(&a.kind, &b.kind)) {
+    if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| !alike(a, b)) {
         return Some(format!("`{}` is {:?}, not {:?}", a.name, b.kind, a.kind));
     }
     match (&a.classes, &b.classes) {

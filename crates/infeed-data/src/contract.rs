@@ -9,6 +9,7 @@ use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
+    types::DType,
 };
 use infeed_store::Extent;
 
@@ -165,7 +166,8 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
                 info.len_bytes() == data.len() as u64
                     && channels_fit
                     && size.is_none_or(|size| size == (info.height, info.width))
-                    && dtype.is_none_or(|dtype| dtype == info.dtype)
+                    // A mask's labels keep their values in a larger type.
+                    && dtype.is_none_or(|dtype| dtype == info.dtype || field.mask && info.dtype == DType::U8)
             }
             (FieldKind::Volume { channels, size, .. }, Value::Volume(volume)) => {
                 volume.is_sound()
@@ -356,10 +358,7 @@ mod tests {
         for (change, says) in [
             ((|s| s.fields.truncate(0)) as fn(&mut Schema), "no fields"),
             (|s| s.fields[1].name = "image".into(), "two fields are called `image`"),
-            (
-                |s| s.fields[1].kind = FieldKind::Array { dtype: infeed_core::types::DType::U8, shape: vec![0] },
-                "size of 0",
-            ),
+            (|s| s.fields[1].kind = FieldKind::Array { dtype: DType::U8, shape: vec![0] }, "size of 0"),
             (|s| s.classes = Some(Arc::new(["one".to_owned()])), "parse gives label"),
         ] {
             let error = check("", change).expect_err(says);

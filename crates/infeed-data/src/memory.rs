@@ -15,6 +15,7 @@ use super::{
     instances::Instances,
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema, is_class},
+    sniff::depth_of,
 };
 
 /// Records in memory: pixels, image files, labels, other numbers. Nothing is copied, neither when it is built nor per
@@ -315,13 +316,14 @@ impl MemoryBuilder {
         self
     }
 
-    /// Makes the images that were added last masks ([`Field::mask`]): files are decoded to one channel, pixels stay as
-    /// they are. `.encoded_images(files).named("mask").mask()`.
+    /// Makes the images that were added last masks ([`Field::mask`]): files are decoded to one channel, of the type of
+    /// the labels in the first file; pixels stay as they are. `.encoded_images(files).named("mask").mask()`.
     pub fn mask(mut self) -> Self {
         match self.columns.last_mut() {
-            Some((field, _)) if matches!(field.kind, FieldKind::Image { .. }) => {
+            Some((field, column)) if matches!(field.kind, FieldKind::Image { .. }) => {
                 if let FieldKind::Image { channels, size: None, dtype } = &mut field.kind {
-                    (*channels, *dtype) = (1, Some(DType::U8));
+                    let first = if let Ok(Column::Encoded(files)) = column { files.first() } else { None };
+                    (*channels, *dtype) = (1, Some(depth_of(first.map(|file| &file[..]))));
                 }
                 field.mask = true;
             }

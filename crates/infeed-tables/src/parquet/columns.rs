@@ -57,6 +57,8 @@ pub(super) struct Column {
     pub(super) leaf: usize,
     pub(super) name: String,
     pub(super) kind: Kind,
+    /// For images, the type that labels have in the first file.
+    pub(super) labels: Option<DType>,
     /// Whether its integers are unsigned.
     pub(super) unsigned: bool,
 }
@@ -123,15 +125,24 @@ impl Chosen {
             let told = footer.features.as_ref().map(|features| &features[candidate.name.as_str()]);
             let feature = told.and_then(|told| told["_type"].as_str());
             let leaf = &footer.leaves[candidate.leaf];
+            let at = |e: Error| e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name));
+            let mut labels = None;
             let kind = match leaf.physical {
-                Ok(Physical::Bytes) if feature == Some("Image") => Kind::Image,
+                Ok(Physical::Bytes) if feature == Some("Image") => {
+                    if options.is_mask(&candidate.name) {
+                        // A damaged page is bad samples when they are read.
+                        let first = first_value(source, file, footer, candidate.leaf).await.ok().flatten();
+                        labels = Some(sniff::depth_of(first.as_deref()));
+                    }
+                    Kind::Image
+                }
                 Ok(Physical::Bytes) if leaf.text => Kind::Text,
                 Ok(Physical::Bytes) if feature == Some("Audio") => Kind::Bytes,
                 Ok(Physical::Bytes) => {
-                    let holds = holds_images(source, file, footer, candidate.leaf).await.map_err(|e| {
-                        e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name))
-                    })?;
-                    if holds { Kind::Image } else { Kind::Bytes }
+                    let first = first_value(source, file, footer, candidate.leaf).await.map_err(at)?;
+                    labels = Some(sniff::depth_of(first.as_deref()));
+                    let is_image = first.is_some_and(|first| is_image(&first, leaf));
+                    if is_image { Kind::Image } else { Kind::Bytes }
                 }
                 Ok(physical) if let Some(lists) = leaf.lists => {
                     let dtype = numbers(physical, leaf.unsigned);
@@ -154,7 +165,7 @@ impl Chosen {
             let classes = classes.map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)));
             names.extend(classes.map(|classes| (candidate.name.clone(), classes.collect::<Arc<[String]>>())));
             let unsigned = leaf.unsigned.is_some();
-            columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, unsigned });
+            columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, labels, unsigned });
         }
         // Images first, then masks, as in all formats.
         columns.sort_by_key(|column| {
@@ -220,15 +231,18 @@ async fn length_of_items(source: &Source, file: &Object, footer: &Footer, candid
     })
 }
 
-/// Whether the first value of a column is an image that a codec reads. Reads the column's first page.
-async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usize) -> Result<bool> {
-    let Some((chunk, range)) = first_chunk(footer, leaf) else { return Ok(false) };
+/// The first value of a column. Reads the column's first page.
+async fn first_value(source: &Source, file: &Object, footer: &Footer, leaf: usize) -> Result<Option<Vec<u8>>> {
+    let Some((chunk, range)) = first_chunk(footer, leaf) else { return Ok(None) };
     let Page { header, body, range } = page(source, file, range.clone()).await?;
-    let value = decode::first_value(chunk, &header, &body).map_err(|e| e.at_range(range))?;
-    let Some(value) = value else { return Ok(false) };
-    Ok(match sniff::picture(&value) {
+    decode::first_value(chunk, &header, &body).map_err(|e| e.at_range(range))
+}
+
+/// Whether the first value of a column is an image that a codec reads.
+fn is_image(first: &[u8], leaf: &Leaf) -> bool {
+    match sniff::picture(first) {
         Some(found) if !found.is_read => {
-            let column = footer.leaves[leaf].path.join(".");
+            let column = leaf.path.join(".");
             tracing::warn!(
                 column,
                 kind = found.name,
@@ -237,7 +251,7 @@ async fn holds_images(source: &Source, file: &Object, footer: &Footer, leaf: usi
             false
         }
         found => found.is_some(),
-    })
+    }
 }
 
 /// The first chunk of a column with rows.

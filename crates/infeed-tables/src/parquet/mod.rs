@@ -182,7 +182,7 @@ impl ParquetDataset {
         let longest = |at: usize| of_column(at).map(|chunk| chunk.unpacked as usize).max().unwrap_or(0);
         let field = |(at, column): (usize, &Column)| {
             let kind = match column.kind {
-                Kind::Image => return Field::picture(&*column.name),
+                Kind::Image => return options.picture(&column.name, column.labels),
                 Kind::Label => FieldKind::Label,
                 Kind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
                 // A value is at most as long as the pages of its chunk.

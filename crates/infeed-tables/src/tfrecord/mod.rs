@@ -313,9 +313,14 @@ impl TfRecords {
                 .hint(format!("name some with {COLUMNS}")));
         }
         let most = dataset.sizes.largest as usize;
+        let examined =
+            || [(&content, &features)].into_iter().chain(others.iter().map(|(_, content, found)| (*content, found)));
         let field = |(name, kind): &(String, Kind)| {
             let kind = match kind {
-                Kind::Image => return Field::picture(field_name(name)),
+                Kind::Image => {
+                    let files = examined().filter_map(|(content, found)| file_of(name, content, found));
+                    return options.picture(field_name(name), Some(sniff::depth_of(files)));
+                }
                 Kind::Label => FieldKind::Label,
                 Kind::Bytes => FieldKind::Bytes { most },
                 Kind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: vec![*n] },
@@ -327,8 +332,7 @@ impl TfRecords {
             Field::new(field_name(name), kind)
         };
         dataset.schema.fields = columns.iter().map(field).collect();
-        let examined = others.iter().map(|(_, _, found)| found).chain([&features]);
-        dataset.varying = examined.map(|found| varying_bytes(&columns, found)).max().unwrap_or(0);
+        dataset.varying = examined().map(|(_, found)| varying_bytes(&columns, found)).max().unwrap_or(0);
         dataset.columns = columns;
         Ok(dataset)
     }
@@ -551,6 +555,14 @@ fn tell_left_out(left: &[(String, String)], features: &[(&str, Feature)], conten
         {
             tracing::warn!(feature = name, kind = found.name, "an image of a kind that no codec reads");
         }
+    }
+}
+
+/// The file that a feature of a record is.
+fn file_of<'a>(name: &str, content: &'a [u8], features: &[(&str, Feature)]) -> Option<&'a [u8]> {
+    match features.iter().find(|(found, _)| *found == name) {
+        Some((_, Feature::Bytes(texts))) => texts.first().map(|text| &content[text.clone()]),
+        _ => None,
     }
 }
 
