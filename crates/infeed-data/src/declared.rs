@@ -241,7 +241,7 @@ fn info_of(shape: &[usize], dtype: DType) -> Option<ImageInfo> {
 }
 
 /// The integer at the start of `bytes`, in the machine's order; `None` for a type that is not an integer.
-fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
+pub(crate) fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
     Some(match dtype {
         DType::U8 | DType::Bool => i128::from(*bytes.first()?),
         DType::I8 => i128::from(i8::from_ne_bytes(*bytes.first_chunk()?)),
