@@ -115,6 +115,10 @@ fn help(kind: &str, first: &str, is_of_image: impl Fn() -> bool) -> Option<Strin
             "build with the feature `parquet`, or convert it to metadata.csv".to_owned()
         }
         ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "only the images are read".to_owned(),
+        // With colours for each object, which are no labels.
+        _ if is_image(kind) && parent(first).contains("panoptic") => {
+            "they may be outlines of COCO's panoptic segmentation, which are not read".to_owned()
+        }
         _ if is_image(kind) => {
             format!("images with such masks are read by {}", MASK_FILES.to(&masks_like(first)))
         }
@@ -195,6 +199,7 @@ mod tests {
     fn files_that_may_describe_images_come_with_advice() {
         for (kind, first, advice) in [
             (".png", "masks/a.png", "mask_files(\"masks/{stem}.png\")"),
+            (".png", "annotations/panoptic_val/a.png", "outlines of COCO's panoptic segmentation, which are not read"),
             (".csv", "labels.csv", "reads labels from it"),
             (".parquet", "train/metadata.parquet", "or convert it to metadata.csv"),
             (".parquet", "more.parquet", "only the images are read"),
