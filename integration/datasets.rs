@@ -61,7 +61,7 @@ fn fails(open: Open, kind: ErrorKind, says: &[&str]) -> Error {
     error
 }
 
-fn values(dataset: &dyn Dataset, record: u64) -> Result<Vec<Value>> {
+pub(crate) fn values(dataset: &dyn Dataset, record: u64) -> Result<Vec<Value>> {
     let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
     let read: Result<Vec<Bytes>> = plan.extents.iter().map(|e| block_on(e.read())).collect();
     Ok(dataset.parse(record, &plan, &read?)?.values.into_vec())

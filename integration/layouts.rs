@@ -265,6 +265,19 @@ fn masks_that_boxes_leave_unread_are_told() {
     assert_eq!(left_out(&["a.png", &coco, "masks/a.png"]), ["1 .png, the first is `masks/a.png`"]);
 }
 
+#[test]
+fn panoptic_annotations_of_coco_are_refused_by_name_and_stuff_has_boxes() {
+    let panoptic = r#"annotations/panoptic_train.json: {"images": [{"id": 1, "file_name": "a.png", "width": 20, "height": 10}],
+        "annotations": [{"image_id": 1, "file_name": "a.png", "segments_info": [{"id": 7, "category_id": 1}]}],
+        "categories": [{"id": 1, "name": "cat"}]}"#;
+    let error = told(at(tree(&["images/train/a.png", "annotations/panoptic_train/a.png", panoptic]).path()));
+    assert!(error.contains("COCO's JSON of panoptic segmentation, whose outlines are colours of PNGs"), "{error}");
+    assert!(error.contains("panoptic_train.json") && error.contains("use the one of instances"), "{error}");
+    let stuff = format!("annotations/stuff_train.json: {COCO}");
+    let dir = tree(&["images/train/a.png", &stuff]);
+    assert_eq!(told(at(dir.path())), "coco 1 image instances image_id of cat");
+}
+
 /// Errors are shown as they are; a test that prints them by hand would not notice another.
 #[test]
 fn errors_name_the_place() {

@@ -4,11 +4,16 @@ use std::{fs, path::Path, sync::Arc};
 
 use infeed::{
     Batch, DType, Error, ErrorKind, Transform,
-    dataset::{FieldKind, open, open_together},
+    dataset::{FieldKind, Open, open, open_together},
+    prepare::Prepare,
 };
 use png::{BitDepth, ColorType};
 
-use crate::support::{builder, drain};
+use crate::{
+    prepare::wait,
+    shards::pack,
+    support::{builder, drain},
+};
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) {
     let path = dir.join(name);
@@ -36,12 +41,16 @@ fn image() -> Vec<u8> {
 
 /// A TIFF of two rows of two values of a byte.
 fn tiff(photometric: u16, samples: u16, pixels: &[u8]) -> Vec<u8> {
+    tiff_of(8, photometric, samples, pixels)
+}
+
+fn tiff_of(bits: u32, photometric: u16, samples: u16, pixels: &[u8]) -> Vec<u8> {
     let mut file = b"II*\0\x08\0\0\0".to_vec();
     let palette = photometric == 3;
     let mut entries = vec![
         (256, 3, 1, 2),
         (257, 3, 1, 2),
-        (258, 3, 1, 8),
+        (258, 3, 1, bits),
         (259, 3, 1, 1),
         (262, 3, 1, photometric.into()),
         (273, 4, 1, 0),
@@ -71,8 +80,8 @@ fn tiff(photometric: u16, samples: u16, pixels: &[u8]) -> Vec<u8> {
 }
 
 /// The only batch of a folder of images and masks, and the type that the schema declares.
-fn load(dir: &Path, transform: Transform) -> Result<(Batch, Option<DType>), Error> {
-    let dataset = open(dir.to_str().unwrap()).blocking()?;
+fn load(open: Open, transform: Transform) -> Result<(Batch, Option<DType>), Error> {
+    let dataset = open.blocking()?;
     let field = &dataset.schema().fields[1];
     let FieldKind::Image { channels: 1, dtype, .. } = field.kind else { panic!("{field:?}") };
     assert!(field.mask, "{field:?}");
@@ -85,6 +94,11 @@ fn load(dir: &Path, transform: Transform) -> Result<(Batch, Option<DType>), Erro
 }
 
 fn labels(masks: &[(&str, Vec<u8>)]) -> Result<Vec<f32>, Error> {
+    labels_said(masks, None)
+}
+
+/// The same, with a kind that the user gives.
+fn labels_said(masks: &[(&str, Vec<u8>)], kind: Option<&str>) -> Result<Vec<f32>, Error> {
     let dir = tempfile::tempdir().unwrap();
     for (name, mask) in masks {
         let stem = name.split('.').next().unwrap();
@@ -93,7 +107,11 @@ fn labels(masks: &[(&str, Vec<u8>)]) -> Result<Vec<f32>, Error> {
     }
     // Normalised and turned: a mask takes the second alone.
     let transform = Transform::new().horizontal_flip(1.0).center_crop(2).normalize([0.5; 3], [0.2; 3]);
-    let (batch, _) = load(dir.path(), transform)?;
+    let mut open = open(dir.path().to_str().unwrap());
+    if let Some(kind) = kind {
+        open = open.field("mask", [kind]);
+    }
+    let (batch, _) = load(open, transform)?;
     let mask = &batch["mask"];
     assert_eq!(mask.shape()[1..], [1, 2, 2]);
     Ok(match mask.dtype() {
@@ -158,7 +176,71 @@ fn sixteen_bits_stay_sixteen_bits() {
     let masks: Vec<_> = masks.iter().map(|(name, file)| (&**name, file.clone())).collect();
     let error = labels(&masks).unwrap_err().to_string();
     assert!(error.contains("a mask of u16 where rows hold u8 (record 1, field mask, "), "{error}");
-    assert!(error.contains("masks/b.png"), "{error}");
+    assert!(error.contains("masks/b.png") && error.contains(r#"set field("mask", ["mask16"])"#), "{error}");
+    assert_eq!(labels_said(&masks, Some("mask16")).unwrap()[4..8], want);
+    assert!(labels_said(&masks, Some("mask")).unwrap_err().to_string().contains("mask16"));
+    // The kind `mask` takes the type that opening finds, and `mask16` is more than what it finds in TIFFs.
+    assert_eq!(labels_said(&[("a.png", wide())], Some("mask")).unwrap(), want);
+    let mut tiffs: Vec<_> =
+        ["a.tif", "b.tif", "c.tif", "d.tif", "e.tif"].map(|name| (name, tiff(1, 1, &[7, 0, 1, 255]))).into();
+    tiffs[1].1 = tiff_of(16, 1, 1, &[7, 256, 513, 65_535u16].map(u16::to_le_bytes).concat());
+    assert!(labels(&tiffs).unwrap_err().to_string().contains("a mask of u16 where rows hold u8"));
+    assert_eq!(
+        labels_said(&tiffs, Some("mask16")).unwrap()[..8],
+        [[0.0, 7.0, 255.0, 1.0], [256.0, 7.0, 65_535.0, 513.0]].concat()
+    );
+}
+
+#[test]
+fn sixteen_bits_stay_in_tars() {
+    let dir = tempfile::tempdir().unwrap();
+    let wide = png(2, ColorType::Grayscale, BitDepth::Sixteen, &[0, 7, 1, 0, 2, 1, 255, 255]);
+    let narrow = png(2, ColorType::Grayscale, BitDepth::Eight, &[7, 0, 1, 255]);
+    let narrow_file = narrow.clone();
+    let files = |mask: &str, first: &[u8], second: &[u8]| {
+        [("0", first), ("1", second)]
+            .into_iter()
+            .flat_map(|(key, file)| [(format!("{key}.{mask}.png"), file.to_vec()), (format!("{key}.png"), image())])
+            .collect::<Vec<_>>()
+    };
+    write(dir.path(), "named.tar", &pack(&files("seg", &wide, &narrow)));
+    write(dir.path(), "said.tar", &pack(&files("gt", &wide, &narrow)));
+    write(dir.path(), "late.tar", &pack(&files("seg", &narrow, &wide)));
+    let values = |tar: &str, said: Option<(&str, &str)>| {
+        let mut open = open(dir.path().join(tar).to_str().unwrap().to_owned());
+        if let Some((name, kind)) = said {
+            open = open.field(name, [kind]);
+        }
+        let dataset = open.blocking()?;
+        let name = dataset.schema().fields[1].name.clone();
+        let loader = builder(dataset).batch_size(2).transform(Transform::new().center_crop(2)).build_blocking()?;
+        let batch = drain(loader.epoch(0))?.remove(0);
+        Ok::<_, Error>(batch[&*name].to_vec::<f32>().unwrap())
+    };
+    let [wide, narrow] = [[7.0, 256.0, 513.0, 65_535.0], [7.0, 0.0, 1.0, 255.0]];
+    assert_eq!(values("named.tar", None).unwrap(), [wide, narrow].concat());
+    for kind in ["mask", "mask16"] {
+        assert_eq!(values("said.tar", Some(("gt", kind))).unwrap(), [wide, narrow].concat());
+    }
+    // Shards that are made of them keep the files.
+    let dataset = open(dir.path().join("named.tar").to_str().unwrap()).blocking().unwrap();
+    wait(Prepare::new(dataset, dir.path().join("shards").display().to_string()).run()).unwrap();
+    assert_eq!(values("shards", None).unwrap(), [wide, narrow].concat());
+    // Also of several datasets, in any order.
+    write(dir.path(), "narrow.tar", &pack(&files("seg", &narrow_file, &narrow_file)));
+    let of = |tars: [&str; 2]| open_together(tars.map(|tar| open(dir.path().join(tar).to_str().unwrap().to_owned())));
+    for tars in [["narrow.tar", "named.tar"], ["named.tar", "narrow.tar"]] {
+        let dataset = wait(of(tars)).unwrap();
+        let transform = Transform::new().center_crop(2);
+        let loader = builder(dataset).batch_size(4).transform(transform).build_blocking().unwrap();
+        let mut all = drain(loader.epoch(0)).unwrap().remove(0)["seg"].to_vec::<f32>().unwrap();
+        all.rotate_left(if tars[0] == "narrow.tar" { 8 } else { 0 });
+        assert_eq!(all, [wide, narrow, narrow, narrow].concat());
+    }
+    // The first sample is examined.
+    let error = values("late.tar", None).unwrap_err().to_string();
+    assert!(error.contains("(record 1, field seg, ") && error.contains(r#"set field("seg", ["mask16"])"#), "{error}");
+    assert_eq!(values("late.tar", Some(("seg", "mask16"))).unwrap(), [narrow, wide].concat());
 }
 
 #[test]

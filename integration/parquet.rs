@@ -454,7 +454,7 @@ fn labels_of_pixels() -> Vec<u8> {
 
 #[test]
 fn columns_that_are_masks_by_their_name_or_because_somebody_says_so_are_never_blended() {
-    let table = |names: &[&str], features: Option<&str>| {
+    let table_of = |names: &[&str], features: Option<&str>, file: &[u8]| {
         let groups = names.iter().map(|name| match features {
             Some(_) => format!("optional group {name} {{ optional binary bytes; optional binary path (UTF8); }}"),
             None => format!("required binary {name};"),
@@ -469,13 +469,14 @@ fn columns_that_are_masks_by_their_name_or_because_somebody_says_so_are_never_bl
             let levels = features.map(|_| vec![2]);
             column
                 .typed::<ByteArrayType>()
-                .write_batch(&[ByteArray::from(labels_of_pixels())], levels.as_deref(), None)
+                .write_batch(&[ByteArray::from(file.to_vec())], levels.as_deref(), None)
                 .unwrap();
             column.close().unwrap();
         }
         group.close().unwrap();
         open_source(holding(&writer.into_inner().unwrap()))
     };
+    let table = |names: &[&str], features: Option<&str>| table_of(names, features, &labels_of_pixels());
     let values = |open: Open, name: &str| {
         let dataset = sound(open);
         let transform = Transform::new().resize_exact(11, 11).to_float().normalize([0.5; 3], [0.5; 3]);
@@ -496,6 +497,23 @@ fn columns_that_are_masks_by_their_name_or_because_somebody_says_so_are_never_bl
             assert_eq!(values(open(), "image"), image, "{name}");
             assert_eq!(values(open().field(name, ["image"]), name), image, "{name}");
         }
+    }
+    // Of 16 bits if the first file is.
+    let wide = |name: &str, features: Option<&str>, said: Option<&str>| {
+        let mut file = std::io::Cursor::new(Vec::new());
+        let picture = image::ImageBuffer::<image::Luma<u16>, _>::from_pixel(4, 4, image::Luma([700]));
+        picture.write_to(&mut file, image::ImageFormat::Png).unwrap();
+        let mut open = table_of(&["image", name], features, &file.into_inner());
+        if let Some(said) = said {
+            open = open.field(name, [said]);
+        }
+        let transform = Transform::new().resize_exact(2, 2);
+        let loader = Loader::builder(sound(open)).batch_size(1).transform(transform).build_blocking().unwrap();
+        drain(loader.epoch(0)).unwrap()[0].get(name).unwrap().to_vec::<f32>()
+    };
+    for features in [None, Some(&*features.replace("NAME", "mask"))] {
+        assert_eq!(wide("mask", features, None), Some(vec![700.0; 4]));
+        assert_eq!(wide("gt", features, Some("mask")), Some(vec![700.0; 4]));
     }
     for name in ["gt", "masked_image", "photo"] {
         assert_eq!(values(table(&["image", name], None), name), image, "{name}");
@@ -1255,5 +1273,94 @@ proptest! {
             }
         }));
         prop_assert!(calm.is_ok());
+    }
+}
+
+#[test]
+fn metadata_of_hugging_face_beside_images_is_read() {
+    let schema = "message rows { required binary file_name (UTF8); required binary label (UTF8); required int64 n;
+        required double x; required boolean flag; required binary text (UTF8);
+        optional group tags (LIST) { repeated group list { optional int32 element; } } }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    // Each row: the number in the file's name.
+    let table = |rows: &[i64]| {
+        let mut writer = SerializedFileWriter::new(Vec::new(), Arc::clone(&schema), Arc::new(usual().build())).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let texts = |text: fn(i64) -> String| rows.iter().map(|i| ByteArray::from(text(*i).into_bytes())).collect();
+        let texts: [Vec<ByteArray>; 3] = [
+            texts(|i| format!("{i}.png")),
+            texts(|i| ["cat", "dog"][i as usize % 2].to_owned()),
+            texts(|i| format!("the image {i}")),
+        ];
+        let mut texts = texts.iter();
+        let tags: Vec<_> = rows.iter().map(|i| Some(vec![Some(*i as i32), Some(7)])).collect();
+        let (defined, repeated, tags) = levels_of(&tags);
+        for at in 0.. {
+            let Some(mut column) = group.next_column().unwrap() else { break };
+            match at {
+                0 | 1 | 5 => column.typed::<ByteArrayType>().write_batch(texts.next().unwrap(), None, None),
+                2 => column.typed::<Int64Type>().write_batch(rows, None, None),
+                3 => {
+                    let halves: Vec<f64> = rows.iter().map(|i| *i as f64 / 2.0).collect();
+                    column.typed::<DoubleType>().write_batch(&halves, None, None)
+                }
+                4 => {
+                    let odd: Vec<bool> = rows.iter().map(|i| i % 2 == 1).collect();
+                    column.typed::<BoolType>().write_batch(&odd, None, None)
+                }
+                _ => column.typed::<Int32Type>().write_batch(&tags, Some(&defined), Some(&repeated)),
+            }
+            .unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.into_inner().unwrap()
+    };
+    let lines = |rows: &[i64]| {
+        let line = |i: &i64| {
+            let label = ["cat", "dog"][*i as usize % 2];
+            let (x, flag) = (*i as f64 / 2.0, i % 2 == 1);
+            let row = serde_json::json!({"file_name": format!("{i}.png"), "label": label, "n": i, "x": x, "flag": flag,
+                "text": format!("the image {i}"), "tags": [i, 7]});
+            row.to_string() + "\n"
+        };
+        rows.iter().map(line).collect::<String>().into_bytes()
+    };
+    // The fields and values of a folder with tables in each split or at the root.
+    let found = |files: &[(&str, Vec<u8>)], split: Option<&str>| {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+            fs::write(dir.path().join(name), bytes).unwrap();
+        }
+        let mut open = open(dir.path().to_str().unwrap());
+        if let Some(split) = split {
+            open = open.split(split);
+        }
+        let dataset = sound(open);
+        assert_eq!(dataset.format(), "folder");
+        let mut fields: Vec<_> = dataset.schema().fields.iter().enumerate().collect();
+        fields.sort_by_key(|(_, field)| field.name.clone());
+        let value = |record: u64| {
+            let values = crate::datasets::values(&*dataset, record).unwrap();
+            fields.iter().map(|(at, field)| format!("{field:?} {:?}", values[*at])).collect::<Vec<_>>()
+        };
+        ((0..dataset.len()).map(value).collect::<Vec<_>>(), dataset.schema().classes.clone())
+    };
+    let images = |folder: &str| (1..4).map(|i| (format!("{folder}{i}.png"), picture(i))).collect::<Vec<_>>();
+    for (folders, split) in [(&[""][..], None), (&["train/", "test/"], Some("train"))] {
+        let with = |name: &str, table: &dyn Fn(&[i64]) -> Vec<u8>| {
+            let mut files = Vec::new();
+            for folder in folders {
+                files.extend(images(folder));
+                files.push((format!("{folder}metadata.{name}"), table(&[3, 1, 2])));
+            }
+            let files: Vec<_> = files.iter().map(|(name, bytes)| (&**name, bytes.clone())).collect();
+            found(&files, split)
+        };
+        let (rows, classes) = with("parquet", &table);
+        assert_eq!((rows.len(), rows[0].len()), (3, 7));
+        assert_eq!(classes.as_deref(), Some(&["cat".to_owned(), "dog".to_owned()][..]));
+        assert_eq!((rows, classes), with("jsonl", &lines));
     }
 }

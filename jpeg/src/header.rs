@@ -232,7 +232,8 @@ impl Header {
                 APP1 if orientation.is_none() && body.starts_with(b"Exif") => {
                     orientation = Some(Orientation::of_exif(body));
                 }
-                APP14 if body.starts_with(b"Adobe") => adobe = body.get(11).copied(),
+                // As in libjpeg, a shorter segment is not Adobe's.
+                APP14 if body.starts_with(b"Adobe") => adobe = body.get(11).copied().or(adobe),
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use std::{fmt, num::NonZeroUsize, path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use engine::{
     DType, Error, ErrorKind,
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
+    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, depth_of},
     sampler::Fingerprint,
 };
 use infeed as engine;
@@ -282,7 +282,7 @@ fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<F
         Some("images") => {
             let items = items_of(value)?.ok_or_else(|| not_a_list(value))?;
             let first = items.first().map_or(Ok(ENCODED), image)?;
-            Field::new(name, several(&first, items.len()))
+            Field::new(name, several(first, items.len()))
         }
         Some(other) => {
             let words = format!(
@@ -310,39 +310,41 @@ fn image(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
 
 /// The kind of a list of images of this kind, of which the first record has `count`. How many others have is unknown:
 /// the memory budget counts twice as many.
-fn several(each: &FieldKind, count: usize) -> FieldKind {
-    let (channels, dtype) = match each {
-        FieldKind::Image { channels, dtype, .. } => (*channels, *dtype),
-        _ => (3, None),
-    };
-    FieldKind::Images { channels, dtype, most: MOST_IMAGES, usual: 2 * count.max(1) }
+fn several(each: FieldKind, count: usize) -> FieldKind {
+    Field::new("", each).several(MOST_IMAGES, 2 * count.max(1)).kind
 }
 
 fn not_a_list(value: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{} is not a list or tuple", type_of(value)))
 }
 
-/// A mask field, or a field of a list of masks: for encoded files of type `said`, otherwise of the value's own type.
+/// A mask field, or a field of a list of masks, of the value's own type. A file of 8 bits has the type `said`: others may
+/// have more.
 fn mask(name: &str, value: &Bound<'_, PyAny>, said: Option<DType>) -> PyResult<Field> {
     if let Some(items) = items_of(value)?
         && let Some(first) = items.first()
         && !matches!(learned(value)?, FieldKind::Array { .. })
     {
         let each = mask(name, first, said)?;
-        return Ok(Field { kind: several(&each.kind, items.len()), ..each });
+        return Ok(each.several(MOST_IMAGES, 2 * items.len().max(1)));
     }
     let (channels, dtype) = match Values::of(value)? {
-        Values::Encoded(_) => (1, said.unwrap_or(DType::U8)),
+        Values::Encoded(file) => (1, wider(depth_of([&file[..]]), said)),
         Values::Picture => match (mode_of(value)?.as_str(), said) {
             // Labels as colours: three channels with unchanged values.
             ("RGB" | "RGBA", None) => (3, DType::U8),
-            ("I;16", None | Some(DType::U16)) => (1, DType::U16),
-            _ => (1, DType::U8),
+            ("I;16", _) => (1, DType::U16),
+            _ => (1, wider(DType::U8, said)),
         },
         Values::Array(array) => (array.pixels()?.channels, array.dtype),
         _ => return Err(PyTypeError::new_err(format!("{} is not an image", type_of(value)))),
     };
     Ok(Field::mask(name, FieldKind::Image { channels, size: None, dtype: Some(dtype) }))
+}
+
+/// The type for labels of both types.
+fn wider(found: DType, said: Option<DType>) -> DType {
+    said.filter(|_| found == DType::U8).unwrap_or(found)
 }
 
 fn mode_of(picture: &Bound<'_, PyAny>) -> PyResult<String> {
@@ -357,7 +359,7 @@ fn learned(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
         match Values::of(first) {
             Ok(Values::Text(_)) => return Ok(FieldKind::Texts { most: MOST_BYTES }),
             Ok(Values::Encoded(_) | Values::Picture) if let each @ FieldKind::Image { .. } = learned(first)? => {
-                return Ok(several(&each, items.len()));
+                return Ok(several(each, items.len()));
             }
             _ => {}
         }
@@ -602,22 +604,21 @@ fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::
         (false, "RGB") => (3, image.clone()),
         (false, _) => (3, converted("RGB")?),
         (true, "I;16") if wide => (1, image.clone()),
-        (true, "L" | "P") if !wide => (1, image.clone()),
-        (true, "1") if !wide => (1, converted("L")?),
+        (true, "L" | "P") => (1, image.clone()),
+        (true, "1") => (1, converted("L")?),
         // The engine checks that the channels are equal.
-        (true, "LA") if !wide => (2, image.clone()),
-        (true, "RGB") if !wide => (3, image.clone()),
-        (true, "RGBA") if !wide => (4, image.clone()),
+        (true, "LA") => (2, image.clone()),
+        (true, "RGB") => (3, image.clone()),
+        (true, "RGBA") => (4, image.clone()),
         (true, _) => {
-            let words = match (&*mode, wide) {
-                ("I;16", _) => "it holds 16 bits: give fields={…: \"mask16\"}".to_owned(),
-                (_, true) => format!("a mask of 16 bits must have mode I;16, not {mode}"),
+            let name = &field.name;
+            return Err(PyTypeError::new_err(match &*mode {
+                "I;16" => format!("it holds 16 bits: give fields={{{name:?}: \"mask16\"}}"),
                 _ => format!(
-                    "a mask must have mode L, P, 1, or RGB with equal channels, not {mode}; give fields={{…: \"image\"}} \
-                     if it is not a mask"
+                    "a mask must have mode L, P, 1, I;16, or RGB with equal channels, not {mode}; give \
+                     fields={{{name:?}: \"image\"}} if it is not a mask"
                 ),
-            };
-            return Err(PyTypeError::new_err(words));
+            }));
         }
     };
     let (width, height): (u32, u32) = image.getattr("size")?.extract()?;
@@ -628,7 +629,7 @@ fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::
         _ => Held::bytes(&bytes),
     };
     let mut info = engine::codec::ImageInfo::interleaved_u8(height, width, channels);
-    if wide {
+    if mask && mode == "I;16" {
         info.dtype = DType::U16;
     }
     Ok((info, bytes))

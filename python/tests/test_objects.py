@@ -861,19 +861,37 @@ def test_images_that_are_called_as_masks_are_masks(form: str) -> None:
 def test_a_mask_of_16_bits_is_said_or_seen() -> None:
     pillow = pytest.importorskip("PIL.Image")
     wide = pillow.fromarray(numpy.full((4, 4), 700, numpy.uint16))
+    narrow = pillow.fromarray(numpy.full((4, 4), 7, numpy.uint8))
+
+    def file(image: Any) -> bytes:
+        content = io.BytesIO()
+        image.save(content, "png")
+        return content.getvalue()
 
     class Data:
+        def __init__(self, *images: Any) -> None:
+            self.images = images
+
         def __len__(self) -> int:
-            return 1
+            return len(self.images)
 
         def __getitem__(self, i: int) -> dict[str, Any]:
-            return {"mask": wide, "depth": wide}
+            image = self.images[i]
+            return {"mask": image, "depth": image, "seg": file(image), "gt": file(image)}
 
-    loader = Loader(infeed.open(Data(), fields={"depth": "mask16"}), transform="resize_exact:2")
-    batch = next(iter(loader))
-    assert (batch["mask"].numpy() == 700).all() and (batch["depth"].numpy() == 700).all()
-    with pytest.raises(TypeError, match="mask16"):
-        infeed.open(Data(), fields={"depth": "mask"})
+    def values(data: Data, **kinds: str) -> set[tuple[float, ...]]:
+        loader = Loader(infeed.open(data, fields=kinds), batch_size=len(data), transform="resize_exact:1")
+        batch = next(iter(loader))
+        return {tuple(batch[name].numpy().flatten().tolist()) for name in ("mask", "depth", "seg", "gt")}
+
+    for kind in ("mask", "mask16"):
+        assert values(Data(wide, narrow), depth=kind, gt=kind) == {(700, 7)}
+    assert values(Data(narrow, wide), **dict.fromkeys(("mask", "depth", "seg", "gt"), "mask16")) == {(7, 700)}
+    # The first record is examined. Another that differs names the way.
+    with pytest.raises(infeed.errors.Error, match="fields={\"mask\": \"mask16\"}"):
+        values(Data(narrow, wide), depth="mask16", seg="mask16", gt="mask16")
+    with pytest.raises(infeed.errors.Error, match="fields={\"seg\": \"mask16\"}"):
+        values(Data(narrow, wide), mask="mask16", depth="mask16", gt="mask16")
 
 
 def test_fields_of_files_are_what_is_said(tmp_path: Path) -> None:

@@ -38,7 +38,12 @@ pub(super) static FORMATS: &[&dyn Format] = &[
     &Voc,
     #[cfg(feature = "yolo")]
     &Yolo,
-    &Folder,
+    &Folder {
+        #[cfg(feature = "parquet")]
+        parquet: Some(&infeed_tables::Parquet),
+        #[cfg(not(feature = "parquet"))]
+        parquet: None,
+    },
     &Arrays,
     &Tar,
     #[cfg(feature = "shards")]

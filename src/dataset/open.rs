@@ -35,7 +35,7 @@ static HERE: Opener = Opener { formats: FORMATS, wait: |opening| wait_for(openin
 /// | `train.bin`, `test.bin` | CIFAR-100, binary version |
 /// | `CLASS/….jpg` | images in class folders; labels are the indices of the sorted folder names |
 /// | `….jpg` without folders | images without labels, or with those of [`Open::labels`] |
-/// | images and `metadata.csv` or `metadata.jsonl` | Hugging Face's ImageFolder: `label` is the label, other columns are fields (numbers or text) |
+/// | images and `metadata.csv`, `metadata.jsonl` or (feature `parquet`) `metadata.parquet` | Hugging Face's ImageFolder: `label` is the label, other columns are fields (numbers or text) |
 /// | `images/…` and `masks/…`, `a.jpg` and `a_mask.png`, …; or [`Open::mask_files`] | images with a field `mask` ([`Field::mask`](infeed_data::Field::mask)) |
 /// | images, with [`Open::channels`] | images of several files, one for each channel |
 /// | images and COCO's JSON, named like `_annotations.coco.json` or `annotations/instances_SPLIT.json`; or [`Open::annotations`] | COCO: `image`, `instances`, `image_id` |

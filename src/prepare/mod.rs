@@ -349,8 +349,12 @@ impl<'a> Prepare<'a> {
                 refuse(what, "keep size and encoding, or open the dataset without it")
             }
             FieldKind::Image { channels, dtype, .. } if field.mask => match (channels, dtype) {
-                (1, None | Some(DType::U8)) => Ok(()),
-                _ => refuse(format!("the mask `{name}` is not a u8 image of one channel"), "read the original"),
+                // Masks are files, which are kept.
+                (1, None | Some(DType::U8 | DType::U16)) => Ok(()),
+                _ => refuse(
+                    format!("the mask `{name}` is not an image of one channel of u8 or u16"),
+                    "read the original",
+                ),
             },
             FieldKind::Image { channels, dtype, .. } => match (channels, dtype) {
                 (3, None | Some(DType::U8)) => Ok(()),

@@ -7,11 +7,13 @@ use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
     random::SampleRng,
+    types::DType,
 };
 
 use super::{
     record::{Dataset, ReadPlan, Sample, SharedBytes, Value, read_renamed},
-    schema::{FieldKind, Schema},
+    schema::{Field, FieldKind, Schema},
+    sniff::wider,
     table::Starts,
     volume::Narrow,
 };
@@ -60,6 +62,11 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
             {
                 *usual = (*usual).max(*other);
             }
+            if let (FieldKind::Image { dtype: Some(dtype), .. }, FieldKind::Image { dtype: Some(other), .. }) =
+                (&mut field.kind, &other.kind)
+            {
+                *dtype = wider(*dtype, *other);
+            }
         }
     }
     let starts = Starts::of(parts.iter().map(|part| part.len()));
@@ -77,18 +84,25 @@ pub fn difference(a: &Schema, b: &Schema) -> Option<String> {
     }
     // Fields of bytes, texts and lists are alike whatever their longest value is; so are images and instances, whatever
     // their number.
-    let alike = |a: &FieldKind, b: &FieldKind| match (a, b) {
+    let alike = |a: &Field, b: &Field| match (&a.kind, &b.kind) {
+        // Labels of masks keep their values in a larger type.
+        (
+            FieldKind::Image { channels, size, dtype: Some(wide) },
+            FieldKind::Image { channels: c, size: s, dtype: Some(other) },
+        ) if a.mask && b.mask => {
+            (channels, size) == (c, s) && (wide == other || *wide == DType::U8 || *other == DType::U8)
+        }
         (FieldKind::Bytes { .. }, FieldKind::Bytes { .. })
         | (FieldKind::Text { .. }, FieldKind::Text { .. })
         | (FieldKind::Texts { .. }, FieldKind::Texts { .. }) => true,
-        (FieldKind::Images { .. }, FieldKind::Images { .. }) => a.each_image() == b.each_image(),
+        (of @ FieldKind::Images { .. }, other @ FieldKind::Images { .. }) => of.each_image() == other.each_image(),
         (FieldKind::List { dtype: a, item: x, .. }, FieldKind::List { dtype: b, item: y, .. }) => (a, x) == (b, y),
         (FieldKind::Instances { masks: a, keypoints: x, .. }, FieldKind::Instances { masks: b, keypoints: y, .. }) => {
             (a, x) == (b, y)
         }
-        _ => a == b,
+        (a, b) => a == b,
     };
-    if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| !alike(&a.kind, &b.kind)) {
+    if let Some((a, b)) = a.fields.iter().zip(&b.fields).find(|(a, b)| !alike(a, b)) {
         return Some(format!("`{}` is {:?}, not {:?}", a.name, b.kind, a.kind));
     }
     // A flip swaps left and right points by their names.

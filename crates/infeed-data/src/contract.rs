@@ -9,6 +9,7 @@ use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     random::{SampleRng, mix},
+    types::DType,
 };
 use infeed_store::Extent;
 
@@ -161,10 +162,11 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
     ensure(want == got, || format!("parse gives {got} values for {want} fields"))?;
     for (field, value) in schema.fields.iter().zip(&sample.values) {
         let fits = match (&field.kind, value) {
-            (kind @ FieldKind::Image { .. }, value) => is_image(kind, value),
+            (kind @ FieldKind::Image { .. }, value) => is_image(kind, field.mask, value),
             (kind @ FieldKind::Images { most, .. }, Value::Images(images)) => {
                 let each = kind.each_image();
-                images.len() <= *most && each.is_some_and(|each| images.iter().all(|image| is_image(&each, image)))
+                let fits = |each: FieldKind| images.iter().all(|image| is_image(&each, field.mask, image));
+                images.len() <= *most && each.is_some_and(fits)
             }
             (FieldKind::Volume { channels, size, .. }, Value::Volume(volume)) => {
                 volume.is_sound()
@@ -201,7 +203,7 @@ fn check_sample(dataset: &dyn Dataset, sample: &Sample) -> Result<()> {
 }
 
 /// Whether the value is an image of this kind.
-fn is_image(kind: &FieldKind, value: &Value) -> bool {
+fn is_image(kind: &FieldKind, is_mask: bool, value: &Value) -> bool {
     let FieldKind::Image { channels, size, dtype } = kind else { return false };
     match value {
         Value::Encoded(_) => true,
@@ -212,7 +214,8 @@ fn is_image(kind: &FieldKind, value: &Value) -> bool {
             info.len_bytes() == data.len() as u64
                 && channels_fit
                 && size.is_none_or(|size| size == (info.height, info.width))
-                && dtype.is_none_or(|dtype| dtype == info.dtype)
+                // A mask's labels keep their values in a larger type.
+                && dtype.is_none_or(|dtype| dtype == info.dtype || is_mask && info.dtype == DType::U8)
         }
         _ => false,
     }
@@ -380,10 +383,7 @@ mod tests {
         for (change, says) in [
             ((|s| s.fields.truncate(0)) as fn(&mut Schema), "no fields"),
             (|s| s.fields[1].name = "image".into(), "two fields are called `image`"),
-            (
-                |s| s.fields[1].kind = FieldKind::Array { dtype: infeed_core::types::DType::U8, shape: vec![0] },
-                "size of 0",
-            ),
+            (|s| s.fields[1].kind = FieldKind::Array { dtype: DType::U8, shape: vec![0] }, "size of 0"),
             (|s| s.classes = Some(Arc::new(["one".to_owned()])), "parse gives label"),
         ] {
             let error = check("", change).expect_err(says);

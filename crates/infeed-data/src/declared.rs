@@ -29,7 +29,7 @@ use super::{
 /// The kinds that a user may give a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// Images of labels from 0 to 255.
+    /// Images of labels from 0 to 255, or of the type that opening found in their files.
     Mask,
     /// Images of labels from 0 to 65 535.
     Mask16,
@@ -77,7 +77,7 @@ impl Said {
 ///
 /// | word | the field has to hold | it becomes |
 /// |---|---|---|
-/// | `mask` | an image, or a list of images; bytes that are an image file; numbers `[H, W]` | a [mask](Field::mask) of values from 0 to 255 |
+/// | `mask` | an image, or a list of images; bytes that are an image file; numbers `[H, W]` | a [mask](Field::mask) of values from 0 to 255; of the type of its labels if opening examines files of the field |
 /// | `mask16` | the same | a mask of values from 0 to 65 535, whose rows are `f32` |
 /// | `image` | the same; numbers `[H, W, C]` or `[C, H, W]` of `u8`, `u16` or `f32` | an image, whatever its name |
 /// | `label` | integers, one in each record; bytes with such a number as text | a class index |
@@ -175,13 +175,11 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
     let is_mask = matches!(said, Said::Mask | Said::Mask16);
     Some(match (&field.kind, said) {
         (FieldKind::Image { channels, size, dtype }, Said::Mask | Said::Mask16) => {
+            // Headers of files, or the owner of the pixels, may have given the size and type.
             let unknown = size.is_none() && (dtype.is_none() || field.mask);
-            let kind = match unknown {
-                true => FieldKind::Image { channels: 1, size: None, dtype: Some(of_mask) },
-                // Headers of files, or the owner of the pixels, gave the size and type.
-                false => FieldKind::Image { channels: *channels, size: *size, dtype: dtype.or(Some(of_mask)) },
-            };
-            (Field::mask(name, kind), Way::Kept)
+            let channels = if unknown { 1 } else { *channels };
+            let dtype = dtype.filter(|known| *known != DType::U8).or(Some(of_mask));
+            (Field::mask(name, FieldKind::Image { channels, size: *size, dtype }), Way::Kept)
         }
         (FieldKind::Images { most, usual, .. }, Said::Mask | Said::Mask16) => {
             let kind = FieldKind::Images { channels: 1, dtype: Some(of_mask), most: *most, usual: *usual };
@@ -249,7 +247,7 @@ fn info_of(shape: &[usize], dtype: DType) -> Option<ImageInfo> {
 }
 
 /// The integer at the start of `bytes`, in the machine's order; `None` for a type that is not an integer.
-fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
+pub(crate) fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
     Some(match dtype {
         DType::U8 | DType::Bool => i128::from(*bytes.first()?),
         DType::I8 => i128::from(i8::from_ne_bytes(*bytes.first_chunk()?)),

@@ -9,16 +9,24 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use infeed_core::error::{
-    Error, Result,
-    setting::{
-        ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABEL_COLUMN, LABELS, LABELS_ONLY, MASK_FILES, MASKS, PATTERN,
-        SAMPLES_PER_PATIENT, SPLIT, Setting,
+use infeed_core::{
+    error::{
+        Error, Result,
+        setting::{
+            ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABEL_COLUMN, LABELS, LABELS_ONLY, MASK_FILES, MASKS,
+            PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
+        },
     },
+    types::DType,
 };
 use infeed_store::{Object, Source};
 
-use super::{declared::Said, names::looks_like_mask, record::Dataset};
+use super::{
+    declared::Said,
+    names::looks_like_mask,
+    record::Dataset,
+    schema::{Field, FieldKind},
+};
 
 /// A way to lay out records in objects.
 ///
@@ -399,6 +407,17 @@ impl OpenOptions {
     pub fn is_mask(&self, name: &str) -> bool {
         let said = self.said.iter().find(|(field, _)| field == name);
         said.map_or_else(|| looks_like_mask(name), |(_, said)| matches!(said, Said::Mask | Said::Mask16))
+    }
+
+    /// The field of image files. `labels` is the type of its labels if it is a mask, by the files that were examined.
+    #[doc(hidden)]
+    pub fn picture(&self, name: &str, labels: Option<DType>) -> Field {
+        match labels {
+            Some(_) if self.is_mask(name) => {
+                Field::mask(name, FieldKind::Image { channels: 1, size: None, dtype: labels })
+            }
+            _ => Field::picture(name),
+        }
     }
 
     /// Whether the user declared this field a list.

@@ -154,7 +154,7 @@ static HERE: Opener = Opener {
         &Voc,
         #[cfg(feature = "yolo")]
         &Yolo,
-        &Folder,
+        &Folder { parquet: None },
         &Arrays,
         &Tar,
     ],

@@ -15,6 +15,7 @@ use super::{
     instances::Instances,
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema, is_class},
+    sniff::depth_of,
 };
 
 /// Records in memory: pixels, image files, labels, other numbers. Nothing is copied, neither when it is built nor per
@@ -272,8 +273,8 @@ impl MemoryBuilder {
     /// ```
     pub fn image_lists(self, name: impl Into<String>, rows: Vec<Vec<Bytes>>) -> Self {
         let (most, usual) = most_and_usual(rows.iter().map(Vec::len));
-        let kind = FieldKind::Images { channels: 3, dtype: None, most, usual };
-        self.column(Field::new(name, kind), Ok(Column::Images(rows)))
+        let field = Field { name: name.into(), ..Field::image() };
+        self.column(field.several(most, usual), Ok(Column::Images(rows)))
     }
 
     /// Adds several texts in UTF-8 for each record; their number may differ from record to record.
@@ -372,14 +373,20 @@ impl MemoryBuilder {
     }
 
     /// Makes the images, or lists of images, that were added last masks ([`Field::mask`]): files are decoded to one
-    /// channel, pixels stay as they are. `.encoded_images(files).named("mask").mask()`.
+    /// channel, of the type of the labels in the first file; pixels stay as they are.
+    /// `.encoded_images(files).named("mask").mask()`.
     pub fn mask(mut self) -> Self {
         match self.columns.last_mut() {
-            Some((field, _)) if matches!(field.kind, FieldKind::Image { .. } | FieldKind::Images { .. }) => {
+            Some((field, column)) if matches!(field.kind, FieldKind::Image { .. } | FieldKind::Images { .. }) => {
                 if let FieldKind::Image { channels, size: None, dtype } | FieldKind::Images { channels, dtype, .. } =
                     &mut field.kind
                 {
-                    (*channels, *dtype) = (1, Some(DType::U8));
+                    let first = match column {
+                        Ok(Column::Encoded(files)) => files.first(),
+                        Ok(Column::Images(rows)) => rows.iter().flatten().next(),
+                        _ => None,
+                    };
+                    (*channels, *dtype) = (1, Some(depth_of(first.map(|file| &file[..]))));
                 }
                 field.mask = true;
             }

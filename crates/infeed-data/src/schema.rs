@@ -136,16 +136,21 @@ impl Field {
         }
     }
 
-    /// Encoded images of any size under this name, up to `most` in a record and `usual` in a usual one. They are masks by
-    /// the same rule as [`picture`](Self::picture).
+    /// A field of images: the same with any number of images, up to `most` in a record and `usual` in a usual one. Other
+    /// fields stay as they are.
+    ///
+    /// ```
+    /// use infeed::dataset::{Field, FieldKind};
+    ///
+    /// let frames = Field::picture("frames").several(8, 3);
+    /// assert!(matches!(frames.kind, FieldKind::Images { most: 8, usual: 3, .. }));
+    /// ```
     #[must_use]
-    pub fn images(name: impl Into<String>, most: usize, usual: usize) -> Self {
-        let one = Self::picture(name);
-        let (channels, dtype) = match one.kind {
-            FieldKind::Image { channels, dtype, .. } => (channels, dtype),
-            _ => (3, None),
-        };
-        Self { kind: FieldKind::Images { channels, dtype, most, usual }, ..one }
+    pub fn several(mut self, most: usize, usual: usize) -> Self {
+        if let FieldKind::Image { channels, dtype, .. } = self.kind {
+            self.kind = FieldKind::Images { channels, dtype, most, usual };
+        }
+        self
     }
 
     /// Encoded images of any size, decoded to RGB, named `image`.

@@ -3,7 +3,9 @@
 //! Formats that hold plain bytes (MDS, TFRecord, Parquet) use this: a picture taken for plain bytes would be left out
 //! of batches without a warning. Texts must not be taken for pictures, so two letters alone are never enough.
 
-use infeed_core::types::DType;
+use infeed_core::{error::Result, types::DType};
+
+use super::tiff::{is_tiff, parse_tiff};
 
 /// A kind of image, and whether one of our codecs reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +40,32 @@ pub fn picture(head: &[u8]) -> Option<Picture> {
     }
 }
 
-/// The type of a picture's values, which may have 16 bits in PNG and Netpbm files; nothing is decoded.
-pub(crate) fn depth(file: &[u8]) -> DType {
+/// The type of the labels in a mask's file: more than 8 bits are possible in PNG, Netpbm and TIFF files. Nothing is
+/// decoded.
+///
+/// # Errors
+/// Those of a damaged TIFF.
+pub fn depth(file: &[u8]) -> Result<DType> {
     let wide = match file {
+        _ if is_tiff(file) => return Ok(parse_tiff(file)?.labels().info.dtype),
         // Signature, length and name of the first chunk, width, height, bits.
         [0x89, b'P', b'N', b'G', rest @ ..] => rest.get(20) == Some(&16),
         [b'P', b'2' | b'3' | b'5' | b'6', ..] => netpbm_most(file).is_some_and(|most| most > 255),
         _ => false,
     };
-    if wide { DType::U16 } else { DType::U8 }
+    Ok(if wide { DType::U16 } else { DType::U8 })
+}
+
+/// The type of the labels in some files of a field: the first that is not u8. A damaged file is a bad sample when it is
+/// read.
+pub fn depth_of<'a>(files: impl IntoIterator<Item = &'a [u8]>) -> DType {
+    let known = files.into_iter().filter_map(|file| depth(file).ok());
+    known.reduce(wider).unwrap_or(DType::U8)
+}
+
+/// The type for labels of both types: they keep their values in one that is larger than u8.
+pub fn wider(a: DType, b: DType) -> DType {
+    if a == DType::U8 { b } else { a }
 }
 
 /// The greatest value of a Netpbm file: the third number, comments skipped.

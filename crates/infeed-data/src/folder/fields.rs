@@ -11,8 +11,8 @@ use crate::{
     files::Files,
     names::is_tiff,
     schema::{Field, FieldKind},
-    sniff::depth,
-    tiff::{self, parse_tiff},
+    sniff::{depth, wider},
+    tiff::parse_tiff,
 };
 
 /// The files of a record, if there are several.
@@ -76,8 +76,7 @@ fn mask_of_tiff(bytes: &[u8]) -> Result<ImageInfo> {
 
 /// The type of a mask's labels; its size and channels are not used.
 fn mask_of(bytes: &[u8]) -> Result<ImageInfo> {
-    let dtype = if tiff::is_tiff(bytes) { mask_of_tiff(bytes)?.dtype } else { depth(bytes) };
-    Ok(ImageInfo { dtype, ..ImageInfo::interleaved_u8(0, 0, 1) })
+    Ok(ImageInfo { dtype: depth(bytes)?, ..ImageInfo::interleaved_u8(0, 0, 1) })
 }
 
 /// The headers of the first, the middle and the last file, combined. Height and width are 0 if they differ. The type is
@@ -106,7 +105,7 @@ async fn probe(
             (Ok(a), Ok(b)) => {
                 let (height, width) =
                     if (a.height, a.width) == (b.height, b.width) { (a.height, a.width) } else { (0, 0) };
-                let dtype = if a.dtype == DType::U8 && mask { b.dtype } else { a.dtype };
+                let dtype = if mask { wider(a.dtype, b.dtype) } else { a.dtype };
                 Ok(ImageInfo { height, width, dtype, ..a })
             }
             (Ok(a), Err(_)) => Ok(a),

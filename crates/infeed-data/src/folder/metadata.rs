@@ -1,5 +1,5 @@
-//! `metadata.csv` and `metadata.jsonl` next to images, as in Hugging Face's ImageFolder: a column `file_name`, and
-//! other columns with values for each file.
+//! `metadata.csv`, `metadata.jsonl` and `metadata.parquet` next to images, as in Hugging Face's ImageFolder: a column
+//! `file_name`, and other columns with values for each file.
 //!
 //! In addition to `file_name`, or instead of it, `image_file_name` may name the image and `mask_file_name` its mask.
 //!
@@ -16,14 +16,18 @@ use infeed_core::{
 use serde_json::Value as Json;
 
 use super::super::{
+    declared::integer,
     label_table::{LABEL, Names, Table, listed, number},
+    look::look,
     names::looks_like_mask,
-    record::Value,
+    record::{Dataset, Value},
     schema::{Field, FieldKind},
 };
 
 /// Names of the file, in the order in which they are tried.
-pub(super) const NAMES: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
+pub(super) const NAMES: [&str; 3] = ["metadata.csv", "metadata.jsonl", PARQUET];
+/// The table that the format `parquet` reads.
+pub(super) const PARQUET: &str = "metadata.parquet";
 const FILE: &str = "file_name";
 
 /// `mask` of `mask_file_name`.
@@ -145,6 +149,77 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
     let columns = found.columns.len();
     found.rows.iter_mut().for_each(|(_, cells)| cells.resize(columns, String::new()));
     Ok((!found.rows.is_empty()).then_some(found))
+}
+
+/// The rows of a table that another format has opened; `None` for one without a column of files.
+pub(super) async fn of_dataset(table: &dyn Dataset) -> Result<Option<Metadata>> {
+    let fields = &table.schema().fields;
+    let Some(file) = file_column(fields.iter().map(|field| field.name.as_str())) else { return Ok(None) };
+    let (mut columns, mut meant) = (Vec::new(), Vec::new());
+    for field in fields.iter().filter(|field| field.name != file) {
+        columns.push(field.name.clone());
+        meant.push(Meant::Integer);
+    }
+    let mut rows = Vec::new();
+    let all: Vec<u64> = (0..table.len()).collect();
+    look(table, &all, |_, sample| {
+        let (mut name, mut cells) = (String::new(), Vec::with_capacity(columns.len()));
+        for (field, value) in fields.iter().zip(&sample.values) {
+            let (text, own) = cell_of(&field.kind, value).ok_or_else(|| {
+                Error::new(ErrorKind::Unsupported, format!("the column `{}` holds no texts or numbers", field.name))
+                    .hint("remove it from the table")
+            })?;
+            if field.name == file {
+                name = text;
+            } else {
+                let meant = &mut meant[cells.len()];
+                *meant = (*meant).max(own);
+                cells.push(text);
+            }
+        }
+        rows.push((name, cells));
+        Ok(())
+    })
+    .await?;
+    Ok(Some(Metadata { columns, meant, rows }))
+}
+
+/// A value as `metadata.jsonl` would hold it: lists are JSON.
+fn cell_of(kind: &FieldKind, value: &Value) -> Option<(String, Meant)> {
+    let text = |numbers: &[Json]| Json::from(numbers).to_string();
+    Some(match (kind, value) {
+        (_, Value::Label(label)) => (label.to_string(), Meant::Integer),
+        (FieldKind::Array { dtype, .. }, Value::Array(bytes)) => match &numbers(*dtype, bytes)?[..] {
+            [Json::Bool(truth)] => (truth.to_string(), Meant::Text),
+            [one] if one.is_i64() || one.is_u64() => (one.to_string(), Meant::Integer),
+            [one] if one.is_f64() => (one.to_string(), Meant::Fraction),
+            all => (text(all), Meant::Text),
+        },
+        (FieldKind::List { dtype, item, .. }, Value::List(bytes)) => {
+            let all = numbers(*dtype, bytes)?;
+            let all = match item[..] {
+                [each] if each > 0 => all.chunks(each).map(Json::from).collect(),
+                _ => all,
+            };
+            (text(&all), Meant::Text)
+        }
+        (_, Value::Bytes(bytes)) => (str::from_utf8(bytes).ok()?.to_owned(), Meant::Text),
+        _ => return None,
+    })
+}
+
+/// Numbers in the machine's byte order; `None` for a type that JSON has no numbers for.
+fn numbers(dtype: DType, bytes: &[u8]) -> Option<Vec<Json>> {
+    let number = |bytes: &[u8]| {
+        Some(match dtype {
+            DType::Bool => Json::from(*bytes.first()? != 0),
+            DType::U64 => Json::from(u64::from_ne_bytes(*bytes.first_chunk()?)),
+            DType::F32 => Json::from(f32::from_ne_bytes(*bytes.first_chunk()?)),
+            DType::F64 => Json::from(f64::from_ne_bytes(*bytes.first_chunk()?)),
+            _ => Json::from(i64::try_from(integer(dtype, bytes)?).ok()?),
+        })
+    };
+    bytes.chunks(dtype.size()).map(number).collect()
 }
 
 /// The type of a CSV cell. `007` is a text, because it would lose its zeros as a number.

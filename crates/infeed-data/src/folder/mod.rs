@@ -42,7 +42,10 @@ use super::{
 
 /// Class folders of images (ImageNet, Caltech-256), or a flat folder.
 #[derive(Clone, Copy, Debug)]
-pub struct Folder;
+pub struct Folder {
+    /// The format that reads `metadata.parquet`, if this build has it.
+    pub parquet: Option<&'static dyn Format>,
+}
 
 impl Format for Folder {
     fn name(&self) -> &'static str {
@@ -59,7 +62,7 @@ impl Format for Folder {
     }
 
     fn reads(&self, name: &str) -> bool {
-        is_image(name) || metadata::NAMES.contains(&base(name))
+        is_image(name) || self.is_table(name)
     }
 
     fn options(&self) -> &'static [OpenOption] {
@@ -86,7 +89,7 @@ impl Format for Folder {
                 None => None,
             };
             let Found { mut files, mut groups, objects, mut metadata, is_paired } =
-                find(source, objects, options).await?;
+                find(*self, source, objects, options).await?;
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
                 None => files.iter().collect(),
@@ -164,6 +167,13 @@ impl Format for Folder {
     }
 }
 
+impl Folder {
+    /// Whether it is a table of metadata that this build reads.
+    fn is_table(self, name: &str) -> bool {
+        metadata::NAMES.contains(&base(name)) && (self.parquet.is_some() || base(name) != metadata::PARQUET)
+    }
+}
+
 /// The images of a place, and how they form records.
 struct Found {
     files: Files,
@@ -178,11 +188,11 @@ struct Found {
 }
 
 /// Finds the images of a split or of the whole place, and combines those of one record.
-async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Found> {
+async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Found> {
     let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
     let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
     let mut metadata = match options.labels.is_none() && options.channels.is_none() {
-        true => read_metadata(source, &objects, split.as_deref()).await?,
+        true => read_metadata(folder, source, &objects, split.as_deref()).await?,
         false => None,
     };
     let mut sides = match &options.mask_files {
@@ -210,7 +220,7 @@ async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
         }
         _ => (source.clone(), objects),
     };
-    if !Folder.recognises(&objects) {
+    if !folder.recognises(&objects) {
         return Err(nothing_to_read(&source, &objects, "images"));
     }
     // Reported now, not in the middle of the first epoch.
@@ -235,12 +245,17 @@ async fn find(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
 
 /// The tables of metadata, each for the images in its folder and below, and the name of the first in messages. With a
 /// split, only the tables in its folder and above it.
-async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Option<(Metadata, String)>> {
+async fn read_metadata(
+    folder: Folder,
+    source: &Source,
+    objects: &[Object],
+    split: Option<&str>,
+) -> Result<Option<(Metadata, String)>> {
     let mut all: Option<(Metadata, String)> = None;
     let mut folders = BTreeSet::new();
     let is_within = |folder: &str, of: &str| of.is_empty() || folder == of || folder.starts_with(&format!("{of}/"));
     let is_of = |folder: &str| split.is_none_or(|split| is_within(folder, split) || is_within(split, folder));
-    let is_table = |object: &&Object| metadata::NAMES.contains(&base(&object.name)) && is_of(parent(&object.name));
+    let is_table = |object: &&Object| folder.is_table(&object.name) && is_of(parent(&object.name));
     let tables = || objects.iter().filter(is_table);
     // A table above the splits lists all of them, so they are read together.
     if split.is_none() {
@@ -252,8 +267,14 @@ async fn read_metadata(source: &Source, objects: &[Object], split: Option<&str>)
             continue;
         }
         let name = source.display_name(&object.name);
-        let bytes = Beside::Table.read(source, object).await?;
-        let found = metadata::parse(&object.name, &bytes).map_err(|e| e.at_object(name.clone()))?;
+        let found = match folder.parquet.filter(|_| base(&object.name) == metadata::PARQUET) {
+            Some(format) => {
+                let table = format.open(source, vec![object.clone()], &OpenOptions::default()).await?;
+                metadata::of_dataset(&*table).await
+            }
+            None => metadata::parse(&object.name, &Beside::Table.read(source, object).await?),
+        };
+        let found = found.map_err(|e| e.at_object(name.clone()))?;
         let Some(found) = found.map(|found| found.within(parent(&object.name))) else {
             tracing::warn!(
                 object = name,

@@ -93,25 +93,38 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
     let is_of_image = |file: &str| objects.iter().any(|o| is_image(&o.name) && stem(&o.name) == stem(file));
     if format.reads("x.jpg") && options.labels.is_none() {
         for (kind, (count, first)) in &kinds {
-            let help = match kind.as_str() {
-                ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') && !is_of_image(first) => {
-                    format!("{} reads labels from it", LABELS.to(first))
-                }
-                ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
-                ".txt" => format!("if they are YOLO's, boxes are read by {}", FORMAT.to("yolo")),
-                ".xml" => format!("if they are Pascal VOC's, boxes are read by {}", FORMAT.to("voc")),
-                ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "only the images are read".to_owned(),
-                _ if is_image(kind) => {
-                    format!("images with such masks are read by {}", MASK_FILES.to(&masks_like(first)))
-                }
-                _ if is_unread_image(kind) => "no codec of this build reads them: convert them".to_owned(),
-                _ => continue,
-            };
+            let Some(help) = help(kind, first, || is_of_image(first)) else { continue };
             let what = text(kind, *count, first);
             tracing::warn!(url = source.url(), "files that may describe the images are not read: {what}; {help}");
         }
     }
     kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()
+}
+
+/// What to do about files of this ending that are not read, if they may describe images; `is_of_image` returns whether
+/// an image has the same name.
+fn help(kind: &str, first: &str, is_of_image: impl Fn() -> bool) -> Option<String> {
+    Some(match kind {
+        ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') && !is_of_image() => {
+            format!("{} reads labels from it", LABELS.to(first))
+        }
+        ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
+        ".txt" => format!("if they are YOLO's, boxes are read by {}", FORMAT.to("yolo")),
+        ".xml" => format!("if they are Pascal VOC's, boxes are read by {}", FORMAT.to("voc")),
+        ".parquet" if base(first) == "metadata.parquet" => {
+            "build with the feature `parquet`, or convert it to metadata.csv".to_owned()
+        }
+        ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "only the images are read".to_owned(),
+        // With colours for each object, which are no labels.
+        _ if is_image(kind) && parent(first).contains("panoptic") => {
+            "they may be outlines of COCO's panoptic segmentation, which are not read".to_owned()
+        }
+        _ if is_image(kind) => {
+            format!("images with such masks are read by {}", MASK_FILES.to(&masks_like(first)))
+        }
+        _ if is_unread_image(kind) => "no codec of this build reads them: convert them".to_owned(),
+        _ => return None,
+    })
 }
 
 /// A pattern that matches masks named like this one.
@@ -181,6 +194,21 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_may_describe_images_come_with_advice() {
+        for (kind, first, advice) in [
+            (".png", "masks/a.png", "mask_files(\"masks/{stem}.png\")"),
+            (".png", "annotations/panoptic_val/a.png", "outlines of COCO's panoptic segmentation, which are not read"),
+            (".csv", "labels.csv", "reads labels from it"),
+            (".parquet", "train/metadata.parquet", "or convert it to metadata.csv"),
+            (".parquet", "more.parquet", "only the images are read"),
+        ] {
+            let help = help(kind, first, || false).unwrap();
+            assert!(help.contains(advice), "{first}: {help}");
+        }
+        assert_eq!(help(".bak", "a.bak", || false), None);
+    }
 
     #[test]
     fn what_a_build_does_not_read_is_called_by_its_feature() {

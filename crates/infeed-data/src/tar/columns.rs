@@ -10,12 +10,17 @@ use infeed_store::{Object, Source};
 
 use smallvec::SmallVec;
 
-use super::{header::BLOCK, index::Entry, samples::Member};
+use super::{
+    header::BLOCK,
+    index::Entry,
+    samples::{Member, Samples},
+};
 use crate::arrays;
 use crate::{
     format::OpenOptions,
     names::{self, looks_like_mask},
     schema::{Field, FieldKind},
+    sniff::depth_of,
 };
 
 /// The kind of the members with an extension.
@@ -53,7 +58,7 @@ pub(super) fn field_of(extension: &str) -> (String, Kind) {
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Type and shape of the first sample's numbers.
+    /// Type and shape of the first sample's numbers; for a mask, the type of its labels.
     pub(super) array: Option<(DType, Vec<usize>)>,
     /// Whether samples have different numbers of them.
     pub(super) is_list: bool,
@@ -62,9 +67,14 @@ pub(super) struct Column {
 }
 
 impl Column {
-    pub(super) fn field(&self) -> Field {
+    /// Whether a member of the shard is in the column.
+    fn has(&self, shard: &Entry, member: &Member) -> bool {
+        field_of(&shard.shape.extensions[usize::from(member.extension)]).0 == self.name
+    }
+
+    pub(super) fn field(&self, options: &OpenOptions) -> Field {
         let kind = match (&self.kind, &self.array) {
-            (Kind::Image, _) => return Field::picture(&*self.name),
+            (Kind::Image, labels) => return options.picture(&self.name, labels.as_ref().map(|(dtype, _)| *dtype)),
             (Kind::Pixels, _) => FieldKind::Image { channels: 3, size: None, dtype: None },
             (Kind::Label, _) => FieldKind::Label,
             (Kind::Numbers, Some((dtype, shape))) if self.is_list => {
@@ -170,24 +180,35 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
     Ok(columns)
 }
 
+/// The first samples of a shard, its object, and the first sample's member of the column.
+fn first_of(shard: &Entry, column: &Column) -> Result<(Samples, Object, Member)> {
+    let block = shard.blob.block(0, &shard.shape)?;
+    let Some(member) = block.members(0).iter().find(|member| column.has(shard, member)).copied() else {
+        return Err(Error::corrupt(format!("the first sample has no `{}`", column.name)));
+    };
+    let mut object = Object::new(&*shard.name, shard.size);
+    object.etag = shard.etag.as_deref().map(Into::into);
+    Ok((block, object, member))
+}
+
+/// Completes a column of masks by the first sample, if its file can be read: the type of its labels.
+pub(super) async fn look_at_labels(source: &Source, shards: &[Entry], column: &mut Column) -> Result<()> {
+    let (_, object, member) = first_of(&shards[0], column)?;
+    let mut extent = object.extent(source);
+    extent.range = member.start()..member.end();
+    let file = extent.read().await.ok();
+    column.array = Some((depth_of(file.as_deref()), Vec::new()));
+    Ok(())
+}
+
 /// Completes a column of numbers by the first sample: all samples have to have its type and shape. If members differ in
 /// size, the column is a list, and only the first axis may differ. The sizes of a block of samples and the largest of all
 /// are in the index; a list of which these are equal has to be declared.
 pub(super) async fn look_at_numbers(source: &Source, shards: &[Entry], column: &mut Column) -> Result<()> {
     let shard = &shards[0];
-    let block = shard.blob.block(0, &shard.shape)?;
-    let is_own = |member: &&Member| {
-        let extension = &shard.shape.extensions[usize::from(member.extension)];
-        field_of(extension).0 == column.name
-    };
-    let Some(member) = block.members(0).iter().find(is_own) else {
-        return Err(Error::corrupt(format!("the first sample has no `{}`", column.name)));
-    };
-    let same = |other: &Member| other.size == member.size;
-    let differ =
-        u64::from(column.most) != u64::from(member.size) || !block.all_members().iter().filter(is_own).all(same);
-    let mut object = Object::new(&*shard.name, shard.size);
-    object.etag = shard.etag.as_deref().map(Into::into);
+    let (block, object, member) = first_of(shard, column)?;
+    let mut own = block.all_members().iter().filter(|member| column.has(shard, member));
+    let differ = u64::from(column.most) != u64::from(member.size) || !own.all(|other| other.size == member.size);
     let array = arrays::npy_at(source, &object, member.start(), member.end()).await;
     let array = array
         .map_err(|e| e.at_object(source.display_name(&shard.name)).at_range(member.start() - BLOCK..member.end()))?;

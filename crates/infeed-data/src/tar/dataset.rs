@@ -20,7 +20,7 @@ use infeed_store::{Object, Source};
 use smallvec::SmallVec;
 
 use super::{
-    columns::{Column, Kind, columns_of, field_of, look_at_numbers},
+    columns::{Column, Kind, columns_of, field_of, look_at_labels, look_at_numbers},
     header::{self, BLOCK},
     index::{Blob, Entry, SAMPLES, Shape},
     samples::{Member, Samples},
@@ -96,8 +96,12 @@ impl TarDataset {
                 .hint("members are called KEY.EXTENSION, such as 000017.jpg"));
         }
         let mut columns = columns_of(source, &shards, options)?;
-        for column in columns.iter_mut().filter(|column| column.kind == Kind::Numbers) {
-            look_at_numbers(source, &shards, column).await?;
+        for column in &mut columns {
+            match column.kind {
+                Kind::Numbers => look_at_numbers(source, &shards, column).await?,
+                Kind::Image if options.is_mask(&column.name) => look_at_labels(source, &shards, column).await?,
+                _ => {}
+            }
         }
         let classes = match (&options.classes, classes.is_empty()) {
             (Some(given), false) if given[..] != classes[..] => {
@@ -115,7 +119,7 @@ impl TarDataset {
         let with_keys = columns.iter().all(|column| column.name != "key");
         let wanted = |name: &str| options.columns.as_ref().is_none_or(|fields| fields.iter().any(|f| f == name));
         let with_keys = with_keys && wanted("key");
-        let mut fields: Vec<Field> = columns.iter().map(Column::field).collect();
+        let mut fields: Vec<Field> = columns.iter().map(|column| column.field(options)).collect();
         if with_keys {
             let longest = shards.iter().map(|shard| shard.longest_key).max().unwrap_or(0);
             fields.push(Field::text("key", longest as usize));

@@ -1,7 +1,7 @@
 //! Draws one sample: random numbers, rounding of sizes, bounds.
 
 use infeed_core::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, setting::FIELD},
     random::{Draws, SampleRng},
     report::Stage,
     types::{DType, ImageInfo, Layout},
@@ -243,7 +243,9 @@ impl Lowered {
         }
         if shared.mask && row.dtype == DType::U8 && info.dtype != DType::U8 {
             let what = format!("a mask of {} where rows hold u8", info.dtype);
-            return Err(bad(what, "convert the masks to u8; rows are f32 only if all masks of a folder have 16 bits"));
+            let name = if shared.name.is_empty() { "mask" } else { &*shared.name };
+            let hint = format!("set {}: rows are f32 then, which keep every value", FIELD.to_pair(name, "mask16"));
+            return Err(bad(what, hint));
         }
         // A mask keeps its values, so rows of the larger type can hold them too.
         if let Some(declared) = shared.declared.filter(|declared| *declared != info.dtype && !shared.mask) {

@@ -64,7 +64,7 @@ pub(super) struct Shared {
     /// Index of the first custom step that runs on the finished row; the length of the list if there is none.
     pub(super) on_row: usize,
     /// Name of the field, for messages.
-    name: Box<str>,
+    pub(super) name: Box<str>,
     /// The pixel type that the dataset declares.
     pub(super) declared: Option<DType>,
     pub(super) mask: bool,

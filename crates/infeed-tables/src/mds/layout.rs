@@ -84,6 +84,8 @@ pub(super) struct Column {
     pub(super) size: Option<u32>,
     /// `None` for a column that is not read.
     pub(super) kind: Option<Kind>,
+    /// For a mask, the type that labels have in the first samples.
+    pub(super) labels: Option<DType>,
 }
 
 /// Integer columns with these names are labels.
@@ -240,7 +242,10 @@ pub(super) fn parse_pil(data: &Bytes, is_mask: bool) -> Result<Value> {
         b"RGBA" | b"RGBX" => (info(4, DType::U8), pixels),
         // Gray and alpha; alpha is dropped, as in all formats.
         b"LA" if pixels.len().is_multiple_of(2) => (info(1, DType::U8), pixels.iter().copied().step_by(2).collect()),
-        b"1" => (info(1, DType::U8), bits(&pixels, width, height).ok_or_else(cut)?),
+        b"1" => {
+            let white = if is_mask { 1 } else { 255 };
+            (info(1, DType::U8), bits(&pixels, width, height, white).ok_or_else(cut)?)
+        }
         b"I;16" => (info(1, DType::U16), in_order(pixels, 2)),
         b"F" => (info(1, DType::F32), in_order(pixels, 4)),
         mode => {
@@ -262,14 +267,14 @@ pub(super) fn parse_pil(data: &Bytes, is_mask: bool) -> Result<Value> {
     }
 }
 
-/// A byte of 0 or 255 for each bit; each row begins at a byte.
-fn bits(packed: &[u8], width: u32, height: u32) -> Option<Bytes> {
+/// A byte of 0 or `white` for each bit; each row begins at a byte.
+fn bits(packed: &[u8], width: u32, height: u32, white: u8) -> Option<Bytes> {
     let row = (width as usize).div_ceil(8);
     if row == 0 || row.checked_mul(height as usize)? != packed.len() {
         return None;
     }
     let of_row = |row: &[u8]| -> Vec<u8> {
-        (0..width as usize).map(|x| if row[x / 8] >> (7 - x % 8) & 1 == 1 { 255 } else { 0 }).collect()
+        (0..width as usize).map(|x| if row[x / 8] >> (7 - x % 8) & 1 == 1 { white } else { 0 }).collect()
     };
     Some(packed.chunks(row).flat_map(of_row).collect())
 }

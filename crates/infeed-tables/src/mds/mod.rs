@@ -140,7 +140,7 @@ impl Format for Mds {
                     *is_list = true;
                 }
             }
-            let unsure = unsure_columns(&listed, &columns);
+            let unsure = unsure_columns(&listed, &columns, options);
             let mut left = Vec::new();
             if let Some(first) = shards.first().filter(|_| !unsure.is_empty()) {
                 let named = |e: Error| e.at_object(source.display_name(&first.name));
@@ -182,7 +182,7 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
             let kind = kind_of(name, encoding);
             let field = field_name(name, kind.as_ref());
             let wanted = options.columns.as_ref().is_none_or(|names| names.iter().any(|n| n == name || n == field));
-            Column { name: name.clone(), size: *size, kind: kind.filter(|_| wanted) }
+            Column { name: name.clone(), size: *size, kind: kind.filter(|_| wanted), labels: None }
         };
         let columns: Vec<Column> = names.iter().zip(encodings).zip(sizes).map(column).collect();
         match &all {
@@ -256,12 +256,14 @@ fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], 
     Ok(())
 }
 
-/// The columns whose kind depends on the samples: `bytes`, which may be images or anything else, lists and arrays.
-fn unsure_columns(index: &Index, columns: &[Column]) -> Vec<usize> {
+/// The columns whose field depends on the samples: `bytes`, which may be images or anything else, lists, arrays, and
+/// masks, which may have more than 8 bits.
+fn unsure_columns(index: &Index, columns: &[Column], options: &OpenOptions) -> Vec<usize> {
     let encodings = index.shards.first().map_or(&[][..], |listed| &listed.column_encodings);
     let unsure = columns.iter().zip(encodings).map(|(column, encoding)| match column.kind {
         Some(Kind::Bytes) => encoding == "bytes",
         Some(Kind::List { .. } | Kind::Array { .. }) => true,
+        Some(Kind::Image | Kind::Pil) => options.is_mask(&column.name),
         _ => false,
     });
     unsure.enumerate().filter_map(|(at, unsure)| unsure.then_some(at)).collect()
@@ -311,16 +313,33 @@ async fn look_into(
     Ok(left_out)
 }
 
+/// Adds the type that labels have in one more image. Damage is reported when the sample is read.
+fn add_labels(labels: &mut Option<DType>, image: &Bytes, pil: bool) {
+    let found = match pil {
+        true => parse_pil(image, true)
+            .map(|image| if let Value::Pixels { info, .. } = image { info.dtype } else { DType::U8 }),
+        false => sniff::depth(image),
+    };
+    if let Ok(found) = found {
+        *labels = Some(labels.map_or(found, |labels| sniff::wider(labels, found)));
+    }
+}
+
 /// Whether another sample has to be examined for the column, and the reason if it can't be read. Damage is reported
 /// when the sample is read.
 fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
     match &mut column.kind {
-        Some(Kind::List { head, several, most, .. }) => {
+        Some(Kind::List { head, pil, several, most }) => {
             if let Ok(images) = parse_list(value, *head) {
                 *several |= images.len() != 1;
                 *most = images.len().max(*most);
+                images.iter().for_each(|image| add_labels(&mut column.labels, image, *pil));
             }
             (true, None)
+        }
+        Some(kind @ (Kind::Image | Kind::Pil)) => {
+            add_labels(&mut column.labels, value, *kind == Kind::Pil);
+            (false, None)
         }
         Some(Kind::Array { said, first, is_list }) => match (parse_array(value, *said), &first) {
             (Ok((dtype, shape, _)), Some((of, like)))
@@ -340,7 +359,10 @@ fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
         },
         _ => {
             match sniff::picture(value) {
-                Some(found) if found.is_read => column.kind = Some(Kind::Image),
+                Some(found) if found.is_read => {
+                    column.kind = Some(Kind::Image);
+                    add_labels(&mut column.labels, value, false);
+                }
                 Some(found) => {
                     let (column, kind) = (&column.name, found.name);
                     tracing::warn!(
@@ -396,9 +418,12 @@ impl MdsDataset {
             let kind = match column.kind.clone()? {
                 Kind::List { several: true, most, .. } => {
                     // Each takes a word and a byte, or more.
-                    return Some(Field::images(&*column.name, sizes.largest as usize / 5, most));
+                    let bound = sizes.largest as usize / 5;
+                    return Some(options.picture(&column.name, column.labels).several(bound, most));
                 }
-                Kind::Image | Kind::Pil | Kind::List { .. } => return Some(Field::picture(&*column.name)),
+                Kind::Image | Kind::Pil | Kind::List { .. } => {
+                    return Some(options.picture(&column.name, column.labels));
+                }
                 Kind::Label | Kind::TextLabel => FieldKind::Label,
                 Kind::TextInt => FieldKind::Array { dtype: DType::I64, shape: vec![] },
                 Kind::TextFloat => FieldKind::Array { dtype: DType::F64, shape: vec![] },

@@ -350,6 +350,28 @@ fn pictures_called_as_masks_are_masks_and_so_are_those_that_are_said_to_be() {
     }
     let error = block_on(named("gt", "png", &png).field("gtt", ["mask"]).into_future()).unwrap_err().to_string();
     assert!(error.contains("no field `gtt`") && error.contains("did you mean gt? there are gt"), "{error}");
+    // The first sample shows that labels have 16 bits.
+    let wide = |name| Field::mask(name, FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U16) });
+    let head = |bits: u8| [b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01", &[bits][..]].concat();
+    let pil = |mode: &[u8], pixels: &[u8]| {
+        let head = [1, 1, mode.len() as u32].map(u32::to_le_bytes).concat();
+        [&head[..], mode, pixels].concat()
+    };
+    for (encoding, values) in [
+        ("png", [head(16), head(8)]),
+        ("bytes", [head(16), head(8)]),
+        ("pil", [pil(b"I;16", &[1, 2]), pil(b"L", &[3])]),
+    ] {
+        assert_eq!(opens(named("mask", encoding, &values)).schema().fields, [wide("mask")], "{encoding}");
+        let said = opens(named("gt", encoding, &values).field("gt", ["mask"]));
+        assert_eq!(said.schema().fields, [wide("gt")], "{encoding}");
+        assert_eq!(opens(named("gt", encoding, &values)).schema().fields, [image("gt")], "{encoding}");
+    }
+    // A bit of a mask is 0 or 1.
+    for (name, white) in [("mask", 1), ("photo", 255)] {
+        let sample = read(&*opens(named(name, "pil", &[pil(b"1", &[0x80])])), 0).unwrap();
+        assert!(matches!(&sample.values[0], Value::Pixels { data, .. } if data[..] == [white]), "{name}");
+    }
     // Indices of a palette that is not there are a mask's values, and no image's.
     let indices = [[&[2u32, 1, 1].map(u32::to_le_bytes).concat()[..], b"P", &[15, 255]].concat()];
     for open in [named("seg", "pil", &indices), named("gt", "pil", &indices).field("gt", ["mask"])] {

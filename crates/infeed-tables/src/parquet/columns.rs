@@ -64,6 +64,8 @@ pub(super) struct Column {
     pub(super) leaf: usize,
     pub(super) name: String,
     pub(super) kind: Kind,
+    /// For images, the type that labels have in the first file.
+    pub(super) labels: Option<DType>,
     /// Whether its integers are unsigned.
     pub(super) unsigned: bool,
 }
@@ -140,34 +142,42 @@ impl Chosen {
             };
             let feature = told.and_then(of_item);
             let feature = feature.as_deref();
+            let at = |e: Error| e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name));
+            let is_list = leaf.lists.is_some();
+            let mut labels = None;
             let kind = match leaf.physical {
-                Ok(Physical::Bytes) if leaf.lists.is_some() => {
-                    let is_image = feature == Some("Image")
-                        || (!leaf.text && holds_images(source, file, footer, candidate).await?);
-                    match (is_image, leaf.text) {
-                        (true, _) => Kind::Images,
-                        (false, true) => Kind::Texts,
-                        (false, false) if options.columns.is_none() => {
+                Ok(Physical::Bytes) if feature == Some("Image") => {
+                    if options.is_mask(&candidate.name) {
+                        // A damaged page is bad samples when they are read.
+                        let first = first_value(source, file, footer, candidate.leaf).await.ok().flatten();
+                        labels = Some(sniff::depth_of(first.as_deref()));
+                    }
+                    if is_list { Kind::Images } else { Kind::Image }
+                }
+                Ok(Physical::Bytes) if leaf.text => {
+                    if is_list {
+                        Kind::Texts
+                    } else {
+                        Kind::Text
+                    }
+                }
+                Ok(Physical::Bytes) if feature == Some("Audio") && !is_list => Kind::Bytes,
+                Ok(Physical::Bytes) => {
+                    let first = first_value(source, file, footer, candidate.leaf).await.map_err(at)?;
+                    labels = Some(sniff::depth_of(first.as_deref()));
+                    match (first.is_some_and(|first| is_image(&first, leaf)), is_list) {
+                        (true, true) => Kind::Images,
+                        (true, false) => Kind::Image,
+                        (false, false) => Kind::Bytes,
+                        (false, true) if options.columns.is_none() => {
                             tracing::warn!(column = candidate.name, "a column of lists of bytes is left out");
                             continue;
                         }
-                        (false, false) => {
-                            let what = format!(
-                                "column `{}` has lists of bytes, of which the first is no image",
-                                candidate.name
-                            );
+                        (false, true) => {
+                            let name = &candidate.name;
+                            let what = format!("column `{name}` has lists of bytes, of which the first is no image");
                             return Err(Error::new(ErrorKind::Unsupported, what).hint("omit it"));
                         }
-                    }
-                }
-                Ok(Physical::Bytes) if feature == Some("Image") => Kind::Image,
-                Ok(Physical::Bytes) if leaf.text => Kind::Text,
-                Ok(Physical::Bytes) if feature == Some("Audio") => Kind::Bytes,
-                Ok(Physical::Bytes) => {
-                    if holds_images(source, file, footer, candidate).await? {
-                        Kind::Image
-                    } else {
-                        Kind::Bytes
                     }
                 }
                 Ok(physical) if let Some(lists) = leaf.lists => {
@@ -191,7 +201,7 @@ impl Chosen {
             let classes = classes.map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)));
             names.extend(classes.map(|classes| (candidate.name.clone(), classes.collect::<Arc<[String]>>())));
             let unsigned = leaf.unsigned.is_some();
-            columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, unsigned });
+            columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, labels, unsigned });
         }
         // Images first, then masks, as in all formats.
         columns.sort_by_key(|column| {
@@ -257,18 +267,18 @@ async fn length_of_items(source: &Source, file: &Object, footer: &Footer, candid
     })
 }
 
-/// Whether the first value of a column is an image that a codec reads. Reads the column's first page.
-async fn holds_images(source: &Source, file: &Object, footer: &Footer, candidate: &Candidate) -> Result<bool> {
-    let value = async {
-        let Some((chunk, range)) = first_chunk(footer, candidate.leaf) else { return Ok(None) };
-        let Page { header, body, range } = page(source, file, range.clone()).await?;
-        decode::first_value(chunk, &header, &body).map_err(|e| e.at_range(range))
-    };
-    let at = |e: Error| e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name));
-    let Some(value) = value.await.map_err(at)? else { return Ok(false) };
-    Ok(match sniff::picture(&value) {
+/// The first value of a column. Reads the column's first page.
+async fn first_value(source: &Source, file: &Object, footer: &Footer, leaf: usize) -> Result<Option<Vec<u8>>> {
+    let Some((chunk, range)) = first_chunk(footer, leaf) else { return Ok(None) };
+    let Page { header, body, range } = page(source, file, range.clone()).await?;
+    decode::first_value(chunk, &header, &body).map_err(|e| e.at_range(range))
+}
+
+/// Whether the first value of a column is an image that a codec reads.
+fn is_image(first: &[u8], leaf: &Leaf) -> bool {
+    match sniff::picture(first) {
         Some(found) if !found.is_read => {
-            let column = &candidate.name;
+            let column = leaf.path.join(".");
             tracing::warn!(
                 column,
                 kind = found.name,
@@ -277,7 +287,7 @@ async fn holds_images(source: &Source, file: &Object, footer: &Footer, candidate
             false
         }
         found => found.is_some(),
-    })
+    }
 }
 
 /// The first chunk of a column with rows.

@@ -182,13 +182,13 @@ impl ParquetDataset {
         let longest = |at: usize| of_column(at).map(|chunk| chunk.unpacked as usize).max().unwrap_or(0);
         let field = |(at, column): (usize, &Column)| {
             let kind = match column.kind {
-                Kind::Image => return Field::picture(&*column.name),
+                Kind::Image => return options.picture(&column.name, column.labels),
                 Kind::Images => {
                     let most = of_column(at).map(|chunk| chunk.values as usize).max().unwrap_or(0);
                     // No footer has the longest list: twice the largest mean of a group.
                     let mean = |chunk: &Chunk| chunk.values.div_ceil(chunk.rows.max(1));
                     let usual = 2 * of_column(at).map(mean).max().unwrap_or(0) as usize;
-                    return Field::images(&*column.name, most, usual.min(most));
+                    return options.picture(&column.name, column.labels).several(most, usual.min(most));
                 }
                 Kind::Texts => FieldKind::Texts { most: longest(at) },
                 Kind::Label => FieldKind::Label,

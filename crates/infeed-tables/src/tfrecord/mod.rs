@@ -335,7 +335,15 @@ impl TfRecords {
         let most = dataset.sizes.largest as usize;
         let field = |(name, kind): &(String, Kind)| {
             let kind = match kind {
-                Kind::Image => return Field::picture(field_name(name)),
+                Kind::Image | Kind::Images => {
+                    let files = looked.iter().flat_map(|(_, content, found)| files_of(name, content, found));
+                    let one = options.picture(field_name(name), Some(sniff::depth_of(files)));
+                    if *kind == Kind::Image {
+                        return one;
+                    }
+                    let count = |(_, content, found): &&Looked<'_>| files_of(name, content, found).count();
+                    return one.several(most, looked.iter().map(count).max().unwrap_or(1));
+                }
                 Kind::Label => FieldKind::Label,
                 Kind::Bytes => FieldKind::Bytes { most },
                 Kind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: vec![*n] },
@@ -344,13 +352,6 @@ impl TfRecords {
                 Kind::IntList => FieldKind::List { dtype: DType::I64, item: vec![], most },
                 Kind::FloatList => FieldKind::List { dtype: DType::F32, item: vec![], most: most / 4 },
                 Kind::Texts => FieldKind::Texts { most },
-                Kind::Images => {
-                    let count = |(_, _, found): &&Looked<'_>| {
-                        found.iter().find(|(other, _)| other == name).map(|of| of.1.len())
-                    };
-                    let usual = looked.iter().filter_map(count).max().unwrap_or(1);
-                    return Field::images(field_name(name), most, usual);
-                }
             };
             Field::new(field_name(name), kind)
         };
@@ -604,6 +605,13 @@ fn tell_left_out(left: &[(String, String)], features: &[(&str, Feature)], conten
             tracing::warn!(feature = name, kind = found.name, "an image of a kind that no codec reads");
         }
     }
+}
+
+/// The files that a feature of a record has.
+fn files_of<'a>(name: &str, content: &'a [u8], features: &'a [(&str, Feature)]) -> impl Iterator<Item = &'a [u8]> {
+    let own = features.iter().find(|(found, _)| *found == name);
+    let files = own.and_then(|(_, feature)| if let Feature::Bytes(files) = feature { Some(files) } else { None });
+    files.into_iter().flatten().map(|file| &content[file.clone()])
 }
 
 /// The kind of field that a feature becomes; `None` for empty lists and lists of bytes that are no texts.

@@ -88,6 +88,21 @@ fn examples_are_cut_into_fields() {
 }
 
 #[test]
+fn the_first_records_show_that_masks_have_16_bits() {
+    let png = |bits: u8| [b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01", &[bits][..]].concat();
+    let file = |bits: u8| {
+        let entries = ["mask", "gt"].map(|name| entry(name, 1, &field(1, &png(bits))));
+        record(&field(1, &entries.concat()))
+    };
+    // The first record of each of some files is examined.
+    for files in [&[("a.tfrecord", file(16))][..], &[("a.tfrecord", file(8)), ("b.tfrecord", file(16))]] {
+        let dataset = block_on(open_source(source(files)).field("gt", ["mask"]).into_future()).unwrap();
+        let wide = |name| Field::mask(name, FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U16) });
+        assert_eq!(dataset.schema().fields, [wide("gt"), wide("mask")]);
+    }
+}
+
+#[test]
 fn damage_is_told_with_its_place() {
     let whole = file(0..3);
     let open = |bytes: Vec<u8>| block_on(open_source(source(&[("a.tfrecord", bytes)])).into_future());

@@ -85,6 +85,12 @@ impl<'a> Elements<'a> {
         Ok(if self.form.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
     }
 
+    /// Whether the element at `at` contains the type of its value. Otherwise the length of the value is there, which
+    /// two letters would make 16 kB or more.
+    pub(super) fn has_type(&self, at: usize) -> Result<bool, Stop> {
+        Ok(self.part(at.saturating_add(4), 2)?.iter().all(u8::is_ascii_uppercase))
+    }
+
     /// The element that begins at `at`.
     pub(super) fn next(&self, at: usize) -> Result<Element, Stop> {
         let tag = (self.u16(at)?, self.u16(at.saturating_add(2))?);

@@ -58,6 +58,8 @@ pub(super) struct Header {
     pub(super) instance: Option<i64>,
     /// Whether it is a localizer (scout): a picture on which other scans are planned.
     pub(super) localizer: bool,
+    /// Whether elements are in another form than the transfer syntax declares.
+    pub(super) is_other_form: bool,
     pub(super) big_endian: bool,
     pub(super) pixels: Pixels,
     pub(super) bits: Bits,
@@ -135,7 +137,7 @@ fn read(bytes: &[u8], size: u64) -> Result<Found, Stop> {
     let uid = uid.ok_or_else(|| bad("it has no transfer syntax (0002,0010)"))?;
     let (form, pixels) = syntax(&uid)?;
     if pixels != Pixels::Deflated {
-        return Reading::new(Elements { bytes, form }).all(at, pixels, size, Some(size));
+        return Reading::new(Elements { bytes, form }, at)?.all(at, pixels, size, Some(size));
     }
     // The inflated part of these bytes is enough if the header ends in it.
     let mut out = Vec::new();
@@ -144,7 +146,7 @@ fn read(bytes: &[u8], size: u64) -> Result<Found, Stop> {
     let whole = bytes.len() as u64 >= size;
     let end = (whole || done.is_ok()).then_some(out.len() as u64);
     let most = size.saturating_mul(pixels.most_of_a_byte());
-    match Reading::new(Elements { bytes: &out, form }).all(0, pixels, most, end) {
+    match Reading::new(Elements { bytes: &out, form }, 0).and_then(|reading| reading.all(0, pixels, most, end)) {
         Err(Stop::More(_)) if !whole => Err(Stop::More((bytes.len() as u64).saturating_mul(2))),
         Err(Stop::More(to)) => match done {
             Err(e) => Err(Error::corrupt("damaged deflated header").with_source(e).into()),
@@ -157,6 +159,7 @@ fn read(bytes: &[u8], size: u64) -> Result<Found, Stop> {
 /// The values read so far.
 struct Reading<'a> {
     elements: Elements<'a>,
+    is_other_form: bool,
     numbers: Numbers,
     series: String,
     instance: Option<i64>,
@@ -190,8 +193,14 @@ const SHARED: Tag = (0x5200, 0x9229);
 const PER_FRAME: Tag = (0x5200, 0x9230);
 
 impl<'a> Reading<'a> {
-    fn new(elements: Elements<'a>) -> Self {
-        Self {
+    /// The first element, at `at`, shows the form of all. Some writers use another one than the transfer syntax
+    /// declares; pydicom decides in the same way.
+    fn new(mut elements: Elements<'a>, at: usize) -> Result<Self, Stop> {
+        let declared = elements.form;
+        // There is no implicit form with the highest byte first.
+        elements.form.explicit = declared.big_endian || elements.has_type(at)?;
+        Ok(Self {
+            is_other_form: elements.form != declared,
             elements,
             numbers: Numbers::default(),
             series: String::new(),
@@ -206,7 +215,7 @@ impl<'a> Reading<'a> {
             per_frame: Vec::new(),
             grid: None,
             table: None,
-        }
+        })
     }
 
     /// Reads from the first element after the first group. `size`: the most bytes there can be; `end`: their number, if
@@ -379,6 +388,7 @@ impl<'a> Reading<'a> {
         Ok(Found::Image(Box::new(Header {
             series: self.series,
             instance: self.instance,
+            is_other_form: self.is_other_form,
             localizer: self.kind.split('\\').any(|word| word.trim() == "LOCALIZER"),
             big_endian: self.elements.form.big_endian,
             pixels,

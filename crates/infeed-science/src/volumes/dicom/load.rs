@@ -229,12 +229,14 @@ async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Res
     let found: Vec<Found> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
     let mut images = Vec::new();
     let mut left = BTreeMap::<&str, (usize, &str)>::new();
+    let mut of_other_form = Vec::new();
     for (object, found) in objects.iter().copied().zip(found) {
         let why = match found {
             // Scouts would be volumes of one slice, in several directions. They are kept if the user chose folders by a
             // pattern.
             Found::Image(header) if all && header.localizer => "scouts",
             Found::Image(header) => {
+                of_other_form.extend(header.is_other_form.then_some(&object.name));
                 images.push(Image { object, header: *header });
                 continue;
             }
@@ -245,6 +247,14 @@ async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Res
     }
     for (why, (files, first)) in &left {
         tracing::warn!(files, first, "files are left out: {why}");
+    }
+    if let [first, ..] = of_other_form[..] {
+        let files = of_other_form.len();
+        tracing::warn!(
+            files,
+            first = &**first,
+            "the transfer syntax declares elements with types and the file has none, or the reverse: read as it is"
+        );
     }
     if images.is_empty() {
         let why: Vec<_> = left.iter().map(|(why, (files, _))| format!("{files} {why}")).collect();

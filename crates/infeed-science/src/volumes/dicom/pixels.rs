@@ -1,6 +1,6 @@
 //! Decodes the bytes of DICOM files to voxels in the machine's byte order.
 
-use std::{io::Read, ops::Range};
+use std::{io::Read, ops::Range, sync::Once};
 
 use bytes::Bytes;
 use infeed_core::error::{Error, ErrorKind, Result, setting::SKIP};
@@ -195,16 +195,29 @@ impl Layout {
             }
             Pixels::Jpeg => {
                 let wrong = |e: infeed_jpeg::Error| Error::corrupt("damaged JPEG").with_source(e);
+                let named: Vec<u8>;
+                let mut data = data;
                 let header = infeed_jpeg::Header::parse(data).map_err(wrong)?;
                 let found = [header.height() as usize, header.width() as usize, header.channels()];
                 if found != [self.rows, self.columns, self.channels] {
                     let wanted = [self.rows, self.columns, self.channels];
                     return Err(Error::corrupt(format!("JPEG of {found:?} where the header says {wanted:?}")));
                 }
-                // If header and markers contradict each other, decoders disagree about the colours.
-                if self.channels > 1 && self.rgb != (header.colour() == infeed_jpeg::Colour::Rgb) {
-                    let what = format!("JPEG whose markers say {:?}, unlike the header", header.colour());
-                    return Err(Error::new(ErrorKind::Unsupported, what));
+                let is_rgb = |header: &infeed_jpeg::Header| header.colour() == infeed_jpeg::Colour::Rgb;
+                if self.channels > 1 && self.rgb != is_rgb(&header) {
+                    named = with_colours(data, self.rgb);
+                    let other = infeed_jpeg::Header::parse(&named).map_err(wrong)?;
+                    match (is_rgb(&other) == self.rgb, self.rgb) {
+                        // Without markers, the header of the DICOM file decides.
+                        (true, true) => data = &named,
+                        // Names of components, or JFIF's and Adobe's markers, decide, as in pydicom.
+                        (true, false) | (false, true) => warn_of_colours(header.colour(), self.rgb),
+                        // Adobe's marker declares RGB: decoders disagree about the colours.
+                        (false, false) => {
+                            let what = "JPEG whose marker declares RGB, in a file that declares YBR";
+                            return Err(Error::new(ErrorKind::Unsupported, what));
+                        }
+                    }
                 }
                 let image = infeed_jpeg::Decoder::default().decode(data).map_err(wrong)?;
                 self.settle_as(&image.data, false, false, out);
@@ -266,6 +279,25 @@ impl Layout {
             _ => settle!(8 u64, i64),
         }
     }
+}
+
+/// The JPEG with Adobe's marker for these colours in front of its own markers, which win if they name others.
+fn with_colours(jpeg: &[u8], rgb: bool) -> Vec<u8> {
+    let marker = [&b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0"[..], &[u8::from(!rgb)]].concat();
+    [jpeg.get(..2).unwrap_or_default(), &marker, jpeg.get(2..).unwrap_or_default()].concat()
+}
+
+/// Warns once in a process: a series has thousands of frames.
+fn warn_of_colours(found: infeed_jpeg::Colour, rgb: bool) {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        let header = if rgb { "RGB" } else { "YBR" };
+        tracing::warn!(
+            header,
+            "JPEG whose own markers name other colours than its DICOM header: they decide ({found:?}); later ones are not \
+             reported"
+        );
+    });
 }
 
 /// Interleaves planes of channels.

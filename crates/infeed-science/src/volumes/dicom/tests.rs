@@ -255,6 +255,116 @@ fn what_is_not_read_is_refused_by_name() {
 }
 
 #[test]
+fn elements_of_another_form_than_the_transfer_syntax_declares_are_read() {
+    let [implicit, explicit] = [&b"\x12\x001.2.840.10008.1.2\0"[..], b"\x14\x001.2.840.10008.1.2.1\0"];
+    for (name, from, to) in [("implicit", implicit, explicit), ("explicit", explicit, implicit)] {
+        let mut files = case(name).files();
+        let wanted = all_values(volume(&sample(&*opened(&files), 0).unwrap()));
+        for (_, file) in &mut files {
+            let at = file.windows(from.len()).position(|part| part == from).unwrap();
+            *file = [&file[..at], to, &file[at + from.len()..]].concat();
+        }
+        let record = sample(&*opened(&files), 0).unwrap();
+        assert!(all_values(volume(&record)) == wanted, "{name}");
+    }
+}
+
+/// 8 x 8 pixels of these values, as they are stored. All quantisation is 1.
+fn jpeg(markers: &[u8], ids: [u8; 3], values: [u8; 3]) -> Vec<u8> {
+    let segment = |marker: u8, body: &[u8]| [&[0xff, marker, 0, body.len() as u8 + 2], body].concat();
+    let component = |own: [u8; 2]| ids.iter().flat_map(|id| [&[*id][..], &own].concat()).collect::<Vec<u8>>();
+    // 12 codes of 4 bits for the categories of DC, and one of a bit that ends a block.
+    let dc = [&[0, 0, 0, 0, 12][..], &[0; 12], &(0..12).collect::<Vec<u8>>()].concat();
+    let ac = [&[0x10, 1][..], &[0; 15], &[0]].concat();
+    let mut bits = String::new();
+    for value in values {
+        let dc = (i32::from(value) - 128) * 8;
+        let category = 32 - dc.unsigned_abs().leading_zeros() as usize;
+        let rest = if dc < 0 { dc + (1 << category) - 1 } else { dc };
+        bits += &format!("{category:04b}{rest:0category$b}0");
+    }
+    bits += &"1".repeat(8 - bits.len() % 8);
+    let scan: Vec<u8> = bits
+        .as_bytes()
+        .chunks(8)
+        .map(|byte| u8::from_str_radix(str::from_utf8(byte).unwrap(), 2).unwrap())
+        .flat_map(|byte| if byte == 0xff { vec![0xff, 0] } else { vec![byte] })
+        .collect();
+    [
+        &[0xff, 0xd8],
+        markers,
+        &segment(0xdb, &[&[0][..], &[1; 64]].concat()),
+        &segment(0xc0, &[&[8, 0, 8, 0, 8, 3][..], &component([0x11, 0])].concat()),
+        &segment(0xc4, &dc),
+        &segment(0xc4, &ac),
+        &segment(0xda, &[&[3][..], &ids.iter().flat_map(|id| [*id, 0]).collect::<Vec<u8>>(), &[0, 63, 0]].concat()),
+        &scan,
+        &[0xff, 0xd9],
+    ]
+    .concat()
+}
+
+/// A file of one JPEG of 8 x 8 pixels.
+fn file_of(colours: &[u8; 12], mut jpeg: Vec<u8>) -> Vec<u8> {
+    jpeg.resize(jpeg.len().next_multiple_of(2), 0);
+    let element = |group: u16, number: u16, vr: &[u8; 2], value: &[u8]| {
+        [&group.to_le_bytes()[..], &number.to_le_bytes(), vr, &(value.len() as u16).to_le_bytes(), value].concat()
+    };
+    let short = |number: u16, value: u16| element(0x28, number, b"US", &value.to_le_bytes());
+    [
+        &[0; 128][..],
+        b"DICM",
+        &element(2, 0x10, b"UI", b"1.2.840.10008.1.2.4.50"),
+        &element(0x20, 0xe, b"UI", b"1.2"),
+        &short(2, 3),
+        &element(0x28, 4, b"CS", colours),
+        &short(6, 0),
+        &short(0x10, 8),
+        &short(0x11, 8),
+        &short(0x100, 8),
+        &short(0x101, 8),
+        &short(0x102, 7),
+        &short(0x103, 0),
+        b"\xe0\x7f\x10\0OB\0\0\xff\xff\xff\xff\xfe\xff\0\xe0\0\0\0\0\xfe\xff\0\xe0",
+        &(jpeg.len() as u32).to_le_bytes(),
+        &jpeg,
+        b"\xfe\xff\xdd\xe0\0\0\0\0",
+    ]
+    .concat()
+}
+
+/// As pydicom reads its files `SC_jpeg_no_color_transform` (no marker), `SC_rgb_jpeg` (a marker that is too short) and
+/// `SC_rgb_jpeg_app14_dcmd` (0).
+#[test]
+fn markers_of_a_jpeg_decide_about_its_colours_and_without_them_the_header_does() {
+    let (stored, converted) = ([93, 125, 204], [200.0, 40.0, 88.0]);
+    let adobe = |transform: u8| [&b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0"[..], &[transform]].concat();
+    let jfif = b"\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0";
+    let short = b"\xff\xee\0\x0cAdobe\0\0\0\0\0";
+    let plain = [0, 1, 2];
+    let as_stored = stored.map(f32::from);
+    let (rgb, ybr) = (b"RGB         ", b"YBR_FULL_422");
+    for (colours, markers, ids, wanted) in [
+        (rgb, &b""[..], plain, as_stored),
+        (rgb, short, plain, as_stored),
+        (rgb, &adobe(0), plain, as_stored),
+        (rgb, &adobe(1), plain, converted),
+        (rgb, jfif, plain, converted),
+        (ybr, b"", plain, converted),
+        (ybr, b"", *b"RGB", as_stored),
+    ] {
+        let file = file_of(colours, jpeg(markers, ids, stored));
+        let record = sample(&*opened(&[("a/b.dcm".into(), file)]), 0).unwrap();
+        let found = all_values(volume(&record));
+        let wanted: Vec<f32> = wanted.iter().flat_map(|value| [*value; 64]).collect();
+        assert!(found == wanted, "{colours:?} {markers:?} {ids:?}: {:?}", [found[0], found[64], found[128]]);
+    }
+    let file = file_of(ybr, jpeg(&adobe(0), plain, stored));
+    let error = sample(&*opened(&[("a/b.dcm".into(), file)]), 0).unwrap_err().to_string();
+    assert!(error.contains("JPEG whose marker declares RGB, in a file that declares YBR"), "{error}");
+}
+
+#[test]
 fn slices_that_do_not_fit_are_named() {
     let files = case("explicit").files();
     let with = |at: usize, file: Vec<u8>| {
