@@ -535,7 +535,8 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
             false => items_of(value)?.ok_or_else(|| not_a_list(value))?,
         };
         pieces.push(Bytes::copy_from_slice(&(items.len() as u64).to_ne_bytes()));
-        let each = Field { kind, ..field.clone() };
+        let mut each = Field::new(field.name.clone(), kind);
+        each.mask = field.mask;
         return items.iter().enumerate().try_for_each(|(n, item)| {
             piece(&each, item, pieces).map_err(|error| in_words(value.py(), error, &format!("item {n}")))
         });

@@ -10,6 +10,7 @@ use infeed_core::{
 };
 
 use super::{
+    captions::Captions,
     files::Files,
     marked::Marked,
     record::{Dataset, ReadPlan, Sample, Value, index},
@@ -26,25 +27,39 @@ pub(crate) struct DetectionDataset {
     ids: Vec<i64>,
     /// Height and width of the images, by the annotations. If either is 0, the size is read from the file's header.
     sizes: Vec<[u32; 2]>,
-    marked: Marked,
+    notes: Notes,
     schema: Schema,
     reads: Sizes,
     fingerprint: Fingerprint,
 }
 
+/// What is known of each image; at least one of both.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) marked: Option<Marked>,
+    pub(crate) captions: Option<Captions>,
+}
+
+impl From<Marked> for Notes {
+    fn from(marked: Marked) -> Self {
+        Self { marked: Some(marked), captions: None }
+    }
+}
+
 impl DetectionDataset {
-    /// `files`, `ids` and `sizes` have as many entries as `marked`. A size with a 0 is not known before its image is
-    /// read.
+    /// `files`, `ids` and `sizes` have as many entries as `notes`. A size with a 0 is not known before its image is read.
     pub(crate) fn new(
         format: &'static str,
         mut files: Files,
         ids: Vec<i64>,
         sizes: Vec<[u32; 2]>,
-        marked: Marked,
+        notes: impl Into<Notes>,
         classes: Arc<[String]>,
     ) -> Self {
+        let notes = notes.into();
         files.tighten();
-        let flat = marked.flat();
+        let marked = notes.marked.as_ref();
+        let flat = marked.map_or(0, Marked::flat);
         if flat > 0 {
             let url = files.source.url();
             tracing::warn!(
@@ -53,21 +68,32 @@ impl DetectionDataset {
                 "boxes have no width or no height; sanitize_bounding_boxes in the transform removes them"
             );
         }
-        let points = marked.keypoint_names();
+        let points = marked.and_then(Marked::keypoint_names);
         let keypoints = points.as_ref().map_or(0, |names| names.len());
-        let instances = FieldKind::Instances { most: marked.most(), masks: marked.has_masks(), keypoints };
-        let instances = Field::new("instances", instances);
-        let fields = vec![Field::image(), instances, Field::new("image_id", FieldKind::Label)];
+        let instances = marked.map(|marked| {
+            let kind = FieldKind::Instances { most: marked.most(), masks: marked.has_masks(), keypoints };
+            Field::new("instances", kind)
+        });
+        let captions = notes.captions.as_ref().map(|captions| Field::texts("captions", captions.most()));
+        let image_id = Field::new("image_id", FieldKind::Label);
+        let fields = [Some(Field::image()), instances, captions, Some(image_id)].into_iter().flatten().collect();
         let mut print = Fingerprint::of(format).number(files.len() as u64);
         for i in 0..files.len() {
             let [height, width] = sizes[i].map(u64::from);
             print = print.text(files.name(i)).number(files.sizes[i]).number(ids[i] as u64).number(height).number(width);
         }
-        let fingerprint = marked.print(print).finish();
+        if let Some(marked) = marked {
+            print = marked.print(print);
+        }
+        if let Some(captions) = &notes.captions {
+            print = captions.print(print);
+        }
+        let fingerprint = print.finish();
         let reads = Sizes::of(files.sizes.iter().copied());
-        let mut schema = Schema::new(fields).with_classes(Some(classes));
+        let has_boxes = marked.is_some();
+        let mut schema = Schema::new(fields).with_classes(Some(classes).filter(|_| has_boxes));
         schema.names.extend(points.map(|names| ("keypoints".to_owned(), names)));
-        Self { format, files, ids, sizes, marked, schema, reads, fingerprint }
+        Self { format, files, ids, sizes, notes, schema, reads, fingerprint }
     }
 
     /// Height and width, if the annotations have them.
@@ -127,14 +153,16 @@ impl Dataset for DetectionDataset {
             let what = format!("{} buffers, but the plan has 1", bytes.len());
             return Err(Error::new(ErrorKind::Internal, what).at_record(record));
         };
-        let size = self.size(i).map_or_else(|| size_in_header(image), Ok);
-        let instances = size.and_then(|size| self.marked.instances(i, size));
-        let instances = instances.map_err(|e| e.at_record(record).at_object(self.files.display(i)))?;
-        Ok(Sample::new([
-            Value::Encoded(image.clone()),
-            Value::Instances(Box::new(instances)),
-            Value::Label(self.ids[i]),
-        ]))
+        let mut sample = Sample::new([Value::Encoded(image.clone())]);
+        if let Some(marked) = &self.notes.marked {
+            let size = self.size(i).map_or_else(|| size_in_header(image), Ok);
+            let instances = size.and_then(|size| marked.instances(i, size));
+            let instances = instances.map_err(|e| e.at_record(record).at_object(self.files.display(i)))?;
+            sample.values.push(Value::Instances(Box::new(instances)));
+        }
+        sample.values.extend(self.notes.captions.as_ref().map(|captions| Value::Texts(captions.of(i))));
+        sample.values.push(Value::Label(self.ids[i]));
+        Ok(sample)
     }
 
     fn image_size(&self, record: u64) -> Option<[u32; 2]> {
@@ -145,7 +173,11 @@ impl Dataset for DetectionDataset {
     fn known(&self, record: u64, field: &str) -> Option<Value> {
         let i = index(record, self.files.len()).ok()?;
         match field {
-            "instances" => Some(Value::Instances(Box::new(self.marked.instances(i, self.size(i)?).ok()?))),
+            "instances" => {
+                let marked = self.notes.marked.as_ref()?;
+                Some(Value::Instances(Box::new(marked.instances(i, self.size(i)?).ok()?)))
+            }
+            "captions" => self.notes.captions.as_ref().map(|captions| Value::Texts(captions.of(i))),
             "image_id" => Some(Value::Label(self.ids[i])),
             _ => None,
         }
@@ -170,7 +202,9 @@ impl Dataset for DetectionDataset {
 
     fn resident_bytes(&self) -> u64 {
         let lists = size_of_val(&*self.ids) + size_of_val(&*self.sizes);
-        (self.files.bytes() + lists + self.marked.bytes()) as u64
+        let notes = self.notes.marked.as_ref().map_or(0, Marked::bytes)
+            + self.notes.captions.as_ref().map_or(0, Captions::bytes);
+        (self.files.bytes() + lists + notes) as u64
     }
 
     fn fingerprint(&self) -> Fingerprint {

@@ -38,6 +38,7 @@
 
 #[doc(hidden)]
 pub mod arrays;
+mod captions;
 #[doc(hidden)]
 pub mod channels;
 mod cifar;

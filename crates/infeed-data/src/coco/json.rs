@@ -21,6 +21,8 @@ pub(super) struct Json {
     pub(super) images: Vec<Image>,
     pub(super) annotations: Vec<Annotation>,
     pub(super) categories: Vec<Category>,
+    /// Each caption with the id of its image.
+    pub(super) captions: Vec<(Id, String)>,
     /// Only with masks.
     pub(super) outlines: Option<Outlines>,
     /// Heights and widths of runs, by the index of the annotation.
@@ -83,9 +85,9 @@ pub(super) fn parse(bytes: &[u8], masks: bool) -> Result<Json> {
         })
     };
     let not_coco = |e| {
-        Error::corrupt("this is not COCO's JSON of instances").with_source(e).hint(format!(
-            "it has images, annotations and categories, each annotation an id, image_id, category_id and bbox; to read \
-                 only the images, set {}",
+        Error::corrupt("this is not COCO's JSON of instances or captions").with_source(e).hint(format!(
+            "it has images, annotations and categories, each annotation an id, image_id, category_id and bbox, or an \
+             id, image_id and caption; to read only the images, set {}",
             FORMAT.to("folder")
         ))
     };
@@ -125,7 +127,6 @@ fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
 /// COCO's JSON files of other tasks.
 #[derive(Clone, Copy, Debug)]
 enum Other {
-    Captions,
     Keypoints,
     Panoptic,
     /// An annotation without a class, by its index.
@@ -135,10 +136,6 @@ enum Other {
 impl Other {
     fn refused(self) -> Error {
         let (what, hint) = match self {
-            Self::Captions => (
-                "this is COCO's JSON of captions, which have no boxes".to_owned(),
-                format!("use the one of instances; to read only the images, set {}", FORMAT.to("folder")),
-            ),
             Self::Keypoints => (
                 "this is a JSON of keypoints without classes".to_owned(),
                 "give each annotation a category_id and a bbox, and that category the names of its keypoints"
@@ -190,9 +187,9 @@ fn plain(bytes: &[u8]) -> Cow<'_, [u8]> {
 
 fn read<S: Segmentation>(bytes: &[u8]) -> serde_json::Result<(Json, Option<Other>)> {
     let RawJson::<S> { images, annotations, categories } = serde_json::from_slice(bytes)?;
-    let Annotations { all, outlines, run_sizes, wrong, without, short, other, .. } = annotations;
+    let Annotations { all, captions, outlines, run_sizes, wrong, without, short, other, .. } = annotations;
     let outlines = Some(outlines);
-    Ok((Json { images, annotations: all, categories, outlines, run_sizes, wrong, without, short }, other))
+    Ok((Json { images, annotations: all, categories, captions, outlines, run_sizes, wrong, without, short }, other))
 }
 
 #[derive(Deserialize)]
@@ -221,9 +218,9 @@ struct RawAnnotation<S> {
     segmentation: S,
     #[serde(default)]
     keypoints: Numbers,
-    // Fields of other tasks.
     #[serde(default)]
-    caption: IsThere,
+    caption: Option<String>,
+    // A field of another task.
     #[serde(default)]
     segments_info: IsThere,
 }
@@ -231,6 +228,7 @@ struct RawAnnotation<S> {
 /// The list; outlines are moved into flat lists while it is read.
 struct Annotations<S> {
     all: Vec<Annotation>,
+    captions: Vec<(Id, String)>,
     outlines: Outlines,
     run_sizes: HashMap<usize, [u32; 2]>,
     wrong: HashMap<usize, String>,
@@ -245,6 +243,7 @@ impl<S> Default for Annotations<S> {
     fn default() -> Self {
         Self {
             all: Vec::new(),
+            captions: Vec::new(),
             outlines: Outlines::default(),
             run_sizes: HashMap::new(),
             wrong: HashMap::new(),
@@ -276,10 +275,15 @@ impl<'de, S: Segmentation> Visitor<'de> for Reading<S> {
         while let Some(raw) = seq.next_element::<RawAnnotation<S>>()? {
             let RawAnnotation { id, image_id, category_id, bbox, iscrowd, segmentation, keypoints, .. } = raw;
             let at = found.all.len();
+            if let Some(caption) = raw.caption {
+                found.captions.push((image_id.clone(), caption));
+                if category_id.is_none() {
+                    continue;
+                }
+            }
             let Some(category) = category_id.filter(|_| !raw.segments_info.0) else {
                 found.other.get_or_insert(match () {
                     () if raw.segments_info.0 => Other::Panoptic,
-                    () if raw.caption.0 => Other::Captions,
                     () if !keypoints.0.is_empty() => Other::Keypoints,
                     () => Other::NoCategory(at),
                 });

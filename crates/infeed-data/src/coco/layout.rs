@@ -56,8 +56,12 @@ fn place_of(name: &str) -> Option<Place> {
 
 /// The same for JSON files of COCO's other tasks.
 fn other_place_of(name: &str) -> Option<Place> {
-    let split = OTHER_TASKS.iter().find_map(|task| base(name).strip_prefix(task)?.strip_suffix(".json"))?;
-    in_annotations(name, split)
+    in_annotations(name, other_task(name)?)
+}
+
+/// `train2017` of `…/captions_train2017.json`.
+fn other_task(name: &str) -> Option<&str> {
+    OTHER_TASKS.iter().find_map(|task| base(name).strip_prefix(task)?.strip_suffix(".json"))
 }
 
 fn in_annotations(name: &str, split: &str) -> Option<Place> {
@@ -87,7 +91,7 @@ fn roots_of(split: &str) -> Vec<String> {
 
 /// Possible folders of the images of a file that the user named.
 pub(super) fn roots_of_named(json: &str, split: Option<&str>) -> Vec<String> {
-    let mut roots = match (split, instances(json)) {
+    let mut roots = match (split, instances(json).or_else(|| other_task(json))) {
         (Some(split), _) => roots_of(split),
         // The user's choice counts first: names are relative to the dataset.
         (None, Some(split)) => [vec![String::new()], roots_of(split)].concat(),

@@ -1,4 +1,4 @@
-//! COCO: images, and one JSON file with the annotations of all.
+//! COCO: images, and one JSON file with the annotations of all: boxes with outlines and key points, or captions.
 //!
 //! ```text
 //! layout ─ which JSON, which folder ─▶ json ─ as it is written ─▶ resolve ─ in the order of records ─▶ DetectionDataset
@@ -24,7 +24,7 @@ use self::{
     resolve::{Resolved, resolve},
 };
 use super::{
-    detection::DetectionDataset,
+    detection::{DetectionDataset, Notes},
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     layout::is_mark,
@@ -33,7 +33,7 @@ use super::{
     record::Dataset,
 };
 
-/// Images and COCO's JSON of instances.
+/// Images and COCO's JSON of instances or captions.
 #[derive(Clone, Copy, Debug)]
 pub struct Coco;
 
@@ -80,7 +80,7 @@ impl Format for Coco {
             let found = json::parse(&bytes, options.masks).map_err(at)?;
             drop(bytes);
             let found = resolve(found, options.classes.clone()).map_err(at)?;
-            let Resolved { names, ids, sizes, marked, classes, left_out } = found;
+            let Resolved { names, ids, sizes, marked, captions, classes, left_out } = found;
             left_out.warn(&object);
             let root = root_of(&roots, &names, &objects);
             let (source, objects) = match root {
@@ -88,7 +88,8 @@ impl Format for Coco {
                 root => (source.child(root)?, inside(objects, root)),
             };
             let files = files_of(&source, &objects, &names).map_err(|e| e.at_object(object.clone()))?;
-            Ok(Arc::new(DetectionDataset::new("coco", files, ids, sizes, marked, classes)) as Arc<dyn Dataset>)
+            let notes = Notes { marked, captions };
+            Ok(Arc::new(DetectionDataset::new("coco", files, ids, sizes, notes, classes)) as Arc<dyn Dataset>)
         }
         .boxed()
     }

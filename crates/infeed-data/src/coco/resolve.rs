@@ -14,6 +14,7 @@ use super::{
     number::Number,
 };
 use crate::{
+    captions::Captions,
     labels::index_of,
     marked::{Keypoints, Marked, Thing, Units, corners},
 };
@@ -26,7 +27,9 @@ pub(super) struct Resolved {
     pub(super) ids: Vec<i64>,
     /// Height and width; 0 if the JSON has none.
     pub(super) sizes: Vec<[u32; 2]>,
-    pub(super) marked: Marked,
+    /// `None` for a file of captions alone.
+    pub(super) marked: Option<Marked>,
+    pub(super) captions: Option<Captions>,
     pub(super) classes: Arc<[String]>,
     pub(super) left_out: LeftOut,
 }
@@ -68,7 +71,7 @@ impl LeftOut {
 }
 
 pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Resolved> {
-    let Json { images, annotations, categories, mut outlines, run_sizes, wrong, without, short } = json;
+    let Json { images, annotations, categories, captions, mut outlines, run_sizes, wrong, without, short } = json;
     let mut left_out = LeftOut { without, short, ..LeftOut::default() };
     let (images, sizes) = sorted(images)?;
     let mut places = HashMap::with_capacity(images.len());
@@ -167,13 +170,31 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             }
         }
     }
+    let captions = match captions.is_empty() {
+        true => None,
+        false => {
+            let placed = captions.into_iter().filter_map(|(image, caption)| match places.get(&image) {
+                Some(&place) => Some((place, caption)),
+                None => {
+                    left_out.strangers.get_or_insert((0, image)).0 += 1;
+                    None
+                }
+            });
+            Some(Captions::new(images.len(), placed.collect()))
+        }
+    };
+    let has_boxes = !things.is_empty() || !bad.is_empty() || captions.is_none();
+    if !has_boxes && outlines.is_some() {
+        return Err(Error::config("masks are requested, and the annotations are captions")
+            .hint(format!("omit {MASKS}, or use a JSON of instances")));
+    }
     let marked = Marked::of("annotation", Units::Pixels, images.len(), things, outlines, keypoints, bad);
     let ids = Id::numbers(images.iter().map(|image| &image.id)).unwrap_or_else(|| {
         left_out.text_id = images.iter().map(|image| &image.id).find(|id| id.number().is_none()).cloned();
         (0..images.len() as i64).collect()
     });
     let names = images.into_iter().map(|image| image.file_name).collect();
-    Ok(Resolved { names, ids, sizes, marked, classes, left_out })
+    Ok(Resolved { names, ids, sizes, marked: has_boxes.then_some(marked), captions, classes, left_out })
 }
 
 /// The images ordered by name, with heights and widths.

@@ -264,9 +264,53 @@ fn boxes_that_are_left_out_are_those_of_the_outlines() {
 }
 
 #[test]
+fn captions_are_the_texts_of_their_images() {
+    let caption = |id: i64, image: i64, text: &str| json!({"id": id, "image_id": image, "caption": text});
+    let mut data = three();
+    data["annotations"] =
+        json!([caption(9, 7, "a crowd"), caption(2, 3, "a brush"), caption(1, 7, "an \u{fc}"), caption(3, 99, "?")]);
+    data.as_object_mut().unwrap().remove("categories");
+    let names = |dataset: &dyn Dataset| -> Vec<String> {
+        dataset.schema().fields.iter().map(|field| format!("{}: {}", field.name, field.kind.name())).collect()
+    };
+    let captions = |dataset: &dyn Dataset, at: usize| -> Vec<Vec<String>> {
+        let of = |record| match &read(dataset, record).unwrap().values[at] {
+            Value::Texts(texts) => texts.iter().map(|text| String::from_utf8(text.to_vec()).unwrap()).collect(),
+            other => panic!("{other:?}"),
+        };
+        (0..3).map(of).collect()
+    };
+    // In the order of the file, image by image; those of an image that is not listed are left out.
+    let want = [vec!["a brush"], vec![], vec!["a crowd", "an \u{fc}"]];
+    let dataset = sound(open_source(beside(&THREE, &data)));
+    assert_eq!(names(&*dataset), ["image: image", "captions: texts", "image_id: label"]);
+    assert_eq!(
+        (captions(&*dataset, 1), dataset.schema().classes.is_none()),
+        (want.map(|row| row.iter().map(|text| (*text).to_owned()).collect()).to_vec(), true)
+    );
+    assert!(matches!(dataset.known(2, "captions"), Some(Value::Texts(texts)) if texts.len() == 2));
+    fails(open_source(beside(&THREE, &data)).masks(true), ErrorKind::Config, &["the annotations are captions"]);
+    // COCO's own folders; the file of instances is taken if there is one, and the user may name the captions.
+    let files = ["train2017/a.jpg", "train2017/b.jpg", "train2017/c.jpg"];
+    let named = || open_source(holding(&files, "annotations/captions_train2017.json", &data));
+    assert_eq!(captions(&*sound(named()), 1), captions(&*dataset, 1));
+    assert_eq!(
+        captions(&*sound(named().annotations("annotations/captions_train2017.json")), 1),
+        captions(&*dataset, 1)
+    );
+    // A file may have both.
+    let mut both = three();
+    both["annotations"].as_array_mut().unwrap().extend([caption(30, 3, "a brush")]);
+    both["annotations"][1]["caption"] = json!("a crowd");
+    let both = sound(open_source(beside(&THREE, &both)));
+    assert_eq!(names(&*both), ["image: image", "instances: instances", "captions: texts", "image_id: label"]);
+    assert_eq!(captions(&*both, 2), [vec!["a brush"], vec![], vec!["a crowd"]]);
+    assert_ne!(dataset.fingerprint(), both.fingerprint());
+}
+
+#[test]
 fn jsons_of_other_tasks_are_told_by_name() {
     for (annotation, says) in [
-        (json!({"id": 1, "image_id": 3, "caption": "a cat"}), "of captions"),
         (json!({"id": 1, "image_id": 3, "keypoints": [1, 2, 2], "num_keypoints": 1}), "of keypoints"),
         (json!({"image_id": 3, "file_name": "a.png", "segments_info": [{"id": 1, "category_id": 1}]}), "of panoptic"),
         (json!({"id": 1, "image_id": 3, "category_id": 1}), "annotation 1 and all others have neither a bbox"),
@@ -580,9 +624,10 @@ fn any_bytes_are_annotations_or_an_error() {
             let Ok(found) = super::json::parse(&bytes, masks) else { continue };
             let Ok(found) = super::resolve::resolve(found, None) else { continue };
             for (record, size) in found.sizes.iter().enumerate() {
-                if let Ok(marked) = found.marked.instances(record, size.map(|side| side.max(1))) {
+                let Some(all) = &found.marked else { continue };
+                if let Ok(marked) = all.instances(record, size.map(|side| side.max(1))) {
                     assert!(marked.is_sound() && marked.masks.is_some() == masks);
-                    assert!(found.marked.keypoint_names().is_none_or(|names| marked.has_keypoints(names.len())));
+                    assert!(all.keypoint_names().is_none_or(|names| marked.has_keypoints(names.len())));
                 }
             }
         }
