@@ -253,7 +253,7 @@ async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Res
         tracing::warn!(
             files,
             first = &**first,
-            "the transfer syntax declares elements with types and the file has none, or the reverse: read as it is"
+            "elements are not in the form (explicit or implicit VR) that the transfer syntax declares; the first one decides"
         );
     }
     if images.is_empty() {

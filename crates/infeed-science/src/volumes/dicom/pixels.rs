@@ -294,8 +294,8 @@ fn warn_of_colours(found: infeed_jpeg::Colour, rgb: bool) {
         let header = if rgb { "RGB" } else { "YBR" };
         tracing::warn!(
             header,
-            "JPEG whose own markers name other colours than its DICOM header: they decide ({found:?}); later ones are not \
-             reported"
+            "the markers of a JPEG name other colours ({found:?}) than the header of its DICOM file; the markers decide; \
+             later files are not reported"
         );
     });
 }
