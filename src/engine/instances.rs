@@ -9,7 +9,8 @@ use infeed_pixels::transform::LoweredInstances;
 use super::list::{offsets, tensor};
 use crate::tensor::Tensor;
 
-/// Boxes, labels, masks and key points in the images of a batch: one list for all rows, and offsets where each row begins.
+/// Boxes, labels, masks and key points in the images of a batch: one list for all rows, and offsets where each row
+/// begins.
 ///
 /// `N` is the number of rows, `T` the number of instances in the batch. All tensors are in host memory, even if the
 /// images are on a GPU.

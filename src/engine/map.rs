@@ -52,7 +52,8 @@ impl Maps {
             let masks = outlines.is_some() == lowered.has_masks() && moved;
             if !(instances.is_sound() && masks && instances.has_keypoints(lowered.keypoints())) {
                 let what = "the function given to map left instances whose lists do not fit each other";
-                return Err(Error::config(what).hint("keep one entry per box in each list, and masks as runs"));
+                return Err(Error::config(what)
+                    .hint("keep one entry per box in each list, all key points of a box, and masks as runs"));
             }
         }
         sample.fields.iter().zip(&*sample.rows).try_for_each(|(field, rows)| {

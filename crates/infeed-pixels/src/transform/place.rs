@@ -83,7 +83,10 @@ impl LoweredInstances {
     /// all names that differ only in the word `left` or `right`. Without names no points change places.
     #[must_use]
     pub fn with_keypoint_names(mut self, names: &[String]) -> Self {
-        let opposite = |n: usize| names.iter().position(|name| *name == mirrored(&names[n]));
+        let opposite = |n: usize| {
+            let theirs = mirrored(&names[n]);
+            names.iter().position(|name| *name == theirs)
+        };
         let partner = |n: usize| opposite(n).filter(|other| opposite(*other) == Some(n)).unwrap_or(n);
         if names.len() == self.mirror.len() {
             self.mirror = (0..names.len()).map(partner).collect();

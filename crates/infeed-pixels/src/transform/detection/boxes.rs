@@ -17,7 +17,7 @@ pub(in crate::transform) struct Marked {
     pub(in crate::transform) boxes: Vec<Box4>,
     /// For each box, whether it is still there.
     pub(in crate::transform) kept: Vec<bool>,
-    /// The key points of all boxes: x, y, and 0 if the point is not labelled.
+    /// The key points of all boxes, as many for each: x, y, and visibility, which is 0 if the point is not labelled.
     pub(in crate::transform) points: Vec<[f64; 3]>,
     /// Whether the picture is a mirror image of the original.
     pub(in crate::transform) mirrored: bool,
@@ -156,9 +156,9 @@ impl Marked {
             (*y1, *y2) = (y1.clamp(0.0, bottom), y2.clamp(0.0, bottom));
         }
         // Its pixel is gone, even if a later step pads the picture again.
-        for [x, y, labelled] in &mut self.points {
+        for [x, y, visibility] in &mut self.points {
             if !((0.0..=right).contains(x) && (0.0..=bottom).contains(y)) {
-                *labelled = 0.0;
+                *visibility = 0.0;
             }
         }
     }
