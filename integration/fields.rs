@@ -363,6 +363,14 @@ fn any_number_of_images_and_texts_lie_in_the_rows_of_their_records() {
         let builder = u8s(dataset).batch_size(8).workers(3).shuffle(5).transform(transform.clone());
         builder.on_bad_sample(bad).build_blocking().unwrap()
     };
+    // The user's function sees them as the batch will hold them.
+    let seen = u8s(albums(12, &[])).batch_size(4).transform(transform.clone()).map(|sample, _| {
+        let record = sample.record() as usize;
+        assert_eq!(sample.texts("captions").unwrap().len(), captions(record).len());
+        assert_eq!(sample.list::<u8>("images")?.len(), pictures(record).len() * 108);
+        Ok(())
+    });
+    assert_eq!(drain(seen.build_blocking().unwrap().epoch(0)).unwrap().len(), 3);
     let good = albums(43, &[]);
     futures::executor::block_on(dataset_contract(&*good)).unwrap();
     let loader = build(good, OnBadSample::Stop);

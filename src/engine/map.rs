@@ -164,7 +164,17 @@ impl SampleMut<'_> {
         }
     }
 
-    /// The numbers of a list, item after item. They are copied, because a record's numbers may begin anywhere in its
+    /// The texts of a field with any number of texts in a record; `None` for another kind of field.
+    #[must_use]
+    pub fn texts(&self, field: &str) -> Option<&[Bytes]> {
+        let at = self.fields.iter().position(|other| other.name == field)?;
+        match self.sample.values.get(at)? {
+            Value::Texts(texts) => Some(texts),
+            _ => None,
+        }
+    }
+
+    /// The numbers of a list, or the rows of its images, item after item. They are copied, because a record's numbers may begin anywhere in its
     /// bytes.
     ///
     /// # Errors
