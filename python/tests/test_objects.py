@@ -194,7 +194,7 @@ def test_any_number_of_images_and_texts_a_record() -> None:
 
     dataset = infeed.open(Data())
     assert dataset.fields == {"images": "images", "masks": "images", "captions": "texts", "label": "label"}
-    assert dataset.masks == {"masks"}
+    assert list(dataset.masks) == ["masks"]
     batch = next(iter(Loader(dataset, batch_size=6, dtype="uint8", transform="horizontal_flip:1;center_crop:4")))
     assert batch["captions"] == [several(i)["captions"] for i in range(6)]
     counts = [(i + 1) % 4 for i in range(6)]
