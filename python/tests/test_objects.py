@@ -216,7 +216,8 @@ def test_any_number_of_images_and_texts_a_record() -> None:
     batch = next(iter(Loader(other, batch_size=6, transform="center_crop:4")))
     assert batch["words"] == [["x"] * i for i in range(6)]
     assert numpy.diff(batch["frames"]["offsets"].numpy()).tolist() == list(range(6))
-    for wrong, words in [({"images": 5}, "int is not a list or tuple"), ({"images": [5]}, r'field "images": item 0')]:
+    cases: list[tuple[dict[str, Any], str]] = [({"images": 5}, "int is not a list or tuple"), ({"images": [5]}, r'field "images": item 0')]
+    for wrong, words in cases:
         data = [several(0), {**several(1), **wrong}]
         with pytest.raises(infeed.Error, match=words) as told:
             list(Loader(data, batch_size=2, transform="center_crop:4"))

@@ -36,9 +36,25 @@ fn field_of(column: &str) -> Option<&str> {
 }
 
 /// The column with a record's image: `file_name`, otherwise one with that suffix that is not for masks.
-fn file_column<'a>(mut columns: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+///
+/// # Errors
+/// `Unsupported` for a column with a list of files (`file_names`, `frames_file_names`): its images would be records of
+/// their own, or nothing.
+fn file_column<'a>(mut columns: impl Iterator<Item = &'a str> + Clone) -> Result<Option<&'a str>> {
+    if let Some(lists) = columns.clone().find(|column| column.strip_suffix('s').is_some_and(|one| one.ends_with(FILE)))
+    {
+        return Err(several(format!("`{lists}` names any number of files")));
+    }
     let is_image = |column: &&str| field_of(column).is_some_and(|field| !looks_like_mask(field));
-    columns.clone().find(|column| *column == FILE).or_else(|| columns.find(is_image))
+    Ok(columns.clone().find(|column| *column == FILE).or_else(|| columns.find(is_image)))
+}
+
+/// The error of a table whose records have several images.
+fn several(what: String) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("several images of a record: {what}")).hint(
+        "only an image and its mask (`mask_file_name`) are read; write the records as Parquet with `datasets`, pack the \
+         images into tars, or remove the column",
+    )
 }
 
 /// The type that a cell is read as; a column has the widest type of its cells.
@@ -83,7 +99,7 @@ fn parse_csv(bytes: &[u8]) -> Result<Option<Metadata>> {
     let mut reader = csv::ReaderBuilder::new().from_reader(bytes);
     let broken = |e: csv::Error| Error::corrupt("the file is not CSV").with_source(e);
     let header = reader.headers().map_err(broken)?.clone();
-    let Some(column) = file_column(header.iter().map(str::trim)) else { return Ok(None) };
+    let Some(column) = file_column(header.iter().map(str::trim))? else { return Ok(None) };
     let file = header.iter().position(|name| name.trim() == column).unwrap_or_default();
     let others = |row: &csv::StringRecord| -> Vec<String> {
         row.iter().enumerate().filter(|(at, _)| *at != file).map(|(_, cell)| cell.to_owned()).collect()
@@ -114,7 +130,7 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
         let json = serde_json::from_slice(line).map_err(|e| wrong("is not JSON").with_source(e))?;
         let Json::Object(map) = json else { return Err(wrong("is not a JSON object")) };
         if column.is_none() {
-            column = file_column(map.keys().map(String::as_str)).map(str::to_owned);
+            column = file_column(map.keys().map(String::as_str))?.map(str::to_owned);
         }
         let column = column.as_deref().unwrap_or(FILE);
         let Some(Json::String(file)) = map.get(column) else {
@@ -154,7 +170,7 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
 /// The rows of a table that another format has opened; `None` for one without a column of files.
 pub(super) async fn of_dataset(table: &dyn Dataset) -> Result<Option<Metadata>> {
     let fields = &table.schema().fields;
-    let Some(file) = file_column(fields.iter().map(|field| field.name.as_str())) else { return Ok(None) };
+    let Some(file) = file_column(fields.iter().map(|field| field.name.as_str()))? else { return Ok(None) };
     let (mut columns, mut meant) = (Vec::new(), Vec::new());
     for field in fields.iter().filter(|field| field.name != file) {
         columns.push(field.name.clone());
@@ -204,6 +220,10 @@ fn cell_of(kind: &FieldKind, value: &Value) -> Option<(String, Meant)> {
             (text(&all), Meant::Text)
         }
         (_, Value::Bytes(bytes)) => (str::from_utf8(bytes).ok()?.to_owned(), Meant::Text),
+        (_, Value::Texts(texts)) => {
+            let all = texts.iter().map(|one| str::from_utf8(one).ok().map(Json::from)).collect::<Option<Vec<_>>>()?;
+            (text(&all), Meant::Text)
+        }
         _ => return None,
     })
 }
@@ -298,10 +318,7 @@ impl Metadata {
         let other = files(&self.columns).map(|other| self.columns[other].clone());
         let no_mask = field_of(&column).is_none_or(|field| !looks_like_mask(field)).then(|| column.clone());
         if let Some(column) = no_mask.or(other) {
-            let what = format!("several images of a record: `{column}` names files too");
-            return Err(Error::new(ErrorKind::Unsupported, what).hint(
-                "only an image and its mask (`mask_file_name`) are read; pack more images into tars or remove the column",
-            ));
+            return Err(several(format!("`{column}` names files too")));
         }
         Ok(Some(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at))).collect()))
     }
