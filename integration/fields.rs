@@ -457,7 +457,7 @@ fn lists_of_images_may_be_masks_padded_or_in_views_and_what_they_cannot_be_is_re
         (refused(|b| b.decoded_cache("ram:64MiB".parse().unwrap())), "hold no images"),
         (
             refused(|b| b.mix(Mix { mixup: 0.2, num_classes: Some(8), ..Mix::default() }).dtype(DType::F32)),
-            "mix on the field `images` (images)",
+            "mix on field `images`, a list of images",
         ),
     ] {
         assert!(error.contains(want), "{error}");

@@ -27,9 +27,13 @@ pub(super) fn fit(settings: &Mix, schema: &Schema, lowered: &[&LoweredField]) ->
     let mut images = Vec::new();
     if settings.mixes() {
         for (place, field) in schema.fields.iter().enumerate() {
-            let what = if field.mask { "mask" } else { field.kind.name() };
+            let what = match field.kind {
+                _ if field.mask => "a mask",
+                FieldKind::Images { .. } => "a list of images",
+                _ => "a volume",
+            };
             if field.mask || matches!(field.kind, FieldKind::Volume { .. } | FieldKind::Images { .. }) {
-                return Err(Error::config(format!("mix on the field `{}` ({what})", field.name))
+                return Err(Error::config(format!("mix on field `{}`, {what}", field.name))
                     .hint(format!("leave mixup and cutmix out, or open the dataset without the field: {COLUMNS}")));
             }
             if let Some(image) = &lowered[place].image {
