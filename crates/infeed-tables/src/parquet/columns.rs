@@ -132,16 +132,15 @@ impl Chosen {
         let mut columns = Vec::new();
         let mut names = Vec::new();
         for candidate in wanted {
-            let told = footer.features.as_ref().map(|features| &features[candidate.name.as_str()]);
+            let declared = footer.features.as_ref().map(|features| &features[candidate.name.as_str()]);
             let leaf = &footer.leaves[candidate.leaf];
             // Of a list, the feature of its items: `[{…}]` or `{"feature": {…}, "_type": "List"}`.
-            let of_item = |told: &'_ serde_json::Value| match leaf.lists {
-                Some(_) if told.is_array() => told[0]["_type"].as_str().map(str::to_owned),
-                Some(_) => told["feature"]["_type"].as_str().map(str::to_owned),
-                None => told["_type"].as_str().map(str::to_owned),
-            };
-            let feature = told.and_then(of_item);
-            let feature = feature.as_deref();
+            let item = declared.map(|declared| match leaf.lists {
+                Some(_) if declared.is_array() => &declared[0],
+                Some(_) => &declared["feature"],
+                None => declared,
+            });
+            let feature = item.and_then(|item| item["_type"].as_str());
             let at = |e: Error| e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name));
             let is_list = leaf.lists.is_some();
             let mut labels = None;
@@ -197,7 +196,7 @@ impl Chosen {
                 // Only columns that can be read are wanted.
                 Err(why) => return Err(Error::new(ErrorKind::Internal, format!("a column that is {why}"))),
             };
-            let classes = told.filter(|_| kind == Kind::Label).and_then(|told| told["names"].as_array());
+            let classes = declared.filter(|_| kind == Kind::Label).and_then(|declared| declared["names"].as_array());
             let classes = classes.map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)));
             names.extend(classes.map(|classes| (candidate.name.clone(), classes.collect::<Arc<[String]>>())));
             let unsigned = leaf.unsigned.is_some();
