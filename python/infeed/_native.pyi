@@ -143,8 +143,9 @@ class Batch(Mapping[str, Any]):
         images, labels = batch["image"].torch(), batch["label"].torch()
 
     - Images, labels and arrays are a ``Tensor``, whose first axis counts the rows.
-    - A field of bytes is a list of ``bytes``, a field of text a list of ``str``.
+    - A field of bytes is a list of ``bytes``, a field of text a list of ``str``, a field of texts a list of lists of ``str``.
     - A list is a dict: ``values`` ``[T, …]``, the items of all rows, and ``offsets`` (int64 ``[N + 1]``), where each row begins.
+      Several images a record are a list, too: ``values`` are ``[T, C, H, W]``.
     - Boxes are a dict of tensors (``boxes``, ``labels``, ``ids``, ``crowd``, ``offsets``, ``sizes``). If the annotations have
       key points, it has ``keypoints`` (float32 ``[T, K, 3]``: x, y, visibility). If outlines were read, it has ``masks``: a list
       of dicts ``{"size": …, "counts": …}``.

@@ -306,11 +306,13 @@ def open(  # noqa: A001 (the module's name stands before it)
     - From other objects the engine takes one item at a time, ahead of the decode threads.
       ``Loader(io_concurrency=4)`` calls ``__getitem__`` in 4 threads at once, which helps if it waits for disks or
       networks. It must then not share an open file or a buffer between calls, except under a lock.
-    - Numbers of any count in each record need ``fields={"tokens": "list"}``, unless a Hugging Face column holds them.
+    - Numbers of any count in each record need ``fields={"tokens": "list"}``, unless a Hugging Face column holds them. A list
+      of encoded or Pillow images is a field of several images, a list of texts one of several texts; of arrays, or if the
+      first record has none, with ``fields={"frames": "images", "captions": "texts"}``.
     - An item is a tuple, a dict or a single value. Values may be encoded images (``bytes``), Pillow images, arrays and
       tensors (uint8 and uint16 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]`` are images), integers (labels) and texts. ``fields``
-      names other kinds: ``{"depth": "mask16", "meta": "bytes", "x": "array"}`` (``image``, ``mask``, ``mask16``,
-      ``label``, ``array``, ``list``, ``text``, ``bytes``).
+      names other kinds: ``{"depth": "mask16", "meta": "bytes", "x": "array"}`` (``image``, ``images``, ``mask``,
+      ``mask16``, ``label``, ``array``, ``list``, ``text``, ``texts``, ``bytes``).
     - Integers and bools in Hugging Face columns become labels (int64); other numbers keep the type of their column. A
       dataset with ``with_transform`` yields what its transform returns.
     - A transform inside such a dataset runs in Python. Give it to the loader instead.

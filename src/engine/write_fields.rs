@@ -26,10 +26,9 @@ pub(super) fn write_fields(
     rng: SampleRng,
     row: usize,
     rows: &mut [Rows],
-    lists: Option<&mut ListMaker>,
+    mut lists: Option<&mut ListMaker>,
 ) -> Result<Duration> {
     let mut took = Duration::ZERO;
-    let mut lists = lists;
     for ((value, rows), field) in sample.values.iter_mut().zip(rows).zip(fields) {
         let bytes: &[u8] = match value {
             Value::Label(label) => {
