@@ -77,7 +77,7 @@ impl BatchSideValues {
 
     pub(super) fn copy(&mut self, from: usize, to: usize) {
         self.bytes.iter_mut().for_each(|field| field[to] = field[from].clone());
-        self.texts.iter_mut().for_each(|field| field[to] = field[from].clone());
+        self.texts.iter_mut().for_each(|field| field[to] = Arc::clone(&field[from]));
         self.instances.iter_mut().for_each(|field| field[to] = field[from].clone());
     }
 
