@@ -418,7 +418,7 @@ fn lists_of_one_image_are_images_and_others_lists_of_images() {
         assert_eq!(counts(&*dataset, 0..3), [1, 2, 0], "{encoding}");
         let said = opens(column(encoding, std::slice::from_ref(&one)).field("image", ["list"]));
         assert_eq!(counts(&*said, 0..1), [1]);
-        assert!(opens(named("masks", encoding, &[two.clone()])).schema().fields[0].mask);
+        assert!(opens(named("masks", encoding, std::slice::from_ref(&two))).schema().fields[0].mask);
         // Behind what opening looks into, and damaged.
         let mut values = vec![one.clone(); LOOKED_INTO + 2];
         values[LOOKED_INTO] = two;
