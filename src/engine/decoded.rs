@@ -545,7 +545,8 @@ mod tests {
     #[test]
     fn an_entry_is_the_sample_again_and_views_share_their_pixels() {
         let entry = Bytes::from(pack(&sample()).unwrap());
-        assert!(entry.len() < 2 * 12 + 60, "pixels of two views are written once");
+        let one_view = Sample::new(sample().values.into_iter().skip(1));
+        assert_eq!(entry.len(), pack(&one_view).unwrap().len() + 1, "pixels of two views are written once");
         let again = unpack(&entry).unwrap();
         assert_eq!(format!("{again:?}"), format!("{:?}", sample()));
         let (Value::Pixels { data: a, .. }, Value::Pixels { data: b, .. }) = (&again.values[0], &again.values[1])
