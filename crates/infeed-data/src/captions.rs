@@ -32,26 +32,27 @@ impl Captions {
         Self { text: text.into(), ends, firsts }
     }
 
+    /// Where caption `at` begins, or where the one before it ends.
+    fn start(&self, at: u32) -> usize {
+        (at as usize).checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+
     /// The captions of an image.
     pub(crate) fn of(&self, image: usize) -> Arc<[Bytes]> {
-        let one = |at: usize| {
-            let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-            self.text.slice(start..self.ends[at])
-        };
-        (self.firsts[image] as usize..self.firsts[image + 1] as usize).map(one).collect()
+        let one = |at| self.text.slice(self.start(at)..self.start(at + 1));
+        (self.firsts[image]..self.firsts[image + 1]).map(one).collect()
     }
 
     /// The most bytes of the captions of an image.
     pub(crate) fn most(&self) -> usize {
-        let bytes = |image: usize| self.of(image).iter().map(Bytes::len).sum();
-        (0..self.firsts.len() - 1).map(bytes).max().unwrap_or(0)
+        self.firsts.windows(2).map(|of| self.start(of[1]) - self.start(of[0])).max().unwrap_or(0)
     }
 
     /// Adds the captions to the identity of a dataset.
     pub(crate) fn print(&self, print: Fingerprinter) -> Fingerprinter {
         let ends = self.ends.iter().fold(print.number(self.ends.len() as u64), |print, end| print.number(*end as u64));
         let firsts = self.firsts.iter().fold(ends, |print, first| print.number(u64::from(*first)));
-        firsts.text(&String::from_utf8_lossy(&self.text))
+        firsts.bytes(&self.text)
     }
 
     /// Bytes that they take in memory.

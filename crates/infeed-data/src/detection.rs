@@ -34,7 +34,7 @@ pub(crate) struct DetectionDataset {
 }
 
 /// What is known of each image; at least one of both.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Notes {
     pub(crate) marked: Option<Marked>,
     pub(crate) captions: Option<Captions>,

@@ -120,8 +120,6 @@ pub use infeed_store::{Extent, Source};
 pub use instances::Instances;
 pub use look::{labels, lengths};
 pub use mask::{Mask, Rle};
-#[doc(hidden)]
-pub use memory::most_and_usual;
 pub use memory::{MemoryBuilder, MemoryDataset};
 pub use open::{Open, open_together};
 #[doc(hidden)]

@@ -149,14 +149,6 @@ impl Column {
     }
 }
 
-/// The largest of these numbers, and their mean rounded up.
-#[doc(hidden)]
-pub fn most_and_usual(counts: impl ExactSizeIterator<Item = usize>) -> (usize, usize) {
-    let rows = counts.len().max(1);
-    let (most, sum) = counts.fold((0, 0), |(most, sum), count| (count.max(most), sum + count));
-    (most, sum.div_ceil(rows))
-}
-
 /// Numbers, as the bytes that represent them.
 struct Numbers<T>(Vec<T>);
 
@@ -272,7 +264,8 @@ impl MemoryBuilder {
     /// # Ok::<(), infeed::Error>(())
     /// ```
     pub fn image_lists(self, name: impl Into<String>, rows: Vec<Vec<Bytes>>) -> Self {
-        let (most, usual) = most_and_usual(rows.iter().map(Vec::len));
+        let most = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let usual = rows.iter().map(Vec::len).sum::<usize>().div_ceil(rows.len().max(1));
         let field = Field { name: name.into(), ..Field::image() };
         self.column(field.several(most, usual), Ok(Column::Images(rows)))
     }

@@ -397,24 +397,6 @@ pub enum Value {
     Instances(Box<Instances>),
 }
 
-impl Value {
-    /// Bytes that the value holds of its record: files, pixels, numbers, text.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn file_bytes(&self) -> usize {
-        match self {
-            Self::Encoded(data)
-            | Self::Pixels { data, .. }
-            | Self::Array(data)
-            | Self::Bytes(data)
-            | Self::List(data) => data.len(),
-            Self::Channels(files) | Self::Texts(files) => files.iter().map(Bytes::len).sum(),
-            Self::Images(images) => images.iter().map(Self::file_bytes).sum(),
-            Self::Volume(_) | Self::Label(_) | Self::Instances(_) => 0,
-        }
-    }
-}
-
 /// Reads records of a part for the whole dataset: the part calls them `children`, the whole calls them `records`.
 pub fn read_renamed(part: &dyn Dataset, children: &[u64], records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
     let read = part.read(children).into_iter().zip(records);

@@ -218,8 +218,9 @@ struct RawAnnotation<S> {
     segmentation: S,
     #[serde(default)]
     keypoints: Numbers,
+    /// Anything but a text is none.
     #[serde(default)]
-    caption: Option<String>,
+    caption: serde_json::Value,
     // A field of another task.
     #[serde(default)]
     segments_info: IsThere,
@@ -275,7 +276,7 @@ impl<'de, S: Segmentation> Visitor<'de> for Reading<S> {
         while let Some(raw) = seq.next_element::<RawAnnotation<S>>()? {
             let RawAnnotation { id, image_id, category_id, bbox, iscrowd, segmentation, keypoints, .. } = raw;
             let at = found.all.len();
-            if let Some(caption) = raw.caption {
+            if let serde_json::Value::String(caption) = raw.caption {
                 found.captions.push((image_id.clone(), caption));
                 if category_id.is_none() {
                     continue;

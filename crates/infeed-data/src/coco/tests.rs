@@ -298,6 +298,13 @@ fn captions_are_the_texts_of_their_images() {
         captions(&*sound(named().annotations("annotations/captions_train2017.json")), 1),
         captions(&*dataset, 1)
     );
+    // A caption that is no text is none.
+    let mut odd = three();
+    odd["annotations"][0]["caption"] = json!({"en": "a brush"});
+    assert_eq!(
+        names(&*sound(open_source(beside(&THREE, &odd)))),
+        names(&*sound(open_source(beside(&THREE, &three()))))
+    );
     // A file may have both.
     let mut both = three();
     both["annotations"].as_array_mut().unwrap().extend([caption(30, 3, "a brush")]);

@@ -472,15 +472,14 @@ impl MdsDataset {
             Kind::Pil => parse_pil(&data, self.masks.contains(name))?,
             Kind::List { head, pil, several, .. } => {
                 let images = parse_list(&data, *head)?;
-                let image = |image: Bytes| match pil {
-                    true => parse_pil(&image, self.masks.contains(name)),
-                    false => Ok(Value::Encoded(image)),
+                let image = |image: &Bytes| match pil {
+                    true => parse_pil(image, self.masks.contains(name)),
+                    false => Ok(Value::Encoded(image.clone())),
                 };
-                match <[Bytes; 1]>::try_from(images) {
-                    Ok([one]) if !several => image(one)?,
-                    Ok(one) => Value::Images(one.into_iter().map(image).collect::<Result<_>>()?),
-                    Err(images) if *several => Value::Images(images.into_iter().map(image).collect::<Result<_>>()?),
-                    Err(images) => {
+                match (&images[..], several) {
+                    ([one], false) => image(one)?,
+                    (all, true) => Value::Images(all.iter().map(image).collect::<Result<_>>()?),
+                    (images, false) => {
                         let what = format!("a list of {} images, but one in the first samples", images.len());
                         let list = FIELD.to_pair(name, "list");
                         return Err(Error::new(ErrorKind::Unsupported, what)

@@ -398,7 +398,7 @@ impl<'a> Column<'a> {
 
     /// `from` is the position of the page in `out`.
     fn keep_dictionary(&mut self, header: &PageHeader, from: usize) -> Result<()> {
-        let first = matches!(self.dictionary, Dictionary::None) && self.row == 0;
+        let first = matches!(self.dictionary, Dictionary::None) && self.seen == 0;
         if !matches!(header.encoding, PLAIN | PLAIN_DICTIONARY) || !first {
             return Err(damaged("a dictionary that is not plain, or not the first page"));
         }

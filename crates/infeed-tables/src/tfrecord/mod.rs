@@ -152,6 +152,10 @@ impl Kind {
         }
     }
 
+    const fn is_image(&self) -> bool {
+        matches!(self, Self::Image | Self::Images)
+    }
+
     const fn is_list(&self) -> bool {
         matches!(self, Self::IntList | Self::FloatList | Self::Images | Self::Texts)
     }
@@ -320,12 +324,7 @@ impl TfRecords {
         }
         // Masks come after the images whose draws they use.
         columns.sort_by_key(|(name, kind)| {
-            (
-                !matches!(kind, Kind::Image | Kind::Images),
-                *kind != Kind::Label,
-                matches!(kind, Kind::Image | Kind::Images) && looks_like_mask(field_name(name)),
-                name.clone(),
-            )
+            (!kind.is_image(), *kind != Kind::Label, kind.is_image() && looks_like_mask(field_name(name)), name.clone())
         });
         if columns.is_empty() {
             let names: Vec<_> = features.iter().map(|(name, _)| *name).collect();
