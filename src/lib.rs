@@ -189,6 +189,7 @@ pub mod internal {
     pub use infeed_cuda::nvtx;
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub use infeed_cuda::{cuda, nvjpeg};
+    pub use infeed_data::sniff::depth_of;
     pub use infeed_pixels::kernels;
     pub use infeed_store::{Beside, listings, no_files};
 }

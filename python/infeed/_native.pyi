@@ -53,7 +53,8 @@ class Dataset:
         ...
     @property
     def fields(self) -> dict[str, str]:
-        """The fields of a record and their kinds: image, volume, label, array, bytes, text, list or instances."""
+        """The fields of a record and their kinds: image, images, volume, label, array, bytes, text, texts, list or
+        instances."""
         ...
     @property
     def masks(self) -> list[str]:

@@ -210,11 +210,10 @@ def _rows(
                 # A list has one feature for all its images.
                 kind = undecoded if image is feature else [undecoded]
                 dataset = dataset.cast_column(name, kind)
-            elif image is not feature:
-                _logger.warning("column %r: Image(mode=%r) is decoded by Pillow, in Python", name, mode)
             else:
                 _logger.warning("column %r: Image(mode=%r) is decoded by Pillow, in Python", name, mode)
-                types[name] = "uint8"
+                if image is feature:
+                    types[name] = "uint8"
         else:
             dtype = _dtype(feature)
             if dtype is not None:

@@ -138,10 +138,11 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
 
     From files, a field of bytes is a list of ``bytes``, a field of text a list of ``str``, a field of texts a list of lists of
     them. A field of several images a record is a list with a tensor ``[n, C, H, W]`` for each row. Boxes have the form of
-    torchvision's detection references: a list with one dict per image, with ``boxes`` (float32 ``[K, 4]``), ``labels`` (int64 ``[K]``, from 0; torchvision's detectors reserve
-    0 for the background), ``ids``, ``iscrowd``, ``image_id`` (int; the record index if the dataset has no such field), ``size``
-    (height and width of the image in its row), if outlines were read, ``masks`` (uint8 ``[K, H, W]``) and, if the annotations
-    have key points, ``keypoints`` (float32 ``[K, points, 3]``: x, y, visibility).
+    torchvision's detection references: a list with one dict per image, with ``boxes`` (float32 ``[K, 4]``), ``labels`` (int64
+    ``[K]``, from 0; torchvision's detectors reserve 0 for the background), ``ids``, ``iscrowd``, ``image_id`` (int; the record
+    index if the dataset has no such field), ``size`` (height and width of the image in its row), if outlines were read,
+    ``masks`` (uint8 ``[K, H, W]``) and, if the annotations have key points, ``keypoints`` (float32 ``[K, points, 3]``: x, y,
+    visibility).
 
     ``dataset``, samplers and ``collate_fn`` of this loader also work in a loader of torch, as accelerate makes one. The engine
     then reads each batch on request in the worker processes, and not ahead of the loop.

@@ -238,7 +238,7 @@ impl Dataset {
         self.opened.schema().names_of("keypoints").map(<[String]>::to_vec)
     }
 
-    /// The fields of a record and their kinds: image, volume, label, array, bytes or instances.
+    /// The fields of a record and their kinds ([`FieldKind::name`](engine::dataset::FieldKind::name)).
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let fields = PyDict::new(py);

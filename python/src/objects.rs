@@ -12,7 +12,8 @@ use std::{fmt, num::NonZeroUsize, path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use engine::{
     DType, Error, ErrorKind,
-    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value, depth_of},
+    dataset::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, Value},
+    internal::depth_of,
     sampler::Fingerprint,
 };
 use infeed as engine;
@@ -323,7 +324,7 @@ fn not_a_list(value: &Bound<'_, PyAny>) -> PyErr {
 fn mask(name: &str, value: &Bound<'_, PyAny>, said: Option<DType>) -> PyResult<Field> {
     if let Some(items) = items_of(value)?
         && let Some(first) = items.first()
-        && !matches!(learned(value)?, FieldKind::Array { .. })
+        && matches!(learned(value)?, FieldKind::Images { .. })
     {
         let each = mask(name, first, said)?;
         return Ok(each.several(MOST_IMAGES, 2 * items.len().max(1)));

@@ -23,8 +23,6 @@ pub use infeed_core::{
     random::{Draws, SampleRng},
     types::ImageInfo,
 };
-#[doc(hidden)]
-pub use infeed_data::sniff::depth_of;
 #[doc(inline)]
 pub use infeed_data::tar::{WrittenIndex, write_index};
 #[doc(inline)]

@@ -343,12 +343,15 @@ impl DecodeThread {
             (item.device, item.size, item.keep) = (device, size, keep);
             items.push(item);
         }
+        let listed = lists.map(ListMaker::take).unwrap_or_default();
         let mut cpu = cpu.lap();
         self.queue.work.read(began.elapsed(), cpu);
         if read > 0 {
-            stream.recorder.worked(Stage::Fetch, reading.time, std::mem::take(&mut cpu), count as u64, read);
+            // Making lists only computes, so its processor time is its time.
+            let fetching = cpu.saturating_sub(listed.all);
+            cpu -= fetching;
+            stream.recorder.worked(Stage::Fetch, reading.time, fetching, count as u64, read);
         }
-        let listed = lists.map(ListMaker::take).unwrap_or_default();
         Some(Prepared { job: Job::new(tag, items, rows), ticket, again, encoded, placed, listed, cpu, queued, reading })
     }
 
@@ -520,7 +523,7 @@ impl DecodeThread {
         let Finished { job, outcomes, images, decode, transform, device, .. } = finished;
         let (count, decode, images) = (job.items.len(), *decode + listed.decode, *images + listed.images);
         let recorder = &assembly.stream.recorder;
-        let out: usize = job.rows.iter().map(Rows::len_bytes).sum();
+        let out = job.rows.iter().map(Rows::len_bytes).sum::<usize>() + listed.bytes;
         let cpu = clock.lap();
         self.queue.work.made(count, decode + *transform, cpu);
         let before_submit = *placed + listed.all;

@@ -398,7 +398,8 @@ fn len_bytes(sample: &Sample) -> u64 {
                 sum += if same(before, data) { 0 } else { data.len() as u64 };
                 before = Some(data);
             }
-            Value::Array(_) | Value::Bytes(_) | Value::List(_) | Value::Texts(_) => sum += value.file_bytes() as u64,
+            Value::Array(data) | Value::Bytes(data) | Value::List(data) => sum += data.len() as u64,
+            Value::Texts(texts) => sum += texts.iter().map(|text| text.len() as u64).sum::<u64>(),
             Value::Instances(marked) => sum += marked.bytes() as u64,
             _ => {}
         }

@@ -31,6 +31,8 @@ pub(super) struct ListMaker {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListTimes {
     pub(super) images: u64,
+    /// Bytes of their rows.
+    pub(super) bytes: usize,
     pub(super) decode: Duration,
     /// Decoding and all steps.
     pub(super) all: Duration,
@@ -58,6 +60,7 @@ impl ListMaker {
             made.map_err(|error| error.at_field(format!("{name}[{n}]")))
         });
         self.made.images += images.len() as u64;
+        self.made.bytes += images.len() * row_bytes;
         self.made.all += began.elapsed();
         made.map(|()| rows.into())
     }
