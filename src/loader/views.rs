@@ -7,18 +7,16 @@
 //! Views of an image hold the same bytes, so nothing is read or kept twice. The decoder decodes an image once for all
 //! its views, which it groups by [`Lowered::view`](infeed_pixels::transform::Lowered::view).
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::sync::Arc;
 
-use bytes::Bytes;
-use infeed_core::{
-    error::{
-        Error, ErrorKind, Result,
-        setting::{COLUMNS, FORMAT, VIEWS},
-    },
-    fingerprint::Fingerprint,
-    random::SampleRng,
+use infeed_core::error::{
+    Error, ErrorKind, Result,
+    setting::{COLUMNS, FORMAT, VIEWS},
 };
-use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value};
+use infeed_data::{
+    Dataset, Field, FieldKind, Sample, Schema,
+    wrapped::{Wrap, Wrapped},
+};
 use infeed_pixels::transform::{Transform, View};
 
 /// The steps of each field of a dataset; an image may have several views.
@@ -84,37 +82,23 @@ pub(super) fn fit<'a>(
     }
     let mut schema = dataset.schema().clone();
     schema.fields = fields;
-    Ok((Arc::new(Viewed { inner: dataset, schema, sources }), Views { of_field }))
+    Ok((Arc::new(Wrapped::new(dataset, Viewed { schema, sources })), Views { of_field }))
 }
 
 /// See [`fit`].
 #[derive(Debug)]
 struct Viewed {
-    inner: Arc<dyn Dataset>,
     schema: Schema,
     /// For each field, the index of its field in the dataset.
     sources: Vec<usize>,
 }
 
-impl Dataset for Viewed {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn schema(&self) -> &Schema {
+impl Wrap for Viewed {
+    fn schema<'a>(&'a self, _inner: &'a dyn Dataset) -> &'a Schema {
         &self.schema
     }
 
-    fn format(&self) -> &str {
-        self.inner.format()
-    }
-
-    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
-        self.inner.plan(record, rng)
-    }
-
-    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let sample = self.inner.parse(record, plan, bytes)?;
+    fn sample(&self, _inner: &dyn Dataset, _record: u64, sample: Sample) -> Result<Sample> {
         let value = |source: &usize| {
             // Reference counted, not copied.
             let value = sample.values.get(*source).cloned();
@@ -122,75 +106,11 @@ impl Dataset for Viewed {
         };
         Ok(Sample { values: self.sources.iter().map(value).collect::<Result<_>>()? })
     }
-
-    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
-        self.inner.read(records)
-    }
-
-    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
-        self.inner.concurrent_reads()
-    }
-
-    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
-        self.inner.decode_shared(key, bytes)
-    }
-
-    fn shared_bytes(&self) -> SharedBytes {
-        self.inner.shared_bytes()
-    }
-
-    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
-        self.inner.image_size(record)
-    }
-
-    /// For fields without views; the image of a view is never a known value.
-    fn known(&self, record: u64, field: &str) -> Option<Value> {
-        self.inner.known(record, field)
-    }
-
-    fn parts(&self) -> Option<Arc<[u64]>> {
-        self.inner.parts()
-    }
-
-    fn object(&self, record: u64) -> String {
-        self.inner.object(record)
-    }
-
-    fn object_of(&self, record: u64, field: &str) -> String {
-        self.inner.object_of(record, field)
-    }
-
-    fn largest_read(&self) -> u64 {
-        self.inner.largest_read()
-    }
-
-    fn usual_read(&self) -> u64 {
-        self.inner.usual_read()
-    }
-
-    fn usual_varying(&self) -> Option<u64> {
-        self.inner.usual_varying()
-    }
-
-    fn needs_fetch(&self) -> bool {
-        self.inner.needs_fetch()
-    }
-
-    fn resident_bytes(&self) -> u64 {
-        self.inner.resident_bytes()
-    }
-
-    fn groups(&self) -> Option<Arc<[u64]>> {
-        self.inner.groups()
-    }
-
-    fn fingerprint(&self) -> Fingerprint {
-        self.inner.fingerprint()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use futures::executor::block_on;
 
     use super::*;
@@ -226,7 +146,7 @@ mod tests {
         let labels = MemoryDataset::builder().labels(vec![1]).build().unwrap();
         let kind = FieldKind::Volume { channels: 1, size: None, mask: None };
         let schema = Schema::new(vec![Field::new("ct", kind)]);
-        let volumes = Viewed { inner: Arc::new(labels), schema, sources: vec![0] };
+        let volumes = Wrapped::new(Arc::new(labels), Viewed { schema, sources: vec![0] });
         let (views, none) = ([View::new("a", Transform::new())], Transform::new());
         let error = fit(Arc::new(volumes), &views, &none).unwrap_err().to_string();
         assert!(error.contains("views of field `ct`, a volume"), "{error}");

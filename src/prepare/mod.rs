@@ -59,7 +59,7 @@ use infeed_core::{
 };
 use infeed_data::{
     Dataset, Field, FieldKind,
-    sampler::{LastBatch, Order, Shard},
+    sampler::{LastBatch, ListSampler, Order, Shard},
     tar::{self, BLOCK, INDEX, Index},
 };
 use infeed_pixels::codec::{self, Orientation};
@@ -564,8 +564,10 @@ impl<'a> Prepare<'a> {
         };
         let recipe = pack::Recipe { size: self.size, store: self.store, restarts: self.restarts };
         let pack = Pack::new(self.dataset.schema(), recipe, workers, self.orientation.of(codec::codecs())?, MAX_IMAGE)?;
-        let packing: Arc<dyn Dataset> = Arc::new(Packing::new(Arc::clone(&self.dataset), records, &pack));
-        let loader = Loader::builder(packing)
+        // A sampler, so that errors have the numbers of the dataset.
+        let sampler = ListSampler::new(self.dataset.len(), records)?;
+        let loader = Loader::builder(Packing::of(Arc::clone(&self.dataset), &pack))
+            .sampler(Arc::new(sampler))
             .device(Device::Cpu)
             .decoder(Arc::new(pack))
             .batch_size(BATCH)

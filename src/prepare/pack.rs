@@ -11,12 +11,16 @@ use std::{
 use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
-    fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
     types::{DType, Device, ImageInfo, Layout},
 };
-use infeed_data::{Dataset, Field, FieldKind, ReadPlan, Sample, Schema, SharedBytes, Value, arrays::npy_header, tar};
+use infeed_data::{
+    Dataset, Field, FieldKind, Sample, Schema, Value,
+    arrays::npy_header,
+    tar,
+    wrapped::{Wrap, Wrapped},
+};
 use infeed_pixels::{
     codec::{Class, Decoder, Finished, ImageCodec, Item, Job, Jpeg, LearnScratch, Outcome, Renderer, Wait, Worker},
     transform::{Lowered, Transform},
@@ -31,18 +35,16 @@ pub(super) const FIELD: &str = "piece of tar";
 /// Quality of resized images with [`Store::Keep`].
 const QUALITY: u8 = 90;
 
-/// The records to pack, in order. Only small fields become tensors: the decoder makes bytes.
+/// A dataset whose samples have a piece of tar. Only small fields become tensors: the decoder makes bytes.
 #[derive(Debug)]
 pub(super) struct Packing {
-    inner: Arc<dyn Dataset>,
-    records: Vec<u64>,
     schema: Schema,
     /// Bytes of a large piece, without texts and lists.
     piece: u64,
 }
 
 impl Packing {
-    pub(super) fn new(inner: Arc<dyn Dataset>, records: Vec<u64>, pack: &Pack) -> Self {
+    pub(super) fn of(inner: Arc<dyn Dataset>, pack: &Pack) -> Arc<dyn Dataset> {
         let fields = inner.schema().fields.iter().map(|field| match field.kind {
             FieldKind::Image { .. } => Field::bytes(field.name.clone(), 0),
             _ => field.clone(),
@@ -50,75 +52,22 @@ impl Packing {
         let largest = pack.largest_piece(&*inner);
         let piece = Field::bytes(FIELD, largest);
         let schema = Schema::new(std::iter::once(piece).chain(fields).collect());
-        Self { inner, records, schema, piece: largest as u64 }
-    }
-
-    fn record(&self, record: u64) -> Result<u64> {
-        let found = usize::try_from(record).ok().and_then(|i| self.records.get(i).copied());
-        found.ok_or_else(|| Error::new(ErrorKind::Internal, "a record beyond those to pack").at_record(record))
+        Arc::new(Wrapped::new(inner, Self { schema, piece: largest as u64 }))
     }
 }
 
-impl Dataset for Packing {
-    fn len(&self) -> u64 {
-        self.records.len() as u64
-    }
-    fn schema(&self) -> &Schema {
+impl Wrap for Packing {
+    fn schema<'a>(&'a self, _inner: &'a dyn Dataset) -> &'a Schema {
         &self.schema
     }
-    fn format(&self) -> &str {
-        self.inner.format()
-    }
-    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
-        self.inner.plan(self.record(record)?, rng)
-    }
-    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let record = self.record(record)?;
-        let sample = self.inner.parse(record, plan, bytes)?;
+    fn sample(&self, _inner: &dyn Dataset, record: u64, sample: Sample) -> Result<Sample> {
         // The name of the sample; the decoder replaces it with the piece.
         let name = Bytes::from(format!("{record:09}"));
         Ok(Sample::new(std::iter::once(Value::Bytes(name)).chain(sample.values)))
     }
-    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
-        match records.iter().map(|record| self.record(*record)).collect::<Result<Vec<u64>>>() {
-            Ok(records) => self.inner.read(&records),
-            Err(error) => records.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
-        self.inner.concurrent_reads()
-    }
-    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
-        self.inner.decode_shared(key, bytes)
-    }
-    fn shared_bytes(&self) -> SharedBytes {
-        self.inner.shared_bytes()
-    }
-    fn object(&self, record: u64) -> String {
-        self.record(record).map_or_else(|_| self.inner.format().to_owned(), |record| self.inner.object(record))
-    }
-    fn object_of(&self, record: u64, field: &str) -> String {
-        let object = |record| self.inner.object_of(record, field);
-        self.record(record).map_or_else(|_| self.inner.format().to_owned(), object)
-    }
-    fn largest_read(&self) -> u64 {
-        self.inner.largest_read()
-    }
-    fn usual_read(&self) -> u64 {
-        self.inner.usual_read()
-    }
-    fn usual_varying(&self) -> Option<u64> {
+    fn usual_varying(&self, inner: &dyn Dataset) -> Option<u64> {
         // With the piece.
-        self.inner.usual_varying().map(|bytes| bytes.saturating_mul(2).saturating_add(self.piece))
-    }
-    fn needs_fetch(&self) -> bool {
-        self.inner.needs_fetch()
-    }
-    fn resident_bytes(&self) -> u64 {
-        self.inner.resident_bytes() + self.records.len() as u64 * 8
-    }
-    fn fingerprint(&self) -> Fingerprint {
-        self.inner.fingerprint()
+        inner.usual_varying().map(|bytes| bytes.saturating_mul(2).saturating_add(self.piece))
     }
 }
 

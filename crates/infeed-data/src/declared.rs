@@ -6,7 +6,7 @@
 //!
 //! This is done here, for all formats alike, so that a word has the same meaning for each of them.
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use infeed_core::{
@@ -14,16 +14,14 @@ use infeed_core::{
         Error, ErrorKind, Result,
         setting::{COLUMNS, FIELD},
     },
-    fingerprint::Fingerprint,
-    random::SampleRng,
     report::Stage,
     types::{DType, ImageInfo, similar::nearest},
 };
 
 use super::{
-    record::{Dataset, ReadPlan, Sample, SharedBytes, Value},
+    record::{Dataset, Sample, Value},
     schema::{Field, FieldKind, Schema},
-    volume::Narrow,
+    wrapped::{Wrap, Wrapped},
 };
 
 /// The kinds that a user may give a field.
@@ -135,7 +133,7 @@ pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> 
         };
         (schema.fields[at], ways[at]) = (field, way);
     }
-    Ok(Arc::new(Declared { inner: dataset, schema, ways: ways.into() }))
+    Ok(Arc::new(Wrapped::new(dataset, Declared { schema, ways })))
 }
 
 fn in_words(kind: &FieldKind) -> String {
@@ -325,31 +323,17 @@ impl Way {
 /// See [`declare`].
 #[derive(Debug)]
 struct Declared {
-    inner: Arc<dyn Dataset>,
     schema: Schema,
     /// One for each field.
-    ways: Arc<[Way]>,
+    ways: Vec<Way>,
 }
 
-impl Dataset for Declared {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn schema(&self) -> &Schema {
+impl Wrap for Declared {
+    fn schema<'a>(&'a self, _inner: &'a dyn Dataset) -> &'a Schema {
         &self.schema
     }
 
-    fn format(&self) -> &str {
-        self.inner.format()
-    }
-
-    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
-        self.inner.plan(record, rng)
-    }
-
-    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let sample = self.inner.parse(record, plan, bytes)?;
+    fn sample(&self, inner: &dyn Dataset, record: u64, sample: Sample) -> Result<Sample> {
         let value = |((value, way), field): ((Value, &Way), &Field)| {
             let taken = way.take(value).and_then(|value| match (value, way) {
                 (Value::Label(label), Way::Number(_) | Way::Text) if field.name == "label" => {
@@ -358,83 +342,19 @@ impl Dataset for Declared {
                 (value, _) => Ok(value),
             });
             taken.map_err(|e| {
-                let place = format!("{}, field {}", self.inner.object(record), field.name);
+                let place = format!("{}, field {}", inner.object(record), field.name);
                 e.at_stage(Stage::Parse).at_object(place).at_record(record)
             })
         };
-        let values = sample.values.into_iter().zip(&*self.ways).zip(&self.schema.fields);
+        let values = sample.values.into_iter().zip(&self.ways).zip(&self.schema.fields);
         Ok(Sample::new(values.map(value).collect::<Result<Vec<_>>>()?))
     }
 
-    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
-        self.inner.read(records)
-    }
-
-    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
-        self.inner.concurrent_reads()
-    }
-
-    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
-        self.inner.decode_shared(key, bytes)
-    }
-
-    fn shared_bytes(&self) -> SharedBytes {
-        self.inner.shared_bytes()
-    }
-
-    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
-        let inner = self.inner.narrowed(to)?;
-        Some(Arc::new(Self { inner, schema: self.schema.clone(), ways: Arc::clone(&self.ways) }))
-    }
-
-    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
-        self.inner.image_size(record)
-    }
-
-    fn known(&self, record: u64, field: &str) -> Option<Value> {
-        let at = self.schema.fields.iter().position(|of| of.name == field);
-        let value = self.inner.known(record, field)?;
-        at.map_or(Some(value.clone()), |at| self.ways[at].take(value).ok())
-    }
-
-    fn object(&self, record: u64) -> String {
-        self.inner.object(record)
-    }
-
-    fn object_of(&self, record: u64, field: &str) -> String {
-        self.inner.object_of(record, field)
-    }
-
-    fn largest_read(&self) -> u64 {
-        self.inner.largest_read()
-    }
-
-    fn usual_read(&self) -> u64 {
-        self.inner.usual_read()
-    }
-
-    fn usual_varying(&self) -> Option<u64> {
-        self.inner.usual_varying()
-    }
-
-    fn needs_fetch(&self) -> bool {
-        self.inner.needs_fetch()
-    }
-
-    fn resident_bytes(&self) -> u64 {
-        self.inner.resident_bytes()
-    }
-
-    fn groups(&self) -> Option<Arc<[u64]>> {
-        self.inner.groups()
-    }
-
-    fn parts(&self) -> Option<Arc<[u64]>> {
-        self.inner.parts()
-    }
-
-    fn fingerprint(&self) -> Fingerprint {
-        self.inner.fingerprint()
+    fn known(&self, field: &str, value: Value) -> Option<Value> {
+        match self.schema.fields.iter().position(|of| of.name == field) {
+            Some(at) => self.ways[at].take(value).ok(),
+            None => Some(value),
+        }
     }
 }
 

@@ -100,6 +100,8 @@ pub mod tiff;
 mod voc;
 #[doc(hidden)]
 pub mod volume;
+#[doc(hidden)]
+pub mod wrapped;
 #[cfg(feature = "yolo")]
 mod yolo;
 

@@ -1,18 +1,16 @@
 //! A selection of records of a dataset, and a random split in two.
 
-use std::{num::NonZeroUsize, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
-use bytes::Bytes;
 use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
-    random::{SampleRng, mix},
+    random::mix,
 };
 
 use super::{
-    record::{Dataset, ReadPlan, Sample, SharedBytes, Value, no_such_record, read_renamed},
-    schema::Schema,
-    volume::Narrow,
+    record::Dataset,
+    wrapped::{Wrap, Wrapped},
 };
 
 /// Records of a dataset, in an order: a range, or a list (which may name a record twice).
@@ -89,7 +87,7 @@ pub fn subset(dataset: Arc<dyn Dataset>, records: impl Into<Records>) -> Result<
     if let Some(beyond) = beyond {
         return Err(Error::config(format!("a subset up to {beyond} of a dataset of {len} records")));
     }
-    Ok(Arc::new(Subset::new(dataset, records)))
+    Ok(Subset::of(dataset, records))
 }
 
 /// Splits `dataset` at random: `fraction` of its records (rounded) go to the first part, the others to the second, as
@@ -123,7 +121,7 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Arc
     let part = |part: &[(u64, u64)]| {
         let mut records: Vec<u64> = part.iter().map(|(_, record)| *record).collect();
         records.sort_unstable();
-        Arc::new(Subset::new(Arc::clone(&dataset), Records::List(records))) as Arc<dyn Dataset>
+        Subset::of(Arc::clone(&dataset), Records::List(records))
     };
     let (train, val) = order.split_at(first as usize);
     Ok((part(train), part(val)))
@@ -132,26 +130,23 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Arc
 /// See [`subset`].
 #[derive(Debug)]
 struct Subset {
-    inner: Arc<dyn Dataset>,
     records: Records,
     groups: Option<Arc<[u64]>>,
+    parts: Option<Arc<[u64]>>,
     fingerprint: Fingerprint,
 }
 
 impl Subset {
-    /// `records` are all within the dataset.
-    fn new(inner: Arc<dyn Dataset>, records: Records) -> Self {
+    /// The `records`, which are all within the dataset.
+    fn of(inner: Arc<dyn Dataset>, records: Records) -> Arc<dyn Dataset> {
         let print = Fingerprint::of("subset").part(inner.fingerprint()).number(records.len());
         let fingerprint = match &records {
             Records::Range(range) => print.number(range.start).finish(),
             Records::List(list) => list.iter().fold(print, |print, record| print.number(*record)).finish(),
         };
         let groups = inner.groups().and_then(|groups| regroup(&groups, &records));
-        Self { inner, records, groups, fingerprint }
-    }
-
-    fn child(&self, record: u64) -> Result<u64> {
-        self.records.get(record).ok_or_else(|| no_such_record(record, self.records.len()))
+        let parts = inner.parts().and_then(|parts| repart(&parts, &records));
+        Arc::new(Wrapped::new(inner, Self { records, groups, parts, fingerprint }))
     }
 }
 
@@ -176,94 +171,44 @@ fn regroup(groups: &[u64], records: &Records) -> Option<Arc<[u64]>> {
     }
 }
 
-impl Dataset for Subset {
-    fn len(&self) -> u64 {
+/// The first chosen record of each part, or where the next part begins if none of its records is chosen; `None` if the
+/// records of a part do not stay together in the order of the parts.
+fn repart(parts: &[u64], records: &Records) -> Option<Arc<[u64]>> {
+    match records {
+        Records::Range(range) => {
+            let end = range.end.max(range.start);
+            Some(parts.iter().map(|part| (*part).clamp(range.start, end) - range.start).collect())
+        }
+        Records::List(list) => {
+            let part = |record: &u64| parts.partition_point(|start| start <= record);
+            let together = list.is_sorted_by_key(part);
+            together.then(|| parts.iter().map(|start| list.partition_point(|r| part(r) < part(start)) as u64).collect())
+        }
+    }
+}
+
+impl Wrap for Subset {
+    fn len(&self, _inner: &dyn Dataset) -> u64 {
         self.records.len()
     }
 
-    fn schema(&self) -> &Schema {
-        self.inner.schema()
+    fn renumber(&self, record: u64) -> Option<u64> {
+        self.records.get(record)
     }
 
-    fn format(&self) -> &str {
-        self.inner.format()
+    fn own_bytes(&self) -> u64 {
+        if let Records::List(list) = &self.records { size_of_val(&**list) as u64 } else { 0 }
     }
 
-    fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {
-        self.inner.plan(self.child(record)?, rng).map_err(|e| e.rename_record(record))
-    }
-
-    fn parse(&self, record: u64, plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        self.inner.parse(self.child(record)?, plan, bytes).map_err(|e| e.rename_record(record))
-    }
-
-    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
-        match records.iter().map(|record| self.child(*record)).collect::<Result<Vec<u64>>>() {
-            Ok(children) => read_renamed(&*self.inner, &children, records),
-            Err(error) => records.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
-        self.inner.concurrent_reads()
-    }
-
-    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
-        self.inner.decode_shared(key, bytes)
-    }
-
-    fn shared_bytes(&self) -> SharedBytes {
-        self.inner.shared_bytes()
-    }
-
-    fn narrowed(&self, to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
-        let inner = self.inner.narrowed(to)?;
-        let records = self.records.clone();
-        Some(Arc::new(Self { inner, records, groups: self.groups.clone(), fingerprint: self.fingerprint }))
-    }
-
-    fn image_size(&self, record: u64) -> Option<[u32; 2]> {
-        self.inner.image_size(self.records.get(record)?)
-    }
-
-    fn known(&self, record: u64, field: &str) -> Option<Value> {
-        self.inner.known(self.records.get(record)?, field)
-    }
-
-    fn object(&self, record: u64) -> String {
-        self.inner.object(self.records.get(record).unwrap_or(u64::MAX))
-    }
-
-    fn object_of(&self, record: u64, field: &str) -> String {
-        self.inner.object_of(self.records.get(record).unwrap_or(u64::MAX), field)
-    }
-
-    fn needs_fetch(&self) -> bool {
-        self.inner.needs_fetch()
-    }
-
-    fn largest_read(&self) -> u64 {
-        self.inner.largest_read()
-    }
-
-    fn usual_read(&self) -> u64 {
-        self.inner.usual_read()
-    }
-
-    fn usual_varying(&self) -> Option<u64> {
-        self.inner.usual_varying()
-    }
-
-    fn resident_bytes(&self) -> u64 {
-        let list = if let Records::List(list) = &self.records { list.len() * 8 } else { 0 };
-        self.inner.resident_bytes() + list as u64
-    }
-
-    fn groups(&self) -> Option<Arc<[u64]>> {
+    fn groups(&self, _inner: &dyn Dataset) -> Option<Arc<[u64]>> {
         self.groups.clone()
     }
 
-    fn fingerprint(&self) -> Fingerprint {
+    fn parts(&self, _inner: &dyn Dataset) -> Option<Arc<[u64]>> {
+        self.parts.clone()
+    }
+
+    fn fingerprint(&self, _inner: &dyn Dataset) -> Fingerprint {
         self.fingerprint
     }
 }
@@ -273,7 +218,7 @@ mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::{MemoryDataset, dataset_contract};
+    use crate::{MemoryDataset, ReadPlan, Value, concat, dataset_contract};
 
     fn numbered(n: i64) -> Arc<dyn Dataset> {
         Arc::new(MemoryDataset::builder().labels((0..n).collect()).build().unwrap())
@@ -331,5 +276,20 @@ mod tests {
         assert_eq!(&regroup(&groups, &(4..6).into()).unwrap()[..], [0]);
         assert_eq!(&regroup(&groups, &vec![1, 3, 5, 9].into()).unwrap()[..], [0, 2, 3]);
         assert!(regroup(&groups, &vec![5, 1].into()).is_none());
+    }
+
+    #[test]
+    fn parts_follow_their_records() {
+        let parts = |records: Records| {
+            let all = concat([numbered(4), numbered(0), numbered(3), numbered(3)]).unwrap();
+            assert_eq!(&all.parts().unwrap()[..], [0, 4, 4, 7]);
+            subset(all, records).unwrap().parts().map(|parts| parts.to_vec())
+        };
+        assert_eq!(parts((2..8).into()), Some(vec![0, 2, 2, 5]));
+        assert_eq!(parts((5..6).into()), Some(vec![0, 0, 0, 1]));
+        assert_eq!(parts(vec![1, 3, 8].into()), Some(vec![0, 2, 2, 2]));
+        // In the order of the parts, whatever the order within each.
+        assert_eq!(parts(vec![3, 1, 1, 5, 9, 7].into()), Some(vec![0, 3, 3, 4]));
+        assert_eq!(parts(vec![8, 1].into()), None);
     }
 }
