@@ -8,7 +8,7 @@ use cudarc::driver::sys as cu;
 use image::{ExtendedColorType, ImageEncoder};
 use infeed::{
     Batch, DType, Device, ErrorKind, Layout, Loader, LoaderBuilder, OnBadSample, Result,
-    codec::Split,
+    codec::GpuSplit,
     dataset::{Dataset, MemoryDataset},
     device::{CudaEvent, CudaStream},
     internal::{cuda::Context, rows::Pool},
@@ -809,6 +809,6 @@ fn tensors_may_be_dropped_on_any_thread_and_the_trainers_context_stays() {
 fn a_fixed_split_and_the_cpu_have_one_checksum() {
     on_mock("device::a_fixed_split_and_the_cpu_have_one_checksum", &[], |_: &Mock| {
         let dataset = pictures(60, 14, 18);
-        agree(&dataset, |b| b.batch_size(16).transform(augment()).split(Split::Fixed));
+        agree(&dataset, |b| b.batch_size(16).transform(augment()).gpu_split(GpuSplit::Fixed));
     });
 }

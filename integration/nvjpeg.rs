@@ -15,8 +15,8 @@ use bytes::Bytes;
 use infeed::{
     DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, Transform,
     codec::{
-        Class, ClassSet, CudaRaw, Decode, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Jpeg, NvJpeg,
-        NvJpegOptions, NvJpegPlan, Outcome, PixelBuffer, Split, Wait, Worker, codecs,
+        Class, ClassSet, CudaRaw, Decode, Decoder, Finished, GpuSplit, ImageCodec, ImageHeader, Item, Job, Jpeg,
+        NvJpeg, NvJpegOptions, NvJpegPlan, Outcome, PixelBuffer, Wait, Worker, codecs,
     },
     dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
     device::devices,
@@ -434,13 +434,13 @@ pub(crate) fn mixture() -> Vec<Vec<u8>> {
 fn mixed_files_find_their_way(mock: &Mock) {
     begin(mock);
     let files = mixture();
-    for split in [Split::Adaptive, Split::Fixed] {
+    for split in [GpuSplit::Adaptive, GpuSplit::Fixed] {
         let decoder = Watched::new(2, options().with_split(split), None);
         equal_the_cpu(&files, &decoder);
         let seen = decoder.seen();
         assert_eq!(seen.len(), files.len(), "no image was given away: {seen:?}");
         assert!(seen.iter().all(|seen| seen.outcome == "done"));
-        if split == Split::Fixed {
+        if split == GpuSplit::Fixed {
             let again = Watched::new(2, options().with_split(split), None);
             equal_the_cpu(&files, &again);
             assert_eq!(seen, again.seen(), "the same class for each image");
@@ -471,9 +471,9 @@ fn a_report_says_which_class_decoded_how_many_images() {
         let bad = files.len() - 1;
         let len = files[bad].len();
         files[bad].truncate(len * 2 / 3);
-        for (split, accounting) in [(Split::Adaptive, true), (Split::Fixed, true), (Split::Fixed, false)] {
+        for (split, accounting) in [(GpuSplit::Adaptive, true), (GpuSplit::Fixed, true), (GpuSplit::Fixed, false)] {
             let loader =
-                loader(&files).device(Device::Cuda(0)).split(split).workers(2).streams(2).accounting(accounting);
+                loader(&files).device(Device::Cuda(0)).gpu_split(split).workers(2).streams(2).accounting(accounting);
             let loader = loader.on_bad_sample(OnBadSample::Skip { at_most: 1 }).build_blocking().unwrap();
             let mut batches = loader.epoch(0).blocking();
             let delivered: u64 = batches.by_ref().map(|batch| batch.unwrap().valid() as u64).sum();
@@ -481,7 +481,7 @@ fn a_report_says_which_class_decoded_how_many_images() {
             let by = batches.report().decoded_by;
             assert_eq!(by.keys().copied().collect::<Vec<_>>(), [CPU, HARDWARE, HYBRID]);
             assert_eq!(by.values().sum::<u64>(), delivered, "{by:?}");
-            if split == Split::Fixed {
+            if split == GpuSplit::Fixed {
                 assert!(by[HARDWARE] > 10 && by[CPU] > 5 && by[HYBRID] >= odd().len() as u64, "{by:?}");
             }
         }
@@ -545,7 +545,7 @@ fn the_gpu_decodes_where_it_is_to_and_the_cpu_helps() {
         let files = mixture();
         for (who, cut) in [(Decode::Auto, true), (Decode::Gpu, true), (Decode::Gpu, false)] {
             let builder = decoded_by(&files, who).codec(AsPixels::for_all());
-            let loader = builder.split(Split::Fixed).decode_cut(cut).build_blocking().unwrap();
+            let loader = builder.gpu_split(GpuSplit::Fixed).decode_cut(cut).build_blocking().unwrap();
             assert_eq!((loader.config().decode, loader.config().decode_cut), (who, cut));
             same(&rows(&loader).unwrap(), &on_cpu(self::loader(&files)));
             let mut batches = loader.epoch(0).blocking();
@@ -565,7 +565,8 @@ fn cut_files_make_engines_decode_fewer_rows() {
         let files = ordinary(60);
         let decoded_rows = |cut: bool| {
             let before = mock.counts().total("decoded_rows");
-            let loader = decoded_by(&files, Decode::Gpu).split(Split::Fixed).decode_cut(cut).build_blocking().unwrap();
+            let loader =
+                decoded_by(&files, Decode::Gpu).gpu_split(GpuSplit::Fixed).decode_cut(cut).build_blocking().unwrap();
             rows(&loader).unwrap();
             mock.counts().total("decoded_rows") - before
         };
@@ -869,8 +870,8 @@ fn turned_images_of_a_codec_that_turns_them_are_turned_whoever_decodes() {
             .codec(Arc::new(AsPixels { jpeg: Jpeg::new().orientation(true), interchangeable: false }));
         let expected = rows(&upright.workers(1).build_blocking().unwrap()).unwrap();
         assert!(expected != on_cpu(loader(&files)), "nothing is turned");
-        for split in [Split::Adaptive, Split::Fixed] {
-            let found = loader(&files).device(Device::Cuda(0)).split(split).codec(turning()).workers(2);
+        for split in [GpuSplit::Adaptive, GpuSplit::Fixed] {
+            let found = loader(&files).device(Device::Cuda(0)).gpu_split(split).codec(turning()).workers(2);
             same(&rows(&found.build_blocking().unwrap()).unwrap(), &expected);
         }
         // A codec that does more than the format says, and passes on the header of ours.

@@ -23,7 +23,7 @@ use image::{ExtendedColorType, ImageEncoder};
 use infeed::{
     DType, Device, ErrorKind, IMAGENET_MEAN, IMAGENET_STD, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample,
     Transform,
-    codec::{ImageCodec, Jpeg, PixelBuffer, Split, codecs},
+    codec::{GpuSplit, ImageCodec, Jpeg, PixelBuffer, codecs},
     dataset::{Dataset, FieldKind, MemoryBuilder, MemoryDataset, SampleRng},
     internal::{
         cuda::{Context, Copies, Kernels, Meter},
@@ -763,7 +763,7 @@ fn a_fixed_split_repeats_to_the_byte() {
         let mut files: Vec<Vec<u8>> = ORDINARY.iter().flat_map(|kind| kind.files(at.of(40, 4), at)).collect();
         files.extend(ODD.iter().flat_map(|kind| kind.files(2, at)));
         let run = |workers, prefetch| {
-            let builder = jpegs(&files, at.of(224, 24)).shuffle(3).device(GPU).split(Split::Fixed);
+            let builder = jpegs(&files, at.of(224, 24)).shuffle(3).device(GPU).gpu_split(GpuSplit::Fixed);
             rows_of(builder.workers(workers).prefetch(prefetch))
         };
         let first = run(2, 3);
@@ -976,10 +976,10 @@ fn a_damaged_image_anywhere_costs_nobody_else_a_row() {
             for place in [0, 17] {
                 let mut files = good.clone();
                 damage(&mut files[place]);
-                let fixed = (place == 17).then_some(Split::Fixed);
-                for split in [Some(Split::Adaptive), fixed].into_iter().flatten() {
+                let fixed = (place == 17).then_some(GpuSplit::Fixed);
+                for split in [Some(GpuSplit::Adaptive), fixed].into_iter().flatten() {
                     let skip = OnBadSample::Skip { at_most: 1 };
-                    let builder = jpegs(&files, size).device(GPU).split(split).on_bad_sample(skip);
+                    let builder = jpegs(&files, size).device(GPU).gpu_split(split).on_bad_sample(skip);
                     let mut found = by_record(&builder.build_blocking().unwrap()).unwrap();
                     let damaged = place as u64;
                     found.remove(&damaged);
@@ -1003,7 +1003,8 @@ fn a_damaged_image_anywhere_costs_nobody_else_a_row() {
 fn a_stream_dropped_in_mid_batch_leaves_a_loader_that_works() {
     on_gpu("on_gpu::a_stream_dropped_in_mid_batch_leaves_a_loader_that_works", |at| {
         let files = PLAIN.files(at.of(320, 48), at);
-        let loader = jpegs(&files, at.of(96, 16)).device(GPU).split(Split::Fixed).workers(2).build_blocking().unwrap();
+        let loader =
+            jpegs(&files, at.of(96, 16)).device(GPU).gpu_split(GpuSplit::Fixed).workers(2).build_blocking().unwrap();
         let whole = by_record(&loader).unwrap();
         for taken in 0..at.of(12, 4) {
             let mut batches = loader.epoch(0).blocking();

@@ -54,8 +54,8 @@ pub use infeed_pixels::transform::{Decoded, Drawn, Lowered, RowMaker};
 #[doc(inline)]
 pub use infeed_pixels::{
     codec::{
-        Class, ClassSet, Cpu, Decode, Decoder, Finished, ImageCodec, ImageHeader, Item, Job, Netpbm, Orientation,
-        Outcome, PixelBuffer, Split, Wait, Window, Worker, codec_contract, codecs, decoder_contract,
+        Class, ClassSet, Cpu, Decode, Decoder, Finished, GpuSplit, ImageCodec, ImageHeader, Item, Job, Netpbm,
+        Orientation, Outcome, PixelBuffer, Wait, Window, Worker, codec_contract, codecs, decoder_contract,
     },
     kernels::{Pixels, Plane, Planes, Resampler},
 };

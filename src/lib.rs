@@ -68,7 +68,7 @@
 //!   record before, if the order [repeats](Order::Repeated) it; and on the batch, if batches are
 //!   [mixed](LoaderBuilder::mix). Workers, prefetch, budget and store do not change a byte. Pixels of lossy formats may
 //!   differ by one level between kinds of processors, and between CPU and GPU unless
-//!   [`Split::Fixed`](codec::Split::Fixed) is set.
+//!   [`GpuSplit::Fixed`](codec::GpuSplit::Fixed) is set.
 //! - **Shards.** Ranks divide the records of each epoch without overlap or gap and take the same number of steps.
 //! - **Resume.** A batch's [`state`](Batch::state) resumes exactly after it, with any workers, batch size and world
 //!   size.

@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, num::NonZeroU64, path::PathBuf, str::FromStr, sy
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use infeed::{
     DType, Dataset, Device, Layout,
-    codec::{Decode, Orientation, Split},
+    codec::{Decode, GpuSplit, Orientation},
     dataset::Filter,
     sampler::LastBatch,
     source::{CacheSpec, Verify},
@@ -1093,7 +1093,7 @@ value_enum!(
 );
 value_enum!(
     /// `--gpu-split`
-    SplitArg => Split {
+    SplitArg => GpuSplit {
         /// The next idle decoder takes the next image
         Adaptive => Self::Adaptive,
         /// The image decides, so that runs on one machine repeat to the byte

@@ -63,7 +63,7 @@ pub(crate) fn loader_config(
     set(&mut config.decode, args.decode);
     set(&mut config.decode_cut, args.decode_cut);
     set_auto(&mut config.streams, args.streams);
-    set(&mut config.split, args.gpu_split.or(run.dataset.gpu_split()));
+    set(&mut config.gpu_split, args.gpu_split.or(run.dataset.gpu_split()));
     set_auto(&mut config.io_concurrency, args.io_concurrency);
     set(&mut config.verify, args.verify);
     if args.cache.is_some() {
@@ -378,7 +378,75 @@ impl ConfigFile {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::{HashMap, HashSet},
+        fs,
+    };
+
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::args::Cli;
+
+    /// The names between backticks.
+    fn named(cell: &str) -> Vec<&str> {
+        cell.split('`').skip(1).step_by(2).collect()
+    }
+
+    /// docs/configuration.md is the one table of settings: their names in each front, and their defaults. Python's
+    /// column has a test in the Python package.
+    #[test]
+    fn the_page_of_settings_has_the_names_and_defaults() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let page = fs::read_to_string(root.join("docs/configuration.md")).unwrap();
+        let builder = fs::read_to_string(root.join("src/loader/builder.rs")).unwrap();
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` |"));
+        let rows = rows.map(|(key, cells)| (key, cells.split('|').map(str::trim).collect::<Vec<_>>()));
+        let (others, keys): (Vec<_>, Vec<_>) = rows.partition(|(_, cells)| cells.len() == 3);
+        let others: HashMap<&str, Vec<&str>> = others.into_iter().collect();
+
+        let unknown = serde_json::from_str::<LoaderConfig>(r#"{"?": 0}"#).unwrap_err().to_string();
+        let known: Vec<&str> = named(&unknown).into_iter().skip(1).collect();
+        assert!(known.len() > 30, "{unknown}");
+        let defaults = serde_json::to_value(LoaderConfig::default()).unwrap();
+        let run = Cli::command().find_subcommand("run").unwrap().clone();
+        let options: HashSet<String> =
+            run.get_arguments().filter_map(|arg| arg.get_long()).map(|long| format!("--{long}")).collect();
+        assert_eq!(
+            keys.iter().map(|(key, _)| *key).collect::<Vec<_>>(),
+            known,
+            "the keys of the first table, in order"
+        );
+        for (key, cells) in keys {
+            let (default, words) = (&defaults[key], cells[0]);
+            let fits = match words {
+                "none" => default.is_null() || default.as_array().is_some_and(Vec::is_empty),
+                "the launcher's" => key == "shard",
+                "the seed of `order`" => key == "seed" && default.is_null(),
+                words if words.starts_with("auto") => default.is_null(),
+                words => serde_json::from_str(words.trim_matches('`'))
+                    .is_ok_and(|stated: serde_json::Value| stated == *default),
+            };
+            assert!(fits, "{key}: the page states {words}, the default is {default}");
+
+            let of_front = |front: usize| others.get(key).map_or("", |cells| cells[front]);
+            let (methods, own) = (of_front(0), of_front(1));
+            for method in if methods.is_empty() { vec![key] } else { named(methods) } {
+                assert!(
+                    builder.contains(&format!("    pub fn {method}")),
+                    "{key}: there is no LoaderBuilder::{method}"
+                );
+            }
+            let option = format!("--{}", key.replace('_', "-"));
+            let stated = if own.is_empty() { vec![&*option] } else { named(own) };
+            assert!(own.starts_with("none") || !stated.is_empty(), "{key}: {own}");
+            assert!(!own.starts_with("none") || !options.contains(&option), "{key}: there is {option}");
+            for option in stated {
+                assert!(options.contains(option), "{key}: there is no option {option}");
+            }
+        }
+        assert!(others.keys().all(|key| known.contains(key)), "{others:?}");
+    }
 
     #[test]
     fn a_config_file_names_what_it_sets() {

@@ -145,7 +145,7 @@ fn a_split_is_the_datasets_or_in_its_old_words_the_gpus() {
     let url = dir.path().to_str().unwrap();
     let config = |split: &[&str]| {
         let report = report(&[&[url, "--batch-size", "2", "--device", "cpu"], split].concat());
-        (report["samples"].as_u64().unwrap(), report["config"]["split"].clone())
+        (report["samples"].as_u64().unwrap(), report["config"]["gpu_split"].clone())
     };
     assert_eq!(config(&["--split", "val"]), (4, "adaptive".into()));
     assert_eq!(config(&["--split", "train", "--gpu-split", "fixed"]), (8, "fixed".into()));
@@ -155,7 +155,7 @@ fn a_split_is_the_datasets_or_in_its_old_words_the_gpus() {
     };
     assert_eq!(records(&["--split", "val"]), 4);
     let cpu = ["synthetic://?count=4&height=8&width=8&classes=2", "--batch-size", "2", "--split", "fixed"];
-    assert_eq!(report(&cpu)["config"]["split"], "fixed");
+    assert_eq!(report(&cpu)["config"]["gpu_split"], "fixed");
     let unknown = run(&["inspect", url, "--split", "validation"]);
     let said = text(&unknown.stderr);
     assert!(!unknown.status.success() && said.contains("validation") && said.contains("val"), "{said}");

@@ -67,7 +67,6 @@ _RENAMED = {
     "shard": "rank and world_size",
     "world": "world_size",
     "last_batch": "drop_last",
-    "gpu_split": "split",
     "collate_fn": "batch_transform, for whole batches, or map, for each sample",
     "generator": "seed",
     "prefetch_factor": "prefetch",
@@ -93,10 +92,9 @@ class Settings(TypedDict, total=False):
     """Pass the JPEG engines of a GPU files that end with the last row of the crop. Default True."""
     streams: int | None
     """Number of CUDA streams that decode in addition to the JPEG engines. Default None: no streams."""
-    split: Literal["adaptive", "fixed"]
+    gpu_split: Literal["adaptive", "fixed"]
     """How the decoders of a GPU share images. ``"adaptive"`` (default): the next idle decoder takes the next image.
-    ``"fixed"``: by file header and record, so each run yields the same bytes. (For a part of the dataset:
-    ``infeed.open(…, split=…)``.)"""
+    ``"fixed"``: by file header and record, so each run yields the same bytes."""
     numa: bool
     """Keep the threads of a GPU on the processors near it. Default True."""
     max_image_bytes: int | None

@@ -133,12 +133,6 @@ fn raised(py: Python<'_>, found: &Wrong) -> PyErr {
             }
         },
     };
-    let hint = if place == &["split"] && error.starts_with("unknown ") {
-        "; a part of the dataset is infeed.open(…, split=…)"
-    } else {
-        ""
-    };
-    let words = format!("{words}{hint}");
     if is_type {
         return PyTypeError::new_err(words);
     }

@@ -64,7 +64,7 @@ def test_what_is_named_is_there(span: str, folder: str) -> None:
             assert keyword.arg in LOADER | OPEN, span
         values = {str(k.arg): eval(compile(ast.Expression(k.value), span, "eval"), known) for k in arguments.keywords}
         # Not every machine has a GPU.
-        needs_gpu = values.get("device") == "cuda" or "decode" in values or "split" in values or values.get("pin_memory")
+        needs_gpu = values.get("device") == "cuda" or "decode" in values or "gpu_split" in values or values.get("pin_memory")
         if values.keys() <= LOADER and not needs_gpu:
             load(**values)
     elif span == "loader.load_state_dict(state)":

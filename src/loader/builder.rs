@@ -12,7 +12,7 @@ use infeed_data::{
     sampler::{LastBatch, Order, Sampler, Shard},
 };
 use infeed_pixels::{
-    codec::{Decode, Decoder, ImageCodec, Orientation, Split},
+    codec::{Decode, Decoder, GpuSplit, ImageCodec, Orientation},
     transform::{Transform, View, augment::Mix},
 };
 use infeed_store::{CacheSpec, Verify};
@@ -372,8 +372,8 @@ impl LoaderBuilder {
 
     /// How the engines of a GPU, its streams and the CPU share images. Default: CPU threads as long as they keep the
     /// trainer's pace; otherwise the first idle one takes the next image.
-    pub fn split(mut self, split: Split) -> Self {
-        self.config.split = split;
+    pub fn gpu_split(mut self, split: GpuSplit) -> Self {
+        self.config.gpu_split = split;
         self
     }
 

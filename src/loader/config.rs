@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use infeed_core::types::{DType, Device, Layout};
 use infeed_data::sampler::{LastBatch, Order, Shard};
 use infeed_pixels::{
-    codec::{Decode, Orientation, Split},
+    codec::{Decode, GpuSplit, Orientation},
     transform::{Transform, View, augment::Mix},
 };
 use infeed_store::{CacheSpec, Verify};
@@ -152,7 +152,7 @@ pub struct LoaderConfig {
     /// CUDA streams that decode what the hardware engines cannot; `None`: none.
     pub streams: Option<usize>,
     /// How decoders share images on a GPU. Default adaptive.
-    pub split: Split,
+    pub gpu_split: GpuSplit,
     /// Whether threads of a GPU stay on the processors near it, see
     /// [`LoaderBuilder::numa`](crate::LoaderBuilder::numa). Default true.
     pub numa: bool,
@@ -223,7 +223,7 @@ impl Default for LoaderConfig {
             decode: Decode::default(),
             decode_cut: true,
             streams: None,
-            split: Split::default(),
+            gpu_split: GpuSplit::default(),
             numa: true,
             max_image_bytes: None,
             max_record_bytes: None,

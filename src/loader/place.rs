@@ -205,7 +205,7 @@ impl Place {
                     device_batch,
                     streams: config.streams,
                     device_budget: config.device_budget,
-                    split: config.split,
+                    gpu_split: config.gpu_split,
                     cut: config.decode_cut,
                 })?
             }

@@ -10,7 +10,7 @@ use std::{
 
 use infeed::{
     DType, Dataset, Device, Error, ErrorKind, Loader, LoaderBuilder, Result, Transform,
-    codec::{Class, ClassSet, CudaRaw, Decoder, Item, NvJpeg, NvJpegOptions, NvJpegPlan, Split, Worker, codecs},
+    codec::{Class, ClassSet, CudaRaw, Decoder, GpuSplit, Item, NvJpeg, NvJpegOptions, NvJpegPlan, Worker, codecs},
     dataset::MemoryDataset,
     internal::cuda::{Context, Kernels},
     transform::{Lowered, View, augment::Mix},
@@ -125,11 +125,11 @@ pub(super) fn builder(bench: &mut Bench) -> Result<LoaderBuilder> {
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// As a user gets it.
-    Auto(Split),
+    Auto(GpuSplit),
     /// On CPU threads; resampled on the GPU.
     Raw,
     /// CPU threads and the engines.
-    Hardware(Split),
+    Hardware(GpuSplit),
     /// The same with one thread that feeds the engines.
     HardwareOnce,
     /// The same with files that are not cut to the crop.
@@ -137,7 +137,7 @@ enum Way {
     /// CPU threads, engines, and batches of so many images on the GPU's cores.
     Cores(usize),
     /// CPU threads, engines and hybrid threads, by the classes' own routes.
-    All(Split),
+    All(GpuSplit),
     /// Everything to one class.
     Only(&'static str, usize),
     /// Without a GPU, batches in host memory.
@@ -163,10 +163,10 @@ impl Way {
 
 const HYBRID: &str = "nvjpeg-hybrid";
 
-fn word(split: Split) -> &'static str {
+fn word(split: GpuSplit) -> &'static str {
     match split {
-        Split::Adaptive => "adaptive",
-        Split::Fixed => "fixed",
+        GpuSplit::Adaptive => "adaptive",
+        GpuSplit::Fixed => "fixed",
     }
 }
 
@@ -206,14 +206,14 @@ pub(super) fn photos(bench: &mut Bench, out: &mut Out) -> Result<()> {
     }
     let fewer: Vec<usize> = workers.iter().copied().filter(|n| *n == most || *n == 4).collect();
     let cases: Vec<(Way, &[usize])> = vec![
-        (Way::Auto(Split::Adaptive), &workers),
+        (Way::Auto(GpuSplit::Adaptive), &workers),
         (Way::Raw, &fewer),
-        (Way::Auto(Split::Fixed), &fewer),
-        (Way::Hardware(Split::Adaptive), &fewer),
+        (Way::Auto(GpuSplit::Fixed), &fewer),
+        (Way::Hardware(GpuSplit::Adaptive), &fewer),
         (Way::HardwareOnce, &fewer),
         (Way::HardwareWhole, &fewer),
         (Way::Cores(scale.of(128, 128, 8)), &fewer),
-        (Way::All(Split::Adaptive), &fewer),
+        (Way::All(GpuSplit::Adaptive), &fewer),
         (Way::Only("nvjpeg-hardware", 0), &fewer),
         (Way::Only(HYBRID, 4), &fewer),
         (Way::Only(HYBRID, most), &fewer),
@@ -267,7 +267,7 @@ fn one(
     let options = NvJpegOptions::default();
     let has = |decoder: &Named, class: &str| decoder.classes().iter().any(|c| c.name == class);
     let loader = match way {
-        Way::Auto(split) => builder.device(GPU).split(split).build_blocking()?,
+        Way::Auto(split) => builder.device(GPU).gpu_split(split).build_blocking()?,
         Way::Cpu => builder.device(Device::Cpu).build_blocking()?,
         Way::Raw => builder.decoder(Arc::new(raw())).build_blocking()?,
         Way::Hardware(_) | Way::HardwareOnce | Way::HardwareWhole | Way::Cores(_) | Way::All(_) => {

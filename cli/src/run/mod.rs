@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use futures::Stream;
 use infeed::{
     Dataset, Device, Loader, LoaderBuilder, LoaderState, OnBadSample, Order,
-    codec::{Decode, DecodeIndex, Jpeg, Orientation, Split},
+    codec::{Decode, DecodeIndex, GpuSplit, Jpeg, Orientation},
     metrics::Metrics,
     sampler::Launch,
 };
@@ -140,7 +140,7 @@ pub(crate) async fn on(
     let rank = loader.config().shard.rank();
     let mut config = describe(&loader, args, &transform_name, &launch)?;
     // If only CPU threads decode, nothing is shared with a GPU.
-    let shares = loader.config().split == Split::Adaptive && loader.config().decode != Decode::Cpu;
+    let shares = loader.config().gpu_split == GpuSplit::Adaptive && loader.config().decode != Decode::Cpu;
     let of = match loader.config().device {
         Some(Device::Cuda(_)) if shares => ChecksumOf::Records,
         _ => ChecksumOf::Rows,

@@ -103,7 +103,7 @@ impl Accelerator for Gpu {
             Some(budget) => rest(budget),
             None => rest(self.context.memory()?.0 / 2),
         };
-        let options = NvJpegOptions::default().with_split(wanted.split).with_device_bytes(most);
+        let options = NvJpegOptions::default().with_split(wanted.gpu_split).with_device_bytes(most);
         let options = options.with_cut(wanted.cut).with_streams(streams.unwrap_or(0));
         let plan = match decode {
             Decode::Gpu => NvJpegPlan::require(&self.context, options)?,

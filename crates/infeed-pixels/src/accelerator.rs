@@ -10,7 +10,7 @@ use infeed_core::{
 };
 
 use crate::{
-    codec::{Decode, Decoder, ImageCodec, Split},
+    codec::{Decode, Decoder, GpuSplit, ImageCodec},
     kernels::{Mixer, RowScratch},
 };
 
@@ -90,7 +90,7 @@ pub struct DecoderWanted {
     /// Most GPU memory that may be used; `None`: half of the free memory.
     pub device_budget: Option<u64>,
     /// How images are divided between decoders.
-    pub split: Split,
+    pub gpu_split: GpuSplit,
     /// Whether the engines decode only the rows that the crop needs.
     pub cut: bool,
 }

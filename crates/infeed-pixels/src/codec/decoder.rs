@@ -18,17 +18,17 @@ use crate::transform::Lowered;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
-/// use infeed::{Loader, codec::Split};
+/// use infeed::{Loader, codec::GpuSplit};
 ///
 /// # let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=2").await?;
 /// // Two runs shall give the same bytes, also on a GPU.
-/// let loader = Loader::builder(dataset).split(Split::Fixed).batch_size(16).build().await?;
-/// assert_eq!(loader.config().split, Split::Fixed);
+/// let loader = Loader::builder(dataset).gpu_split(GpuSplit::Fixed).batch_size(16).build().await?;
+/// assert_eq!(loader.config().gpu_split, GpuSplit::Fixed);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Split {
+pub enum GpuSplit {
     /// Any idle decoder takes the next image. Fastest. Which decoder made a row can change some of its pixels by a
     /// level or a few.
     #[default]

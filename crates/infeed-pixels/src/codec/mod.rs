@@ -68,7 +68,7 @@ pub use self::volume::write_volume;
 pub use self::{
     contract::codec_contract,
     cpu::Cpu,
-    decoder::{Class, ClassSet, Decode, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
+    decoder::{Class, ClassSet, Decode, Decoder, Finished, GpuSplit, Item, Job, Outcome, Wait, Worker},
     decoder_contract::decoder_contract,
     image_codec::{ImageCodec, ImageHeader, PixelBuffer, Window},
 };

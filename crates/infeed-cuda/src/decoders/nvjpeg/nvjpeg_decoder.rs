@@ -13,7 +13,7 @@ use infeed_core::{
     types::Device,
 };
 use infeed_pixels::{
-    codec::{Class, ClassSet, Decoder, Finished, Item, Job, Outcome, Split, Wait, Worker},
+    codec::{Class, ClassSet, Decoder, Finished, GpuSplit, Item, Job, Outcome, Wait, Worker},
     transform::Lowered,
 };
 
@@ -49,11 +49,11 @@ const NOT_FOR_IT: &str =
 /// pictures run on the GPU, and several views of an image share one decode.
 ///
 /// ```no_run
-/// use infeed::{Device, Loader, codec::Split};
+/// use infeed::{Device, Loader, codec::GpuSplit};
 ///
 /// # async fn train(dataset: std::sync::Arc<dyn infeed::Dataset>) -> infeed::Result<()> {
 /// // A loader uses this decoder by itself if the GPU and the library support it.
-/// let loader = Loader::builder(dataset).device(Device::Cuda(0)).streams(4).split(Split::Fixed).build().await?;
+/// let loader = Loader::builder(dataset).device(Device::Cuda(0)).streams(4).gpu_split(GpuSplit::Fixed).build().await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -64,9 +64,9 @@ const NOT_FOR_IT: &str =
 /// [`NvJpegOptions::device_bytes`](super::NvJpegOptions::device_bytes) limits the device memory.
 ///
 /// # What is not deterministic
-/// With [`Split::Adaptive`] any idle class decodes the next image, and decoders differ in the last bits of some pixels
+/// With [`GpuSplit::Adaptive`] any idle class decodes the next image, and decoders differ in the last bits of some pixels
 /// (by a few levels if nvJPEG is older than 12.1.1, which repeats chroma). Shapes, order, crops and flips never differ.
-/// With [`Split::Fixed`] only the header and the record decide, so runs with the same GPU, library and number of
+/// With [`GpuSplit::Fixed`] only the header and the record decide, so runs with the same GPU, library and number of
 /// threads repeat to the byte. Exceptions, for both:
 /// - If an image fails on the engines, its whole batch fails, and each of its images is decoded by another class.
 /// - An image that the engines leave undecoded is decoded by another class.
@@ -122,8 +122,8 @@ impl NvJpeg {
         let from_batches = Some(class) == self.routes.hardware || Some(class) == self.routes.cores;
         match (self.routes.hybrid.filter(|_| from_batches), self.plan.split) {
             (None, _) => cpu,
-            (Some(hybrid), Split::Fixed) => ClassSet::only(hybrid),
-            (Some(hybrid), Split::Adaptive) => ClassSet(cpu.0 | ClassSet::only(hybrid).0),
+            (Some(hybrid), GpuSplit::Fixed) => ClassSet::only(hybrid),
+            (Some(hybrid), GpuSplit::Adaptive) => ClassSet(cpu.0 | ClassSet::only(hybrid).0),
         }
     }
 }

@@ -6,7 +6,7 @@ use infeed_core::error::{
     Error, ErrorKind, Result,
     setting::{DECODE, DECODE_GPU, DEVICE_BUDGET},
 };
-use infeed_pixels::codec::Split;
+use infeed_pixels::codec::GpuSplit;
 
 use crate::{
     cuda::{Context, gpus},
@@ -39,10 +39,10 @@ pub(super) const FLIGHTS: usize = 2;
 /// Settings of [`NvJpeg`](super::NvJpeg).
 ///
 /// ```
-/// use infeed::codec::{NvJpegOptions, Split};
+/// use infeed::codec::{NvJpegOptions, GpuSplit};
 ///
 /// // The engines and two streams, in at most a gigabyte of the GPU.
-/// let options = NvJpegOptions::default().with_streams(2).with_device_bytes(1 << 30).with_split(Split::Fixed);
+/// let options = NvJpegOptions::default().with_streams(2).with_device_bytes(1 << 30).with_split(GpuSplit::Fixed);
 /// assert_eq!((options.streams, options.cut), (2, true));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct NvJpegOptions {
     /// does the Huffman decoding of these images; the GPU's cores do the rest, so this saves little.
     pub streams: usize,
     /// How images are divided between the classes.
-    pub split: Split,
+    pub split: GpuSplit,
     /// Most bytes of device memory for all classes together. `None`: about 300 MB for each thread of the engines and
     /// 100 MB for each stream.
     pub device_bytes: Option<u64>,
@@ -69,7 +69,7 @@ pub struct NvJpegOptions {
 
 impl Default for NvJpegOptions {
     fn default() -> Self {
-        let (split, device_bytes, engine_threads) = (Split::default(), None, None);
+        let (split, device_bytes, engine_threads) = (GpuSplit::default(), None, None);
         Self { streams: 0, split, device_bytes, engine_threads, cut: true, cores_batch: 0 }
     }
 }
@@ -84,7 +84,7 @@ impl NvJpegOptions {
 
     /// Sets [`split`](Self::split).
     #[must_use]
-    pub const fn with_split(mut self, split: Split) -> Self {
+    pub const fn with_split(mut self, split: GpuSplit) -> Self {
         self.split = split;
         self
     }
@@ -149,7 +149,7 @@ pub struct NvJpegPlan {
     pub(super) hardware: Option<EnginePlan>,
     pub(super) cores: Option<HardwareSize>,
     pub(super) hybrid: Option<(NonZeroUsize, HybridSize)>,
-    pub(super) split: Split,
+    pub(super) split: GpuSplit,
     pub(super) cut: bool,
     /// Whether missing engines are an error.
     pub(super) required: bool,

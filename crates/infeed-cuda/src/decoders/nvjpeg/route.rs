@@ -18,7 +18,7 @@ use infeed_core::random::mix;
 use infeed_data::{Sample, Value};
 use infeed_jpeg::Colour;
 use infeed_pixels::codec::{
-    ClassSet, ImageCodec, ImageHeader, Item, Split,
+    ClassSet, GpuSplit, ImageCodec, ImageHeader, Item,
     jpeg::JpegHeader,
     reader::{codec_of, header_by},
 };
@@ -40,7 +40,7 @@ pub(super) struct Routes {
     pub(super) hybrid: Option<usize>,
     /// The codecs that decode files on the CPU, and parse the headers for all classes.
     pub(super) codecs: Arc<[Arc<dyn ImageCodec>]>,
-    pub(super) split: Split,
+    pub(super) split: GpuSplit,
     /// The share of ordinary images for the engines if the split is fixed, in units of 2^-32.
     pub(super) share: u64,
     /// Files that need more memory on the CPU are routed to the CPU, which refuses them. So whether an image is too
@@ -84,14 +84,14 @@ impl Routes {
         let one = |class: Option<usize>| class.map_or(cpu, ClassSet::only);
         match (kind, self.split) {
             (Kind::Cpu, _) => cpu,
-            (Kind::Ordinary, Split::Adaptive) if hardware.or(cores).is_some() => with(with(cpu, hardware), cores),
-            (Kind::Ordinary, Split::Adaptive) => with(cpu, hybrid),
-            (Kind::Large, Split::Adaptive) => with(with(with(cpu, hardware), cores), hybrid),
-            (Kind::Odd, Split::Adaptive) => with(cpu, hybrid),
-            (Kind::Large | Kind::Odd, Split::Fixed) => one(hybrid),
+            (Kind::Ordinary, GpuSplit::Adaptive) if hardware.or(cores).is_some() => with(with(cpu, hardware), cores),
+            (Kind::Ordinary, GpuSplit::Adaptive) => with(cpu, hybrid),
+            (Kind::Large, GpuSplit::Adaptive) => with(with(with(cpu, hardware), cores), hybrid),
+            (Kind::Odd, GpuSplit::Adaptive) => with(cpu, hybrid),
+            (Kind::Large | Kind::Odd, GpuSplit::Fixed) => one(hybrid),
             // Hashed, as neighbouring records may be similar.
-            (Kind::Ordinary, Split::Fixed) if mix(record) >> 32 < self.share => one(hardware),
-            (Kind::Ordinary, Split::Fixed) => cpu,
+            (Kind::Ordinary, GpuSplit::Fixed) if mix(record) >> 32 < self.share => one(hardware),
+            (Kind::Ordinary, GpuSplit::Fixed) => cpu,
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
     const HARDWARE: u32 = 2;
     const HYBRID: u32 = 4;
 
-    fn routes(split: Split) -> Routes {
+    fn routes(split: GpuSplit) -> Routes {
         let (hardware, hybrid) = (Some(1), Some(2));
         let codecs: Arc<[Arc<dyn ImageCodec>]> = vec![Arc::new(Jpeg::new()) as Arc<dyn ImageCodec>].into();
         Routes { cpu: 0, hardware, cores: None, hybrid, codecs, split, share: share(7, 16), max_image_bytes: 64 << 20 }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn files_go_where_the_table_says() {
-        let (adaptive, fixed) = (routes(Split::Adaptive), routes(Split::Fixed));
+        let (adaptive, fixed) = (routes(GpuSplit::Adaptive), routes(GpuSplit::Fixed));
         let ordinary = (CPU | HARDWARE, None);
         let odd = (CPU | HYBRID, Some(HYBRID));
         let cases = [
@@ -235,12 +235,12 @@ mod tests {
             ("a PNG", b"\x89PNG\r\n\x1a\n"),
             ("SOI only", &[0xff, 0xd8]),
         ];
-        for split in [Split::Adaptive, Split::Fixed] {
+        for split in [GpuSplit::Adaptive, GpuSplit::Fixed] {
             for (name, file) in cases {
                 assert_eq!(route(&routes(split), 1, file), CPU, "{name}");
             }
         }
-        let small = Routes { max_image_bytes: 1000, ..routes(Split::Adaptive) };
+        let small = Routes { max_image_bytes: 1000, ..routes(GpuSplit::Adaptive) };
         assert_eq!(route(&small, 1, &file), CPU, "too large for max_image_bytes");
         let image = || Value::Encoded(file.clone().into());
         let of = |values: Vec<Value>| {
@@ -249,10 +249,10 @@ mod tests {
             item
         };
         let mut two = of(vec![image(), image()]);
-        assert_eq!(routes(Split::Adaptive).route(&mut two, ClassSet::ALL).0, CPU, "two images");
+        assert_eq!(routes(GpuSplit::Adaptive).route(&mut two, ClassSet::ALL).0, CPU, "two images");
         assert!(two.header.is_none(), "of which image?");
         let mut views = of(vec![image(); 3]);
-        assert_eq!(routes(Split::Adaptive).route(&mut views, ClassSet::ALL).0, CPU | HARDWARE, "three views of one");
+        assert_eq!(routes(GpuSplit::Adaptive).route(&mut views, ClassSet::ALL).0, CPU | HARDWARE, "three views of one");
         assert!(views.header.is_some());
     }
 
@@ -279,7 +279,7 @@ mod tests {
         // An EXIF segment: the image is upside down.
         let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0";
         turned.splice(2..2, exif.iter().copied());
-        let with = |codec: Arc<dyn ImageCodec>| Routes { codecs: vec![codec].into(), ..routes(Split::Adaptive) };
+        let with = |codec: Arc<dyn ImageCodec>| Routes { codecs: vec![codec].into(), ..routes(GpuSplit::Adaptive) };
         assert_eq!(route(&with(Arc::new(Jpeg::new())), 1, &turned), CPU | HARDWARE);
         assert_eq!(route(&with(Arc::new(Jpeg::new().orientation(true))), 1, &turned), CPU);
         // It returns our header, but its pixels may differ.
@@ -292,7 +292,7 @@ mod tests {
     fn the_header_that_was_read_travels_with_the_item() {
         for file in [encode(&PLAIN), encode(&Made { progressive: true, ..PLAIN })] {
             let mut item = item(3, &file);
-            routes(Split::Adaptive).route(&mut item, ClassSet::ALL);
+            routes(GpuSplit::Adaptive).route(&mut item, ClassSet::ALL);
             let header = item.header.expect("it is a JPEG");
             assert_eq!((header.width, header.height), (40, 30));
             assert!(header.own::<JpegHeader>().is_ok());
@@ -302,15 +302,15 @@ mod tests {
     #[test]
     fn missing_classes_and_those_that_gave_up_are_left_out() {
         let (file, odd) = (encode(&PLAIN), encode(&Made { progressive: true, ..PLAIN }));
-        let none = Routes { hardware: None, hybrid: None, ..routes(Split::Adaptive) };
+        let none = Routes { hardware: None, hybrid: None, ..routes(GpuSplit::Adaptive) };
         assert_eq!((route(&none, 1, &file), route(&none, 1, &odd)), (CPU, CPU));
-        let cores = Routes { cores: Some(3), ..routes(Split::Adaptive) };
+        let cores = Routes { cores: Some(3), ..routes(GpuSplit::Adaptive) };
         assert_eq!((route(&cores, 1, &file), route(&cores, 1, &odd)), (CPU | HARDWARE | 8, CPU | HYBRID));
-        let cores = Routes { hardware: None, cores: Some(1), ..routes(Split::Adaptive) };
+        let cores = Routes { hardware: None, cores: Some(1), ..routes(GpuSplit::Adaptive) };
         assert_eq!((route(&cores, 1, &file), route(&cores, 1, &odd)), (CPU | 2, CPU | HYBRID));
-        let hybrid = Routes { hardware: None, hybrid: Some(1), ..routes(Split::Adaptive) };
+        let hybrid = Routes { hardware: None, hybrid: Some(1), ..routes(GpuSplit::Adaptive) };
         assert_eq!((route(&hybrid, 1, &file), route(&hybrid, 1, &odd)), (CPU | 2, CPU | 2));
-        for split in [Split::Adaptive, Split::Fixed] {
+        for split in [GpuSplit::Adaptive, GpuSplit::Fixed] {
             let route = |file| routes(split).route(&mut item(1, file), ClassSet::ALL.without(1).without(2)).0;
             assert_eq!((route(&file), route(&odd)), (CPU, CPU));
         }
