@@ -39,6 +39,7 @@ mod ranges;
 mod report;
 mod rgb_png;
 mod run;
+mod scrape;
 mod sheet;
 mod signals;
 mod spread;

@@ -1,7 +1,7 @@
 //! Metrics of loaders for Prometheus and OpenTelemetry.
 //!
 //! ```text
-//! stream ─ .monitor() ─▶ Metrics::watch("train", …) ─┬─ render(): Prometheus' text   ─ serve(address): GET /metrics
+//! stream ─ .monitor() ─▶ Metrics::watch("train", …) ─┬─ render(): Prometheus' text
 //! stream ─ .monitor() ─▶ Metrics::watch("val", …) ───┘  observe(meter): OpenTelemetry's instruments
 //! ```
 //!
@@ -19,9 +19,5 @@ mod otel;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 mod registry;
-#[cfg(feature = "prometheus")]
-mod serve;
 
 pub use registry::Metrics;
-#[cfg(feature = "prometheus")]
-pub use serve::Server;

@@ -15,7 +15,8 @@ use super::{
 };
 
 impl Metrics {
-    /// All metrics now as OpenMetrics text, which Prometheus scrapes.
+    /// All metrics now as OpenMetrics text, the body of an answer to Prometheus. Its content type is
+    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
     #[must_use]
     pub fn render(&self) -> String {
         let mut registry = Registry::default();

@@ -16,8 +16,6 @@ use crate::loader::Monitor;
 /// let dataset = infeed::open("synthetic://?count=100&height=8&width=8&classes=10").await?;
 /// let loader = infeed::Loader::builder(dataset).batch_size(32).build().await?;
 /// let metrics = infeed::metrics::Metrics::new();
-/// let server = metrics.serve("127.0.0.1:0".parse().unwrap())?;
-/// println!("http://{}/metrics", server.address());
 /// for epoch in 0..2 {
 ///     let mut batches = loader.epoch(epoch);
 ///     metrics.watch("train", batches.monitor());

@@ -28,6 +28,7 @@ use crate::{
     out::{self, JsonTarget, Out},
     process,
     report::{Requests, RunReport, TimeLine},
+    scrape::Server,
     signals::{Signal, Signals},
     state::StateFile,
     units,
@@ -54,7 +55,7 @@ pub(crate) async fn command(args: WatchedArgs, metrics: Metrics) -> Result<(), F
     args.decode_index.as_deref().map_or(Ok(()), out::check_writable)?;
     let from = args.resume.as_deref().map(StateFile::read).transpose()?;
     // The same for an address in use.
-    let server = watching.metrics.map(|address| metrics.serve(address)).transpose()?;
+    let server = watching.metrics.map(|address| Server::start(metrics.clone(), address)).transpose()?;
     if let Some(server) = server.as_ref().filter(|_| !console::is_quiet()) {
         console::to_stderr(format_args!("metrics: http://{}/metrics", server.address()));
     }

@@ -1,19 +1,8 @@
-//! A small HTTP server for scrapes.
+//! `--metrics ADDRESS`: a small HTTP server of [`Metrics`] for Prometheus.
 
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    io,
-    net::{SocketAddr, TcpListener},
-    pin::pin,
-    time::Duration,
-};
+use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, pin::pin, time::Duration};
 
-use futures::{
-    FutureExt, StreamExt,
-    future::{AbortHandle, abortable},
-    stream::FuturesUnordered,
-};
+use futures::{FutureExt, StreamExt, future::abortable, stream::FuturesUnordered};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -23,11 +12,11 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use infeed_core::error::{Error, ErrorKind, Result};
-use tokio::net::TcpStream;
-
-use super::registry::Metrics;
-use crate::engine::IoRuntime;
+use infeed::{Error, ErrorKind, Result, metrics::Metrics};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+};
 
 /// Longest time for a request to arrive. Scrapes take milliseconds; slower clients would hold connections.
 const ASKING: Duration = Duration::from_secs(5);
@@ -37,42 +26,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// cannot keep a scraper out.
 const CONNECTIONS: usize = 64;
 
-/// A server of [`Metrics`]; dropping it closes its address.
-///
-/// ```
-/// use infeed::metrics::Metrics;
-///
-/// let metrics = Metrics::new();
-/// // Any free port of this machine, as long as the server is held.
-/// let server = metrics.serve("127.0.0.1:0".parse().expect("an address"))?;
-/// println!("http://{}/metrics", server.address());
-/// assert_ne!(server.address().port(), 0);
-/// # Ok::<(), infeed::Error>(())
-/// ```
+/// Answers `GET /metrics` as long as it is held.
 #[derive(Debug)]
 #[must_use = "dropping it ends the server"]
-pub struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
-    /// Dropping it ends the thread.
-    _io: IoRuntime,
+    task: AbortHandle,
 }
 
 impl Server {
-    /// The address that it listens on; with the actual port if you passed port 0.
-    #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Metrics {
-    /// Answers `GET /metrics` at an address, on its own thread; needs no runtime. Port 0 takes any free port. There is
-    /// no access control: use `127.0.0.1`, or a network that you trust. The server listens when this returns.
-    ///
-    /// # Errors
-    /// `Io` if the address is in use or not of this machine, `Denied` for a port that is not allowed, `OutOfMemory` if
-    /// the system cannot start a thread.
-    pub fn serve(&self, address: SocketAddr) -> Result<Server> {
+    /// Listens at an address, from a task of the current runtime. Port 0 takes any free port. There is no access
+    /// control. The server listens when this returns.
+    pub(crate) fn start(metrics: Metrics, address: SocketAddr) -> Result<Self> {
         let taken = |error: io::Error| {
             let (kind, what, hint) = match error.kind() {
                 io::ErrorKind::AddrInUse => {
@@ -87,26 +52,29 @@ impl Metrics {
             };
             Error::new(kind, format!("metrics: {address} {what}")).with_source(error).hint(hint)
         };
-        let listener = TcpListener::bind(address).map_err(taken)?;
+        let listener = std::net::TcpListener::bind(address).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
-        let io = IoRuntime::start()?;
-        let metrics = self.clone();
-        io.spawn(async move {
-            // `from_std` registers the listener with this thread's runtime.
-            match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => accept(listener, metrics).await,
-                Err(error) => tracing::warn!(%error, %address, "metrics are not served"),
-            }
-        });
-        Ok(Server { address, _io: io })
+        let listener = TcpListener::from_std(listener).map_err(taken)?;
+        Ok(Self { address, task: tokio::spawn(accept(listener, metrics)).abort_handle() })
+    }
+
+    /// The address that it listens on; with the actual port if port 0 was asked for.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
     }
 }
 
-async fn accept(listener: tokio::net::TcpListener, metrics: Metrics) {
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, metrics: Metrics) {
     let mut connections = FuturesUnordered::new();
     // In the order of arrival. Handles of connections that have ended stay until they are the oldest.
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    let mut open: VecDeque<futures::future::AbortHandle> = VecDeque::new();
     loop {
         let mut next = pin!(listener.accept().fuse());
         futures::select_biased! {
@@ -118,7 +86,7 @@ async fn accept(listener: tokio::net::TcpListener, metrics: Metrics) {
                     connections.push(connection);
                     open.push_back(handle);
                     if open.len() > CONNECTIONS {
-                        open.pop_front().iter().for_each(AbortHandle::abort);
+                        open.pop_front().iter().for_each(futures::future::AbortHandle::abort);
                     }
                 }
                 // No file handles left, or the connection is already closed: both are temporary.
@@ -194,9 +162,9 @@ mod tests {
         answer
     }
 
-    #[test]
-    fn the_server_answers_and_ends_with_its_handle() {
-        let server = Metrics::new().serve("127.0.0.1:0".parse().unwrap()).unwrap();
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_server_answers_and_ends_with_its_handle() {
+        let server = Server::start(Metrics::new(), "127.0.0.1:0".parse().unwrap()).unwrap();
         let get = |path: &str| ask(server.address(), &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"));
         let told = get("/metrics");
         assert!(told.starts_with("HTTP/1.1 200") && told.contains("infeed_build_info") && told.ends_with("# EOF\n"));
@@ -207,7 +175,7 @@ mod tests {
         assert!(head.starts_with("HTTP/1.1 200") && !head.contains("infeed_build_info"), "{head}");
         assert!(ask(server.address(), "nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
 
-        let taken = Metrics::new().serve(server.address()).unwrap_err();
+        let taken = Server::start(Metrics::new(), server.address()).unwrap_err();
         assert!(taken.to_string().contains("is in use; choose another port"), "{taken}");
         let address = server.address();
         drop(server);
