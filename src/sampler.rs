@@ -19,7 +19,6 @@
 pub use infeed_core::fingerprint::{Fingerprint, Fingerprinter};
 #[doc(inline)]
 pub use infeed_data::sampler::{
-    Batches, BucketSampler, Channel, DEFAULT_GROUP, Distribution, Identity, InputMode, LastBatch, Launch,
-    LengthSampler, ListSampler, LoaderState, Mixture, MixturePart, Order, Permutation, SageMaker, Sampler, Schedule,
-    Shard, Share, StepRows, WeightedSampler,
+    Batches, BucketSampler, DEFAULT_GROUP, Identity, LastBatch, Launch, LengthSampler, ListSampler, LoaderState,
+    Mixture, MixturePart, Order, Permutation, Sampler, Schedule, Shard, Share, StepRows, WeightedSampler,
 };

@@ -21,10 +21,14 @@ use candle_nn::{
 use futures::StreamExt;
 use infeed::{
     Loader, open,
-    sampler::{LoaderState, SageMaker, Shard},
+    sampler::{LoaderState, Shard},
     transform::Transform,
 };
 use infeed_candle::BatchExt;
+
+use self::job::{Channel, Job};
+
+mod job;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -43,21 +47,22 @@ impl Plan {
         // SageMaker starts the container with the argument `train`.
         let url = args.next().filter(|word| word != "train");
         let number = |text: Option<&str>, or: u64| text.map_or(Ok(or), str::parse);
-        if let (None, Some(job)) = (&url, SageMaker::from_env()?) {
+        let all = Shard::from_env()?;
+        if let (None, Some(job)) = (&url, Job::from_env()?) {
             let epochs = number(job.hyperparameter("epochs"), 3)?;
             // Directly from the bucket if the job names one: no copy before the first step.
             let (url, shard) = match job.hyperparameter("data") {
-                Some(url) => (url.to_owned(), Shard::from_env()?),
+                Some(url) => (url.to_owned(), all),
                 None => {
-                    let channel = job.channel("train")?;
-                    (channel.url(), job.shard(channel)?)
+                    let Channel { folder, shard } = job.channel("train", all)?;
+                    (folder.display().to_string(), shard)
                 }
             };
             return Ok(Self { url, shard, epochs, checkpoints: job.checkpoints() });
         }
         let made_up = "synthetic://?count=512&height=300&width=280&classes=257";
         let epochs = number(args.next().as_deref(), 1)?;
-        Ok(Self { url: url.unwrap_or(made_up.into()), shard: Shard::from_env()?, epochs, checkpoints: None })
+        Ok(Self { url: url.unwrap_or(made_up.into()), shard: all, epochs, checkpoints: None })
     }
 }
 

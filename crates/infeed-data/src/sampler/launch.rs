@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::shard::Shard;
 
 /// The variable that names SageMaker's base folder; `/opt/ml` if it is not set.
-pub(super) const BASE: &str = "SAGEMAKER_BASE_DIR";
+const BASE: &str = "SAGEMAKER_BASE_DIR";
 
 /// Rank, world size and place on the machine, as set by a launcher.
 ///
@@ -187,7 +187,7 @@ impl Shard {
 }
 
 /// Replaces bytes that are not Unicode, so that such a value causes an error instead of being ignored.
-pub(super) fn environment(name: &str) -> Option<String> {
+fn environment(name: &str) -> Option<String> {
     let value = env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     value.or_else(|| (name == BASE).then(|| "/opt/ml".to_owned()))
 }
@@ -552,19 +552,19 @@ fn tasks_of_node(list: &str, node: usize) -> Option<u32> {
 
 /// Hosts of a SageMaker job, the same list on each of them.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Hosts {
+struct Hosts {
     #[serde(rename = "current_host")]
-    pub(super) current: String,
+    current: String,
     #[serde(rename = "hosts")]
-    pub(super) all: Vec<String>,
+    all: Vec<String>,
     /// The variable or file it is from, for errors.
     #[serde(skip)]
-    pub(super) from: String,
+    from: String,
 }
 
 impl Hosts {
     /// From the toolkit's variables, otherwise from the file that exists without it; `None` outside of SageMaker.
-    pub(super) fn find(vars: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>> {
+    fn find(vars: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let hosts = match (vars("SM_HOSTS"), vars("SM_CURRENT_HOST")) {
             (Some(hosts), Some(current)) => {
                 let all = serde_json::from_str(&hosts).map_err(|cause| {
@@ -601,7 +601,7 @@ impl Hosts {
 }
 
 /// A file of a SageMaker job; `None` if it does not exist.
-pub(super) fn json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
+fn json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
     let refuse = |what: &'static str| Error::config(what).at_object(path.display().to_string());
     let text = match Beside::Note.read_text(path) {
         Ok(text) => text,
