@@ -53,7 +53,7 @@
 //! | get batches on a GPU | [`LoaderBuilder::device`], [`device_auto`](LoaderBuilder::device_auto), [`device::devices`], [`Tensor::device_ptr`]; [`Tensor::to_dlpack`] |
 //! | continue after bad samples; handle errors | [`OnBadSample`]; [`Error`], [`ErrorKind`] |
 //! | keep bytes, pixels or an index of the JPEG files from epoch to epoch | [`CacheSpec`](source::CacheSpec), for [`LoaderBuilder::cache`] and [`decoded_cache`](LoaderBuilder::decoded_cache); [`DecodeIndex`](codec::DecodeIndex) |
-//! | find out where the time goes and what requests cost | [`BatchStream::report`], [`Report::bottleneck`], [`report::diagnose`]; from another thread [`Monitor`](loader::Monitor) |
+//! | find out where the time goes and what requests cost | [`BatchStream::report`], [`Report::bottleneck`]; from another thread [`Monitor`](loader::Monitor) |
 //! | send metrics to Prometheus or OpenTelemetry | `metrics`, with the features `prometheus` and `otel` |
 //! | set threads, prefetch and memory, or leave them to the loader | [`LoaderBuilder::workers`], [`prefetch`](LoaderBuilder::prefetch), [`memory_budget`](LoaderBuilder::memory_budget); [`autotune`](LoaderBuilder::autotune) |
 //! | read your own format | [`Dataset`], [`dataset::Format`], [`Open::add_format`](dataset::Open::add_format); check it: [`dataset_contract`](dataset::dataset_contract) |

@@ -3,7 +3,7 @@
 
 #[doc(inline)]
 pub use infeed_core::report::{
-    BadSample, CacheReport, Cause, CauseReport, Change, CostEstimate, DeviceTimes, Diagnosis, FirstBatchPart,
-    LateBatch, Limit, Measured, QueueReport, Report, RequestReport, SlowRequest, Stage, StageReport, Stalls, Times,
-    TuneDecision, TuneReason, TuneReport, Tuned, TunedSetting, WaitBucket, diagnose,
+    BadSample, CacheReport, Cause, CauseReport, CostEstimate, DeviceTimes, FirstBatchPart, LateBatch, QueueReport,
+    Report, RequestReport, SlowRequest, Stage, StageReport, Times, TuneDecision, TuneReason, TuneReport, Tuned,
+    TunedSetting, WaitBucket,
 };

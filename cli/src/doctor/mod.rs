@@ -1,9 +1,9 @@
 //! `infeed doctor`: why the trainer waits, and what to change.
 //!
 //! It makes a few short runs that leave out one part each (as DS-Analyzer does), one of them with decoded pixels
-//! instead of files, and checks the machine. The library derives the verdict from the figures
-//! ([`infeed::report::diagnose`]).
+//! instead of files, and checks the machine. `diagnosis` derives the verdict from the figures.
 
+mod diagnosis;
 mod machine;
 mod page;
 mod report;
@@ -18,9 +18,10 @@ use std::{
 use infeed::{
     Dataset, Device, Order,
     internal::disk,
-    report::{Cause, Measured, Stage, diagnose},
+    report::{Cause, Stage},
 };
 
+use diagnosis::{Measured, diagnose};
 use report::{DoctorReport, Trial};
 
 use crate::{
@@ -217,18 +218,19 @@ fn figures(headspace: f64, trials: &[Trial], cold: &RunReport, cached: &RunRepor
     let bad = cold.stream.bad_sample_count as f64;
     let asked = cold.config.get("io_concurrency").and_then(serde_json::Value::as_u64);
     let in_flight = cold.requests.as_ref().map_or(0, |requests| requests.report.most_in_flight);
-    let mut figures = Measured::default();
-    figures.headspace = headspace;
-    figures.cached = of("cached");
-    figures.cold = of("cold").unwrap_or(0.0);
-    figures.decoded = of("decoded");
-    figures.transfer = per_step(cached, Cause::Copy);
-    figures.room = per_step(cold, Cause::Room);
-    figures.decode_share = if work > 0.0 { busy(Stage::Decode) / work } else { 0.0 };
-    figures.bad_share = bad / (bad + cold.stream.samples as f64).max(1.0);
-    figures.workers = cold.workers.unwrap_or(1);
-    figures.cores = infeed::internal::machine::cores().get();
-    figures.remote = remote;
-    figures.requests_exhausted = asked.is_some_and(|most| in_flight + 1 >= most);
-    figures
+    Measured {
+        headspace,
+        cached: of("cached"),
+        cold: of("cold").unwrap_or(0.0),
+        decoded: of("decoded"),
+        transfer: per_step(cached, Cause::Copy),
+        room: per_step(cold, Cause::Room),
+        decode_share: if work > 0.0 { busy(Stage::Decode) / work } else { 0.0 },
+        bad_share: bad / (bad + cold.stream.samples as f64).max(1.0),
+        workers: cold.workers.unwrap_or(1),
+        cores: infeed::internal::machine::cores().get(),
+        remote,
+        requests_exhausted: asked.is_some_and(|most| in_flight + 1 >= most),
+        ..Measured::default()
+    }
 }

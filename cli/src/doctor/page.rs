@@ -10,7 +10,8 @@ use crate::{
 
 pub(super) fn page(report: &DoctorReport) -> String {
     let mut page = Page::new("infeed doctor", &report.url);
-    page.verdict(&Verdict::of_diagnosis(&report.diagnosis));
+    let DoctorReport { diagnosis, .. } = report;
+    page.verdict(&Verdict { found: diagnosis.found.clone(), next: diagnosis.next.clone() });
     if let Some(warning) = report.busy.as_ref().and_then(Busy::sentence) {
         page.words(&warning);
     }

@@ -1,12 +1,12 @@
 //! The results of `infeed doctor`: trials, checks of the machine, and a verdict.
 
-use infeed::{
-    Device,
-    report::{Diagnosis, Measured},
-};
+use infeed::Device;
 use serde::Serialize;
 
-use super::machine::Check;
+use super::{
+    diagnosis::{Diagnosis, Measured},
+    machine::Check,
+};
 use crate::{
     busy::Busy,
     report::{self, RunReport, cause_words},

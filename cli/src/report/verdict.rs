@@ -1,13 +1,12 @@
 //! The verdict: a sentence about what waits for what, and what to try next. Pages show it in a box, tables in two rows.
 //!
-//! For a single run, it follows from the causes of late batches. `infeed doctor` measures more, and takes its verdict
-//! from [`infeed::report::diagnose`].
+//! For a single run, it follows from the causes of late batches. `infeed doctor` measures more, and makes its own.
 
 use std::path::Path;
 
 use infeed::{
     internal::{Front, SETTINGS, disk, machine},
-    report::{Cause, Diagnosis, Report, Stage},
+    report::{Cause, Report, Stage},
 };
 
 use super::words::cause_words;
@@ -23,11 +22,6 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// The verdict of `infeed doctor`.
-    pub(crate) fn of_diagnosis(diagnosis: &Diagnosis) -> Self {
-        Self { found: diagnosis.found.clone(), next: diagnosis.next.clone() }
-    }
-
     /// The verdict of one run. `step`: seconds per step of the simulated trainer; `None` in a user's program, which
     /// always has a trainer. `crowded`: other processes held cores that the run would have used.
     pub(super) fn of_stream(

@@ -6,7 +6,6 @@
 
 mod cache;
 mod decoded_by;
-mod diagnosis;
 mod late;
 mod queues;
 mod recorder;
@@ -19,7 +18,6 @@ mod tune;
 pub use cache::CacheRecorder;
 pub use cache::CacheReport;
 pub use decoded_by::DecodedBy;
-pub use diagnosis::{Change, Diagnosis, Limit, Measured, Stalls, diagnose};
 pub use late::{Cause, CauseReport, LateBatch};
 pub use late::{Lateness, Part, blame, shares};
 pub use queues::Gauge;

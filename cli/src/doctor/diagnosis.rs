@@ -15,28 +15,15 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::setting::{CACHE, DECODED_CACHE, IO_CONCURRENCY, MEMORY_BUDGET, PREFETCH, SMALL_TYPES};
-
 /// AU (accelerator utilisation) from which a faster loader has no noticeable effect; the same bound as in
-/// [`Report::bottleneck`](super::Report::bottleneck).
+/// [`Report::bottleneck`](infeed::report::Report::bottleneck).
 const ENOUGH: f64 = 0.95;
 /// Below this share, bad samples cost less than two equal runs differ by.
 const FEW: f64 = 0.05;
 
 /// What was measured. Times are seconds per step, averaged over a whole run.
-///
-/// ```
-/// use infeed::report::{Limit, Measured, diagnose};
-///
-/// // A step takes 50 ms without loading, 150 ms with files in memory, 160 ms without; 4 threads on 16 cores.
-/// let mut figures = Measured::default();
-/// (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.150), 0.160);
-/// (figures.decode_share, figures.workers, figures.cores) = (0.9, 4, 16);
-/// assert_eq!(diagnose(&figures).limit, Limit::Decode);
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Measured {
+pub(crate) struct Measured {
     /// A step of the trainer without any loading.
     pub headspace: f64,
     /// A step with all files in memory; `None` if that could not be measured.
@@ -51,7 +38,7 @@ pub struct Measured {
     pub decoded_room: u64,
     /// Waiting for rows to be put together and copied to a GPU, in the cached run.
     pub transfer: f64,
-    /// Waiting for room ([`Cause::Room`](super::Cause::Room)), in the cold run.
+    /// Waiting for room ([`Cause::Room`](infeed::report::Cause::Room)), in the cold run.
     pub room: f64,
     /// Share of decoding in the work of the decode threads, 0 to 1; the rest is augmentation.
     pub decode_share: f64,
@@ -72,23 +59,9 @@ pub struct Measured {
 }
 
 /// What a run waits for.
-///
-/// ```
-/// use infeed::report::{Limit, Measured, diagnose};
-///
-/// # let mut figures = Measured::default();
-/// # (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.150), 0.160);
-/// # (figures.decode_share, figures.workers, figures.cores) = (0.9, 4, 16);
-/// match diagnose(&figures).limit {
-///     Limit::Trainer => println!("a faster loader would change nothing"),
-///     Limit::Fetch => println!("look at the disk or the network"),
-///     limit => println!("look at {limit}"),
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Limit {
+pub(crate) enum Limit {
     /// The trainer: data is ready before it is needed.
     Trainer,
     /// Reading bytes.
@@ -107,8 +80,7 @@ pub enum Limit {
 
 impl Limit {
     /// Lower-case name, as in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Trainer => "trainer",
             Self::Fetch => "fetch",
@@ -128,20 +100,8 @@ impl fmt::Display for Limit {
 }
 
 /// Waiting by kind, in seconds per step.
-///
-/// ```
-/// use infeed::report::{Measured, diagnose};
-///
-/// # let mut figures = Measured::default();
-/// # (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.150), 0.160);
-/// # (figures.decode_share, figures.workers, figures.cores) = (0.9, 4, 16);
-/// let stalls = diagnose(&figures).stalls;
-/// println!("a step waits {:.3} s for bytes and {:.3} s for decoding", stalls.fetch, stalls.prep);
-/// assert!(stalls.prep > stalls.fetch);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Stalls {
+pub(crate) struct Stalls {
     /// Waiting for bytes.
     pub fetch: f64,
     /// Waiting for decoding and augmentation.
@@ -151,21 +111,8 @@ pub struct Stalls {
 }
 
 /// What one change would do.
-///
-/// ```
-/// use infeed::report::{Measured, diagnose};
-///
-/// # let mut figures = Measured::default();
-/// # (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.150), 0.160);
-/// # (figures.decode_share, figures.workers, figures.cores) = (0.9, 4, 16);
-/// for change in diagnose(&figures).changes {
-///     println!("{}: {:.1} times the rate by this: {}", change.limit, change.gain, change.change);
-/// }
-/// # assert!(!diagnose(&figures).changes.is_empty());
-/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Change {
+pub(crate) struct Change {
     /// The limit that it removes.
     pub limit: Limit,
     /// What to do, in words.
@@ -176,20 +123,8 @@ pub struct Change {
 }
 
 /// The finding.
-///
-/// ```
-/// use infeed::report::{Measured, diagnose};
-///
-/// # let mut figures = Measured::default();
-/// # (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.150), 0.160);
-/// # (figures.decode_share, figures.workers, figures.cores) = (0.9, 4, 16);
-/// let found = diagnose(&figures);
-/// println!("{} The trainer works {:.0} % of the time.", found.words, found.au * 100.0);
-/// assert!((0.3..0.4).contains(&found.au));
-/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Diagnosis {
+pub(crate) struct Diagnosis {
     /// What limits the run, and so what to change first.
     pub limit: Limit,
     /// `found` and `next` in one text.
@@ -207,18 +142,7 @@ pub struct Diagnosis {
 }
 
 /// Determines what limits a run. A pure function of the figures.
-///
-/// ```
-/// use infeed::report::{Limit, Measured, diagnose};
-/// let mut figures = Measured::default();
-/// (figures.headspace, figures.cached, figures.cold) = (0.050, Some(0.051), 0.200);
-/// (figures.workers, figures.cores, figures.remote) = (8, 8, true);
-/// let found = diagnose(&figures);
-/// assert_eq!(found.limit, Limit::Fetch);
-/// assert!(found.changes[0].gain > 3.8);
-/// ```
-#[must_use]
-pub fn diagnose(figures: &Measured) -> Diagnosis {
+pub(crate) fn diagnose(figures: &Measured) -> Diagnosis {
     let sane = |time: f64| if time.is_finite() { time.max(0.0) } else { 0.0 };
     let cold = sane(figures.cold);
     let headspace = sane(figures.headspace).min(cold);
@@ -282,21 +206,17 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
     let stall = cold - headspace;
     let room = figures.room.clamp(0.0, stall.max(0.0));
     if room * 2.0 >= stall {
-        add(Limit::Room, room, format!("leave {PREFETCH} and {MEMORY_BUDGET} on auto, or raise them"));
+        add(Limit::Room, room, "leave --prefetch and --memory-budget on auto, or raise them".into());
         // Other waits are hidden once the loader works ahead.
         return changes;
     }
     let read = match (figures.remote, figures.requests_exhausted) {
-        (true, true) => format!("leave {IO_CONCURRENCY} on auto, so that more requests are in flight"),
-        (true, false) => {
-            format!("keep the data near: set {}, or run infeed stage URL DIR before training", CACHE.to("DIR:SIZE"))
-        }
-        (false, _) if figures.in_memory => {
-            "store the files smaller, so that less is read: they are in memory already".to_owned()
-        }
-        (false, _) => "put the data on a faster disk or a RAM disk: run infeed stage URL /dev/shm/DIR".to_owned(),
+        (true, true) => "leave --io-concurrency on auto, so that more requests are in flight",
+        (true, false) => "keep the data near: set --cache DIR:SIZE, or run infeed stage URL DIR before training",
+        (false, _) if figures.in_memory => "store the files smaller, so that less is read: they are in memory already",
+        (false, _) => "put the data on a faster disk or a RAM disk: run infeed stage URL /dev/shm/DIR",
     };
-    add(Limit::Fetch, stalls.fetch, read);
+    add(Limit::Fetch, stalls.fetch, read.into());
     let (workers, cores) = (figures.workers.max(1), figures.cores.max(1));
     let held = if figures.cores_held.is_finite() { figures.cores_held.clamp(0.0, cores as f64) } else { 0.0 };
     let decode_share = figures.decode_share.clamp(0.0, 1.0);
@@ -321,8 +241,8 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
         add(prep, stalls.prep * decode_share, change.into());
     } else {
         let change =
-            format!("use fewer or cheaper augmentation steps, {SMALL_TYPES}, or take more cores or a GPU (at most)");
-        add(prep, stalls.prep * (1.0 - decode_share), change);
+            "use fewer or cheaper augmentation steps, --dtype u8 or f16, or take more cores or a GPU (at most)";
+        add(prep, stalls.prep * (1.0 - decode_share), change.into());
     }
     // This saves the reads of later epochs as well. They are left out here: the change for `Fetch` above saves them at
     // a lower price.
@@ -333,7 +253,7 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
         let share = (room as f64 / bytes as f64).min(1.0);
         // Whole GiB, with 2 % more for the other data kept of each sample.
         let gib = |bytes: u64| (bytes + bytes / 50).div_ceil(1 << 30);
-        let ram = |gib| DECODED_CACHE.to(&format!("ram:{gib}GiB"));
+        let ram = |gib| format!("--decoded-cache ram:{gib}GiB");
         let change = match bytes <= room {
             true => format!("keep decoded pixels from the first epoch on: set {}", ram(gib(bytes))),
             false => format!(
@@ -345,7 +265,7 @@ fn changes(figures: &Measured, stalls: &Stalls, cold: f64, headspace: f64) -> Ve
         };
         add(Limit::Decode, (cached - decoded) * share, change);
     }
-    add(Limit::Transfer, stalls.transfer, format!("send smaller rows: {SMALL_TYPES}"));
+    add(Limit::Transfer, stalls.transfer, "send smaller rows: --dtype u8 or f16".into());
     changes
 }
 
@@ -370,12 +290,12 @@ mod tests {
         let remote = |figures| Measured { remote: true, ..figures };
         for (name, figures, limit, says) in [
             ("slow trainer", figures(0.100, 0.101, 0.102), Limit::Trainer, "changes nothing"),
-            ("slow store", remote(figures(0.010, 0.011, 0.200)), Limit::Fetch, "cache(\"DIR:SIZE\")"),
+            ("slow store", remote(figures(0.010, 0.011, 0.200)), Limit::Fetch, "--cache DIR:SIZE"),
             (
                 "few requests",
                 Measured { requests_exhausted: true, ..remote(figures(0.01, 0.011, 0.2)) },
                 Limit::Fetch,
-                "io_concurrency",
+                "--io-concurrency",
             ),
             ("slow disk", figures(0.010, 0.011, 0.050), Limit::Fetch, "RAM disk"),
             (
@@ -398,7 +318,7 @@ mod tests {
                 "cheaper",
             ),
             ("copies", Measured { transfer: 0.080, ..figures(0.010, 0.100, 0.101) }, Limit::Transfer, "smaller rows"),
-            ("small budget", Measured { room: 0.025, ..figures(0.050, 0.080, 0.081) }, Limit::Room, "memory_budget"),
+            ("small budget", Measured { room: 0.025, ..figures(0.050, 0.080, 0.081) }, Limit::Room, "--memory-budget"),
             ("bad records", Measured { bad_share: 0.5, ..figures(0.050, 0.051, 0.052) }, Limit::BadRecords, "50 %"),
             (
                 "others on the cores",
@@ -411,7 +331,7 @@ mod tests {
                 "both",
                 Measured { bad_share: 0.1, ..remote(figures(0.010, 0.011, 0.200)) },
                 Limit::Fetch,
-                "cache(\"DIR:SIZE\")",
+                "--cache DIR:SIZE",
             ),
         ] {
             let found = diagnose(&figures);
@@ -428,11 +348,11 @@ mod tests {
             diagnose(&Measured { decoded: Some(decoded), decoded_bytes: gib << 30, decoded_room: 8 << 30, ..figures })
         };
         let found = with(0.020, 3);
-        assert!(found.words.contains("decoded_cache(\"ram:4GiB\")"), "{}", found.words);
+        assert!(found.words.contains("--decoded-cache ram:4GiB"), "{}", found.words);
         assert!((found.changes[0].gain - 0.101 / 0.021).abs() < 1e-9, "{found:?}");
         let found = with(0.020, 32);
         let part = found.changes.iter().find(|change| change.change.contains("decoded")).unwrap();
-        assert!(part.change.contains("ram:8GiB\") holds 25 % of them; DIR:33GiB"), "{part:?}");
+        assert!(part.change.contains("ram:8GiB holds 25 % of them; DIR:33GiB"), "{part:?}");
         assert!((part.gain - 0.101 / (0.101 - 0.080 / 4.0)).abs() < 1e-9, "{part:?}");
         // No gain from cached pixels if they take as long.
         assert!(with(0.101, 3).changes.iter().all(|change| !change.change.contains("decoded")));
