@@ -202,7 +202,7 @@ impl Cached {
         let (for_task, io) = (Arc::clone(stream), stream.loader.io.clone());
         io.spawn(async move {
             let stream = for_task;
-            let reader = reader.verifying(Verify::Auto);
+            let reader = reader.verifying(Verify::Checksums);
             let Some(bytes) = stream.gate.read(&reader, extent).await else { return };
             let _ = done.send(bytes.clone());
             let Ok(bytes) = bytes else { return };

@@ -466,7 +466,7 @@ impl GroupReads {
             let object = extent.clone();
             // Checked here, because a cache would keep damaged bytes for all epochs.
             let kept = parts.iter().any(|(i, _)| wanted[*i].1.is_some());
-            let strict = kept.then(|| reader.clone().verifying(Verify::Auto));
+            let strict = kept.then(|| reader.clone().verifying(Verify::Checksums));
             let bytes = stream.gate.read(strict.as_ref().unwrap_or(reader), extent).await?;
             let keep = |bytes: &Bytes| {
                 let keeps = parts.iter().filter_map(|(i, place)| Some((wanted[*i].1?, bytes.slice(place.clone()))));

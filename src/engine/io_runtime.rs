@@ -11,7 +11,7 @@ use std::{
 };
 
 use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::Sums;
+use infeed_store::HashThreads;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::oneshot,
@@ -53,8 +53,7 @@ pub struct IoRuntime {
 
 struct Inner {
     handle: Handle,
-    /// Computes checksums, on threads of the runtime that may block.
-    sums: Arc<Sums>,
+    hash_threads: Arc<HashThreads>,
     // Dropping it ends the thread. `None` for a runtime of the user.
     _stop: Option<oneshot::Sender<()>>,
 }
@@ -153,14 +152,13 @@ impl IoRuntime {
     }
 
     fn of_handle(handle: Handle, stop: Option<oneshot::Sender<()>>) -> Self {
-        let lender = handle.clone();
-        let sums = Sums::aside(infeed_core::machine::cores().get(), move |work| drop(lender.spawn_blocking(work)));
-        Self { inner: Arc::new(Inner { handle, sums, _stop: stop }) }
+        let hash_threads = HashThreads::of(handle.clone(), infeed_core::machine::cores().get());
+        Self { inner: Arc::new(Inner { handle, hash_threads, _stop: stop }) }
     }
 
-    /// Computes checksums on other threads than those that read.
-    pub(super) fn sums(&self) -> &Arc<Sums> {
-        &self.inner.sums
+    /// Other threads than those that read.
+    pub(super) fn hash_threads(&self) -> &Arc<HashThreads> {
+        &self.inner.hash_threads
     }
 
     /// For remote data, the number of threads that suits this machine, otherwise one; and a blocking thread if

@@ -87,7 +87,7 @@ impl Run {
                 None => Reader::new(loader.limits.requests, requests.clone()),
             }
             .verifying(loader.limits.verify)
-            .comparing(loader.io.sums()),
+            .comparing(loader.io.hash_threads()),
             requests,
             cache_recorder: CacheRecorder::default(),
             decoded_recorder: CacheRecorder::default(),

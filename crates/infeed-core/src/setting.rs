@@ -176,7 +176,7 @@ settings! {
         "on_bad_sample={\"skip-padded\": {\"at_most\": …}}";
     STREAMS: "streams", "--streams", "streams";
     TRANSFORM: "transform", "--transform", "transform";
-    VERIFY_CHECKSUMS: "verify(Checksums)", "--verify checksums", "verify=\"checksums\"";
+    VERIFY_AUTO: "verify(Auto)", "--verify auto", "verify=\"auto\"";
     VIEWS: "views", "--view", "views";
     WORKERS: "workers", "--workers", "num_workers";
     WORLD_SIZE: "shard", "--world-size", "world_size";

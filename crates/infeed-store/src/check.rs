@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
 use futures::TryStreamExt;
-use infeed_core::error::{Error, Result, setting::VERIFY_CHECKSUMS};
+use infeed_core::error::{Error, Result, setting::VERIFY_AUTO};
 use md5::Md5;
 use object_store::{GetOptions, GetRange, GetResult};
 use sha1::{Digest, Sha1};
@@ -14,17 +14,15 @@ use sha2::Sha256;
 pub(super) use super::sent_checksums::SentChecksums;
 use super::{
     Extent,
+    hash_threads::HashThreads,
     sent_checksums::{Sum, Tag},
-    sums::{Pace, Sums},
     verify::{Judged, Trust, Verify, hex},
 };
 
-/// Handing work to another thread costs this thread 2 to 7 µs, and the result comes 7 to 15 µs later if the thread was
-/// idle. That is as much as an MD5 of 4 KiB (3 to 6 µs; one of 115 KB takes 110 to 130) and a CRC-32C of 128 KiB (6 to
-/// 9 µs). Measured by `what_another_thread_costs` in `sums.rs`, release build, two busy vCPUs. SHAs use the MD5 limits:
-/// SHA-256 of 4 KiB takes 2 µs or more, depending on the processor.
-const MD5: Pace = Pace { here: 4 << 10, aside: 1 << 20 };
-const CRC: Pace = Pace { here: 128 << 10, aside: 16 << 20 };
+/// Most bytes that are hashed in the task that reads. Handing them to another thread costs this thread 2 to 7 µs, as
+/// much as an MD5 of 4 KiB (3 to 6 µs) or a CRC-32C of 128 KiB (6 to 9 µs; release build, two busy vCPUs).
+const DIGEST_HERE: usize = 4 << 10;
+const CRC_HERE: usize = 128 << 10;
 /// No other read uses parts of this length.
 const OTHER_PART: u64 = (5 << 20) + 4093;
 
@@ -82,11 +80,11 @@ impl Check {
             (_, Some(Sum::Crc64Nvme(sum)), _) => crc("CRC-64/NVME", CrcAlgorithm::Crc64Nvme, 64, sum),
             (_, Some(Sum::Crc32c(sum)), _) => crc("CRC-32C", CrcAlgorithm::Crc32Iscsi, 32, sum.into()),
             (_, Some(Sum::Crc32(sum)), _) => crc("CRC-32", CrcAlgorithm::Crc32IsoHdlc, 32, sum.into()),
-            (Verify::Checksums, ..) => Hash::Nothing,
+            (Verify::Auto, ..) => Hash::Nothing,
             (_, Some(Sum::Sha1(sum)), _) => Hash::Sha1(Sha1::new(), sum),
             (_, Some(Sum::Sha256(sum)), _) => Hash::Sha256(Box::default(), sum),
             (_, Some(Sum::Md5(sum)), _) => Hash::Md5(Md5::new(), Md5Of::Sum(sum)),
-            (Verify::Auto, None, Some(tag)) if tag.sure || !trust.doubts_tags() => {
+            (Verify::Checksums, None, Some(tag)) if tag.sure || !trust.doubts_tags() => {
                 Hash::Md5(Md5::new(), Md5Of::Tag(tag))
             }
             _ => Hash::Nothing,
@@ -125,19 +123,14 @@ impl Check {
         compared.inspect(|()| trust.count_checksum())
     }
 
-    /// Hashes all bytes at once, without occupying the thread for long. MD5s of objects that arrive at the same time
-    /// are computed together.
-    pub(super) async fn run(mut self, bytes: &Bytes, extent: &Extent, sums: &Arc<Sums>) -> Result<()> {
-        let pace = match self.hash {
+    /// Hashes all bytes, without occupying the thread for long.
+    pub(super) async fn run(mut self, bytes: &Bytes, extent: &Extent, threads: &HashThreads) -> Result<()> {
+        let here = match self.hash {
             Hash::Nothing => return self.finish(extent).await,
-            Hash::Md5(_, wanted) => {
-                let found = sums.md5(bytes, MD5).await;
-                return judge(found, wanted, &self.object, &self.trust, extent).await;
-            }
-            Hash::Crc { .. } => CRC,
-            Hash::Sha1(..) | Hash::Sha256(..) => MD5,
+            Hash::Crc { .. } => CRC_HERE,
+            Hash::Sha1(..) | Hash::Sha256(..) | Hash::Md5(..) => DIGEST_HERE,
         };
-        self.hash = sums.hash(self.hash, bytes, pace, Hash::update).await;
+        self.hash = threads.hash(self.hash, bytes, here, Hash::update).await;
         self.finish(extent).await
     }
 }
@@ -170,7 +163,7 @@ async fn judge(found: [u8; 16], wanted: Md5Of, object: &str, trust: &Trust, exte
     }
     let tags = match tag.sure {
         true => String::new(),
-        false => format!("; or set {VERIFY_CHECKSUMS}, if this store's ETags are not MD5s"),
+        false => format!("; or set {VERIFY_AUTO}, if this store's ETags are not MD5s"),
     };
     Err(wrong("MD5", &found, &tag.md5, &tags))
 }
@@ -244,7 +237,7 @@ mod tests {
         let trust = Arc::<Trust>::default();
         for sum in sums {
             let check =
-                || Check::new(Some(SentChecksums { sum: Some(sum), tag: None }), Verify::Auto, "a".into(), &trust);
+                || Check::new(Some(SentChecksums { sum: Some(sum), tag: None }), Verify::Checksums, "a".into(), &trust);
             let mut pieces = check();
             pieces.update(b"1234");
             pieces.update(b"56789");
@@ -254,7 +247,7 @@ mod tests {
             assert!(error.to_string().contains("the store reports"), "{error}");
         }
         assert_eq!(trust.verified().checksum, 6);
-        block_on(Check::new(None, Verify::Auto, "a".into(), &trust).finish(&extent)).unwrap();
+        block_on(Check::new(None, Verify::Checksums, "a".into(), &trust).finish(&extent)).unwrap();
         assert_eq!(trust.verified().length_only, 1);
     }
 }

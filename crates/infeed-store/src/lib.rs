@@ -37,13 +37,12 @@ mod connect;
 mod errors;
 mod extent;
 mod handle;
+mod hash_threads;
 mod inline;
 mod list;
 mod listing;
 mod machine_lock;
 mod manifest;
-#[cfg(feature = "tls")]
-mod md5_each;
 mod object;
 mod open_file;
 mod parse;
@@ -54,8 +53,6 @@ mod requests;
 #[cfg(feature = "tls")]
 mod sent_checksums;
 mod shared_list;
-#[cfg(feature = "tls")]
-mod sums;
 mod unrepeated;
 mod verify;
 mod walk;
@@ -67,8 +64,6 @@ pub use aside::aside;
 pub use beside::Beside;
 pub use cache::CacheSpec;
 pub use cache::{BlobRead, Blobs, Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
-#[cfg(not(feature = "tls"))]
-pub use check::Sums;
 pub use connect::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connect::Connector;
@@ -76,6 +71,7 @@ pub use errors::{files_ran_out, io_kind, no_files};
 pub use extent::Extent;
 pub use extent::{Merged, merge};
 pub use handle::Source;
+pub use hash_threads::HashThreads;
 pub use inline::InlineRead;
 pub use machine_lock::MachineLock;
 pub use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
@@ -85,8 +81,6 @@ pub use parts::Parts;
 pub use requests::Reader;
 use requests::Requests;
 pub use shared_list::SharedList;
-#[cfg(feature = "tls")]
-pub use sums::Sums;
 pub use verify::Verify;
 pub use write::Writer as ObjectWriter;
 #[doc(hidden)]

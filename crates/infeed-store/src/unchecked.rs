@@ -8,22 +8,11 @@ use object_store::GetResult;
 
 use super::{
     Extent,
+    hash_threads::HashThreads,
     verify::{Trust, Verify},
 };
 
 pub(super) type SentChecksums = ();
-
-/// Hashes nothing.
-#[derive(Debug, Default)]
-pub struct Sums(());
-
-impl Sums {
-    /// Has the signature of the version with HTTP.
-    #[must_use]
-    pub fn aside(_: usize, _: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static) -> Arc<Self> {
-        Arc::default()
-    }
-}
 
 /// Counts objects that could not be compared.
 #[derive(Debug)]
@@ -52,7 +41,7 @@ impl Check {
         Ok(())
     }
 
-    pub(super) async fn run(self, _: &Bytes, extent: &Extent, _: &Arc<Sums>) -> Result<()> {
+    pub(super) async fn run(self, _: &Bytes, extent: &Extent, _: &HashThreads) -> Result<()> {
         self.finish(extent).await
     }
 }

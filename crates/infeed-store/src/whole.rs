@@ -28,7 +28,7 @@ impl Extent {
     /// Those of reading.
     #[doc(hidden)]
     pub async fn check(&self) -> Result<Check> {
-        self.source.check(self, Verify::Auto).await
+        self.source.check(self, Verify::Checksums).await
     }
 }
 
@@ -66,7 +66,7 @@ impl Source {
             return Ok(());
         }
         let name = self.display_name(&extent.name);
-        Box::pin(Check::new(told, how, name, &self.0.trust).run(bytes, extent, reader.sums())).await
+        Box::pin(Check::new(told, how, name, &self.0.trust).run(bytes, extent, reader.hash_threads())).await
     }
 
     async fn check(&self, extent: &Extent, how: Verify) -> Result<Check> {
@@ -93,7 +93,7 @@ impl Source {
         let mut attempt = 1;
         loop {
             let (bytes, check) = try_join(read(), self.check(extent, how)).await?;
-            match check.run(&bytes, extent, reader.sums()).await {
+            match check.run(&bytes, extent, reader.hash_threads()).await {
                 Ok(()) => return Ok(bytes),
                 Err(error) if attempt == ATTEMPTS || error.kind() != ErrorKind::Corrupt => {
                     return Err(self.at(error, &extent.name, &extent.range));

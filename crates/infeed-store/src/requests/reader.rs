@@ -9,7 +9,7 @@ use super::{
     limit::{self, spare},
     permits::RequestPermit,
 };
-use crate::{Sums, Verify};
+use crate::{HashThreads, Verify};
 
 /// How a stream reads: its own limit of requests, and the recorder of what they did.
 #[derive(Clone, Debug)]
@@ -20,14 +20,13 @@ pub struct Reader {
     pub(super) batch: u64,
     /// How bytes are compared with what the store sends about them.
     verify: Verify,
-    /// The threads that compare.
-    sums: Arc<Sums>,
+    hash_threads: Arc<HashThreads>,
 }
 
 /// Reads that belong to no stream share a recorder that is never read: its histograms cost more than a small read.
 static NOBODYS: LazyLock<RequestRecorder> = LazyLock::new(RequestRecorder::default);
 /// For readers without threads of their own.
-static HERE: LazyLock<Arc<Sums>> = LazyLock::new(Arc::default);
+static HERE: LazyLock<Arc<HashThreads>> = LazyLock::new(Arc::default);
 
 impl Default for Reader {
     fn default() -> Self {
@@ -52,7 +51,7 @@ impl Reader {
             Arc::new(Ceiling { regular: Semaphore::new(most - copies), copies: Semaphore::new(copies) })
         });
         // Reads outside of a run are few but important: indexes, labels.
-        Self { ceiling, recorder, batch: 0, verify: Verify::Auto, sums: Arc::clone(&HERE) }
+        Self { ceiling, recorder, batch: 0, verify: Verify::Checksums, hash_threads: Arc::clone(&HERE) }
     }
 
     /// A reader under the same limit with another recorder.
@@ -67,12 +66,12 @@ impl Reader {
 
     /// A reader whose bytes are compared on these threads. Without threads, they are compared in the task that awaits
     /// them.
-    pub fn comparing(self, sums: &Arc<Sums>) -> Self {
-        Self { sums: Arc::clone(sums), ..self }
+    pub fn comparing(self, threads: &Arc<HashThreads>) -> Self {
+        Self { hash_threads: Arc::clone(threads), ..self }
     }
 
-    pub(crate) const fn sums(&self) -> &Arc<Sums> {
-        &self.sums
+    pub(crate) fn hash_threads(&self) -> &HashThreads {
+        &self.hash_threads
     }
 
     pub(crate) const fn verify(&self) -> Verify {
