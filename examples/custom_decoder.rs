@@ -24,7 +24,7 @@ struct Ppm;
 
 /// Parses `P6`, width, height and 255, separated by white space. One byte follows, then the pixels.
 fn parse(bytes: &[u8]) -> Result<(ImageInfo, usize)> {
-    let damaged = |what: &'static str| Error::corrupt(what).hint("write it as P6 with a maximum of 255");
+    let damaged = |what: &'static str| Error::corrupt(what).with_hint("write it as P6 with a maximum of 255");
     let (mut at, mut numbers) = (bytes.len().min(2), [0u32; 3]);
     for number in &mut numbers {
         at += bytes[at..].iter().take_while(|c| c.is_ascii_whitespace()).count();
@@ -41,7 +41,8 @@ fn parse(bytes: &[u8]) -> Result<(ImageInfo, usize)> {
 }
 
 fn ends_early(bytes: &[u8]) -> Error {
-    Error::corrupt(format!("PPM ends after {} bytes, before its pixels do", bytes.len())).hint("write the file again")
+    Error::corrupt(format!("PPM ends after {} bytes, before its pixels do", bytes.len()))
+        .with_hint("write the file again")
 }
 
 impl ImageCodec for Ppm {

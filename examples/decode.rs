@@ -18,7 +18,7 @@ use serde_json::json;
 
 fn main() -> Result<()> {
     let mut args = env::args_os().skip(1);
-    let usage = || Error::config("no folder is given").hint("run it as decode FOLDER [EPOCHS]");
+    let usage = || Error::config("no folder is given").with_hint("run it as decode FOLDER [EPOCHS]");
     let folder = PathBuf::from(args.next().ok_or_else(usage)?);
     let epochs = args.next().and_then(|word| word.to_str()?.parse().ok()).unwrap_or(1);
     let mut files = Vec::new();

@@ -194,7 +194,7 @@ impl Dataset for Brings {
             }
             // Of this record alone: another one may be found.
             Some(Told::Fail(ErrorKind::NotFound)) => {
-                Some(Err(Error::new(ErrorKind::NotFound, "told to fail").unreadable()))
+                Some(Err(Error::new(ErrorKind::NotFound, "told to fail").into_unreadable()))
             }
             Some(Told::Fail(kind)) => Some(Err(Error::new(*kind, "told to fail"))),
             Some(Told::Panic) => panic!("told to panic"),

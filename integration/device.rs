@@ -679,7 +679,7 @@ fn a_machine_without_a_usable_gpu_falls_back_or_says_why() {
             let memory = words.contains("memory");
             assert_eq!(asked.kind(), if memory { ErrorKind::OutOfMemory } else { ErrorKind::Device }, "{asked}");
             assert!(asked.what().contains(&words), "{asked}");
-            assert!(asked.help().is_some_and(|help| help.contains(&advice)), "{asked}");
+            assert!(asked.hint().is_some_and(|help| help.contains(&advice)), "{asked}");
         });
     }
 }

@@ -198,9 +198,9 @@ async fn a_busy_hub_is_waited_for_as_long_as_it_says() {
     let hasty = server.source("").with_patience(std::time::Duration::from_secs(1));
     let error = error_of(listed(&hasty).await);
     assert!(
-        error.to_string().contains("receives too many requests") && error.help().unwrap().contains("200 s"),
+        error.to_string().contains("receives too many requests") && error.hint().unwrap().contains("200 s"),
         "{error} {:?}",
-        error.help()
+        error.hint()
     );
 }
 
@@ -211,9 +211,9 @@ async fn refusals_say_what_to_do() {
     let open = async |repo: &str, token: Option<&str>| {
         let source = Source::parse_with(&format!("hf://datasets/{repo}"), server.env(token)).unwrap();
         let error = error_of(listed(&source).await);
-        let told = format!("{error:?} {error:#} {:?}", error.help());
+        let told = format!("{error:?} {error:#} {:?}", error.hint());
         assert!(!told.contains(TOKEN) && !told.contains("wrongToken"), "{told}");
-        (error.kind(), format!("{error} {}", error.help().unwrap_or_default()))
+        (error.kind(), format!("{error} {}", error.hint().unwrap_or_default()))
     };
     let is = |(kind, told): (ErrorKind, String), wanted: ErrorKind, words: &[&str]| {
         assert!(kind == wanted && words.iter().all(|word| told.contains(word)), "{kind:?} {told}");
@@ -233,7 +233,7 @@ async fn refusals_say_what_to_do() {
     let error = error_of(listed(&gone).await);
     assert!(error.to_string().contains("cannot be reached"), "{error}");
     let error = Source::parse("hub://x/y").unwrap_err();
-    assert!(error.help().unwrap().contains("hf://datasets/OWNER/NAME"), "{error}");
+    assert!(error.hint().unwrap().contains("hf://datasets/OWNER/NAME"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

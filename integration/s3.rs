@@ -121,7 +121,7 @@ fn a_bucket_is_opened_and_read_where_nobody_awaits() {
     let nothing = open_source(server.source("nothing")).blocking().unwrap_err();
     let asked = futures::executor::block_on(async { open_source(server.source("nothing")).blocking().unwrap_err() });
     assert_eq!((nothing.kind(), nothing.what()), (asked.kind(), asked.what()));
-    assert!(nothing.to_string().ends_with(nothing.help().expect("what to do")), "{nothing}");
+    assert!(nothing.to_string().ends_with(nothing.hint().expect("what to do")), "{nothing}");
 }
 
 /// The client of a runtime that nobody drives any more must not be used by another one.

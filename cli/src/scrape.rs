@@ -50,7 +50,7 @@ impl Server {
                     (ErrorKind::Io, "can't be listened on", "choose an address of this machine, such as 127.0.0.1:9464")
                 }
             };
-            Error::new(kind, format!("metrics: {address} {what}")).with_source(error).hint(hint)
+            Error::new(kind, format!("metrics: {address} {what}")).with_source(error).with_hint(hint)
         };
         let listener = std::net::TcpListener::bind(address).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;

@@ -179,7 +179,7 @@ impl<'py> Arrays<'py> {
         let wrong = |what: String| Error::config(format!("the function given to map {what}"));
         let answer = if answer.is_none() { self.dict.as_any() } else { answer };
         let Ok(answer) = answer.cast::<PyMapping>() else {
-            return Err(wrong(format!("returned {answer}")).hint("return a dict of arrays, or None"));
+            return Err(wrong(format!("returned {answer}")).with_hint("return a dict of arrays, or None"));
         };
         let py = answer.py();
         let raised = |error: PyErr| failed(py, &error, "function given to map");
@@ -187,7 +187,7 @@ impl<'py> Arrays<'py> {
             if !self.given.iter().any(|given| name.eq(&given.name).unwrap_or(false)) {
                 let names: Vec<&str> = self.given.iter().map(|given| given.name.as_str()).collect();
                 return Err(wrong(format!("returned a field {name}"))
-                    .hint(format!("return only fields of the batch: {}", names.join(", "))));
+                    .with_hint(format!("return only fields of the batch: {}", names.join(", "))));
             }
         }
         for (mut field, Given { name, memory, array, dtype, shape }) in sample.fields_mut().zip(self.given) {
@@ -201,7 +201,9 @@ impl<'py> Arrays<'py> {
                 let now = Array::of(&value).map_err(raised)?;
                 if (now.dtype, &now.shape) != (dtype, &shape) {
                     let what = format!("returned {name:?} as {} {:?}, not {dtype} {shape:?}", now.dtype, now.shape);
-                    return Err(wrong(what).hint("keep type and shape: the rows of the batch are already allocated"));
+                    return Err(
+                        wrong(what).with_hint("keep type and shape: the rows of the batch are already allocated")
+                    );
                 }
                 now.bytes().map_err(raised)?.to_vec()
             };

@@ -55,7 +55,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
         exception.setattr("record", context.record)?;
         exception.setattr("object", &context.object)?;
         exception.setattr("field", &context.field)?;
-        exception.setattr("hint", error.help())?;
+        exception.setattr("hint", error.hint())?;
         let raised = PyErr::from_value(exception);
         raised.set_cause(py, cause);
         Ok(raised)

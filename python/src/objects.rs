@@ -76,7 +76,7 @@ impl PythonDataset {
     ) -> PyResult<Self> {
         let len = object.len()? as u64;
         if len == 0 {
-            let empty = Error::new(ErrorKind::Empty, "the dataset has no records").hint("check its __len__");
+            let empty = Error::new(ErrorKind::Empty, "the dataset has no records").with_hint("check its __len__");
             return Err(errors::raise(object.py(), &empty));
         }
         let Parts { names, values, keys } = Parts::of(&object.get_item(0)?)?;

@@ -202,7 +202,8 @@ impl fmt::Debug for Dlpack {
 }
 
 fn unnamed_stream(device: Device, call: &'static str) -> Error {
-    Error::config(format!("DLPack: a tensor on {device} needs the stream that uses it")).hint(format!("call {call}"))
+    Error::config(format!("DLPack: a tensor on {device} needs the stream that uses it"))
+        .with_hint(format!("call {call}"))
 }
 
 fn lend<M: ManagedTensorBase>(
@@ -250,19 +251,19 @@ impl View {
             }
             DLDevice { device_type: DLDeviceType(kind), .. } => {
                 return Err(refused(format!("the memory is of DLPack's device type {kind}"))
-                    .hint("copy the tensor to the host or to a CUDA device first"));
+                    .with_hint("copy the tensor to the host or to a CUDA device first"));
             }
         };
         let dtype = DType::ALL.into_iter().find(|&dtype| to_dlpack(dtype) == tensor.dtype()).ok_or_else(|| {
             refused(format!("its values are {}", name(tensor.dtype())))
-                .hint("convert it to a whole or floating-point type of 8 to 64 bits first")
+                .with_hint("convert it to a whole or floating-point type of 8 to 64 bits first")
         })?;
         // Not negative: checked above.
         let shape: Vec<usize> = tensor.shape().iter().map(|&axis| axis as usize).collect();
         if tensor.strides().is_some_and(|strides| !is_row_major(&shape, strides)) {
             let what =
                 format!("shape {shape:?} with strides {:?} is not row-major", tensor.strides().unwrap_or_default());
-            return Err(refused(what).hint("make it contiguous first"));
+            return Err(refused(what).with_hint("make it contiguous first"));
         }
         // Also if an axis is empty: the product of the other axes must not overflow.
         let len = dtype.len_bytes(&shape).filter(|len| *len == tensor.num_bytes());
@@ -280,7 +281,7 @@ impl View {
         };
         if !start.addr().is_multiple_of(dtype.size()) {
             return Err(refused(format!("its {dtype} values begin at {start:?}, which is not aligned"))
-                .hint("copy it to memory of its own first"));
+                .with_hint("copy it to memory of its own first"));
         }
         let start = NonNull::new(start).ok_or_else(|| refused("its values begin at null"))?;
         Ok(Self { shape, dtype, gpu, start, len })

@@ -47,6 +47,6 @@ mod absent {
 
     pub(crate) fn open(index: u32) -> Result<Arc<dyn Accelerator>> {
         Err(Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {MISSING}"))
-            .hint(format!("use {DEVICE_CPU}, or build with the feature `cuda` on Linux")))
+            .with_hint(format!("use {DEVICE_CPU}, or build with the feature `cuda` on Linux")))
     }
 }

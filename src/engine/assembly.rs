@@ -154,7 +154,7 @@ impl Assembly {
     fn seal(&self, brought: Brought, mixed: &mut Instant) -> Result<Batch> {
         let loader: &LoaderShared = &self.stream.loader;
         let Brought { stretches: mut parts, mut failed, mut side_values, mut uploads } = brought;
-        let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").hint("please report this");
+        let lost = || Error::new(ErrorKind::Internal, "rows of a batch do not join").with_hint("please report this");
         parts.sort_unstable_by_key(|(first, _)| *first);
         let mut parts = parts.into_iter();
         let mut fields = parts.next().ok_or_else(lost)?.1;
@@ -395,7 +395,7 @@ fn none_left(rows: usize, first: &Error) -> Error {
     let error = first.context().object.iter().fold(error, |error, object| error.at_object(object.clone()));
     let error = first.context().field.iter().fold(error, |error, field| error.at_field(field.clone()));
     let error = first.context().record.into_iter().fold(error, Error::at_record);
-    error.hint(format!(
+    error.with_hint(format!(
         "repair the data, use a larger {BATCH_SIZE}, or set {SKIP_PADDED}, which hands over rows of zeros"
     ))
 }

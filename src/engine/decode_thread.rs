@@ -245,7 +245,7 @@ impl DecodeThread {
                 let what = format!("decoder {name} gave back a job of the tag {tag}, which was not submitted to it");
                 for work in in_work.drain(..) {
                     let hint = "give each job back once, with the tag with which it was submitted";
-                    work.ticket.redeem().0.fail(Error::new(ErrorKind::Internal, what.clone()).hint(hint));
+                    work.ticket.redeem().0.fail(Error::new(ErrorKind::Internal, what.clone()).with_hint(hint));
                 }
                 continue;
             };
@@ -489,7 +489,8 @@ impl DecodeThread {
         if outcomes.len() != count || job.rows.iter().any(|rows| rows.rows() != count) {
             let what =
                 format!("decoder {} gave back {} outcomes for {count} rows", self.decoder.name(), outcomes.len());
-            return assembly.fail(Error::new(ErrorKind::Internal, what).hint("give one outcome per item of a job"));
+            return assembly
+                .fail(Error::new(ErrorKind::Internal, what).with_hint("give one outcome per item of a job"));
         }
         let (instances, finishing) = assembly.finish(&job.items, &mut job.rows, outcomes, placer);
         facts.placed += finishing;

@@ -124,18 +124,18 @@ impl DecodedCache {
     ) -> Result<Arc<Self>> {
         let schema = dataset.schema();
         if spec.bytes() == 0 {
-            return Err(Error::config("the decoded cache's size is 0").hint("omit it, or give it a size above 0"));
+            return Err(Error::config("the decoded cache's size is 0").with_hint("omit it, or give it a size above 0"));
         }
         if !schema.fields.iter().any(|field| matches!(field.kind, FieldKind::Image { .. })) {
             return Err(Error::config("the records hold no images, so there is nothing for the decoded cache to keep")
-                .hint(format!("leave {DECODED_CACHE} out")));
+                .with_hint(format!("leave {DECODED_CACHE} out")));
         }
         if let Some(field) = schema.fields.iter().find(|field| matches!(field.kind, FieldKind::Images { .. })) {
             return Err(Error::config(format!(
                 "the decoded cache does not keep lists of images, as `{}` is",
                 field.name
             ))
-            .hint(format!("leave {DECODED_CACHE} out")));
+            .with_hint(format!("leave {DECODED_CACHE} out")));
         }
         let full = Arc::<AtomicBool>::default();
         let tier = match spec.folder() {
@@ -267,7 +267,7 @@ fn identity(schema: &Schema, codecs: &[Arc<dyn ImageCodec>]) -> Result<Fingerpri
         if matches!(field.kind, FieldKind::Instances { .. } | FieldKind::Volume { .. }) {
             let (name, kind) = (&field.name, field.kind.name());
             return Err(Error::config(format!("the decoded cache can't write {kind} to files, and `{name}` holds it"))
-                .hint("keep it in memory: ram:SIZE"));
+                .with_hint("keep it in memory: ram:SIZE"));
         }
         what = what.text(&field.name).text(&format!("{:?} {}", field.kind, field.mask));
     }
@@ -277,7 +277,7 @@ fn identity(schema: &Schema, codecs: &[Arc<dyn ImageCodec>]) -> Result<Fingerpri
         let Some(own) = codec.identity() else {
             let what = format!("the codec `{}` has no identity, which a decoded cache in a folder needs", codec.name());
             return Err(
-                Error::config(what).hint("implement ImageCodec::identity, or keep the pixels in memory: ram:SIZE")
+                Error::config(what).with_hint("implement ImageCodec::identity, or keep the pixels in memory: ram:SIZE")
             );
         };
         if !all.contains(&own) {

@@ -294,7 +294,7 @@ pub(crate) fn lower_field(
     };
     if lowered.dtype.len_bytes(&lowered.shape).is_none() {
         let what = format!("rows of shape {:?} of {} are more than memory can hold", lowered.shape, lowered.dtype);
-        return Err(Error::config(what).hint("look at the dataset's schema, or make the rows smaller"));
+        return Err(Error::config(what).with_hint("look at the dataset's schema, or make the rows smaller"));
     }
     Ok(lowered)
 }

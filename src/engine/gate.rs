@@ -76,7 +76,7 @@ pub(super) fn answered(gate: &Gate, answer: &mpsc::Receiver<Result<Bytes>>) -> O
     answer.recv().map_or_else(
         |_| {
             let panicked = || Error::new(ErrorKind::Internal, "reading for a decode thread panicked");
-            (!gate.is_closed()).then(|| Err(panicked().hint("please report it")))
+            (!gate.is_closed()).then(|| Err(panicked().with_hint("please report it")))
         },
         Some,
     )

@@ -188,7 +188,7 @@ impl IoRuntime {
         });
         result.recv().map_err(|_| {
             Error::new(ErrorKind::Internal, "the awaited task panicked")
-                .hint("see the panic's message on stderr; please report it")
+                .with_hint("see the panic's message on stderr; please report it")
         })
     }
 }
@@ -248,7 +248,7 @@ pub(crate) async fn off_thread<T: Send + 'static>(name: &str, work: impl FnOnce(
     thread::Builder::new().name(name.into()).spawn(body).map_err(failed)?;
     let panicked = |_| {
         Error::new(ErrorKind::Internal, "building a loader panicked")
-            .hint("see the panic's message on stderr; please report it")
+            .with_hint("see the panic's message on stderr; please report it")
     };
     result.await.map_err(panicked)
 }

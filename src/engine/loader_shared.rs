@@ -99,7 +99,7 @@ impl Limits {
         }
         let what = format!("the record has {asked} encoded bytes, more than the {most} that are read");
         let hint = format!("set {MAX_RECORD_BYTES} to {asked} or more, raise {MEMORY_BUDGET}, or leave the record out");
-        Err(Error::new(ErrorKind::OutOfMemory, what).at_stage(Stage::Fetch).hint(hint))
+        Err(Error::new(ErrorKind::OutOfMemory, what).at_stage(Stage::Fetch).with_hint(hint))
     }
 }
 

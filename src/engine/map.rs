@@ -53,7 +53,7 @@ impl Maps {
             if !(instances.is_sound() && masks && instances.has_keypoints(lowered.keypoints())) {
                 let what = "the function given to map left instances whose lists do not fit each other";
                 return Err(Error::config(what)
-                    .hint("keep one entry per box in each list, all key points of a box, and masks as runs"));
+                    .with_hint("keep one entry per box in each list, all key points of a box, and masks as runs"));
             }
         }
         sample.fields.iter().zip(&*sample.rows).try_for_each(|(field, rows)| {
@@ -133,7 +133,9 @@ impl SampleMut<'_> {
     pub fn image_mut(&mut self, field: &str) -> Result<RowView<'_>> {
         let at = place(self.fields, field)?;
         let Some(spec) = self.fields[at].spec_of(self.size) else {
-            return Err(Error::config(format!("field `{field}` is not an image")).hint("use values_mut for its values"));
+            return Err(
+                Error::config(format!("field `{field}` is not an image")).with_hint("use values_mut for its values")
+            );
         };
         Ok(RowView::new(spec, self.rows[at].row_mut(self.row)))
     }
@@ -368,7 +370,7 @@ fn place(fields: &[FieldRows], name: &str) -> Result<usize> {
     let with_rows = |field: &FieldRows| field.side.is_none() && field.name == name;
     fields.iter().position(with_rows).ok_or_else(|| {
         let names: Vec<&str> = fields.iter().map(|field| &*field.name).collect();
-        Error::config(format!("no field {name:?} has values")).hint(format!("there are {}", names.join(", ")))
+        Error::config(format!("no field {name:?} has values")).with_hint(format!("there are {}", names.join(", ")))
     })
 }
 

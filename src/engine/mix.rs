@@ -109,7 +109,7 @@ impl BatchMix {
                 }
                 other => {
                     let what = format!("batches are not mixed per {other:?}");
-                    return Err(Error::new(ErrorKind::Internal, what).hint("please report this"));
+                    return Err(Error::new(ErrorKind::Internal, what).with_hint("please report this"));
                 }
             }
         }
@@ -135,12 +135,12 @@ impl BatchMix {
             let bytes = labels.bytes().as_chunks().0.get(row).copied().unwrap_or_default();
             // Labels outside the classes have already become bad samples.
             usize::try_from(i64::from_ne_bytes(bytes)).ok().filter(|label| *label < soft.classes).ok_or_else(|| {
-                Error::new(ErrorKind::Internal, "a label is not among the classes").hint("please report this")
+                Error::new(ErrorKind::Internal, "a label is not among the classes").with_hint("please report this")
             })
         };
         let [off, on] = self.settings.label_weights(soft.classes);
         let values: &mut [f32] = bytemuck::try_cast_slice_mut(rows.bytes_mut())
-            .map_err(|_| Error::new(ErrorKind::Internal, "labels are not aligned").hint("please report this"))?;
+            .map_err(|_| Error::new(ErrorKind::Internal, "labels are not aligned").with_hint("please report this"))?;
         for (row, values) in values.chunks_exact_mut(soft.classes).enumerate() {
             let Some(Part { other, weights: [mine, theirs] }) = parts.get(row) else {
                 values.fill(0.0);

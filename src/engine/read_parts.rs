@@ -115,7 +115,9 @@ fn as_promised(dataset: &dyn Dataset, part: &SharedRead, data: Bytes) -> Result<
     let (format, made, said) = (dataset.format(), data.len(), part.bytes);
     let what =
         format!("a dataset of the format {format} made {made} bytes of a shared part that has {said} by its plan");
-    Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Decode).hint("`SharedRead::bytes` is the most of a part"))
+    Err(Error::new(ErrorKind::Internal, what)
+        .at_stage(Stage::Decode)
+        .with_hint("`SharedRead::bytes` is the most of a part"))
 }
 
 /// Reads a part's bytes. Not into the thread's own buffers, because they may be kept.

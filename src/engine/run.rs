@@ -220,7 +220,7 @@ impl Run {
 fn broken_off() -> Error {
     Error::new(ErrorKind::Internal, "planning a batch or putting it together panicked")
         .at_stage(Stage::Plan)
-        .hint("see the panic's message on stderr; please report it unless the sampler or dataset is yours")
+        .with_hint("see the panic's message on stderr; please report it unless the sampler or dataset is yours")
 }
 
 impl Drop for Run {

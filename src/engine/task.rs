@@ -190,7 +190,7 @@ impl Drop for Ticket {
             assembly.fail(
                 Error::new(ErrorKind::Internal, what)
                     .at_stage(Stage::Decode)
-                    .hint("see the panic's message on stderr; please report it unless the decoder is yours"),
+                    .with_hint("see the panic's message on stderr; please report it unless the decoder is yours"),
             );
         }
     }

@@ -245,7 +245,9 @@ pub(crate) fn check_decoder(decoder: &dyn Decoder) -> Result<()> {
     match decoder.classes().len() {
         0 => Err(Error::config(format!("decoder {} has no worker classes", decoder.name()))),
         1..=32 => Ok(()),
-        n => Err(Error::config(format!("decoder {} has {n} worker classes", decoder.name())).hint("use 32 at most")),
+        n => {
+            Err(Error::config(format!("decoder {} has {n} worker classes", decoder.name())).with_hint("use 32 at most"))
+        }
     }
 }
 

@@ -71,7 +71,9 @@ pub(super) fn write_fields(
             // An error, so that values of a new kind are not lost silently.
             other => {
                 let what = format!("no row can be made of `{}`, which has {other:?}", field.name);
-                return Err(Error::new(ErrorKind::Internal, what).at_stage(Stage::Parse).hint("please report this"));
+                return Err(Error::new(ErrorKind::Internal, what)
+                    .at_stage(Stage::Parse)
+                    .with_hint("please report this"));
             }
         };
         let place = rows.row_mut(row);
@@ -95,7 +97,7 @@ fn check_bytes(data: &[u8], field: &FieldRows) -> Result<()> {
     }
     if let (Some(Side::Text(_)), Err(error)) = (&field.side, str::from_utf8(data)) {
         let what = format!("the text of `{name}` is not UTF-8 from byte {} on", error.valid_up_to());
-        return Err(Error::corrupt(what).hint(format!("set {}", FIELD.to_pair(name, "bytes"))));
+        return Err(Error::corrupt(what).with_hint(format!("set {}", FIELD.to_pair(name, "bytes"))));
     }
     Ok(())
 }

@@ -41,7 +41,8 @@ impl Field {
 fn batch_size(dataset: &dyn Dataset, views: &Views<'_>, config: &LoaderConfig) -> Result<Option<BatchSize>> {
     let mut sizes = views.of_field.iter().map(|(_, transform)| transform.batch_size());
     let Some(size) = sizes.find_map(Result::transpose).transpose()? else { return Ok(None) };
-    let refuse = |what: &str, hint: &str| Err(Error::config(format!("pad_to_largest {what}")).hint(hint.to_owned()));
+    let refuse =
+        |what: &str, hint: &str| Err(Error::config(format!("pad_to_largest {what}")).with_hint(hint.to_owned()));
     if !config.views.is_empty() {
         return refuse("in a view of images", "use pad_to in views");
     }
@@ -71,11 +72,11 @@ fn check_instances(schema: &Schema, views: &Views<'_>, config: &LoaderConfig) ->
         let needing = all.into_iter().find(|(_, op)| op.needs_instances());
         return needing.map_or(Ok(()), |(index, op)| {
             let what = format!("{} needs boxes, and the dataset has none", op.name());
-            Err(Error::config(what).hint("open it with its annotations, or leave the step out").in_step(index))
+            Err(Error::config(what).with_hint("open it with its annotations, or leave the step out").in_step(index))
         });
     };
     let refuse = |what: &str, hint: &str| {
-        Err(Error::config(format!("field {:?} has the boxes of images: {what}", field.name)).hint(hint.to_owned()))
+        Err(Error::config(format!("field {:?} has the boxes of images: {what}", field.name)).with_hint(hint.to_owned()))
     };
     if of_kind(|kind| matches!(kind, FieldKind::Image { .. })).is_none() {
         return refuse("there is no image", "open the images too");
@@ -97,7 +98,7 @@ fn pad(all: &mut [Field], name: &str, number: f64) -> Result<()> {
     let lengths = engine::lengths_of(name);
     if all.iter().any(|field| field.name == lengths) {
         return Err(Error::config(format!("{PAD} makes a field `{lengths}`, and the dataset has one"))
-            .hint(format!("leave that one out, with {COLUMNS}")));
+            .with_hint(format!("leave that one out, with {COLUMNS}")));
     }
     let list = all.iter_mut().find_map(|field| match &mut field.lowered.side {
         Some(Side::List(list)) if field.name == name => Some(list),
@@ -108,8 +109,8 @@ fn pad(all: &mut [Field], name: &str, number: f64) -> Result<()> {
         let lists = lists.map(|field| field.name.as_str()).collect::<Vec<_>>().join(", ");
         let error = Error::config(format!("{PAD} names `{name}`, which is not a list"));
         return Err(match lists.is_empty() {
-            true => error.hint("leave it out: the dataset has no lists"),
-            false => error.hint(format!("use one of the lists: {lists}")),
+            true => error.with_hint("leave it out: the dataset has no lists"),
+            false => error.with_hint(format!("use one of the lists: {lists}")),
         });
     };
     let bytes = list.dtype.bytes_of(number).ok_or_else(|| {
@@ -148,7 +149,7 @@ impl Fields {
             let (steps, have) = (&config.transform, names.collect::<Vec<_>>().join(", "));
             let what = format!("the transform ({steps}) is for images, and no field is one: there are {have}");
             return Err(Error::config(what)
-                .hint(format!("leave the transform out, or open the images too: {COLUMNS}, {FORMAT}")));
+                .with_hint(format!("leave the transform out, or open the images too: {COLUMNS}, {FORMAT}")));
         }
         check_instances(dataset.schema(), views, config)?;
         config.pad.iter().try_for_each(|(name, number)| pad(&mut all, name, *number))?;

@@ -107,7 +107,7 @@ impl Loader {
         state.check(&order.state.identity)?;
         if state.seed != order.state.seed {
             let what = format!("augmentation has seed {}, the state was saved with {}", order.state.seed, state.seed);
-            return Err(Error::new(ErrorKind::State, what).hint(format!("set the {SEED} it was saved with")));
+            return Err(Error::new(ErrorKind::State, what).with_hint(format!("set the {SEED} it was saved with")));
         }
         Ok(self.start(order, state.epoch..epochs.end, state.position, state.bad_samples))
     }

@@ -99,7 +99,7 @@ impl Needs {
                     }
                 );
                 return Err(
-                    Error::config(what).hint(format!("raise {MEMORY_BUDGET} or lower {BATCH_SIZE} or {WORKERS}"))
+                    Error::config(what).with_hint(format!("raise {MEMORY_BUDGET} or lower {BATCH_SIZE} or {WORKERS}"))
                 );
             }
             Some(budget) => budget,
@@ -112,7 +112,7 @@ impl Needs {
                         mib(machine),
                         mib(self.batch)
                     );
-                    return Err(Error::config(what).hint(format!("lower {BATCH_SIZE} or {WORKERS}")));
+                    return Err(Error::config(what).with_hint(format!("lower {BATCH_SIZE} or {WORKERS}")));
                 }
                 let rows = self.batch.saturating_mul(wanted as u64 + 1);
                 let comfortable =
@@ -194,7 +194,9 @@ pub(super) fn divide_device(
         Some(budget) if budget < least => {
             let what =
                 format!("{DEVICE_BUDGET} is {}, the least that works is {} ({})", mib(budget), mib(least), parts());
-            return Err(Error::config(what).hint(format!("raise {DEVICE_BUDGET} or lower {BATCH_SIZE} or {STREAMS}")));
+            return Err(
+                Error::config(what).with_hint(format!("raise {DEVICE_BUDGET} or lower {BATCH_SIZE} or {STREAMS}"))
+            );
         }
         Some(budget) => budget,
         None if least > free => {
@@ -204,7 +206,7 @@ pub(super) fn divide_device(
                 mib(least),
                 parts()
             );
-            return Err(Error::new(ErrorKind::OutOfMemory, what).hint(format!(
+            return Err(Error::new(ErrorKind::OutOfMemory, what).with_hint(format!(
                 "lower {BATCH_SIZE}, free memory of the GPU (nvidia-smi lists its users), or use {DEVICE_CPU}"
             )));
         }
@@ -222,7 +224,7 @@ pub(super) fn divide_device(
 pub(super) fn check_ram_cache(spec: &CacheSpec, machine: u64) -> Result<()> {
     if spec.is_ram() && spec.bytes() > machine {
         let what = format!("the cache may take {} of memory, the machine has {}", mib(spec.bytes()), mib(machine));
-        return Err(Error::config(what).hint("make it smaller, or name a folder"));
+        return Err(Error::config(what).with_hint("make it smaller, or name a folder"));
     }
     Ok(())
 }

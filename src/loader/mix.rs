@@ -33,8 +33,9 @@ pub(super) fn fit(settings: &Mix, schema: &Schema, lowered: &[&LoweredField]) ->
                 _ => "a volume",
             };
             if field.mask || matches!(field.kind, FieldKind::Volume { .. } | FieldKind::Images { .. }) {
-                return Err(Error::config(format!("mix on field `{}`, {what}", field.name))
-                    .hint(format!("leave mixup and cutmix out, or open the dataset without the field: {COLUMNS}")));
+                return Err(Error::config(format!("mix on field `{}`, {what}", field.name)).with_hint(format!(
+                    "leave mixup and cutmix out, or open the dataset without the field: {COLUMNS}"
+                )));
             }
             if let Some(image) = &lowered[place].image {
                 images.push((place, *image.row()));
@@ -53,26 +54,25 @@ fn label(settings: &Mix, schema: &Schema) -> Result<(usize, usize)> {
         [(place, _)] => place,
         [] => {
             return Err(Error::config("mix on a dataset without a label")
-                .hint(format!("leave {MIX} out, or open the labels too")));
+                .with_hint(format!("leave {MIX} out, or open the labels too")));
         }
         _ => {
             let names: Vec<&str> = labels.iter().map(|(_, field)| field.name.as_str()).collect();
             return Err(Error::config(format!("mix on a dataset of several labels: {}", names.join(", ")))
-                .hint(format!("open it with one of them: {COLUMNS}")));
+                .with_hint(format!("open it with one of them: {COLUMNS}")));
         }
     };
     let known = schema.classes.as_ref().map(|classes| classes.len());
     let classes = match (settings.num_classes, known) {
         (Some(given), Some(known)) if (given as usize) < known => {
             return Err(Error::config(format!("mix is for {given} classes, the dataset has {known}"))
-                .hint(format!("use {known} or more, or leave it out")));
+                .with_hint(format!("use {known} or more, or leave it out")));
         }
         (Some(given), _) => given as usize,
         (None, Some(known)) if known > 0 => known,
         (None, _) => {
-            return Err(
-                Error::config("mix on a dataset that does not name its classes").hint(format!("set {NUM_CLASSES}"))
-            );
+            return Err(Error::config("mix on a dataset that does not name its classes")
+                .with_hint(format!("set {NUM_CLASSES}")));
         }
     };
     Ok((label, classes))
@@ -80,7 +80,7 @@ fn label(settings: &Mix, schema: &Schema) -> Result<(usize, usize)> {
 
 fn check_images(settings: &Mix, images: &[(usize, RowSpec)]) -> Result<()> {
     let Some((_, first)) = images.first() else {
-        return Err(Error::config("mix on a dataset without images").hint("leave mixup and cutmix out"));
+        return Err(Error::config("mix on a dataset without images").with_hint("leave mixup and cutmix out"));
     };
     let [mixup, cutmix] = [settings.mixup, settings.cutmix].map(|alpha| alpha > 0.0);
     if let Some((_, other)) =
@@ -89,13 +89,13 @@ fn check_images(settings: &Mix, images: &[(usize, RowSpec)]) -> Result<()> {
     {
         let [a, b] = [first, other].map(|row| format!("{}x{}", row.height, row.width));
         return Err(Error::config(format!("cutmix on images of {a} and {b} in one record"))
-            .hint("make them of one size, or use mixup"));
+            .with_hint("make them of one size, or use mixup"));
     }
     if let Some((_, row)) = images.iter().find(|(_, row)| row.dtype == DType::U8)
         && mixup
     {
         return Err(Error::config(format!("mixup on images of {}", row.dtype))
-            .hint(format!("use {FLOATS}; cutmix takes u8, too")));
+            .with_hint(format!("use {FLOATS}; cutmix takes u8, too")));
     }
     Ok(())
 }
@@ -109,5 +109,5 @@ pub(super) fn check_device(maps: &Maps, device: Device) -> Result<()> {
         Device::Cuda(_) => return Ok(()),
     };
     Err(Error::config(format!("{what} of batches on {device} is not there yet"))
-        .hint(format!("use {DEVICE_CPU}, or do it on the GPU in the training step")))
+        .with_hint(format!("use {DEVICE_CPU}, or do it on the GPU in the training step")))
 }

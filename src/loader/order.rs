@@ -29,7 +29,7 @@ pub(super) fn ordering(order: &Order, dataset: &dyn Dataset, seed: u64, lanes: u
 pub(super) fn order_of_sampler(sampler: Arc<dyn Sampler>, dataset: &dyn Dataset, seed: u64) -> Result<RecordOrder> {
     if sampler.records() != dataset.len() {
         let what = format!("the sampler draws from {} records, the dataset has {}", sampler.records(), dataset.len());
-        return Err(Error::config(what).hint("make the sampler for this dataset"));
+        return Err(Error::config(what).with_hint("make the sampler for this dataset"));
     }
     Ok(identified(sampler, dataset, seed, 1))
 }

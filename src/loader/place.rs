@@ -75,7 +75,7 @@ impl Place {
         }
         let gpus = driver::gpus().map_err(|why| {
             Error::new(ErrorKind::Device, format!("pin_memory needs a GPU that copies from the memory: {why}"))
-                .hint("omit pin_memory")
+                .with_hint("omit pin_memory")
         })?;
         let gpu = driver::open(of_rank(config.shard.local_rank(), gpus.len()))?;
         gpu.check_marks().map_err(|error| error.at_object("pin_memory"))?;
@@ -121,7 +121,7 @@ impl Place {
             Ok(gpus) => gpus.len(),
             Err(why) if must => {
                 let what = format!("{DECODE_GPU} needs a GPU: {why}");
-                return Err(Error::new(ErrorKind::Device, what).hint(format!("leave {DECODE} on auto")));
+                return Err(Error::new(ErrorKind::Device, what).with_hint(format!("leave {DECODE} on auto")));
             }
             Err(why) => {
                 tracing::debug!(why, "batches stay in host memory");
@@ -143,11 +143,11 @@ impl Place {
         let device = devices.next().unwrap_or_default();
         if let Some(other) = devices.find(|other| *other != device) {
             let what = format!("decoder {} makes rows on {device} and on {other}", decoder.name());
-            return Err(Error::config(what).hint("use a decoder for each device"));
+            return Err(Error::config(what).with_hint("use a decoder for each device"));
         }
         if let Some(wanted) = wanted.filter(|wanted| *wanted != device) {
             let what = format!("decoder {} makes rows on {device}, {DEVICE} is {wanted}", decoder.name());
-            return Err(Error::config(what).hint(format!("set {DEVICE} to {device}")));
+            return Err(Error::config(what).with_hint(format!("set {DEVICE} to {device}")));
         }
         match device {
             Device::Cpu => Ok(Self::Host),
@@ -229,7 +229,7 @@ pub(super) fn check_decode(decode: Decode, device: Device) -> Result<()> {
         return Ok(());
     }
     let what = format!("{DECODE_GPU} decodes on a GPU, and {DEVICE} is cpu");
-    Err(Error::config(what).hint(format!("set {DEVICE} to cuda:0 or another GPU, or leave {DECODE} on auto")))
+    Err(Error::config(what).with_hint(format!("set {DEVICE} to cuda:0 or another GPU, or leave {DECODE} on auto")))
 }
 
 /// Rejects settings that have no effect on a user's decoder.
@@ -237,7 +237,7 @@ pub(super) fn check_decoder(decode: Decode, decoder: Option<&Arc<dyn Decoder>>) 
     match decoder {
         Some(decoder) if decode != Decode::Auto => {
             let what = format!("{DECODE} is for this crate's decoders, and {} is another", decoder.name());
-            Err(Error::config(what).hint(format!("leave {DECODE} on auto")))
+            Err(Error::config(what).with_hint(format!("leave {DECODE} on auto")))
         }
         _ => Ok(()),
     }

@@ -185,7 +185,7 @@ struct Growth {
 
 /// Rejects settings that are invalid on every machine.
 pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
-    let zero = |name: Setting| Error::config(format!("{name} is 0")).hint("use 1 or more");
+    let zero = |name: Setting| Error::config(format!("{name} is 0")).with_hint("use 1 or more");
     let given = [
         (PREFETCH, config.prefetch == Some(0)),
         (IO_CONCURRENCY, config.io_concurrency == Some(0)),
@@ -197,14 +197,14 @@ pub(super) fn check(config: &LoaderConfig, records: u64) -> Result<Checked> {
     }
     if !matches!(config.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::U8 | DType::I16) {
         return Err(Error::config(format!("{DTYPE} {} is not a type of images", config.dtype))
-            .hint("use f32, f16, bf16, u8, or for volumes i16"));
+            .with_hint("use f32, f16, bf16, u8, or for volumes i16"));
     }
-    let no_threads = || Error::config(format!("{WORKERS} is 0")).hint("use 1 or more, or leave it on auto");
+    let no_threads = || Error::config(format!("{WORKERS} is 0")).with_hint("use 1 or more, or leave it on auto");
     let workers = config.workers.map(|workers| NonZeroUsize::new(workers).ok_or_else(no_threads)).transpose()?;
     let batch_size = NonZeroUsize::new(config.batch_size).ok_or_else(|| zero(BATCH_SIZE))?;
     if records == 0 {
         return Err(Error::new(ErrorKind::Empty, "the dataset has no records")
-            .hint("check the path or the subset it was made from"));
+            .with_hint("check the path or the subset it was made from"));
     }
     let seed = config.seed.or(config.order.seed()).unwrap_or(0);
     Ok(Checked { batch_size, workers, seed })
@@ -242,9 +242,9 @@ pub(super) fn check_steps(sampler: &dyn Sampler, batch_size: NonZeroUsize, confi
     let error =
         Error::new(ErrorKind::Empty, format!("{positions} records do not fill one batch of {batch_size}{ranks}"));
     Err(match positions / u64::from(world) {
-        0 if positions == 0 => error.hint("use a sampler that draws records"),
-        0 => error.hint(format!("use fewer ranks, or set {FILL_LAST}")),
-        most => error.hint(format!("lower {BATCH_SIZE} to {most} or less, or set {FILL_LAST}")),
+        0 if positions == 0 => error.with_hint("use a sampler that draws records"),
+        0 => error.with_hint(format!("use fewer ranks, or set {FILL_LAST}")),
+        most => error.with_hint(format!("lower {BATCH_SIZE} to {most} or less, or set {FILL_LAST}")),
     })
 }
 
@@ -252,18 +252,18 @@ pub(super) fn check_steps(sampler: &dyn Sampler, batch_size: NonZeroUsize, confi
 fn check_batches(batches: &Batches, positions: u64, batch_size: NonZeroUsize, world: u32) -> Result<()> {
     if world > 1 && !batches.is_for_ranks() {
         return Err(Error::config(format!("the sampler lists its batches, which {world} ranks can't share"))
-            .hint("give each rank a sampler of its own, in a loader without a shard"));
+            .with_hint("give each rank a sampler of its own, in a loader without a shard"));
     }
     if batches.positions() != positions {
         let what = format!("the sampler's batches have {} rows, its epoch {positions}", batches.positions());
-        return Err(Error::config(what).hint("list batches that cover exactly one epoch"));
+        return Err(Error::config(what).with_hint("list batches that cover exactly one epoch"));
     }
     let most = batch_size.get() as u64;
     match batches.sizes().enumerate().find(|(_, rows)| *rows > most) {
         None => Ok(()),
         Some((batch, rows)) => {
             Err(Error::config(format!("batch {batch} of the sampler has {rows} rows, {BATCH_SIZE} is {most}"))
-                .hint(format!("set {BATCH_SIZE} to {rows} or more, or list smaller batches")))
+                .with_hint(format!("set {BATCH_SIZE} to {rows} or more, or list smaller batches")))
         }
     }
 }

@@ -324,7 +324,7 @@ fn shards(process: Shard, devices: Option<&[Device]>) -> Result<Vec<Shard>> {
     let count = devices.map_or(1, <[_]>::len);
     if count == 0 {
         return Err(Error::config("no devices to build loaders for")
-            .hint("name one or more, or use build, which makes one loader"));
+            .with_hint("name one or more, or use build, which makes one loader"));
     }
     let count = u32::try_from(count).map_err(|_| Error::config(format!("{count} devices")))?;
     (0..count).map(|n| process.of_device(n, count)).collect()
@@ -401,7 +401,7 @@ fn open_decoded(
     if !on_cpu {
         let what =
             "the decoded cache keeps pixels of this crate's decoder on the CPU, and the images are decoded elsewhere";
-        return Err(Error::config(what).hint(format!("leave {DECODED_CACHE} out, or use {DEVICE_CPU}")));
+        return Err(Error::config(what).with_hint(format!("leave {DECODED_CACHE} out, or use {DEVICE_CPU}")));
     }
     memory::check_ram_cache(spec, memory)?;
     DecodedCache::open(spec, dataset, codecs, process.local_world() > 1).map(Some)

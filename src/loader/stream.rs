@@ -216,7 +216,7 @@ impl BatchStream {
 fn too_unreadable(last: &BadSample, count: u64, samples: u64, at_most: u64) -> Error {
     let what =
         format!("{count} of {samples} samples could not be read, at most {at_most} may; the last: {}", last.error);
-    let error = Error::new(ErrorKind::Io, what).at_record(last.record).hint(
+    let error = Error::new(ErrorKind::Io, what).at_record(last.record).with_hint(
         format!("see whether the disk, mount or store is there and whether access is allowed, then resume; or raise {MAX_UNREADABLE}"),
     );
     match &last.object {
@@ -227,8 +227,9 @@ fn too_unreadable(last: &BadSample, count: u64, samples: u64, at_most: u64) -> E
 
 fn over_limit(last: &BadSample, count: u64, at_most: u64) -> Error {
     let error = Error::corrupt(format!("{count} bad samples, at most {at_most} are allowed; the last: {}", last.error));
-    let error =
-        error.at_record(last.record).hint("look at the report's bad_samples, then raise the limit or repair the data");
+    let error = error
+        .at_record(last.record)
+        .with_hint("look at the report's bad_samples, then raise the limit or repair the data");
     match &last.object {
         Some(object) => error.at_object(object.clone()),
         None => error,

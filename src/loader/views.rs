@@ -44,7 +44,7 @@ pub(super) fn fit<'a>(
         return Ok((dataset, views));
     }
     if !transform.ops().is_empty() {
-        return Err(Error::config("there are views and a transform").hint("put the steps into each view"));
+        return Err(Error::config("there are views and a transform").with_hint("put the steps into each view"));
     }
     let each = View::each(views)?;
     let (mut fields, mut sources, mut of_field) = (Vec::new(), Vec::new(), Vec::new());
@@ -61,7 +61,7 @@ pub(super) fn fit<'a>(
             }
             FieldKind::Volume { .. } => {
                 return Err(Error::config(format!("views of field `{}`, a volume", field.name))
-                    .hint(format!("leave {VIEWS} out, or open the dataset without the field: {COLUMNS}")));
+                    .with_hint(format!("leave {VIEWS} out, or open the dataset without the field: {COLUMNS}")));
             }
             _ => {
                 fields.push(field.clone());
@@ -73,12 +73,14 @@ pub(super) fn fit<'a>(
     let is_image = |field: &Field| matches!(field.kind, FieldKind::Image { .. } | FieldKind::Images { .. });
     if !fields.iter().any(is_image) {
         let what = "views of a dataset without images";
-        return Err(Error::config(what).hint(format!("leave {VIEWS} out, or open the images too: {COLUMNS}, {FORMAT}")));
+        return Err(
+            Error::config(what).with_hint(format!("leave {VIEWS} out, or open the images too: {COLUMNS}, {FORMAT}"))
+        );
     }
     let twice = |n: &usize| fields[..*n].iter().any(|other: &Field| other.name == fields[*n].name);
     if let Some(n) = (0..fields.len()).find(twice) {
         let what = format!("the dataset has a field {:?}, which is also the name of a view", fields[n].name);
-        return Err(Error::config(what).hint("rename the view"));
+        return Err(Error::config(what).with_hint("rename the view"));
     }
     let mut schema = dataset.schema().clone();
     schema.fields = fields;

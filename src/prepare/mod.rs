@@ -305,7 +305,7 @@ impl<'a> Prepare<'a> {
     }
 
     fn check(&self) -> Result<()> {
-        let config = |what: &str, hint: &'static str| Err(Error::config(what.to_owned()).hint(hint));
+        let config = |what: &str, hint: &'static str| Err(Error::config(what.to_owned()).with_hint(hint));
         match (self.size, self.store) {
             (Size::Shorter(0) | Size::Exact(0, _) | Size::Exact(_, 0), _) => config("a size of 0", "use 1 or more"),
             (Size::Shorter(n) | Size::Exact(n, _) | Size::Exact(_, n), _) if n > 65_535 => {
@@ -322,7 +322,7 @@ impl<'a> Prepare<'a> {
                 config("a bad sample can't be substituted in shards", "use stop or skip")
             }
             _ if self.dataset.is_empty() => {
-                Err(Error::new(ErrorKind::Empty, "the dataset has no records").hint("check the path"))
+                Err(Error::new(ErrorKind::Empty, "the dataset has no records").with_hint("check the path"))
             }
             _ => self.dataset.schema().fields.iter().try_for_each(|field| self.check_field(field)),
         }
@@ -331,7 +331,7 @@ impl<'a> Prepare<'a> {
     /// Rejects a field that would not be the same when it is read from the shards.
     fn check_field(&self, field: &Field) -> Result<()> {
         let name = &field.name;
-        let refuse = |what: String, hint: &'static str| Err(Error::new(ErrorKind::Unsupported, what).hint(hint));
+        let refuse = |what: String, hint: &'static str| Err(Error::new(ErrorKind::Unsupported, what).with_hint(hint));
         let changed = self.size != Size::Keep || !matches!(self.store, Store::Keep | Store::Baseline);
         let by_name = Field::picture(&**name).mask;
         if matches!(field.kind, FieldKind::Image { .. }) && by_name != field.mask {
@@ -454,7 +454,7 @@ impl<'a> Prepare<'a> {
         if !todo.is_empty() {
             let classes = self.dataset.schema().classes.as_deref().unwrap_or_default().to_vec();
             let count = u32::try_from(starts.len())
-                .map_err(|_| Error::config("more than 2^32 shards").hint("make larger ones"))?;
+                .map_err(|_| Error::config("more than 2^32 shards").with_hint("make larger ones"))?;
             let told = SidecarJob { job, shards: count, classes };
             self.pack(&out, &told, todo, &mut done).await?;
         }
@@ -474,7 +474,7 @@ impl<'a> Prepare<'a> {
         };
         Err(Error::config(what)
             .at_object(out.display_name(&found.name))
-            .hint(format!("set {SKIP} to leave bad samples out again, or name a new folder")))
+            .with_hint(format!("set {SKIP} to leave bad samples out again, or name a new folder")))
     }
 
     fn file(&self, shard: usize) -> String {
@@ -488,7 +488,7 @@ impl<'a> Prepare<'a> {
         let foreign = |name: &str| {
             Error::config("shards of another dataset, or of other settings, are there")
                 .at_object(out.display_name(name))
-                .hint("name a new folder, or remove them first")
+                .with_hint("name a new folder, or remove them first")
         };
         let objects: HashMap<&str, &Object> = objects.iter().map(|o| (o.name.as_str(), o)).collect();
         let reads: Vec<_> = objects
@@ -524,7 +524,7 @@ impl<'a> Prepare<'a> {
         match objects.keys().filter(|_| told.is_empty()).min() {
             Some(other) => Err(Error::config("other files are there, and no shards of an earlier run")
                 .at_object(out.display_name(other))
-                .hint("name a new or empty folder")),
+                .with_hint("name a new or empty folder")),
             None => Ok(present),
         }
     }
@@ -560,7 +560,7 @@ impl<'a> Prepare<'a> {
             None => infeed_core::machine::cores().get(),
         };
         let Some(workers) = std::num::NonZeroUsize::new(workers) else {
-            return Err(Error::config("workers is 0").hint("use 1 or more"));
+            return Err(Error::config("workers is 0").with_hint("use 1 or more"));
         };
         let recipe = pack::Recipe { size: self.size, store: self.store, restarts: self.restarts };
         let pack = Pack::new(self.dataset.schema(), recipe, workers, self.orientation.of(codec::codecs())?, MAX_IMAGE)?;
@@ -654,7 +654,7 @@ impl<'a> Prepare<'a> {
         }
         Err(Error::new(ErrorKind::Io, "the dataset changed while it was prepared")
             .at_object(out.display_name(&shard.name))
-            .hint("wait until it is complete, then run the same command again"))
+            .with_hint("wait until it is complete, then run the same command again"))
     }
 
     fn tell(&mut self, done: Progress) {
@@ -681,7 +681,7 @@ impl<'a> Prepare<'a> {
 }
 
 fn lost() -> Error {
-    Error::new(ErrorKind::Internal, "a record belongs to no shard").hint("please report this")
+    Error::new(ErrorKind::Internal, "a record belongs to no shard").with_hint("please report this")
 }
 
 /// The shards in a sidecar or the manifest; none if it is damaged, because then its shard is made again.

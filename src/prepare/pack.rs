@@ -97,7 +97,7 @@ fn members(fields: &[Field]) -> Result<Vec<Member>> {
     for Member { field, name } in &members {
         if let Some(other) = names.insert(name.clone(), &field.name) {
             let what = format!("the fields `{other}` and `{}` are both called `{name}` within a tar", field.name);
-            return Err(Error::config(what).hint("open the dataset with only the columns that you need"));
+            return Err(Error::config(what).with_hint("open the dataset with only the columns that you need"));
         }
     }
     Ok(members)
@@ -255,7 +255,7 @@ impl Packer {
             _ => {
                 let what = format!("`{}` is not an image of one file", field.name);
                 return Err(Error::new(ErrorKind::Unsupported, what)
-                    .hint("shards hold images, labels, arrays, lists, texts and bytes"));
+                    .with_hint("shards hold images, labels, arrays, lists, texts and bytes"));
             }
         })
     }
@@ -289,7 +289,7 @@ impl Packer {
                     ErrorKind::Unsupported,
                     format!("`{name}` holds pixels, and shards hold pixels only of the field `image`"),
                 )
-                .hint("open the dataset without it"));
+                .with_hint("open the dataset without it"));
             }
             (Store::Keep | Store::Baseline | Store::Raw, Value::Pixels { info, data })
                 if resized.is_none() && !info.planar =>
@@ -323,7 +323,7 @@ impl Packer {
         };
         let (Ok(width), Ok(height)) = (u16::try_from(width), u16::try_from(height)) else {
             let what = format!("{width}x{height} pixels, a JPEG holds at most 65535 a side");
-            return Err(Error::new(ErrorKind::Unsupported, what).hint("resize, or store raw pixels"));
+            return Err(Error::new(ErrorKind::Unsupported, what).with_hint("resize, or store raw pixels"));
         };
         let mut content = Vec::with_capacity(len / 6);
         let mut encoder = Encoder::new(&mut content, quality);

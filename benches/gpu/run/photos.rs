@@ -69,7 +69,9 @@ impl Photos {
         let read = |path: &PathBuf| fs::read(path).map(Photo::new).transpose();
         let files = paths.iter().step_by(step).filter_map(read).collect::<io::Result<Vec<_>>>().map_err(unread)?;
         if files.is_empty() {
-            return Err(Error::config("no sequential JPEG among the photographs").hint("name a folder with --photos"));
+            return Err(
+                Error::config("no sequential JPEG among the photographs").with_hint("name a folder with --photos")
+            );
         }
         let files: Arc<[Photo]> = files.into();
         self.files = Some(Arc::clone(&files));

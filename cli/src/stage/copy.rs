@@ -189,7 +189,7 @@ pub(super) async fn is_as_stored(
     let stored = match check {
         _ if version(source, object).as_deref() != before => {
             let changed = Error::new(ErrorKind::Io, "the file is being written while it is copied");
-            Err(changed.hint("wait until it is complete, then run the same command again"))
+            Err(changed.with_hint("wait until it is complete, then run the same command again"))
         }
         Some(check) => check.finish(&object.extent(source)).await,
         None => Ok(()),

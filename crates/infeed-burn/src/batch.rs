@@ -99,7 +99,7 @@ impl FromBatch for SegmentationBatch {
                 let what = format!("the shape is {:?}, and masks need one channel", masks.dims());
                 return Err(Error::config(what)
                     .at_field("mask")
-                    .hint("use a batch type of your own: InfeedLoader::with"));
+                    .with_hint("use a batch type of your own: InfeedLoader::with"));
             }
         };
         Ok(Self { images: images(batch, device)?, masks: masks.reshape([rows, height, width]) })
@@ -153,7 +153,7 @@ impl FromBatch for DetectionBatch {
                 batch.instance_fields().count()
             );
             return Err(
-                Error::config(what).hint("open the dataset with its annotations, or use a batch type of your own")
+                Error::config(what).with_hint("open the dataset with its annotations, or use a batch type of your own")
             );
         };
         let offsets: &[i64] = marked.offsets().as_slice().unwrap_or_default();
@@ -176,7 +176,7 @@ fn integers<const D: usize>(batch: &Batch, name: &str, device: &Device) -> Resul
     let (dtype, axes) = (values.dtype(), values.shape().len());
     if axes != D || dtype.whole().is_none() {
         let what = format!("the shape is {:?} of {dtype}, and classes are integers with {D} axes", values.shape());
-        return Err(Error::config(what).at_field(name).hint("use a batch type of your own: InfeedLoader::with"));
+        return Err(Error::config(what).at_field(name).with_hint("use a batch type of your own: InfeedLoader::with"));
     }
     Ok(Tensor::from_data(values.burn_data()?, device))
 }
@@ -185,6 +185,6 @@ fn field<'a>(batch: &'a Batch, name: &str) -> Result<&'a infeed::Tensor> {
     batch.get(name).ok_or_else(|| {
         let names: Vec<&str> = batch.fields().map(|(name, _)| name).collect();
         Error::config(format!("the batch has no field {name:?}, but {names:?}"))
-            .hint("use a batch type of your own: InfeedLoader::with")
+            .with_hint("use a batch type of your own: InfeedLoader::with")
     })
 }

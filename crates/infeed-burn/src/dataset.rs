@@ -45,11 +45,11 @@ impl<I> InfeedDataset<I> {
         let config = loader.config();
         if config.shard.world() > 1 {
             return Err(Error::config("a burn dataset has all records, and the loader is one of several ranks")
-                .hint("omit the loader's shard"));
+                .with_hint("omit the loader's shard"));
         }
         if config.device != Some(infeed::Device::Cpu) {
             return Err(Error::config("the rows of a burn dataset are in host memory, and the loader's are on a GPU")
-                .hint("build the loader with .device(Device::Cpu)"));
+                .with_hint("build the loader with .device(Device::Cpu)"));
         }
         Ok(Self { loader, make: Arc::new(make) })
     }
@@ -86,7 +86,7 @@ impl<I> InfeedDataset<I> {
                         "records {records:?} were requested, {:?} came",
                         batch.records()
                     ))
-                    .hint("use OnBadSample::Stop: a burn dataset needs an item for each index"));
+                    .with_hint("use OnBadSample::Stop: a burn dataset needs an item for each index"));
                 }
                 for row in 0..batch.len() {
                     items.push((self.make)(Row { batch: &batch, row })?);
@@ -134,7 +134,7 @@ impl<'a> Row<'a> {
         let all = tensor.as_slice::<T>().ok_or_else(|| {
             Error::config(format!("values of {} were requested as {}", tensor.dtype(), T::DTYPE))
                 .at_field(field)
-                .hint("request the type that they have, or set the loader's dtype")
+                .with_hint("request the type that they have, or set the loader's dtype")
         })?;
         Ok(&all[self.row * each..(self.row + 1) * each])
     }
@@ -168,7 +168,7 @@ impl<'a> Row<'a> {
         list.row(self.row).ok_or_else(|| {
             Error::config(format!("values of {dtype} were requested as {}", T::DTYPE))
                 .at_field(field)
-                .hint("request the type that they have")
+                .with_hint("request the type that they have")
         })
     }
 
@@ -190,5 +190,5 @@ impl<'a> Row<'a> {
 fn no_field<'a>(field: &str, there: impl Iterator<Item = &'a str>) -> Error {
     let there: Vec<&str> = there.collect();
     Error::config(format!("the records have no field {field:?} of that kind, but {there:?}"))
-        .hint("see `infeed inspect` for the fields of a dataset")
+        .with_hint("see `infeed inspect` for the fields of a dataset")
 }

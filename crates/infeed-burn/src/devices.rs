@@ -88,7 +88,7 @@ impl<O: Send + 'static> DataLoader<O> for DeviceLoaders<O> {
             [part] => part.iter(),
             parts => Refused::failure(
                 Error::config(format!("the loaders of {} devices are iterated over as one", parts.len()))
-                    .hint("train with ExecutionStrategy::MultiDevice, or give the trainer an InfeedLoader"),
+                    .with_hint("train with ExecutionStrategy::MultiDevice, or give the trainer an InfeedLoader"),
             ),
         }
     }
@@ -113,7 +113,7 @@ impl<O: Send + 'static> DataLoader<O> for DeviceLoaders<O> {
                 Error::config(format!(
                     "a slice from {start} to {end} of {items} items matches none of {parts} devices"
                 ))
-                .hint("build as many loaders as the trainer has devices"),
+                .with_hint("build as many loaders as the trainer has devices"),
             )),
         }
     }

@@ -65,7 +65,7 @@ impl Shared {
         let end = place.end.unwrap_or(epoch.saturating_add(1));
         if epoch >= end {
             return Err(Error::config(format!("the epochs end before {end}, and all of them were iterated over"))
-                .hint("give InfeedLoader::epochs as many epochs as the trainer runs"));
+                .with_hint("give InfeedLoader::epochs as many epochs as the trainer runs"));
         }
         let position = if place.state.epoch == epoch { place.state.position } else { 0 };
         let ahead = match place.ahead.take() {

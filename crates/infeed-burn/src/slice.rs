@@ -19,18 +19,20 @@ pub(crate) fn slice_of(loader: &Loader, start: u64, end: u64) -> Result<Loader> 
     let (records, items) = (loader.dataset().len(), loader.samples_per_epoch());
     let refused = |why: String| Error::config(format!("a slice from {start} to {end}: {why}"));
     if start >= end || end > items {
-        return Err(refused(format!("the loader has {items} items")).hint("slice within them, with at least one item"));
+        return Err(
+            refused(format!("the loader has {items} items")).with_hint("slice within them, with at least one item")
+        );
     }
     let config = loader.config();
     if config.shard.world() > 1 {
         return Err(refused(format!("the loader is rank {} of {}", config.shard.rank(), config.shard.world()))
-            .hint("slice a loader of all records, or build one loader for each device: DeviceLoaders"));
+            .with_hint("slice a loader of all records, or build one loader for each device: DeviceLoaders"));
     }
     let whole = loader.state_before(0);
     let order = |records, groups| config.order.sampler(records, groups, whole.lanes);
     if order(records, loader.dataset().groups())?.fingerprint() != whole.identity.order_fingerprint {
         return Err(refused(format!("the loader has an order of its own ({})", whole.identity.order))
-            .hint("make a sampler of the slice's records"));
+            .with_hint("make a sampler of the slice's records"));
     }
     // The last slice also gets the records that a dropped last batch would omit.
     let end = if end == items { records } else { end };

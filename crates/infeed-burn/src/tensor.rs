@@ -62,7 +62,7 @@ impl TensorExt for infeed::Tensor {
         if let infeed::Device::Cuda(gpu) = self.device() {
             let what = format!("the batch is on GPU {gpu}, and burn's runtimes cannot take over memory there");
             return Err(Error::new(ErrorKind::Device, what)
-                .hint("build the loader with .device(Device::Cpu), and .pin_memory(true) if burn runs on a GPU"));
+                .with_hint("build the loader with .device(Device::Cpu), and .pin_memory(true) if burn runs on a GPU"));
         }
         let property = if self.is_pinned() { AllocationProperty::Pinned } else { AllocationProperty::Other };
         let bytes = bytes::Bytes::from_owner(HostValues(self.clone()));
@@ -73,13 +73,15 @@ impl TensorExt for infeed::Tensor {
         let axes = self.shape().len();
         if axes != D {
             return Err(Error::config(format!("the tensor has the shape {:?}, {axes} axes, not {D}", self.shape()))
-                .hint("request a tensor with as many axes as it has"));
+                .with_hint("request a tensor with as many axes as it has"));
         }
         let data = self.burn_data()?;
         let found = kind(data.dtype());
         if found != K::KIND {
             let what = format!("the tensor has values of {}, which are {found:?}, not {:?}", self.dtype(), K::KIND);
-            return Err(Error::config(what).hint("request that kind and convert the tensor, or set the loader's dtype"));
+            return Err(
+                Error::config(what).with_hint("request that kind and convert the tensor, or set the loader's dtype")
+            );
         }
         let dtype = data.dtype();
         Ok(Tensor::from_data(data, (device, dtype)))

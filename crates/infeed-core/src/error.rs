@@ -34,7 +34,7 @@ pub fn panic_words(panic: &(dyn Any + Send)) -> &str {
 ///
 /// ```
 /// use infeed::{Error, ErrorKind};
-/// let error = Error::new(ErrorKind::Config, "prefetch is 0").hint("use 1 or more");
+/// let error = Error::new(ErrorKind::Config, "prefetch is 0").with_hint("use 1 or more");
 /// assert_eq!(error.to_string(), "config: prefetch is 0; use 1 or more");
 /// ```
 #[derive(Clone)]
@@ -178,7 +178,7 @@ impl Error {
 
     /// Adds what to do next, in the imperative.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         Arc::make_mut(&mut self.0).hint = Some(hint.into());
         self
     }
@@ -255,7 +255,7 @@ impl Error {
     /// Marks the error as limited to one object, while its store or disk still responds: the object is missing, access
     /// to it is refused, or its blocks are damaged. Do not use it for a store that can't be reached.
     #[must_use]
-    pub fn unreadable(mut self) -> Self {
+    pub fn into_unreadable(mut self) -> Self {
         Arc::make_mut(&mut self.0).fault = Fault::Object;
         self
     }
@@ -280,9 +280,9 @@ impl Error {
         &self.0.what
     }
 
-    /// What to do about it, as set by [`hint`](Self::hint).
+    /// What to do about it, as set by [`with_hint`](Self::with_hint).
     #[must_use]
-    pub fn help(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
@@ -412,7 +412,7 @@ mod tests {
             .at_record(48213)
             .at_object("train-00012.tar")
             .at_range(1204224..1219094)
-            .hint("fetch the object again or set on_bad_sample(Skip)");
+            .with_hint("fetch the object again or set on_bad_sample(Skip)");
         assert_eq!(
             error.to_string(),
             "decode: JPEG ends after 3112 of 14870 bytes (record 48213, train-00012.tar @ 1204224..1219094); \
@@ -442,7 +442,7 @@ mod tests {
         let name = "a\u{1b}]0;owned\u{7}\n\u{202e}gpj\u{9b}2J.jpg";
         let error = Error::corrupt(format!("no field `{name}`"))
             .at_object(name)
-            .hint(format!("look at {name}"))
+            .with_hint(format!("look at {name}"))
             .with_source(std::io::Error::other(name));
         assert!(format!("{error:#}").matches(printable::is_order).all(|order| order == "\n"));
         // The line break of the error itself, not one from a name.

@@ -51,7 +51,7 @@ fn bytes_of(rows: usize, row_bytes: usize) -> Result<usize> {
         Error::config(format!(
             "{rows} rows of {row_bytes} bytes are more than {MOST_BYTES} bytes, the most that one buffer can have"
         ))
-        .hint(format!("lower {BATCH_SIZE}, or make the rows smaller"))
+        .with_hint(format!("lower {BATCH_SIZE}, or make the rows smaller"))
     })
 }
 
@@ -191,7 +191,7 @@ impl Memory {
             Place::Pinned(gpu) => Self::Pinned(gpu.pinned_buffer(len)?),
             Place::Host => Self::Host(Block::zeroed(Block::layout(len)).ok_or_else(|| {
                 Error::new(ErrorKind::OutOfMemory, format!("no memory for a buffer of {len} bytes"))
-                    .hint(format!("lower {BATCH_SIZE} or {PREFETCH}, or free memory of the machine"))
+                    .with_hint(format!("lower {BATCH_SIZE} or {PREFETCH}, or free memory of the machine"))
             })?),
         })
     }
@@ -742,7 +742,7 @@ impl Rows {
     pub fn idle(&self) -> Result<()> {
         if self.home.is_written() {
             let what = "rows are used while a GPU still writes them";
-            return Err(Error::new(ErrorKind::Internal, what).hint("please report this"));
+            return Err(Error::new(ErrorKind::Internal, what).with_hint("please report this"));
         }
         Ok(())
     }

@@ -174,6 +174,7 @@ settings! {
     SKIP: "on_bad_sample(Skip)", "--on-bad-sample skip", "on_bad_sample={\"skip\": {\"at_most\": …}}";
     SKIP_PADDED: "on_bad_sample(SkipPadded)", "--on-bad-sample skip-padded",
         "on_bad_sample={\"skip-padded\": {\"at_most\": …}}";
+    SMALL_TYPES: "dtype u8 or f16", "--dtype u8 or f16", "dtype=\"uint8\" or \"float16\"";
     STREAMS: "streams", "--streams", "streams";
     TRANSFORM: "transform", "--transform", "transform";
     VERIFY_AUTO: "verify(Auto)", "--verify auto", "verify=\"auto\"";

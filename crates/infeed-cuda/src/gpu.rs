@@ -131,7 +131,7 @@ fn check_codec(codecs: &[Arc<dyn ImageCodec>]) -> Result<()> {
     match taking.filter(|codec| !codec.is_interchangeable()) {
         Some(codec) => {
             let what = format!("the codec `{}` decodes JPEGs only on the CPU, but {DECODE_GPU} is set", codec.name());
-            Err(Error::config(what).hint(format!("omit the codec or its settings, or leave {DECODE} on auto")))
+            Err(Error::config(what).with_hint(format!("omit the codec or its settings, or leave {DECODE} on auto")))
         }
         None => Ok(()),
     }

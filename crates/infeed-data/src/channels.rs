@@ -20,7 +20,7 @@ impl Pattern {
     /// Parses `{name}_{channel}.tif`, or `{name}_{channel:dapi,gfp,rfp}.tif` with the channels in order.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let wrong = |what: &str| {
-            Err(Error::config(format!("the pattern of channels {text:?} {what}")).hint(
+            Err(Error::config(format!("the pattern of channels {text:?} {what}")).with_hint(
                 "write one {name} and one {channel}, such as {name}_{channel}.tif or {name}/{channel:dapi,gfp}.tif",
             ))
         };
@@ -128,7 +128,9 @@ impl Groups {
         if found.is_empty() {
             let first = files.first().map_or("", |(_, name)| name);
             let what = format!("none of {} images fits the pattern of channels; the first is `{first}`", files.len());
-            return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern to match the names of the files"));
+            return Err(
+                Error::new(ErrorKind::NotFound, what).with_hint("write the pattern to match the names of the files")
+            );
         }
         if let (Some((first, count)), None) = (stray, &pattern.channels) {
             tracing::warn!(count, first, "files that do not fit the pattern of channels are left out");
@@ -147,7 +149,7 @@ impl Groups {
         };
         if channels.len() > 255 {
             let what = format!("{} channels, such as `{}` and `{}`", channels.len(), channels[0], channels[1]);
-            return Err(Error::config(what).hint("infeed reads at most 255: check the pattern"));
+            return Err(Error::config(what).with_hint("infeed reads at most 255: check the pattern"));
         }
         let mut order = Vec::with_capacity(found.len() * channels.len());
         for (record, files) in &found {
@@ -158,7 +160,7 @@ impl Groups {
                         pattern.file(record, channel)
                     );
                     return Err(
-                        Error::new(ErrorKind::NotFound, what).hint("add it, or remove the record's other files")
+                        Error::new(ErrorKind::NotFound, what).with_hint("add it, or remove the record's other files")
                     );
                 };
                 order.push(*file);
@@ -181,7 +183,7 @@ impl Groups {
             if let Some(other) = of.insert(stem, *i) {
                 let (a, b) = (files[other as usize], files[*i as usize]);
                 let what = format!("two masks for one image, `{a}` and `{b}`");
-                return Err(Error::config(what).hint(format!("remove one, or choose with {MASK_FILES}")));
+                return Err(Error::config(what).with_hint(format!("remove one, or choose with {MASK_FILES}")));
             }
         }
         let an_example = masks.first().map_or("", |(i, _)| files[*i as usize]);
@@ -192,7 +194,7 @@ impl Groups {
             let Some(mask) = of.remove(stem) else {
                 let file = files[own[0] as usize];
                 let what = format!("`{file}` has no mask; that of another image is `{an_example}`");
-                return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
+                return Err(Error::new(ErrorKind::NotFound, what).with_hint(format!(
                     "add it, or remove the image; {MASK_FILES} sets other names of masks; to read only images, open \
                      their folder"
                 )));
@@ -202,7 +204,7 @@ impl Groups {
         }
         if let Some(stray) = of.values().min() {
             let what = format!("{} masks have no image, such as `{}`", of.len(), files[*stray as usize]);
-            return Err(Error::new(ErrorKind::NotFound, what).hint("add the images, or remove the masks"));
+            return Err(Error::new(ErrorKind::NotFound, what).with_hint("add the images, or remove the masks"));
         }
         Ok(Self { per: self.per + 1, order, ..self })
     }

@@ -169,7 +169,9 @@ impl Cifar {
             Some("train") => Some(Split::Train),
             Some("test") => Some(Split::Test),
             Some(other) => {
-                return Err(Error::config(format!("{} has no split `{other}`", self.name())).hint("use train or test"));
+                return Err(
+                    Error::config(format!("{} has no split `{other}`", self.name())).with_hint("use train or test")
+                );
             }
         };
         let known: Vec<(&Object, Split)> = objects.iter().filter_map(|o| Some((o, self.split(&o.name)?))).collect();
@@ -184,7 +186,7 @@ impl Cifar {
         // Two copies side by side would otherwise be read as one larger dataset.
         if let Some(pair) = known.windows(2).find(|pair| parent(&pair[0].0.name) != parent(&pair[1].0.name)) {
             let what = format!("CIFAR files in two folders, such as `{}` and `{}`", pair[0].0.name, pair[1].0.name);
-            return Err(Error::config(what).at_object(source.url()).hint("open one of the folders"));
+            return Err(Error::config(what).at_object(source.url()).with_hint("open one of the folders"));
         }
         let has_train = known.iter().any(|(_, split)| *split == Split::Train);
         let wanted = split.unwrap_or(if has_train { Split::Train } else { Split::Test });
@@ -194,7 +196,7 @@ impl Cifar {
             let have = known.first().map_or("none", |(o, _)| base(&o.name));
             return Err(Error::new(ErrorKind::NotFound, what)
                 .at_object(source.url())
-                .hint(format!("the CIFAR files begin with {have}")));
+                .with_hint(format!("the CIFAR files begin with {have}")));
         }
         Ok(chosen)
     }
@@ -226,7 +228,7 @@ impl Cifar {
             if let Some((found, given)) = other {
                 return Err(Error::config(format!("class `{given}` is called `{found}` here"))
                     .at_object(source.display_name(&name))
-                    .hint("open it without classes, or with its own"));
+                    .with_hint("open it without classes, or with its own"));
             }
             if given.len() != count {
                 return Err(Error::config(format!("{} classes given, {} has {count}", given.len(), self.name())));
@@ -253,12 +255,12 @@ impl Cifar {
                 return Err(Error::corrupt(what)
                     .at_stage(Stage::Open)
                     .at_object(source.display_name(&object.name))
-                    .hint("the file is truncated or of another kind; fetch it again"));
+                    .with_hint("the file is truncated or of another kind; fetch it again"));
             }
         }
         if chosen.iter().all(|o| o.size == 0) {
             let name = source.display_name(&chosen[0].name);
-            return Err(Error::corrupt("the file is empty").at_object(name).hint("fetch it again"));
+            return Err(Error::corrupt("the file is empty").at_object(name).with_hint("fetch it again"));
         }
         let classes = self.class_names(source, objects, chosen[0], options.classes.as_ref()).await?;
         let files = try_join_all(chosen.iter().map(|o| async { Beside::Table.read(source, o).await })).await?;

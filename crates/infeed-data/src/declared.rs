@@ -61,7 +61,7 @@ impl Said {
             let all = WORDS.map(|(word, _)| word);
             let meant = nearest(said, all).map_or(String::new(), |near| format!("did you mean {near}? "));
             Error::config(format!("`{said}` is not a kind that the field `{name}` can have"))
-                .hint(format!("{meant}use one of {}; only fields of volumes take names of files", all.join(", ")))
+                .with_hint(format!("{meant}use one of {}; only fields of volumes take names of files", all.join(", ")))
         })
     }
 
@@ -120,13 +120,15 @@ pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> 
             let meant = nearest(name, names()).map_or(String::new(), |near| format!("did you mean {near}? "));
             let all = names().collect::<Vec<_>>().join(", ");
             return Err(Error::new(ErrorKind::NotFound, format!("there is no field `{name}`, which {FIELD} names"))
-                .hint(format!("{meant}there are {all}; a field that was left out is read if {COLUMNS} names it")));
+                .with_hint(format!(
+                    "{meant}there are {all}; a field that was left out is read if {COLUMNS} names it"
+                )));
         };
         let field = &dataset.schema().fields[at];
         let Some((field, way)) = become_said(field, *said, dataset.largest_read()) else {
             let what =
                 format!("the field `{name}` is {}, which can't be read as {}", in_words(&field.kind), said.word());
-            return Err(Error::new(ErrorKind::Unsupported, what).hint(
+            return Err(Error::new(ErrorKind::Unsupported, what).with_hint(
                 "images, bytes and texts can be masks, images, bytes or texts; numbers [H, W] masks or images; numbers \
                  [N, …] lists; one integer a label",
             ));
@@ -275,7 +277,7 @@ fn narrow(data: &[u8], from: DType, info: ImageInfo) -> Result<Bytes> {
                     ErrorKind::Unsupported,
                     format!("a mask with the value {value}, outside of 0 to {most}"),
                 )
-                .hint(hint));
+                .with_hint(hint));
             }
         }
     }
@@ -293,7 +295,7 @@ impl Way {
                     ErrorKind::Unsupported,
                     "the image is stored as pixels, not as a file whose bytes could be read",
                 )
-                .hint("use image or mask"));
+                .with_hint("use image or mask"));
             }
             (Self::Pixels(from, info), Value::Array(data)) => {
                 let as_they_are = from == info.dtype || (from, info.dtype) == (DType::Bool, DType::U8);
@@ -312,7 +314,7 @@ impl Way {
                 Value::Label(number.ok_or_else(|| {
                     let shown: String = String::from_utf8_lossy(&text).chars().take(24).collect();
                     Error::corrupt(format!("`{}` is not an integer, as a label has to be", shown.escape_debug()))
-                        .hint("read it as bytes")
+                        .with_hint("read it as bytes")
                 })?)
             }
             (_, value) => value,

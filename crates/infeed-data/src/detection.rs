@@ -109,13 +109,14 @@ fn size_in_header(file: &[u8]) -> Result<[u32; 2]> {
     let (height, width) = match size_of_bmp(file) {
         Some([height, width]) => (height as usize, width as usize),
         None => {
-            let size = imagesize::blob_size(file).map_err(|e| Error::corrupt(NO_SIZE).with_source(e).hint(hint()))?;
+            let size =
+                imagesize::blob_size(file).map_err(|e| Error::corrupt(NO_SIZE).with_source(e).with_hint(hint()))?;
             (size.height, size.width)
         }
     };
     match [height, width].map(u32::try_from) {
         [Ok(height), Ok(width)] if height > 0 && width > 0 => Ok([height, width]),
-        _ => Err(Error::corrupt(NO_SIZE).hint(hint())),
+        _ => Err(Error::corrupt(NO_SIZE).with_hint(hint())),
     }
 }
 

@@ -115,7 +115,7 @@ impl FromStr for Filter {
     fn from_str(text: &str) -> Result<Self> {
         let refuse = |why: &str| {
             Error::config(format!("the filter `{text}` {why}"))
-                .hint("write it like label=cat,dog, label!=3, caption~=PATTERN, caption*=text or width>=256")
+                .with_hint("write it like label=cat,dog, label!=3, caption~=PATTERN, caption*=text or width>=256")
         };
         let at = text.find(['=', '!', '~', '*', '>', '<']).ok_or_else(|| refuse("has no operator"))?;
         let (field, rest) = text.split_at(at);
@@ -233,7 +233,7 @@ pub(crate) fn some(dataset: Arc<dyn Dataset>, what: &str) -> Result<Arc<dyn Data
     match dataset.is_empty() {
         false => Ok(dataset),
         true => Err(Error::new(ErrorKind::Empty, format!("no record passes {what}"))
-            .hint("look at the fields and first records with `infeed inspect`")),
+            .with_hint("look at the fields and first records with `infeed inspect`")),
     }
 }
 
@@ -376,14 +376,14 @@ impl Check {
                     let why = format!("asks for a size that is not known before record {record} is read");
                     return Err(filter
                         .refuse(why)
-                        .hint("filter by a field; only annotations give sizes before reading"));
+                        .with_hint("filter by a field; only annotations give sizes before reading"));
                 }
                 (name, Column::Side { height: name == "height" })
             }
             _ => {
                 let names: Vec<_> = schema.fields.iter().map(|field| field.name.as_str()).collect();
                 let hint = format!("there are {}, object, and values in JSON as json.name", names.join(", "));
-                return Err(filter.refuse("asks for a field that is not there").hint(hint));
+                return Err(filter.refuse("asks for a field that is not there").with_hint(hint));
             }
         };
         let asks = Asks::new(filter, &column, schema)?;
@@ -439,7 +439,7 @@ impl Asks {
                     .map_err(|_| filter.refuse("compares numbers with texts"))
             }
             Test::Matches | Test::Contains => {
-                Err(filter.refuse("looks for text in numbers").hint("compare numbers, by =, !=, >=, <=, > and <"))
+                Err(filter.refuse("looks for text in numbers").with_hint("compare numbers, by =, !=, >=, <=, > and <"))
             }
             _ => Ok(compares()),
         };
@@ -459,7 +459,7 @@ impl Asks {
             }
             (_, Some(FieldKind::Array { shape, .. })) if shape.iter().product::<usize>() != 1 => Err(filter
                 .refuse(format!("asks for one number, and there are {shape:?} in each record"))
-                .hint("use filter_with, which looks at all of a record")),
+                .with_hint("use filter_with, which looks at all of a record")),
             (Column::Side { .. }, _)
             | (
                 _,
@@ -474,7 +474,7 @@ impl Asks {
             (_, kind) => {
                 let kind = kind.map_or("nothing", FieldKind::name);
                 let why = format!("asks for a label, text or number, and the field is {kind}");
-                Err(filter.refuse(why).hint("use filter_with, which looks at all of a record"))
+                Err(filter.refuse(why).with_hint("use filter_with, which looks at all of a record"))
             }
         }
     }
@@ -482,7 +482,9 @@ impl Asks {
     fn of_labels(filter: &Filter, classes: Option<&[String]>, compares: impl FnOnce() -> Self) -> Result<Self> {
         let named = |passes: &dyn Fn(&str) -> bool| {
             let classes = classes.ok_or_else(|| {
-                filter.refuse("looks for text, and the classes have no names").hint("name their numbers: label=0,3")
+                filter
+                    .refuse("looks for text, and the classes have no names")
+                    .with_hint("name their numbers: label=0,3")
             })?;
             Ok(Self::Labels(
                 (0..).zip(classes).filter(|(_, name)| passes(name)).map(|(label, _)| label).collect(),
@@ -503,9 +505,9 @@ impl Asks {
                             Some(classes) => {
                                 let more = if classes.len() > 8 { ", …" } else { "" };
                                 let some: Vec<_> = classes.iter().take(8).map(String::as_str).collect();
-                                error.hint(format!("there are {}: {}{more}", classes.len(), some.join(", ")))
+                                error.with_hint(format!("there are {}: {}{more}", classes.len(), some.join(", ")))
                             }
-                            None => error.hint("the classes have no names: use their numbers"),
+                            None => error.with_hint("the classes have no names: use their numbers"),
                         }
                     })
                 };

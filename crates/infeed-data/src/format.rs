@@ -482,7 +482,7 @@ impl OpenOptions {
             [only] => format!("{what} take no {name}, only {only}"),
             [others @ .., last] => format!("{what} take no {name}, only {} and {last}", others.join(", ")),
         };
-        Err(Error::config(what).hint(refused.hint()))
+        Err(Error::config(what).with_hint(refused.hint()))
     }
 }
 

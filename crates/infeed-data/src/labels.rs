@@ -54,13 +54,13 @@ pub(crate) fn classes_of(
     if let Some(stray) = flat {
         return Err(Error::config(format!("images both in class folders and beside them, such as `{stray}`"))
             .at_object(source.url())
-            .hint("move them into folders, or give labels for all"));
+            .with_hint("move them into folders, or give labels for all"));
     }
     if found.iter().all(|top| layout::is_split(top)) {
         let splits = found.into_iter().collect::<Vec<_>>();
         return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
             .at_object(source.url())
-            .hint(format!(
+            .with_hint(format!(
                 "open {}{}",
                 source.display_name(&format!("{}{}", layout::wrapper(names), splits[0])),
                 SPLIT.or_set(&splits[0])
@@ -70,7 +70,7 @@ pub(crate) fn classes_of(
         let what =
             format!("the folders {} are named like kinds of files and splits, not like classes", kinds.join(", "));
         let masks = format!("{}/{{stem}}.png", kinds[kinds.len() - 1]);
-        return Err(Error::config(what).at_object(source.url()).hint(format!(
+        return Err(Error::config(what).at_object(source.url()).with_hint(format!(
             "tell masks by a pattern of their names, such as {}; or take the folders for classes: {}",
             MASK_FILES.to(&masks),
             FORMAT.to("folder")
@@ -94,7 +94,7 @@ pub(crate) fn classes_of(
         let what = format!("class `{unknown}` is not among the {} given classes", classes.len());
         return Err(Error::config(what)
             .at_object(source.display_name(unknown))
-            .hint("open it with the classes that it has, or remove the folder"));
+            .with_hint("open it with the classes that it has, or remove the folder"));
     }
     let label = |name: &str| top(name).and_then(|top| index.get(top.as_str()).copied());
     let labels = names.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();

@@ -186,7 +186,7 @@ pub(crate) fn keep_split<T>(items: &mut Vec<T>, key: impl Fn(&T) -> String, spli
         items.retain(|item| parent(&key(item)).split('/').any(|folder| folder.eq_ignore_ascii_case(split)));
         if items.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, format!("no images of the split `{split}`"))
-                .hint("a split is the name of a folder, or begins it: train, train_masks"));
+                .with_hint("a split is the name of a folder, or begins it: train, train_masks"));
         }
         return Ok(());
     }
@@ -200,7 +200,7 @@ pub(crate) fn one_split(keys: impl Iterator<Item = String>) -> Result<()> {
     let splits: Vec<&str> = firsts.iter().flatten().map(String::as_str).filter(|first| is_split(first)).collect();
     if splits.len() > 1 && splits.len() == firsts.len() {
         return Err(Error::config(format!("images of several splits: {}", splits.join(", ")))
-            .hint(format!("choose one: {}", SPLIT.to(splits[0]))));
+            .with_hint(format!("choose one: {}", SPLIT.to(splits[0]))));
     }
     Ok(())
 }

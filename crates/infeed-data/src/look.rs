@@ -109,7 +109,7 @@ pub async fn lengths(dataset: &dyn Dataset, field: &str) -> Result<Vec<u64>> {
     let Some((at, each)) = each else {
         let names: Vec<_> = fields.iter().map(|of| format!("{} ({})", of.name, of.kind.name())).collect();
         return Err(Error::config(format!("there is no list or text `{field}`"))
-            .hint(format!("there are {}", names.join(", "))));
+            .with_hint(format!("there are {}", names.join(", "))));
     };
     let mut lengths = Vec::new();
     let records: Vec<u64> = (0..dataset.len()).collect();
@@ -145,7 +145,7 @@ pub async fn labels(dataset: &dyn Dataset) -> Result<Vec<i64>> {
     let Some(at) = fields.iter().position(|field| field.name == "label" && field.kind == FieldKind::Label) else {
         let names: Vec<_> = fields.iter().map(|field| field.name.as_str()).collect();
         return Err(Error::config(format!("there is no field `label` of class indices among {}", names.join(", ")))
-            .hint("open a dataset with labels, or give a file with labels when opening it"));
+            .with_hint("open a dataset with labels, or give a file with labels when opening it"));
     };
     let known = |record| match dataset.known(record, "label") {
         Some(Value::Label(label)) => Some(label),

@@ -147,7 +147,7 @@ impl Outlines {
             Outline::Runs(first, _) if self.run_sizes.get(&first).is_some_and(|of| *of != size) => {
                 let of = self.run_sizes[&first];
                 Err(Error::corrupt(format!("height and width are {of:?} for runs, but {size:?} for the image"))
-                    .hint("correct it, or remove it from the annotations"))
+                    .with_hint("correct it, or remove it from the annotations"))
             }
             Outline::Runs(first, last) => Ok(Mask::Rle(Rle::new(size, self.runs[first..last].to_vec())?)),
         }
@@ -242,7 +242,7 @@ impl Marked {
     /// The annotations of the image `record`, which has this height and width.
     pub(crate) fn instances(&self, record: usize, size: [u32; 2]) -> Result<Instances> {
         if let Some(wrong) = self.bad.get(&record) {
-            return Err(Error::corrupt(wrong.clone()).hint("correct it, or remove it from the annotations"));
+            return Err(Error::corrupt(wrong.clone()).with_hint("correct it, or remove it from the annotations"));
         }
         let of = self.starts[record]..self.starts[record + 1];
         let mut found = Instances::new(size);
@@ -258,7 +258,7 @@ impl Marked {
             let (id, [height, width]) = (self.ids[of.start + outside], size);
             let corners = found.boxes[outside];
             let what = format!("{} {id}: the box {corners:?} is outside the image of {width}x{height}", self.called);
-            return Err(Error::corrupt(what).hint("correct it, or remove it from the annotations"));
+            return Err(Error::corrupt(what).with_hint("correct it, or remove it from the annotations"));
         }
         found.labels = self.labels[of.clone()].iter().map(|label| i64::from(*label)).collect();
         found.ids = self.ids[of.clone()].to_vec();

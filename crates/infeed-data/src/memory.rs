@@ -358,7 +358,8 @@ impl MemoryBuilder {
         match self.columns.last_mut() {
             Some((field, _)) => field.name = name,
             None => {
-                let nothing = || Error::config(format!("no field to call `{name}`")).hint("add it before its name");
+                let nothing =
+                    || Error::config(format!("no field to call `{name}`")).with_hint("add it before its name");
                 self.error.get_or_insert_with(nothing);
             }
         }
@@ -384,8 +385,9 @@ impl MemoryBuilder {
                 field.mask = true;
             }
             _ => {
-                let nothing =
-                    || Error::config("there are no images to make masks of").hint("add the images before calling it");
+                let nothing = || {
+                    Error::config("there are no images to make masks of").with_hint("add the images before calling it")
+                };
                 self.error.get_or_insert_with(nothing);
             }
         }
@@ -435,7 +437,7 @@ impl MemoryBuilder {
         };
         let columns = columns.into_iter().map(sound).collect::<Result<Vec<_>>>()?;
         let Some((first, column)) = columns.first() else {
-            return Err(Error::config("a dataset without fields").hint("add images, labels or arrays"));
+            return Err(Error::config("a dataset without fields").with_hint("add images, labels or arrays"));
         };
         let len = column.len();
         for (i, (field, column)) in columns.iter().enumerate() {

@@ -140,7 +140,7 @@ pub fn of_split<'a>(
         if shards.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, format!("no {what} of the split `{split}`"))
                 .at_object(source.url())
-                .hint(format!("they are named SPLIT{like}, or are in a folder SPLIT")));
+                .with_hint(format!("they are named SPLIT{like}, or are in a folder SPLIT")));
         }
         return Ok(shards);
     }
@@ -149,7 +149,7 @@ pub fn of_split<'a>(
         let names: Vec<_> = splits.into_iter().collect();
         return Err(Error::config(format!("{what} of several splits: {}", names.join(", ")))
             .at_object(source.url())
-            .hint(format!("open the files of only one, such as {0}{like}{1}", names[0], SPLIT.or_set(names[0]))));
+            .with_hint(format!("open the files of only one, such as {0}{like}{1}", names[0], SPLIT.or_set(names[0]))));
     }
     Ok(shards)
 }

@@ -48,7 +48,7 @@ pub async fn named(
         Some(_) if source.is_web() => {
             return Err(Error::config("files of a web server are looked up by name, not listed")
                 .at_object(source.url())
-                .hint(format!("omit {LISTING}")));
+                .with_hint(format!("omit {LISTING}")));
         }
         _ if source.is_web() => with_indexes(source, &names).await?,
         _ => all(source, manifests, shared).await?,
@@ -61,10 +61,12 @@ pub async fn named(
     objects.retain(|object| missing.remove(&object.name).is_some() || tells(&object.name));
     if let Some((first, ())) = missing.first_key_value() {
         let what = format!("{} of the {count} objects that are named do not exist", missing.len());
-        return Err(Error::new(ErrorKind::NotFound, what).at_object(source.display_name(first)).hint(match count {
-            1 => "there is neither a file nor a folder of this name",
-            _ => "check both ends of the range in the url",
-        }));
+        return Err(Error::new(ErrorKind::NotFound, what).at_object(source.display_name(first)).with_hint(
+            match count {
+                1 => "there is neither a file nor a folder of this name",
+                _ => "check both ends of the range in the url",
+            },
+        ));
     }
     Ok(objects)
 }
@@ -118,7 +120,7 @@ pub fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Err
     Error::new(ErrorKind::NotFound, format!("no {wanted}: {found}"))
         .at_stage(Stage::Open)
         .at_object(source.url())
-        .hint(format!("images end with {}; or name the format", names::EXTENSIONS.join(", ")))
+        .with_hint(format!("images end with {}; or name the format", names::EXTENSIONS.join(", ")))
 }
 
 /// Reads all of one object of the dataset, otherwise of a path or url. Returns its name in messages, and its bytes.

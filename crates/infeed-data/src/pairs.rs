@@ -166,7 +166,7 @@ fn holds_both(names: &[&str]) -> bool {
 pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     let wrong = || {
         Error::config(format!("the pattern of masks {pattern:?} has no {{stem}}, or more than one"))
-            .hint("write it like masks/{stem}_mask.png: {stem} stands for the image's name without its extension")
+            .with_hint("write it like masks/{stem}_mask.png: {stem} stands for the image's name without its extension")
     };
     let (before, after) = pattern.split_once("{stem}").filter(|(_, after)| !after.contains('{')).ok_or_else(wrong)?;
     // Without an extension, or with `.*`, the pattern matches every extension.
@@ -187,7 +187,9 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     if sides.masks.is_empty() {
         let first = names.first().copied().unwrap_or("");
         let what = format!("none of {} images fits the pattern of masks; the first is `{first}`", names.len());
-        return Err(Error::new(ErrorKind::NotFound, what).hint("write the pattern to match the names of the masks"));
+        return Err(
+            Error::new(ErrorKind::NotFound, what).with_hint("write the pattern to match the names of the masks")
+        );
     }
     // {stem} need not contain all folders above the image.
     let known: BTreeSet<&str> = sides.masks.iter().map(|(_, stem)| stem.as_str()).collect();
@@ -201,7 +203,7 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
         if let Some(other) = seen.insert(stem(name), *at) {
             let (a, b) = (names[other as usize], names[*at as usize]);
             let what = format!("the images `{a}` and `{b}` have the same mask");
-            return Err(Error::config(what).hint(format!("add their folders to the pattern of {MASK_FILES}")));
+            return Err(Error::config(what).with_hint(format!("add their folders to the pattern of {MASK_FILES}")));
         }
     }
     Ok(sides)

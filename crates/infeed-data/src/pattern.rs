@@ -25,7 +25,7 @@ pub fn parse(url: &str) -> Result<Vec<(String, Vec<String>)>> {
     let bad = |what: &str| {
         Error::config(what.to_owned())
             .at_object(url)
-            .hint("write train-{000000..000146}.tar, {cats,dogs}.tar, or several with :: between them")
+            .with_hint("write train-{000000..000146}.tar, {cats,dogs}.tar, or several with :: between them")
     };
     let mut folders = Vec::<(String, Vec<String>)>::new();
     let mut count = 0;

@@ -99,7 +99,7 @@ pub trait Dataset: Debug + Send + Sync + 'static {
     /// Reads records whose plans have [`by_dataset`](ReadPlan::by_dataset) set. Returns for each record its bytes, in
     /// any number of pieces, as [`parse`](Self::parse) wants them, or an error.
     ///
-    /// If a record is damaged (`Corrupt`), not supported or [unreadable](Error::unreadable), its error concerns only
+    /// If a record is damaged (`Corrupt`), not supported or [unreadable](Error::into_unreadable), its error concerns only
     /// this record and is handled as `on_bad_sample` says, as with any other read. Any other error ends the stream.
     ///
     /// This method may block, compute, and call another language. The engine calls it ahead of the decode threads, on

@@ -111,7 +111,7 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Arc
     let first = (len as f64 * fraction).round();
     if !(first >= 1.0 && first <= len as f64 - 1.0) {
         let what = format!("a fraction of {fraction} leaves one part of {len} records empty");
-        return Err(Error::config(what).hint("use one between 0 and 1"));
+        return Err(Error::config(what).with_hint("use one between 0 and 1"));
     }
     // A random permutation by the order of hashes. Only the position of the cut matters, so neither part is sorted by
     // hash.

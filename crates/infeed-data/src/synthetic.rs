@@ -60,7 +60,7 @@ impl SyntheticDataset {
     pub fn parse(url: &str) -> Result<Self> {
         let bad = |what: String| {
             let form = "write synthetic://?count=1000&height=32&width=32&channels=3&classes=10&seed=0";
-            Error::config(what).at_object(url).hint(form)
+            Error::config(what).at_object(url).with_hint(form)
         };
         let query = url.strip_prefix("synthetic://").and_then(|rest| match rest.trim_start_matches('/') {
             "" => Some(""),
@@ -97,13 +97,13 @@ impl SyntheticDataset {
         let named = named.into_iter().chain([("channels", channels.into()), ("classes", classes.into())]);
         for (name, value) in named {
             if value == 0 {
-                return Err(Error::config(format!("{name} is 0")).hint("use 1 or more"));
+                return Err(Error::config(format!("{name} is 0")).with_hint("use 1 or more"));
             }
         }
         let bytes = info.len_bytes();
         if bytes > MOST_BYTES {
             let what = format!("synthetic images of {height}×{width}×{channels} take {bytes} bytes");
-            return Err(Error::new(ErrorKind::Config, what).hint(format!("stay below {MOST_BYTES}")));
+            return Err(Error::new(ErrorKind::Config, what).with_hint(format!("stay below {MOST_BYTES}")));
         }
         let words = (bytes as usize + SHIFTS).div_ceil(8) as u64;
         let tile: Vec<u8> = (0..words).flat_map(|i| mix(seed ^ mix(i)).to_le_bytes()).collect();

@@ -39,7 +39,8 @@ impl Beside {
     fn most(self, told: Option<&str>) -> Result<u64> {
         let Some(told) = told else { return Ok(self.usual()) };
         parse_size(told).map_err(|wrong| {
-            Error::config(format!("{VARIABLE} is {told:?}: {wrong}")).hint(format!("set {VARIABLE}=4GiB, or unset it"))
+            Error::config(format!("{VARIABLE} is {told:?}: {wrong}"))
+                .with_hint(format!("set {VARIABLE}=4GiB, or unset it"))
         })
     }
 
@@ -105,7 +106,7 @@ impl Beside {
 
 fn too_large(part: &str, found: &str, size: u64, most: u64) -> Error {
     let enough = size.div_ceil(1 << 30);
-    Error::new(ErrorKind::Unsupported, format!("the {part} has {found}; the limit is {most} bytes")).hint(format!(
+    Error::new(ErrorKind::Unsupported, format!("the {part} has {found}; the limit is {most} bytes")).with_hint(format!(
         "check that it is the right file; set {VARIABLE}={enough}GiB to read it, if there is enough memory"
     ))
 }

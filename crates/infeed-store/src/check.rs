@@ -207,7 +207,7 @@ fn wrong(name: &str, found: &[u8], wanted: &[u8], more: &str) -> Error {
     Error::corrupt(format!(
         "the received bytes differ from those stored: their {name} is {found}, the store reports {wanted}"
     ))
-    .hint(format!(
+    .with_hint(format!(
         "check the network, then the object where it is stored, and write it again if it is damaged there{more}"
     ))
 }

@@ -17,7 +17,7 @@ use super::answer::{Answer, Phase, our_error};
 pub(super) const CHANGED: &str = "it changed since it was listed: open the dataset again";
 
 pub(super) fn not_unicode() -> Error {
-    Error::new(ErrorKind::Unsupported, "the name is not Unicode").hint("rename it")
+    Error::new(ErrorKind::Unsupported, "the name is not Unicode").with_hint("rename it")
 }
 
 pub(super) fn read_error(error: io::Error) -> Error {
@@ -26,7 +26,7 @@ pub(super) fn read_error(error: io::Error) -> Error {
     }
     match error.kind() {
         io::ErrorKind::IsADirectory => {
-            Error::new(ErrorKind::NotFound, "no such object").with_source(error).unreadable()
+            Error::new(ErrorKind::NotFound, "no such object").with_source(error).into_unreadable()
         }
         _ => of_file(Error::new(io_kind(&error), "reading broke off"), &error).with_source(error),
     }
@@ -34,7 +34,7 @@ pub(super) fn read_error(error: io::Error) -> Error {
 
 /// Marks the error as limited to this file, if the cause is.
 fn of_file(error: Error, cause: &io::Error) -> Error {
-    if is_of_one_file(cause) { error.unreadable() } else { error }
+    if is_of_one_file(cause) { error.into_unreadable() } else { error }
 }
 
 /// Whether the error is about one file: it is missing, access is refused, or it has bad blocks (EIO, and the codes of
@@ -65,14 +65,14 @@ pub(super) fn open_error(error: io::Error) -> Error {
 }
 
 pub(super) fn grown(found: u64, expected: u64) -> Error {
-    Error::corrupt(format!("the object has {found} bytes, {expected} when it was listed")).hint(CHANGED)
+    Error::corrupt(format!("the object has {found} bytes, {expected} when it was listed")).with_hint(CHANGED)
 }
 
 pub(super) fn check_range(range: &Range<u64>, size: Option<u64>) -> Result<()> {
     if range.start > range.end || size.is_some_and(|size| range.end > size) {
         let of = size.map(|size| format!(" of {size} bytes")).unwrap_or_default();
         let what = format!("no such range{of}");
-        return Err(Error::new(ErrorKind::Internal, what).hint("the dataset plans a read outside of the object"));
+        return Err(Error::new(ErrorKind::Internal, what).with_hint("the dataset plans a read outside of the object"));
     }
     Ok(())
 }
@@ -89,12 +89,12 @@ pub(super) fn check_size(meta: &ObjectMeta, range: &Range<u64>, size: Option<u64
 }
 
 pub(super) fn shrunk(found: u64, expected: u64) -> Error {
-    Error::corrupt(format!("the object ends after {found} of {expected} bytes")).hint(CHANGED)
+    Error::corrupt(format!("the object ends after {found} of {expected} bytes")).with_hint(CHANGED)
 }
 
 /// Unlike [`shrunk`], the store claims to have the whole range: a broken connection or proxy, worth another attempt.
 pub(super) fn short_answer(got: u64, asked: u64) -> Error {
-    Error::new(ErrorKind::Io, format!("the answer holds {got} of the {asked} bytes asked for")).hint("try again")
+    Error::new(ErrorKind::Io, format!("the answer holds {got} of the {asked} bytes asked for")).with_hint("try again")
 }
 
 pub(super) fn too_large(asked: u64) -> Error {
@@ -155,12 +155,12 @@ fn reserved(length: usize) -> Result<Vec<u8>> {
     {
         let what = format!("no memory to read {length} bytes: the machine has {all}");
         let hint = "a single read must fit into memory: write smaller records, or exclude this one";
-        return Err(Error::new(ErrorKind::OutOfMemory, what).hint(hint).of_machine());
+        return Err(Error::new(ErrorKind::OutOfMemory, what).with_hint(hint).of_machine());
     }
     let mut fresh = Vec::new();
     fresh.try_reserve_exact(length).map_err(|_| {
         Error::new(ErrorKind::OutOfMemory, format!("no memory to read {length} bytes"))
-            .hint(format!("free memory of the machine, or lower {WORKERS}, {PREFETCH} or {MEMORY_BUDGET}"))
+            .with_hint(format!("free memory of the machine, or lower {WORKERS}, {PREFETCH} or {MEMORY_BUDGET}"))
             .of_machine()
     })?;
     Ok(fresh)
@@ -180,7 +180,7 @@ pub fn io_kind(error: &io::Error) -> ErrorKind {
 #[must_use]
 pub fn files_ran_out() -> Error {
     Error::config("too many files are open")
-        .hint(format!("raise the limit (`ulimit -n`), or lower {IO_CONCURRENCY} and {WORKERS}"))
+        .with_hint(format!("raise the limit (`ulimit -n`), or lower {IO_CONCURRENCY} and {WORKERS}"))
 }
 
 /// Whether this process (`EMFILE`) or the machine (`ENFILE`) can't open any more files.
@@ -217,7 +217,7 @@ pub(super) fn store_error(error: object_store::Error, what: &'static str) -> Err
             ErrorKind::Unsupported,
             format!("{path:?} can't be used as a name: a part is empty, `.` or `..`, or has control characters"),
         )
-        .hint("rename or remove that object, or open a prefix without it");
+        .with_hint("rename or remove that object, or open a prefix without it");
     }
     if too_many_files(&error) {
         return because(files_ran_out(), error);
@@ -240,7 +240,7 @@ pub(super) fn store_error(error: object_store::Error, what: &'static str) -> Err
         _ => what,
     };
     let ours = Error::new(kind, what);
-    because(if unreadable { ours.unreadable() } else { ours }, error)
+    because(if unreadable { ours.into_unreadable() } else { ours }, error)
 }
 
 /// Sets the cause of an error: the store's answer if it is known, otherwise `object_store`'s error.

@@ -278,7 +278,7 @@ impl Source {
             Error::new(ErrorKind::Unsupported, "not a name that can be read")
                 .at_stage(Stage::Fetch)
                 .at_object(self.display_name(name))
-                .hint("rename it without control characters, `.` and `..`")
+                .with_hint("rename it without control characters, `.` and `..`")
                 .with_source(e)
         })
     }

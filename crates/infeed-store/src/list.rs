@@ -128,7 +128,7 @@ impl Source {
         if names.iter().any(|name| name.contains(['?', '#'])) {
             // Messages contain the names, and so would reveal secrets in them.
             return Err(Error::config("a pattern of names with a query or a signature cannot be a dataset")
-                .hint("name files without `?` and `#`; a url of one file may have a query"));
+                .with_hint("name files without `?` and `#`; a url of one file may have a query"));
         }
         let heads = names.into_iter().map(|name| async move {
             match with_answer(self.0.store.head(&self.path(&name)?)).await {

@@ -101,7 +101,7 @@ impl Source {
 /// `vars` is called only for remote stores.
 fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
     if url.is_empty() {
-        return Err(Error::config("the url is empty").hint(KNOWN));
+        return Err(Error::config("the url is empty").with_hint(KNOWN));
     }
     let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
         return local(PathBuf::from(url), url);
@@ -115,7 +115,7 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
             let Some(store) = stores.get(name) else {
                 return Err(Error::new(ErrorKind::NotFound, format!("there is no in-memory store named {name:?}"))
                     .at_stage(Stage::Open)
-                    .hint(match in_rust("make it with Source::memory(name) and put objects into it first") {
+                    .with_hint(match in_rust("make it with Source::memory(name) and put objects into it first") {
                         "" => "name a folder or a remote store: only Rust programs can have in-memory stores",
                         make => make,
                     }));
@@ -125,9 +125,9 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
         }
         "s3" => s3(rest, url, vars),
         "hf" => hub(rest, url, vars),
-        "s3a" | "s3n" => {
-            Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint("write s3://bucket/prefix"))
-        }
+        "s3a" | "s3n" => Err(Error::config(format!("unknown scheme `{scheme}://`"))
+            .at_object(url)
+            .with_hint("write s3://bucket/prefix")),
         #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
         "gs" | "az" | "http" | "https" => {
             let scheme = scheme.to_ascii_lowercase();
@@ -143,7 +143,7 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
                 _ if of_one => {
                     return Err(Error::config("a url with a query must name one file, and this url names none")
                         .at_object(told)
-                        .hint("write https://HOST/FILE?QUERY"));
+                        .with_hint("write https://HOST/FILE?QUERY"));
                 }
                 _ => (prefix, None),
             };
@@ -154,7 +154,7 @@ fn parse(url: &str, vars: impl FnOnce() -> connect::Vars) -> Result<Source> {
         }
         #[cfg(not(any(feature = "gcs", feature = "azure", feature = "http")))]
         "gs" | "az" | "http" | "https" => Err(connect::lacks(scheme)),
-        _ => Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).hint(KNOWN)),
+        _ => Err(Error::config(format!("unknown scheme `{scheme}://`")).at_object(url).with_hint(KNOWN)),
     }
 }
 
@@ -169,12 +169,12 @@ fn split<'a>((host, prefix): (&'a str, &str), url: &str, what: &str, form: &'sta
     if host.is_empty() {
         return Err(Error::config(format!("the url does not name {what}"))
             .at_object(url)
-            .hint(format!("write {form}")));
+            .with_hint(format!("write {form}")));
     }
     let bad = || {
         Error::config("the prefix is not a valid object name")
             .at_object(url)
-            .hint("write single slashes, and no `.` or `..` between them")
+            .with_hint("write single slashes, and no `.` or `..` between them")
     };
     // `Path` would remove a leading slash and find other objects.
     if prefix.starts_with('/') {
@@ -233,16 +233,16 @@ fn hub(_rest: &str, _url: &str, _vars: impl FnOnce() -> connect::Vars) -> Result
 fn file_url(url: &str) -> Result<PathBuf> {
     let bad = |what| Err(Error::config(what).at_object(url));
     let Ok(parsed) = url::Url::parse(url) else {
-        return bad("not a valid file:// url").map_err(|e: Error| e.hint("give the plain path"));
+        return bad("not a valid file:// url").map_err(|e: Error| e.with_hint("give the plain path"));
     };
     if parsed.fragment().is_some() || parsed.query().is_some() {
         return bad("`#` and `?` end the path of a url")
-            .map_err(|e: Error| e.hint("write %23 and %3F, or give the plain path"));
+            .map_err(|e: Error| e.with_hint("write %23 and %3F, or give the plain path"));
     }
     // Fails if there is a host: `file://data/train` means the folder `train` of the machine `data`.
     parsed.to_file_path().or_else(|()| {
         bad("a file:// url needs an absolute path after three slashes")
-            .map_err(|e: Error| e.hint("write file:///data/train, or give the plain path"))
+            .map_err(|e: Error| e.with_hint("write file:///data/train, or give the plain path"))
     })
 }
 
@@ -296,12 +296,12 @@ fn missing(error: std::io::Error, path: &path::Path, url: &str) -> Error {
         let rest = url[start.len()..].trim_start_matches('/');
         return Error::config("neither a path that exists nor a url")
             .at_object(url)
-            .hint(format!("write {scheme}://{}{rest}", if scheme == "file" { "/" } else { "" }));
+            .with_hint(format!("write {scheme}://{}{rest}", if scheme == "file" { "/" } else { "" }));
     }
     let there = path.ancestors().skip(1).find(|a| !a.as_os_str().is_empty() && a.exists());
     let hint = match there {
         Some(there) if there.parent().is_some() => format!("check the path; {} exists", there.display()),
         _ => "check the path and the current folder".to_owned(),
     };
-    Error::new(kind, "no such file or folder").at_stage(Stage::Open).at_object(url).hint(hint).with_source(error)
+    Error::new(kind, "no such file or folder").at_stage(Stage::Open).at_object(url).with_hint(hint).with_source(error)
 }

@@ -66,7 +66,7 @@ impl SharedList {
         if source.only().is_some() {
             return Err(at(Error::config("a listing is of a folder or a prefix, not of one object")
                 .at_object(source.url())
-                .hint(format!("omit {LISTING}"))));
+                .with_hint(format!("omit {LISTING}"))));
         }
         let bytes = match self.read().await.map_err(at)? {
             Some(bytes) => bytes,
@@ -84,7 +84,7 @@ impl SharedList {
         let objects = listing::decode(listing, place(source)).map_err(|wrong| {
             at(Error::corrupt(format!("the listing can't be used: {wrong}, or it is of another place"))
                 .at_object(self.file.clone())
-                .hint("remove it, or name another file"))
+                .with_hint("remove it, or name another file"))
         })?;
         if !source.has_commits() {
             self.compare(source, &objects).await.map_err(at)?;
@@ -155,7 +155,7 @@ impl SharedList {
                 let what = format!("rank 0 has written no listing for {} minutes", waited.as_secs() / 60);
                 return Err(Error::new(ErrorKind::NotFound, what)
                     .at_object(self.file.clone())
-                    .hint("check that rank 0 runs and may write there, and that all ranks name the same file"));
+                    .with_hint("check that rank 0 runs and may write there, and that all ranks name the same file"));
             }
             if waited >= told {
                 told += TOLD;
@@ -189,7 +189,7 @@ impl SharedList {
         };
         let what = format!("{wrong}, and the job's listing was made before that");
         let hint = format!("name a file other than {} to list the present objects", self.file);
-        Err(Error::config(what).at_object(source.display_name(&object.name)).hint(hint))
+        Err(Error::config(what).at_object(source.display_name(&object.name)).with_hint(hint))
     }
 }
 

@@ -228,7 +228,7 @@ fn a_file_larger_than_memory_is_an_error_that_names_it() {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         let text = error.to_string();
         assert!(text.contains("no memory to read 879609302220"), "{text}");
-        assert!(text.contains("/huge @ 0..8796093022208") && error.help().is_some(), "{text}");
+        assert!(text.contains("/huge @ 0..8796093022208") && error.hint().is_some(), "{text}");
     }
 }
 

@@ -29,8 +29,9 @@ impl Keys {
             return Ok(());
         }
         // Each copy would be a record of its own, and be trained on twice.
-        Err(Error::new(ErrorKind::Io, format!("the listing holds the key {key:?} twice"))
-            .hint("list again when no program writes; if that fails, the store or a proxy in front of it is broken"))
+        Err(Error::new(ErrorKind::Io, format!("the listing holds the key {key:?} twice")).with_hint(
+            "list again when no program writes; if that fails, the store or a proxy in front of it is broken",
+        ))
     }
 }
 
@@ -49,7 +50,7 @@ pub(super) fn check_pages(empty: u32) -> Result<()> {
         return Ok(());
     }
     let what = format!("the listing gave {EMPTY} pages without a key, and reports that there are more");
-    Err(Error::new(ErrorKind::Io, what).hint(AGAIN))
+    Err(Error::new(ErrorKind::Io, what).with_hint(AGAIN))
 }
 
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
@@ -70,7 +71,7 @@ impl Pages {
     /// # Errors
     /// `Io` for a token that came before, and for too many pages without entries.
     pub(super) fn next(&mut self, prefix: &str, entries: usize, token: &str) -> Result<()> {
-        let bad = |what: String| Err(Error::new(ErrorKind::Io, what).hint(AGAIN));
+        let bad = |what: String| Err(Error::new(ErrorKind::Io, what).with_hint(AGAIN));
         self.empty = if entries == 0 { self.empty + 1 } else { 0 };
         if !self.tokens.insert(xxh3_128(token.as_bytes())) {
             return bad(format!(

@@ -47,7 +47,7 @@ pub(crate) mod error {
             Self
         }
 
-        pub(crate) fn hint(self, _hint: &'static str) -> Self {
+        pub(crate) fn with_hint(self, _hint: &'static str) -> Self {
             self
         }
     }

@@ -137,7 +137,7 @@ impl DeviceBlock {
         // SAFETY: the creator of the `CudaStream` guarantees that it is alive.
         if unsafe { context.is_capturing(stream.raw()) }? {
             let what = "memory can't be taken from a stream that is captured for a graph";
-            return Err(Error::new(ErrorKind::Config, what).hint("take it before the capture begins"));
+            return Err(Error::new(ErrorKind::Config, what).with_hint("take it before the capture begins"));
         }
         for mark in &readers.marks {
             // SAFETY: as above.

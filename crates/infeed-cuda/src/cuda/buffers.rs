@@ -12,7 +12,7 @@ impl GpuBuffers for Context {
         match self.driver().calls.cuCtxRecordEvent {
             Some(_) => Ok(()),
             None => Err(Error::new(ErrorKind::Device, "the CUDA driver lacks cuCtxRecordEvent")
-                .hint("update it to one for CUDA 12.5 or newer (555 or newer)")),
+                .with_hint("update it to one for CUDA 12.5 or newer (555 or newer)")),
         }
     }
 

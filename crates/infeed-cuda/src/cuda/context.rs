@@ -77,7 +77,7 @@ impl Context {
         let refused = |why: String| {
             let hint = "check nvidia-smi and CUDA_VISIBLE_DEVICES, give the container GPUs (`docker run --gpus all`)";
             Error::new(ErrorKind::Device, format!("cuda:{index} can't be used: {why}"))
-                .hint(format!("{hint}, or use {DEVICE_CPU}"))
+                .with_hint(format!("{hint}, or use {DEVICE_CPU}"))
         };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = open.iter().find(|context| context.index() == index) {
@@ -86,7 +86,7 @@ impl Context {
         let gpus = probe().map_err(refused)?;
         if index as usize >= gpus.len() {
             let what = format!("no cuda:{index}: this machine has {}", count(gpus.len()));
-            return Err(Error::new(ErrorKind::Device, what).hint("`infeed inspect --devices` lists them"));
+            return Err(Error::new(ErrorKind::Device, what).with_hint("`infeed inspect --devices` lists them"));
         }
         let driver = driver().map_err(refused)?;
         let device = driver.device(index).map_err(refused)?;
@@ -470,10 +470,13 @@ impl Pinned {
         // SAFETY: `start` outlives the call.
         let code = unsafe { (context.driver().calls.cuMemHostAlloc)(&raw mut start, len.max(1), PORTABLE) };
         context.check("cuMemHostAlloc", code).map_err(|e| match e.kind() {
-            ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes")).hint(
-                // The driver locks the pages itself, so the limit of locked memory (ulimit -l) does not apply.
-                format!("lower {MEMORY_BUDGET}, {PREFETCH} or {WORKERS}, or raise the memory limit of the container"),
-            ),
+            ErrorKind::OutOfMemory => Error::new(ErrorKind::OutOfMemory, format!("cannot page-lock {len} bytes"))
+                .with_hint(
+                    // The driver locks the pages itself, so the limit of locked memory (ulimit -l) does not apply.
+                    format!(
+                        "lower {MEMORY_BUDGET}, {PREFETCH} or {WORKERS}, or raise the memory limit of the container"
+                    ),
+                ),
             _ => e,
         })?;
         let start = ptr::NonNull::new(start.cast::<u8>())

@@ -197,12 +197,12 @@ impl Driver {
         }
         if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as c_uint {
             return Err(Error::new(ErrorKind::OutOfMemory, format!("out of device memory ({call})"))
-                .hint(format!(
+                .with_hint(format!(
                     "lower {BATCH_SIZE}, {PREFETCH} or {DEVICE_BUDGET}, or free memory of the GPU (nvidia-smi lists its users)"
                 )));
         }
         let what = words(call, code).err().unwrap_or_default();
-        Err(Error::new(ErrorKind::Device, what).hint(advice(code)))
+        Err(Error::new(ErrorKind::Device, what).with_hint(advice(code)))
     }
 }
 

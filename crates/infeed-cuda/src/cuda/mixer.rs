@@ -62,7 +62,7 @@ impl Mixer {
         samples: usize,
         pairs: Option<u32>,
     ) -> Result<()> {
-        let wrong = |what: String| Error::new(ErrorKind::Internal, what).hint("please report this");
+        let wrong = |what: String| Error::new(ErrorKind::Internal, what).with_hint("please report this");
         let functions = self.kernels.pictures()?.rows(spec.dtype);
         let blends = items.iter().any(|item| item.paste == 0);
         let fits = samples <= rows.rows() && rows.row_bytes() == spec.len_bytes() && u32::try_from(samples).is_ok();

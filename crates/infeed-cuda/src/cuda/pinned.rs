@@ -49,10 +49,10 @@ enum State {
 impl PinnedBlock {
     /// Allocates and page-locks memory: about a millisecond for 3 MB.
     pub(crate) fn new(context: &Context, len: usize) -> Result<Self> {
-        let memory = Pinned::new(context, len).map_err(|error| match error.help() {
+        let memory = Pinned::new(context, len).map_err(|error| match error.hint() {
             Some(help) if error.kind() == ErrorKind::OutOfMemory => {
                 let hint = format!("omit pin_memory, {help}");
-                error.hint(hint)
+                error.with_hint(hint)
             }
             _ => error,
         })?;

@@ -264,7 +264,8 @@ impl UploadStream {
         let bytes: &[u8] = bytemuck::cast_slice(&numbers);
         let memory = DeviceMemory::new(context, bytes.len())?;
         let page_bytes = size.page_bytes.max(bytes.len()).checked_next_multiple_of(ALIGN).ok_or_else(|| {
-            Error::new(ErrorKind::OutOfMemory, format!("pages of {} bytes", size.page_bytes)).hint("use smaller rows")
+            Error::new(ErrorKind::OutOfMemory, format!("pages of {} bytes", size.page_bytes))
+                .with_hint("use smaller rows")
         })?;
         let pages = (0..size.pages.max(1))
             .map(|_| {
@@ -651,7 +652,7 @@ impl UploadStream {
     /// Adds all work for one row. `front`: the offset in the page for its words and values, for which room must be
     /// reserved.
     fn add(&mut self, pixels: &DevicePixels, work: &RowWork, out: &Rows, at: usize, front: usize) -> Result<()> {
-        let broken = |what: &str| Error::new(ErrorKind::Internal, what.to_owned()).hint("please report this");
+        let broken = |what: &str| Error::new(ErrorKind::Internal, what.to_owned()).with_hint("please report this");
         // Check everything first, so that nothing is kept of a refused row.
         let (mut front, mut used) = (front, self.scratch_used);
         let (mut resamples, mut pictures, mut words) = (Vec::new(), Vec::new(), Vec::new());
@@ -781,7 +782,7 @@ impl UploadStream {
         to: Target<'_>,
     ) -> Result<DeviceItem> {
         let Held { info, rows, cols } = &pixels.held;
-        let broken = |what: String| Error::new(ErrorKind::Internal, what).hint("please report this");
+        let broken = |what: String| Error::new(ErrorKind::Internal, what).with_hint("please report this");
         let (dst, len) = match to {
             Target::Row(out, at) => (out.on_device(at).ok_or_else(in_host_memory)?, out.row_bytes()),
             Target::Scratch(address) => (address, row.len_bytes()),

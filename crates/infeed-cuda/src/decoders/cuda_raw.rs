@@ -363,7 +363,7 @@ impl RawWorker {
 pub(super) fn of_device(error: Error) -> Error {
     if error.kind() == ErrorKind::OutOfMemory {
         return Error::new(ErrorKind::Device, "the GPU has no memory left to work with")
-            .hint(format!("lower {DEVICE_BUDGET} or {STREAMS}, or free memory of the GPU"))
+            .with_hint(format!("lower {DEVICE_BUDGET} or {STREAMS}, or free memory of the GPU"))
             .with_source(error);
     }
     error

@@ -179,11 +179,12 @@ fn unusable(why: String) -> Error {
         why if why.contains(" lacks ") => format!("it is older than nvJPEG 11.9: {install}"),
         _ => "update the driver, or install an nvJPEG for its version of CUDA (pip install nvidia-nvjpeg-cu12)".into(),
     };
-    Error::new(ErrorKind::Device, why).hint(hint)
+    Error::new(ErrorKind::Device, why).with_hint(hint)
 }
 
 fn named(why: String) -> Error {
-    Error::new(ErrorKind::Device, format!("INFEED_NVJPEG: {why}")).hint("name another library, or unset INFEED_NVJPEG")
+    Error::new(ErrorKind::Device, format!("INFEED_NVJPEG: {why}"))
+        .with_hint("name another library, or unset INFEED_NVJPEG")
 }
 
 /// Opens the first of these names that works. The error is about the first library that exists; if none exists, about
@@ -293,7 +294,7 @@ mod tests {
             ("libnvjpeg.so.13: the driver is too old for it (nvjpegCreateEx returned 6)", "update the driver, or"),
         ] {
             let error = unusable(why.into());
-            assert!(error.help().is_some_and(|help| help.starts_with(advice)), "{error}");
+            assert!(error.hint().is_some_and(|help| help.starts_with(advice)), "{error}");
         }
     }
 

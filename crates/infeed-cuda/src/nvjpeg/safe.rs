@@ -129,7 +129,7 @@ impl Handle {
             ));
         }
         check("nvjpegCreateEx", status).map_err(|error| match missing_library(library, backend) {
-            Some(note) => error.hint(note),
+            Some(note) => error.with_hint(note),
             None => error,
         })?;
         Ok(Ok(Rc::new(Self { library, context: context.clone(), raw })))

@@ -21,7 +21,7 @@ pub struct Array {
 }
 
 fn corrupt(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("fetch the file again, or save it again")
+    Error::corrupt(what).with_hint("fetch the file again, or save it again")
 }
 
 fn unsupported(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -55,7 +55,7 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Result<Array, u64>> {
     let (start, len) = match bytes[6] {
         1 => (10, u64::from(u16::from_le_bytes([bytes[8], bytes[9]]))),
         2 | 3 => (12, u64::from(u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]))),
-        other => return Err(unsupported(format!(".npy of version {other}")).hint("save it with numpy.save")),
+        other => return Err(unsupported(format!(".npy of version {other}")).with_hint("save it with numpy.save")),
     };
     let end = start as u64 + len;
     let Some(text) = usize::try_from(end).ok().and_then(|end| bytes.get(start..end)) else { return Ok(Err(end)) };
@@ -70,10 +70,10 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Result<Array, u64>> {
     let descr = value("descr").ok_or_else(|| missing("descr"))?;
     let quoted = descr.strip_prefix(['\'', '"']).and_then(|rest| rest.split(['\'', '"']).next());
     let Some(descr) = quoted else {
-        return Err(unsupported("an array of records of several types").hint("save an array for each"));
+        return Err(unsupported("an array of records of several types").with_hint("save an array for each"));
     };
     let (dtype, swapped) = numpy_type(descr).ok_or_else(|| {
-        unsupported(format!("an array of numpy's type `{descr}`")).hint("convert it to numbers of 8 to 64 bits")
+        unsupported(format!("an array of numpy's type `{descr}`")).with_hint("convert it to numbers of 8 to 64 bits")
     })?;
     let order = value("fortran_order").ok_or_else(|| missing("fortran_order"))?;
     let shape = parse_shape(value("shape").ok_or_else(|| missing("shape"))?).ok_or_else(|| missing("proper shape"))?;
@@ -291,7 +291,7 @@ pub(crate) fn parse_directory(bytes: &[u8]) -> Result<Vec<Entry>> {
             return Err(corrupt(format!("`{name}` is twice in the zip file")));
         }
         if flags & 1 != 0 {
-            return Err(unsupported(format!("`{name}` is encrypted")).hint("save it without encryption"));
+            return Err(unsupported(format!("`{name}` is encrypted")).with_hint("save it without encryption"));
         }
         let [size, packed_size, start] = sizes;
         if method == 0 && size != packed_size {

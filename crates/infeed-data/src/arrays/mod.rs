@@ -93,7 +93,7 @@ impl Format for Arrays {
                         let what = format!("there are {} files of arrays, such as `{}`", many.len(), other.name);
                         Err(Error::config(what)
                             .at_object(source.url())
-                            .hint("open one of them; only .npy files can be one record each"))
+                            .with_hint("open one of them; only .npy files can be one record each"))
                     }
                 },
             }
@@ -168,7 +168,7 @@ fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
     };
     if let Some(split) = options.split.as_ref().filter(|_| found.is_empty()) {
         let what = format!("no array has the split `{split}` in its name");
-        return Err(Error::new(ErrorKind::NotFound, what).hint(there()));
+        return Err(Error::new(ErrorKind::NotFound, what).with_hint(there()));
     }
     let rows = |Found { name, stored }: Found| match stored {
         Ok((array, _)) if array.shape.is_empty() => {
@@ -182,11 +182,11 @@ fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
             let at = found.iter().position(|found| found.name == *column).ok_or_else(|| {
                 let twice = names.contains(column) && options.split.is_none();
                 let what = if twice { format!("array `{column}` twice") } else { format!("no array `{column}`") };
-                Error::new(if twice { ErrorKind::Config } else { ErrorKind::NotFound }, what).hint(there())
+                Error::new(if twice { ErrorKind::Config } else { ErrorKind::NotFound }, what).with_hint(there())
             })?;
             rows(found.swap_remove(at)).map_err(|(name, error)| {
                 Error::new(ErrorKind::Unsupported, format!("`{name}` can't be read: {}", error.what()))
-                    .hint(format!("leave it out of {COLUMNS}"))
+                    .with_hint(format!("leave it out of {COLUMNS}"))
             })
         };
         return columns.iter().map(take).collect();
@@ -202,7 +202,7 @@ fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
     if chosen.is_empty() && !left.is_empty() {
         let what = format!("no arrays of numbers: {}", listed(left.iter().map(why)));
         return Err(Error::new(ErrorKind::Unsupported, what)
-            .hint("save numbers of 8 to 64 bits, with a first axis that counts the records"));
+            .with_hint("save numbers of 8 to 64 bits, with a first axis that counts the records"));
     }
     if !left.is_empty() {
         let arrays = left.iter().map(why).collect::<Vec<_>>().join(", ");
@@ -245,7 +245,7 @@ impl Columns {
             let row = array.shape.get(1..).unwrap_or_default();
             if row.contains(&0) {
                 let what = format!("records of `{name}` have no values: its shape is {:?}", array.shape);
-                return Err(Error::config(what).hint(format!("leave it out with {COLUMNS}")));
+                return Err(Error::config(what).with_hint(format!("leave it out with {COLUMNS}")));
             }
             // The parser checked that the data have the number of bytes that the shape needs.
             let row_bytes = row.iter().product::<usize>() as u64 * array.dtype.size() as u64;
@@ -337,7 +337,7 @@ impl Dataset for Columns {
             let inside = range.end <= bytes.len() && range.start <= range.end;
             match inside {
                 true => numbers(array, &bytes.slice(range)),
-                false => Err(Error::corrupt("the array is truncated").hint("fetch the file again")),
+                false => Err(Error::corrupt("the array is truncated").with_hint("fetch the file again")),
             }
         };
         let name = || format!("{}[{}]", self.source.display_name(&self.object.name), field.name);
@@ -402,7 +402,7 @@ impl Files {
                 at.map(|at| fields.swap_remove(at)).ok_or_else(|| {
                     Error::new(ErrorKind::NotFound, format!("no field `{column}`"))
                         .at_object(source.url())
-                        .hint(format!("there are {there}"))
+                        .with_hint(format!("there are {there}"))
                 })
             };
             let chosen: Vec<Field> = columns.iter().map(take).collect::<Result<_>>()?;
@@ -454,7 +454,7 @@ impl Dataset for Files {
         if (dtype, &shape) != (self.first.dtype, &self.first.shape) {
             let Array { dtype: first, shape: of, .. } = &self.first;
             let what = format!("an array {shape:?} of {dtype} where the first is {of:?} of {first}");
-            return Err(Error::corrupt(what).at_record(record).hint("save arrays of one shape and type"));
+            return Err(Error::corrupt(what).at_record(record).with_hint("save arrays of one shape and type"));
         }
         let mut array = Some(Value::Array(data));
         let value = |field: &Field| match field.kind {

@@ -37,11 +37,11 @@ pub async fn npy_at(source: &Source, object: &Object, at: u64, end: u64) -> Resu
                 if array.data.end > end {
                     let (want, have) = (array.data.end - array.data.start, end.saturating_sub(array.data.start));
                     return Err(Error::corrupt(format!("{have} bytes of numbers where the header says {want}"))
-                        .hint("the file is truncated: fetch it again"));
+                        .with_hint("the file is truncated: fetch it again"));
                 }
                 return Ok(array);
             }
-            Ok(Err(_)) => return Err(Error::corrupt("the header is truncated").hint("fetch the file again")),
+            Ok(Err(_)) => return Err(Error::corrupt("the header is truncated").with_hint("fetch the file again")),
             Err(error) => return Err(error),
         }
     }
@@ -74,13 +74,15 @@ impl Deflated {
                 Some(Ok(Ok(array))) => {
                     let (numbers, have) = (array.data.end - array.data.start, self.length as u64);
                     return Err(Error::corrupt(format!("{have} bytes where the header says {numbers} of numbers"))
-                        .hint("the file is truncated: fetch it again"));
+                        .with_hint("the file is truncated: fetch it again"));
                 }
                 Some(Err(error)) => return Err(error),
                 Some(Ok(Err(needed))) if needed > want && needed <= LONGEST.min(self.length as u64) => want = needed,
-                Some(Ok(Err(_))) => return Err(Error::corrupt("the header is truncated").hint("fetch the file again")),
+                Some(Ok(Err(_))) => {
+                    return Err(Error::corrupt("the header is truncated").with_hint("fetch the file again"));
+                }
                 None if end < self.range.end => length = length.saturating_mul(8),
-                None => return Err(Error::corrupt("the compressed data is damaged").hint("fetch the file again")),
+                None => return Err(Error::corrupt("the compressed data is damaged").with_hint("fetch the file again")),
             }
         }
     }
@@ -102,7 +104,7 @@ pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> 
     let tail = read(source, object, tail_start..size).await?;
     let directory = parse_end(&tail, tail_start, size)?;
     if directory.end - directory.start > LONGEST {
-        return Err(Error::corrupt("a directory of more than 100 MiB").hint("fetch the file again"));
+        return Err(Error::corrupt("a directory of more than 100 MiB").with_hint("fetch the file again"));
     }
     let entries = parse_directory(&read(source, object, directory.clone()).await?)?;
     let mut arrays = Vec::new();
@@ -116,7 +118,7 @@ pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> 
             other => {
                 let what = format!("the array `{name}` is compressed by zip's method {other}");
                 return Err(named(
-                    Error::new(ErrorKind::Unsupported, what).hint("save it with numpy.savez_compressed"),
+                    Error::new(ErrorKind::Unsupported, what).with_hint("save it with numpy.savez_compressed"),
                 ));
             }
         }
@@ -150,7 +152,7 @@ pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<
     let len = u64::from_le_bytes(bytes);
     if len > LONGEST || len > object.size.saturating_sub(8) {
         let what = format!("a header of {len} bytes in a file of {}", object.size);
-        return Err(Error::corrupt(what).hint("it is not a safetensors file, or it is truncated: fetch it again"));
+        return Err(Error::corrupt(what).with_hint("it is not a safetensors file, or it is truncated: fetch it again"));
     }
     let header = read(source, object, 8..8 + len).await?;
     let arrays = parse_safetensors(&header, object.size - 8 - len)?.into_iter().map(|(name, stored)| {
@@ -167,7 +169,7 @@ pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<
 pub fn npy_of(file: &Bytes) -> Result<(DType, Vec<usize>, Bytes)> {
     let cut = |needed: u64| {
         Error::corrupt(format!("an array that ends after {} of {needed} bytes", file.len()))
-            .hint("fetch the file again, or save it again")
+            .with_hint("fetch the file again, or save it again")
     };
     let array = parse_npy(file)?.map_err(cut)?;
     let data = array.data.clone();

@@ -96,7 +96,7 @@ pub fn one_length(arrays: &[(&str, u64)], by_split: bool, chosen: bool) -> Resul
         let others = arrays[1..].iter().map(|(name, len)| format!("`{name}` {len}"));
         format!("`{first}` has {len} records, {}", listed(others))
     };
-    Err(Error::config(what).hint(hint))
+    Err(Error::config(what).with_hint(hint))
 }
 
 #[cfg(test)]

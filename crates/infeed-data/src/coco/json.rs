@@ -85,7 +85,7 @@ pub(super) fn parse(bytes: &[u8], masks: bool) -> Result<Json> {
         })
     };
     let not_coco = |e| {
-        Error::corrupt("this is not COCO's JSON of instances or captions").with_source(e).hint(format!(
+        Error::corrupt("this is not COCO's JSON of instances or captions").with_source(e).with_hint(format!(
             "it has images, annotations and categories, each annotation an id, image_id, category_id and bbox, or an \
              id, image_id and caption; to read only the images, set {}",
             FORMAT.to("folder")
@@ -151,7 +151,7 @@ impl Other {
                 "give each annotation the id of its category, the same for all if there is only one".to_owned(),
             ),
         };
-        Error::corrupt(what).hint(hint)
+        Error::corrupt(what).with_hint(hint)
     }
 }
 

@@ -119,17 +119,17 @@ pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -
         (1, _) => Ok(places.remove(0)),
         (0, Some(split)) => {
             let error = Error::new(ErrorKind::NotFound, format!("no annotations of the split `{split}`"));
-            Err(error.at_object(source.url()).hint(match known.is_empty() {
+            Err(error.at_object(source.url()).with_hint(match known.is_empty() {
                 true => name_the_file(),
                 false => format!("there are splits {known}; or name the file with {ANNOTATIONS}"),
             }))
         }
         (0, None) => Err(Error::new(ErrorKind::NotFound, "no annotations next to the images")
             .at_object(source.url())
-            .hint(name_the_file())),
+            .with_hint(name_the_file())),
         _ => Err(Error::config(format!("annotations of several splits: {known}"))
             .at_object(source.url())
-            .hint(format!("name one file with {ANNOTATIONS}{}", SPLIT.or_set("")))),
+            .with_hint(format!("name one file with {ANNOTATIONS}{}", SPLIT.or_set("")))),
     }
 }
 

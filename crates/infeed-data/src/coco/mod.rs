@@ -102,7 +102,7 @@ fn files_of(source: &Source, objects: &[Object], names: &[String]) -> Result<Fil
     let mut missing = names.iter().filter(|name| find(name).is_none());
     if let Some(first) = missing.next() {
         let what = format!("{} of {} images have no file, the first is `{first}`", missing.count() + 1, names.len());
-        return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
+        return Err(Error::new(ErrorKind::NotFound, what).with_hint(format!(
             "their names are relative to {}: open the folder that holds them{}",
             source.url(),
             SPLIT.or_set("")

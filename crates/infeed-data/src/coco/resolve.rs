@@ -82,7 +82,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
                 "two images have the id {}: `{other}` and `{}`",
                 image.id, image.file_name
             ))
-            .hint("give each image an id of its own, and its annotations that image_id"));
+            .with_hint("give each image an id of its own, and its annotations that image_id"));
         }
     }
     let mut keypoints = match keypoints_of(&categories) {
@@ -102,11 +102,11 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             "annotation {} and all others have neither a bbox nor an outline",
             first.id
         ))
-        .hint("use a JSON of instances; labels of whole images are read from a table of file names and classes"));
+        .with_hint("use a JSON of instances; labels of whole images are read from a table of file names and classes"));
     }
     if outlines.is_some() && !annotations.is_empty() && without == annotations.len() {
         return Err(Error::config("masks are requested, but no annotation has an outline")
-            .hint(format!("omit {MASKS}, or use a file whose annotations have a segmentation")));
+            .with_hint(format!("omit {MASKS}, or use a file whose annotations have a segmentation")));
     }
     let numbers = Id::numbers(annotations.iter().map(|annotation| &annotation.id));
     let mut things = Vec::with_capacity(annotations.len());
@@ -121,19 +121,22 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         };
         let Some(label) = labels.get(&annotation.category) else {
             return Err(broken(format!("is of the category {}, which is not in the list", annotation.category))
-                .hint("add it to the categories"));
+                .with_hint("add it to the categories"));
         };
         let Some(index) = label.index else {
             let what =
                 format!("class `{}` of annotation {id} is not among the {} given classes", label.name, classes.len());
-            return Err(Error::config(what).hint("open it with the classes that it has, or remove the annotations"));
+            return Err(
+                Error::config(what).with_hint("open it with the classes that it has, or remove the annotations")
+            );
         };
         let found = match (annotation.bbox.is_left_out(), annotation.bounds) {
             (true, Some(bounds)) => corners(bounds),
             (true, None) => Err("it has neither a bbox nor an outline".to_owned()),
             (false, _) => {
                 let [left, top, width, height] = annotation.bbox.get().map_err(|count| {
-                    broken(format!("has a bbox of {count} numbers")).hint("write four: left, top, width and height")
+                    broken(format!("has a bbox of {count} numbers"))
+                        .with_hint("write four: left, top, width and height")
                 })?;
                 corners([left, top, left + width, top + height])
             }
@@ -186,7 +189,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
     let has_boxes = !things.is_empty() || !bad.is_empty() || captions.is_none();
     if !has_boxes && outlines.is_some() {
         return Err(Error::config("masks are requested, and the annotations are captions")
-            .hint(format!("omit {MASKS}, or use a JSON of instances")));
+            .with_hint(format!("omit {MASKS}, or use a JSON of instances")));
     }
     let marked = Marked::of("annotation", Units::Pixels, images.len(), things, outlines, keypoints, bad);
     let ids = Id::numbers(images.iter().map(|image| &image.id)).unwrap_or_else(|| {
@@ -207,7 +210,7 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
             let mut parts = image.coco_url.as_deref().unwrap_or("").rsplitn(3, '/');
             let (Some(name), Some(folder)) = (parts.next(), parts.next()) else {
                 return Err(Error::corrupt(format!("image {} has no file_name", image.id))
-                    .hint("write the name of its file, relative to the folder of the images"));
+                    .with_hint("write the name of its file, relative to the folder of the images"));
             };
             image.file_name = format!("{folder}/{name}");
         }
@@ -216,7 +219,7 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
     if let Some(pair) = images.windows(2).find(|pair| pair[0].file_name == pair[1].file_name) {
         let (a, b) = (&pair[0], &pair[1]);
         let what = format!("the images {} and {} have the same file, `{}`", a.id, b.id, a.file_name);
-        return Err(Error::corrupt(what).hint("list each file once, with all its annotations"));
+        return Err(Error::corrupt(what).with_hint("list each file once, with all its annotations"));
     }
     // Missing, null, 0 or -1: the size is read from the image itself.
     let side = |number: Number| match number.0 {
@@ -228,7 +231,7 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
         _ => {
             let (height, width) = (image.height.0, image.width.0);
             let what = format!("image {} (`{}`) has height {height} and width {width}", image.id, image.file_name);
-            Err(Error::corrupt(what).hint("write the size of each image in pixels, or omit it"))
+            Err(Error::corrupt(what).with_hint("write the size of each image in pixels, or omit it"))
         }
     };
     let sizes = images.iter().map(size).collect::<Result<_>>()?;

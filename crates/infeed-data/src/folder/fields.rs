@@ -39,7 +39,7 @@ pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Res
             if channels > 1 && in_file != 1 {
                 let name = files.display(file(0, 0));
                 let what = format!("{in_file} channels in a file that should hold one");
-                return Err(Error::config(what).at_object(name).hint(format!("omit {CHANNELS}")));
+                return Err(Error::config(what).at_object(name).with_hint(format!("omit {CHANNELS}")));
             }
             let channels = if channels > 1 { channels as u8 } else { in_file };
             FieldKind::Image { channels, size: (height > 0).then_some((height, width)), dtype: Some(dtype) }

@@ -51,7 +51,7 @@ fn file_column<'a>(mut columns: impl Iterator<Item = &'a str> + Clone) -> Result
 
 /// The error of a table whose records have several images.
 fn several(what: String) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("several images of a record: {what}")).hint(
+    Error::new(ErrorKind::Unsupported, format!("several images of a record: {what}")).with_hint(
         "only an image and its mask (`mask_file_name`) are read; write the records as Parquet with `datasets`, pack the \
          images into tars, or remove the column",
     )
@@ -183,7 +183,7 @@ pub(super) async fn of_dataset(table: &dyn Dataset) -> Result<Option<Metadata>> 
         for (field, value) in fields.iter().zip(&sample.values) {
             let (text, own) = cell_of(&field.kind, value).ok_or_else(|| {
                 Error::new(ErrorKind::Unsupported, format!("the column `{}` holds no texts or numbers", field.name))
-                    .hint("remove it from the table")
+                    .with_hint("remove it from the table")
             })?;
             if field.name == file {
                 name = text;
@@ -277,7 +277,7 @@ impl Metadata {
         let Some(places) = places.filter(|_| self.columns.len() == other.columns.len()) else {
             let (own, others) = (self.columns.join(", "), other.columns.join(", "));
             return Err(Error::config(format!("tables of one dataset with the columns {own} and {others}"))
-                .hint("give them the same columns, or open the folder of one"));
+                .with_hint("give them the same columns, or open the folder of one"));
         };
         for (meant, place) in self.meant.iter_mut().zip(&places) {
             *meant = (*meant).max(other.meant[*place]);

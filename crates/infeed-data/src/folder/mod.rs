@@ -112,7 +112,7 @@ impl Format for Folder {
                 let what = format!("{} needs a file with labels, but there is none", setting.word());
                 return Err(Error::config(what)
                     .at_object(files.source.url())
-                    .hint(format!("set {LABELS}, or leave it out")));
+                    .with_hint(format!("set {LABELS}, or leave it out")));
             }
             let (mut labels, mut kept) = (None, None);
             if let Some((table, object)) = table {
@@ -318,7 +318,7 @@ fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &
     let lost = |class: &str, what: String| {
         Err(Error::config(format!("class `{class}` has no image that is read: {what}"))
             .at_object(source.display_name(&format!("{wrapper}{class}")))
-            .hint(format!("remove the folder or convert its files, or keep its index: {CLASSES} with all names")))
+            .with_hint(format!("remove the folder or convert its files, or keep its index: {CLASSES} with all names")))
     };
     let known = |top: &str| found.binary_search_by(|class| class.as_str().cmp(top)).is_ok();
     let mut last = "";
@@ -362,7 +362,10 @@ fn below(source: &Source, objects: Vec<Object>, split: &str) -> Result<Vec<Objec
         let tops: Vec<_> = tops.iter().take(5).map(String::as_str).collect();
         return Err(Error::new(ErrorKind::NotFound, format!("there is no folder `{split}`"))
             .at_object(source.url())
-            .hint(format!("the first folders are {}", if tops.is_empty() { "none".into() } else { tops.join(", ") })));
+            .with_hint(format!(
+                "the first folders are {}",
+                if tops.is_empty() { "none".into() } else { tops.join(", ") }
+            )));
     }
     Ok(inside)
 }

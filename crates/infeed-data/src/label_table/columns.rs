@@ -51,7 +51,7 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
         let width = all.rows[0].len();
         if let Some(row) = (1..all.rows.len()).find(|row| all.filled(*row) > width.max(2)) {
             let what = format!("{} has {} columns, the first line {width}", all.place(row), all.filled(row));
-            return Err(no_table(what).hint("put quotes around names that contain separators"));
+            return Err(no_table(what).with_hint("put quotes around names that contain separators"));
         }
     }
     let first_row: Option<Vec<String>> = match &all.head {
@@ -185,13 +185,12 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
     if let Some(wanted) = wanted {
         let Some(head) = head else {
             let what = format!("there is no column `{wanted}`: the table has no header");
-            return Err(
-                Error::config(what).hint("keep only the columns file and label, or name the columns in a first line")
-            );
+            return Err(Error::config(what)
+                .with_hint("keep only the columns file and label, or name the columns in a first line"));
         };
         let found = head.iter().position(|name| name.trim() == wanted);
         return found.map(Label::In).ok_or_else(|| {
-            Error::config(format!("there is no column `{wanted}`")).hint(format!("there are {}", head.join(", ")))
+            Error::config(format!("there is no column `{wanted}`")).with_hint(format!("there are {}", head.join(", ")))
         });
     }
     let rows = 0..all.rows.len();
@@ -240,7 +239,8 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
             Some(_) => several(all, &others, |c| name(c).to_owned()),
             None => {
                 let what = format!("the table has {count} columns and no header");
-                Err(no_table(what).hint("keep only the columns file and label, or name the columns in a first line"))
+                Err(no_table(what)
+                    .with_hint("keep only the columns file and label, or name the columns in a first line"))
             }
         },
     }
@@ -255,9 +255,8 @@ fn several(all: &Rows, columns: &[usize], name: impl Fn(usize) -> String) -> Res
     let list = names.join(", ");
     if !(0..all.rows.len()).all(binary) || names.iter().any(String::is_empty) {
         let what = format!("which column holds the labels? The table has {list}");
-        return Err(
-            no_table(what).hint(format!("set {}, or keep only the columns file and label", LABEL_COLUMN.to(&names[0])))
-        );
+        return Err(no_table(what)
+            .with_hint(format!("set {}, or keep only the columns file and label", LABEL_COLUMN.to(&names[0]))));
     }
     let set = |row: usize| columns.iter().filter(|c| is(all.cell(row, **c), ["1", "1.0"])).count();
     if let Some(row) = (0..all.rows.len()).find(|row| set(*row) != 1) {
@@ -266,7 +265,7 @@ fn several(all: &Rows, columns: &[usize], name: impl Fn(usize) -> String) -> Res
             all.place(row),
             set(row)
         );
-        return Err(no_table(what).hint(format!(
+        return Err(no_table(what).with_hint(format!(
             "several labels of an image are not read; set {} for one of them",
             LABEL_COLUMN.to(&names[0])
         )));

@@ -39,7 +39,7 @@ fn cell(value: &Json) -> Option<String> {
 fn object(map: &Map<String, Json>) -> Result<Rows> {
     if map.contains_key("images") && map.contains_key("annotations") {
         let what = "the label file is COCO's JSON, which holds annotations";
-        return Err(Error::config(what).hint(format!("set {ANNOTATIONS} instead of {LABELS}")));
+        return Err(Error::config(what).with_hint(format!("set {ANNOTATIONS} instead of {LABELS}")));
     }
     let rows = |rows| Ok(Rows { head: Head::None, rows, unit: "entry" });
     let nested = |value: &Json| matches!(value, Json::Array(all) if all.iter().any(|value| cell(value).is_none()));

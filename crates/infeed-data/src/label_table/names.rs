@@ -246,7 +246,7 @@ impl<'a> Names<'a> {
             if let Some(other) = other {
                 let what =
                     format!("`{name}` may be `{}` or `{}`", self.name(image as usize), self.name(other as usize));
-                return Err(Error::corrupt(what).hint("name the files as the dataset does"));
+                return Err(Error::corrupt(what).with_hint("name the files as the dataset does"));
             }
             let image = image as usize;
             let (known, strict) = *rows[image].get_or_insert((row, leaf));
@@ -262,7 +262,7 @@ impl<'a> Names<'a> {
                 equal(known, row).map_err(|what| Error::corrupt(format!("`{name}` has {what}")))?;
             } else if way == Way::Elsewhere || equal(known, row).is_err() {
                 let what = format!("`{first}` and `{name}` may both be `{}`", self.name(image));
-                return Err(Error::corrupt(what).hint("name the files as the dataset does"));
+                return Err(Error::corrupt(what).with_hint("name the files as the dataset does"));
             }
         }
         self.tell(written, &rows, way);

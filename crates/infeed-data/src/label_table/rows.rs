@@ -80,5 +80,5 @@ pub(super) const KINDS: &str = "write it as CSV, TSV, text with blanks between f
 
 /// The error for a file of another kind.
 pub(super) fn no_table(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what.into()).hint(KINDS)
+    Error::new(ErrorKind::Corrupt, what.into()).with_hint(KINDS)
 }

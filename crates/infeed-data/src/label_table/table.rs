@@ -66,7 +66,7 @@ impl Table {
     fn numbers(&self, given: Option<Arc<[String]>>) -> Result<(Vec<i64>, Option<Arc<[String]>>)> {
         if let Some(entry) = self.entries.iter().find(|entry| entry.label.is_empty()) {
             return Err(Error::corrupt(format!("the label of `{}` is empty", entry.file))
-                .hint("fill it in, or remove the file from the table"));
+                .with_hint("fill it in, or remove the file from the table"));
         }
         let classes: Option<Arc<[String]>> = match (given, &self.classes) {
             (Some(given), _) => Some(given),
@@ -100,15 +100,16 @@ impl Table {
         if let Some(Entry { file, label }) = fraction.filter(|_| self.entries.iter().all(|e| is_number(&e.label))) {
             let what = format!("the label {label} of `{file}` is not an integer of 64 bits");
             return Err(Error::new(ErrorKind::Unsupported, what)
-                .hint("labels are class indices or names; for names that are numbers, give the classes"));
+                .with_hint("labels are class indices or names; for names that are numbers, give the classes"));
         }
         let names: BTreeSet<&str> = self.entries.iter().map(|entry| entry.label.as_str()).collect();
         let numbers = names.iter().filter(|name| is_number(name)).count();
         let word = self.entries.iter().find(|entry| !is_number(&entry.label));
         if let Some(Entry { file, label }) = word.filter(|_| numbers > 1 && numbers > names.len() - numbers) {
             let what = format!("the label `{label}` of `{file}` is not a number, but most others are");
-            return Err(Error::corrupt(what)
-                .hint("fill it in, or remove the file from the table; for names that are numbers, give the classes"));
+            return Err(Error::corrupt(what).with_hint(
+                "fill it in, or remove the file from the table; for names that are numbers, give the classes",
+            ));
         }
         Ok(names)
     }
@@ -130,12 +131,12 @@ pub(crate) fn listed(
         let listed = written.first().map_or("it is empty".to_owned(), |first| format!("its first name is `{first}`"));
         let what =
             format!("none of {} images is in the table: {listed}, the first image is `{}`", rows.len(), names.name(0));
-        return Err(Error::new(ErrorKind::NotFound, what).hint("name the files relative to the dataset"));
+        return Err(Error::new(ErrorKind::NotFound, what).with_hint("name the files relative to the dataset"));
     }
     if missing > 0 && !only {
         let first = rows.iter().position(Option::is_none).map_or("", |image| names.name(image));
         let what = format!("{missing} of {} images have no {what}, the first is `{first}`", rows.len());
-        return Err(Error::new(ErrorKind::NotFound, what).hint(format!(
+        return Err(Error::new(ErrorKind::NotFound, what).with_hint(format!(
             "add them, named relative to the dataset{}, which reads only the listed ones",
             LABELS_ONLY.or_set("")
         )));

@@ -61,9 +61,9 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>> {
             match std::str::from_utf8(bytes) {
                 Ok(text) if !text.contains('\0') => Ok(text.into()),
                 Ok(_) => Err(no_table("the label file is not a text")),
-                Err(e) => Err(Error::corrupt("the label file is not a text in UTF-8")
-                    .with_source(e)
-                    .hint("save it as UTF-8: CSV, TSV, text with blanks between file and label, JSON or JSON lines")),
+                Err(e) => Err(Error::corrupt("the label file is not a text in UTF-8").with_source(e).with_hint(
+                    "save it as UTF-8: CSV, TSV, text with blanks between file and label, JSON or JSON lines",
+                )),
             }
         }
     }

@@ -34,7 +34,7 @@ impl Rle {
         for (at, byte) in text.bytes().enumerate() {
             let Some(six) = byte.checked_sub(b'0').filter(|six| *six < 64) else {
                 let hint = "they go from '0' to 'o'; lists of numbers are for Rle::new";
-                return Err(damaged(format!("byte {byte} at {at} is none of its characters")).hint(hint));
+                return Err(damaged(format!("byte {byte} at {at} is none of its characters")).with_hint(hint));
             };
             value |= i64::from(six & 31) << bits;
             bits += 5;

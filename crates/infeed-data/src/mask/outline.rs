@@ -43,7 +43,7 @@ impl Mask {
             Self::Rle(rle) => {
                 let ([height, width], [image_height, image_width]) = (rle.size(), size);
                 let what = format!("a mask of {height}x{width} for an image of {image_height}x{image_width}");
-                Err(Error::corrupt(what).hint("write the mask of the image as it is stored"))
+                Err(Error::corrupt(what).with_hint("write the mask of the image as it is stored"))
             }
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn fill(polygons: &[Vec<[f64; 2]>], size: [u32; 2]) -> Result<Rle> {
         if let Some(at) = polygon.iter().position(|corner| !corner.iter().all(|n| n.abs() <= FARTHEST)) {
             let [x, y] = polygon[at];
             let what = format!("corner {at} of polygon {i} of a mask is at {x}, {y}");
-            return Err(Error::corrupt(what).hint("corners are pixels, from the left and from the top"));
+            return Err(Error::corrupt(what).with_hint("corners are pixels, from the left and from the top"));
         }
         let turns = [1, -1].into_iter().cycle();
         edges.extend(crossings(polygon, size).into_iter().zip(turns));

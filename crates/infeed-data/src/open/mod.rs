@@ -385,9 +385,8 @@ impl Open {
         let (filters, records) = (self.filters.clone(), self.records.clone());
         if records.is_some() && !filters.is_empty() {
             let what = "a list of records, and filters";
-            return Err(
-                Error::config(what).hint("use one of them: the numbers could count all records, or those that pass")
-            );
+            return Err(Error::config(what)
+                .with_hint("use one of them: the numbers could count all records, or those that pass"));
         }
         let dataset = self.unlisted().await?;
         let dataset = match &records {
@@ -413,11 +412,13 @@ impl Open {
                 options.only("synthetic data", &[]).map_err(at)?;
                 let no = |name: &str| format!("synthetic data take no {name}, and no other options");
                 if shared.is_some() {
-                    return Err(at(Error::config(no("listing")).hint("leave it out: nothing is listed")));
+                    return Err(at(Error::config(no("listing")).with_hint("leave it out: nothing is listed")));
                 }
                 return match (&options.format, &options.manifests) {
-                    (Some(_), _) => Err(at(Error::config(no("format")).hint("leave it out: the url says it"))),
-                    (_, Some(_)) => Err(at(Error::config(no("manifests")).hint("leave it out: nothing is listed"))),
+                    (Some(_), _) => Err(at(Error::config(no("format")).with_hint("leave it out: the url says it"))),
+                    (_, Some(_)) => {
+                        Err(at(Error::config(no("manifests")).with_hint("leave it out: nothing is listed")))
+                    }
                     (None, None) => {
                         let dataset: Arc<dyn Dataset> = Arc::new(SyntheticDataset::parse(&url)?);
                         if filters.is_empty() {

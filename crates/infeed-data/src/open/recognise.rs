@@ -31,7 +31,8 @@ pub(super) fn choose_format<'a>(
             let known: Vec<_> = candidates().map(Format::name).collect();
             let meant = nearest(name, known.iter().copied());
             let meant = meant.map_or(String::new(), |near| format!("did you mean {near}? "));
-            Error::config(format!("unknown format `{name}`")).hint(format!("{meant}use one of {}", known.join(", ")))
+            Error::config(format!("unknown format `{name}`"))
+                .with_hint(format!("{meant}use one of {}", known.join(", ")))
         })?;
         return Ok((format, format!("{FORMAT} says so")));
     }
@@ -58,8 +59,8 @@ pub(super) fn choose_format<'a>(
         let error = nothing_to_read(source, objects, "images, arrays, volumes, shards or CIFAR files");
         let parquet = objects.iter().any(|o| o.name.to_ascii_lowercase().ends_with(".parquet"));
         return Err(match foreign(objects) {
-            _ if parquet => error.hint("build with the feature `parquet` to read Parquet files"),
-            Some((what, hint)) => error.hint(format!("these are {what}, which are not read: {hint}")),
+            _ if parquet => error.with_hint("build with the feature `parquet` to read Parquet files"),
+            Some((what, hint)) => error.with_hint(format!("these are {what}, which are not read: {hint}")),
             None => error,
         });
     };
@@ -67,7 +68,7 @@ pub(super) fn choose_format<'a>(
         && let Some((other, second)) = claims.find(|(_, claim)| claim.evidence == Evidence::Annotations)
     {
         let what = format!("these may be {} ({}) or {} ({})", format.name(), claim.why, other.name(), second.why);
-        return Err(Error::config(what).at_object(source.url()).hint(format!(
+        return Err(Error::config(what).at_object(source.url()).with_hint(format!(
             "say which: {}{}",
             FORMAT.to(format.name()),
             FORMAT.or_set(other.name())

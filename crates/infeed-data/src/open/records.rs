@@ -39,7 +39,7 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
             }
             Ok(record) => {
                 let what = format!("line {number} lists record {record}, the dataset has {}", dataset.len());
-                return Err(Error::config(what).hint("numbers count from 0"));
+                return Err(Error::config(what).with_hint("numbers count from 0"));
             }
             Err(_) => {
                 names.insert(line.trim_start_matches("./"), (number, false));
@@ -73,7 +73,7 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
             let missing = names.values().filter(|(_, found)| !found).count();
             let what =
                 format!("{missing} of {} names match no object, the first is `{name}` in line {number}", names.len());
-            return Err(Error::new(ErrorKind::NotFound, what).hint("name objects relative to the dataset"));
+            return Err(Error::new(ErrorKind::NotFound, what).with_hint("name objects relative to the dataset"));
         }
     }
     Ok(chosen.into_iter().collect())

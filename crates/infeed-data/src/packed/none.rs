@@ -24,7 +24,7 @@ impl Digest {
 /// The error that this build does not read `what`.
 pub fn supported(what: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, format!("{what}, which this build does not decompress"))
-        .hint("build with the feature `packed`, or store the data uncompressed"))
+        .with_hint("build with the feature `packed`, or store the data uncompressed"))
 }
 
 pub fn reader<'a>(_packing: Packing, _bytes: &'a [u8], _most: u64) -> Result<Box<dyn Read + 'a>> {

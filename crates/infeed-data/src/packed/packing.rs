@@ -43,5 +43,5 @@ impl Packing {
 /// The error if there is no memory for this many bytes.
 pub fn no_memory(bytes: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes unpacked"))
-        .hint("write smaller files, or use a machine with more memory")
+        .with_hint("write smaller files, or use a machine with more memory")
 }

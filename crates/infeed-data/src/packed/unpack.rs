@@ -19,7 +19,7 @@ pub const fn supported(_what: &str) -> Result<()> {
 }
 
 fn damaged(packing: Packing, e: std::io::Error) -> Error {
-    Error::corrupt(format!("damaged {}", packing.name())).hint("fetch the file again").with_source(e)
+    Error::corrupt(format!("damaged {}", packing.name())).with_hint("fetch the file again").with_source(e)
 }
 
 /// A reader of the content of `bytes`; at most `most` bytes are expected.
@@ -39,7 +39,7 @@ pub fn reader<'a>(packing: Packing, bytes: &'a [u8], most: u64) -> Result<Box<dy
                     "Snappy data of {length} bytes in {}, but {most} are expected",
                     bytes.len()
                 ))
-                .hint("fetch the file again"));
+                .with_hint("fetch the file again"));
             }
             Box::new(std::io::Cursor::new(snap::raw::Decoder::new().decompress_vec(bytes).map_err(broken)?))
         }
@@ -63,13 +63,13 @@ pub fn unpack(packing: Packing, bytes: &[u8], length: usize) -> Result<Vec<u8>> 
 
 /// A file of a zip archive, whose directory has its length and CRC-32.
 pub fn inflate(bytes: &[u8], length: usize, crc: u32) -> Result<Vec<u8>> {
-    let broken = |e| Error::corrupt("the compressed data is damaged").hint("fetch the file again").with_source(e);
+    let broken = |e| Error::corrupt("the compressed data is damaged").with_hint("fetch the file again").with_source(e);
     let out = exactly(flate2::bufread::DeflateDecoder::new(bytes), bytes.len(), length, broken)?;
     let mut sum = flate2::Crc::new();
     sum.update(&out);
     match sum.sum() == crc {
         true => Ok(out),
-        false => Err(Error::corrupt("its crc32 is wrong").hint("fetch the file again")),
+        false => Err(Error::corrupt("its crc32 is wrong").with_hint("fetch the file again")),
     }
 }
 
@@ -89,7 +89,7 @@ fn exactly(
         false => {
             let found = if out.len() > length { "more".to_owned() } else { format!("only {}", out.len()) };
             Err(Error::corrupt(format!("{found} bytes unpacked, but {length} are expected"))
-                .hint("fetch the file again"))
+                .with_hint("fetch the file again"))
         }
     }
 }

@@ -34,7 +34,7 @@ impl Batches {
         let mut positions = 0u64;
         let end = |(batch, size): (usize, usize)| {
             if size == 0 {
-                return Err(Error::config(format!("batch {batch} of the list has no rows")).hint("omit it"));
+                return Err(Error::config(format!("batch {batch} of the list has no rows")).with_hint("omit it"));
             }
             let end = positions.checked_add(size as u64);
             positions = end.ok_or_else(|| Error::config("the batches of the list have more than 2^64 - 1 rows"))?;

@@ -69,7 +69,9 @@ impl BucketSampler {
     /// `Config` for a run of 0, or for more than 2^32 records.
     pub fn new(bucket_of: impl IntoIterator<Item = u32>, run: u64, seed: u64) -> Result<Self> {
         if run == 0 {
-            return Err(Error::config("runs of buckets have 0 records").hint("use the batch size times the world size"));
+            return Err(
+                Error::config("runs of buckets have 0 records").with_hint("use the batch size times the world size")
+            );
         }
         let bucket_of: Vec<u32> = bucket_of.into_iter().collect();
         let len = u32::try_from(bucket_of.len())
@@ -102,7 +104,7 @@ impl BucketSampler {
     ) -> Result<Self> {
         if !bounds.is_sorted_by(|a, b| a < b) || !bounds.iter().all(|bound| bound.is_finite()) {
             return Err(
-                Error::config(format!("the bounds of aspect ratios are {bounds:?}")).hint("use ascending numbers")
+                Error::config(format!("the bounds of aspect ratios are {bounds:?}")).with_hint("use ascending numbers")
             );
         }
         let bucket = |(record, [height, width]): (u64, [u32; 2])| {

@@ -343,7 +343,7 @@ fn find(vars: Vars<'_>) -> Result<Launch> {
             (None, Some(world)) if world > 1 => Err(Error::config(format!(
                 "WORLD_SIZE is {world}, but no launcher sets the rank"
             ))
-            .hint(
+            .with_hint(
                 "set RANK to this process's number from 0, or unset WORLD_SIZE; without a rank each process would read \
                      everything",
             )),
@@ -372,7 +372,7 @@ impl Launcher {
             // WORLD_SIZE, which many launchers use, is handled in `find`.
             (None, Some((world, name))) if world > 1 && name != "WORLD_SIZE" => {
                 let what = format!("{name} is {world}, but {} is not set", self.rank);
-                Ok(Answer::Half(Error::config(what).hint(format!("set {}, or unset {name}", self.rank))))
+                Ok(Answer::Half(Error::config(what).with_hint(format!("set {}, or unset {name}", self.rank))))
             }
             _ => Ok(Answer::Nothing),
         }
@@ -381,7 +381,7 @@ impl Launcher {
     fn half(&self, rank: u32) -> Error {
         let (name, world) = (self.rank, self.world[0]);
         Error::config(format!("{name} is {rank}, but {world} is not set: each process would read everything"))
-            .hint(format!("{}; if each process is a job of its own, unset {name} or give rank 0 of 1", self.add))
+            .with_hint(format!("{}; if each process is a job of its own, unset {name} or give rank 0 of 1", self.add))
     }
 
     fn tell(&self, vars: Vars<'_>, rank: u32, world: u32, world_name: &str) -> Result<LauncherValues> {
@@ -417,7 +417,7 @@ impl LauncherValues {
             Error::config(format!(
                 "{rank_name} is {rank} and {world_name} is {world}, but a rank is below the world size"
             ))
-            .hint(format!("check what set them, or unset {rank_name}"))
+            .with_hint(format!("check what set them, or unset {rank_name}"))
         })?;
         let local_rank = local_rank.unwrap_or(0);
         let local_world = local_world.unwrap_or(local_rank.saturating_add(1));
@@ -426,7 +426,7 @@ impl LauncherValues {
                 "{local_rank_name} is {local_rank}, {local_world_name} is {local_world} and {world_name} is {world}, but \
                  a local rank is below the local world size, which is at most the world size"
             ))
-            .hint(format!("check what set them, or unset {local_rank_name}"))
+            .with_hint(format!("check what set them, or unset {local_rank_name}"))
         })?;
         let mut variables: Vec<String> = Vec::new();
         for name in names {
@@ -463,10 +463,11 @@ fn lightning_processes(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
     if !is_lightning(vars) {
         return Ok(match number(vars, "NODE_RANK")? {
             // The first process of each node, before it starts the others.
-            Some(node) if node > 0 && vars("WORLD_SIZE").is_none() => Answer::Half(
-                Error::config(format!("NODE_RANK is {node}, but WORLD_SIZE is not set"))
-                    .hint("make the loader after the trainer has started its processes, or set RANK and WORLD_SIZE"),
-            ),
+            Some(node) if node > 0 && vars("WORLD_SIZE").is_none() => {
+                Answer::Half(Error::config(format!("NODE_RANK is {node}, but WORLD_SIZE is not set")).with_hint(
+                    "make the loader after the trainer has started its processes, or set RANK and WORLD_SIZE",
+                ))
+            }
             _ => Answer::Nothing,
         });
     }
@@ -487,7 +488,7 @@ fn lightning_processes(launcher: &Launcher, vars: Vars<'_>) -> Result<Answer> {
             "WORLD_SIZE is {world}, LOCAL_RANK is {local_rank} and NODE_RANK is {node}, which does not give the rank"
         );
         return Ok(Answer::Half(
-            Error::config(what).hint("set LOCAL_WORLD_SIZE to the number of processes of a node, or set RANK"),
+            Error::config(what).with_hint("set LOCAL_WORLD_SIZE to the number of processes of a node, or set RANK"),
         ));
     };
     let rank = node.checked_mul(each).and_then(|before| before.checked_add(local_rank)).ok_or_else(|| {
@@ -569,7 +570,7 @@ impl Hosts {
             (Some(hosts), Some(current)) => {
                 let all = serde_json::from_str(&hosts).map_err(|cause| {
                     Error::config(format!("SM_HOSTS is {hosts:?}"))
-                        .hint(r#"use a JSON list of host names such as ["algo-1","algo-2"]"#)
+                        .with_hint(r#"use a JSON list of host names such as ["algo-1","algo-2"]"#)
                         .with_source(cause)
                 })?;
                 Self { current, all, from: "SM_HOSTS".into() }
@@ -589,7 +590,7 @@ impl Hosts {
             let Self { current, all, from } = &hosts;
             return Err(Error::config(format!("the current host {current:?} is not among the job's hosts {all:?}"))
                 .at_object(from.clone())
-                .hint("check what set them"));
+                .with_hint("check what set them"));
         }
         Ok(Some(hosts))
     }
@@ -647,7 +648,7 @@ fn find_in_array(vars: Vars<'_>) -> Result<Launch> {
         return Err(Error::config(format!(
             "{index_name} gives index {index}, but {count_name} gives only {count} tasks"
         ))
-        .hint(format!("give rank and world size yourself: {}", by_hand("R", "W"))));
+        .with_hint(format!("give rank and world size yourself: {}", by_hand("R", "W"))));
     }
     let Launch { launcher, shard, variables: mut told } = launch;
     let of = u64::from(shard.world()) * u64::from(count);
@@ -724,7 +725,7 @@ fn task(vars: Vars<'_>) -> Result<Option<Task>> {
         };
         let Some((index, count)) = place() else {
             let what = format!("{id_name} is {id}, but its index among the tasks of the array is not known");
-            return Err(Error::config(what).hint(format!(
+            return Err(Error::config(what).with_hint(format!(
                 "use an array that counts evenly, such as 0-7 (`scontrol requeue` keeps it), or give rank and world size: {}",
                 by_hand("R", "W")
             )));
@@ -735,7 +736,7 @@ fn task(vars: Vars<'_>) -> Result<Option<Task>> {
         // A job of LSF that is not an array has index 0.
         if let Some(index) = vars(index_name).filter(|index| index_name != "LSB_JOBINDEX" || index.trim() != "0") {
             let what = format!("{index_name} is {index}: a task of an array, but no variable has the number of tasks");
-            return Err(Error::config(what).hint(format!(
+            return Err(Error::config(what).with_hint(format!(
                 "give rank and world size: {} for {array}; if each task has a dataset of its own, {}",
                 of_variable(index_name, first),
                 by_hand("0", "1")
@@ -762,7 +763,7 @@ fn number(vars: Vars<'_>, name: &str) -> Result<Option<u32>> {
     };
     value.trim().parse().map(Some).map_err(|cause| {
         Error::config(format!("{name} is {value:?}"))
-            .hint(format!("use a whole number, or unset {name}"))
+            .with_hint(format!("use a whole number, or unset {name}"))
             .with_source(cause)
     })
 }

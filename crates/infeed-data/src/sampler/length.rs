@@ -91,7 +91,7 @@ impl LengthSampler {
     pub fn new(lengths: impl IntoIterator<Item = u64>, budget: u64, most_rows: usize, seed: u64) -> Result<Self> {
         if budget == 0 || most_rows == 0 {
             return Err(Error::config(format!("batches of at most {budget} items and {most_rows} rows"))
-                .hint("use 1 or more of both"));
+                .with_hint("use 1 or more of both"));
         }
         let lengths: Vec<u64> = lengths.into_iter().collect();
         let len = u32::try_from(lengths.len())
@@ -99,7 +99,7 @@ impl LengthSampler {
         if let Some((record, length)) = lengths.iter().enumerate().find(|(_, length)| **length > budget) {
             return Err(Error::config(format!("{length} items, and batches have at most {budget}"))
                 .at_record(record as u64)
-                .hint("allow more items, or leave long records out with a filter"));
+                .with_hint("allow more items, or leave long records out with a filter"));
         }
         let (members, places) = sorted(len, |record| lengths[record as usize]);
         let length = |place: usize| lengths[members[place] as usize];

@@ -49,7 +49,7 @@ impl ListSampler {
         let (records, list) = (records_of_dataset, list.into());
         if let Some((place, record)) = list.iter().enumerate().find(|(_, record)| **record >= records) {
             let what = format!("place {place} of the list is record {record}, the dataset has {records}");
-            return Err(Error::config(what).hint("list record numbers, counted from 0"));
+            return Err(Error::config(what).with_hint("list record numbers, counted from 0"));
         }
         let print =
             list.iter().fold(Fingerprint::of("list").number(list.len() as u64), |print, record| print.number(*record));
@@ -83,7 +83,7 @@ impl ListSampler {
         let (rows, places) = (batches.positions(), self.list.len());
         if rows != places as u64 {
             return Err(Error::config(format!("the batches together have {rows} rows, the list has {places} places"))
-                .hint("give batches whose rows add up to the list's length"));
+                .with_hint("give batches whose rows add up to the list's length"));
         }
         self.batches = Some(batches);
         Ok(self)

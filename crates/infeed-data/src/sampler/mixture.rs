@@ -83,7 +83,7 @@ impl FromStr for Share {
     fn from_str(text: &str) -> Result<Self> {
         let refuse = || {
             Error::config(format!("`{text}` is not a share of a mixture"))
-                .hint("write proportion=0.7, repeat=2 or choose=10000")
+                .with_hint("write proportion=0.7, repeat=2 or choose=10000")
         };
         let (word, number) = text.split_once('=').ok_or_else(refuse)?;
         match word.trim() {
@@ -240,12 +240,12 @@ impl Mixture {
         let (here, there) = (self.parts.len(), records.len());
         if here != there {
             return Err(Error::config(format!("the mixture has {here} parts, the dataset {there}"))
-                .hint("put together one dataset for each part, in the same order"));
+                .with_hint("put together one dataset for each part, in the same order"));
         }
         for (at, &records) in records.iter().enumerate() {
             if let Some(said) = self.parts[at].records.filter(|said| *said != records) {
                 let what = format!("part {} of the mixture has {said} records, the dataset's {records}", self.name(at));
-                return Err(Error::config(what).hint("omit its records, or open the dataset it was made for"));
+                return Err(Error::config(what).with_hint("omit its records, or open the dataset it was made for"));
             }
             self.parts[at].records = Some(records);
         }
@@ -299,18 +299,18 @@ impl MixtureSampler {
         let too_many = || Error::config("the parts of the mixture have more than 2^64 - 1 samples");
         let records = |(at, part): (usize, &MixturePart)| match part.records {
             Some(0) => Err(Error::config(format!("part {} of the mixture has no records", mixture.name(at)))
-                .hint("omit it, or check the path or filter it was made from")),
+                .with_hint("omit it, or check the path or filter it was made from")),
             Some(records) => Ok(records),
             None => {
                 Err(Error::config(format!("part {} of the mixture has an unknown number of records", mixture.name(at)))
-                    .hint("call Mixture::with_records, or build a loader, which calls it"))
+                    .with_hint("call Mixture::with_records, or build a loader, which calls it"))
             }
         };
         let records = parts.iter().enumerate().map(records).collect::<Result<Vec<_>>>()?;
         let starts = sums(&records).ok_or_else(too_many)?;
         let all = starts.last().copied().unwrap_or(0);
         let Some(first) = parts.first() else {
-            return Err(Error::config("the mixture has no parts").hint("add a part for each dataset"));
+            return Err(Error::config("the mixture has no parts").with_hint("add a part for each dataset"));
         };
         if let Some(other) = parts.iter().position(|part| part.share.is_proportion() != first.share.is_proportion()) {
             let (one, another) = (first.share, parts[other].share);
@@ -319,7 +319,9 @@ impl MixtureSampler {
                 mixture.name(other),
                 mixture.name(0)
             );
-            return Err(Error::config(what).hint("give all parts proportions, or give none and use repeat and choose"));
+            return Err(
+                Error::config(what).with_hint("give all parts proportions, or give none and use repeat and choose")
+            );
         }
         for (at, part) in parts.iter().enumerate() {
             let sound = match part.share {
@@ -328,7 +330,7 @@ impl MixtureSampler {
             };
             if !sound {
                 return Err(Error::config(format!("part {} of the mixture has {}", mixture.name(at), part.share))
-                    .hint("use a number above 0, or omit the part"));
+                    .with_hint("use a number above 0, or omit the part"));
             }
         }
         let (weights, len) = if first.share.is_proportion() {
@@ -337,7 +339,7 @@ impl MixtureSampler {
             if let Some(samples) = samples {
                 let what = format!("the mixture has {samples} samples, and parts with {}", first.share);
                 return Err(Error::config(what)
-                    .hint("omit samples, because the parts add up to it, or give all parts proportions"));
+                    .with_hint("omit samples, because the parts add up to it, or give all parts proportions"));
             }
             let count = |(part, records): (&MixturePart, &u64)| match part.share {
                 Share::Choose(samples) => Some(samples),
@@ -354,7 +356,7 @@ impl MixtureSampler {
         if let Some(at) = weights.iter().position(|weight| u128::from(*weight) * u128::from(len) < total) {
             let what = format!("part {} of the mixture, {}, is less than a sample", mixture.name(at), parts[at].share);
             return Err(Error::config(format!("{what} in an epoch of {len}"))
-                .hint("set samples to a larger number, or give the part a larger share"));
+                .with_hint("set samples to a larger number, or give the part a larger share"));
         }
         Ok(Self { seed: *seed, len, weights: ends, starts, words: mixture.to_string() })
     }

@@ -135,7 +135,9 @@ impl Order {
                 let sampler = MixtureSampler::new(mixture)?;
                 if sampler.records() != len {
                     let what = format!("the mixture's parts have {} records, the dataset {len}", sampler.records());
-                    return Err(Error::config(what).hint("make the mixture for the datasets that were put together"));
+                    return Err(
+                        Error::config(what).with_hint("make the mixture for the datasets that were put together")
+                    );
                 }
                 Arc::new(sampler)
             }
@@ -240,10 +242,12 @@ struct Blocks {
 impl Blocks {
     fn new(len: u64, groups: Option<Arc<[u64]>>, seed: u64, window: u64, lanes: u64) -> Result<Self> {
         if window == 0 {
-            return Err(Error::config("the order's window is 0").hint("use 1 or more records, ideally several groups"));
+            return Err(
+                Error::config("the order's window is 0").with_hint("use 1 or more records, ideally several groups")
+            );
         }
         if lanes == 0 {
-            return Err(Error::config("the order's lanes are 0").hint("use 1 or more, ideally the world size"));
+            return Err(Error::config("the order's lanes are 0").with_hint("use 1 or more, ideally the world size"));
         }
         let groups = match groups {
             Some(starts) => Groups::new(starts, len)?,
@@ -330,7 +334,7 @@ impl Groups {
     fn new(starts: Arc<[u64]>, len: u64) -> Result<Self> {
         let refuse = |what: String| {
             Error::config(format!("the dataset's groups {what}"))
-                .hint("name the first record of each group, ascending, starting with 0")
+                .with_hint("name the first record of each group, ascending, starting with 0")
         };
         match starts.first() {
             Some(0) => {}

@@ -29,7 +29,9 @@ pub(super) struct Repeated {
 impl Repeated {
     pub(super) fn new(records: u64, seed: u64, times: u32, all_records: bool) -> Result<Self> {
         if times == 0 {
-            return Err(Error::config("the order repeats each record 0 times").hint("use 1 or more; 3 or 4 are usual"));
+            return Err(
+                Error::config("the order repeats each record 0 times").with_hint("use 1 or more; 3 or 4 are usual")
+            );
         }
         if records.checked_mul(u64::from(times)).is_none() {
             return Err(Error::config(format!("{records} records {times} times are more than 2^64 - 1 samples")));

@@ -71,7 +71,7 @@ impl FromStr for LastBatch {
         [Self::Drop, Self::Partial, Self::Pad]
             .into_iter()
             .find(|policy| policy.name() == text)
-            .ok_or_else(|| Error::config(format!("last batch is {text:?}")).hint("use drop, partial or pad"))
+            .ok_or_else(|| Error::config(format!("last batch is {text:?}")).with_hint("use drop, partial or pad"))
     }
 }
 

@@ -29,11 +29,11 @@ impl Shard {
     /// `Config` if the rank is not below the world size.
     pub fn new(rank: u32, world: u32) -> Result<Self> {
         if world == 0 {
-            return Err(Error::config("world size is 0").hint("use the number of processes, 1 or more"));
+            return Err(Error::config("world size is 0").with_hint("use the number of processes, 1 or more"));
         }
         if rank >= world {
             return Err(Error::config(format!("rank {rank} is not below the world size {world}"))
-                .hint(format!("use a rank from 0 to {}", world - 1)));
+                .with_hint(format!("use a rank from 0 to {}", world - 1)));
         }
         Ok(Self { rank, world, local_rank: 0, local_world: 1 })
     }
@@ -47,12 +47,12 @@ impl Shard {
             return Err(Error::config(format!(
                 "local rank {local_rank} is not below the local world size {local_world}"
             ))
-            .hint("count the processes of one machine from 0"));
+            .with_hint("count the processes of one machine from 0"));
         }
         if local_world > self.world {
             let world = self.world;
             return Err(Error::config(format!("local world size {local_world} is above the world size {world}"))
-                .hint("the world size counts the processes of all machines"));
+                .with_hint("the world size counts the processes of all machines"));
         }
         Ok(Self { local_rank, local_world, ..self })
     }

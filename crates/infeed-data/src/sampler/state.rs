@@ -86,7 +86,7 @@ impl TryFrom<Saved> for LoaderState {
         match checksum {
             Some(checksum) if checksum != found.checksum() => {
                 Err(state(format!("the state's checksum is {checksum}, that of its content {}", found.checksum()))
-                    .hint("the state is damaged or was edited: use an older one"))
+                    .with_hint("the state is damaged or was edited: use an older one"))
             }
             _ => Ok(found),
         }
@@ -173,10 +173,10 @@ impl LoaderState {
         differs("order has fingerprint", "", &identity.order_fingerprint, order_fingerprint, hint)?;
         if self.position > self.identity.positions {
             return Err(state(format!("position {} is beyond the epoch's {positions}", self.position))
-                .hint("the state is damaged: use an older one"));
+                .with_hint("the state is damaged: use an older one"));
         }
         if self.lanes == 0 {
-            return Err(state("lanes are 0").hint("the state is damaged: use an older one"));
+            return Err(state("lanes are 0").with_hint("the state is damaged: use an older one"));
         }
         Ok(())
     }
@@ -236,7 +236,7 @@ impl LoaderState {
         }
         let parse = |cause: serde_json::Error| {
             state("this is not the state of a loader")
-                .hint("give the file that the loader's state was saved to")
+                .with_hint("give the file that the loader's state was saved to")
                 .with_source(cause)
         };
         let Version { version } = serde_json::from_str(text).map_err(parse)?;
@@ -251,7 +251,7 @@ fn check_version(version: u32) -> Result<()> {
     }
     let known = LoaderState::VERSION;
     Err(state(format!("the state has version {version}, this infeed reads {known}"))
-        .hint("resume with the version of infeed that saved it"))
+        .with_hint("resume with the version of infeed that saved it"))
 }
 
 /// An error if a part differs from the one that the state was saved with.
@@ -259,7 +259,7 @@ fn differs<T: PartialEq + fmt::Display>(what: &str, unit: &str, here: &T, saved:
     if here == saved {
         return Ok(());
     }
-    Err(state(format!("{what} {here}{unit}, the state was saved with {saved}")).hint(hint))
+    Err(state(format!("{what} {here}{unit}, the state was saved with {saved}")).with_hint(hint))
 }
 
 fn state(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {

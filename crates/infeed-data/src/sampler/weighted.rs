@@ -54,14 +54,13 @@ impl WeightedSampler {
     /// `Config` if a weight is negative, infinite or not a number, or if none is above 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
         if let Some((record, weight)) = weights.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
-            return Err(
-                Error::config(format!("the weight of record {record} is {weight}")).hint("use 0 or a positive number")
-            );
+            return Err(Error::config(format!("the weight of record {record} is {weight}"))
+                .with_hint("use 0 or a positive number"));
         }
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
             return Err(Error::config(format!("none of {} weights is above 0", weights.len()))
-                .hint("give at least one record a positive weight"));
+                .with_hint("give at least one record a positive weight"));
         }
         let mut print = Fingerprint::of("weights");
         for weight in weights {

@@ -113,7 +113,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
         if let Some(unknown) = fields.iter().find(|name| !found.contains_key(*name) && *name != "key") {
             return Err(Error::new(ErrorKind::NotFound, format!("no member is a field `{unknown}`"))
                 .at_object(source.url())
-                .hint(format!("there are {names}")));
+                .with_hint(format!("there are {names}")));
         }
         found.retain(|name, _| fields.contains(name));
     } else {
@@ -154,7 +154,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
                 break;
             }
         }
-        return Err(error.hint(format!("use {COLUMNS} to choose fields that all samples have, among {names}")));
+        return Err(error.with_hint(format!("use {COLUMNS} to choose fields that all samples have, among {names}")));
     }
     let column = |(name, (kind, _, most)): (String, (Kind, u64, u32))| Column {
         is_list: options.is_list(&name),
@@ -175,7 +175,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
     if columns.len() > 64 {
         return Err(Error::new(ErrorKind::Unsupported, format!("{} fields", columns.len()))
             .at_object(source.url())
-            .hint(format!("use {COLUMNS} to choose those that you need")));
+            .with_hint(format!("use {COLUMNS} to choose those that you need")));
     }
     Ok(columns)
 }

@@ -93,7 +93,7 @@ impl TarDataset {
         if shards.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, "the shards hold no samples")
                 .at_object(source.url())
-                .hint("members are called KEY.EXTENSION, such as 000017.jpg"));
+                .with_hint("members are called KEY.EXTENSION, such as 000017.jpg"));
         }
         let mut columns = columns_of(source, &shards, options)?;
         for column in &mut columns {
@@ -110,7 +110,7 @@ impl TarDataset {
                     || format!("{} classes given, the shards have {}", given.len(), classes.len()),
                     |(a, b)| format!("class `{b}` is called `{a}` in the classes given"),
                 );
-                return Err(Error::config(what).at_object(source.url()).hint("open it without classes"));
+                return Err(Error::config(what).at_object(source.url()).with_hint("open it without classes"));
             }
             (Some(given), _) => Some(Arc::clone(given)),
             (None, false) => Some(classes.into()),
@@ -211,9 +211,13 @@ impl TarDataset {
                 1 => {}
                 0 => {
                     return Err(wrong(format!("no `{}`", named(column)))
-                        .hint(format!("use {COLUMNS} to choose fields that all samples have")));
+                        .with_hint(format!("use {COLUMNS} to choose fields that all samples have")));
                 }
-                n => return Err(wrong(format!("{n} members that are `{}`", named(column))).hint("keep one of each")),
+                n => {
+                    return Err(
+                        wrong(format!("{n} members that are `{}`", named(column))).with_hint("keep one of each")
+                    );
+                }
             }
         }
         let mut reads: SmallVec<[Range<u64>; 1]> = SmallVec::new();
@@ -252,7 +256,7 @@ impl TarDataset {
                 };
                 if !matches!(dtype, DType::U8 | DType::U16 | DType::F32) {
                     let what = format!("pixels of {dtype}");
-                    return Err(Error::new(ErrorKind::Unsupported, what).hint("save them as u8, u16 or f32"));
+                    return Err(Error::new(ErrorKind::Unsupported, what).with_hint("save them as u8, u16 or f32"));
                 }
                 let info = ImageInfo { height, width, channels, dtype, planar: false };
                 if info.len_bytes() == 0 {
@@ -273,7 +277,7 @@ impl TarDataset {
                             true => format!("set {}", FIELD.to_pair(&column.name, "list")),
                             false => "save arrays of one type and shape".to_owned(),
                         };
-                        return Err(Error::new(ErrorKind::Unsupported, what).hint(hint));
+                        return Err(Error::new(ErrorKind::Unsupported, what).with_hint(hint));
                     }
                 }
             }
@@ -299,7 +303,7 @@ impl TarDataset {
         named.map(|label| label as i64).ok_or_else(|| {
             let shown: String = String::from_utf8_lossy(content).chars().take(40).collect();
             Error::corrupt(format!("`{}` is not a class index", shown.escape_debug()))
-                .hint("a .cls file holds a number, or one of the given class names")
+                .with_hint("a .cls file holds a number, or one of the given class names")
         })
     }
 }
@@ -408,7 +412,7 @@ fn sizes_of(shards: &[Entry], columns: &[Column]) -> Sizes {
 fn check(shape: &Shape, key: &str, member: &Member, head: &[u8], content: &[u8]) -> Result<()> {
     let stale = |what: String| {
         Error::corrupt(format!("the index does not fit the tar: {what}"))
-            .hint("remove the index (.infeed, .idx), or pack the tar again")
+            .with_hint("remove the index (.infeed, .idx), or pack the tar again")
     };
     let found = header::parse_header(head).map_err(|_| stale("there is no header".into()))?;
     let found =
@@ -427,7 +431,7 @@ fn check(shape: &Shape, key: &str, member: &Member, head: &[u8], content: &[u8])
     }
     if shape.has_crc && crc32c::crc32c(content) != member.crc {
         return Err(Error::corrupt(format!("`{key}.{extension}` is damaged: its crc32c is wrong"))
-            .hint(format!("fetch the tar again or set {SKIP}")));
+            .with_hint(format!("fetch the tar again or set {SKIP}")));
     }
     Ok(())
 }

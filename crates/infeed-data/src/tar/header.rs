@@ -35,7 +35,7 @@ pub(super) enum Kind {
 }
 
 fn bad(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("fetch the tar again, or pack it again")
+    Error::corrupt(what).with_hint("fetch the tar again, or pack it again")
 }
 
 /// Reads a block. `None`: zeros, which end a tar.
@@ -137,7 +137,7 @@ pub(super) fn parse_pax(mut bytes: &[u8]) -> Result<Pax> {
 pub fn header(name: &str, size: u64) -> Result<[u8; BLOCK as usize]> {
     if name.len() > 100 || size >= 1 << 33 {
         let what = format!("a member of {size} bytes called `{name}` does not fit a tar header");
-        return Err(Error::config(what).hint("names have 100 bytes at most, members 8 GiB"));
+        return Err(Error::config(what).with_hint("names have 100 bytes at most, members 8 GiB"));
     }
     let mut block = [0; BLOCK as usize];
     block[..name.len()].copy_from_slice(name.as_bytes());

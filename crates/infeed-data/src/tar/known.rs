@@ -161,7 +161,7 @@ impl Known {
             let some = missing.iter().take(8).map(|tar| base(tar)).collect::<Vec<_>>().join(", ");
             let others = if missing.len() > 8 { ", …" } else { "" };
             let what = format!("{} of {of} shards of a `prepare` are not there: {some}{others}", missing.len());
-            return Err(Error::new(ErrorKind::NotFound, what).at_object(source.display_name(first)).hint(format!(
+            return Err(Error::new(ErrorKind::NotFound, what).at_object(source.display_name(first)).with_hint(format!(
                 "let the other ranks finish, or run `infeed prepare` again with the same settings, which makes what is \
                  missing; {ALLOW_INCOMPLETE} takes what is there",
             )));
@@ -337,7 +337,7 @@ impl Spool {
 }
 
 fn no_room(error: io::Error) -> Error {
-    unwritten(error).hint("set TMPDIR to a folder with room for it")
+    unwritten(error).with_hint("set TMPDIR to a folder with room for it")
 }
 
 /// Writes an index to the folder for manifests. If that is not possible, the index is used only this time.

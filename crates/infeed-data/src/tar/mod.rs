@@ -113,7 +113,7 @@ pub async fn write_index(source: &Source) -> Result<WrittenIndex> {
     if source.only().is_some() {
         return Err(Error::config("an index holds all tars of a folder, but the url names one")
             .at_object(source.url())
-            .hint("name the folder"));
+            .with_hint("name the folder"));
     }
     let options = OpenOptions::default();
     let tars = choose(&source, &objects, &options)?;
@@ -129,7 +129,7 @@ fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> 
     {
         return Err(Error::new(ErrorKind::Unsupported, "a compressed tar can't be read by ranges")
             .at_object(source.display_name(&packed.name))
-            .hint("unpack it with `infeed stage URL DIR`, or decompress it (gunzip, unzstd)"));
+            .with_hint("unpack it with `infeed stage URL DIR`, or decompress it (gunzip, unzstd)"));
     }
     if tars.is_empty() && options.split.is_none() {
         return Err(nothing_to_read(source, objects, "tar shards"));

@@ -74,7 +74,7 @@ impl Shard {
     pub fn add(&mut self, name: &str, start: u64, size: u64, crc: Option<u32>) -> Result<bool> {
         let Some((key, extension)) = split_name(name) else { return Ok(false) };
         let refuse = |what: String, hint: &'static str| {
-            Err(Error::corrupt(what).at_range(start..start.saturating_add(size)).hint(hint))
+            Err(Error::corrupt(what).at_range(start..start.saturating_add(size)).with_hint(hint))
         };
         let Ok(size) = u32::try_from(size) else {
             let what = format!("`{name}` has {size} bytes, and a member has less than 4 GiB");
@@ -122,7 +122,7 @@ impl Shard {
         // Names such as `2024.01.31-17.jpg` would make an extension of each file.
         if self.extensions.len() == 1000 {
             return Err(Error::corrupt(format!("more than 1000 extensions, such as `.{name}`"))
-                .hint("the key ends at the first dot of the file's name; name files without dots in the key"));
+                .with_hint("the key ends at the first dot of the file's name; name files without dots in the key"));
         }
         self.extensions.push(name.to_ascii_lowercase());
         Ok(self.extensions.len() as u16 - 1)
@@ -144,7 +144,7 @@ impl Shard {
                 let what = format!("key `{}` comes again after other keys", self.samples.key(i));
                 Err(Error::corrupt(what)
                     .at_range(range)
-                    .hint("pack the members of a sample together, and each sample once"))
+                    .with_hint("pack the members of a sample together, and each sample once"))
             }
         }
     }

@@ -27,7 +27,7 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
 }
 
 async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> Result<()> {
-    let cut = |what: String| Error::corrupt(what).hint("the tar is truncated; fetch it again");
+    let cut = |what: String| Error::corrupt(what).with_hint("the tar is truncated; fetch it again");
     let mut at = 0u64;
     // Values for the next member from an extra header before it.
     let mut long_name: Option<Vec<u8>> = None;
@@ -95,7 +95,7 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
 
 fn sparse(at: u64, end: u64) -> Error {
     let what = "a sparse file, which does not store its bytes in order";
-    Error::new(ErrorKind::Unsupported, what).at_range(at..end).hint("pack it without `--sparse`")
+    Error::new(ErrorKind::Unsupported, what).at_range(at..end).with_hint("pack it without `--sparse`")
 }
 
 #[cfg(test)]

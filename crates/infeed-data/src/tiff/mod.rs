@@ -158,7 +158,7 @@ pub fn parse_tiff(bytes: &[u8]) -> Result<Tiff> {
     let samples = if matches!(colours, Colours::Palette(_)) { 3 } else { samples };
     if pages.len() > 1 && samples > 1 {
         return Err(unsupported(format!("{} pages of {samples} channels each", pages.len()))
-            .hint("store one page, or one page for each channel"));
+            .with_hint("store one page, or one page for each channel"));
     }
     let channels = u8::try_from(samples as usize * pages.len())
         .map_err(|_| unsupported(format!("{} channels", samples as usize * pages.len())))?;
@@ -179,7 +179,7 @@ fn refuse_odd_stacks(directory: &Directory<'_>) -> Result<()> {
     let planes = directory.find(Tag::MetaMorph).map_or(1, |entry| entry.count);
     if planes > 1 {
         return Err(unsupported(format!("a MetaMorph stack of {planes} planes"))
-            .hint("write each plane to its own file, or the stack as a volume in NRRD or NIfTI"));
+            .with_hint("write each plane to its own file, or the stack as a volume in NRRD or NIfTI"));
     }
     Ok(())
 }
@@ -392,7 +392,7 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
     let (width, height) = (need(Tag::Width, "width")?, need(Tag::Height, "height")?);
     let samples = directory.number(Tag::SamplesPerPixel, 1)?;
     let samples = u8::try_from(samples).ok().filter(|n| *n > 0).ok_or_else(|| {
-        unsupported(format!("{samples} samples in a pixel")).hint("infeed reads images of 1 to 255 channels")
+        unsupported(format!("{samples} samples in a pixel")).with_hint("infeed reads images of 1 to 255 channels")
     })?;
     let stored = Stored::of(directory.same(Tag::BitsPerSample, 1)?, directory.same(Tag::SampleFormat, 1)?)?;
     let compression = match directory.number(Tag::Compression, 1)? {
@@ -417,7 +417,7 @@ fn page(file: File<'_>, directory: &Directory<'_>) -> Result<(Page, Colours)> {
                 _ => "",
             };
             return Err(unsupported(format!("compression {other}{name}"))
-                .hint("store it uncompressed, or with LZW, Deflate, PackBits, Zstandard or JPEG"));
+                .with_hint("store it uncompressed, or with LZW, Deflate, PackBits, Zstandard or JPEG"));
         }
     };
     if compression != Compression::Jpeg && directory.number(Tag::FillOrder, 1)? != 1 {
@@ -494,7 +494,7 @@ fn premultiplied(directory: &Directory<'_>, colours: u8, samples: u8) -> Result<
         || extra.iter().position(|kind| *kind == 1) != Some(0)
     {
         let what = format!("a premultiplied alpha among {} samples after {colours} of colour", extra.len());
-        return Err(unsupported(what).hint("store the alpha directly after the colours, not premultiplied"));
+        return Err(unsupported(what).with_hint("store the alpha directly after the colours, not premultiplied"));
     }
     Ok(Colours::Premultiplied(colours))
 }

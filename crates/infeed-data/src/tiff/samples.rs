@@ -45,9 +45,8 @@ impl Stored {
                     5 | 6 => "complex",
                     _ => "unknown",
                 };
-                return Err(
-                    unsupported(format!("TIFF values of {bits} bits ({name})")).hint("convert them to u8, u16 or f32")
-                );
+                return Err(unsupported(format!("TIFF values of {bits} bits ({name})"))
+                    .with_hint("convert them to u8, u16 or f32"));
             }
         })
     }
@@ -109,7 +108,7 @@ impl Said {
     /// The meaning, apart from palettes and alpha. `Some(n)`: the first n samples are colours, the rest something else.
     pub(super) fn colours(&self) -> Result<Option<u8>> {
         let Self { photometric, samples, stored, jpeg } = *self;
-        let named = |name: &str| Err(unsupported(format!("a TIFF with {name}")).hint("convert it to RGB or gray"));
+        let named = |name: &str| Err(unsupported(format!("a TIFF with {name}")).with_hint("convert it to RGB or gray"));
         match photometric {
             // Gray, and any number of channels that are not colours.
             0 | 1 => Ok(Some(1)),
@@ -141,9 +140,9 @@ pub(super) fn palette(values: &[u16]) -> Colours {
 }
 
 pub(super) fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint(format!("fetch the object again or set {SKIP}"))
+    Error::corrupt(what).with_hint(format!("fetch the object again or set {SKIP}"))
 }
 
 pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Unsupported, what).hint(format!("convert the file or set {SKIP}"))
+    Error::new(ErrorKind::Unsupported, what).with_hint(format!("convert the file or set {SKIP}"))
 }

@@ -93,7 +93,7 @@ fn shaped(text: &str, pages: &Pages) -> Result<()> {
 }
 
 fn stack(of: String) -> Error {
-    unsupported(format!("a TIFF that describes itself as {of}")).hint(
+    unsupported(format!("a TIFF that describes itself as {of}")).with_hint(
         "an image is one page, or one page for each channel: write each slice and time point to its own file, \
          or the stack as NRRD or NIfTI, which are volumes",
     )

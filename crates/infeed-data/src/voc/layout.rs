@@ -66,7 +66,7 @@ pub(super) fn listed(source: &Source, objects: &[Object], list: &str) -> Result<
         let Some(name) = words.next() else { continue };
         if words.next().is_some() {
             let what = format!("line {} has more than a name: `{}`", line + 1, text.trim());
-            return Err(Error::corrupt(what).hint("use a list of only images, such as train, val or trainval"));
+            return Err(Error::corrupt(what).with_hint("use a list of only images, such as train, val or trainval"));
         }
         match (images.get(name), xmls.get(name)) {
             (Some(image), Some(xml)) => drop(pairs.insert((*image, *xml))),
@@ -77,7 +77,7 @@ pub(super) fn listed(source: &Source, objects: &[Object], list: &str) -> Result<
     if let Some(first) = missing.first() {
         let what = format!("{} of the images that are listed lack a file, the first is `{first}`", missing.len());
         return Err(Error::new(ErrorKind::NotFound, what)
-            .hint(format!("they have to be in {}; test images without annotations can't be read", source.url())));
+            .with_hint(format!("they have to be in {}; test images without annotations can't be read", source.url())));
     }
     Ok(pairs.into_iter().collect())
 }

@@ -103,7 +103,7 @@ impl Format for Voc {
                 [] if !layout::loose(&objects).is_empty() => (source.clone(), objects),
                 [] => {
                     return Err(nothing_to_read(source, &objects, "images of Pascal VOC")
-                        .hint("they are JPEGImages/NAME.jpg, each with Annotations/NAME.xml; or images/ and annotations/; or in one folder"));
+                        .with_hint("they are JPEGImages/NAME.jpg, each with Annotations/NAME.xml; or images/ and annotations/; or in one folder"));
                 }
                 [root] if root.is_empty() => (source.clone(), objects),
                 [root] => (source.child(root)?, inside(objects, root)),
@@ -111,7 +111,7 @@ impl Format for Voc {
                     let what = format!("several datasets of Pascal VOC: {}", several.join(", "));
                     return Err(Error::config(what)
                         .at_object(source.url())
-                        .hint("open one of these folders, or both with `::` between their urls"));
+                        .with_hint("open one of these folders, or both with `::` between their urls"));
                 }
             };
             let pairs = match &options.split {
@@ -152,7 +152,7 @@ async fn listed(source: &Source, objects: &[Object], split: &str) -> Result<Vec<
         let known = layout::lists(objects).join(", ");
         return Err(Error::new(ErrorKind::NotFound, format!("there is no list of the split `{split}`"))
             .at_object(source.display_name(&name))
-            .hint(format!("the lists are {}", if known.is_empty() { "none" } else { &known })));
+            .with_hint(format!("the lists are {}", if known.is_empty() { "none" } else { &known })));
     };
     let object = source.display_name(&name);
     let list = Beside::Table.read(source, &objects[at]).await?;
@@ -192,7 +192,7 @@ fn marked(
                 let what = format!("class `{}` is not among the {} given classes", object.name, classes.len());
                 return Err(Error::config(what)
                     .at_object(named(record))
-                    .hint("open it with the classes that it has, or remove the file"));
+                    .with_hint("open it with the classes that it has, or remove the file"));
             };
             let kept = match (object.corners, object.polygon) {
                 ([None, None, None, None], None) => Err("it has no bndbox".to_owned()),

@@ -41,14 +41,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
         let at = reader.buffer_position();
         let wrong = |what: &str| Error::corrupt(format!("the XML {what} at byte {at}"));
         let not_utf8 = || {
-            wrong("is not UTF-8").hint("name its encoding in the first line: <?xml version=\"1.0\" encoding=\"GBK\"?>")
+            wrong("is not UTF-8")
+                .with_hint("name its encoding in the first line: <?xml version=\"1.0\" encoding=\"GBK\"?>")
         };
         match reader.read_event().map_err(|e| wrong("is broken").with_source(e))? {
             Event::Start(tag) => {
                 let name = tag.name();
                 if path.len() == DEPTH {
                     return Err(wrong(&format!("has more than {DEPTH} elements in one another"))
-                        .hint("write it as Pascal VOC does, or remove the file"));
+                        .with_hint("write it as Pascal VOC does, or remove the file"));
                 }
                 path.push(String::from_utf8_lossy(name.as_ref()).into_owned());
                 text.clear();
@@ -85,12 +86,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Xml> {
         }
     }
     if !is_annotation {
-        return Err(
-            Error::corrupt("this is not an annotation of Pascal VOC").hint("its first element has to be <annotation>")
-        );
+        return Err(Error::corrupt("this is not an annotation of Pascal VOC")
+            .with_hint("its first element has to be <annotation>"));
     }
     if let Some(at) = found.objects.iter().position(|object| object.name.is_empty()) {
-        return Err(Error::corrupt(format!("object {at} has no name")).hint("write its class as <name>"));
+        return Err(Error::corrupt(format!("object {at} has no name")).with_hint("write its class as <name>"));
     }
     Ok(found)
 }
@@ -105,7 +105,7 @@ fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
             None => UTF_8,
             Some(name) => known(&name).ok_or_else(|| {
                 Error::new(ErrorKind::Unsupported, format!("an XML in the encoding {name}"))
-                    .hint("write it in UTF-8, and name that in its first line")
+                    .with_hint("write it in UTF-8, and name that in its first line")
             })?,
         },
     };
@@ -116,7 +116,7 @@ fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     let (text, bad) = encoding.decode_with_bom_removal(bytes);
     if bad {
         return Err(Error::corrupt(format!("the XML is not in {}, the encoding that it names", encoding.name()))
-            .hint("correct the encoding in its first line, or write it in UTF-8"));
+            .with_hint("correct the encoding in its first line, or write it in UTF-8"));
     }
     Ok(Cow::Owned(text.into_owned().into_bytes()))
 }

@@ -98,7 +98,7 @@ impl Format for Yolo {
             let mut pairs = pairs(&objects, true);
             if pairs.is_empty() {
                 return Err(nothing_to_read(source, &objects, "images with YOLO text files")
-                    .hint("use images/NAME.jpg, each with labels/NAME.txt, or both in one folder"));
+                    .with_hint("use images/NAME.jpg, each with labels/NAME.txt, or both in one folder"));
             }
             match options.split.as_deref() {
                 Some(split) if list_of(&objects, split).is_some() => {
@@ -153,7 +153,7 @@ fn keep_listed(pairs: &mut Vec<Pair>, objects: &[Object], list: &str) -> Result<
         let ends = std::iter::once(line).chain(line.match_indices('/').map(|(at, _)| &line[at + 1..]));
         let Some(image) = ends.clone().find_map(|end| places.get(end)) else {
             return Err(Error::new(ErrorKind::NotFound, format!("line {number} lists `{line}`, which is not there"))
-                .hint("name images relative to the dataset"));
+                .with_hint("name images relative to the dataset"));
         };
         listed.insert(*image);
     }
@@ -183,7 +183,10 @@ fn marked(
     {
         return Err(Error::corrupt(format!("no text file has YOLO's format: {wrong}"))
             .at_object(named(record))
-            .hint(format!("other text files are not read; to read only the images, set {}", FORMAT.to("folder"))));
+            .with_hint(format!(
+                "other text files are not read; to read only the images, set {}",
+                FORMAT.to("folder")
+            )));
     }
     let own: Vec<String> = match names.classes {
         Some(names) => names,
@@ -213,7 +216,7 @@ fn marked(
             let what = format!("class `{name}` is not among the {} given classes", classes.len());
             return Err(Error::config(what)
                 .at_object(named(record))
-                .hint("open it with the classes that it has, or remove the file"));
+                .with_hint("open it with the classes that it has, or remove the file"));
         };
         let outline = match (&mut outlines, line.polygon(names.keypoints)) {
             (Some(outlines), Some(polygon)) => outlines.polygons(polygon, &[polygon.len()]),
@@ -229,7 +232,7 @@ fn marked(
     drop(index);
     if options.masks && !things.is_empty() && lines().all(|(_, line)| line.polygon(names.keypoints).is_none()) {
         return Err(Error::config("masks are requested, but no text file has an outline")
-            .hint(format!("omit {MASKS}: the text files have only boxes")));
+            .with_hint(format!("omit {MASKS}: the text files have only boxes")));
     }
     Ok((Marked::of("object", Units::Fractions, texts.len(), things, outlines, None, bad), classes))
 }

@@ -63,7 +63,7 @@ fn of_yaml(text: &str) -> Result<Names> {
     };
     let wrong = || {
         Error::corrupt("`names` are neither a list of names nor a map of numbers to names")
-            .hint("write them like names: [cat, dog], or names: {0: cat, 1: dog}")
+            .with_hint("write them like names: [cat, dog], or names: {0: cat, 1: dog}")
     };
     let classes = match &root["names"] {
         Yaml::BadValue | Yaml::Null => None,

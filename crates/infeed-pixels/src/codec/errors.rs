@@ -6,12 +6,12 @@ use infeed_core::error::{Error, ErrorKind, setting::SKIP};
 
 /// An error for damaged data.
 pub(super) fn corrupt(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint(format!("fetch the object again or set {SKIP}"))
+    Error::corrupt(what).with_hint(format!("fetch the object again or set {SKIP}"))
 }
 
 /// An error for valid data that no built-in codec reads.
 pub(super) fn unsupported(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Unsupported, what).hint(format!("convert the file or set {SKIP}"))
+    Error::new(ErrorKind::Unsupported, what).with_hint(format!("convert the file or set {SKIP}"))
 }
 
 /// A library's error message as an error source.

@@ -46,7 +46,7 @@ use crate::kernels::{Plane, Planes, ResampleParams, RowSpec};
 ///             [b'G', b'R', b'A', b'Y', height @ 1..=255, width @ 1..=255, ..] => {
 ///                 Ok(ImageInfo::interleaved_u8((*height).into(), (*width).into(), 1).into())
 ///             }
-///             _ => Err(Error::corrupt("no header of GRAY").hint("write the file again")),
+///             _ => Err(Error::corrupt("no header of GRAY").with_hint("write the file again")),
 ///         }
 ///     }
 ///     fn decode(&self, bytes: &[u8], header: &ImageHeader, rows: Range<u32>, out: &mut PixelBuffer) -> Result<()> {
@@ -239,7 +239,7 @@ pub struct PixelBuffer {
 /// The error when the system has no memory for the pixels of an image.
 pub(super) fn no_memory(len: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("no memory for the {len} bytes of an image"))
-        .hint(format!("free memory of the machine, or lower {WORKERS}, {MAX_IMAGE_BYTES} or {MEMORY_BUDGET}"))
+        .with_hint(format!("free memory of the machine, or lower {WORKERS}, {MAX_IMAGE_BYTES} or {MEMORY_BUDGET}"))
         .of_machine()
 }
 

@@ -50,7 +50,7 @@ impl Orientation {
         match self {
             Self::Ignore => Ok(built_in),
             Self::Apply => Err(Error::config("orientation is apply, in a build without the feature `jpeg`")
-                .hint("build with it, or omit the orientation")),
+                .with_hint("build with it, or omit the orientation")),
         }
     }
 }

@@ -38,7 +38,7 @@ pub fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]
     match size.replace(here) {
         Some([w, h]) if lowered.is_mask() && here != [w, h] => {
             let what = format!("a mask of {}x{} pixels for an image of {w}x{h}", info.width, info.height);
-            Err(corrupt(what).hint(format!("make them the same size, or set {SKIP}")))
+            Err(corrupt(what).with_hint(format!("make them the same size, or set {SKIP}")))
         }
         _ => Ok(()),
     }
@@ -67,7 +67,7 @@ impl<'a> Drawing<'a> {
         match self.instances.map(|instances| instances.size) {
             Some([height, width]) if [height, width] != [info.height, info.width] => {
                 let what = format!("boxes of an image of {height}x{width} for one of {}x{}", info.height, info.width);
-                Err(corrupt(what).hint(format!("look at the annotations of this image, or set {SKIP}")))
+                Err(corrupt(what).with_hint(format!("look at the annotations of this image, or set {SKIP}")))
             }
             _ => Ok(()),
         }
@@ -156,7 +156,7 @@ fn flatten(info: &ImageInfo, pixels: &[u8], out: &mut Vec<u8>) -> Result<ImageIn
             let values: Vec<f32> = (0..channels).map(|channel| number(value(channel))).collect();
             let is = if alike { "not opaque" } else { "coloured" };
             let what = format!("a mask that is {is}: its pixel in row {row}, column {column} is {values:?}");
-            return Err(unsupported(what).hint(format!(
+            return Err(unsupported(what).with_hint(format!(
                 "labels are one number a pixel: write gray values or indices of a palette, or set {SKIP}"
             )));
         }
@@ -324,7 +324,7 @@ impl Reader {
         if let Some((info, at)) = guard(codec, || codec.in_place(file))? {
             if file.get(at.clone()).is_none_or(|pixels| pixels.len() as u64 != info.len_bytes()) {
                 let what = format!("the {} codec finds {} at {at:?}", codec.name(), shape_of(&info));
-                return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
+                return Err(Error::new(ErrorKind::Internal, what).with_hint("check it with codec_contract"));
             }
             draw(&info, &mut self.drawn)?;
             return Ok((info, Some(at)));
@@ -354,7 +354,7 @@ impl Reader {
         let PixelBuffer { rows: held, data, .. } = &self.buffer;
         if held.start > needed.start || held.end < needed.end || data.len() < held_bytes(&info, held) {
             let what = format!("the {} codec gave rows {held:?}, asked for {needed:?}", codec.name());
-            return Err(Error::new(ErrorKind::Internal, what).hint("check it with codec_contract"));
+            return Err(Error::new(ErrorKind::Internal, what).with_hint("check it with codec_contract"));
         }
         Ok((info, None))
     }
@@ -372,7 +372,7 @@ impl Reader {
         let (name, shape, most) = (codec.name(), shape_of(&header.info), self.max_image_bytes);
         let what = format!("{name} of {shape} takes {peak} bytes to decode, {MAX_IMAGE_BYTES} is {most}");
         Err(Error::new(ErrorKind::OutOfMemory, what)
-            .hint(format!("raise {MAX_IMAGE_BYTES}, shrink the image or set {SKIP}")))
+            .with_hint(format!("raise {MAX_IMAGE_BYTES}, shrink the image or set {SKIP}")))
     }
 
     /// All pixels of an image of one file. `None` if they need no decoding (they are in memory, or uncompressed in the
@@ -432,12 +432,12 @@ impl Reader {
             let (one, in_place) = self.decode(file, None, false, labels, |one, out| {
                 if one.channels != 1 {
                     let what = format!("{} channels in the file of channel {n}", one.channels);
-                    return Err(unsupported(what).hint("use files of one channel each"));
+                    return Err(unsupported(what).with_hint("use files of one channel each"));
                 }
                 let all = ImageInfo { channels, planar: true, ..*one };
                 if all.len_bytes() > most {
                     let what = format!("{} takes more than {MAX_IMAGE_BYTES}, {most}", shape_of(&all));
-                    return Err(Error::new(ErrorKind::OutOfMemory, what).hint(format!("raise {MAX_IMAGE_BYTES}")));
+                    return Err(Error::new(ErrorKind::OutOfMemory, what).with_hint(format!("raise {MAX_IMAGE_BYTES}")));
                 }
                 draw(&all, out)
             })?;
@@ -473,7 +473,7 @@ fn ends_at_one(pixels: &[u8]) -> Result<()> {
         return Ok(());
     }
     let what = format!("f32 pixels up to {most}, in a dataset that declares no pixel type: white must be 1");
-    Err(unsupported(what).hint(
+    Err(unsupported(what).with_hint(
         format!("divide them by the value of white, store them as u8 or u16, put f32 TIFFs into a separate folder, or set {SKIP}"),
     ))
 }
@@ -517,7 +517,7 @@ fn guard<T>(codec: &dyn ImageCodec, call: impl FnOnce() -> Result<T>) -> Result<
     // After a panic the buffer holds undefined pixels, as after any error.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let what = format!("the {} codec panicked: {}", codec.name(), panic_words(&*panic));
-        Err(Error::corrupt(what).hint(format!("report it with the file, or set {SKIP}")))
+        Err(Error::corrupt(what).with_hint(format!("report it with the file, or set {SKIP}")))
     })
 }
 
@@ -544,10 +544,10 @@ fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
                 names.join(", "),
                 in_rust(", add a codec with LoaderBuilder::codec")
             );
-            unsupported(format!("{name}, which no codec reads: it begins with {begins}")).hint(hint)
+            unsupported(format!("{name}, which no codec reads: it begins with {begins}")).with_hint(hint)
         }
         Some(Other::Not(name)) => corrupt(format!("{name}, not an image: it begins with {begins}"))
-            .hint(format!("fetch the object again, remove it or set {SKIP}")),
+            .with_hint(format!("fetch the object again, remove it or set {SKIP}")),
         None => {
             let what = format!("not an image that a codec reads: it begins with {begins}");
             let hint = format!(
@@ -555,7 +555,7 @@ fn unrecognised(head: &[u8], codecs: &[Arc<dyn ImageCodec>]) -> Error {
                 names.join(", "),
                 in_rust("add one with LoaderBuilder::codec or ")
             );
-            unsupported(what).hint(hint)
+            unsupported(what).with_hint(hint)
         }
     }
 }

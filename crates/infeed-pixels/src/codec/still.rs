@@ -38,7 +38,7 @@ pub(super) fn hold<'a>(
 
 pub(super) fn too_large(name: &str) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("{name} needs more memory than its size accounts for"))
-        .hint(format!("convert the file or set {SKIP}"))
+        .with_hint(format!("convert the file or set {SKIP}"))
 }
 
 pub(super) fn cut(name: &str, file: &[u8]) -> Error {

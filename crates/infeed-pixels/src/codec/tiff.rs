@@ -211,9 +211,10 @@ fn widen(stored: Stored, colours: &Colours, row: &[u8], out: &mut [u8]) -> Resul
 fn wide<const N: usize>(row: &[u8], out: &mut [u8], of: impl Fn([u8; N]) -> Result<f32, String>) -> Result<()> {
     for (out, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(row.as_chunks::<N>().0) {
         let value = of(*value).map_err(|value| {
-            Error::new(ErrorKind::Unsupported, format!("a TIFF with the value {value}, which f32 does not hold")).hint(
-                format!("f32 holds whole numbers up to 2^24: renumber the labels, scale the values, or set {SKIP}"),
-            )
+            Error::new(ErrorKind::Unsupported, format!("a TIFF with the value {value}, which f32 does not hold"))
+                .with_hint(format!(
+                    "f32 holds whole numbers up to 2^24: renumber the labels, scale the values, or set {SKIP}"
+                ))
         })?;
         *out = value.to_ne_bytes();
     }

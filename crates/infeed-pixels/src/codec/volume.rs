@@ -21,10 +21,10 @@ pub fn write_volume(volume: &Volume, lowered: Option<&LoweredVolume>, rng: Sampl
     let [channels, depth, height, width] = lowered.shape();
     if volume.channels.len() != channels {
         let what = format!("a volume of {} channels where rows have {channels}", volume.channels.len());
-        return Err(Error::new(ErrorKind::Unsupported, what).hint("put it into a dataset of its own"));
+        return Err(Error::new(ErrorKind::Unsupported, what).with_hint("put it into a dataset of its own"));
     }
     if !volume.is_sound() {
-        return Err(Error::corrupt("a volume lacks voxels").hint("check the dataset with dataset_contract"));
+        return Err(Error::corrupt("a volume lacks voxels").with_hint("check the dataset with dataset_contract"));
     }
     let axes = lowered.axes(volume.shape, &Foreground(&volume.foreground), rng)?;
     let each = depth * height * width * lowered.dtype().size();

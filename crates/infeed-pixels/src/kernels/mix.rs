@@ -118,7 +118,7 @@ pub fn mix_swapped(level: Level, row: &RowSpec, mixture: &Mixture, a: &mut [u8],
 }
 
 fn wrong(row: &RowSpec, mixture: &Mixture, len: usize) -> Error {
-    Error::new(ErrorKind::Internal, format!("{mixture:?} of {len} bytes of {row:?}")).hint("please report it")
+    Error::new(ErrorKind::Internal, format!("{mixture:?} of {len} bytes of {row:?}")).with_hint("please report it")
 }
 
 /// A part of a row: lines of one length, at equal distances.

@@ -612,7 +612,7 @@ fn check(
     row: &RowSpec,
     out: &[u8],
 ) -> Result<smallvec::SmallVec<[Part; 3]>> {
-    let wrong = |what: String| Error::new(ErrorKind::Internal, what).hint("please report it");
+    let wrong = |what: String| Error::new(ErrorKind::Internal, what).with_hint("please report it");
     let info = &src.info;
     if !matches!(src.planes.len(), 1 | 3) || usize::from(info.channels) != src.planes.len() || !is_stored(row.dtype) {
         return Err(wrong(format!("no kernel from {} planes of {info:?} to {}", src.planes.len(), row.dtype)));

@@ -694,7 +694,7 @@ impl<'a, L: Load> Image<'a, L> {
 
 /// Checks the facts that the loops rely on. Everything else is bounds-checked.
 fn check(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable, row: &RowSpec, out: &[u8]) -> Result<()> {
-    let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).hint("please report it"));
+    let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).with_hint("please report it"));
     let info = &src.info;
     if !is_loaded(info.dtype) || !is_stored(row.dtype) {
         return wrong(format!("no resample kernel from {} to {}", info.dtype, row.dtype));

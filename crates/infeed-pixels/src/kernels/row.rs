@@ -27,7 +27,7 @@ pub(super) fn fill_row<S: Store>(
 /// # Errors
 /// `Internal` if `out` is not such a row. It is then unchanged.
 pub fn fill_rect(row: &RowSpec, area: &[u32; 4], out: &mut [u8], mut value: impl FnMut(usize) -> f32) -> Result<()> {
-    let wrong = || Error::new(ErrorKind::Internal, format!("{area:?} of {row:?}")).hint("please report it");
+    let wrong = || Error::new(ErrorKind::Internal, format!("{area:?} of {row:?}")).with_hint("please report it");
     if out.len() != row.len_bytes() || !is_stored(row.dtype) {
         return Err(wrong());
     }
@@ -82,7 +82,7 @@ pub(super) fn check_row(
     row: &RowSpec,
     out: &[u8],
 ) -> Result<()> {
-    let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).hint("please report it"));
+    let wrong = |what: String| Err(Error::new(ErrorKind::Internal, what).with_hint("please report it"));
     if row.height == 0 || row.width == 0 || out.len() != row.len_bytes() {
         return wrong(format!("a row of {} bytes for {row:?}", out.len()));
     }

@@ -145,7 +145,7 @@ pub fn write_volume(
     level: Level,
     out: &mut [u8],
 ) -> Result<()> {
-    let wrong = |what: &'static str| Error::new(ErrorKind::Internal, what).hint("please report this");
+    let wrong = |what: &'static str| Error::new(ErrorKind::Internal, what).with_hint("please report this");
     let convert = converter(src.dtype, dtype, mask, intensity)
         .ok_or_else(|| wrong("a row of a type that its voxels can't have"))?;
     let [az, ay, ax] = axes;

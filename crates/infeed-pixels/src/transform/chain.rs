@@ -56,7 +56,7 @@ impl Transform {
     pub(super) fn check_settings(&self) -> Result<()> {
         let Some(setting) = self.misplaced else { return Ok(()) };
         Err(Error::config(format!("{setting} follows a step that does not resize"))
-            .hint("put it directly after resize_shorter, resize_exact or random_resized_crop"))
+            .with_hint("put it directly after resize_shorter, resize_exact or random_resized_crop"))
     }
 
     /// Adds a step.

@@ -160,7 +160,7 @@ impl Way<'_> {
 }
 
 fn bad(what: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Unsupported, what.into()).hint(hint.into()).at_stage(Stage::Transform)
+    Error::new(ErrorKind::Unsupported, what.into()).with_hint(hint.into()).at_stage(Stage::Transform)
 }
 
 /// The part of the drawn steps that a mask follows: moves, by whole pixels.
@@ -182,7 +182,7 @@ impl Lowered {
             return Err(Error::config(
                 "the transform has steps that work on pictures: one resample can't make a row of it",
             )
-            .hint("use Lowered::draw and RowMaker"));
+            .with_hint("use Lowered::draw and RowMaker"));
         }
         Ok(self.draw(info, rng)?.params)
     }
@@ -215,7 +215,7 @@ impl Lowered {
     ) -> Result<(Drawn, Marked)> {
         let mut marked = Some(self.marked(instances, info)?);
         let drawn = self.draw_marked(info, rng, &mut marked)?;
-        let lost = || Error::new(ErrorKind::Internal, "the boxes of a sample are gone").hint("please report it");
+        let lost = || Error::new(ErrorKind::Internal, "the boxes of a sample are gone").with_hint("please report it");
         Ok((drawn, marked.ok_or_else(lost)?))
     }
 
@@ -417,7 +417,7 @@ impl Way<'_> {
             Op::RandomIouCrop(step) => {
                 let Some(marked) = &mut *self.marked else {
                     let what = format!("{} without the boxes of the image", op.name());
-                    return Err(Error::new(ErrorKind::Internal, what).hint("draw with Lowered::draw_with"));
+                    return Err(Error::new(ErrorKind::Internal, what).with_hint("draw with Lowered::draw_with"));
                 };
                 if let Some(window) = step.draw(have[0], have[1], &marked.boxes, &mut draws) {
                     marked.window(&window);

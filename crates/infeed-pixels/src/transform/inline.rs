@@ -146,7 +146,9 @@ fn split(text: &str, at: char) -> Result<Vec<&str>> {
             ')' | ']' | '}' => {
                 let pairs = matches!((open.pop(), c), (Some('('), ')') | (Some('['), ']') | (Some('{'), '}'));
                 if !pairs {
-                    return Err(Error::config(format!("{text:?} has an unmatched {c}")).hint("look at the brackets"));
+                    return Err(
+                        Error::config(format!("{text:?} has an unmatched {c}")).with_hint("look at the brackets")
+                    );
                 }
             }
             _ if c == at && open.is_empty() => {
@@ -157,7 +159,7 @@ fn split(text: &str, at: char) -> Result<Vec<&str>> {
         }
     }
     if quoted || !open.is_empty() {
-        return Err(Error::config(format!("{text:?} has unclosed brackets or quotes")).hint("close them"));
+        return Err(Error::config(format!("{text:?} has unclosed brackets or quotes")).with_hint("close them"));
     }
     parts.push(&text[start..]);
     Ok(parts)
@@ -189,14 +191,14 @@ fn one(step: &str) -> Result<Op> {
                         [] => write!(takes, "no settings without a name"),
                         _ => write!(takes, "{}", places.join(", ")),
                     };
-                    return Err(Error::config(format!("{name} has one setting too many, {setting:?}")).hint(takes));
+                    return Err(Error::config(format!("{name} has one setting too many, {setting:?}")).with_hint(takes));
                 };
                 place += 1;
                 ((*key).to_owned(), self::value(setting)?)
             }
         };
         if fields.insert(key.clone(), value).is_some() {
-            return Err(Error::config(format!("{name} has {key} twice")).hint("give it once"));
+            return Err(Error::config(format!("{name} has {key} twice")).with_hint("give it once"));
         }
     }
     if name == "normalize" && fields.is_empty() {
@@ -205,7 +207,7 @@ fn one(step: &str) -> Result<Op> {
     fields.insert("op".to_owned(), json!(name));
     serde_json::from_value(Value::Object(fields)).map_err(|error| {
         let why = error.to_string();
-        Error::config(format!("{step:?} is not a step: {why}")).hint(match places {
+        Error::config(format!("{step:?} is not a step: {why}")).with_hint(match places {
             [] => "write `name:setting=value,…`".to_owned(),
             _ => format!("{name} takes {} in this order, and the others by name", places.join(", ")),
         })
@@ -222,7 +224,7 @@ fn otherwise_written(step: &str) -> Result<()> {
             steps if begins_step(steps) => format!("{name}:({steps})"),
             _ => format!("{name}:{settings}"),
         };
-        return Err(Error::config(format!("{step:?} is not a step")).hint(format!("write `{line}`: {SYNTAX}")));
+        return Err(Error::config(format!("{step:?} is not a step")).with_hint(format!("write `{line}`: {SYNTAX}")));
     }
     let parts = split(step, ',')?;
     let [first, rest @ ..] = &parts[..] else { return Ok(()) };
@@ -232,7 +234,7 @@ fn otherwise_written(step: &str) -> Result<()> {
             line.push(if begins_step(part) { ';' } else { ',' });
             line.push_str(part.trim());
         }
-        return Err(Error::config(format!("{step:?} has several steps")).hint(format!("write `{line}`: {SYNTAX}")));
+        return Err(Error::config(format!("{step:?} has several steps")).with_hint(format!("write `{line}`: {SYNTAX}")));
     }
     Ok(())
 }
@@ -261,7 +263,7 @@ fn refused(name: &str) -> Option<String> {
 /// Refuses an unknown step, whatever its settings.
 fn known(name: &str) -> Result<()> {
     if VIEW_PRESETS.contains(&name) {
-        return Err(Error::config(format!("{name} is several views of an image, not a step")).hint(
+        return Err(Error::config(format!("{name} is several views of an image, not a step")).with_hint(
             match Front::here() {
                 Front::Library => format!("use it by itself: View::preset({name:?}) for LoaderBuilder::views"),
                 _ => format!("use it by itself: {}", TRANSFORM.to(name)),
@@ -282,7 +284,7 @@ fn known(name: &str) -> Result<()> {
             format!("use one of {}; or {steps}; {SYNTAX}", PRESETS.join(", "))
         }
     };
-    Err(Error::config(format!("there is no transform and no step {name:?}")).hint(hint))
+    Err(Error::config(format!("there is no transform and no step {name:?}")).with_hint(hint))
 }
 
 fn statistics(of: &str) -> Map<String, Value> {

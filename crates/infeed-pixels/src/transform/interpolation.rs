@@ -108,12 +108,12 @@ impl Interpolations {
     /// Checks that there is one, and that each is allowed with this `antialias`.
     pub(super) fn check(&self, name: &str, antialias: bool) -> Result<()> {
         if self.0.is_empty() {
-            return Err(Error::config(format!("{name} has no interpolation")).hint("name one, such as bilinear"));
+            return Err(Error::config(format!("{name} has no interpolation")).with_hint("name one, such as bilinear"));
         }
         let smooth = |kind: &&Interpolation| matches!(kind, Interpolation::Lanczos | Interpolation::Box);
         if let Some(kind) = self.0.iter().find(smooth).filter(|_| !antialias) {
             let hint = "leave antialias as it is, or use bilinear or bicubic";
-            return Err(Error::config(format!("{name} has {} without antialias", kind.name())).hint(hint));
+            return Err(Error::config(format!("{name} has {} without antialias", kind.name())).with_hint(hint));
         }
         Ok(())
     }

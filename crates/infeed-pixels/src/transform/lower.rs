@@ -146,7 +146,7 @@ impl Transform {
     pub fn lower(&self, field: &FieldKind, dtype: DType, layout: Layout) -> Result<Lowered> {
         let Images { channels, size, dtype: declared } = image_field(field)?;
         if !matches!(dtype, DType::U8 | DType::F16 | DType::Bf16 | DType::F32) {
-            return Err(Error::config(format!("images can't be {dtype}")).hint("use u8, f16, bf16 or f32"));
+            return Err(Error::config(format!("images can't be {dtype}")).with_hint("use u8, f16, bf16 or f32"));
         }
         let mut plan = Plan::new(channels, size);
         let on_row = on_row(self.ops());
@@ -242,7 +242,7 @@ impl Transform {
             return Err(no_fixed_size(self.ops().last()));
         };
         if plan.channels == 0 || height == 0 || width == 0 {
-            return Err(Error::config("the images have no pixels").hint("look at the dataset's schema"));
+            return Err(Error::config("the images have no pixels").with_hint("look at the dataset's schema"));
         }
         Ok(RowSpec { height, width, channels: plan.channels, dtype, layout })
     }
@@ -252,7 +252,7 @@ impl Transform {
 fn no_fixed_size(last: Option<&Op>) -> Error {
     let last = last.map_or_else(String::new, |last| format!(" after {}", last.name()));
     let what = format!("the rows have no fixed size{last}: the sizes of the images are not known before they are read");
-    Error::config(what).hint(match Front::here() {
+    Error::config(what).with_hint(match Front::here() {
         Front::Python => {
             "add Resize((height, width)), CenterCrop, RandomCrop, RandomResizedCrop or PadTo to the transform, or for detection \
              PadToLargest; a Python dataset whose arrays have one shape may give them as they are: \
@@ -282,7 +282,7 @@ struct Images {
 fn image_field(field: &FieldKind) -> Result<Images> {
     match *field {
         FieldKind::Image { channels, size, dtype } => Ok(Images { channels: u32::from(channels), size, dtype }),
-        _ => Err(Error::config("a transform needs an image field").hint("name the field that holds the images")),
+        _ => Err(Error::config("a transform needs an image field").with_hint("name the field that holds the images")),
     }
 }
 
@@ -354,7 +354,7 @@ impl<'a> Plan<'a> {
     fn augment(&mut self, name: &'a str, augment: &dyn Augment) -> Result<()> {
         if self.normalized.is_some() {
             return Err(Error::config(format!("{name} comes after normalize"))
-                .hint(format!("put {name} before it: it is for colours from 0 to white")));
+                .with_hint(format!("put {name} before it: it is for colours from 0 to white")));
         }
         augment.check(name, &Place { channels: self.channels, size: self.size })?;
         self.split();
@@ -369,7 +369,7 @@ impl<'a> Plan<'a> {
             Moves::Never => self.boundary = true,
             Moves::Blended => {
                 let what = format!("{name} blends pictures that are moved differently: no mask can follow");
-                return Err(Error::config(what).hint(format!("omit {name} if records have masks")));
+                return Err(Error::config(what).with_hint(format!("omit {name} if records have masks")));
             }
         }
         Ok(())
@@ -394,11 +394,11 @@ impl<'a> Plan<'a> {
         let pads = self.padded.filter(|_| self.pads).map(|(other, _)| other);
         if let Some(other) = self.canvas.map(|(other, _)| other).or(pads) {
             return Err(Error::config(format!("{name} comes after {other}, which pads too"))
-                .hint("keep one of them: their padding may differ"));
+                .with_hint("keep one of them: their padding may differ"));
         }
         if self.normalized.is_some() {
             return Err(Error::config(format!("{name} comes after normalize"))
-                .hint(format!("put {name} before it: its fill is a part of white")));
+                .with_hint(format!("put {name} before it: its fill is a part of white")));
         }
         // The picture between the canvas and a resize; its margin depends on the image.
         (self.first_tile, self.largest) = (self.first_tile.or(Some(self.channels)), None);
@@ -413,14 +413,16 @@ impl<'a> Plan<'a> {
         if self.last.is_some_and(|last| self.index < last) {
             if noise || self.normalized.is_some() || self.channels > 4 {
                 return Err(Error::config(format!("{name} comes before other steps that change or move pixels"))
-                    .hint(format!("put {name} after them; before them it must be constant and precede normalize")));
+                    .with_hint(format!(
+                        "put {name} after them; before them it must be constant and precede normalize"
+                    )));
             }
             self.split();
             return Ok(());
         }
         if noise && (dtype == DType::U8 || !(self.to_float || self.normalized.is_some())) {
             return Err(Error::config(format!("{name} writes noise around 0, which pixels of 0 to 255 can't hold"))
-                .hint(format!("put to_float or normalize before {name}, or give it a constant value")));
+                .with_hint(format!("put to_float or normalize before {name}, or give it a constant value")));
         }
         self.erases = true;
         Ok(())
@@ -446,7 +448,7 @@ impl<'a> Plan<'a> {
             Op::ResizeKeepRatio { size, longest, interpolation, antialias } => {
                 interpolation.check(name, *antialias)?;
                 if !(0.0..=1.0).contains(longest) {
-                    return Err(Error::config(format!("{name} has longest {longest}")).hint("use 0 to 1"));
+                    return Err(Error::config(format!("{name} has longest {longest}")).with_hint("use 0 to 1"));
                 }
                 self.resize(name, *size)?;
                 self.size = self.size.map(|[height, width]| {
@@ -460,7 +462,7 @@ impl<'a> Plan<'a> {
                     // Written so that NaN fails.
                     if !(*least > 0.0 && least <= most && most.is_finite()) {
                         return Err(Error::config(format!("{name} has {what} {least} to {most}"))
-                            .hint("use two numbers above 0, the smaller one first"));
+                            .with_hint("use two numbers above 0, the smaller one first"));
                     }
                 }
                 self.resize(name, *size)?;
@@ -496,7 +498,7 @@ impl<'a> Plan<'a> {
                 step.check(name)?;
                 if self.looks_at_boxes {
                     return Err(Error::config(format!("{name} follows a crop that depends on boxes"))
-                        .hint("use pad_to: the size of such a crop is not known before the record is read"));
+                        .with_hint("use pad_to: the size of such a crop is not known before the record is read"));
                 }
                 self.pads = true;
                 self.crop(name, step.max_size, None)?;
@@ -506,7 +508,7 @@ impl<'a> Plan<'a> {
             Op::ConvertBoundingBoxFormat(_) => {}
             Op::HorizontalFlip { p } | Op::VerticalFlip { p } => {
                 if !(0.0..=1.0).contains(p) {
-                    return Err(Error::config(format!("{name} has probability {p}")).hint("use 0 to 1"));
+                    return Err(Error::config(format!("{name} has probability {p}")).with_hint("use 0 to 1"));
                 }
             }
             Op::Normalize { mean, std } => self.normalize(name, mean, std, dtype)?,
@@ -518,19 +520,19 @@ impl<'a> Plan<'a> {
                 1 | 3 => self.channels = 3,
                 n => {
                     let hint = "omit it: it is for images of 1 channel";
-                    return Err(Error::config(format!("{name} on images of {n} channels")).hint(hint));
+                    return Err(Error::config(format!("{name} on images of {n} channels")).with_hint(hint));
                 }
             },
             Op::Cutout { size } => {
                 check_size(name, [*size; 2])?;
                 if self.cutout.is_some() {
-                    return Err(Error::config(format!("{name} comes twice")).hint("use one, or a custom step"));
+                    return Err(Error::config(format!("{name} comes twice")).with_hint("use one, or a custom step"));
                 }
                 self.cutout = Some(self.normalized.is_some());
             }
             Op::Custom(_) if self.index < self.on_row => {
                 if self.normalized.is_some() {
-                    return Err(Error::config(format!("{name} comes between normalize and another step")).hint(
+                    return Err(Error::config(format!("{name} comes between normalize and another step")).with_hint(
                         format!("put {name} before normalize, where it sees a picture, or last, where it sees the row"),
                     ));
                 }
@@ -550,7 +552,7 @@ impl<'a> Plan<'a> {
             | Op::Scale { .. }
             | Op::Clamp { .. } => {
                 return Err(Error::config(format!("{name} is for volumes, not for images"))
-                    .hint("use the steps for images, such as random_crop and horizontal_flip"));
+                    .with_hint("use the steps for images, such as random_crop and horizontal_flip"));
             }
             _ => match op.augment() {
                 Some(augment) => self.augment(name, augment)?,
@@ -574,7 +576,7 @@ impl<'a> Plan<'a> {
             return Ok(());
         }
         let name = op.name();
-        Err(Error::config(format!("{name} comes after {before}")).hint(format!("put {name} before it")))
+        Err(Error::config(format!("{name} comes after {before}")).with_hint(format!("put {name} before it")))
     }
 
     /// A step that resamples; there can be only one between two pictures.
@@ -591,11 +593,11 @@ impl<'a> Plan<'a> {
         self.must_not_move_cutout(name)?;
         if let Some(before) = self.resized {
             let hint = format!("keep one of them: infeed resamples once, so {name} can't be folded");
-            return Err(Error::config(format!("{name} comes after {before}")).hint(hint));
+            return Err(Error::config(format!("{name} comes after {before}")).with_hint(hint));
         }
         if let Some((before, _)) = self.padded.filter(|_| self.pads) {
             let hint = format!("put {name} first: resampled padding can't be folded");
-            return Err(Error::config(format!("{name} comes after {before} with padding")).hint(hint));
+            return Err(Error::config(format!("{name} comes after {before} with padding")).with_hint(hint));
         }
         self.resized = Some(name);
         Ok(())
@@ -606,12 +608,12 @@ impl<'a> Plan<'a> {
         self.must_not_move_cutout(name)?;
         if let Some((canvas, _)) = self.canvas.filter(|(_, fill)| self.on_canvas && !fill.is_zero()) {
             return Err(Error::config(format!("{name} may pad with black, but {canvas} pads with another colour"))
-                .hint(format!("let {canvas} fill with 0, or resize to the size of rows instead of {name}")));
+                .with_hint(format!("let {canvas} fill with 0, or resize to the size of rows instead of {name}")));
         }
         let after = self.normalized.is_some();
         if let Some((before, _)) = self.padded.filter(|&(_, other)| other != after) {
             let hint = "put normalize before or after both: their padding would differ";
-            return Err(Error::config(format!("{name} and {before} lie on both sides of normalize")).hint(hint));
+            return Err(Error::config(format!("{name} and {before} lie on both sides of normalize")).with_hint(hint));
         }
         if let (Some([height, width]), Some(padding)) = (self.size, padding) {
             let have = [height, width].map(|side| u64::from(side) + 2 * u64::from(padding));
@@ -620,7 +622,7 @@ impl<'a> Plan<'a> {
                 return Err(Error::config(format!(
                     "{name} takes {h}x{w} out of {height}x{width} with padding {padding}"
                 ))
-                .hint("use a smaller size or more padding"));
+                .with_hint("use a smaller size or more padding"));
             }
         }
         self.pads |= padding.is_some_and(|p| p > 0);
@@ -632,17 +634,17 @@ impl<'a> Plan<'a> {
     fn normalize(&mut self, name: &str, mean: &'a [f32], std: &'a [f32], dtype: DType) -> Result<()> {
         Self::must_be_float(name, dtype)?;
         if self.normalized.is_some() {
-            return Err(Error::config(format!("{name} comes twice")).hint("keep one of them"));
+            return Err(Error::config(format!("{name} comes twice")).with_hint("keep one of them"));
         }
         let fits = |n: usize| n == 1 || n == self.channels as usize;
         if !fits(mean.len()) || mean.len() != std.len() {
             let (m, s, c) = (mean.len(), std.len(), self.channels);
             return Err(Error::config(format!("{name} has {m} means and {s} deviations for {c} channels"))
-                .hint("give one for each channel, or one for all"));
+                .with_hint("give one for each channel, or one for all"));
         }
         if !mean.iter().all(|m| m.is_finite()) || !std.iter().all(|s| s.is_finite() && *s > 0.0) {
             return Err(Error::config(format!("{name} has mean {mean:?} and std {std:?}"))
-                .hint("use finite numbers, deviations above 0"));
+                .with_hint("use finite numbers, deviations above 0"));
         }
         self.normalized = Some((mean, std));
         Ok(())
@@ -651,14 +653,14 @@ impl<'a> Plan<'a> {
     fn must_be_float(name: &str, dtype: DType) -> Result<()> {
         if dtype == DType::U8 {
             return Err(Error::config(format!("{name} gives fractions, which u8 rows can't hold"))
-                .hint(format!("omit {name}, or use {FLOATS}")));
+                .with_hint(format!("omit {name}, or use {FLOATS}")));
         }
         Ok(())
     }
 
     fn must_not_move_cutout(&self, name: &str) -> Result<()> {
         if self.cutout.is_some() {
-            return Err(Error::config(format!("{name} comes after cutout")).hint(format!("put {name} before it")));
+            return Err(Error::config(format!("{name} comes after cutout")).with_hint(format!("put {name} before it")));
         }
         Ok(())
     }
@@ -691,7 +693,7 @@ impl<'a> Plan<'a> {
 fn check_size(name: &str, size: [u32; 2]) -> Result<()> {
     let [height, width] = size;
     if size.iter().any(|side| !(1..=LONGEST).contains(side)) {
-        return Err(Error::config(format!("{name} has size {height}x{width}")).hint(format!("use 1 to {LONGEST}")));
+        return Err(Error::config(format!("{name} has size {height}x{width}")).with_hint(format!("use 1 to {LONGEST}")));
     }
     Ok(())
 }

@@ -145,7 +145,7 @@ impl RowMaker {
 }
 
 fn unknown() -> Error {
-    Error::new(ErrorKind::Internal, "no table for a tile's channels").hint("please report it")
+    Error::new(ErrorKind::Internal, "no table for a tile's channels").with_hint("please report it")
 }
 
 /// A tile as input of a resample.

@@ -628,7 +628,7 @@ impl<'a> RowView<'a> {
         let RowSpec { height, width, channels, dtype, layout } = self.spec;
         if channels as usize != C {
             return Err(Error::config(format!("a custom step takes pixels of {C} channels, and there are {channels}"))
-                .hint("look at spec().channels, or put gray_to_rgb before the step"));
+                .with_hint("look at spec().channels, or put gray_to_rgb before the step"));
         }
         let pixels = height as usize * width as usize;
         let [pixel, channel] = match layout {

@@ -53,7 +53,7 @@ impl Transform {
     /// As [`lower_mask`](Self::lower_mask).
     pub fn lower_instances(&self, field: &FieldKind, size: Option<(u32, u32)>) -> Result<LoweredInstances> {
         let FieldKind::Instances { masks, keypoints, .. } = *field else {
-            return Err(Error::config("the field holds no instances").hint("name the field that holds the boxes"));
+            return Err(Error::config("the field holds no instances").with_hint("name the field that holds the boxes"));
         };
         let kind = FieldKind::Image { channels: 1, size, dtype: Some(DType::U8) };
         let lowered = self.lower_mask(&kind, Layout::Nchw)?;
@@ -229,7 +229,7 @@ impl Placer {
         let LoweredInstances { lowered, format, masks, mirror } = lowered;
         if !mirror.is_empty() && !instances.has_keypoints(mirror.len()) {
             let what = format!("instances without the {} key points that each of them must have", mirror.len());
-            return Err(Error::corrupt(what).hint("write 0, 0, 0 for points that are not labelled"));
+            return Err(Error::corrupt(what).with_hint("write 0, 0, 0 for points that are not labelled"));
         }
         let [height, width] = instances.size;
         let info = ImageInfo::interleaved_u8(height, width, 1);

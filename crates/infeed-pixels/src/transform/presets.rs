@@ -61,7 +61,8 @@ impl Transform {
     /// `Config` for an unknown name.
     pub fn preset(name: &str) -> Result<Self> {
         steps(name).ok_or_else(|| {
-            Error::config(format!("there is no transform {name:?}")).hint(format!("use one of {}", PRESETS.join(", ")))
+            Error::config(format!("there is no transform {name:?}"))
+                .with_hint(format!("use one of {}", PRESETS.join(", ")))
         })
     }
 }

@@ -75,7 +75,7 @@ impl View {
                 view("local", "dino-local")?.count(8),
             ]),
             _ => Err(Error::config(format!("there are no views {name:?}"))
-                .hint(format!("use {}, or NAME=STEPS", VIEW_PRESETS.join(", ")))),
+                .with_hint(format!("use {}, or NAME=STEPS", VIEW_PRESETS.join(", ")))),
         }
     }
 
@@ -95,16 +95,18 @@ impl View {
             let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
             if name.is_empty() || !name.chars().all(fits) {
                 return Err(Error::config(format!("a view is called {name:?}"))
-                    .hint("use letters, digits, _ and -, and no dot"));
+                    .with_hint("use letters, digits, _ and -, and no dot"));
             }
             let many = count.map_or(1, |count| count as usize);
             if many == 0 || each.len() + many > MOST {
                 return Err(Error::config(format!("view {name} comes {many} times, after {} others", each.len()))
-                    .hint(format!("use 1 to {MOST} views in total")));
+                    .with_hint(format!("use 1 to {MOST} views in total")));
             }
             for name in view.names() {
                 if each.iter().any(|(other, _)| *other == name) {
-                    return Err(Error::config(format!("two views are called {name}")).hint("give each its own name"));
+                    return Err(
+                        Error::config(format!("two views are called {name}")).with_hint("give each its own name")
+                    );
                 }
                 each.push((name, transform));
             }
@@ -119,13 +121,13 @@ impl FromStr for View {
     fn from_str(line: &str) -> Result<Self> {
         let Some((name, steps)) = line.split_once('=') else {
             return Err(Error::config(format!("{line:?} is not a view"))
-                .hint("use NAME=STEPS, such as local*8=random_resized_crop:96;to_float"));
+                .with_hint("use NAME=STEPS, such as local*8=random_resized_crop:96;to_float"));
         };
         let (name, count) = match name.split_once('*') {
             Some((name, count)) => {
                 let number = count.trim().parse();
                 let number = number.map_err(|_| {
-                    Error::config(format!("{line:?} has {count:?} views")).hint("use a whole number after the *")
+                    Error::config(format!("{line:?} has {count:?} views")).with_hint("use a whole number after the *")
                 })?;
                 (name, Some(number))
             }

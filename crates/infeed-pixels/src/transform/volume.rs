@@ -94,7 +94,7 @@ impl Transform {
         };
         let dtype = mask.unwrap_or(dtype);
         if mask.is_none() && !matches!(dtype, DType::U8 | DType::I16 | DType::F16 | DType::Bf16 | DType::F32) {
-            return Err(Error::config(format!("volumes can't be {dtype}")).hint("use u8, i16, f16, bf16 or f32"));
+            return Err(Error::config(format!("volumes can't be {dtype}")).with_hint("use u8, i16, f16, bf16 or f32"));
         }
         let mut sizes = Sizes { size: *size, padded: None };
         let mut chain = Chain::NONE;
@@ -104,12 +104,11 @@ impl Transform {
         let Some(size) = sizes.size else {
             let last = self.ops().last().map_or_else(String::new, |last| format!(" after {}", last.name()));
             let what = "the shapes of the volumes are not known before they are read";
-            return Err(
-                Error::config(format!("the rows have no fixed size{last}: {what}")).hint("add patch or pad_or_crop")
-            );
+            return Err(Error::config(format!("the rows have no fixed size{last}: {what}"))
+                .with_hint("add patch or pad_or_crop"));
         };
         if *channels == 0 || size.contains(&0) {
-            return Err(Error::config("the volumes have no voxels").hint("look at the dataset's schema"));
+            return Err(Error::config("the volumes have no voxels").with_hint("look at the dataset's schema"));
         }
         let (ops, channels, mask) = (self.ops().to_vec(), *channels, mask.is_some());
         Ok(LoweredVolume { shared: Arc::new(Shared { ops, channels, size, dtype, mask, chain }) })
@@ -127,15 +126,15 @@ impl Sizes {
         let name = op.name();
         let chance = |p: f32| match (0.0..=1.0).contains(&p) {
             true => Ok(()),
-            false => Err(Error::config(format!("{name} has probability {p}")).hint("use 0 to 1")),
+            false => Err(Error::config(format!("{name} has probability {p}")).with_hint("use 0 to 1")),
         };
         let finite = |values: &[f32]| match values.iter().all(|v| v.is_finite()) {
             true => Ok(()),
-            false => Err(Error::config(format!("{name} has the numbers {values:?}")).hint("use finite ones")),
+            false => Err(Error::config(format!("{name} has the numbers {values:?}")).with_hint("use finite ones")),
         };
         let sized = |size: &[u32; 3]| match size.iter().all(|side| (1..=LONGEST).contains(side)) {
             true => Ok(()),
-            false => Err(Error::config(format!("{name} has size {size:?}")).hint(format!("use 1 to {LONGEST}"))),
+            false => Err(Error::config(format!("{name} has size {size:?}")).with_hint(format!("use 1 to {LONGEST}"))),
         };
         match op {
             Op::FlipAxis { p, .. } => chance(*p)?,
@@ -143,11 +142,11 @@ impl Sizes {
                 chance(*p)?;
                 let [a, b] = plane.map(Axis::index);
                 if a == b {
-                    return Err(Error::config("rot90 turns a plane of one axis").hint("name two different axes"));
+                    return Err(Error::config("rot90 turns a plane of one axis").with_hint("name two different axes"));
                 }
                 if let Some(size) = self.size.filter(|size| size[a] != size[b]) {
                     let what = format!("rot90 turns sides of {} and {}: rows would differ in shape", size[a], size[b]);
-                    return Err(Error::config(what).hint("put a patch or pad_or_crop with equal sides before it"));
+                    return Err(Error::config(what).with_hint("put a patch or pad_or_crop with equal sides before it"));
                 }
             }
             Op::PadOrCrop { size, value } => {
@@ -155,7 +154,9 @@ impl Sizes {
                 finite(&[*value])?;
                 let value = f64::from(*value);
                 if self.padded.is_some() && chain.fill != value {
-                    return Err(Error::config("pad_or_crop is used twice with different values").hint("use one value"));
+                    return Err(
+                        Error::config("pad_or_crop is used twice with different values").with_hint("use one value")
+                    );
                 }
                 (self.padded, chain.fill, self.size) = (Some(value), value, Some(*size));
             }
@@ -164,7 +165,7 @@ impl Sizes {
                 chance(*foreground)?;
                 if let Some(have) = self.size.filter(|have| have.iter().zip(size).any(|(have, want)| have < want)) {
                     return Err(Error::config(format!("patch takes {size:?} out of {have:?}"))
-                        .hint("use a smaller patch, or pad_or_crop before it"));
+                        .with_hint("use a smaller patch, or pad_or_crop before it"));
                 }
                 self.size = Some(*size);
             }
@@ -172,7 +173,9 @@ impl Sizes {
                 finite(&[*low, *high])?;
                 let (low, high) = (f64::from(*low), f64::from(*high));
                 if low >= high {
-                    return Err(Error::config(format!("window from {low} to {high}")).hint("give the smaller first"));
+                    return Err(
+                        Error::config(format!("window from {low} to {high}")).with_hint("give the smaller first")
+                    );
                 }
                 chain.clamp(low, high);
                 chain.scale(1.0 / (high - low), -low / (high - low));
@@ -184,13 +187,15 @@ impl Sizes {
             Op::Clamp { low, high } => {
                 finite(&[*low, *high])?;
                 if low > high {
-                    return Err(Error::config(format!("clamp from {low} to {high}")).hint("give the smaller first"));
+                    return Err(
+                        Error::config(format!("clamp from {low} to {high}")).with_hint("give the smaller first")
+                    );
                 }
                 chain.clamp(f64::from(*low), f64::from(*high));
             }
             other => {
                 return Err(Error::config(format!("{} is for images, not for volumes", other.name()))
-                    .hint("use flip_axis, rot90, pad_or_crop, patch, window, scale and clamp"));
+                    .with_hint("use flip_axis, rot90, pad_or_crop, patch, window, scale and clamp"));
             }
         }
         Ok(())
@@ -243,7 +248,7 @@ impl LoweredVolume {
     /// them.
     pub fn axes(&self, shape: [usize; 3], foreground: &Foreground<'_>, rng: SampleRng) -> Result<[VolumeAxis; 3]> {
         let bad = |what: String, hint: &'static str| {
-            Error::new(ErrorKind::Unsupported, what).hint(hint).at_stage(Stage::Transform)
+            Error::new(ErrorKind::Unsupported, what).with_hint(hint).at_stage(Stage::Transform)
         };
         let mut axes = [0, 1, 2].map(|axis| VolumeAxis::whole(axis, shape[axis]));
         for (index, op) in self.shared.ops.iter().enumerate() {

@@ -93,11 +93,11 @@ impl ChunkedArray {
         let Self { name, shape, chunk, .. } = self;
         if shape.is_empty() {
             return Err(Error::config(format!("`{name}` is one number: it has no axis of records"))
-                .hint(format!("leave it out with {COLUMNS}")));
+                .with_hint(format!("leave it out with {COLUMNS}")));
         }
         if shape[1..].contains(&0) {
             return Err(Error::config(format!("records of `{name}` have no values: its shape is {shape:?}"))
-                .hint(format!("leave it out with {COLUMNS}")));
+                .with_hint(format!("leave it out with {COLUMNS}")));
         }
         let bytes = |shape: &[u64]| {
             let shape: Option<Vec<usize>> = shape.iter().map(|n| usize::try_from(*n).ok()).collect();
@@ -109,7 +109,7 @@ impl ChunkedArray {
         match counted && cells().is_some() && self.fill.len() == self.dtype.size() {
             true => Ok(()),
             false => Err(Error::corrupt(format!("`{name}` of shape {shape:?} in chunks of {chunk:?}"))
-                .hint("no array of this shape fits into memory: fetch its metadata again")),
+                .with_hint("no array of this shape fits into memory: fetch its metadata again")),
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
     let (Some(found), Some(block)) = (word(bytes, 4), word(bytes, 8)) else { return Err(cut()) };
     let size = usize::from(size).max(1);
     if !(1..=2).contains(&version) {
-        return Err(unsupported(format!("Blosc of format {version}")).hint("write it with Blosc 1"));
+        return Err(unsupported(format!("Blosc of format {version}")).with_hint("write it with Blosc 1"));
     }
     if found != length {
         return Err(damaged(format!("Blosc of {found} bytes, but {length} are expected")));
@@ -66,7 +66,7 @@ pub(super) fn unpack(bytes: &[u8], length: usize) -> Result<Vec<u8>> {
         2 => Codec::Packed(Packing::Snappy),
         3 => Codec::Packed(Packing::Zlib),
         4 => Codec::Packed(Packing::Zstd),
-        other => return Err(unsupported(format!("Blosc's codec {other}")).hint("write it with lz4 or zstd")),
+        other => return Err(unsupported(format!("Blosc's codec {other}")).with_hint("write it with lz4 or zstd")),
     };
     let shuffle = match (flags & 1 != 0 && size > 1, flags & 4 != 0) {
         (true, _) => Shuffle::Bytes,

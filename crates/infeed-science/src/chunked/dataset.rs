@@ -180,7 +180,7 @@ impl ChunkedDataset {
         let row_bytes = array.chunk_row_bytes() as usize;
         // The bytes of one row of a chunk, in the machine's byte order.
         let part = |place: &Place, bytes: &Bytes| -> Result<Bytes> {
-            let cut = || Error::corrupt("a chunk is shorter than its shape").hint("fetch the object again");
+            let cut = || Error::corrupt("a chunk is shorter than its shape").with_hint("fetch the object again");
             match way {
                 Way::Shared => {
                     let start = usize::try_from(row).map_err(|_| cut())?;

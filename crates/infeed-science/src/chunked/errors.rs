@@ -4,7 +4,7 @@ use infeed_core::error::{Error, ErrorKind};
 
 /// An error about damaged bytes.
 pub(crate) fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("fetch the object again")
+    Error::corrupt(what).with_hint("fetch the object again")
 }
 
 /// An error about a feature of the format that is not read.

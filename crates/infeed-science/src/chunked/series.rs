@@ -162,7 +162,7 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
                 let names = listed(parts().map(|array| array.name));
                 let what = format!("{} arrays may be a record each, or fields: {names}", parts().count());
                 let all: Vec<&str> = parts().map(|array| array.name).take(6).collect();
-                return Err(Error::config(what).hint(format!(
+                return Err(Error::config(what).with_hint(format!(
                     "if their first axes count the records, name them: {}; if each is a record, write one array of many rows",
                     COLUMNS.to_list(&all)
                 )));
@@ -175,7 +175,7 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
                 let slash = if behind.is_empty() { "" } else { "/" };
                 let what = format!("no `{before}{lacking}{slash}{behind}`: other records have it, such as `{like}`");
                 return Err(Error::new(ErrorKind::NotFound, what)
-                    .hint(format!("write it, or name the fields that every record has with {COLUMNS}")));
+                    .with_hint(format!("write it, or name the fields that every record has with {COLUMNS}")));
             }
             let mut ordered: Vec<(&str, usize)> = of.iter().map(|(number, at)| (*number, *at)).collect();
             // Sort by value: 2 before 10.
@@ -249,12 +249,13 @@ pub(crate) fn stacked(name: String, arrays: Vec<ChunkedArray>) -> Result<Chunked
         };
         if array.shape != first.shape {
             return Err(refused("shapes", &first.shape, &array.shape)
-                .hint(format!("write them with one shape, or omit `{name}` from {COLUMNS}")));
+                .with_hint(format!("write them with one shape, or omit `{name}` from {COLUMNS}")));
         }
         let way = |array: &ChunkedArray| (array.chunk.clone(), array.order.clone(), array.swapped, array.fill.clone());
         if way(&array) != way(&first) || array.filters != first.filters || array.unpacking != first.unpacking {
-            return Err(refused("storage layouts: chunks of", &first.chunk, &array.chunk)
-                .hint("write all of them with the same chunks, filters and attributes (h5repack -l CHUNK=… OLD NEW)"));
+            return Err(refused("storage layouts: chunks of", &first.chunk, &array.chunk).with_hint(
+                "write all of them with the same chunks, filters and attributes (h5repack -l CHUNK=… OLD NEW)",
+            ));
         }
         places.extend(array.places.into_iter().map(|place| Place { number: place.number + at * cells, ..place }));
     }

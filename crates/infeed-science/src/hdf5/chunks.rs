@@ -107,7 +107,7 @@ fn many(count: u64) -> Result<()> {
         return Ok(());
     }
     Err(unsupported(format!("{count} chunks, at most {MOST_CHUNKS} are read"))
-        .hint("write the dataset with larger chunks"))
+        .with_hint("write the dataset with larger chunks"))
 }
 
 async fn by_tree1(file: &mut File<'_>, at: u64, grid: &Grid<'_>) -> Result<Vec<Chunk>> {

@@ -81,7 +81,7 @@ impl<'a> Cursor<'a> {
         match (least..=most).contains(&version) {
             true => Ok(version),
             false => Err(super::unsupported(format!("{} of version {version}", self.what))
-                .hint("rewrite the file with h5repack in an earlier version of the format")),
+                .with_hint("rewrite the file with h5repack in an earlier version of the format")),
         }
     }
 }

@@ -158,7 +158,7 @@ impl<'a> File<'a> {
         self.read = runs.iter().fold(self.read, |read, run| read.saturating_add((run.1 - run.0) * PAGE));
         if self.read > MOST {
             return Err(unsupported(format!("more than {MOST} bytes of metadata"))
-                .hint("write the file with larger chunks, or as several files"));
+                .with_hint("write the file with larger chunks, or as several files"));
         }
         let (source, object) = (self.source, self.object);
         let reads: Vec<_> = runs

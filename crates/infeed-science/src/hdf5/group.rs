@@ -62,7 +62,7 @@ pub(super) fn most(objects: usize) -> Result<()> {
         return Ok(());
     }
     Err(unsupported(format!("more than {MOST_OBJECTS} objects in one file"))
-        .hint("a record is a row of datasets: write one dataset of many rows, not a dataset for each record"))
+        .with_hint("a record is a row of datasets: write one dataset of many rows, not a dataset for each record"))
 }
 
 async fn symbols(file: &mut File<'_>, root: u64, names: u64, links: &mut Vec<(String, u64)>) -> Result<()> {

@@ -143,7 +143,7 @@ impl Header {
             1 => cursor.skip(6)?,
             3 if way == 1 => {
                 return Err(
-                    unsupported("messages that the file shares in a heap").hint("rewrite the file with h5repack")
+                    unsupported("messages that the file shares in a heap").with_hint("rewrite the file with h5repack")
                 );
             }
             _ => {}

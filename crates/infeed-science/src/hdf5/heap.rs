@@ -55,7 +55,7 @@ impl Fractal {
         cursor.version(0, 0)?;
         cursor.skip(2)?;
         if cursor.u16()? != 0 {
-            return Err(unsupported("groups whose links are compressed").hint("rewrite the file with h5repack"));
+            return Err(unsupported("groups whose links are compressed").with_hint("rewrite the file with h5repack"));
         }
         cursor.skip(1)?;
         let most = u64::from(cursor.u32()?);

@@ -117,7 +117,7 @@ async fn load(source: &Source, files: &[&Object], columns: Option<&[String]>) ->
     for (dataset, file) in datasets.iter().zip(files).skip(1) {
         if let Some(difference) = difference(datasets[0].schema(), dataset.schema()) {
             let what = format!("it does not fit `{}`: {difference}", files[0].name);
-            return Err(Error::config(what).at_object(display(file)).hint(format!(
+            return Err(Error::config(what).at_object(display(file)).with_hint(format!(
                 "open each kind of file as a dataset, or name the fields that all files have with {COLUMNS}"
             )));
         }
@@ -153,7 +153,7 @@ fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<
     let nothing = || {
         let there = if there.is_empty() { "none" } else { &there };
         Error::new(ErrorKind::NotFound, format!("no datasets of numbers: there are {there}"))
-            .hint("integers, floats and booleans are read, with a first axis that counts the records")
+            .with_hint("integers, floats and booleans are read, with a first axis that counts the records")
     };
     let mut left = BTreeMap::new();
     let mut numbers: BTreeMap<String, Stored> = BTreeMap::new();
@@ -164,10 +164,10 @@ fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<
         }
     }
     let missing = |column: &str| {
-        Error::new(ErrorKind::NotFound, format!("no dataset `{column}`")).hint(format!("there are {there}"))
+        Error::new(ErrorKind::NotFound, format!("no dataset `{column}`")).with_hint(format!("there are {there}"))
     };
     let refused = |name: &str, why: &str| {
-        unsupported(format!("`{name}` can't be read: {why}")).hint(format!("leave it out of {COLUMNS}"))
+        unsupported(format!("`{name}` can't be read: {why}")).with_hint(format!("leave it out of {COLUMNS}"))
     };
     const ONE: &str = "one number, without an axis of records";
     // If each column is the name of a dataset, the rows of these datasets are the records.
@@ -223,7 +223,7 @@ fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<
 async fn array(file: &mut File<'_>, name: String, stored: &Stored) -> Result<ChunkedArray> {
     let filters = stored.steps.iter().rev().map(filter).collect::<Result<Vec<_>>>()?;
     if filters.iter().filter(|filter| filter.packs()).count() > 1 {
-        return Err(unsupported("chunks that are compressed twice").hint("write the dataset with one compressor"));
+        return Err(unsupported("chunks that are compressed twice").with_hint("write the dataset with one compressor"));
     }
     let (chunk, chunks) = stored.places(file).await?;
     let place = |Chunk { number, at, len, mask }: Chunk| {
@@ -267,7 +267,9 @@ fn filter(step: &Step) -> Result<Filter> {
         _ if step.name.is_empty() => "a filter without a name",
         _ => &step.name,
     };
-    Err(unsupported(format!("chunks encoded with {refused} (filter {}), which is not read", step.id)).hint(format!(
-        "write it with gzip, LZF, zstd, LZ4 or Blosc (h5repack -f GZIP=4 OLD NEW), or leave it out with {COLUMNS}"
-    )))
+    Err(unsupported(format!("chunks encoded with {refused} (filter {}), which is not read", step.id)).with_hint(
+        format!(
+            "write it with gzip, LZF, zstd, LZ4 or Blosc (h5repack -f GZIP=4 OLD NEW), or leave it out with {COLUMNS}"
+        ),
+    ))
 }

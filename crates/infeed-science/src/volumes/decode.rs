@@ -71,7 +71,7 @@ pub fn decode_volume(header: &VolumeHeader, files: &[Bytes]) -> Result<Bytes> {
 
 fn ends(found: usize, wanted: usize) -> Error {
     Error::corrupt(format!("the voxels end after {found} of {wanted} bytes"))
-        .hint(format!("fetch the object again or set {SKIP}"))
+        .with_hint(format!("fetch the object again or set {SKIP}"))
 }
 
 /// The data file without its header and the lines to skip.
@@ -107,7 +107,9 @@ const MOST_BEFORE: usize = 16 << 20;
 /// bomb.
 fn inflate(mut reader: impl Read, header: &VolumeHeader, encoded: usize, len: usize, out: &mut Vec<u8>) -> Result<()> {
     let failed = |e: std::io::Error| {
-        Error::corrupt("damaged compressed voxels").hint(format!("fetch the object again or set {SKIP}")).with_source(e)
+        Error::corrupt("damaged compressed voxels")
+            .with_hint(format!("fetch the object again or set {SKIP}"))
+            .with_source(e)
     };
     let Some(skip) = header.byte_skip else {
         // The voxels are the last bytes, as in a `.nii.gz` that a detached header names.

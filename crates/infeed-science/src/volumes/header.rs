@@ -137,7 +137,7 @@ impl VolumeHeader {
             true => Ok(()),
             false => {
                 Err(Error::corrupt(format!("the header says {bytes} bytes of voxels, the file has {encoded} bytes"))
-                    .hint("the file is cut or of another kind; fetch it again"))
+                    .with_hint("the file is cut or of another kind; fetch it again"))
             }
         }
     }

@@ -53,7 +53,7 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
         {
             let splits: Vec<&str> = splits.into_iter().collect();
             return Err(Error::config(format!("volumes of several splits: {}", splits.join(", ")))
-                .hint(format!("open the folder of one split{}", SPLIT.or_set(splits[splits.len() - 1]))));
+                .with_hint(format!("open the folder of one split{}", SPLIT.or_set(splits[splits.len() - 1]))));
         }
         let left = volumes.iter().filter(|(_, kind, _)| of_test(kind)).count();
         volumes.retain(|(_, kind, _)| !of_test(kind));

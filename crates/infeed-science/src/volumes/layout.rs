@@ -34,7 +34,7 @@ pub(super) fn of_split<'a>(names: &[&'a str], split: Option<&str>) -> Result<Vec
     let all = volumes(names);
     if !all.iter().any(|volume| takes(*volume)) {
         return Err(Error::new(ErrorKind::NotFound, format!("no volumes of the split `{split}`"))
-            .hint("put them in a folder of this name; imagesTr and labelsTr are train, imagesTs is test"));
+            .with_hint("put them in a folder of this name; imagesTr and labelsTr are train, imagesTs is test"));
     }
     let left: BTreeSet<usize> = all.iter().filter(|volume| !takes(**volume)).map(|volume| volume.index).collect();
     Ok(names.iter().enumerate().filter(|(index, _)| !left.contains(index)).map(|(_, name)| *name).collect())
@@ -264,7 +264,7 @@ pub(super) fn complete(names: &[&str], patients: &Grouped, fields: &[FieldFiles]
     let have = listed(files.keys());
     let what = format!("no {what}: patient `{patient}` has only {have} (patient `{other}` has `{name}`)");
     Err(Error::new(ErrorKind::NotFound, what)
-        .hint(format!("add the file, or name the fields that every patient has with {FIELD}")))
+        .with_hint(format!("add the file, or name the fields that every patient has with {FIELD}")))
 }
 
 /// `name`, a file of patient `other`, as it would be for `patient`; `None` if it does not contain `other`.

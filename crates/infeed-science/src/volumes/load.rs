@@ -41,7 +41,7 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     };
     if found.is_empty() {
         return Err(nothing_to_read(source, objects, "volumes of patients")
-            .hint("name files PATIENT/FIELD.nrrd or PATIENT_FIELD.nrrd, or give a pattern that fits"));
+            .with_hint("name files PATIENT/FIELD.nrrd or PATIENT_FIELD.nrrd, or give a pattern that fits"));
     }
     let by_name: BTreeMap<&str, &Object> = objects.iter().map(|object| (&*object.name, object)).collect();
     let asked = !options.fields.is_empty();
@@ -63,7 +63,7 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
 /// Records per patient.
 pub(super) fn samples(options: &OpenOptions) -> Result<u64> {
     match options.samples.unwrap_or(1) {
-        0 => Err(Error::config("0 samples of each patient").hint("use 1 or more")),
+        0 => Err(Error::config("0 samples of each patient").with_hint("use 1 or more")),
         samples => Ok(samples),
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn choose_files<'a, K: Borrow<str> + Ord, V>(
                 let what = format!("patient `{patient}` has no `{file}`: there are only {have}");
                 Error::new(ErrorKind::NotFound, what)
                     .at_object(source.display_name(patient))
-                    .hint(format!("add the file, or name the fields that every patient has with {FIELD}"))
+                    .with_hint(format!("add the file, or name the fields that every patient has with {FIELD}"))
             })?;
             chosen.push(own);
         }
@@ -198,7 +198,7 @@ fn checked_names(fields: Vec<FieldFiles>) -> Result<Vec<FieldFiles>> {
         let reserved = ["spacing", "origin", "patient"].contains(&&*field.name);
         if field.name.is_empty() || reserved || fields[..i].iter().any(|other| other.name == field.name) {
             return Err(Error::config(format!("a field can't be called `{}`", field.name))
-                .hint("use a name once, and none of spacing, origin, patient"));
+                .with_hint("use a name once, and none of spacing, origin, patient"));
         }
         if field.files.is_empty() {
             return Err(Error::config(format!("field `{}` has no files", field.name)));
@@ -215,7 +215,7 @@ fn mask_type<'a>(files: impl Iterator<Item = &'a File>) -> Result<DType> {
         let own = own.ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, format!("a mask of {}: labels are whole numbers", file.header.dtype))
                 .at_object(file.name.clone())
-                .hint("convert it, or rename it so that it is read as an image")
+                .with_hint("convert it, or rename it so that it is read as an image")
         })?;
         all = Some(match all {
             None => own,
@@ -237,7 +237,7 @@ fn check_partners(files: &[File], each: usize, patients: &[String]) -> Result<()
             let what = format!("patient `{patient}` has files of {a:?} and {b:?} voxels");
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .at_object(other.name.clone())
-                .hint("resample them to one grid ahead of time"));
+                .with_hint("resample them to one grid ahead of time"));
         }
     }
     Ok(())
@@ -281,14 +281,14 @@ async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &
                 let path = beside(folder, file);
                 let there = path.as_deref().and_then(|path| objects.get(path)).ok_or_else(|| {
                     Error::new(ErrorKind::NotFound, format!("its data file `{file}` is not there"))
-                        .hint("names are relative to the header's folder, inside the dataset")
+                        .with_hint("names are relative to the header's folder, inside the dataset")
                 })?;
                 if names::has_header(&there.name) {
                     return Err(Error::corrupt(format!("its data file `{file}` is a header itself")));
                 }
                 if header.coding == Coding::Raw && ends_with(&there.name, ".gz") {
                     let what = format!("its data file `{file}` is compressed, the header says `encoding: raw`");
-                    return Err(Error::corrupt(what).hint("write `encoding: gzip` into the header"));
+                    return Err(Error::corrupt(what).with_hint("write `encoding: gzip` into the header"));
                 }
                 Ok(there.extent(source))
             };

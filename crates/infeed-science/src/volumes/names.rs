@@ -42,7 +42,7 @@ impl Pattern {
             Error::config(format!(
                 "the pattern `{text}` does not contain {{patient}} and {{field}} once each, with text between them"
             ))
-            .hint("write it like {patient}/{field}.nrrd or {patient}_{field}.nii.gz; {patient}.nii.gz has no fields: each file is a record")
+            .with_hint("write it like {patient}/{field}.nrrd or {patient}_{field}.nii.gz; {patient}.nii.gz has no fields: each file is a record")
         };
         let patient = text.find("{patient}").ok_or_else(refused)?;
         let field = text.find("{field}");
@@ -107,7 +107,7 @@ pub(super) fn add(patients: &mut Grouped, names: &[&str], index: usize, patient:
         None => Ok(()),
         Some(_) => Err(Error::new(ErrorKind::Unsupported, format!("patient `{patient}` has two files for `{field}`"))
             .at_object(names[index])
-            .hint(format!("remove one, or tell them apart with {PATTERN}"))),
+            .with_hint(format!("remove one, or tell them apart with {PATTERN}"))),
     }
 }
 

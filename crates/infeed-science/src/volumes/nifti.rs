@@ -51,7 +51,7 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         b"n+1" | b"n+2" => {}
         b"ni1" | b"ni2" => {
             return Err(Error::new(ErrorKind::Unsupported, "a NIfTI header whose voxels are in an .img file")
-                .hint("convert the pair to one .nii file"));
+                .with_hint("convert the pair to one .nii file"));
         }
         _ => return Err(none()),
     }
@@ -63,7 +63,7 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         return Err(Error::corrupt(format!("the header says {axes} axes")));
     }
     if many > 4 {
-        return Err(Error::new(ErrorKind::Unsupported, format!("{many} axes")).hint("volumes have 1 to 4"));
+        return Err(Error::new(ErrorKind::Unsupported, format!("{many} axes")).with_hint("volumes have 1 to 4"));
     }
     let size = |i: usize| match dim(i) {
         _ if i as i64 > axes => Ok(1),
@@ -83,7 +83,7 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         1280 => DType::U64,
         other => {
             return Err(Error::new(ErrorKind::Unsupported, format!("voxels of NIfTI datatype {other}"))
-                .hint("convert them to whole numbers of 8 to 64 bits, float or double"));
+                .with_hint("convert them to whole numbers of 8 to 64 bits, float or double"));
         }
     };
     let float = |one: usize, other: usize| if two { raw.f64(other) } else { f64::from(raw.f32(one)) };
@@ -110,7 +110,7 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
     let scaled = slope != 0.0 && slope.is_finite();
     if scaled && !intercept.is_finite() {
         return Err(Error::corrupt(format!("the header scales voxels by {slope} and adds {intercept}"))
-            .hint("set scl_inter to a number, or scl_slope to 0 for unscaled voxels"));
+            .with_hint("set scl_inter to a number, or scl_slope to 0 for unscaled voxels"));
     }
     VolumeHeader {
         dtype,

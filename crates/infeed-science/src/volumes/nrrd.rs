@@ -146,7 +146,7 @@ impl Fields {
                     "bz2" | "bzip2" => Coding::Bzip2,
                     other => {
                         return Err(Error::new(ErrorKind::Unsupported, format!("encoding {other:?}"))
-                            .hint("write it as raw, gzip, bzip2, text or hex"));
+                            .with_hint("write it as raw, gzip, bzip2, text or hex"));
                     }
                 });
             }
@@ -229,7 +229,9 @@ impl Fields {
         let dimension = self.dimension.ok_or_else(|| missing("dimension"))?;
         let coding = self.coding.ok_or_else(|| missing("encoding"))?;
         if !(1..=4).contains(&dimension) {
-            return Err(Error::new(ErrorKind::Unsupported, format!("{dimension} axes")).hint("volumes have 1 to 4"));
+            return Err(
+                Error::new(ErrorKind::Unsupported, format!("{dimension} axes")).with_hint("volumes have 1 to 4")
+            );
         }
         if self.sizes.len() != dimension {
             return Err(Error::corrupt(format!("{} sizes for {dimension} axes", self.sizes.len())));
@@ -265,7 +267,7 @@ impl Fields {
                 };
                 if slices != Some(files.names.len() as u64) {
                     let what = format!("{} data files for sizes {:?}", files.names.len(), self.sizes);
-                    return Err(Error::corrupt(what).hint("check its `data file` line"));
+                    return Err(Error::corrupt(what).with_hint("check its `data file` line"));
                 }
                 DataFiles::Detached(files.names)
             }
@@ -283,7 +285,7 @@ impl Fields {
             4 if in_space(1) && in_space(2) => Some(3),
             4 => {
                 return Err(Error::new(ErrorKind::Unsupported, "the axis of channels is between the axes of space")
-                    .hint("make them the fastest or the slowest axis"));
+                    .with_hint("make them the fastest or the slowest axis"));
             }
             // Colours of one picture, or a list of pictures, are not depth.
             2 | 3 => match (0..dimension).filter(|axis| !in_space(*axis)).collect::<Vec<_>>()[..] {
@@ -293,7 +295,7 @@ impl Fields {
                         ErrorKind::Unsupported,
                         "the axis of channels is between the axes of space",
                     )
-                    .hint("make them the fastest or the slowest axis"));
+                    .with_hint("make them the fastest or the slowest axis"));
                 }
                 _ => None,
             },
@@ -352,7 +354,7 @@ fn voxel_type(name: &str) -> Result<DType> {
         "float" => DType::F32,
         "double" => DType::F64,
         "block" => {
-            return Err(Error::new(ErrorKind::Unsupported, "voxels of type `block`").hint("write them as numbers"));
+            return Err(Error::new(ErrorKind::Unsupported, "voxels of type `block`").with_hint("write them as numbers"));
         }
         _ => return Err(bad("type", name)),
     })

@@ -119,7 +119,7 @@ pub(super) fn unclear(names: &[&str], all: &[Volume<'_>]) -> Error {
     let what = format!("the names do not show which volumes belong to one patient: {}{dots}", first.join(", "));
     let pattern = suggested(names, all);
     let or = if pattern.contains("{field}") { "" } else { ", which makes each file a record" };
-    Error::config(what).hint(format!("give a pattern, such as {}{or}", PATTERN.to(&pattern)))
+    Error::config(what).with_hint(format!("give a pattern, such as {}{or}", PATTERN.to(&pattern)))
 }
 
 /// The first of several patterns that gives each patient the same fields; `{patient}` if none does.

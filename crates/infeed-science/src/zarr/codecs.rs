@@ -39,7 +39,7 @@ pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
         },
         other => {
             return Err(unsupported(format!("chunks are encoded with `{other}`, which is not read"))
-                .hint("write them with zstd, gzip, zlib, lz4, bz2 or blosc, and no filters but shuffle"));
+                .with_hint("write them with zstd, gzip, zlib, lz4, bz2 or blosc, and no filters but shuffle"));
         }
     })
 }
@@ -47,7 +47,7 @@ pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
 /// Reverses filters from the order in which they were applied to the order in which they are undone.
 pub(super) fn undone(mut filters: Vec<Filter>) -> Result<Vec<Filter>> {
     if filters.iter().filter(|filter| filter.packs()).count() > 1 {
-        return Err(unsupported("chunks are compressed twice").hint("write them with one compressor"));
+        return Err(unsupported("chunks are compressed twice").with_hint("write them with one compressor"));
     }
     filters.reverse();
     Ok(filters)
@@ -81,7 +81,7 @@ impl Chain {
                 "sharding_indexed" if codecs.len() == 1 => {
                     let inner = Self::parse(&config["codecs"], axes)?;
                     if inner.sharding.is_some() {
-                        return Err(unsupported("shards within shards").hint("write chunks into shards once"));
+                        return Err(unsupported("shards within shards").with_hint("write chunks into shards once"));
                     }
                     chain = inner;
                     chain.sharding = Some(Sharding::parse(config)?);
@@ -90,12 +90,12 @@ impl Chain {
                 }
                 "sharding_indexed" => {
                     return Err(unsupported("shards that are encoded again, before or after sharding")
-                        .hint("move the other codecs into `sharding_indexed`"));
+                        .with_hint("move the other codecs into `sharding_indexed`"));
                 }
                 "transpose" | "bytes" => return Err(misplaced()),
                 _ if !in_bytes => {
                     return Err(unsupported(format!("numbers are encoded with `{name}`, which is not read"))
-                        .hint("write them with the codec `bytes`"));
+                        .with_hint("write them with the codec `bytes`"));
                 }
                 other => chain.filters.push(filter(other.strip_prefix("numcodecs.").unwrap_or(other), config)?),
             }

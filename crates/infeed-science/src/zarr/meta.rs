@@ -43,7 +43,7 @@ fn lacks(what: &str) -> infeed_core::error::Error {
 
 fn no_type(what: impl std::fmt::Display) -> infeed_core::error::Error {
     unsupported(format!("an array of the type {what}, which is not read"))
-        .hint(format!("leave it out with {COLUMNS}, or write it as numbers of 8 to 64 bits"))
+        .with_hint(format!("leave it out with {COLUMNS}, or write it as numbers of 8 to 64 bits"))
 }
 
 fn shape(value: &Value, what: &str) -> Result<Vec<u64>> {
@@ -55,7 +55,9 @@ impl Meta {
         let meta = match json["zarr_format"].as_u64() {
             Some(2) => Self::version_2(json)?,
             Some(3) => Self::version_3(json)?,
-            Some(other) => return Err(unsupported(format!("Zarr of version {other}")).hint("write version 2 or 3")),
+            Some(other) => {
+                return Err(unsupported(format!("Zarr of version {other}")).with_hint("write version 2 or 3"));
+            }
             None => return Err(lacks("zarr_format")),
         };
         if meta.chunk.len() != meta.shape.len() || meta.chunk.contains(&0) {
@@ -131,7 +133,7 @@ impl Meta {
             Some("regular") => {}
             Some(other) => {
                 return Err(unsupported(format!("chunks of a grid `{other}`, which is not read"))
-                    .hint("write chunks of one shape: the grid `regular`"));
+                    .with_hint("write chunks of one shape: the grid `regular`"));
             }
             None => return Err(lacks("chunk_grid")),
         }
@@ -144,7 +146,9 @@ impl Meta {
         };
         let separator = separator(&encoding["configuration"]["separator"], usual)?;
         if json["storage_transformers"].as_array().is_some_and(|list| !list.is_empty()) {
-            return Err(unsupported("storage transformers, which are not read").hint("write the array without them"));
+            return Err(
+                unsupported("storage transformers, which are not read").with_hint("write the array without them")
+            );
         }
         let Chain { order, big_endian, filters, sharding } = Chain::parse(&json["codecs"], shape.len())?;
         Ok(Self {

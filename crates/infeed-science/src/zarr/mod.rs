@@ -211,7 +211,8 @@ fn choose<'a>(source: &Source, mut nodes: Vec<Node<'a>>, columns: Option<&[Strin
             let take = |name: &String| {
                 let found = own.iter().chain(&series).find(|series| series.name == *name).cloned();
                 found.ok_or_else(|| {
-                    Error::new(ErrorKind::NotFound, format!("no array `{name}`")).hint(format!("there are {there}"))
+                    Error::new(ErrorKind::NotFound, format!("no array `{name}`"))
+                        .with_hint(format!("there are {there}"))
                 })
             };
             series = columns.iter().map(take).collect::<Result<_>>()?;
@@ -232,7 +233,7 @@ fn choose<'a>(source: &Source, mut nodes: Vec<Node<'a>>, columns: Option<&[Strin
     let mut of = |series: Series| {
         let parts: Option<Vec<_>> = series.parts.iter().map(|at| all[*at].take()).collect();
         let twice =
-            || Error::config(format!("array `{}` is named twice", series.name)).hint(format!("there are {there}"));
+            || Error::config(format!("array `{}` is named twice", series.name)).with_hint(format!("there are {there}"));
         Ok((series.clone(), parts.ok_or_else(twice)?))
     };
     series.into_iter().map(&mut of).collect()
@@ -267,7 +268,7 @@ async fn arrays(
         let chunks = chunks(objects, node.folder, keys, &array);
         let first = kept.len();
         let last = u32::try_from(first + chunks.len());
-        last.map_err(|_| at(unsupported("more than 4,294,967,295 chunks").hint("open fewer of the arrays")))?;
+        last.map_err(|_| at(unsupported("more than 4,294,967,295 chunks").with_hint("open fewer of the arrays")))?;
         kept.extend(chunks.iter().map(|(_, object)| (*object).clone()));
         let numbered = || chunks.iter().zip(first as u32..);
         match sharding {

@@ -39,7 +39,7 @@ impl Sharding {
         };
         if !is(bytes, "bytes") {
             return Err(unsupported("shards whose index is not encoded as bytes and crc32c")
-                .hint("write them with the usual index_codecs"));
+                .with_hint("write them with the usual index_codecs"));
         }
         Ok(Self { chunk, at_end, big_endian: bytes["configuration"]["endian"] == "big", summed })
     }

@@ -191,7 +191,7 @@ impl Cache {
     /// `Config` for a size of 0, for a path that is not a folder, and for a folder that is open with another size.
     pub fn open(spec: &CacheSpec, local_rank: u32, local_world: u32) -> Result<Arc<Self>> {
         if spec.bytes == 0 {
-            return Err(Error::config("the cache's size is 0").hint("omit the cache, or give it a size above 0"));
+            return Err(Error::config("the cache's size is 0").with_hint("omit the cache, or give it a size above 0"));
         }
         let Some(dir) = &spec.dir else {
             let tier = Tier::Ram { size: spec.bytes, used: 0.into(), entries: Mutex::default() };
@@ -208,7 +208,7 @@ impl Cache {
             if size.is_some_and(|size| size != spec.bytes) {
                 return Err(Error::config("another loader of this process uses the cache's folder with another size")
                     .at_object(name.display().to_string())
-                    .hint("give both the same size"));
+                    .with_hint("give both the same size"));
             }
             return Ok(cache);
         }

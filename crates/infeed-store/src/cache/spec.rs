@@ -66,7 +66,7 @@ impl FromStr for CacheSpec {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let bad = |what: String| Error::config(format!("cache {text:?}: {what}")).hint(FORM);
+        let bad = |what: String| Error::config(format!("cache {text:?}: {what}")).with_hint(FORM);
         let (place, size) = text.rsplit_once(':').ok_or_else(|| bad("the size is missing".into()))?;
         if place.is_empty() {
             return Err(bad("the folder is missing".into()));

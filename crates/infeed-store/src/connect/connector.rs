@@ -90,7 +90,7 @@ impl Connector {
     pub fn with_root_certificates(mut self, pem: &[u8]) -> Result<Self> {
         let certificates = reqwest::Certificate::from_pem_bundle(pem).unwrap_or_default();
         if certificates.is_empty() {
-            return Err(Error::config("the text contains no certificate").hint("give certificates as PEM text"));
+            return Err(Error::config("the text contains no certificate").with_hint("give certificates as PEM text"));
         }
         self.roots.extend(certificates);
         Ok(self)
@@ -133,7 +133,7 @@ impl Connector {
         }
         if client::holds_certificates(options) {
             let error = Error::config("the client's options hold root certificates, which a connector cannot read")
-                .hint("give them to Connector::with_root_certificates instead");
+                .with_hint("give them to Connector::with_root_certificates instead");
             return Err(object_store::Error::Generic { store: "HTTP client", source: Box::new(error) });
         }
         Ok(HttpClient::new(client::build(options, &self.roots, self.direct)?))
@@ -200,7 +200,9 @@ impl HttpService for PerRuntime {
         // The client's sockets and timers are tokio's, so it would panic.
         if Handle::try_current().is_err() && self.needs_runtime() {
             let error = Error::config("a request to a store needs a tokio runtime with I/O and time enabled")
-                .hint("await it inside tokio, or use a Loader; to open a dataset without tokio, use Open::blocking");
+                .with_hint(
+                    "await it inside tokio, or use a Loader; to open a dataset without tokio, use Open::blocking",
+                );
             return Err(for_good(error));
         }
         self.client().execute(request).await
@@ -254,7 +256,7 @@ pub(super) async fn gather(body: HttpResponseBody, most: usize) -> (Bytes, Resul
         }
     }
     let error = Error::new(ErrorKind::Unsupported, format!("the answer is longer than {} MiB", most >> 20))
-        .hint("check the endpoint, and whether there is a proxy in between: no page of a listing is that long");
+        .with_hint("check the endpoint, and whether there is a proxy in between: no page of a listing is that long");
     (all.freeze(), Err(for_good(error)))
 }
 
@@ -274,7 +276,7 @@ fn understood(error: HttpError) -> HttpError {
                 ErrorKind::Unsupported,
                 "the headers of the answer are too large: more than 100 headers, or more than 400 KB",
             )
-            .hint("check the endpoint, and what the store or a proxy in front of it adds to its answers"),
+            .with_hint("check the endpoint, and what the store or a proxy in front of it adds to its answers"),
         ),
         false => error,
     }
@@ -299,7 +301,7 @@ fn readable(headers: &mut HeaderMap) -> Result<()> {
                     ErrorKind::Unsupported,
                     format!("the header `{name}` of the answer is not ASCII: {value:?}"),
                 )
-                .hint("check the endpoint, and what the store or a proxy in front of it writes there"));
+                .with_hint("check the endpoint, and what the store or a proxy in front of it writes there"));
             }
         }
     }
@@ -327,14 +329,14 @@ fn check_web(method: &str, ranged: bool, response: &HttpResponse) -> Result<()> 
             ErrorKind::Unsupported,
             "the server does not send the length of the file (Content-Length)",
         )
-        .hint("use a server that does, or copy the files to this machine"));
+        .with_hint("use a server that does, or copy the files to this machine"));
     }
     if ranged && status == 200 {
         return Err(Error::new(
             ErrorKind::Unsupported,
             "the server sends no parts of files: it answers a Range request with the whole file",
         )
-        .hint("use a server that does, or copy the files to this machine"));
+        .with_hint("use a server that does, or copy the files to this machine"));
     }
     Ok(())
 }

@@ -42,14 +42,14 @@ impl<'a> Kind<'a> {
             return Err(several_regions());
         }
         if bucket.ends_with("--op-s3") {
-            return Err(Error::new(ErrorKind::Unsupported, "a bucket of S3 on Outposts").hint(COPY));
+            return Err(Error::new(ErrorKind::Unsupported, "a bucket of S3 on Outposts").with_hint(COPY));
         }
         if let Some(base) = bucket.strip_suffix("--x-s3").or_else(|| bucket.strip_suffix("--xa-s3")) {
             return match base.rsplit_once("--") {
                 Some((name, zone)) if !name.is_empty() && !zone.is_empty() => Ok(Self::Directory { zone }),
                 _ => {
                     Err(Error::config(format!("`{bucket}` ends like a directory bucket's name, but it names no zone"))
-                        .hint("write s3://NAME--ZONE--x-s3/prefix, as in train--usw2-az1--x-s3"))
+                        .with_hint("write s3://NAME--ZONE--x-s3/prefix, as in train--usw2-az1--x-s3"))
                 }
             };
         }
@@ -61,7 +61,7 @@ const COPY: &str = "read a bucket or an access point of S3 itself, or copy the d
 
 fn several_regions() -> Error {
     Error::new(ErrorKind::Unsupported, "a multi-region access point: its requests are signed for all regions (SigV4A)")
-        .hint("name the nearest bucket, or an access point of one region")
+        .with_hint("name the nearest bucket, or an access point of one region")
 }
 
 fn of_arn(arn: &str) -> Result<Kind<'_>> {
@@ -71,22 +71,21 @@ fn of_arn(arn: &str) -> Result<Kind<'_>> {
         return Err(Error::config(
             "the ARN is cut short, or has no region, as those of multi-region access points (SigV4A)",
         )
-        .hint(FORM));
+        .with_hint(FORM));
     };
     let name = resource.strip_prefix("accesspoint").and_then(|rest| rest.strip_prefix(['/', ':']));
     let Some(name) = name else {
-        return Err(Error::config("the ARN is not of an access point").hint(FORM));
+        return Err(Error::config("the ARN is not of an access point").with_hint(FORM));
     };
     match service {
         "s3" => {}
         "s3express" => {
             return Err(Error::config("an access point of S3 Express is opened by its name, not by an ARN")
-                .hint("write s3://NAME--ZONE--xa-s3/prefix"));
+                .with_hint("write s3://NAME--ZONE--xa-s3/prefix"));
         }
         _ => {
-            return Err(
-                Error::new(ErrorKind::Unsupported, format!("an access point of the service `{service}`")).hint(COPY)
-            );
+            return Err(Error::new(ErrorKind::Unsupported, format!("an access point of the service `{service}`"))
+                .with_hint(COPY));
         }
     }
     if region.is_empty() || name.ends_with(".mrap") {
@@ -95,7 +94,7 @@ fn of_arn(arn: &str) -> Result<Kind<'_>> {
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let number = account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit());
     if !plain(region) || !number || name.is_empty() || !plain(name) {
-        return Err(Error::config("the ARN's region, account or name is not valid").hint(FORM));
+        return Err(Error::config("the ARN's region, account or name is not valid").with_hint(FORM));
     }
     Ok(Kind::AccessPoint { region, account, name })
 }
@@ -139,7 +138,7 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
     let kind = Kind::of(bucket)?;
     if region.is_empty() || !region.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
         return Err(Error::config(format!("`{}` is not a region", region.escape_debug()))
-            .hint("set AWS_REGION to the bucket's region, such as eu-west-1"));
+            .with_hint("set AWS_REGION to the bucket's region, such as eu-west-1"));
     }
     check_together(kind, region, wishes)?;
     let (suffix, _) = domains(region);
@@ -172,7 +171,7 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
     match url::Url::parse(&found.url) {
         Ok(_) => Ok(found),
         Err(_) => Err(Error::config(format!("{} is not a url", found.url))
-            .hint("check AWS_REGION, AWS_ENDPOINT_URL and the bucket's name")),
+            .with_hint("check AWS_REGION, AWS_ENDPOINT_URL and the bucket's name")),
     }
 }
 
@@ -181,18 +180,16 @@ pub(super) fn check(endpoint: &str, vars: &Vars) -> Result<String> {
     // Not shown in messages before it is known to contain no password.
     let parsed = url::Url::parse(endpoint).ok().filter(|url| url.has_host());
     let Some(parsed) = parsed.filter(|url| matches!(url.scheme(), "http" | "https")) else {
-        return Err(
-            Error::config("the endpoint is not a url").hint("set AWS_ENDPOINT_URL to https://host or http://host:port")
-        );
+        return Err(Error::config("the endpoint is not a url")
+            .with_hint("set AWS_ENDPOINT_URL to https://host or http://host:port"));
     };
     if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
-        return Err(
-            Error::config("the endpoint holds credentials or a query").hint("put the keys into the AWS_* variables")
-        );
+        return Err(Error::config("the endpoint holds credentials or a query")
+            .with_hint("put the keys into the AWS_* variables"));
     }
     if parsed.scheme() == "http" && !vars.flag("AWS_ALLOW_HTTP")? {
         return Err(Error::config(format!("the endpoint {endpoint} is not encrypted"))
-            .hint("use https://, or set AWS_ALLOW_HTTP=true"));
+            .with_hint("use https://, or set AWS_ALLOW_HTTP=true"));
     }
     Ok(endpoint.trim_end_matches('/').to_owned())
 }
@@ -206,7 +203,7 @@ fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
         (*accelerate, "AWS_S3_USE_ACCELERATE_ENDPOINT"),
     ];
     let first = said.into_iter().find_map(|(is, name)| is.then_some(name));
-    let refuse = |what: String, hint: &'static str| Err(Error::config(what).hint(hint));
+    let refuse = |what: String, hint: &'static str| Err(Error::config(what).with_hint(hint));
     if let (Some(_), Some(name)) = (endpoint, first) {
         return refuse(
             format!("an endpoint is set, but {name} needs one of AWS's own"),
@@ -221,7 +218,7 @@ fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
                 ErrorKind::Unsupported,
                 format!("a directory bucket (S3 Express) is read at its zone's own endpoint, without {other}"),
             )
-            .hint("unset it for this bucket; AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true ignores endpoints")),
+            .with_hint("unset it for this bucket; AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true ignores endpoints")),
         };
     }
     if *fips && region.starts_with("cn-") {
@@ -264,17 +261,17 @@ fn hosted(endpoint: &str, bucket: &str) -> Result<Endpoint> {
     let dots = scheme == "https" && bucket.contains('.') && host.contains(".amazonaws.");
     if dots {
         let what = format!("the bucket's name `{bucket}` has dots: AWS has no certificate for such a host");
-        return Err(Error::config(what).hint(HINT));
+        return Err(Error::config(what).with_hint(HINT));
     }
     let label = |part: &str| !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && !part.contains('_');
     if !bucket.split('.').all(label) {
         let what = format!("the bucket's name `{bucket}` cannot be part of a host name (virtual-hosted style)");
-        return Err(Error::config(what).hint(HINT));
+        return Err(Error::config(what).with_hint(HINT));
     }
     let address = url::Url::parse(endpoint).is_ok_and(|url| !matches!(url.host(), Some(url::Host::Domain(_))));
     if address {
         let what = format!("the endpoint {endpoint} is an address, to which no bucket's name can be added");
-        return Err(Error::config(what).hint(HINT));
+        return Err(Error::config(what).with_hint(HINT));
     }
     let url = match host.starts_with(&format!("{bucket}.")) {
         true => endpoint.to_owned(),

@@ -53,66 +53,68 @@ fn refused(refusal: &Refusal, doing: Doing, bucket: &str, connection: &Connectio
         return None;
     } else if expired(refusal) {
         denied("the session token has expired".into())
-            .hint(format!("get new credentials and open the dataset again (they came from: {provider})"))
+            .with_hint(format!("get new credentials and open the dataset again (they came from: {provider})"))
     } else if misdirected(refusal, connection) {
         match (refusal.region.as_ref().filter(|right| *right != region), &refusal.sends_to) {
             (Some(right), _) => Error::config(format!("the bucket `{bucket}` is in the region {right}, not in {region}"))
-                .hint(format!(
+                .with_hint(format!(
                     "set AWS_REGION={right}, and set AWS_ENDPOINT_URL to an endpoint of that region or unset it"
                 )),
             (None, Some(host)) => Error::config(format!(
                 "{endpoint} sends requests for the bucket `{bucket}` on to {host}, which is not followed: it would get what \
                  was signed for {endpoint}, the session token among it"
             ))
-            .hint(format!(
+            .with_hint(format!(
                 "set AWS_REGION to the bucket's region if {region} is wrong, or AWS_ENDPOINT_URL to the right endpoint"
             )),
             (None, None) => Error::config(format!(
                 "the bucket `{bucket}` is not in the region {region}, and the store does not report where it is"
             ))
-            .hint(format!("set AWS_REGION to the bucket's region, or AWS_ENDPOINT_URL if {endpoint} is wrong")),
+            .with_hint(format!("set AWS_REGION to the bucket's region, or AWS_ENDPOINT_URL if {endpoint} is wrong")),
         }
     } else if refusal.is(&["SignatureDoesNotMatch"]) {
         denied("the secret access key is wrong: the signature does not match".into())
-            .hint(format!("check the secret of: {provider}"))
+            .with_hint(format!("check the secret of: {provider}"))
     } else if refusal.is(&["InvalidAccessKeyId"]) {
         denied("the store does not know the access key".into())
-            .hint(format!("check the key of: {provider}, and that {endpoint} is the right store"))
+            .with_hint(format!("check the key of: {provider}, and that {endpoint} is the right store"))
     } else if refusal.is(&["InvalidToken", "UnrecognizedClientException"]) {
-        denied("the session token is wrong or missing".into())
-            .hint(format!("set AWS_SESSION_TOKEN if the keys are temporary, otherwise unset it (provider: {provider})"))
+        denied("the session token is wrong or missing".into()).with_hint(format!(
+            "set AWS_SESSION_TOKEN if the keys are temporary, otherwise unset it (provider: {provider})"
+        ))
     } else if refusal.is(&["RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"]) {
         let now = refusal.date.as_deref().map_or(String::new(), |date| format!("; the store's clock shows {date}"));
         denied(format!("this machine's clock is more than 15 minutes off the store's{now}"))
-            .hint("set the clock, then open the dataset again")
+            .with_hint("set the clock, then open the dataset again")
     } else if refusal.is(&["NoSuchBucket"]) {
         Error::new(ErrorKind::NotFound, format!("there is no bucket `{bucket}` at {endpoint}"))
-            .hint("check the name, and AWS_ENDPOINT_URL")
+            .with_hint("check the name, and AWS_ENDPOINT_URL")
     } else if refusal.is(&["InvalidBucketName"]) {
-        Error::config(format!("`{bucket}` is not a valid bucket name for this store")).hint("write s3://bucket/prefix")
+        Error::config(format!("`{bucket}` is not a valid bucket name for this store"))
+            .with_hint("write s3://bucket/prefix")
     } else if refusal.is(&["InvalidObjectState"]) {
         // Glacier and similar classes; the status is also 403.
         denied("the object is archived".into())
-            .hint("restore it first (aws s3api restore-object), or exclude it from the dataset")
-            .unreadable()
+            .with_hint("restore it first (aws s3api restore-object), or exclude it from the dataset")
+            .into_unreadable()
     } else if (refusal.status == 403 || refusal.status == 401) && endpoint.contains(".s3express-") {
         // A session can do everything it was created for, so only creating it can be refused.
         denied(format!("a session for the directory bucket `{bucket}` is not allowed"))
-            .hint("allow s3express:CreateSession on it, for ReadWrite; s3:GetObject and s3:ListBucket do not help")
+            .with_hint("allow s3express:CreateSession on it, for ReadWrite; s3:GetObject and s3:ListBucket do not help")
     } else if refusal.status == 403 || refusal.status == 401 {
         match doing {
             Doing::Listing => denied(format!("listing the bucket `{bucket}` is not allowed"))
-                .hint("allow s3:ListBucket on it; set AWS_REQUEST_PAYER=requester if it is a requester-pays bucket"),
-            Doing::Reading => denied("reading is not allowed, or there is no such object".into()).hint(
+                .with_hint("allow s3:ListBucket on it; set AWS_REQUEST_PAYER=requester if it is a requester-pays bucket"),
+            Doing::Reading => denied("reading is not allowed, or there is no such object".into()).with_hint(
                 "allow s3:GetObject; with s3:ListBucket the store reports which; set AWS_REQUEST_PAYER=requester if it \
                  is a requester-pays bucket",
             )
             // Wrong keys have error codes of their own, handled above.
-            .unreadable(),
+            .into_unreadable(),
         }
     } else if refusal.status == 400 {
         Error::new(ErrorKind::Unsupported, "the store does not understand the request")
-            .hint(format!("check that {endpoint} speaks S3"))
+            .with_hint(format!("check that {endpoint} speaks S3"))
     } else {
         return None;
     })
@@ -123,10 +125,10 @@ fn unreached(phase: Phase, endpoint: &str, proxy: Option<String>) -> Option<Erro
     match (phase, proxy) {
         (Phase::Connecting, Some(proxy)) => Some(
             error(&format!(" through the proxy {proxy}"))
-                .hint("check that the proxy runs, or put the endpoint's host into NO_PROXY"),
+                .with_hint("check that the proxy runs, or put the endpoint's host into NO_PROXY"),
         ),
-        (Phase::Connecting, None) => Some(error("").hint("check AWS_ENDPOINT_URL, AWS_REGION and the network")),
-        (Phase::Handshake, _) => Some(error("").hint(
+        (Phase::Connecting, None) => Some(error("").with_hint("check AWS_ENDPOINT_URL, AWS_REGION and the network")),
+        (Phase::Handshake, _) => Some(error("").with_hint(
             "set AWS_CA_BUNDLE to the file of the authority that signed the endpoint's certificate, or write http:// \
              if it does not encrypt",
         )),

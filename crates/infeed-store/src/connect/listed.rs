@@ -31,12 +31,12 @@ pub(super) fn check(body: &[u8]) -> Result<Option<Vec<u8>>> {
             false => format!("the answer is not a listing: it begins with {begin:?}"),
         };
         return Err(Error::new(ErrorKind::Io, what)
-            .hint("check the endpoint, and whether there is a proxy or a log-in page in between"));
+            .with_hint("check the endpoint, and whether there is a proxy or a log-in page in between"));
     }
     let token = elements(&text, "NextContinuationToken").any(|token| !token.is_empty());
     if elements(&text, "IsTruncated").any(|truncated| truncated == "true") && !token {
         let what = "the listing breaks off: the store reports more entries, but gives no token to request them";
-        return Err(Error::new(ErrorKind::Io, what).hint("list again; if that fails, the store is broken"));
+        return Err(Error::new(ErrorKind::Io, what).with_hint("list again; if that fails, the store is broken"));
     }
     let folders = elements(&text, "CommonPrefixes").flat_map(|common| elements(common, "Prefix"));
     let mut unreadable = elements(&text, "Key").chain(folders).map(unescaped).filter(|key| wrong(key).is_some());

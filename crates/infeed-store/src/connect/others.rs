@@ -19,12 +19,12 @@ pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(
     if host.is_empty() {
         return Err(Error::config("the url names no host")
             .at_object(url)
-            .hint(format!("write {scheme}://HOST/prefix")));
+            .with_hint(format!("write {scheme}://HOST/prefix")));
     }
     if host.contains('@') || (web && (prefix.contains('#') || query.is_some_and(|query| query.contains('#')))) {
         // Messages would contain the url, and so its secrets.
         return Err(Error::config("a url with credentials or with `#` cannot be a dataset")
-            .hint("put credentials into variables, and remove the part from `#` on"));
+            .with_hint("put credentials into variables, and remove the part from `#` on"));
     }
     let parsed = if web { Path::from_url_path(prefix) } else { Path::parse(prefix) };
     let prefix =
@@ -102,5 +102,5 @@ fn bad(which: &str, error: &object_store::Error) -> Error {
         object_store::Error::Generic { store, .. } => format!("{store} cannot be set up"),
         _ => "the store cannot be set up".to_owned(),
     };
-    Error::new(ErrorKind::Config, what).hint(format!("check the {which} variables"))
+    Error::new(ErrorKind::Config, what).with_hint(format!("check the {which} variables"))
 }

@@ -96,7 +96,7 @@ fn check_prefix(result: &ListResult, prefix: &str) -> Result<(), Error> {
         Some(key) => {
             let what =
                 format!("the listing of {prefix:?} holds the key {:?}, which does not begin with it", key.as_ref());
-            Err(Error::new(ErrorKind::Io, what).hint("check the endpoint, and any proxy in front of the store"))
+            Err(Error::new(ErrorKind::Io, what).with_hint("check the endpoint, and any proxy in front of the store"))
         }
     }
 }

@@ -66,7 +66,7 @@ impl Profile {
                     true => "there are no profiles in ~/.aws/credentials and ~/.aws/config".to_owned(),
                     false => format!("set AWS_PROFILE to one of {}", known.join(", ")),
                 };
-                Err(Error::config(format!("there is no profile `{name}`")).hint(hint))
+                Err(Error::config(format!("there is no profile `{name}`")).with_hint(hint))
             }
             _ => found.map(Self::with_services).transpose(),
         }
@@ -77,7 +77,7 @@ impl Profile {
             Some(services) if !self.files.of_config.services.contains_key(services) => {
                 Err(Error::config(format!("there is no section `services {services}`, which a profile names"))
                     .at_object(self.file.display().to_string())
-                    .hint("add it to ~/.aws/config, or remove `services` from the profile"))
+                    .with_hint("add it to ~/.aws/config, or remove `services` from the profile"))
             }
             _ => Ok(self),
         }

@@ -129,13 +129,13 @@ impl Live {
 fn runtime() -> Result<Handle> {
     Handle::try_current().map_err(|_| {
         Error::config("reading s3:// needs a tokio runtime with I/O and time enabled")
-            .hint("await it in tokio, or use a Loader")
+            .with_hint("await it in tokio, or use a Loader")
     })
 }
 
 /// The texts of these errors repeat at most one value, and no secret value is parsed.
 fn bad_setting(error: &object_store::Error) -> Error {
-    Error::config(format!("a setting of the bucket is not valid: {error}")).hint("check the AWS_* variables")
+    Error::config(format!("a setting of the bucket is not valid: {error}")).with_hint("check the AWS_* variables")
 }
 
 impl Remote {
@@ -226,7 +226,7 @@ impl Remote {
         let connected = tokio::time::timeout(CREDENTIALS, self.establish(region)).await.unwrap_or_else(|_| {
             let what = format!("no credentials within {} s", CREDENTIALS.as_secs());
             Err(Error::new(ErrorKind::Denied, what)
-                .hint("set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
+                .with_hint("set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
         });
         let live = Arc::new(connected.map_err(at)?);
         let Connection { provider, region, endpoint, .. } = &live.connection;
@@ -267,7 +267,7 @@ impl Remote {
             (Kind::Directory { zone }, None) => {
                 let what =
                     format!("the region of the directory bucket is not known: its name contains only the zone {zone}");
-                return Err(Error::config(what).hint("set AWS_REGION to the bucket's region, such as us-west-2"));
+                return Err(Error::config(what).with_hint("set AWS_REGION to the bucket's region, such as us-west-2"));
             }
             (_, None) => self.look_up_region(&wishes, &options, &connector).await.unwrap_or_else(|| "us-east-1".into()),
         };
@@ -462,7 +462,7 @@ pub(super) fn check_clock(now: SystemTime) -> Result<()> {
         return Ok(());
     }
     Err(Error::config("this machine's clock is before 1970, and requests are signed with the time")
-        .hint("set the clock"))
+        .with_hint("set the clock"))
 }
 
 /// The configured endpoint, checked.
@@ -486,7 +486,7 @@ fn style(vars: &Vars, both: &Vars) -> Result<Style> {
         Some("virtual") => Ok(Style::Virtual),
         Some("auto") => Ok(Style::Auto),
         Some(_) => Err(Error::config("AWS_S3_ADDRESSING_STYLE, or a profile's addressing_style, is not valid")
-            .hint("set it to path, virtual or auto")),
+            .with_hint("set it to path, virtual or auto")),
     }
 }
 
@@ -499,7 +499,7 @@ fn check_region_of_arn(region: &str, configured: Option<&str>, both: &Vars) -> R
         return Ok(());
     }
     Err(Error::config(format!("the access point is in {region}, and {NAME}=false keeps requests in {own}"))
-        .hint(format!("set AWS_REGION={region}, or {NAME}=true")))
+        .with_hint(format!("set AWS_REGION={region}, or {NAME}=true")))
 }
 
 /// Whether to request checksums with answers.
@@ -508,10 +508,8 @@ fn asks_for_checksums(both: &Vars) -> Result<bool> {
     match both.get(NAME).map(str::to_ascii_lowercase).as_deref() {
         None | Some("when_supported") => Ok(true),
         Some("when_required") => Ok(false),
-        Some(_) => {
-            Err(Error::config(format!("{NAME} is neither when_supported nor when_required"))
-                .hint(format!("unset {NAME}")))
-        }
+        Some(_) => Err(Error::config(format!("{NAME} is neither when_supported nor when_required"))
+            .with_hint(format!("unset {NAME}"))),
     }
 }
 
@@ -523,7 +521,7 @@ fn for_directory(settings: &mut Vec<(AmazonS3ConfigKey, String)>, requester_pays
             ErrorKind::Unsupported,
             "directory buckets (S3 Express) support no customer-provided keys (SSE-C)",
         )
-        .hint("unset AWS_SSE_CUSTOMER_KEY_BASE64 for this bucket"));
+        .with_hint("unset AWS_SSE_CUSTOMER_KEY_BASE64 for this bucket"));
     }
     let mut unused: Vec<String> = settings
         .extract_if(.., |(key, _)| matches!(key, Encryption(_)))
@@ -551,7 +549,8 @@ fn client_options(vars: &Vars, of_profile: Option<&str>) -> Result<(ClientOption
         let bad = |what: &str| Error::config(format!("{name} {what}")).at_object(file);
         let pem = std::fs::read(file).map_err(|e| bad("names a file that cannot be read").with_source(e))?;
         let trusting = connector.with_root_certificates(&pem);
-        connector = trusting.map_err(|_| bad("names a file without certificates").hint("name a file with PEM text"))?;
+        connector =
+            trusting.map_err(|_| bad("names a file without certificates").with_hint("name a file with PEM text"))?;
     }
     Ok((options, connector))
 }

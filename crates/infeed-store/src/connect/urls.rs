@@ -22,7 +22,7 @@ pub(crate) fn halves(rest: &str) -> (&str, &str) {
 /// Checks a bucket's name by the rules that all stores share, which detects most mistyped urls.
 #[cfg(feature = "s3")]
 pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
-    let bad = |what: String, hint: String| Err(Error::config(what).at_object(url).hint(hint));
+    let bad = |what: String, hint: String| Err(Error::config(what).at_object(url).with_hint(hint));
     if bucket.starts_with("arn:") {
         return Kind::of(bucket).map(drop).map_err(|error| error.at_object(url));
     }
@@ -33,7 +33,7 @@ pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
     if bucket.contains('@') {
         // Not repeated in the message: the part before it may be a password.
         return Err(Error::config("the url of a bucket cannot contain `@`")
-            .hint("write s3://bucket/prefix, and set the AWS_* variables to the credentials"));
+            .with_hint("write s3://bucket/prefix, and set the AWS_* variables to the credentials"));
     }
     if let Some(wrong) = bucket.chars().find(|c| !c.is_ascii_lowercase() && !c.is_ascii_digit() && !".-_".contains(*c))
     {
@@ -65,5 +65,5 @@ pub(crate) fn lacks(scheme: &str) -> Error {
         ErrorKind::Unsupported,
         format!("{scheme}:// needs the feature `{feature}`, which this build does not have"),
     )
-    .hint(format!("build infeed with `--features {feature}`"))
+    .with_hint(format!("build infeed with `--features {feature}`"))
 }

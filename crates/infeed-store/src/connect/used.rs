@@ -124,7 +124,7 @@ pub(super) fn check(vars: &Vars) -> Result<()> {
     match vars.starting_with("AWS_").find(|(_, value)| value.contains(|c: char| c.is_ascii_control())) {
         None => Ok(()),
         Some((name, _)) => Err(Error::config(format!("{name} holds a line break or another control character"))
-            .hint("set it again, on one line")),
+            .with_hint("set it again, on one line")),
     }
 }
 
@@ -165,20 +165,20 @@ pub(super) fn settings(vars: &Vars) -> Result<Vec<(Key, String)>> {
     let kms = how.is_some_and(|how| how.starts_with("aws:kms"));
     let together = |name: &str, needs: &str| {
         Err(Error::config(format!("{name} is set, and {TYPE} is not `{needs}`"))
-            .hint(format!("set {TYPE}={needs}, or unset {name}")))
+            .with_hint(format!("set {TYPE}={needs}, or unset {name}")))
     };
     if let Some(key) = customer
         && BASE64_STANDARD.decode(key).ok().is_none_or(|key| key.len() != 32)
     {
         return Err(Error::config("AWS_SSE_CUSTOMER_KEY_BASE64 is not a key")
-            .hint("set it to the 32 bytes of the key in base64 (44 characters)"));
+            .with_hint("set it to the 32 bytes of the key in base64 (44 characters)"));
     }
     if customer.is_some() && how.is_some_and(|how| how != "sse-c") {
         return together("AWS_SSE_CUSTOMER_KEY_BASE64", "sse-c");
     }
     if how == Some("sse-c") && customer.is_none() {
         return Err(Error::config(format!("{TYPE} is `sse-c`, and there is no key"))
-            .hint("set AWS_SSE_CUSTOMER_KEY_BASE64 to the 32 bytes of the key in base64"));
+            .with_hint("set AWS_SSE_CUSTOMER_KEY_BASE64 to the 32 bytes of the key in base64"));
     }
     if get(KMS_KEY).is_some() && (customer.is_some() || how.is_some_and(|_| !kms)) {
         return together("AWS_SSE_KMS_KEY_ID", "aws:kms");

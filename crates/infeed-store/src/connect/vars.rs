@@ -34,7 +34,7 @@ impl Vars {
         match self.get(name).unwrap_or("false").to_ascii_lowercase().as_str() {
             "true" | "1" | "yes" | "on" | "y" | "t" => Ok(true),
             "false" | "0" | "no" | "off" | "n" | "f" => Ok(false),
-            _ => Err(Error::config(format!("{name} is neither true nor false")).hint(format!("set {name}=true"))),
+            _ => Err(Error::config(format!("{name} is neither true nor false")).with_hint(format!("set {name}=true"))),
         }
     }
 

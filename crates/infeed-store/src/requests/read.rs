@@ -265,7 +265,7 @@ impl<'a> Piece<'a> {
         let out =
             || format!("check the network and the store, then resume; {PATIENCE} sets how long an outage may last");
         let Some(Failed { error, remedy, blame }) = last else {
-            return Error::new(ErrorKind::Io, format!("the store gave nothing for {patience} s")).hint(out());
+            return Error::new(ErrorKind::Io, format!("the store gave nothing for {patience} s")).with_hint(out());
         };
         let kind = error.kind();
         if kind == ErrorKind::Corrupt || blame == Blame::Here {
@@ -285,7 +285,7 @@ impl<'a> Piece<'a> {
                 "check the network and the store, then resume".to_owned(),
             ),
         };
-        Error::new(kind, what).hint(hint).with_cause_of(&error)
+        Error::new(kind, what).with_hint(hint).with_cause_of(&error)
     }
 
     fn at(&self, error: Error) -> Error {
@@ -517,13 +517,13 @@ async fn drain(result: GetResult, asked: u64, buffer: Option<BytesMut>) -> Resul
 }
 
 fn long_answer(asked: u64) -> Error {
-    Error::new(ErrorKind::Io, format!("the answer holds more than the {asked} bytes asked for")).hint("try again")
+    Error::new(ErrorKind::Io, format!("the answer holds more than the {asked} bytes asked for")).with_hint("try again")
 }
 
 /// Another version than the listed one: a property of the object, which no new request can fix.
 fn changed(known: &str, found: Option<&str>) -> Error {
     let now = found.map(|found| format!(", now {found}")).unwrap_or_default();
-    Error::corrupt(format!("the object is another version (it was {known}{now})")).hint(CHANGED)
+    Error::corrupt(format!("the object is another version (it was {known}{now})")).with_hint(CHANGED)
 }
 
 impl Failed {

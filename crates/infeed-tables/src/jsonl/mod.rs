@@ -106,7 +106,7 @@ impl Format for JsonLines {
 }
 
 fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint(format!("correct the line, or set {SKIP}"))
+    Error::corrupt(what).with_hint(format!("correct the line, or set {SKIP}"))
 }
 
 /// The keys and values of a line.
@@ -150,7 +150,7 @@ impl LinesDataset {
                 let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
                 return Err(Error::new(ErrorKind::NotFound, format!("no line has a key `{unknown}`"))
                     .at_object(source.url())
-                    .hint(format!("there are {}", names.join(", "))));
+                    .with_hint(format!("there are {}", names.join(", "))));
             }
             columns.retain(|(name, _)| wanted.contains(name));
         }
@@ -224,7 +224,7 @@ impl Dataset for LinesDataset {
             };
             value.map_err(|e| {
                 let e = e.at_object(format!("{}, key {name}", self.object(record)));
-                at(e.hint(format!("omit the field with {COLUMNS}, or set {SKIP}")))
+                at(e.with_hint(format!("omit the field with {COLUMNS}, or set {SKIP}")))
             })
         };
         Ok(Sample::new(self.columns.iter().map(value).collect::<Result<Vec<_>>>()?))

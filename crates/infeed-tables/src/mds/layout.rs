@@ -39,7 +39,7 @@ pub(super) struct File {
 }
 
 pub(super) fn bad(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("the shard is truncated or damaged; fetch it again")
+    Error::corrupt(what).with_hint("the shard is truncated or damaged; fetch it again")
 }
 
 /// The kind of a column.
@@ -252,7 +252,7 @@ pub(super) fn parse_pil(data: &Bytes, is_mask: bool) -> Result<Value> {
             let shown: String = String::from_utf8_lossy(mode).chars().take(16).collect();
             let what = format!("an image of Pillow's mode `{}`", shown.escape_debug());
             return Err(Error::new(ErrorKind::Unsupported, what)
-                .hint("convert images to RGB, RGBA, L, I;16 or F; the encoding does not store palettes"));
+                .with_hint("convert images to RGB, RGBA, L, I;16 or F; the encoding does not store palettes"));
         }
     };
     // The numbers of a header are not multiplied directly, because the product may overflow.

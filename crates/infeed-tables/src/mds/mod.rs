@@ -109,7 +109,7 @@ impl Format for Mds {
                     [] => nothing_to_read(source, &objects, "index.json of MDS shards"),
                     _ => Error::config(format!("the MDS shards are in {}", splits.join(", ")))
                         .at_object(source.url())
-                        .hint(format!("open one of these folders{}", SPLIT.or_set(splits[0]))),
+                        .with_hint(format!("open one of these folders{}", SPLIT.or_set(splits[0]))),
                 });
             };
             let at = |e: Error| e.at_object(source.display_name(&index.name));
@@ -173,7 +173,7 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
         let Listed { format, column_names: names, column_encodings: encodings, column_sizes: sizes, .. } = listed;
         if !["mds", ""].contains(&format.as_str()) {
             return Err(Error::new(ErrorKind::Unsupported, format!("shards of the format `{format}`"))
-                .hint("write them with MDSWriter"));
+                .with_hint("write them with MDSWriter"));
         }
         if names.len() != encodings.len() || names.len() != sizes.len() {
             return Err(bad("a shard has different numbers of column names, encodings and sizes"));
@@ -190,7 +190,7 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
             Some(all) if *all == columns => {}
             Some(_) => {
                 let what = format!("`{}` has other columns than the first shard", listed.raw_data.basename);
-                return Err(Error::new(ErrorKind::Unsupported, what).hint("open each kind of shards separately"));
+                return Err(Error::new(ErrorKind::Unsupported, what).with_hint("open each kind of shards separately"));
             }
         }
     }
@@ -203,7 +203,7 @@ fn columns_of(index: &Index, options: &OpenOptions) -> Result<Vec<Column>> {
     if let Some(unknown) = options.columns.iter().flatten().find(|name| !there(name)) {
         let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
         return Err(Error::new(ErrorKind::NotFound, format!("there is no column `{unknown}`"))
-            .hint(format!("there are {}", names.join(", "))));
+            .with_hint(format!("there are {}", names.join(", "))));
     }
     Ok(columns)
 }
@@ -230,13 +230,13 @@ fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], 
          axis are read";
     if columns.iter().all(|column| column.kind.is_none()) {
         let what = format!("no column of a kind that is read: {}", list(false));
-        return Err(Error::new(ErrorKind::Unsupported, what).hint(read));
+        return Err(Error::new(ErrorKind::Unsupported, what).with_hint(read));
     }
     if options.columns.is_some() {
         return match left.is_empty() {
             true => Ok(()),
             false => Err(Error::new(ErrorKind::Unsupported, format!("not read: {}", list(false)))
-                .hint(format!("leave it out of {COLUMNS}: {read}"))),
+                .with_hint(format!("leave it out of {COLUMNS}: {read}"))),
         };
     }
     let is_image = |column: &Column| {
@@ -248,7 +248,7 @@ fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], 
         let rest = columns.iter().filter(|column| column.kind.is_some());
         let rest: Vec<_> = rest.map(|column| field_name(&column.name, column.kind.as_ref())).collect();
         return Err(Error::new(ErrorKind::Unsupported, format!("the images are not read: {}", list(true)))
-            .hint(format!("{read}; to read only the others, name them with {COLUMNS}: {}", rest.join(", "))));
+            .with_hint(format!("{read}; to read only the others, name them with {COLUMNS}: {}", rest.join(", "))));
     }
     if !left.is_empty() {
         tracing::warn!(columns = list(false), "columns are left out: they are not read");
@@ -449,7 +449,7 @@ impl MdsDataset {
         if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name.clone())) {
             return Err(Error::new(ErrorKind::Unsupported, format!("two columns are the field `{}`", twice.name))
                 .at_object(source.url())
-                .hint(format!("choose one of them with {COLUMNS}")));
+                .with_hint(format!("choose one of them with {COLUMNS}")));
         }
         let schema = Schema::new(fields).with_classes(options.classes.clone());
         let fingerprint = print.finish();
@@ -482,8 +482,9 @@ impl MdsDataset {
                     (images, false) => {
                         let what = format!("a list of {} images, but one in the first samples", images.len());
                         let list = FIELD.to_pair(name, "list");
-                        return Err(Error::new(ErrorKind::Unsupported, what)
-                            .hint(format!("set {list} if samples have different numbers of images, or set {SKIP}")));
+                        return Err(Error::new(ErrorKind::Unsupported, what).with_hint(format!(
+                            "set {list} if samples have different numbers of images, or set {SKIP}"
+                        )));
                     }
                 }
             }
@@ -513,7 +514,7 @@ impl MdsDataset {
                             false => String::new(),
                         };
                         let error = Error::new(ErrorKind::Unsupported, what);
-                        return Err(error.hint(format!("{list}omit the field with {COLUMNS}, or set {SKIP}")));
+                        return Err(error.with_hint(format!("{list}omit the field with {COLUMNS}, or set {SKIP}")));
                     }
                 }
             }

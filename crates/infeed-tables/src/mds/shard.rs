@@ -103,7 +103,7 @@ impl<'a> Finder<'a> {
         let zipped = format!("{}{}", self.folder, zip.basename);
         let at = |e: Error| e.at_object(self.source.display_name(&zipped));
         let Some(packing) = Packing::parse(kind) else {
-            return Err(at(Error::new(ErrorKind::Unsupported, format!("a shard compressed with {kind}")).hint(
+            return Err(at(Error::new(ErrorKind::Unsupported, format!("a shard compressed with {kind}")).with_hint(
                 "zstd, gz, bz2 and snappy are read; unpack the shards next to index.json, or write them with one of these",
             )));
         };

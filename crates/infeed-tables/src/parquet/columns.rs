@@ -107,11 +107,11 @@ impl Chosen {
                 for name in names {
                     let found = all.iter().find(|candidate| candidate.name == *name).ok_or_else(|| {
                         Error::new(ErrorKind::NotFound, format!("there is no column `{name}`"))
-                            .hint(format!("there are {}", listed()))
+                            .with_hint(format!("there are {}", listed()))
                     })?;
                     if let Err(why) = footer.leaves[found.leaf].physical {
                         let what = format!("column `{name}` is {why}, which is not read");
-                        return Err(Error::new(ErrorKind::Unsupported, what).hint("omit it"));
+                        return Err(Error::new(ErrorKind::Unsupported, what).with_hint("omit it"));
                     }
                     wanted.push(found);
                 }
@@ -119,7 +119,7 @@ impl Chosen {
         }
         if wanted.is_empty() {
             return Err(Error::new(ErrorKind::Unsupported, format!("no columns that can be read among {}", listed()))
-                .hint(
+                .with_hint(
                     "images, bytes, texts, integers and floats can be read, one in each row, and lists of numbers, images \
                      or texts",
                 ));
@@ -127,7 +127,7 @@ impl Chosen {
         let mut seen = HashSet::new();
         if let Some(twice) = wanted.iter().find(|candidate| !seen.insert(&candidate.name)) {
             return Err(Error::new(ErrorKind::Unsupported, format!("two columns are called `{}`", twice.name))
-                .hint(format!("name each column to read once, with {COLUMNS}")));
+                .with_hint(format!("name each column to read once, with {COLUMNS}")));
         }
         let mut columns = Vec::new();
         let mut names = Vec::new();
@@ -175,7 +175,7 @@ impl Chosen {
                         (false, true) => {
                             let name = &candidate.name;
                             let what = format!("column `{name}` has lists of bytes, of which the first is no image");
-                            return Err(Error::new(ErrorKind::Unsupported, what).hint("omit it"));
+                            return Err(Error::new(ErrorKind::Unsupported, what).with_hint("omit it"));
                         }
                     }
                 }
@@ -225,7 +225,7 @@ impl Chosen {
             Some(column) => {
                 let what =
                     format!("column `{}` is not where it is in the first file, or has another type", column.name);
-                Err(Error::new(ErrorKind::Unsupported, what).hint("open each kind of files separately"))
+                Err(Error::new(ErrorKind::Unsupported, what).with_hint("open each kind of files separately"))
             }
         }
     }
@@ -262,7 +262,7 @@ async fn length_of_items(source: &Source, file: &Object, footer: &Footer, candid
     };
     length.await.map_err(at)?.ok_or_else(|| {
         at(Error::new(ErrorKind::Unsupported, "lists of lists, and the first page has none with an item")
-            .hint(format!("omit the column with {COLUMNS}")))
+            .with_hint(format!("omit the column with {COLUMNS}")))
     })
 }
 
@@ -325,7 +325,7 @@ async fn page(source: &Source, file: &Object, range: Range<u64>) -> Result<Page>
     if end.max(header.unpacked.into()) > PROBE {
         let what = format!("a page of {end} bytes, but at most {PROBE} are read to find out what a column holds");
         return Err(near(Error::new(ErrorKind::Unsupported, what))
-            .hint(format!("write the file with smaller pages, or omit the column with {COLUMNS}")));
+            .with_hint(format!("write the file with smaller pages, or omit the column with {COLUMNS}")));
     }
     if (head.len() as u64) < end {
         head = read(end).await?;

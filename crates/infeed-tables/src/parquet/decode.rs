@@ -420,7 +420,7 @@ impl<'a> Column<'a> {
         if count as u64 * 4 > self.chunk.places() {
             let what = format!("a dictionary of {count} values for {} rows", self.chunk.rows);
             return Err(Error::new(ErrorKind::Unsupported, what)
-                .hint("write the column without a dictionary, or the file with larger row groups"));
+                .with_hint("write the column without a dictionary, or the file with larger row groups"));
         }
         let mut places = Vec::new();
         let mut at = from + 4;
@@ -501,7 +501,7 @@ struct Levels<'a> {
 fn levels_of<'a>(header: &PageHeader, page: &mut &'a [u8]) -> Result<&'a [u8]> {
     if header.levels != RLE {
         let what = format!("levels are encoded as {}", name_of(header.levels));
-        return Err(Error::new(ErrorKind::Unsupported, what).hint("write the file with a newer writer"));
+        return Err(Error::new(ErrorKind::Unsupported, what).with_hint("write the file with a newer writer"));
     }
     let (length, rest) = page.split_first_chunk::<4>().ok_or_else(|| damaged("a page without levels"))?;
     let levels = rest.split_at_checked(u32::from_le_bytes(*length) as usize);

@@ -92,7 +92,7 @@ impl<'a> Values<'a> {
             _ => {
                 let what = format!("values are encoded as {}", name_of(encoding));
                 return Err(Error::new(ErrorKind::Unsupported, what)
-                    .hint(format!("omit the column with {COLUMNS}, or write it plain or with a dictionary")));
+                    .with_hint(format!("omit the column with {COLUMNS}, or write it plain or with a dictionary")));
             }
         })
     }

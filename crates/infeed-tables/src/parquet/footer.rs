@@ -78,7 +78,9 @@ pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
     let (length, magic) =
         tail[tail.len().saturating_sub(8)..].split_first_chunk::<4>().ok_or_else(|| damaged("cut"))?;
     if magic == b"PARE" {
-        return Err(Error::new(ErrorKind::Unsupported, "an encrypted Parquet file").hint("write it without encryption"));
+        return Err(
+            Error::new(ErrorKind::Unsupported, "an encrypted Parquet file").with_hint("write it without encryption")
+        );
     }
     if magic != MAGIC {
         return Err(damaged("the file does not end as Parquet files do, with PAR1"));
@@ -129,7 +131,7 @@ fn cut(found: &ParquetMetaData, end: u64) -> Result<Footer> {
         let rows = group.num_rows();
         if rows > MOST_ROWS {
             let what = format!("row group {number} has {rows} rows, but at most {MOST_ROWS} are supported");
-            return Err(Error::new(ErrorKind::Unsupported, what).hint("write the file with smaller row groups"));
+            return Err(Error::new(ErrorKind::Unsupported, what).with_hint("write the file with smaller row groups"));
         }
         let sound = u32::try_from(rows).ok().filter(|_| group.num_columns() == leaves.len());
         let rows = sound.ok_or_else(|| damaged(format!("row group {number} has {rows} rows or other columns")))?;

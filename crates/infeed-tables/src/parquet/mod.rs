@@ -246,7 +246,7 @@ impl ParquetDataset {
         let Column { kind, name, unsigned, .. } = &self.columns[column];
         let none = || {
             Error::corrupt(format!("row {row} of the group has no value"))
-                .hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
+                .with_hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
         };
         // Copied, so that the part can be freed.
         let copy = |range: Range<usize>| Bytes::copy_from_slice(&decoded[range]);
@@ -255,7 +255,7 @@ impl ParquetDataset {
                 Error::corrupt(format!(
                     "row {row} of the group has a list without a number, or with items of several lengths"
                 ))
-                .hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
+                .with_hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
             })?;
             let is_wide = *dtype == DType::I64 && chunk.physical == Physical::I32;
             return Ok(Value::List(if is_wide { widened(&decoded[place]) } else { copy(place) }));
@@ -263,7 +263,7 @@ impl ParquetDataset {
         if matches!(kind, Kind::Images | Kind::Texts) {
             let items = decode::items_of(decoded, row, chunk)?.ok_or_else(|| {
                 Error::corrupt(format!("row {row} of the group has a list of which a value is missing"))
-                    .hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
+                    .with_hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
             })?;
             let items = items.map(|place| place.map(copy));
             return Ok(match kind {
@@ -293,7 +293,7 @@ impl ParquetDataset {
         match classes.is_none_or(|classes| is_class(label, classes)) {
             true => Ok(Value::Label(label)),
             false => Err(Error::corrupt(format!("label {label} of row {row} of the group is not among the classes"))
-                .hint(format!("to read it without labels, use {}", COLUMNS.to_list(&["image"])))),
+                .with_hint(format!("to read it without labels, use {}", COLUMNS.to_list(&["image"])))),
         }
     }
 }
@@ -317,7 +317,8 @@ fn whole(bytes: &[u8], unsigned: bool, row: usize) -> Result<i64> {
     let value = u64::from_ne_bytes(bytes);
     i64::try_from(value).map_err(|_| {
         let what = format!("label {value} of row {row} of the group is above {}, the largest", i64::MAX);
-        Error::new(ErrorKind::Unsupported, what).hint(format!("write the column as int64, or omit it with {COLUMNS}"))
+        Error::new(ErrorKind::Unsupported, what)
+            .with_hint(format!("write the column as int64, or omit it with {COLUMNS}"))
     })
 }
 

@@ -283,7 +283,7 @@ pub(super) fn check_counts(footer: &[u8]) -> Result<()> {
     match (walked, too_deep) {
         (_, true) => {
             let what = format!("its schema has more than {SCHEMA_MOST} columns, or is deeper than {SCHEMA_DEEPEST}");
-            Err(Error::corrupt(what).hint("the file is damaged, or is not a dataset"))
+            Err(Error::corrupt(what).with_hint("the file is damaged, or is not a dataset"))
         }
         (None, _) => Err(damaged("the footer is not valid Thrift of Parquet")),
         (Some(()), _) if !found => Err(damaged("the footer has no schema")),

@@ -87,7 +87,7 @@ pub(super) fn unpack(codec: Codec, input: &[u8], length: usize, out: &mut Vec<u8
 
 pub(super) fn no_memory(bytes: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, format!("no memory for {bytes} bytes of a row group"))
-        .hint("write the file with smaller row groups")
+        .with_hint("write the file with smaller row groups")
 }
 
 #[cfg(test)]

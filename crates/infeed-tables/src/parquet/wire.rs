@@ -6,7 +6,7 @@ use infeed_core::error::{Error, setting::SKIP};
 pub(super) const RLE: u32 = 3;
 
 pub(super) fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint(format!("the file is truncated or damaged; fetch it again or set {SKIP}"))
+    Error::corrupt(what).with_hint(format!("the file is truncated or damaged; fetch it again or set {SKIP}"))
 }
 
 /// The number at the start of the bytes, and its length in bytes.

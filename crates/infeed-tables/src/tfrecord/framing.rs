@@ -48,7 +48,7 @@ pub(super) struct Packed {
 }
 
 pub(super) fn cut(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).hint("the file is truncated or damaged; fetch it again")
+    Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again")
 }
 
 /// CRC-32C in TFRecord's masked form.
@@ -63,7 +63,9 @@ pub(super) fn content_of(bytes: &Bytes) -> Result<Bytes> {
     let content = fits.then(|| bytes.slice(HEAD as usize..bytes.len() - TAIL as usize));
     let content = content.ok_or_else(|| cut("the record is truncated"))?;
     if masked_crc(&content).to_le_bytes() != bytes[bytes.len() - TAIL as usize..] {
-        return Err(Error::corrupt("the record's crc32c is wrong").hint(format!("fetch the file again or set {SKIP}")));
+        return Err(
+            Error::corrupt("the record's crc32c is wrong").with_hint(format!("fetch the file again or set {SKIP}"))
+        );
     }
     Ok(content)
 }
@@ -102,7 +104,7 @@ async fn index(source: &Source, object: &Object) -> Result<Within> {
                     object.size
                 );
                 return Err(whole(Error::new(ErrorKind::Unsupported, what))
-                    .hint("decompress it (gunzip), or write it as several files"));
+                    .with_hint("decompress it (gunzip), or write it as several files"));
             }
             let bytes = object.extent(source).read().await?;
             return index_packed(packing, &bytes).map_err(whole);
@@ -159,7 +161,7 @@ fn packing_of(head: &[u8]) -> Option<Packing> {
 fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
     let broken = |e: io::Error| {
         let what = format!("damaged {}", packing.name());
-        Error::corrupt(what).hint("the file is truncated or damaged; fetch it again").with_source(e)
+        Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again").with_source(e)
     };
     let mut reader = reader(packing, bytes, u64::MAX)?;
     let mut starts = Vec::new();

@@ -283,7 +283,7 @@ impl TfRecords {
                     format!("different kinds of values in `{name}`: {why}"),
                 )
                 .at_object(source.url())
-                .hint(format!("leave it out of {COLUMNS}")));
+                .with_hint(format!("leave it out of {COLUMNS}")));
             }
             columns.retain(|(column, _)| *column != name);
             left.push((name, why));
@@ -312,7 +312,9 @@ impl TfRecords {
         let mut seen = HashSet::new();
         if let Some((twice, _)) = columns.iter().find(|(name, _)| !seen.insert(field_name(name))) {
             let what = format!("two features are the field `{}`, one of them is `{twice}`", field_name(twice));
-            return Err(at(Error::new(ErrorKind::Unsupported, what)).hint(format!("choose one of them with {COLUMNS}")));
+            return Err(
+                at(Error::new(ErrorKind::Unsupported, what)).with_hint(format!("choose one of them with {COLUMNS}"))
+            );
         }
         if let Some(unknown) = options.columns.iter().flatten().find(|name| !seen.contains(name.as_str())) {
             let names: Vec<_> = features.iter().map(|(name, _)| field_name(name)).collect();
@@ -320,7 +322,7 @@ impl TfRecords {
                 ErrorKind::NotFound,
                 format!("there is no feature `{unknown}` with one value or list"),
             ))
-            .hint(format!("there are {}", names.join(", "))));
+            .with_hint(format!("there are {}", names.join(", "))));
         }
         // Masks come after the images whose draws they use.
         columns.sort_by_key(|(name, kind)| {
@@ -329,7 +331,7 @@ impl TfRecords {
         if columns.is_empty() {
             let names: Vec<_> = features.iter().map(|(name, _)| *name).collect();
             return Err(at(Error::new(ErrorKind::NotFound, format!("no features to read among {}", names.join(", "))))
-                .hint(format!("name some with {COLUMNS}")));
+                .with_hint(format!("name some with {COLUMNS}")));
         }
         let most = dataset.sizes.largest as usize;
         let field = |(name, kind): &(String, Kind)| {
@@ -445,13 +447,13 @@ impl TfRecords {
                 _ => {}
             }
             return Err(Error::corrupt("a feature is missing that other records have")
-                .hint(format!("omit the field with {COLUMNS}, or set {SKIP}")));
+                .with_hint(format!("omit the field with {COLUMNS}, or set {SKIP}")));
         };
         if !kind.fits(feature) {
             let what = format!("{}, but {} in the first record", in_words(feature), kind.in_words());
             let error = Error::new(ErrorKind::Unsupported, what);
             let listed = kind.listed().filter(|listed| listed.fits(feature));
-            return Err(error.hint(match listed {
+            return Err(error.with_hint(match listed {
                 Some(_) => {
                     format!("set {} if records have different numbers of values", FIELD.to_pair(name, "list"))
                 }

@@ -215,7 +215,7 @@ impl NvJpegPlan {
             let too_few = || {
                 let what = format!("{most} bytes of device memory are too few");
                 Error::new(ErrorKind::OutOfMemory, what)
-                    .hint(format!("free memory of the GPU, or raise {DEVICE_BUDGET}"))
+                    .with_hint(format!("free memory of the GPU, or raise {DEVICE_BUDGET}"))
             };
             found.map(|(size, threads)| EnginePlan { engines, size, threads }).ok_or_else(too_few)
         });
@@ -261,12 +261,12 @@ impl NvJpegPlan {
 pub(super) fn required(missing: &Error, index: u32) -> Error {
     let what = format!("{DECODE_GPU} needs the JPEG engines of cuda:{index}: {}", missing.what());
     let auto = format!("leave {DECODE} on auto to use what is available");
-    Error::new(missing.kind(), what).hint(missing.help().map_or(auto.clone(), |help| format!("{help}; or {auto}")))
+    Error::new(missing.kind(), what).with_hint(missing.hint().map_or(auto.clone(), |help| format!("{help}; or {auto}")))
 }
 
 /// An error's text and hint, without its place: only one GPU is involved.
 fn in_short(error: &Error) -> String {
-    error.help().map_or_else(|| error.what().to_owned(), |help| format!("{}; {help}", error.what()))
+    error.hint().map_or_else(|| error.what().to_owned(), |help| format!("{}; {help}", error.what()))
 }
 
 /// The reason why no engines can be used, with a remedy. `None` if the GPU simply has no engines, which is common.

@@ -209,7 +209,7 @@ impl Blob {
         }
         Error::corrupt(format!("the index of shards is damaged: {what}"))
             .at_object(self.file.name.clone())
-            .hint("remove the index; opening the dataset makes it again")
+            .with_hint("remove the index; opening the dataset makes it again")
     }
 
     /// The content at this position, if its hash matches.

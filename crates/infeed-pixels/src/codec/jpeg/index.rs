@@ -138,7 +138,7 @@ fn broken(error: io::Error, path: &Path) -> Error {
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
             let what = format!("{} is not a decode index, or is damaged", path.display());
             Error::new(ErrorKind::Corrupt, what)
-                .hint("name another file, or remove this one; the next run creates a new index")
+                .with_hint("name another file, or remove this one; the next run creates a new index")
         }
         _ => Error::new(io_kind(&error), "the decode index can't be read or written")
             .at_object(path.display().to_string()),

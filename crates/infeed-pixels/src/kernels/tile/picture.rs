@@ -47,7 +47,7 @@ impl Tile {
             (self.height, self.width, self.channels) = (0, 0, 0);
             let what = format!("no memory for a picture of {height}x{width} pixels ({channels} channels)");
             return Err(Error::new(ErrorKind::OutOfMemory, what)
-                .hint(format!("resize before the augmentations, or lower {WORKERS} or {MAX_IMAGE_BYTES}")));
+                .with_hint(format!("resize before the augmentations, or lower {WORKERS} or {MAX_IMAGE_BYTES}")));
         }
         self.memory.resize(len, 0);
         Ok(())

@@ -93,12 +93,12 @@ impl Augment for GaussianBlur {
         let [down, across] = self.kernel_size.sides();
         if [down, across].iter().any(|side| side % 2 == 0 || *side > 1023) {
             return Err(
-                Error::config(format!("{name} has a kernel of {down}x{across}")).hint("use odd sizes, 1 to 1023")
+                Error::config(format!("{name} has a kernel of {down}x{across}")).with_hint("use odd sizes, 1 to 1023")
             );
         }
         ordered(name, "sigma", self.sigma, f64::MIN_POSITIVE, f64::INFINITY)?;
         if let Some(why) = at.size.and_then(|size| self.too_small(size)) {
-            return Err(Error::config(format!("{name}: {why}")).hint("use a smaller kernel_size"));
+            return Err(Error::config(format!("{name}: {why}")).with_hint("use a smaller kernel_size"));
         }
         probability(name, self.p)
     }
@@ -109,7 +109,7 @@ impl Augment for GaussianBlur {
         if let Some(why) = self.too_small([picture.height, picture.width]) {
             // Checked whether or not the blur was drawn: whether a sample is bad must not depend on the epoch.
             return Err(Error::new(ErrorKind::Unsupported, format!("gaussian_blur: {why}"))
-                .hint("use a smaller kernel_size, or put a resize before it")
+                .with_hint("use a smaller kernel_size, or put a resize before it")
                 .at_stage(Stage::Transform));
         }
         let kernel = self.kernel_size.sides();

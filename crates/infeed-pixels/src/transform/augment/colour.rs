@@ -48,7 +48,7 @@ impl Augment for ColorJitter {
         let [low, high] = self.hue.ends(0.0);
         if !(-0.5 <= low && low <= high && high <= 0.5) {
             return Err(Error::config(format!("{name} has hue {}", self.hue.said()))
-                .hint("use at most 0.5, half a turn, or two numbers between -0.5 and 0.5"));
+                .with_hint("use at most 0.5, half a turn, or two numbers between -0.5 and 0.5"));
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ impl Augment for Grayscale {
         colours(name, at)?;
         match self.num_output_channels {
             1 | 3 => Ok(()),
-            n => Err(Error::config(format!("{name} to {n} channels")).hint("use 1 or 3")),
+            n => Err(Error::config(format!("{name} to {n} channels")).with_hint("use 1 or 3")),
         }
     }
 
@@ -292,7 +292,7 @@ pub struct RandomPosterize {
 impl Augment for RandomPosterize {
     fn check(&self, name: &str, _: &Place) -> Result<()> {
         if self.bits > 8 {
-            return Err(Error::config(format!("{name} keeps {} bits", self.bits)).hint("use 0 to 8"));
+            return Err(Error::config(format!("{name} keeps {} bits", self.bits)).with_hint("use 0 to 8"));
         }
         probability(name, self.p)
     }
@@ -328,7 +328,7 @@ impl Augment for RandomAdjustSharpness {
         colours(name, at)?;
         if !(self.sharpness_factor >= 0.0 && self.sharpness_factor.is_finite()) {
             let what = format!("{name} has sharpness_factor {}", self.sharpness_factor);
-            return Err(Error::config(what).hint("use a number of 0 or more"));
+            return Err(Error::config(what).with_hint("use a number of 0 or more"));
         }
         probability(name, self.p)
     }
@@ -372,7 +372,7 @@ fn permuted(draws: &mut Draws, channels: u32) -> PixelOp {
 fn few_channels(name: &str, at: &Place) -> Result<()> {
     if at.channels > 4 {
         return Err(Error::config(format!("{name} on pictures of {} channels", at.channels))
-            .hint("omit it: it is for up to 4 channels"));
+            .with_hint("omit it: it is for up to 4 channels"));
     }
     Ok(())
 }

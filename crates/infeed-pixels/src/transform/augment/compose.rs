@@ -20,11 +20,11 @@ pub(in crate::transform) trait Nested {
 /// The steps inside `name`, with their names.
 fn inner<'a, S: Nested>(name: &str, ops: &'a [S]) -> Result<Vec<(&'a str, &'a dyn Augment)>> {
     if ops.is_empty() {
-        return Err(Error::config(format!("{name} has no transforms")).hint("give it at least one"));
+        return Err(Error::config(format!("{name} has no transforms")).with_hint("give it at least one"));
     }
     let step = |op: &'a S| match op.augment() {
         Some(augment) => Ok((op.name(), augment)),
-        None => Err(Error::config(format!("{} is inside {name}", op.name())).hint(
+        None => Err(Error::config(format!("{} is inside {name}", op.name())).with_hint(
             "use steps that change pixels and keep the size, such as color_jitter; put others into the list itself",
         )),
     };
@@ -115,13 +115,13 @@ impl<S: Nested> Augment for RandomChoice<S> {
         let (n, steps) = (p.len(), self.transforms.len());
         if n != steps {
             return Err(
-                Error::config(format!("{name} has {n} weights for {steps} transforms")).hint("give one for each")
+                Error::config(format!("{name} has {n} weights for {steps} transforms")).with_hint("give one for each")
             );
         }
         let sum: f64 = p.iter().sum();
         if !(p.iter().all(|weight| *weight >= 0.0) && sum > 0.0 && sum.is_finite()) {
             return Err(Error::config(format!("{name} has weights {p:?}"))
-                .hint("use numbers of 0 or more, at least one above 0"));
+                .with_hint("use numbers of 0 or more, at least one above 0"));
         }
         Ok(())
     }

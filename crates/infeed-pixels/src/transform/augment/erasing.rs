@@ -118,7 +118,7 @@ impl RandomErasing {
         ordered(name, "scale", self.scale, 0.0, 1.0)?;
         ordered(name, "ratio", self.ratio, f64::MIN_POSITIVE, f64::INFINITY)?;
         if !(1..=100).contains(&self.count) {
-            return Err(Error::config(format!("{name} has count {}", self.count)).hint("use 1 to 100"));
+            return Err(Error::config(format!("{name} has count {}", self.count)).with_hint("use 1 to 100"));
         }
         match &self.value {
             Erasing::Constant(value) => value.check(name, "value", at),

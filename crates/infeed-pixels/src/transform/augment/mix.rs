@@ -134,15 +134,15 @@ impl Mix {
             // Written so that NaN fails.
             if !(alpha >= 0.0 && alpha.is_finite()) {
                 return Err(Error::config(format!("mix has {name} {alpha}"))
-                    .hint("use alpha above 0, such as 0.2 or 1; 0 turns it off"));
+                    .with_hint("use alpha above 0, such as 0.2 or 1; 0 turns it off"));
             }
         }
         let parts = [("prob", self.prob), ("switch_prob", self.switch_prob), ("label_smoothing", self.label_smoothing)];
         if let Some((name, part)) = parts.into_iter().find(|(_, part)| !(0.0..=1.0).contains(part)) {
-            return Err(Error::config(format!("mix has {name} {part}")).hint("use 0 to 1"));
+            return Err(Error::config(format!("mix has {name} {part}")).with_hint("use 0 to 1"));
         }
         if self.num_classes == Some(0) {
-            return Err(Error::config("mix is for 0 classes").hint("give their number, 1 or more"));
+            return Err(Error::config("mix is for 0 classes").with_hint("give their number, 1 or more"));
         }
         Ok(())
     }
@@ -204,17 +204,18 @@ impl FromStr for Mix {
         let mut settings = Map::new();
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').ok_or_else(|| {
-                Error::config(format!("{setting:?} is not a setting of mix")).hint("write it like mixup=0.2,cutmix=1")
+                Error::config(format!("{setting:?} is not a setting of mix"))
+                    .with_hint("write it like mixup=0.2,cutmix=1")
             })?;
             let value = value.trim();
             let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
             if settings.insert(name.trim().to_owned(), value).is_some() {
-                return Err(Error::config(format!("mix has {} twice", name.trim())).hint("give it once"));
+                return Err(Error::config(format!("mix has {} twice", name.trim())).with_hint("give it once"));
             }
         }
         serde_json::from_value(Value::Object(settings)).map_err(|error| {
             Error::config(format!("{text:?} is not a valid mix: {error}"))
-                .hint("its settings are mixup, cutmix, prob, switch_prob, per, label_smoothing and classes")
+                .with_hint("its settings are mixup, cutmix, prob, switch_prob, per, label_smoothing and classes")
         })
     }
 }

@@ -24,7 +24,7 @@ fn choose(kinds: &[Kind], draws: &mut Draws) -> Kind {
 
 fn check_bins(name: &str, bins: u32) -> Result<()> {
     if !(2..=1000).contains(&bins) {
-        return Err(Error::config(format!("{name} has {bins} magnitude bins")).hint("use 2 to 1000"));
+        return Err(Error::config(format!("{name} has {bins} magnitude bins")).with_hint("use 2 to 1000"));
     }
     Ok(())
 }
@@ -72,10 +72,10 @@ impl Augment for RandAugment {
         if self.magnitude >= self.num_magnitude_bins {
             let (magnitude, bins) = (self.magnitude, self.num_magnitude_bins);
             return Err(Error::config(format!("{name} has magnitude {magnitude} of {bins} bins"))
-                .hint(format!("use 0 to {}", bins - 1)));
+                .with_hint(format!("use 0 to {}", bins - 1)));
         }
         if self.num_ops > 64 {
-            return Err(Error::config(format!("{name} has {} ops", self.num_ops)).hint("use up to 64"));
+            return Err(Error::config(format!("{name} has {} ops", self.num_ops)).with_hint("use up to 64"));
         }
         check_fill(name, self.fill.as_ref(), at)
     }
@@ -286,14 +286,14 @@ impl Augment for AugMix {
     fn check(&self, name: &str, at: &Place) -> Result<()> {
         colours(name, at)?;
         if !(1..=SEVERITIES).contains(&self.severity) {
-            return Err(Error::config(format!("{name} has severity {}", self.severity)).hint("use 1 to 10"));
+            return Err(Error::config(format!("{name} has severity {}", self.severity)).with_hint("use 1 to 10"));
         }
         if !(1..=64).contains(&self.mixture_width) || self.chain_depth > 64 {
             let what = format!("{name} has {} chains of {}", self.mixture_width, self.chain_depth);
-            return Err(Error::config(what).hint("use 1 to 64 chains of at most 64 steps"));
+            return Err(Error::config(what).with_hint("use 1 to 64 chains of at most 64 steps"));
         }
         if !(self.alpha > 0.0 && self.alpha.is_finite()) {
-            return Err(Error::config(format!("{name} has alpha {}", self.alpha)).hint("use a number above 0"));
+            return Err(Error::config(format!("{name} has alpha {}", self.alpha)).with_hint("use a number above 0"));
         }
         check_fill(name, self.fill.as_ref(), at)
     }

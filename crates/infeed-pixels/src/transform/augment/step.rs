@@ -92,10 +92,12 @@ impl Value {
         let n = self.numbers().len();
         if n != 1 && n != at.channels as usize {
             return Err(Error::config(format!("{name} has {n} numbers as {what} for {} channels", at.channels))
-                .hint("give one for each channel, or one for all"));
+                .with_hint("give one for each channel, or one for all"));
         }
         if !self.numbers().iter().all(|value| value.is_finite()) {
-            return Err(Error::config(format!("{name} has {what} {:?}", self.numbers())).hint("use finite numbers"));
+            return Err(
+                Error::config(format!("{name} has {what} {:?}", self.numbers())).with_hint("use finite numbers")
+            );
         }
         Ok(())
     }
@@ -107,7 +109,7 @@ pub(in crate::transform) fn check_fill(name: &str, fill: Option<&Value>, at: &Pl
     fill.check(name, "fill", at)?;
     if at.channels > 4 && fill.numbers().len() > 1 {
         return Err(Error::config(format!("{name} has a fill for each of {} channels", at.channels))
-            .hint("give one number for all: different ones are for up to 4 channels"));
+            .with_hint("give one number for all: different ones are for up to 4 channels"));
     }
     fill.numbers().iter().try_for_each(|value| unit(name, "fill", *value))
 }
@@ -187,7 +189,7 @@ impl Spread {
             return Ok(());
         }
         Err(Error::config(format!("{name} has {what} {}", self.said()))
-            .hint(format!("use a number of 0 or more, or [least, most] between {least} and {most}")))
+            .with_hint(format!("use a number of 0 or more, or [least, most] between {least} and {most}")))
     }
 
     pub(super) fn said(self) -> String {
@@ -203,7 +205,7 @@ pub(in crate::transform) fn probability(name: &str, p: f32) -> Result<()> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());
     }
-    Err(Error::config(format!("{name} has probability {p}")).hint("use 0 to 1"))
+    Err(Error::config(format!("{name} has probability {p}")).with_hint("use 0 to 1"))
 }
 
 /// Checks a part of white.
@@ -211,7 +213,8 @@ pub(in crate::transform) fn unit(name: &str, what: &str, value: f32) -> Result<(
     if (0.0..=1.0).contains(&value) {
         return Ok(());
     }
-    Err(Error::config(format!("{name} has {what} {value}")).hint("use 0 to 1, a part of white; 128 of 255 is 0.502"))
+    Err(Error::config(format!("{name} has {what} {value}"))
+        .with_hint("use 0 to 1, a part of white; 128 of 255 is 0.502"))
 }
 
 /// Checks two ends: in order, and within bounds.
@@ -228,7 +231,7 @@ pub(in crate::transform) fn ordered(
     }
     let bound = if most.is_finite() { format!("between {least} and {most}") } else { format!("of {least} or more") };
     Err(Error::config(format!("{name} has {what} {low} to {high}"))
-        .hint(format!("use two numbers {bound}, the smaller one first")))
+        .with_hint(format!("use two numbers {bound}, the smaller one first")))
 }
 
 /// Refuses pictures that are neither gray nor RGB.
@@ -237,7 +240,7 @@ pub(in crate::transform) fn colours(name: &str, at: &Place) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!("{name} on pictures of {} channels", at.channels))
-        .hint("omit it: it is for gray pictures and RGB"))
+        .with_hint("omit it: it is for gray pictures and RGB"))
 }
 
 pub(in crate::transform) const fn half() -> f32 {

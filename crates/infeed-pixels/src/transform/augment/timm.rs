@@ -179,21 +179,21 @@ impl Augment for TimmRandAugment {
         probability(name, self.p)?;
         if !(self.magnitude_max > 0.0 && self.magnitude_max.is_finite()) {
             let what = format!("{name} has magnitude_max {}", self.magnitude_max);
-            return Err(Error::config(what).hint("use a number above 0; timm's is 10"));
+            return Err(Error::config(what).with_hint("use a number above 0; timm's is 10"));
         }
         if !(0.0..=self.magnitude_max).contains(&self.magnitude) {
             let what = format!("{name} has magnitude {}", self.magnitude);
-            return Err(Error::config(what).hint(format!("use 0 to {}", self.magnitude_max)));
+            return Err(Error::config(what).with_hint(format!("use 0 to {}", self.magnitude_max)));
         }
         if self.magnitude_std.is_nan() || self.magnitude_std < 0.0 {
             let what = format!("{name} has magnitude_std {}", self.magnitude_std);
-            return Err(Error::config(what).hint("use 0 or more; above 100, magnitudes are uniform"));
+            return Err(Error::config(what).with_hint("use 0 or more; above 100, magnitudes are uniform"));
         }
         if self.num_ops > 64 {
-            return Err(Error::config(format!("{name} has {} ops", self.num_ops)).hint("use up to 64"));
+            return Err(Error::config(format!("{name} has {} ops", self.num_ops)).with_hint("use up to 64"));
         }
         if self.interpolation.is_empty() {
-            return Err(Error::config(format!("{name} has no interpolation")).hint("give one or several"));
+            return Err(Error::config(format!("{name} has no interpolation")).with_hint("give one or several"));
         }
         check_fill(name, self.fill.as_ref(), at)
     }

@@ -25,7 +25,9 @@ const fn bilinear() -> Sampling {
 
 fn check_center(name: &str, center: Option<[f64; 2]>) -> Result<()> {
     if center.is_some_and(|center| !center.iter().all(|c| c.is_finite())) {
-        return Err(Error::config(format!("{name} has center {center:?}")).hint("use two numbers of pixels, x and y"));
+        return Err(
+            Error::config(format!("{name} has center {center:?}")).with_hint("use two numbers of pixels, x and y")
+        );
     }
     Ok(())
 }
@@ -193,9 +195,8 @@ impl Augment for RandomAffine {
         check_degrees(name, self.degrees)?;
         for part in self.translate.into_iter().flatten() {
             if !(0.0..=1.0).contains(&part) {
-                return Err(
-                    Error::config(format!("{name} has translate {part}")).hint("use 0 to 1, parts of width and height")
-                );
+                return Err(Error::config(format!("{name} has translate {part}"))
+                    .with_hint("use 0 to 1, parts of width and height"));
             }
         }
         if let Some(scale) = self.scale {

@@ -31,7 +31,7 @@ impl Marked {
     /// The boxes of an image. If `sanitizes` is set, a later step drops boxes outside of the image; otherwise such
     /// boxes are refused.
     pub(in crate::transform) fn new(instances: &Instances, info: &ImageInfo, sanitizes: bool) -> Result<Self> {
-        let bad = |what: String, hint: String| Err(Error::corrupt(what).hint(hint).at_stage(Stage::Transform));
+        let bad = |what: String, hint: String| Err(Error::corrupt(what).with_hint(hint).at_stage(Stage::Transform));
         if !instances.is_sound() {
             let what = format!("lists of instances differ in length, for {} boxes", instances.len());
             return bad(what, "give each list an entry for each box".to_owned());

@@ -164,7 +164,7 @@ impl PadToLargest {
         if self.multiple_of == 0 || self.max_size.iter().any(|side| !side.is_multiple_of(self.multiple_of)) {
             let ([h, w], n) = (self.max_size, self.multiple_of);
             return Err(Error::config(format!("{name} has max_size {h}x{w}, and multiples of {n}"))
-                .hint("set multiple_of to 1 or more, and max_size to multiples of it"));
+                .with_hint("set multiple_of to 1 or more, and max_size to multiples of it"));
         }
         Ok(())
     }

@@ -79,10 +79,10 @@ impl RandomIouCrop {
         ordered(name, "aspect_ratio", ratios, f64::MIN_POSITIVE, f64::INFINITY)?;
         if self.sampler_options.is_empty() || !self.sampler_options.iter().all(|overlap| *overlap >= 0.0) {
             return Err(Error::config(format!("{name} has sampler_options {:?}", self.sampler_options))
-                .hint("give overlaps from 0 to 1; 1 keeps the whole image"));
+                .with_hint("give overlaps from 0 to 1; 1 keeps the whole image"));
         }
         if self.trials == 0 {
-            return Err(Error::config(format!("{name} has no trials")).hint("use 1 or more"));
+            return Err(Error::config(format!("{name} has no trials")).with_hint("use 1 or more"));
         }
         Ok(())
     }

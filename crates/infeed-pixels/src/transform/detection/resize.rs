@@ -55,7 +55,7 @@ impl RandomShortestSize {
     pub(in crate::transform) fn check(&self, name: &str) -> Result<()> {
         self.interpolation.check(name, self.antialias)?;
         if self.min_size.is_empty() {
-            return Err(Error::config(format!("{name} has no min_size")).hint("give one length or several"));
+            return Err(Error::config(format!("{name} has no min_size")).with_hint("give one length or several"));
         }
         Ok(())
     }

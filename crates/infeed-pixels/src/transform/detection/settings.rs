@@ -113,7 +113,7 @@ impl SanitizeBoundingBoxes {
     pub(in crate::transform) fn check(&self, name: &str) -> Result<()> {
         for (what, least) in [("min_size", self.min_size), ("min_area", self.min_area)] {
             if !(least >= 0.0 && least.is_finite()) {
-                return Err(Error::config(format!("{name} has {what} {least}")).hint("use 0 or more pixels"));
+                return Err(Error::config(format!("{name} has {what} {least}")).with_hint("use 0 or more pixels"));
             }
         }
         Ok(())

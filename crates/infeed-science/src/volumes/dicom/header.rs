@@ -116,7 +116,7 @@ pub(super) fn parse(bytes: &[u8], size: u64) -> Result<Found> {
         Ok(found) => Ok(found),
         Err(Stop::Bad(error)) => Err(error),
         Err(Stop::More(_)) if whole => {
-            Err(Error::corrupt("the file ends within its header").hint("the file is cut; fetch it again"))
+            Err(Error::corrupt("the file ends within its header").with_hint("the file is cut; fetch it again"))
         }
         Err(Stop::More(to)) => Ok(Found::More(to)),
     }
@@ -333,7 +333,7 @@ impl<'a> Reading<'a> {
             (_, colours) => {
                 let what = format!("pixels of {colours}, which are not read");
                 return Err(Error::new(ErrorKind::Unsupported, what)
-                    .hint("gray and RGB are; convert the files, or leave the series out")
+                    .with_hint("gray and RGB are; convert the files, or leave the series out")
                     .into());
             }
         };
@@ -380,7 +380,7 @@ impl<'a> Reading<'a> {
         if values > room || !pieces || (!pixels.in_pieces() && wanted > end - start) {
             let what =
                 format!("the header says {wanted} bytes of pixels, the file has {}", size.min(end) - start.min(end));
-            return Err(Error::corrupt(what).hint("the file is truncated or damaged; fetch it again").into());
+            return Err(Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again").into());
         }
         let end = if pixels.in_pieces() { end } else { start + wanted };
         let mut said = self.shared.or(self.said);

@@ -61,7 +61,7 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     let pattern = options.pattern.as_deref().unwrap_or("{patient}/{field}");
     let found = if by_folder { group(&read, pattern)? } else { BTreeMap::new() };
     if read.is_empty() || (by_folder && found.is_empty()) {
-        return Err(nothing_to_read(source, objects, "DICOM files").hint(format!(
+        return Err(nothing_to_read(source, objects, "DICOM files").with_hint(format!(
             "name files FOLDER/….dcm, or give a pattern that fits; {} also reads files without an ending",
             FORMAT.to("dicom")
         )));
@@ -91,7 +91,7 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
             let what = format!("it belongs to another series than {}, in the same folder", first.object.name);
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .at_object(source.display_name(&other.object.name))
-                .hint(format!(
+                .with_hint(format!(
                     "give each series a folder, or omit {PATTERN} and {FIELD}: then each series is a record"
                 )));
         }
@@ -284,7 +284,7 @@ async fn read_header(source: &Source, object: &Object) -> Result<Found> {
             }
             Found::Foreign if has_ending(&object.name) => {
                 return Err(named(Error::corrupt("not a DICOM file: it lacks the letters DICM at byte 128"))
-                    .hint("fetch it again, or convert it to a DICOM file with its first group"));
+                    .with_hint("fetch it again, or convert it to a DICOM file with its first group"));
             }
             found => return Ok(found),
         }

@@ -107,7 +107,7 @@ impl Bits<'_> {
             _ => return Err(bad("has a difference of more than 16 bits")),
         };
         if self.count < self.made {
-            return Err(bad("ends before its last pixel").hint(format!("fetch the object again or set {SKIP}")));
+            return Err(bad("ends before its last pixel").with_hint(format!("fetch the object again or set {SKIP}")));
         }
         Ok(difference)
     }
@@ -148,7 +148,7 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
         // The next marker: fill bytes may precede it, and a scan ends before one.
         let found =
             file.get(at..).unwrap_or(&[]).windows(2).position(|two| two[0] == 0xff && !matches!(two[1], 0 | 0xff));
-        at += found.ok_or_else(|| bad("ends early").hint(format!("fetch the object again or set {SKIP}")))? + 2;
+        at += found.ok_or_else(|| bad("ends early").with_hint(format!("fetch the object again or set {SKIP}")))? + 2;
         let marker = file[at - 1];
         if matches!(marker, 0xd0..=0xd8 | 0x01) {
             continue;
@@ -233,7 +233,7 @@ pub(super) fn decode(file: &[u8], expected: [usize; 3]) -> Result<Vec<u16>> {
                     format!("JPEG of process {:02x}, not lossless", marker),
                 ));
             }
-            0xd9 => return Err(bad("ends early").hint(format!("fetch the object again or set {SKIP}"))),
+            0xd9 => return Err(bad("ends early").with_hint(format!("fetch the object again or set {SKIP}"))),
             _ => {}
         }
     }

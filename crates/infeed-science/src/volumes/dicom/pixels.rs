@@ -32,7 +32,7 @@ pub(super) struct Layout {
 
 fn cut(found: usize, wanted: usize) -> Error {
     Error::corrupt(format!("the pixels end after {found} of {wanted} bytes"))
-        .hint(format!("fetch the object again or set {SKIP}"))
+        .with_hint(format!("fetch the object again or set {SKIP}"))
 }
 
 /// The bytes of a file, ready to take frames from.
@@ -91,7 +91,7 @@ impl Layout {
         let at = after_first_group(file).ok_or_else(|| Error::corrupt("a damaged first group"))?;
         let failed = |e: std::io::Error| {
             Error::corrupt("damaged deflated pixels")
-                .hint(format!("fetch the object again or set {SKIP}"))
+                .with_hint(format!("fetch the object again or set {SKIP}"))
                 .with_source(e)
         };
         let mut reader = flate2::bufread::DeflateDecoder::new(&file[at..]);
@@ -327,7 +327,7 @@ fn after_first_group(file: &[u8]) -> Option<usize> {
 /// Decodes DICOM's PackBits (PS3.5, annex G): one segment per byte of a value, the highest first. Returns values in the
 /// machine's byte order.
 fn runs(data: &[u8], values: usize, channels: usize, size: usize) -> Result<Vec<u8>> {
-    let wrong = || Error::corrupt("damaged runs").hint(format!("fetch the object again or set {SKIP}"));
+    let wrong = || Error::corrupt("damaged runs").with_hint(format!("fetch the object again or set {SKIP}"));
     let words = data.get(..64).ok_or_else(wrong)?.as_chunks::<4>().0;
     let word = |i: usize| u32::from_le_bytes(words[i]) as usize;
     let segments = channels * size;

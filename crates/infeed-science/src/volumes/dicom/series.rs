@@ -59,7 +59,10 @@ pub(super) fn volume(name: String, members: &[Member]) -> Result<(File, Doubt)> 
         if let Some(what) = differs(&first.header, &other.header) {
             return Err(Error::new(ErrorKind::Unsupported, format!("{what}, unlike other slices of its series"))
                 .at_object(other.name.clone())
-                .hint(format!("compare it with {}; leave it out, or give it a folder and a pattern", first.name)));
+                .with_hint(format!(
+                    "compare it with {}; leave it out, or give it a folder and a pattern",
+                    first.name
+                )));
         }
     }
     let mut slices = frames(members)?;
@@ -181,9 +184,9 @@ fn order(slices: &mut [Placed], members: &[Member], doubt: &mut Doubt) -> Result
             let turned = other.said.orientation.unwrap_or(orientation);
             if turned.iter().zip(&orientation).any(|(a, b)| (a - b).abs() > SAME_ANGLE) {
                 let what = format!("its orientation is not that of {}, in the same series", called(&slices[0]));
-                return Err(Error::new(ErrorKind::Unsupported, what)
-                    .at_object(called(other))
-                    .hint("it is a scout or several stacks; leave it out, or give each stack a folder and a pattern"));
+                return Err(Error::new(ErrorKind::Unsupported, what).at_object(called(other)).with_hint(
+                    "it is a scout or several stacks; leave it out, or give each stack a folder and a pattern",
+                ));
             }
         }
         for placed in &mut *slices {
@@ -194,7 +197,7 @@ fn order(slices: &mut [Placed], members: &[Member], doubt: &mut Doubt) -> Result
         let mut gaps: Vec<f64> = slices.windows(2).map(|two| two[1].depth - two[0].depth).collect();
         if let Some(twice) = gaps.iter().position(|gap| *gap < SAME_PLACE) {
             let what = format!("it has the same position as {}, in the same series", called(&slices[twice]));
-            return Err(Error::new(ErrorKind::Unsupported, what).at_object(called(&slices[twice + 1])).hint(
+            return Err(Error::new(ErrorKind::Unsupported, what).at_object(called(&slices[twice + 1])).with_hint(
                 "if it is a copy, remove it; give each time, echo or b-value a folder, and use a pattern like {patient}/{field}/",
             ));
         }
@@ -216,7 +219,7 @@ fn order(slices: &mut [Placed], members: &[Member], doubt: &mut Doubt) -> Result
         if let Some(none) = slices.iter().find(|placed| placed.instance.is_none()) {
             return Err(Error::corrupt("it has neither a position (0020,0032) nor an instance number (0020,0013)")
                 .at_object(object(none))
-                .hint("the order of its slices is unknown; leave the series out"));
+                .with_hint("the order of its slices is unknown; leave the series out"));
         }
         slices.sort_by_key(|placed| (placed.instance, placed.slice.file, placed.slice.frame));
         let same = |two: &[Placed]| two[0].instance == two[1].instance && two[0].slice.file != two[1].slice.file;
@@ -225,7 +228,7 @@ fn order(slices: &mut [Placed], members: &[Member], doubt: &mut Doubt) -> Result
                 format!("it has the instance number of {}, in the same series, and no position", called(&two[0]));
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .at_object(called(&two[1]))
-                .hint("if it is a copy, remove it; give each of several series a folder, and use a pattern like {patient}/{field}/"));
+                .with_hint("if it is a copy, remove it; give each of several series a folder, and use a pattern like {patient}/{field}/"));
         }
     }
     let said = slices[0].said;

@@ -71,5 +71,5 @@ fn refused(uid: &str) -> Error {
         None => "an unknown transfer syntax",
     };
     Error::new(ErrorKind::Unsupported, format!("pixels in {name} ({uid}), which is not read"))
-        .hint("convert the files, as `gdcmconv --raw` does, or leave the series out")
+        .with_hint("convert the files, as `gdcmconv --raw` does, or leave the series out")
 }

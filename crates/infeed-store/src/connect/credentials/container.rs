@@ -37,7 +37,7 @@ pub(super) struct Container {
 pub(super) fn full_url(text: &str) -> Result<Url> {
     let bad = |what: &str| Error::config(format!("AWS_CONTAINER_CREDENTIALS_FULL_URI {what}"));
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-    let url = url.ok_or_else(|| bad("is not a url").hint("set it to http://127.0.0.1:PORT/PATH, or unset it"))?;
+    let url = url.ok_or_else(|| bad("is not a url").with_hint("set it to http://127.0.0.1:PORT/PATH, or unset it"))?;
     let near = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(ip)) => ip.is_loopback() || matches!(ip.octets(), [169, 254, 170, 2 | 23]),
@@ -46,7 +46,7 @@ pub(super) fn full_url(text: &str) -> Result<Url> {
     };
     if url.scheme() == "http" && !near {
         return Err(bad("is not encrypted, and its host is neither this machine nor that of ECS or EKS")
-            .hint("use https://, a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]"));
+            .with_hint("use https://, a loopback address, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]"));
     }
     Ok(url)
 }

@@ -63,7 +63,7 @@ impl Login {
     fn log_in(&self, what: &str) -> Error {
         Error::new(ErrorKind::Denied, format!("the profile `{}` uses a console login, {what}", self.profile))
             .at_object(self.kept.display().to_string())
-            .hint(format!("run `aws login --profile {}`", self.profile))
+            .with_hint(format!("run `aws login --profile {}`", self.profile))
     }
 
     async fn read(&self) -> Result<(Map<String, Value>, Issued)> {

@@ -157,7 +157,7 @@ impl Chain<'_> {
                     Some(_) => ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
                     None => ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
                 };
-                Err(Error::config(format!("{there} is set, {missing} is not")).hint("set both, or neither"))
+                Err(Error::config(format!("{there} is set, {missing} is not")).with_hint("set both, or neither"))
             }
         }
     }
@@ -226,15 +226,17 @@ impl Chain<'_> {
         let Profile { name, .. } = profile;
         if profile.get("mfa_serial").is_some() {
             let what = format!("the profile `{name}` needs an MFA code (`mfa_serial`), which cannot be entered here");
-            return Err(Error::new(ErrorKind::Unsupported, what).at_object(profile.file.display().to_string()).hint(
-                format!("run `aws configure export-credentials --profile {name} --format env` and set what it prints"),
-            ));
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .at_object(profile.file.display().to_string())
+                .with_hint(format!(
+                    "run `aws configure export-credentials --profile {name} --format env` and set what it prints"
+                )));
         }
         let source = match (profile.get("source_profile"), profile.get("credential_source")) {
             (Some(_), Some(_)) => return Err(wrong(profile, "has both source_profile and credential_source")),
             (None, None) => {
                 return Err(wrong(profile, &format!("has role_arn = {role}, but no credentials to assume it with"))
-                    .hint(format!("add source_profile (it may be `{name}` itself) or credential_source")));
+                    .with_hint(format!("add source_profile (it may be `{name}` itself) or credential_source")));
             }
             (Some(source), None) => {
                 let through: Vec<&str> = through.iter().copied().chain([name.as_str()]).collect();
@@ -242,7 +244,7 @@ impl Chain<'_> {
                     Some(keys) if source == name => Some(keys),
                     _ if through.contains(&source) => {
                         let round = format!("takes its credentials from itself: {} -> {source}", through.join(" -> "));
-                        return Err(wrong(profile, &round).hint("add keys to the last one"));
+                        return Err(wrong(profile, &round).with_hint("add keys to the last one"));
                     }
                     _ => {
                         let other = profile.other(source).ok_or_else(|| {
@@ -257,7 +259,7 @@ impl Chain<'_> {
             (None, Some("Ec2InstanceMetadata")) => self.instance()?,
             (None, Some(other)) => {
                 return Err(wrong(profile, &format!("has credential_source = {other}"))
-                    .hint("write Environment, EcsContainer or Ec2InstanceMetadata"));
+                    .with_hint("write Environment, EcsContainer or Ec2InstanceMetadata"));
             }
         };
         let Some(Found { credentials: Some(source), provider }) = source else {
@@ -273,7 +275,7 @@ impl Chain<'_> {
         let get = |key| profile?.get(key).map(str::to_owned);
         let seconds = match (profile, get("duration_seconds")) {
             (Some(profile), Some(text)) => Some(text.parse().map_err(|_| {
-                wrong(profile, &format!("has duration_seconds = {text}")).hint("write seconds, such as 3600")
+                wrong(profile, &format!("has duration_seconds = {text}")).with_hint("write seconds, such as 3600")
             })?),
             _ => None,
         };
@@ -297,7 +299,7 @@ impl Chain<'_> {
         ) {
             (Some(path), _) => {
                 let name = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
-                let bad = |_| Error::config(format!("{name} is not a path")).hint("begin it with a `/`");
+                let bad = |_| Error::config(format!("{name} is not a path")).with_hint("begin it with a `/`");
                 let joined = match path.starts_with('/') {
                     true => format!("http://169.254.170.2{path}"),
                     false => String::new(),
@@ -363,7 +365,7 @@ fn wrong(profile: &Profile, what: &str) -> Error {
 
 fn refused(provider: &str, error: &object_store::Error) -> Error {
     Error::new(ErrorKind::Denied, format!("cannot get credentials from: {provider}"))
-        .hint("check the provider, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        .with_hint("check the provider, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
         .with_source(Cause::of(error))
 }
 
@@ -392,7 +394,7 @@ impl CredentialProvider for Asked {
             let error = match passes {
                 // Reads are retried after errors of this kind.
                 true => Error::new(ErrorKind::Io, format!("credentials do not come from: {}", self.provider))
-                    .hint("check the provider and the network")
+                    .with_hint("check the provider and the network")
                     .with_source(Cause::of(&error)),
                 false => refused(&self.provider, &error),
             };
@@ -408,5 +410,5 @@ fn none(vars: &Vars, tried: &[String]) -> Error {
     } else {
         "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; AWS_SKIP_SIGNATURE=true reads a public bucket"
     };
-    Error::new(ErrorKind::Denied, format!("no credentials were found; tried {}", tried.join(", "))).hint(hint)
+    Error::new(ErrorKind::Denied, format!("no credentials were found; tried {}", tried.join(", "))).with_hint(hint)
 }

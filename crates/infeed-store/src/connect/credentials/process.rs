@@ -38,7 +38,7 @@ impl Process {
             file: profile.file.display().to_string(),
         };
         match process.words.is_empty() {
-            true => Err(process.failed("ends within a quote or after a backslash").hint("close the quotes")),
+            true => Err(process.failed("ends within a quote or after a backslash").with_hint("close the quotes")),
             false => Ok(process),
         }
     }
@@ -50,7 +50,7 @@ impl Process {
 
     async fn run(&self) -> Result<Vec<u8>> {
         let by_hand = "run the program by hand to see why";
-        let fails = |error: io::Error| self.failed("cannot be run").hint(by_hand).with_source(error);
+        let fails = |error: io::Error| self.failed("cannot be run").with_hint(by_hand).with_source(error);
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Ends the program when its result is no longer awaited.
@@ -64,12 +64,12 @@ impl Process {
             Ok((child.wait().await?, text))
         };
         let Ok(ended) = tokio::time::timeout(PATIENCE, ended).await else {
-            return Err(self.failed(&format!("did not end within {} s", PATIENCE.as_secs())).hint(by_hand));
+            return Err(self.failed(&format!("did not end within {} s", PATIENCE.as_secs())).with_hint(by_hand));
         };
         let (status, text) = ended.map_err(fails)?;
         match status.success() {
             true => Ok(text),
-            false => Err(self.failed(&format!("ended with {status}")).hint(by_hand)),
+            false => Err(self.failed(&format!("ended with {status}")).with_hint(by_hand)),
         }
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn check(credential: &AwsCredential) -> Result<()> {
     for (what, text) in [("access key", Some(key_id)), ("session token", token.as_ref())] {
         if text.is_some_and(|text| HeaderValue::from_str(text).is_err()) {
             return Err(Error::config(format!("the {what} contains line breaks or other invalid characters"))
-                .hint("set it as it was issued, on one line"));
+                .with_hint("set it as it was issued, on one line"));
         }
     }
     Ok(())

@@ -51,7 +51,7 @@ impl Chain<'_> {
         // It becomes part of a host name and of a signature.
         if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(
-                Error::config(format!("{region:?} is not an AWS region")).hint("set AWS_REGION, as in us-east-1")
+                Error::config(format!("{region:?} is not an AWS region")).with_hint("set AWS_REGION, as in us-east-1")
             );
         }
         if !self.flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")? {

@@ -51,7 +51,7 @@ impl Sso {
         let lacks = |key: &str, whose: String| {
             Error::config(format!("{whose} has no {key}"))
                 .at_object(profile.file.display().to_string())
-                .hint(format!("run `aws configure sso --profile {}`", profile.name))
+                .with_hint(format!("run `aws configure sso --profile {}`", profile.name))
         };
         let of_profile = |key| profile.get(key).ok_or_else(|| lacks(key, format!("the profile `{}`", profile.name)));
         let (account, role) = (of_profile("sso_account_id")?, of_profile("sso_role_name")?);
@@ -62,7 +62,8 @@ impl Sso {
                 let section = format!("[sso-session {name}]");
                 let of = profile.sso_session(name).ok_or_else(|| {
                     let what = format!("the profile `{}` names {section}, which does not exist", profile.name);
-                    Error::config(what).hint("add the section to ~/.aws/config, or run `aws configure sso-session`")
+                    Error::config(what)
+                        .with_hint("add the section to ~/.aws/config, or run `aws configure sso-session`")
                 })?;
                 let get = |key| filled(of, key).ok_or_else(|| lacks(key, section.clone()));
                 get("sso_start_url")?;
@@ -72,7 +73,7 @@ impl Sso {
         let at = |service, name| chain.endpoint(service, name, region);
         let mut portal =
             format!("{}/federation/credentials", at("sso", "portal.sso")?).parse::<Url>().map_err(|_| {
-                Error::config("the endpoint of single sign-on is not a url").hint("unset AWS_ENDPOINT_URL_SSO")
+                Error::config("the endpoint of single sign-on is not a url").with_hint("unset AWS_ENDPOINT_URL_SSO")
             })?;
         portal.query_pairs_mut().append_pair("role_name", role).append_pair("account_id", account);
         let renewals = session.map(|_| at("sso_oidc", "oidc")).transpose()?;
@@ -84,7 +85,7 @@ impl Sso {
     fn log_in(&self, what: &str) -> Error {
         Error::new(ErrorKind::Denied, format!("the profile `{}` uses single sign-on, {what}", self.profile))
             .at_object(self.kept.display().to_string())
-            .hint(format!("run `aws sso login --profile {}`", self.profile))
+            .with_hint(format!("run `aws sso login --profile {}`", self.profile))
     }
 
     async fn read(&self) -> Result<Kept> {

@@ -21,9 +21,9 @@ impl Repo {
         let parts: Vec<&str> = rest.splitn(4, '/').collect();
         if parts[0].contains('@') {
             // Not repeated in the message: the part before it may be a token.
-            return Err(Error::config("the url of a dataset begins with `datasets`").hint(FORM));
+            return Err(Error::config("the url of a dataset begins with `datasets`").with_hint(FORM));
         }
-        let bad = |what: &str| Error::config(what.to_owned()).at_object(url).hint(FORM);
+        let bad = |what: &str| Error::config(what.to_owned()).at_object(url).with_hint(FORM);
         let (owner, named, rest) = match parts[..] {
             ["datasets", owner, named] => (owner, named, ""),
             ["datasets", owner, named, rest] => (owner, named, rest),

@@ -33,20 +33,22 @@ pub(super) fn explain(
             ErrorKind::Denied,
             format!("the dataset {repo} is gated, and the owner of the token ({who}) has no access yet"),
         )
-        .hint(format!(
+        .with_hint(format!(
             "accept its terms at {page}, or wait for approval; a fine-grained token needs access to gated data \
              sets too"
         )),
         (401 | 403, "GatedRepo") => error(ErrorKind::Denied, format!("the dataset {repo} is gated"))
-            .hint(format!("accept its terms at {page}, and set HF_TOKEN to your token")),
-        (_, "DisabledRepo") => error(ErrorKind::Denied, format!("the hub has disabled the dataset {repo}")).hint(page),
+            .with_hint(format!("accept its terms at {page}, and set HF_TOKEN to your token")),
+        (_, "DisabledRepo") => {
+            error(ErrorKind::Denied, format!("the hub has disabled the dataset {repo}")).with_hint(page)
+        }
         (404, "RevisionNotFound") => {
             error(ErrorKind::NotFound, format!("the dataset {repo} has no revision `{}`", repo.revision))
-                .hint(format!("write a revision from {page}/tree/main after the `@`, or omit it for `main`"))
+                .with_hint(format!("write a revision from {page}/tree/main after the `@`, or omit it for `main`"))
         }
         (401, _) if known && (code.is_empty() || words.contains("credentials")) => {
             error(ErrorKind::Denied, format!("the hub does not accept the token ({who})"))
-                .hint(format!("create a new one at {endpoint}/settings/tokens, or unset it to read public data"))
+                .with_hint(format!("create a new one at {endpoint}/settings/tokens, or unset it to read public data"))
         }
         // For a dataset that does not exist, the hub answers with this code if the token is valid, and with 401
         // otherwise.
@@ -55,14 +57,16 @@ pub(super) fn explain(
                 true => format!("check its name; a private one needs a token that may read it (this one: {who})"),
                 false => "check its name; for a private one, set HF_TOKEN to a token that may read it".to_owned(),
             };
-            error(ErrorKind::NotFound, format!("there is no dataset {repo} at {endpoint}, or it is private")).hint(hint)
+            error(ErrorKind::NotFound, format!("there is no dataset {repo} at {endpoint}, or it is private"))
+                .with_hint(hint)
         }
         (404, _) if doing == Doing::Revision => {
             error(ErrorKind::NotFound, format!("there is no dataset {repo} at {endpoint}"))
-                .hint("check its name, and HF_ENDPOINT")
+                .with_hint("check its name, and HF_ENDPOINT")
         }
-        (403, _) => error(ErrorKind::Denied, format!("the token ({who}) may not read the dataset {repo}"))
-            .hint(format!("allow it to read the contents of {repo} at {endpoint}/settings/tokens, or use another")),
+        (403, _) => error(ErrorKind::Denied, format!("the token ({who}) may not read the dataset {repo}")).with_hint(
+            format!("allow it to read the contents of {repo} at {endpoint}/settings/tokens, or use another"),
+        ),
         _ => return None,
     })
 }

@@ -200,7 +200,7 @@ impl Hub {
         let failed = |error: StoreError| match our_error(&error) {
             Some(ours) => ours.clone(),
             None => Error::new(ErrorKind::Io, format!("the hub {} does not answer", self.endpoint()))
-                .hint("check HF_ENDPOINT and the network")
+                .with_hint("check HF_ENDPOINT and the network")
                 .with_source(error),
         };
         let (body, ended) = gather(answered.map_err(failed)?.response.into_body(), PAGE).await;
@@ -209,7 +209,7 @@ impl Hub {
         let commit = told.get("sha").and_then(|sha| sha.as_str()).unwrap_or_default();
         if commit.is_empty() || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(Error::new(ErrorKind::Io, "the hub did not return the commit of the revision")
-                .hint("check HF_ENDPOINT, and whether there is a proxy or a log-in page in between"));
+                .with_hint("check HF_ENDPOINT, and whether there is a proxy or a log-in page in between"));
         }
         commit.clone_into(&mut live.commit);
         let (revision, provider) = (&repo.revision, &live.token.provider);
@@ -243,7 +243,7 @@ impl Hub {
         if Handle::try_current().is_err() {
             return Err(wrap(
                 Error::config("reading hf:// needs a tokio runtime with I/O and time enabled")
-                    .hint("await it in tokio, or use a Loader"),
+                    .with_hint("await it in tokio, or use a Loader"),
             ));
         }
         if let Some(client) = self.0.client.get() {
@@ -267,7 +267,7 @@ impl Hub {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = method.clone();
         *request.uri_mut() = url.as_str().parse().map_err(|_| {
-            wrap(Error::new(ErrorKind::Io, "the hub redirects to an invalid url").hint("check HF_ENDPOINT"))
+            wrap(Error::new(ErrorKind::Io, "the hub redirects to an invalid url").with_hint("check HF_ENDPOINT"))
         })?;
         let headers = request.headers_mut();
         // A compressed answer would have another length.
@@ -313,7 +313,7 @@ impl Hub {
                 return Ok(Answered { response, elsewhere: None, tag, size });
             }
             let next = text("location").and_then(|to| url.join(to).ok()).ok_or_else(|| {
-                wrap(Error::new(ErrorKind::Io, "the hub redirects without a location").hint("check HF_ENDPOINT"))
+                wrap(Error::new(ErrorKind::Io, "the hub redirects without a location").with_hint("check HF_ENDPOINT"))
             })?;
             if !self.is_ours(&next) {
                 return Ok(Answered { response, elsewhere: Some(next), tag, size });
@@ -321,7 +321,8 @@ impl Hub {
             url = next;
         }
         Err(wrap(
-            Error::new(ErrorKind::Io, format!("the hub redirects in circles, {HOPS} times")).hint("check HF_ENDPOINT"),
+            Error::new(ErrorKind::Io, format!("the hub redirects in circles, {HOPS} times"))
+                .with_hint("check HF_ENDPOINT"),
         ))
     }
 
@@ -365,10 +366,10 @@ impl Hub {
                     0..3 => "wait some minutes; with HF_TOKEN more requests are allowed".to_owned(),
                     seconds => format!("it asks to wait for {seconds} s; with HF_TOKEN more requests are allowed"),
                 };
-                Error::new(ErrorKind::Io, what).hint(hint)
+                Error::new(ErrorKind::Io, what).with_hint(hint)
             }
             _ => Error::new(ErrorKind::Io, format!("the hub {} cannot be reached", self.endpoint()))
-                .hint("check HF_ENDPOINT and the network"),
+                .with_hint("check HF_ENDPOINT and the network"),
         };
         wrap(match Answer::of(&error) {
             Some(answer) => answer.cause_of(ours),
@@ -384,7 +385,9 @@ impl Hub {
         let refusal = Refusal::new(status);
         if let Some(host) = elsewhere.as_ref().and_then(Url::host_str) {
             let what = format!("the hub {} redirects its own pages to {host}, which is not followed", self.endpoint());
-            return wrap(Error::config(what).hint("set HF_ENDPOINT to that host if it is right").with_source(refusal));
+            return wrap(
+                Error::config(what).with_hint("set HF_ENDPOINT to that host if it is right").with_source(refusal),
+            );
         }
         match explain(status, response.headers(), doing, &self.0.repo, token, self.endpoint()) {
             Some(ours) => wrap(ours.with_source(refusal)),
@@ -398,7 +401,10 @@ impl Hub {
         let url = self.page_of(&[], "resolve", live, at.as_ref());
         let Answered { response, tag, size, .. } = self.ask(&live.token, Method::HEAD, url, Doing::Reading).await?;
         let size = size.or_else(|| length(response.headers())).ok_or_else(|| {
-            wrap(Error::new(ErrorKind::Io, "the hub does not send the length of the file").hint("check HF_ENDPOINT"))
+            wrap(
+                Error::new(ErrorKind::Io, "the hub does not send the length of the file")
+                    .with_hint("check HF_ENDPOINT"),
+            )
         })?;
         let tag = same(known, tag, at)?;
         let told = with_hash(SentChecksums::default(), tag.as_deref());
@@ -493,11 +499,11 @@ impl Hub {
             let host = at_storage.host_str().unwrap_or_default();
             return Err(wrap(
                 Error::new(ErrorKind::Denied, format!("{host}, to which the hub redirects for the file, refuses it"))
-                    .hint("check this machine's clock, and any proxy in between")
+                    .with_hint("check this machine's clock, and any proxy in between")
                     .with_source(refusal),
             ));
         }
-        Err(wrap(Error::new(ErrorKind::Io, "the storage of the hub redirects in circles").hint("try again")))
+        Err(wrap(Error::new(ErrorKind::Io, "the storage of the hub redirects in circles").with_hint("try again")))
     }
 }
 
@@ -553,7 +559,7 @@ async fn at_most(mut frames: BoxStream<'static, Result<Bytes, object_store::clie
         if all.len() + frame.len() > AT_MOST {
             return Err(wrap(
                 Error::new(ErrorKind::Unsupported, "the storage of the hub sends no parts of files")
-                    .hint("copy the dataset to this machine with `infeed stage`, or check any proxy in between"),
+                    .with_hint("copy the dataset to this machine with `infeed stage`, or check any proxy in between"),
             ));
         }
         all.extend_from_slice(&frame);
@@ -600,7 +606,7 @@ fn result(
 fn read_only<T>() -> Store<T> {
     Err(wrap(
         Error::new(ErrorKind::Unsupported, "the hub can only be read")
-            .hint("write to a folder or a bucket, and upload it with the hub's own tools"),
+            .with_hint("write to a folder or a bucket, and upload it with the hub's own tools"),
     ))
 }
 

@@ -18,9 +18,9 @@ pub(super) fn endpoint(vars: &Vars) -> Result<Url> {
     let parsed = Url::parse(given.trim_end_matches('/')).ok();
     let parsed = parsed.filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"));
     // Not shown before it is known to contain no password.
-    let Some(url) = parsed else { return Err(bad("is not a url").hint("set it to https://host, or unset it")) };
+    let Some(url) = parsed else { return Err(bad("is not a url").with_hint("set it to https://host, or unset it")) };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
-        return Err(bad("holds credentials or a query").hint("set HF_TOKEN to the token"));
+        return Err(bad("holds credentials or a query").with_hint("set HF_TOKEN to the token"));
     }
     let here = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -29,7 +29,9 @@ pub(super) fn endpoint(vars: &Vars) -> Result<Url> {
         None => false,
     };
     if url.scheme() == "http" && !here && !vars.flag("ALLOW_HTTP")? {
-        return Err(bad("is not encrypted, which would expose a token").hint("use https://, or set ALLOW_HTTP=true"));
+        return Err(
+            bad("is not encrypted, which would expose a token").with_hint("use https://, or set ALLOW_HTTP=true")
+        );
     }
     Ok(url)
 }
@@ -68,7 +70,7 @@ pub(super) fn find(vars: &Vars) -> Result<Token> {
         Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(nobody()),
         Err(e) => Err(Error::new(ErrorKind::Denied, "the hub's token file cannot be read")
             .at_object(file.display().to_string())
-            .hint("set HF_TOKEN instead, or allow this user to read it")
+            .with_hint("set HF_TOKEN instead, or allow this user to read it")
             .with_source(e)),
     }
 }

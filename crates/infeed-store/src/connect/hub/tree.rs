@@ -26,7 +26,7 @@ struct Lfs {
 pub(super) fn parse(body: &[u8]) -> Result<(usize, Vec<ObjectMeta>)> {
     let entries: Vec<Entry> = serde_json::from_slice(body).map_err(|e| {
         Error::new(ErrorKind::Io, "the answer is not a listing")
-            .hint("check HF_ENDPOINT, and whether there is a proxy or a log-in page in between")
+            .with_hint("check HF_ENDPOINT, and whether there is a proxy or a log-in page in between")
             .with_source(e)
     })?;
     let count = entries.len();
@@ -37,7 +37,7 @@ pub(super) fn parse(body: &[u8]) -> Result<(usize, Vec<ObjectMeta>)> {
         };
         let location = Path::parse(&entry.path).map_err(|_| {
             Error::new(ErrorKind::Unsupported, format!("the listing holds {:?}: not a readable name", entry.path))
-                .hint("open a folder without it")
+                .with_hint("open a folder without it")
         })?;
         let e_tag = (!oid.is_empty()).then_some(oid);
         Ok(ObjectMeta { location, last_modified: Default::default(), size, e_tag, version: None })
