@@ -16,7 +16,7 @@ const ENGINE: &str = "src/engine/";
 /// The files below the engine with threads of their own, and what they may have. A folder is listed, and shards are indexed,
 /// before there is an engine, by calls that block; the threads live as long as that, and the engine, which is above, can't
 /// lend any.
-const LISTERS: [&str; 2] = ["crates/infeed-store/src/walk/pool.rs", "crates/infeed-store/src/aside.rs"];
+const LISTERS: [&str; 2] = ["crates/infeed-store/src/listing/local/pool.rs", "crates/infeed-store/src/aside.rs"];
 const OF_LISTERS: [&[&str]; 2] = [&["thread", "Builder"], &["mpsc"]];
 
 /// The command line. A program has a runtime, and may have tasks and scoped threads (to generate data) of its own, but leaves
@@ -147,8 +147,8 @@ fn planted_threads_tasks_and_channels_are_found_with_their_lines() {
         ("crates/infeed-pixels/src/codec/mod.rs", "use std::{fmt, thread::{Builder, sleep}};", "1: thread::Builder"),
         ("crates/infeed-core/src/engine/mod.rs", "use crossbeam_channel::bounded;", "1: crossbeam_channel"),
         ("crates/infeed-store/src/lib.rs", "use tokio::runtime::Runtime;", "1: runtime::Runtime"),
-        ("crates/infeed-store/src/list.rs", "fn f() { thread::Builder::new(); }", "1: thread::Builder"),
-        ("crates/infeed-store/src/walk/pool.rs", "fn f() { tokio::spawn(g()); }", "1: tokio::spawn"),
+        ("crates/infeed-store/src/listing/source.rs", "fn f() { thread::Builder::new(); }", "1: thread::Builder"),
+        ("crates/infeed-store/src/listing/local/pool.rs", "fn f() { tokio::spawn(g()); }", "1: tokio::spawn"),
         ("cli/src/main.rs", "use std::sync::mpsc;", "1: mpsc"),
         ("cli/src/usage.rs", "use tokio::sync::mpsc;", "1: mpsc"),
         ("cli/src/usage.rs", "#[cfg(unix)] fn f() { rayon::join(); }", "1: rayon"),
@@ -162,7 +162,7 @@ fn what_is_allowed_is_left_alone() {
     for (file, text) in [
         ("src/engine/mod.rs", "fn f() { std::thread::spawn(g); tokio::spawn(h()); let (a, b) = mpsc::channel(1); }"),
         ("src/loader/stream.rs", "use tokio::sync::Semaphore; use std::sync::{Arc, Mutex};"),
-        ("crates/infeed-store/src/walk/pool.rs", "use tokio::sync::mpsc; fn f() { thread::Builder::new(); }"),
+        ("crates/infeed-store/src/listing/local/pool.rs", "use tokio::sync::mpsc; fn f() { thread::Builder::new(); }"),
         ("cli/src/main.rs", "fn main() { tokio::runtime::Builder::new_current_thread(); std::thread::scope(f); }"),
         ("cli/src/usage.rs", "use std::sync::mpsc; fn f() { thread::spawn(g); }"),
         (

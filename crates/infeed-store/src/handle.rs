@@ -15,7 +15,7 @@ use infeed_core::{
 };
 use object_store::{ObjectStore, path::Path};
 
-use super::{Connection, Manifest, Requests, connect, verify::Trust};
+use super::{Connection, Manifest, Requests, checksum::Trust, connect};
 
 /// Long enough for common outages of a store: a restart, a new leader, a moment without network. After that it is
 /// better to report an error.
@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) trust: Arc<Trust>,
     /// Identifies the store in caches, in addition to the url: its endpoint.
     pub(super) store_name: Arc<str>,
-    /// The folder of `prefix`, if it is on this machine: listed without the store, see `walk`.
+    /// The folder of `prefix`, if it is on this machine: listed without the store, see `listing`.
     pub(super) folder: Option<PathBuf>,
     /// The manifest from which sizes were taken without checking them. It is discarded if one of them is wrong.
     pub(super) believed: Arc<Mutex<Option<Manifest>>>,

@@ -6,7 +6,7 @@
 //!                                                                      the cache has) the thread that decodes (files)
 //! ```
 //!
-//! A bucket finds its credentials in [`Source::connect`]. Its listing may be kept in a manifest (`cached_list.rs`
+//! A bucket finds its credentials in [`Source::connect`]. Its listing may be kept in a manifest (`listing/bucket.rs`
 //! describes when it is trusted).
 //!
 //! Three things that are easy to get wrong:
@@ -19,27 +19,19 @@
 //!   the blocking pool, at three times the cost.
 //!
 //! **Boundary**: has no notion of datasets, samples or order. It starts no tasks, and no threads except those that list
-//! a folder (`walk/pool.rs`). It hashes on threads that the engine provides (`sums.rs`).
+//! a folder (`listing/local/pool.rs`). It hashes on threads that the engine provides (`checksum/hash_threads.rs`).
 #![forbid(unsafe_code)]
 
 mod answer;
 mod aside;
 mod beside;
 mod cache;
-#[cfg(feature = "s3")]
-mod cached_list;
-#[cfg(feature = "tls")]
-mod check;
-#[cfg(not(feature = "tls"))]
-#[path = "unchecked.rs"]
-mod check;
+mod checksum;
 mod connect;
 mod errors;
 mod extent;
 mod handle;
-mod hash_threads;
 mod inline;
-mod list;
 mod listing;
 mod machine_lock;
 mod manifest;
@@ -50,12 +42,6 @@ mod parts;
 mod read;
 mod read_at;
 mod requests;
-#[cfg(feature = "tls")]
-mod sent_checksums;
-mod shared_list;
-mod unrepeated;
-mod verify;
-mod walk;
 mod whole;
 mod write;
 
@@ -64,6 +50,9 @@ pub use aside::aside;
 pub use beside::Beside;
 pub use cache::CacheSpec;
 pub use cache::{BlobRead, Blobs, Cache, Doubted, Flight, Keep, Looked, Member, NextUse, Use, Writer};
+#[doc(hidden)]
+pub use checksum::{Check, Verified};
+pub use checksum::{HashThreads, Verify};
 pub use connect::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connect::Connector;
@@ -71,8 +60,8 @@ pub use errors::{files_ran_out, io_kind, no_files};
 pub use extent::Extent;
 pub use extent::{Merged, merge};
 pub use handle::Source;
-pub use hash_threads::HashThreads;
 pub use inline::InlineRead;
+pub use listing::SharedList;
 pub use machine_lock::MachineLock;
 pub use manifest::{Manifest, Rest, body, number, seal, text, unsealed};
 pub use object::Object;
@@ -80,11 +69,7 @@ pub use open_file::OpenFile;
 pub use parts::Parts;
 pub use requests::Reader;
 use requests::Requests;
-pub use shared_list::SharedList;
-pub use verify::Verify;
 pub use write::Writer as ObjectWriter;
-#[doc(hidden)]
-pub use {check::Check, verify::Verified};
 
 /// Reads a saved listing of a place.
 #[doc(hidden)]
@@ -95,7 +80,7 @@ pub type ReadsListing = fn(&[u8], infeed_core::fingerprint::Fingerprint);
 pub fn listings() -> [(&'static [u8], ReadsListing); 2] {
     [
         (listing::MAGIC, |bytes, place| drop(listing::decode(bytes, place))),
-        (walk::KEPT, |bytes, place| walk::check_kept(bytes, place)),
+        (listing::KEPT, |bytes, place| listing::check_kept(bytes, place)),
     ]
 }
 

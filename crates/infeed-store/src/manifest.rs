@@ -8,8 +8,8 @@
 //!
 //! | kind | contains | is kept | is trusted |
 //! |---|---|---|---|
-//! | `manifest` | names, sizes and ETags of a bucket (`listing.rs`) | from 20,000 objects on | after a comparison with the store (`cached_list.rs`); after one difference the bucket is listed again |
-//! | `folder` | names and sizes of a local folder, with stamps that identify the state of its folders (`walk/kept.rs`) | from 20,000 files on, if a place for it was set | folder by folder, after a look at each; until a file turns out to have another size |
+//! | `manifest` | names, sizes and ETags of a bucket (`listing/format.rs`) | from 20,000 objects on | after a comparison with the store (`listing/bucket.rs`); after one difference the bucket is listed again |
+//! | `folder` | names and sizes of a local folder, with stamps that identify the state of its folders (`listing/local/kept.rs`) | from 20,000 files on, if a place for it was set | folder by folder, after a look at each; until a file turns out to have another size |
 //! | `shards` | places of samples in tars (`dataset::tar`) | after indexing shards of a store, or 20,000 samples of a folder | shard by shard, if it has the listed size and ETag |
 //! | `index-…` | a copy of an index of tars in a bucket | if it has 1 MiB or more | as long as the bucket's index has its ETag |
 //! | `places` | places of records in TFRecords | after indexing files of a store, or 20,000 records of a folder | file by file, if it has the listed size and ETag |

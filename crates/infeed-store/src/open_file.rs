@@ -13,8 +13,8 @@ use super::{
     Extent, Source,
     errors::{check_range, open_error},
     inline::read_local,
+    listing::Stamp,
     read_at::read_at,
-    walk::Stamp,
 };
 
 impl Extent {

@@ -8,7 +8,7 @@ use object_store::{GetOptions, GetResult};
 use super::{
     Extent, Reader, Source, Verified, Verify,
     answer::with_answer,
-    check::{Check, SentChecksums, told},
+    checksum::{Check, SentChecksums, told},
     errors::store_error,
     extent, requests,
 };

@@ -24,9 +24,9 @@ use tokio::runtime::{Handle, Id};
 use super::{client, listed};
 use crate::{
     answer::{Answer, Broken, Phase, Refusal, expected, note, page},
+    checksum::SentChecksums,
     errors::no_files,
-    sent_checksums::SentChecksums,
-    unrepeated,
+    listing,
 };
 
 /// The most characters of a message that are shown.
@@ -400,7 +400,7 @@ impl HttpService for Listening {
             }
             // A server that sends nonsense would send it again.
             let checked = listed::check(&body).map_err(for_good)?;
-            unrepeated::check_pages(page(listed::is_empty(&body))).map_err(for_good)?;
+            listing::check_pages(page(listed::is_empty(&body))).map_err(for_good)?;
             if checked.is_some() {
                 // Its length has changed.
                 parts.headers.remove(CONTENT_LENGTH);

@@ -12,7 +12,7 @@
 //!
 //! - **Nothing is spawned.** A read with its retries and copies is one future. Dropping it drops its requests, and a
 //!   caller that polls it through a gate can rely on no request beginning after the gate is closed. Its bytes may be
-//!   hashed on a thread that the engine provides (`sums.rs`); after a drop that result is ignored.
+//!   hashed on a thread that the engine provides (`checksum/hash_threads.rs`); after a drop that result is ignored.
 //! - **The client of a bucket never retries a read.** `object_store` would back off each request by itself, and a
 //!   refusal would never be seen here.
 //! - **Timers are created late.** A store that answers at once works without a runtime. Without a runtime there is no

@@ -33,7 +33,7 @@ use super::{
 use crate::{
     Extent, Source,
     answer::{Answer, Remedy, our_error, with_answer_of},
-    check::told,
+    checksum::told,
     errors::{CHANGED, because, check_size, room, short_answer, store_error, too_many_files},
     extent,
 };

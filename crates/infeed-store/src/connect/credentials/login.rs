@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     answer::{Answer, Remedy},
-    verify::hex,
+    checksum::hex,
 };
 
 #[derive(Debug)]

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     answer::{Answer, Remedy},
-    verify::hex,
+    checksum::hex,
 };
 
 #[derive(Debug)]

@@ -29,7 +29,7 @@ use super::{
     super::{Remote, Vars},
     renewed::time,
 };
-use crate::verify::hex;
+use crate::checksum::hex;
 
 /// AWS as its documents describe it: a bucket, the token service, single sign-on, containers, an instance. Secrets and
 /// tokens are derived from the name of a key. The name of an issued key shows which key requested it.

@@ -44,8 +44,8 @@ use super::{
 };
 use crate::{
     answer::{Answer, Refusal, Remedy, note, our_error, with_answer},
-    sent_checksums::{SentChecksums, Sum},
-    unrepeated::Pages,
+    checksum::{SentChecksums, Sum},
+    listing::Pages,
 };
 
 /// The same as for buckets, in `s3.rs`.

@@ -1,4 +1,4 @@
-//! The listing of a bucket in the form in which a [`Manifest`](super::manifest::Manifest) keeps it.
+//! The listing of a bucket in the form in which a [`Manifest`](crate::manifest::Manifest) keeps it.
 //!
 //! Listing a million objects takes a thousand requests, one after another within a folder. With a manifest, 16 of those
 //! thousand pages are requested.
@@ -12,15 +12,15 @@
 
 use infeed_core::fingerprint::Fingerprint;
 
-use super::{
+use crate::{
     Object,
     manifest::{Rest, body, number, seal, text, unsealed},
 };
 
-pub(super) const MAGIC: &[u8] = b"infeed manifest 2\n";
+pub(crate) const MAGIC: &[u8] = b"infeed manifest 2\n";
 
 /// `objects` must be ordered by name.
-pub(super) fn encode(objects: &[Object], place: Fingerprint) -> Vec<u8> {
+pub(crate) fn encode(objects: &[Object], place: Fingerprint) -> Vec<u8> {
     let mut out = unsealed(MAGIC, 32 + objects.len() * 40);
     out.extend_from_slice(&place.0.to_le_bytes());
     number(&mut out, objects.len() as u64);
@@ -56,7 +56,7 @@ fn digits(etag: &str) -> Option<u128> {
 }
 
 /// Decodes arbitrary bytes: objects ordered by name, or a description of the problem for a warning.
-pub(super) fn decode(bytes: &[u8], place: Fingerprint) -> Result<Vec<Object>, String> {
+pub(crate) fn decode(bytes: &[u8], place: Fingerprint) -> Result<Vec<Object>, String> {
     objects(body(MAGIC, bytes)?, place).ok_or_else(|| "its content is invalid".into())
 }
 

@@ -11,13 +11,13 @@ use object_store::{GetOptions, GetRange, GetResult};
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-pub(super) use super::sent_checksums::SentChecksums;
+pub(crate) use super::sent::SentChecksums;
 use super::{
-    Extent,
     hash_threads::HashThreads,
-    sent_checksums::{Sum, Tag},
+    sent::{Sum, Tag},
     verify::{Judged, Trust, Verify, hex},
 };
+use crate::Extent;
 
 /// Most bytes that are hashed in the task that reads. Handing them to another thread costs this thread 2 to 7 µs, as
 /// much as an MD5 of 4 KiB (3 to 6 µs) or a CRC-32C of 128 KiB (6 to 9 µs; release build, two busy vCPUs).
@@ -64,14 +64,14 @@ impl std::fmt::Debug for Hash {
     }
 }
 
-/// What came with an answer through [`Connector`](super::Connector).
-pub(super) fn told(result: &GetResult) -> Option<SentChecksums> {
+/// What came with an answer through [`Connector`](crate::Connector).
+pub(crate) fn told(result: &GetResult) -> Option<SentChecksums> {
     result.extensions.get::<SentChecksums>().copied()
 }
 
 impl Check {
     /// `object` is its name in messages.
-    pub(super) fn new(told: Option<SentChecksums>, how: Verify, object: String, trust: &Arc<Trust>) -> Self {
+    pub(crate) fn new(told: Option<SentChecksums>, how: Verify, object: String, trust: &Arc<Trust>) -> Self {
         let crc =
             |name, algorithm, bits, wanted| Hash::Crc { name, digest: Box::new(Crc::new(algorithm)), bits, wanted };
         let told = told.unwrap_or_default();
@@ -124,7 +124,7 @@ impl Check {
     }
 
     /// Hashes all bytes, without occupying the thread for long.
-    pub(super) async fn run(mut self, bytes: &Bytes, extent: &Extent, threads: &HashThreads) -> Result<()> {
+    pub(crate) async fn run(mut self, bytes: &Bytes, extent: &Extent, threads: &HashThreads) -> Result<()> {
         let here = match self.hash {
             Hash::Nothing => return self.finish(extent).await,
             Hash::Crc { .. } => CRC_HERE,
@@ -232,7 +232,7 @@ mod tests {
             ),
         ];
         let store = Arc::new(object_store::memory::InMemory::new());
-        let source = super::super::Source::from_store(store, object_store::path::Path::default(), "test://");
+        let source = crate::Source::from_store(store, object_store::path::Path::default(), "test://");
         let extent = Extent::whole(&source, "a", 9);
         let trust = Arc::<Trust>::default();
         for sum in sums {

@@ -13,7 +13,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 
 /// One hash of all bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sum {
+pub(crate) enum Sum {
     Crc64Nvme(u64),
     Crc32c(u32),
     Crc32(u32),
@@ -24,25 +24,25 @@ pub(super) enum Sum {
 
 /// The checksums that came with an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SentChecksums {
+pub(crate) struct SentChecksums {
     /// The cheapest checksum that was sent: all of them detect transmission errors.
-    pub(super) sum: Option<Sum>,
+    pub(crate) sum: Option<Sum>,
     /// An ETag that has the form of an MD5.
-    pub(super) tag: Option<Tag>,
+    pub(crate) tag: Option<Tag>,
 }
 
 /// An ETag that has the form of an MD5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag {
-    pub(super) md5: [u8; 16],
+pub(crate) struct Tag {
+    pub(crate) md5: [u8; 16],
     /// Whether the ETag is certainly an MD5, as Amazon documents:
     /// <https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html>.
-    pub(super) sure: bool,
+    pub(crate) sure: bool,
 }
 
 impl SentChecksums {
     /// `s3`: ETags are made as S3 makes them.
-    pub(super) fn by<'a>(header: impl Fn(&str) -> Option<&'a str>, s3: bool) -> Self {
+    pub(crate) fn by<'a>(header: impl Fn(&str) -> Option<&'a str>, s3: bool) -> Self {
         let composite = header("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("composite"));
         let amazon = |name| bytes(header(name).filter(|_| !composite)?);
         // Stored compressed, and perhaps sent decompressed.

@@ -1,30 +1,4 @@
-//! Whether the received bytes are those that were stored.
-//!
-//! ```text
-//! answer ─ Connector ─▶ SentChecksums ─┐
-//! bytes ───────────────────────────────┴ Check ─┬ equal ─▶ the reader
-//!                                               └ other ─▶ read again, up to three times ─▶ an error with both hashes
-//! ```
-//!
-//! **Only whole objects can be checked**: a store sends hashes of objects, never of ranges. Objects above 16 MiB are
-//! read in several ranges. If these cover the whole object of a bucket, a HEAD request in parallel gets the expected
-//! hash.
-//!
-//! **An ETag of 32 hex digits** is the MD5 of most objects of S3 and compatible stores. With some stores it is not. So:
-//!
-//! - Once one object of a store had the MD5 of its ETag (by chance: 1 in 2^128), the store's ETags are MD5s, and an
-//!   object that differs is damaged.
-//! - Before that, an object that differs is read again. The same bytes may come again, and once more when the object is
-//!   read in other parts (an error on the way would then hit other bits). In that case either the ETag is not an MD5,
-//!   or the object is damaged in the store: it is delivered, with a warning that names it. After eight such objects,
-//!   ETags of that store are no longer compared. If an MD5 agrees before that, an error in the log names the objects
-//!   that were delivered.
-//!
-//! So one kind of damage passes with only a warning: damage in the store, of objects of a store of which no object has
-//! agreed yet. This does not apply to Amazon, whose ETags are known to be MD5s. A store that sends checksums is never
-//! in doubt.
-
-#![cfg_attr(not(feature = "tls"), allow(dead_code, reason = "nothing is told without HTTP"))]
+//! How bytes are compared ([`Verify`]), and what is known of the ETags of a store ([`Trust`]).
 
 use std::{
     collections::HashMap,
@@ -114,7 +88,7 @@ enum TagsAre {
 
 /// The meaning of a difference from an ETag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(crate) enum Judged {
     /// Damaged on the way, or not yet decided.
     Wrong,
     /// The same bytes came before.
@@ -128,7 +102,7 @@ fn lock(tags: &Mutex<Tags>) -> MutexGuard<'_, Tags> {
 
 impl Trust {
     /// The trust shared by all sources of this process with the same `store`.
-    pub(super) fn shared(store: &str) -> Arc<Self> {
+    pub(crate) fn shared(store: &str) -> Arc<Self> {
         static STORES: LazyLock<Mutex<HashMap<String, Weak<Trust>>>> = LazyLock::new(Mutex::default);
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
         stores.retain(|_, trust| trust.strong_count() > 0);
@@ -140,25 +114,25 @@ impl Trust {
         trust
     }
 
-    pub(super) fn verified(&self) -> Verified {
+    pub(crate) fn verified(&self) -> Verified {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Verified { checksum: get(&self.checksum), md5: get(&self.md5), length_only: get(&self.length_only) }
     }
 
-    pub(super) fn count_checksum(&self) {
+    pub(crate) fn count_checksum(&self) {
         self.checksum.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_length(&self) {
+    pub(crate) fn count_length(&self) {
         self.length_only.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether hashing an object for its ETag is useless.
-    pub(super) fn doubts_tags(&self) -> bool {
+    pub(crate) fn doubts_tags(&self) -> bool {
         lock(&self.tags).are == TagsAre::Others
     }
 
-    pub(super) fn agreed(&self) {
+    pub(crate) fn agreed(&self) {
         self.md5.fetch_add(1, Ordering::Relaxed);
         let mut tags = lock(&self.tags);
         if tags.are == TagsAre::Md5s {
@@ -175,7 +149,7 @@ impl Trust {
         }
     }
 
-    pub(super) fn differed(&self, object: &str, found: [u8; 16]) -> Judged {
+    pub(crate) fn differed(&self, object: &str, found: [u8; 16]) -> Judged {
         let mut tags = lock(&self.tags);
         match tags.are {
             TagsAre::Md5s => return Judged::Wrong,
@@ -192,7 +166,7 @@ impl Trust {
 
     /// Records that an object is delivered although it differs in the same way each time. `false`: the object is
     /// damaged, as is known by now.
-    pub(super) fn give_out(&self, object: &str, found: [u8; 16]) -> bool {
+    pub(crate) fn give_out(&self, object: &str, found: [u8; 16]) -> bool {
         let mut tags = lock(&self.tags);
         match tags.are {
             TagsAre::Md5s => return false,
@@ -227,7 +201,7 @@ impl Trust {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -21,7 +21,7 @@
 //! - **Each file is looked up**, although a folder's listing contains the types of its entries. Sizes are part of the
 //!   dataset's fingerprint, and show on reading that a file has changed. With a manifest, a file that was overwritten
 //!   in place is detected only on reading, because its folder does not change. So this is done only for files that are
-//!   read whole, and the manifest is [forgotten](super::manifest::Manifest::forget) at the first file with another
+//!   read whole, and the manifest is [forgotten](crate::manifest::Manifest::forget) at the first file with another
 //!   size.
 //! - **A folder that has just changed is not kept**: its next change may leave the same time (`stamp.rs`).
 //! - **More threads help if calls wait**, not if they compute. A disk in memory is listed by as many threads as there
@@ -38,14 +38,14 @@ mod pool;
 mod since;
 mod stamp;
 
-pub(super) use folder::is_hidden;
-pub(super) use kept::MAGIC as KEPT;
-pub(super) use pool::{Walk, all};
-pub(super) use since::all_since;
-pub(super) use stamp::Stamp;
+pub(crate) use folder::is_hidden;
+pub(crate) use kept::MAGIC as KEPT;
+pub(crate) use pool::{Walk, all};
+pub(crate) use since::all_since;
+pub(crate) use stamp::Stamp;
 
 /// For fuzzing: decodes what is kept of a folder, and drops it.
-pub(super) fn check_kept(bytes: &[u8], place: infeed_core::fingerprint::Fingerprint) {
+pub(crate) fn check_kept(bytes: &[u8], place: infeed_core::fingerprint::Fingerprint) {
     drop(kept::decode(bytes, place));
 }
 

@@ -1,7 +1,5 @@
 //! Threads that hash received bytes, so that the thread that reads goes on reading.
 
-#![cfg_attr(not(feature = "tls"), allow(dead_code, reason = "nothing is compared without HTTP"))]
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,7 +25,7 @@ impl HashThreads {
 
     /// Adds `bytes` to a hash by `take`; up to `here` bytes in this task. Cancel safe: work that has not begun is given
     /// up.
-    pub(super) async fn hash<H: Clone + Send + 'static>(
+    pub(crate) async fn hash<H: Clone + Send + 'static>(
         &self,
         mut hash: H,
         bytes: &Bytes,

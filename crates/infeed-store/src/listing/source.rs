@@ -10,14 +10,16 @@ use infeed_core::error::{Error, Result};
 use object_store::ObjectStoreExt;
 
 #[cfg(feature = "s3")]
-use super::cached_list;
+use super::bucket;
 use super::{
+    keys::Keys,
+    local::{self, Walk, is_hidden},
+};
+use crate::{
     Object, Source,
     answer::{Answer, with_answer},
     errors::store_error,
     handle::Inner,
-    unrepeated::Keys,
-    walk::{self, Walk, is_hidden},
 };
 
 /// Listing fewer files of a folder takes less than a second, even if file system calls are slow.
@@ -101,14 +103,14 @@ impl Source {
     ) -> Result<Vec<Object>> {
         #[cfg(feature = "s3")]
         if let (Some(remote), None) = (&self.0.remote, self.only()) {
-            return cached_list::objects(self, remote, manifests).await;
+            return bucket::objects(self, remote, manifests).await;
         }
         if let (Some(folder), None) = (&self.0.folder, self.only()) {
             let Some((whole, manifest)) = whole.and_then(|whole| Some((whole, self.folder_manifest(manifests)?)))
             else {
-                return walk::all(folder.clone(), self).await;
+                return local::all(folder.clone(), self).await;
             };
-            let objects = walk::all_since(folder.clone(), self, &manifest, whole, WORTH).await?;
+            let objects = local::all_since(folder.clone(), self, &manifest, whole, WORTH).await?;
             self.believe(manifest);
             return Ok(objects);
         }
@@ -148,7 +150,7 @@ impl Source {
     }
 
     /// The listed object, unless it is left out.
-    pub(super) fn shown(&self, meta: object_store::ObjectMeta) -> Option<Object> {
+    pub(crate) fn shown(&self, meta: object_store::ObjectMeta) -> Option<Object> {
         let location = meta.location.as_ref();
         let name = location.strip_prefix(self.0.prefix.as_ref()).unwrap_or(location).trim_start_matches('/');
         let hidden = name.is_empty() || name.split('/').any(|part| is_hidden(part.as_bytes()));

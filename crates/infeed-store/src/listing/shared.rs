@@ -33,7 +33,8 @@ use infeed_core::{
 };
 use object_store::ObjectStoreExt;
 
-use super::{Beside, Object, Source, answer::with_answer, errors::store_error, listing};
+use super::format;
+use crate::{Beside, Object, Source, answer::with_answer, errors::store_error};
 
 /// Number of objects that rank 0 checks in the store, and that each other rank checks: a thousand ranks check
 /// thousands.
@@ -81,7 +82,7 @@ impl SharedList {
             None => &bytes[..],
         };
         source.connect().await?;
-        let objects = listing::decode(listing, place(source)).map_err(|wrong| {
+        let objects = format::decode(listing, place(source)).map_err(|wrong| {
             at(Error::corrupt(format!("the listing can't be used: {wrong}, or it is of another place"))
                 .at_object(self.file.clone())
                 .with_hint("remove it, or name another file"))
@@ -112,7 +113,7 @@ impl SharedList {
         let home = Source::create(folder)?;
         home.connect().await?;
         let mut bytes = source.connection().and_then(|it| it.commit).map_or_else(Vec::new, |commit| head(&commit));
-        bytes.extend(listing::encode(&objects, place(source)));
+        bytes.extend(format::encode(&objects, place(source)));
         home.put(name, bytes.into()).await?;
         tracing::info!(objects = objects.len(), file = self.file, "the job's listing is written");
         Ok(objects)

@@ -7,23 +7,23 @@ use infeed_core::error::Result;
 use object_store::GetResult;
 
 use super::{
-    Extent,
     hash_threads::HashThreads,
     verify::{Trust, Verify},
 };
+use crate::Extent;
 
-pub(super) type SentChecksums = ();
+pub(crate) type SentChecksums = ();
 
 /// Counts objects that could not be compared.
 #[derive(Debug)]
 pub struct Check(Arc<Trust>);
 
-pub(super) const fn told(_: &GetResult) -> Option<SentChecksums> {
+pub(crate) const fn told(_: &GetResult) -> Option<SentChecksums> {
     None
 }
 
 impl Check {
-    pub(super) fn new(_: Option<SentChecksums>, _: Verify, _: String, trust: &Arc<Trust>) -> Self {
+    pub(crate) fn new(_: Option<SentChecksums>, _: Verify, _: String, trust: &Arc<Trust>) -> Self {
         Self(Arc::clone(trust))
     }
 
@@ -41,7 +41,7 @@ impl Check {
         Ok(())
     }
 
-    pub(super) async fn run(self, _: &Bytes, extent: &Extent, _: &HashThreads) -> Result<()> {
+    pub(crate) async fn run(self, _: &Bytes, extent: &Extent, _: &HashThreads) -> Result<()> {
         self.finish(extent).await
     }
 }

@@ -72,8 +72,8 @@ mod tests {
     use futures::executor::block_on;
     use proptest::prelude::*;
 
+    use super::super::all;
     use super::{now as later, *};
-    use crate::walk::all;
     use infeed_core::fingerprint::Fingerprint;
 
     /// A tree of files, and its manifest.

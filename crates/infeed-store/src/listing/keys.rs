@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// The keys that a listing gave. Takes 16 bytes per key, 36 if the keys do not come in byte order.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// Hashes of the keys as long as they ascend; nothing else is needed later.
     rising: Vec<u128>,
     last: String,
@@ -17,7 +17,7 @@ pub(super) struct Keys {
 impl Keys {
     /// # Errors
     /// `Io` for a key that was there before.
-    pub(super) fn add(&mut self, key: &str) -> Result<()> {
+    pub(crate) fn add(&mut self, key: &str) -> Result<()> {
         let hash = xxh3_128(key.as_bytes());
         if self.any.is_empty() && (self.rising.is_empty() || key > self.last.as_str()) {
             self.rising.push(hash);
@@ -45,7 +45,7 @@ const EMPTY: u32 = 100;
 /// # Errors
 /// `Io` if there are too many.
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
-pub(super) fn check_pages(empty: u32) -> Result<()> {
+pub(crate) fn check_pages(empty: u32) -> Result<()> {
     if empty < EMPTY {
         return Ok(());
     }
@@ -59,7 +59,7 @@ const AGAIN: &str = "list again; if that fails, the store or a proxy in front of
 /// The tokens of a listing's pages.
 #[cfg(any(feature = "s3", feature = "http"))]
 #[derive(Debug, Default)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     tokens: HashSet<u128>,
     empty: u32,
 }
@@ -70,7 +70,7 @@ impl Pages {
     ///
     /// # Errors
     /// `Io` for a token that came before, and for too many pages without entries.
-    pub(super) fn next(&mut self, prefix: &str, entries: usize, token: &str) -> Result<()> {
+    pub(crate) fn next(&mut self, prefix: &str, entries: usize, token: &str) -> Result<()> {
         let bad = |what: String| Err(Error::new(ErrorKind::Io, what).with_hint(AGAIN));
         self.empty = if entries == 0 { self.empty + 1 } else { 0 };
         if !self.tokens.insert(xxh3_128(token.as_bytes())) {

@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures::{StreamExt, TryStreamExt, stream};
 use infeed_core::error::Result;
 
-use super::{Object, Source, connect::Remote, errors::store_error, listing};
+use super::format;
+use crate::{Object, Source, connect::Remote, errors::store_error};
 
 /// Places to compare, one page each: about as many requests as can be waited for at once.
 const LOOKS: usize = 16;
@@ -13,13 +14,13 @@ const LOOKS: usize = 16;
 const WORTH: usize = 20_000;
 
 /// All objects of `source`, ordered by name.
-pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&std::path::Path>) -> Result<Vec<Object>> {
+pub(crate) async fn objects(source: &Source, remote: &Remote, chosen: Option<&std::path::Path>) -> Result<Vec<Object>> {
     remote.connect().await?;
     // A store that can't list from a given place can't be compared at some places, so its listing is never kept.
     let manifest = (!remote.is_directory()).then(|| source.manifest("manifest", chosen)).flatten();
     let place = source.place();
     if let Some(manifest) = &manifest
-        && let Some(objects) = manifest.load(|file| listing::decode(file, place))
+        && let Some(objects) = manifest.load(|file| format::decode(file, place))
     {
         match differs(source, remote, &objects).await? {
             None => {
@@ -33,7 +34,7 @@ pub(super) async fn objects(source: &Source, remote: &Remote, chosen: Option<&st
     let mut objects: Vec<Object> = source.list().try_collect().await?;
     objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     if let Some(manifest) = manifest.filter(|_| objects.len() >= WORTH) {
-        manifest.store(&listing::encode(&objects, place));
+        manifest.store(&format::encode(&objects, place));
     }
     Ok(objects)
 }
