@@ -11,7 +11,7 @@ use infeed::{
     codec::{ImageCodec, ImageHeader, Jpeg, PixelBuffer, Png, Window},
     dataset::{FieldKind, ImageInfo, SampleRng},
     internal::kernels::{Pixels, Resampler},
-    transform::Lowered,
+    spi::Lowered,
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 

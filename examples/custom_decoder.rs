@@ -12,11 +12,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use infeed::{
     Device, Error, Loader, LoaderBuilder, Result, Transform,
-    codec::{
-        Class, Decoded, Decoder, Finished, ImageCodec, ImageHeader, ImageInfo, Job, Lowered, Outcome, PixelBuffer,
-        Pixels, RowMaker, Wait, Worker, codec_contract, decoder_contract,
-    },
+    codec::{ImageCodec, ImageHeader, ImageInfo, PixelBuffer, codec_contract},
     dataset::{Dataset, MemoryDataset, Sample, Value},
+    spi::{Class, Decoded, Decoder, Finished, Job, Lowered, Outcome, Pixels, RowMaker, Wait, Worker, decoder_contract},
 };
 
 #[derive(Debug)]

@@ -6,7 +6,8 @@ use infeed::{
     internal::kernels::{
         Axis, ChannelTable, Filter, Level, Pixels, Plane, Planes, ResampleParams, Resampler, RowSpec, channel_source,
     },
-    transform::{Decoded, Drawn, Interpolation, Interpolations, Op, PRESETS, RowMaker, Transform, reference},
+    spi::{Decoded, Drawn, RowMaker},
+    transform::{Interpolation, Interpolations, Op, PRESETS, Transform, reference},
 };
 use proptest::prelude::*;
 use serde_json::Value;

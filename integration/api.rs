@@ -4,11 +4,12 @@ use std::fs;
 
 use infeed::{
     Batch, BatchStream, Error, Loader, LoaderBuilder, Report, Tensor,
-    codec::{Decoder, ImageCodec, Worker},
+    codec::ImageCodec,
     dataset::{Dataset, Format},
     loader::{Blocking, IoRuntime, Monitor},
     sampler::{LoaderState, Sampler},
     source::Source,
+    spi::{Decoder, Worker},
     transform::Transform,
 };
 

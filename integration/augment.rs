@@ -6,8 +6,9 @@ use std::{collections::HashMap, sync::Arc};
 use infeed::{
     DType, ErrorKind, Layout, Loader, Transform,
     dataset::{Dataset, FieldKind, ImageInfo, MemoryDataset, SampleRng},
+    spi::{Decoded, Drawn, PixelOp, Pixels, RowMaker, Sampling},
     transform::{
-        Decoded, Drawn, Interpolation, Op, PixelOp, Pixels, RowMaker, Sampling,
+        Interpolation, Op,
         augment::{
             AugMix, AutoAugment, ColorJitter, Erasing, GaussianBlur, KernelSize, Noise, Policy, RandAugment,
             RandomAffine, RandomChoice, RandomErasing, RandomPerspective, RandomPhotometricDistort, RandomRotation,

@@ -413,7 +413,7 @@ fn what_it_cannot_keep_is_refused_by_name() {
     let boxes: Arc<dyn Dataset> = Arc::new(boxes);
     refused(training(&boxes).decoded_cache(in_folder()), "can't write instances to files");
 
-    let decoder = infeed::codec::Cpu::new(std::num::NonZeroUsize::MIN, infeed::codec::codecs(), 1 << 20);
+    let decoder = infeed::spi::Cpu::new(std::num::NonZeroUsize::MIN, infeed::codec::codecs(), 1 << 20);
     refused(training(&dataset).decoder(Arc::new(decoder)).decoded_cache(in_folder()), "decoded elsewhere");
 
     let config = r#"{"decoded_cache": "ram:1MiB"}"#;

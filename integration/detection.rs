@@ -6,8 +6,9 @@ use infeed::{
     Batch, Dataset, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, Transform,
     dataset::{Instances, Mask, MemoryDataset, SampleRng},
     sampler::BucketSampler,
+    spi::Sampling,
     transform::{
-        Interpolation, Sampling, View,
+        Interpolation, View,
         augment::{Mix, RandomAffine, RandomPerspective, RandomRotation, Value},
         detection::{BoxFormat, RandomIouCrop, RandomZoomOut},
     },

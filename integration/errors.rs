@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use infeed::{
     Batch, ErrorKind, LastBatch, Loader, LoaderBuilder, OnBadSample, Result,
-    codec::{Class, Decoder, Finished, Job, Lowered, Wait, Worker},
     dataset::{Dataset, Fingerprint},
     sampler::{ListSampler, Sampler, Shard},
+    spi::{Class, Decoder, Finished, Job, Lowered, Wait, Worker},
 };
 
 use crate::support::{

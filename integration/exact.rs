@@ -7,7 +7,8 @@ use infeed::{
     codec::{ImageCodec, ImageHeader, Jpeg, PixelBuffer, Window},
     dataset::{FieldKind, SampleRng},
     internal::kernels::{Axis, Pixels, ResampleParams, Resampler},
-    transform::{Lowered, reference},
+    spi::Lowered,
+    transform::reference,
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 

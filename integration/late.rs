@@ -13,9 +13,8 @@ use std::{
 use futures::StreamExt;
 use infeed::{
     Device, Loader, Report, Result,
-    codec::{Class, Decoder, Finished, Job, Outcome, Wait, Worker},
     report::{Cause, Stage},
-    transform::Lowered,
+    spi::{Class, Decoder, Finished, Job, Lowered, Outcome, Wait, Worker},
 };
 
 use crate::support::{

@@ -14,10 +14,7 @@ use std::{
 use bytes::Bytes;
 use infeed::{
     DType, Device, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, OnBadSample, Result, Transform,
-    codec::{
-        Class, ClassSet, CudaRaw, Decode, Decoder, Finished, GpuSplit, ImageCodec, ImageHeader, Item, Job, Jpeg,
-        NvJpeg, NvJpegOptions, NvJpegPlan, Outcome, PixelBuffer, Wait, Worker, codecs,
-    },
+    codec::{Decode, GpuSplit, ImageCodec, ImageHeader, Jpeg, PixelBuffer, codecs},
     dataset::{Dataset, FieldKind, MemoryDataset, SampleRng},
     device::devices,
     internal::{
@@ -26,7 +23,10 @@ use infeed::{
         nvjpeg::{BatchDecoder, Coded, Hardware, HardwareSize, Staged, look_in},
         rows::Pool,
     },
-    transform::Lowered,
+    spi::{
+        Class, ClassSet, CudaRaw, Decoder, Finished, Item, Job, Lowered, NvJpeg, NvJpegOptions, NvJpegPlan, Outcome,
+        Wait, Worker,
+    },
 };
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 

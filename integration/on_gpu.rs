@@ -32,8 +32,9 @@ use infeed::{
         process,
         rows::Pool,
     },
+    spi::Sampling,
     transform::{
-        Draws, Interpolation, PRESETS, RowView, Sampling, View,
+        Draws, Interpolation, PRESETS, RowView, View,
         augment::{Erasing, Mix, Noise, PerMix, Policy, RandomAffine, RandomErasing},
     },
 };

@@ -8,9 +8,10 @@ use std::{ops::Range, sync::Arc, thread, time::Duration};
 
 use infeed::{
     Batch, Device, ErrorKind, LastBatch, Loader, LoaderBuilder, LoaderState, Order, Result, Shard, Transform,
-    codec::{Cpu, codecs},
+    codec::codecs,
     dataset::{Dataset, MemoryDataset},
     loader::Blocking,
+    spi::Cpu,
 };
 
 use crate::support::{

@@ -12,10 +12,11 @@ use std::{
 use infeed::{
     Batch, DType, Dataset, ErrorKind, LastBatch, Layout, Loader, LoaderBuilder, LoaderConfig, OnBadSample, Order,
     Result, Shard, Transform,
-    codec::{Decoded, ImageCodec, ImageHeader, Jpeg, PixelBuffer, Pixels, Png, RowMaker, Window},
+    codec::{ImageCodec, ImageHeader, Jpeg, PixelBuffer, Png, Window},
     dataset::{FieldKind, MemoryDataset, SampleRng},
     report::Stage,
     sampler::WeightedSampler,
+    spi::{Decoded, Pixels, RowMaker},
     transform::{ImageInfo, View, augment::Mix},
 };
 

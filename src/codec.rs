@@ -1,12 +1,4 @@
-//! From encoded bytes to finished rows.
-//!
-//! ```text
-//! engine queue ─ Job (some rows of one batch) ─▶ Worker::submit … Worker::poll ─▶ Finished (rows + one outcome each)
-//!                                                  │ CPU: ImageCodec (JPEG, PNG, …) → pixels or planes → resample into the row
-//!                                                  └ GPU: bitstream or pixels up, decode and resample on one stream
-//! ```
-//!
-//! With several devices in one process there is one decoder for each, combined by `several`.
+//! Kinds of image files, and how they are decoded.
 //!
 //! Easy to get wrong:
 //!
@@ -19,12 +11,8 @@
 #[doc(inline)]
 pub use infeed_core::{
     random::{Draws, SampleRng},
-    rows::Rows,
     types::ImageInfo,
 };
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-#[doc(inline)]
-pub use infeed_cuda::decoders::{CudaRaw, NvJpeg, NvJpegOptions, NvJpegPlan};
 #[cfg(feature = "bmp")]
 #[doc(inline)]
 pub use infeed_pixels::codec::Bmp;
@@ -48,14 +36,8 @@ pub use infeed_pixels::codec::Tiff;
 pub use infeed_pixels::codec::Webp;
 #[cfg(feature = "jpeg")]
 #[doc(inline)]
-pub use infeed_pixels::codec::{DecodeIndex, Jpeg, LearnScratch};
-#[doc(no_inline)]
-pub use infeed_pixels::transform::{Decoded, Drawn, Lowered, RowMaker};
+pub use infeed_pixels::codec::{DecodeIndex, Jpeg};
 #[doc(inline)]
-pub use infeed_pixels::{
-    codec::{
-        Class, ClassSet, Cpu, Decode, Decoder, Finished, GpuSplit, ImageCodec, ImageHeader, Item, Job, Netpbm,
-        Orientation, Outcome, PixelBuffer, Wait, Window, Worker, codec_contract, codecs, decoder_contract,
-    },
-    kernels::{Pixels, Plane, Planes, Resampler},
+pub use infeed_pixels::codec::{
+    Decode, GpuSplit, ImageCodec, ImageHeader, Netpbm, Orientation, PixelBuffer, Window, codec_contract, codecs,
 };

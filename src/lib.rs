@@ -57,7 +57,7 @@
 //! | send metrics to Prometheus or OpenTelemetry | `metrics`, with the features `prometheus` and `otel` |
 //! | set threads, prefetch and memory, or leave them to the loader | [`LoaderBuilder::workers`], [`prefetch`](LoaderBuilder::prefetch), [`memory_budget`](LoaderBuilder::memory_budget); [`autotune`](LoaderBuilder::autotune) |
 //! | read your own format | [`Dataset`], [`dataset::Format`], [`Open::add_format`](dataset::Open::add_format); check it: [`dataset_contract`](dataset::dataset_contract) |
-//! | decode your own kind of image file; replace the decoder | [`ImageCodec`](codec::ImageCodec), for [`LoaderBuilder::codec`]; [`Decoder`](codec::Decoder), for [`LoaderBuilder::decoder`] |
+//! | decode your own kind of image file; replace the decoder | [`ImageCodec`](codec::ImageCodec), for [`LoaderBuilder::codec`]; [`Decoder`](spi::Decoder), for [`LoaderBuilder::decoder`] |
 //! | read from your own store | [`Source::from_store`](source::Source::from_store), [`dataset::open_source`] |
 //! | make shards in advance | `prepare`, with the feature `prepare` |
 //!
@@ -145,6 +145,7 @@ pub mod prepare;
 pub mod report;
 pub mod sampler;
 pub mod source;
+pub mod spi;
 pub mod tensor;
 pub mod transform;
 

@@ -42,8 +42,6 @@ pub use infeed_core::{
 pub use infeed_pixels::transform::reference;
 #[doc(inline)]
 pub use infeed_pixels::transform::{
-    Axis, BatchSize, CIFAR10_MEAN, CIFAR10_STD, ChannelTable, Custom, Decoded, Drawn, Filter, Foreground,
-    IMAGENET_MEAN, IMAGENET_STD, Intensity, Interpolation, Interpolations, Lowered, LoweredInstances, LoweredVolume,
-    Map, Op, PRESETS, PixelOp, Pixels, Placer, Plane, Planes, ResampleParams, RowMaker, RowSpec, RowView, Sampling,
-    Transform, VIEW_PRESETS, View, VolumeAxis, Voxels, augment, detection,
+    Axis, CIFAR10_MEAN, CIFAR10_STD, Custom, IMAGENET_MEAN, IMAGENET_STD, Interpolation, Interpolations, Op, PRESETS,
+    RowView, Transform, VIEW_PRESETS, View, augment, detection,
 };

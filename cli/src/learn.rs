@@ -7,11 +7,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use infeed::{
-    Dataset, Error,
-    codec::{DecodeIndex, LearnScratch},
-    dataset::Value,
-};
+use infeed::{Dataset, Error, codec::DecodeIndex, dataset::Value, spi::LearnScratch};
 use serde::Serialize;
 
 use crate::{

@@ -8,10 +8,9 @@ use std::sync::{
 use bytes::Bytes;
 use infeed::{
     DType, Device, Error, Result,
-    codec::{Class, Decoder, Finished, Job, Outcome, Wait, Worker},
     dataset::{Dataset, Field, FieldKind, Fingerprint, ReadPlan, Sample, SampleRng, Schema, Value},
     source::{Extent, Source},
-    transform::Lowered,
+    spi::{Class, Decoder, Finished, Job, Lowered, Outcome, Wait, Worker},
 };
 
 use super::store::Tracker;
@@ -201,12 +200,12 @@ impl Drop for Servant {
 
 impl Worker for Servant {
     fn submit(&mut self, job: Job) {
-        let outcome = |item: &infeed::codec::Item| match (&item.sample, (self.script)(item.record, self.class)) {
+        let outcome = |item: &infeed::spi::Item| match (&item.sample, (self.script)(item.record, self.class)) {
             (Err(error), _) => Outcome::Failed(error.clone()),
             (_, Told::Done) => Outcome::Done,
             (_, Told::Fail) => Outcome::Failed(Error::corrupt("told to fail").at_record(item.record)),
             (_, Told::Panic) => panic!("told to panic at record {}", item.record),
-            (_, Told::Elsewhere) => Outcome::Elsewhere(infeed::codec::ClassSet::ALL.without(self.class)),
+            (_, Told::Elsewhere) => Outcome::Elsewhere(infeed::spi::ClassSet::ALL.without(self.class)),
         };
         let outcomes = job.items.iter().map(outcome).collect();
         self.done.push(Finished::new(job, outcomes));

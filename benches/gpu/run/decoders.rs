@@ -20,7 +20,7 @@ use infeed::{
         nvjpeg::{self, BatchDecoder, Failure, Hardware, HardwareSize, HostTimes, Hybrid, HybridSize, Staged},
         rows::Pool,
     },
-    transform::Lowered,
+    spi::Lowered,
 };
 use serde_json::json;
 

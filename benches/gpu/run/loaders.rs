@@ -10,10 +10,11 @@ use std::{
 
 use infeed::{
     DType, Dataset, Device, Error, ErrorKind, Loader, LoaderBuilder, Result, Transform,
-    codec::{Class, ClassSet, CudaRaw, Decoder, GpuSplit, Item, NvJpeg, NvJpegOptions, NvJpegPlan, Worker, codecs},
+    codec::{GpuSplit, codecs},
     dataset::MemoryDataset,
     internal::cuda::{Context, Kernels},
-    transform::{Lowered, View, augment::Mix},
+    spi::{Class, ClassSet, CudaRaw, Decoder, Item, Lowered, NvJpeg, NvJpegOptions, NvJpegPlan, Worker},
+    transform::{View, augment::Mix},
 };
 use serde_json::json;
 

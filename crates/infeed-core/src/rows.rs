@@ -677,7 +677,7 @@ impl Drop for Home {
 /// or product of these overflows.
 ///
 /// ```
-/// use infeed::codec::Rows;
+/// use infeed::spi::Rows;
 ///
 /// let mut rest = Rows::zeroed(3, 4)?; // Three rows of four bytes.
 /// let mut first = rest.split_to(1); // For another thread.

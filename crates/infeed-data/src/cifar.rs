@@ -55,52 +55,6 @@ pub enum Cifar {
     Hundred,
 }
 
-/// One record, cut by [`parse_record`].
-///
-/// ```
-/// use infeed::dataset::{Cifar, parse_cifar_record};
-///
-/// # let bytes = vec![7; Cifar::Hundred.record_bytes()];
-/// let record = parse_cifar_record(Cifar::Hundred, &bytes)?;
-/// assert_eq!((record.coarse_label, record.label), (Some(7), 7));
-/// // The green of row 2 and column 5.
-/// let green = record.pixels[32 * 32 + 2 * 32 + 5];
-/// # assert_eq!(green, 7);
-/// # Ok::<(), infeed::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CifarRecord<'a> {
-    /// Index of the class; of the fine class in CIFAR-100.
-    pub label: u8,
-    /// Index of the coarse class; `None` in CIFAR-10.
-    pub coarse_label: Option<u8>,
-    /// 32×32 pixels: the red plane, the green, the blue.
-    pub pixels: &'a [u8],
-}
-
-/// Cuts one record. Errors say which part is wrong, not which record it is.
-///
-/// ```
-/// use infeed::dataset::{Cifar, parse_cifar_record};
-///
-/// let mut bytes = vec![0; Cifar::Ten.record_bytes()];
-/// bytes[0] = 9;
-/// assert_eq!(parse_cifar_record(Cifar::Ten, &bytes)?.label, 9);
-/// let error = parse_cifar_record(Cifar::Ten, &bytes[..3000]).unwrap_err();
-/// assert_eq!(error.to_string(), "corrupt: the record has 3000 bytes of 3073");
-/// # Ok::<(), infeed::Error>(())
-/// ```
-pub fn parse_record(layout: Cifar, bytes: &[u8]) -> Result<CifarRecord<'_>> {
-    let size = layout.record_bytes();
-    if bytes.len() != size {
-        return Err(Error::corrupt(format!("the record has {} bytes of {size}", bytes.len())));
-    }
-    let (labels, pixels) = bytes.split_at(size - PIXELS);
-    let (coarse_label, label) = parse_labels(layout, labels)?;
-    Ok(CifarRecord { label, coarse_label, pixels })
-}
-
 /// The coarse label, where there is one, and the label.
 fn parse_labels(layout: Cifar, labels: &[u8]) -> Result<(Option<u8>, u8)> {
     let in_range = |what: &str, label: u8, classes: usize| match usize::from(label) < classes {
@@ -393,29 +347,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_cut_into_labels_and_planes() {
-        let mut bytes = vec![7; 3073];
-        bytes[3072] = 9;
-        let record = parse_record(Cifar::Ten, &bytes).unwrap();
-        assert_eq!((record.label, record.coarse_label, record.pixels.len()), (7, None, 3072));
-        assert_eq!(record.pixels[3071], 9);
-        let mut bytes = vec![0; 3074];
-        (bytes[0], bytes[1]) = (19, 99);
-        let record = parse_record(Cifar::Hundred, &bytes).unwrap();
-        assert_eq!((record.coarse_label, record.label), (Some(19), 99));
-    }
-
-    #[test]
-    fn bytes_that_are_no_record_are_errors() {
-        let bad = |layout, first: &[u8], len| {
-            let mut bytes = vec![0; len];
-            bytes[..first.len()].copy_from_slice(first);
-            parse_record(layout, &bytes).unwrap_err().to_string()
-        };
-        assert!(bad(Cifar::Ten, &[10], 3073).contains("the label is 10, there are 10 classes"));
-        assert!(bad(Cifar::Hundred, &[20, 0], 3074).contains("coarse label is 20"));
-        assert!(bad(Cifar::Hundred, &[0, 100], 3074).contains("fine label is 100"));
-        assert!(bad(Cifar::Ten, &[], 3072).contains("3072 bytes of 3073"));
-        assert!(bad(Cifar::Hundred, &[], 0).contains("0 bytes of 3074"));
+    fn labels_are_of_their_classes() {
+        assert_eq!(parse_labels(Cifar::Ten, &[7]).unwrap(), (None, 7));
+        assert_eq!(parse_labels(Cifar::Hundred, &[19, 99]).unwrap(), (Some(19), 99));
+        let bad = |layout, labels: &[u8]| parse_labels(layout, labels).unwrap_err().to_string();
+        assert!(bad(Cifar::Ten, &[10]).contains("the label is 10, there are 10 classes"));
+        assert!(bad(Cifar::Hundred, &[20, 0]).contains("coarse label is 20"));
+        assert!(bad(Cifar::Hundred, &[0, 100]).contains("fine label is 100"));
     }
 }

@@ -105,7 +105,7 @@ pub mod wrapped;
 #[cfg(feature = "yolo")]
 mod yolo;
 
-pub use cifar::{Cifar, CifarRecord, parse_record as parse_cifar_record};
+pub use cifar::Cifar;
 pub use concat::concat;
 #[doc(hidden)]
 pub use concat::difference;

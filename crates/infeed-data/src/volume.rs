@@ -147,7 +147,7 @@ pub trait Narrow: Debug + Send + Sync {
 ///
 /// ```
 /// use bytes::Bytes;
-/// use infeed::{DType, transform::Voxels};
+/// use infeed::{DType, spi::Voxels};
 ///
 /// let file = Bytes::from(vec![0; 352 + 2 * 3 * 4 * 2]);
 /// let pieces = [file.clone()];

@@ -66,7 +66,7 @@ const PAGE_BYTES: usize = 2 << 20;
 /// # use infeed::internal::cuda::{Context, Kernels};
 /// use std::{num::NonZeroUsize, sync::Arc};
 ///
-/// use infeed::codec::{CudaRaw, Decoder, codecs};
+/// use infeed::{codec::codecs, spi::{CudaRaw, Decoder}};
 ///
 /// # fn main() -> infeed::Result<()> {
 /// let kernels = Kernels::load(&Context::open(0)?)?;

@@ -30,10 +30,7 @@ use crate::transform::{Lowered, RowMaker};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> infeed::Result<()> {
 /// use std::{num::NonZeroUsize, sync::Arc};
 ///
-/// use infeed::{
-///     Loader,
-///     codec::{Cpu, codecs},
-/// };
+/// use infeed::{Loader, codec::codecs, spi::Cpu};
 ///
 /// # let dataset = infeed::open("synthetic://?count=64&height=8&width=8&classes=2").await?;
 /// // Two threads; images of more than 64 MiB are refused.

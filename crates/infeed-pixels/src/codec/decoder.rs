@@ -70,7 +70,7 @@ pub enum Decode {
 /// A set of worker classes of one decoder, by index; at most 32.
 ///
 /// ```
-/// use infeed::codec::ClassSet;
+/// use infeed::spi::ClassSet;
 ///
 /// // Any class but the second.
 /// let classes = ClassSet::ALL.without(1);
@@ -112,7 +112,7 @@ impl ClassSet {
 /// ```
 /// use std::num::NonZeroUsize;
 ///
-/// use infeed::{Device, codec::Class};
+/// use infeed::{Device, spi::Class};
 ///
 /// let threads = |n| NonZeroUsize::new(n).expect("not 0");
 /// // Four threads that read and decode, and one that takes up to 32 jobs which they route to it.
@@ -152,7 +152,7 @@ impl Class {
 /// # use futures::StreamExt;
 /// use std::{num::NonZeroUsize, sync::Arc};
 ///
-/// use infeed::codec::{Class, Cpu, Decoder, Lowered, Worker, codecs};
+/// use infeed::{codec::codecs, spi::{Class, Cpu, Decoder, Lowered, Worker}};
 ///
 /// /// Decodes as [`Cpu`] does, and prints which threads it starts.
 /// #[derive(Debug)]
@@ -209,10 +209,10 @@ pub trait Decoder: Debug + Send + Sync + 'static {
 ///
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
-/// # use infeed::{codec::{Cpu, Decoder, Item, Lowered, Rows, SampleRng, codecs}, dataset::{Sample, Value}};
+/// # use infeed::{codec::{SampleRng, codecs}, dataset::{Sample, Value}, spi::{Cpu, Decoder, Item, Lowered, Rows}};
 /// use std::time::Duration;
 ///
-/// use infeed::codec::{Finished, Job, Wait, Worker};
+/// use infeed::spi::{Finished, Job, Wait, Worker};
 ///
 /// /// Measures the time of another worker.
 /// struct Timed {
@@ -255,8 +255,12 @@ pub trait Worker {
 ///
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
-/// # use infeed::{codec::{Cpu, Decoder, Item, Job, Lowered, Rows, SampleRng, codecs}, dataset::{Sample, Value}};
-/// use infeed::codec::Wait;
+/// # use infeed::{
+/// #     codec::{SampleRng, codecs},
+/// #     dataset::{Sample, Value},
+/// #     spi::{Cpu, Decoder, Item, Job, Lowered, Rows},
+/// # };
+/// use infeed::spi::Wait;
 ///
 /// # let sample = Ok(Sample::new([Value::Label(3)]));
 /// # let item = Item::new(0, SampleRng::new(1, 0, 0), sample);
@@ -281,10 +285,7 @@ pub enum Wait {
 /// Some rows of one batch.
 ///
 /// ```
-/// use infeed::{
-///     codec::{Item, Job, Rows, SampleRng},
-///     dataset::{Sample, Value},
-/// };
+/// use infeed::{codec::SampleRng, dataset::{Sample, Value}, spi::{Item, Job, Rows}};
 ///
 /// // Two samples of a dataset whose only field is a label, as a test of a worker makes them.
 /// let item = |record| {
@@ -319,10 +320,7 @@ impl Job {
 /// One sample of a [`Job`].
 ///
 /// ```
-/// use infeed::{
-///     Error, ErrorKind,
-///     codec::{Item, SampleRng},
-/// };
+/// use infeed::{Error, ErrorKind, codec::SampleRng, spi::Item};
 ///
 /// // A record that could not be read: a worker passes its error through.
 /// let read = Err(Error::new(ErrorKind::NotFound, "the file is gone"));
@@ -371,8 +369,12 @@ impl Item {
 ///
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
-/// # use infeed::{codec::{Cpu, Decoder, Item, Job, Lowered, Rows, SampleRng, codecs}, dataset::{Sample, Value}};
-/// use infeed::codec::{Finished, Outcome};
+/// # use infeed::{
+/// #     codec::{SampleRng, codecs},
+/// #     dataset::{Sample, Value},
+/// #     spi::{Cpu, Decoder, Item, Job, Lowered, Rows},
+/// # };
+/// use infeed::spi::{Finished, Outcome};
 ///
 /// # let sample = Ok(Sample::new([Value::Label(3)]));
 /// # let item = Item::new(0, SampleRng::new(1, 0, 0), sample);
@@ -414,10 +416,7 @@ impl Finished {
 /// What became of one row.
 ///
 /// ```
-/// use infeed::{
-///     Error,
-///     codec::{ClassSet, Outcome},
-/// };
+/// use infeed::{Error, spi::{ClassSet, Outcome}};
 ///
 /// /// An engine decodes small images, sends larger ones to the first class, and fails on broken ones.
 /// fn outcome(pixels: infeed::Result<u64>) -> Outcome {

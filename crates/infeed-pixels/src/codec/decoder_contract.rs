@@ -43,8 +43,9 @@ const FILLS: [u8; 2] = [0x5a, 0xa5];
 ///
 /// use infeed::{
 ///     Transform,
-///     codec::{Cpu, codecs, decoder_contract},
+///     codec::codecs,
 ///     dataset::{Field, FieldKind, Sample, Schema, Value},
+///     spi::{Cpu, decoder_contract},
 /// };
 ///
 /// # fn png() -> Vec<u8> {

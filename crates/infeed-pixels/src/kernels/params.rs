@@ -43,7 +43,8 @@ const _: () = assert!(size_of::<Axis>() == 7 * 4);
 /// use infeed::{
 ///     DType, Layout,
 ///     dataset::FieldKind,
-///     transform::{Filter, ImageInfo, Interpolation, SampleRng, Transform},
+///     spi::Filter,
+///     transform::{ImageInfo, Interpolation, SampleRng, Transform},
 /// };
 ///
 /// let transform = Transform::new().resize_exact(2, 2).interpolation(Interpolation::Bicubic);
@@ -221,7 +222,7 @@ pub const fn channel_source(source: u32, out: u32, c: u32) -> Option<u32> {
 /// Shape and type of a finished row.
 ///
 /// ```
-/// use infeed::{DType, Layout, dataset::FieldKind, transform::{RowSpec, Transform}};
+/// use infeed::{DType, Layout, dataset::FieldKind, spi::RowSpec, transform::Transform};
 ///
 /// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
 /// let lowered = Transform::new().center_crop(224).lower(&images, DType::F16, Layout::Nhwc)?;
@@ -259,7 +260,8 @@ impl RowSpec {
 /// use infeed::{
 ///     DType, Layout,
 ///     dataset::FieldKind,
-///     transform::{Decoded, ImageInfo, Pixels, RowMaker, SampleRng, Transform},
+///     spi::{Decoded, Pixels, RowMaker},
+///     transform::{ImageInfo, SampleRng, Transform},
 /// };
 ///
 /// let info = ImageInfo::interleaved_u8(2, 2, 1);

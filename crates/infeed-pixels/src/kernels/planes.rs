@@ -35,7 +35,7 @@ use super::{
 /// The planes of a JPEG with 4:2:0: one brightness value per pixel, one colour value per four pixels.
 ///
 /// ```
-/// use infeed::codec::Plane;
+/// use infeed::spi::Plane;
 ///
 /// let (height, width) = (480, 640);
 /// let y = Plane { at: 0, pitch: 640, step: [1, 1], rows: 0..height, cols: 0..width };
@@ -63,8 +63,9 @@ pub struct Plane {
 /// ```
 /// use infeed::{
 ///     DType, Layout,
-///     codec::{Decoded, ImageInfo, Plane, Planes, RowMaker, SampleRng},
+///     codec::{ImageInfo, SampleRng},
 ///     dataset::FieldKind,
+///     spi::{Decoded, Plane, Planes, RowMaker},
 ///     transform::Transform,
 /// };
 ///

@@ -28,8 +28,9 @@ use super::{
 /// ```
 /// use infeed::{
 ///     DType, Layout,
-///     codec::{ImageInfo, Pixels, Resampler, SampleRng},
+///     codec::{ImageInfo, SampleRng},
 ///     dataset::FieldKind,
+///     spi::{Pixels, Resampler},
 ///     transform::Transform,
 /// };
 ///

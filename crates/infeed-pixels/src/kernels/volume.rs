@@ -23,7 +23,7 @@ use super::{
 /// How one axis of a row is made from one axis of a volume: output `o` shows voxel `start + step * o`.
 ///
 /// ```
-/// use infeed::{DType, dataset::FieldKind, transform::{Foreground, SampleRng, Transform}};
+/// use infeed::{DType, dataset::FieldKind, spi::Foreground, transform::{SampleRng, Transform}};
 ///
 /// let volumes = FieldKind::Volume { channels: 1, size: None, mask: None };
 /// let lowered = Transform::new().pad_or_crop([2, 4, 4], 0.0).lower_volume(&volumes, DType::F32)?;

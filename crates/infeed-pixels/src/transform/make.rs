@@ -15,7 +15,7 @@ use crate::kernels::{Pixels, Planes, Resampler, RowSpec, Tile, TileRunner, fill_
 /// A decoded image, or the part of it that is needed.
 ///
 /// ```
-/// use infeed::transform::{Decoded, ImageInfo, Pixels};
+/// use infeed::{spi::{Decoded, Pixels}, transform::ImageInfo};
 ///
 /// let info = ImageInfo::interleaved_u8(2, 2, 1);
 /// let pixels = Pixels { info, rows: 0..2, data: &[10, 20, 30, 40] };
@@ -49,7 +49,8 @@ impl Decoded<'_> {
 /// use infeed::{
 ///     DType, Layout,
 ///     dataset::FieldKind,
-///     transform::{Decoded, ImageInfo, Pixels, RowMaker, SampleRng, Transform},
+///     spi::{Decoded, Pixels, RowMaker},
+///     transform::{ImageInfo, SampleRng, Transform},
 /// };
 ///
 /// let images = FieldKind::Image { channels: 1, size: None, dtype: None };

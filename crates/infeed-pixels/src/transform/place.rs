@@ -21,10 +21,7 @@ use crate::kernels::Pixels;
 /// A transform that fits a field of instances (boxes and outlines). Cheap to clone.
 ///
 /// ```
-/// use infeed::{
-///     dataset::{FieldKind, Instances},
-///     transform::{Placer, SampleRng, Transform},
-/// };
+/// use infeed::{dataset::{FieldKind, Instances}, spi::Placer, transform::{SampleRng, Transform}};
 ///
 /// let mut marked = Instances::new([40, 60]); // Height and width of the image.
 /// marked.push([10.0, 10.0, 20.0, 30.0], 3);
@@ -184,10 +181,7 @@ impl Transform {
 /// Moves instances with their images. Keeps its memory from image to image.
 ///
 /// ```
-/// use infeed::{
-///     dataset::{FieldKind, Instances},
-///     transform::{Placer, SampleRng, Transform},
-/// };
+/// use infeed::{dataset::{FieldKind, Instances}, spi::Placer, transform::{SampleRng, Transform}};
 ///
 /// let field = FieldKind::Instances { most: 2, masks: false, keypoints: 0 };
 /// let lowered = Transform::new().center_crop(20).sanitize_bounding_boxes(1.0).lower_instances(&field, None)?;

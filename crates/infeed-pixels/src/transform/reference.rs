@@ -61,9 +61,9 @@ use crate::kernels::{
 /// ```
 /// use infeed::{
 ///     DType, Layout,
-///     codec::Resampler,
 ///     dataset::FieldKind,
-///     transform::{ImageInfo, Pixels, SampleRng, Transform, reference::resample},
+///     spi::{Pixels, Resampler},
+///     transform::{ImageInfo, SampleRng, Transform, reference::resample},
 /// };
 ///
 /// let info = ImageInfo::interleaved_u8(2, 2, 1);
@@ -141,7 +141,7 @@ pub fn resample(src: &Pixels<'_>, params: &ResampleParams, table: &ChannelTable,
 /// saturated. Otherwise it is `fill`. Without arithmetic and with the same type, bits are copied.
 ///
 /// ```
-/// use infeed::{DType, transform::{Intensity, VolumeAxis, reference::volume}};
+/// use infeed::{DType, spi::{Intensity, VolumeAxis}, transform::reference::volume};
 ///
 /// // A volume of 1x1x4 voxels, mirrored and doubled.
 /// let voxels = [1.0, 2.0, 3.0, 4.0];
@@ -201,8 +201,9 @@ pub fn volume(
 /// ```
 /// use infeed::{
 ///     DType, Layout,
-///     codec::{ImageInfo, Plane, Planes, Resampler, SampleRng},
+///     codec::{ImageInfo, SampleRng},
 ///     dataset::FieldKind,
+///     spi::{Plane, Planes, Resampler},
 ///     transform::{Transform, reference::resample_planes},
 /// };
 ///

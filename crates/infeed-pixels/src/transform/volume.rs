@@ -23,7 +23,7 @@ const LONGEST: u32 = 32_768;
 /// A transform that fits a volume field. Cheap to clone: clones share it.
 ///
 /// ```
-/// use infeed::{DType, dataset::FieldKind, transform::{Foreground, LoweredVolume, SampleRng, Transform}};
+/// use infeed::{DType, dataset::FieldKind, spi::{Foreground, LoweredVolume}, transform::{SampleRng, Transform}};
 ///
 /// let volumes = FieldKind::Volume { channels: 1, size: None, mask: None };
 /// let transform = Transform::new().patch([2, 4, 4], 0.0).window(-1000.0, 1000.0);
@@ -332,7 +332,7 @@ impl LoweredVolume {
 /// Positions of the foreground's voxels: `u64` in little-endian bytes, ascending.
 ///
 /// ```
-/// use infeed::{DType, dataset::FieldKind, transform::{Foreground, LoweredVolume, SampleRng, Transform}};
+/// use infeed::{DType, dataset::FieldKind, spi::{Foreground, LoweredVolume}, transform::{SampleRng, Transform}};
 ///
 /// let volumes = FieldKind::Volume { channels: 1, size: None, mask: None };
 /// let lowered = Transform::new().patch([3, 3, 3], 1.0).lower_volume(&volumes, DType::F32)?;

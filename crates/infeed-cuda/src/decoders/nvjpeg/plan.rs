@@ -39,7 +39,7 @@ pub(super) const FLIGHTS: usize = 2;
 /// Settings of [`NvJpeg`](super::NvJpeg).
 ///
 /// ```
-/// use infeed::codec::{NvJpegOptions, GpuSplit};
+/// use infeed::{codec::GpuSplit, spi::NvJpegOptions};
 ///
 /// // The engines and two streams, in at most a gigabyte of the GPU.
 /// let options = NvJpegOptions::default().with_streams(2).with_device_bytes(1 << 30).with_split(GpuSplit::Fixed);
@@ -133,7 +133,7 @@ pub(super) struct EnginePlan {
 /// # use infeed::internal::cuda::{Context, Kernels};
 /// use std::{num::NonZeroUsize, sync::Arc};
 ///
-/// use infeed::codec::{CudaRaw, NvJpeg, NvJpegOptions, NvJpegPlan, codecs};
+/// use infeed::{codec::codecs, spi::{CudaRaw, NvJpeg, NvJpegOptions, NvJpegPlan}};
 ///
 /// # async fn train(dataset: Arc<dyn infeed::Dataset>) -> infeed::Result<()> {
 /// let gpu = Context::open(0)?;

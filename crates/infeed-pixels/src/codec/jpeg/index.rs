@@ -120,7 +120,7 @@ impl DecodeIndex {
 /// # let pixels = [120; 3 * 64 * 64];
 /// # jpeg_encoder::Encoder::new(&mut file, 80).encode(&pixels, 64, 64, jpeg_encoder::ColorType::Rgb).unwrap();
 /// # let files = [file];
-/// use infeed::codec::{DecodeIndex, LearnScratch};
+/// use infeed::{codec::DecodeIndex, spi::LearnScratch};
 ///
 /// let index = DecodeIndex::new(1 << 20);
 /// let mut room = LearnScratch::default();

@@ -101,7 +101,7 @@ impl Jpeg {
     /// # let mut encoder = jpeg_encoder::Encoder::new(&mut file, 80);
     /// # encoder.set_progressive(true);
     /// # encoder.encode(&[120; 3 * 64 * 64], 64, 64, jpeg_encoder::ColorType::Rgb).unwrap();
-    /// use infeed::codec::{Jpeg, LearnScratch};
+    /// use infeed::{codec::Jpeg, spi::LearnScratch};
     ///
     /// let baseline = Jpeg::to_baseline(&file, false, &mut LearnScratch::default())?.expect("it is progressive");
     /// assert_eq!(Jpeg::to_baseline(&baseline, false, &mut LearnScratch::default())?, None);

@@ -5,7 +5,7 @@ use infeed_core::error::{Error, ErrorKind, Result};
 /// The interpolation of a warp.
 ///
 /// ```
-/// use infeed::transform::{Sampling, Transform, augment::RandomRotation};
+/// use infeed::{spi::Sampling, transform::{Transform, augment::RandomRotation}};
 ///
 /// let smooth = RandomRotation { interpolation: Sampling::Bilinear, ..RandomRotation::new(10.0) };
 /// let train = Transform::new().center_crop(224).push(smooth);
@@ -30,7 +30,8 @@ pub enum Sampling {
 /// use infeed::{
 ///     DType, Layout,
 ///     dataset::FieldKind,
-///     transform::{ImageInfo, Map, PixelOp, SampleRng, Transform},
+///     spi::{Map, PixelOp},
+///     transform::{ImageInfo, SampleRng, Transform},
 /// };
 ///
 /// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
@@ -57,11 +58,7 @@ pub enum Map {
 /// What a sample draws, as a custom kernel would get it:
 ///
 /// ```
-/// use infeed::{
-///     DType, Layout,
-///     dataset::FieldKind,
-///     transform::{ImageInfo, PixelOp, SampleRng, Transform},
-/// };
+/// use infeed::{DType, Layout, dataset::FieldKind, spi::PixelOp, transform::{ImageInfo, SampleRng, Transform}};
 ///
 /// let images = FieldKind::Image { channels: 3, size: None, dtype: None };
 /// let steps = Transform::new().center_crop(32).random_solarize(0.5, 1.0).random_invert(0.0).random_posterize(4, 1.0);

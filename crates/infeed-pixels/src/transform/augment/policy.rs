@@ -35,7 +35,7 @@ fn check_bins(name: &str, bins: u32) -> Result<()> {
 /// Draws, for each step: which of the fourteen, and a sign if that step has one.
 ///
 /// ```
-/// use infeed::transform::{Sampling, Transform, augment::{RandAugment, Value}};
+/// use infeed::{spi::Sampling, transform::{Transform, augment::{RandAugment, Value}}};
 ///
 /// let fill = Some(Value::All(0.5)); // Gray where rotated pictures leave pixels empty.
 /// let policy = RandAugment { magnitude: 5, interpolation: Sampling::Bilinear, fill, ..RandAugment::default() };
@@ -99,7 +99,7 @@ impl Augment for RandAugment {
 /// torchvision's `TrivialAugmentWide`. Draws: which of the fourteen steps, the bin of its magnitude, its sign.
 ///
 /// ```
-/// use infeed::transform::{Sampling, Transform, augment::TrivialAugmentWide};
+/// use infeed::{spi::Sampling, transform::{Transform, augment::TrivialAugmentWide}};
 ///
 /// let policy = TrivialAugmentWide { interpolation: Sampling::Bilinear, ..TrivialAugmentWide::default() };
 /// let train = Transform::new().random_resized_crop(176).horizontal_flip(0.5).push(policy);

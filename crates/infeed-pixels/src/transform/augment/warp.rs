@@ -137,7 +137,7 @@ impl Shear {
 /// omitted draw nothing.
 ///
 /// ```
-/// use infeed::transform::{Sampling, Transform, augment::RandomAffine};
+/// use infeed::{spi::Sampling, transform::{Transform, augment::RandomAffine}};
 ///
 /// let affine = RandomAffine {
 ///     translate: Some([0.1, 0.1]),
