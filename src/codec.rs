@@ -34,10 +34,10 @@ pub use infeed_pixels::codec::Tiff;
 #[cfg(feature = "webp")]
 #[doc(inline)]
 pub use infeed_pixels::codec::Webp;
-#[cfg(feature = "jpeg")]
-#[doc(inline)]
-pub use infeed_pixels::codec::{DecodeIndex, Jpeg};
 #[doc(inline)]
 pub use infeed_pixels::codec::{
     Decode, GpuSplit, ImageCodec, ImageHeader, Netpbm, Orientation, PixelBuffer, Window, codec_contract, codecs,
 };
+#[cfg(feature = "jpeg")]
+#[doc(inline)]
+pub use infeed_pixels::codec::{DecodeIndex, Jpeg};

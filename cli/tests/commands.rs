@@ -155,7 +155,13 @@ fn a_split_is_the_datasets_or_in_its_old_words_the_gpus() {
     };
     assert_eq!(records(&["--split", "val"]), 4);
     let cpu = ["synthetic://?count=4&height=8&width=8&classes=2", "--batch-size", "2", "--split", "fixed"];
-    assert_eq!(report(&cpu)["config"]["gpu_split"], "fixed");
+    // Scripts read and write its earlier key.
+    let file = dir.path().join("split.toml");
+    fs::write(&file, "split = \"fixed\"").unwrap();
+    let by_file = report(&[&cpu[..3], &["--config", file.to_str().unwrap()]].concat());
+    for report in [report(&cpu), by_file] {
+        assert_eq!([&report["config"]["gpu_split"], &report["config"]["split"]], ["fixed", "fixed"]);
+    }
     let unknown = run(&["inspect", url, "--split", "validation"]);
     let said = text(&unknown.stderr);
     assert!(!unknown.status.success() && said.contains("validation") && said.contains("val"), "{said}");

@@ -27,10 +27,10 @@ pub use infeed_core::{
 pub use infeed_data::tar::{WrittenIndex, write_index};
 #[doc(inline)]
 pub use infeed_data::{
-    Cifar, Claim, Dataset, Evidence, Field, FieldKind, Filter, Format, Instances, Mask, MemoryBuilder,
-    MemoryDataset, Narrow, Open, OpenOption, OpenOptions, ReadPlan, Recognised, Records, Rle, Sample, Schema,
-    SharedBytes, SharedRead, SyntheticDataset, Value, Volume, VolumeChannel, concat, dataset_contract, declare, filter,
-    filter_with, labels, lengths, names_many, open_together, split, subset,
+    Cifar, Claim, Dataset, Evidence, Field, FieldKind, Filter, Format, Instances, Mask, MemoryBuilder, MemoryDataset,
+    Narrow, Open, OpenOption, OpenOptions, ReadPlan, Recognised, Records, Rle, Sample, Schema, SharedBytes, SharedRead,
+    SyntheticDataset, Value, Volume, VolumeChannel, concat, dataset_contract, declare, filter, filter_with, labels,
+    lengths, names_many, open_together, split, subset,
 };
 #[cfg(feature = "dicom")]
 #[doc(inline)]

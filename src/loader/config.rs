@@ -151,7 +151,8 @@ pub struct LoaderConfig {
     pub decode_cut: bool,
     /// CUDA streams that decode what the hardware engines cannot; `None`: none.
     pub streams: Option<usize>,
-    /// How decoders share images on a GPU. Default adaptive.
+    /// How decoders share images on a GPU. Default adaptive. Files may have its earlier name, `split`.
+    #[serde(alias = "split")]
     pub gpu_split: GpuSplit,
     /// Whether threads of a GPU stay on the processors near it, see
     /// [`LoaderBuilder::numa`](crate::LoaderBuilder::numa). Default true.

@@ -336,6 +336,8 @@ fn describe(
         ("jpeg_exact".into(), json!(args.jpeg_exact)),
         ("jpeg_strict".into(), json!(args.jpeg_strict)),
         ("epochs".into(), json!(args.epochs)),
+        // The earlier name, which scripts read.
+        ("split".into(), json!(loader.config().gpu_split)),
         ("max_batches".into(), json!(args.max_batches)),
         ("step_time".into(), json!(args.step_time.as_secs_f64())),
     ]);
