@@ -302,11 +302,13 @@ fn a_mixture_that_does_not_fit_its_dataset_is_refused() {
     let two = Mixture::new(0).part("a", Share::Choose(3)).part("b", Share::Choose(3));
     let build = |dataset| builder(dataset).order(Order::Mixture(two.clone())).batch_size(1).build_blocking();
     build(labelled(&[2, 2])).unwrap();
-    // A part of a whole is one dataset.
-    let chosen = subset(labelled(&[2, 2]), 0..3).unwrap();
+    // Chosen records are of the parts that they come from, in the order of the parts.
+    let two_of_three = subset(labelled(&[2, 2]), 0..3).unwrap();
+    build(two_of_three).unwrap();
+    let back_and_forth = subset(labelled(&[2, 2]), vec![3, 0]).unwrap();
     for (dataset, want) in [
         (labelled(&[2, 2, 2]), "the mixture has 2 parts, the dataset 3"),
-        (chosen, "the mixture has 2 parts, the dataset 1"),
+        (back_and_forth, "the mixture has 2 parts, the dataset 1"),
         (labelled(&[2, 0]), "part `b` of the mixture has no records"),
     ] {
         let error = build(dataset).unwrap_err();

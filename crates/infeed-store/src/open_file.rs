@@ -13,7 +13,7 @@ use super::{
     Extent, Source,
     errors::{check_range, open_error},
     inline::read_local,
-    listing::Stamp,
+    listing::local::Stamp,
     read_at::read_at,
 };
 

@@ -21,12 +21,11 @@ use object_store::{
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED};
 use tokio::runtime::{Handle, Id};
 
-use super::{client, listed};
+use super::{client, keys, listed};
 use crate::{
     answer::{Answer, Broken, Phase, Refusal, expected, note, page},
     checksum::SentChecksums,
     errors::no_files,
-    listing,
 };
 
 /// The most characters of a message that are shown.
@@ -400,7 +399,7 @@ impl HttpService for Listening {
             }
             // A server that sends nonsense would send it again.
             let checked = listed::check(&body).map_err(for_good)?;
-            listing::check_pages(page(listed::is_empty(&body))).map_err(for_good)?;
+            keys::check_pages(page(listed::is_empty(&body))).map_err(for_good)?;
             if checked.is_some() {
                 // Its length has changed.
                 parts.headers.remove(CONTENT_LENGTH);

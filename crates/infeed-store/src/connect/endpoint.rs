@@ -16,7 +16,7 @@ use super::Vars;
 
 /// The kind of a bucket, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind<'a> {
+pub(crate) enum BucketKind<'a> {
     General,
     /// An access point under a name that can be used in place of a bucket's.
     Alias,
@@ -31,7 +31,7 @@ pub(crate) enum Kind<'a> {
     },
 }
 
-impl<'a> Kind<'a> {
+impl<'a> BucketKind<'a> {
     /// # Errors
     /// `Unsupported` for S3 features that infeed does not read, `Config` for an ARN that is not an access point.
     pub(crate) fn of(bucket: &'a str) -> Result<Self> {
@@ -64,7 +64,7 @@ fn several_regions() -> Error {
         .with_hint("name the nearest bucket, or an access point of one region")
 }
 
-fn of_arn(arn: &str) -> Result<Kind<'_>> {
+fn of_arn(arn: &str) -> Result<BucketKind<'_>> {
     const FORM: &str = "write s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/prefix, or s3://BUCKET/prefix";
     let parts: Vec<&str> = arn.splitn(5, ':').collect();
     let [_, service, region, account, resource] = parts[..] else {
@@ -96,7 +96,7 @@ fn of_arn(arn: &str) -> Result<Kind<'_>> {
     if !plain(region) || !number || name.is_empty() || !plain(name) {
         return Err(Error::config("the ARN's region, account or name is not valid").with_hint(FORM));
     }
-    Ok(Kind::AccessPoint { region, account, name })
+    Ok(BucketKind::AccessPoint { region, account, name })
 }
 
 /// Where the bucket is in the url.
@@ -135,7 +135,7 @@ pub(super) struct Endpoint {
 /// infeed lacks.
 pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoint> {
     let Wishes { endpoint, style, fips, dual_stack, accelerate } = wishes;
-    let kind = Kind::of(bucket)?;
+    let kind = BucketKind::of(bucket)?;
     if region.is_empty() || !region.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
         return Err(Error::config(format!("`{}` is not a region", region.escape_debug()))
             .with_hint("set AWS_REGION to the bucket's region, such as eu-west-1"));
@@ -150,17 +150,19 @@ pub(super) fn find(bucket: &str, region: &str, wishes: &Wishes) -> Result<Endpoi
     };
     let found = match kind {
         // Sessions are requested from this host, so no setting can change it.
-        Kind::Directory { zone } => {
+        BucketKind::Directory { zone } => {
             let url = format!("https://{bucket}.s3express-{zone}.{region}.{suffix}");
             Endpoint { url, virtual_hosted: true }
         }
-        Kind::AccessPoint { account, name, .. } => hosted(&regional("s3-accesspoint"), &format!("{name}-{account}"))?,
+        BucketKind::AccessPoint { account, name, .. } => {
+            hosted(&regional("s3-accesspoint"), &format!("{name}-{account}"))?
+        }
         _ if *accelerate => hosted(&format!("https://s3-accelerate{dual}.{suffix}"), bucket)?,
-        Kind::Alias | Kind::General => {
+        BucketKind::Alias | BucketKind::General => {
             let at = regional("s3");
             let before = match style {
                 Style::Path => false,
-                Style::Unsaid => kind == Kind::Alias && custom.is_none(),
+                Style::Unsaid => kind == BucketKind::Alias && custom.is_none(),
                 Style::Virtual => true,
                 // A wildcard certificate covers one label in front of the host.
                 Style::Auto => !(bucket.contains('.') && at.starts_with("https:")) && hosted(&at, bucket).is_ok(),
@@ -195,7 +197,7 @@ pub(super) fn check(endpoint: &str, vars: &Vars) -> Result<String> {
 }
 
 /// Refuses combinations for which AWS has no host.
-fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
+fn check_together(kind: BucketKind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
     let Wishes { endpoint, style, fips, dual_stack, accelerate } = wishes;
     let said = [
         (*fips, "AWS_USE_FIPS_ENDPOINT"),
@@ -210,7 +212,7 @@ fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
             "unset one of them; AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true ignores endpoints",
         );
     }
-    if let Kind::Directory { .. } = kind {
+    if let BucketKind::Directory { .. } = kind {
         let other = if endpoint.is_some() { Some("another endpoint") } else { first };
         return match other {
             None => Ok(()),
@@ -229,12 +231,12 @@ fn check_together(kind: Kind<'_>, region: &str, wishes: &Wishes) -> Result<()> {
             _ if *fips => "FIPS",
             _ if region.starts_with("cn-") => "regions of China",
             _ if *style == Style::Path => "path-style addresses",
-            Kind::AccessPoint { .. } | Kind::Alias => "access points",
+            BucketKind::AccessPoint { .. } | BucketKind::Alias => "access points",
             _ => return Ok(()),
         };
         return refuse(format!("S3's transfer acceleration does not go with {with}"), "use only one of them");
     }
-    if *style == Style::Path && matches!(kind, Kind::AccessPoint { .. }) {
+    if *style == Style::Path && matches!(kind, BucketKind::AccessPoint { .. }) {
         return refuse("an access point's ARN has no path-style address".into(), "unset the addressing style");
     }
     Ok(())

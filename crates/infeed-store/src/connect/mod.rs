@@ -30,6 +30,7 @@ mod endpoint;
 mod explain;
 #[cfg(feature = "http")]
 mod hub;
+pub(crate) mod keys;
 #[cfg(feature = "tls")]
 mod listed;
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
@@ -51,7 +52,7 @@ pub use connection::Connection;
 #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
 pub use connector::Connector;
 #[cfg(feature = "s3")]
-pub(super) use endpoint::Kind;
+pub(super) use endpoint::BucketKind;
 #[cfg(feature = "http")]
 pub(super) use hub::{Hub, Repo};
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]

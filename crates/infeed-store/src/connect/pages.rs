@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 use infeed_core::error::{Error, ErrorKind};
 use object_store::{ListResult, ObjectMeta, Result, list::PaginatedListResult, path::Path};
 
-use crate::listing::Pages as Seen;
+use super::keys::Pages as Seen;
 
 /// The most folders listed at a time, which is also the number of pages held.
 const WIDTH: usize = 16;

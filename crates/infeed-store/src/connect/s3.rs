@@ -28,7 +28,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use tokio::runtime::{Handle, Id};
 
 use super::{
-    Connection, Connector, Kind, Vars, credentials,
+    BucketKind, Connection, Connector, Vars, credentials,
     endpoint::{self, Style, Wishes},
     explain::{self, Doing},
     pages::{self, Pages, wrap},
@@ -190,7 +190,7 @@ impl Remote {
 
     /// Whether it is a directory bucket of S3 Express, which lists in no order and only from the beginning.
     pub(crate) fn is_directory(&self) -> bool {
-        matches!(Kind::of(&self.0.bucket), Ok(Kind::Directory { .. }))
+        matches!(BucketKind::of(&self.0.bucket), Ok(BucketKind::Directory { .. }))
     }
 
     /// The page of keys that begin with `prefix` and come after `after`.
@@ -239,7 +239,7 @@ impl Remote {
         let Inner { bucket, vars, count, .. } = &*self.0;
         check_clock(SystemTime::now())?;
         used::check(vars)?;
-        let kind = Kind::of(bucket)?;
+        let kind = BucketKind::of(bucket)?;
         let profile = Profile::find(vars)?;
         let of_profile = |key| profile.as_ref().and_then(|p| p.get(key)).map(str::to_owned);
         used::tell_unused(vars, profile.as_ref());
@@ -259,12 +259,12 @@ impl Remote {
         let configured = configured.or_else(|| of_profile("region"));
         let found = credentials::find(vars, profile.as_ref(), configured.as_deref(), &options, &connector).await?;
         let region = match (kind, right_region.or(configured)) {
-            (Kind::AccessPoint { region, .. }, configured) => {
+            (BucketKind::AccessPoint { region, .. }, configured) => {
                 check_region_of_arn(region, configured.as_deref(), &both)?;
                 region.to_owned()
             }
             (_, Some(region)) => region,
-            (Kind::Directory { zone }, None) => {
+            (BucketKind::Directory { zone }, None) => {
                 let what =
                     format!("the region of the directory bucket is not known: its name contains only the zone {zone}");
                 return Err(Error::config(what).with_hint("set AWS_REGION to the bucket's region, such as us-west-2"));
@@ -276,7 +276,7 @@ impl Remote {
         let payer = vars.get("AWS_REQUEST_PAYER").is_some_and(|payer| payer.eq_ignore_ascii_case("requester"));
         let mut requester_pays = payer || vars.flag("AWS_REQUEST_PAYER")?;
         let mut settings = used::settings(vars)?;
-        if let Kind::Directory { .. } = kind {
+        if let BucketKind::Directory { .. } = kind {
             for_directory(&mut settings, &mut requester_pays)?;
         }
         let mut builder = AmazonS3Builder::new().with_client_options(options.clone());
@@ -288,7 +288,7 @@ impl Remote {
             .with_region(&region)
             .with_endpoint(&at.url)
             .with_virtual_hosted_style_request(at.virtual_hosted)
-            .with_s3_express(matches!(kind, Kind::Directory { .. }))
+            .with_s3_express(matches!(kind, BucketKind::Directory { .. }))
             .with_request_payer(requester_pays)
             .with_http_connector(connector);
         builder = match found.credentials {

@@ -5,7 +5,7 @@ use infeed_core::error::Result;
 use infeed_core::error::{Error, ErrorKind};
 
 #[cfg(feature = "s3")]
-use super::Kind;
+use super::BucketKind;
 
 /// Splits the part after `s3://` into bucket and prefix. The ARN of an access point contains a slash itself.
 #[cfg(feature = "s3")]
@@ -24,7 +24,7 @@ pub(crate) fn halves(rest: &str) -> (&str, &str) {
 pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
     let bad = |what: String, hint: String| Err(Error::config(what).at_object(url).with_hint(hint));
     if bucket.starts_with("arn:") {
-        return Kind::of(bucket).map(drop).map_err(|error| error.at_object(url));
+        return BucketKind::of(bucket).map(drop).map_err(|error| error.at_object(url));
     }
     if bucket.contains(|c: char| c.is_ascii_uppercase()) && !bucket.contains('@') {
         let lower = bucket.to_ascii_lowercase();
@@ -49,7 +49,7 @@ pub(crate) fn check_bucket(bucket: &str, url: &str) -> Result<()> {
             "write s3://bucket/prefix".into(),
         );
     }
-    Kind::of(bucket).map(drop).map_err(|error| error.at_object(url))
+    BucketKind::of(bucket).map(drop).map_err(|error| error.at_object(url))
 }
 
 /// An error that names the missing feature.

@@ -7,21 +7,16 @@
 //! SharedList (shared.rs): rank 0 lists and writes a file, the others read it
 //! ```
 //!
-//! `format.rs` is the form in which a bucket's listing is kept, `keys.rs` refuses listings that repeat keys or never
-//! end.
+//! `format.rs` is the form in which a bucket's listing is kept. `connect/keys.rs` refuses listings that repeat keys or
+//! never end.
 
 #[cfg(feature = "s3")]
 mod bucket;
 mod format;
-mod keys;
-mod local;
+pub(crate) mod local;
 mod shared;
 mod source;
 
 pub(crate) use format::{MAGIC, decode};
-#[cfg(any(feature = "s3", feature = "http"))]
-pub(crate) use keys::Pages;
-#[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
-pub(crate) use keys::check_pages;
-pub(crate) use local::{KEPT, Stamp, check_kept};
+pub(crate) use local::{KEPT, check_kept};
 pub use shared::SharedList;

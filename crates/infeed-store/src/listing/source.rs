@@ -11,13 +11,11 @@ use object_store::ObjectStoreExt;
 
 #[cfg(feature = "s3")]
 use super::bucket;
-use super::{
-    keys::Keys,
-    local::{self, Walk, is_hidden},
-};
+use super::local::{self, Walk, is_hidden};
 use crate::{
     Object, Source,
     answer::{Answer, with_answer},
+    connect::keys::Keys,
     errors::store_error,
     handle::Inner,
 };

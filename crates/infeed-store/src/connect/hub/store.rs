@@ -45,7 +45,7 @@ use super::{
 use crate::{
     answer::{Answer, Refusal, Remedy, note, our_error, with_answer},
     checksum::{SentChecksums, Sum},
-    listing::Pages,
+    connect::keys::Pages,
 };
 
 /// The same as for buckets, in `s3.rs`.
