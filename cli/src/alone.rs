@@ -59,7 +59,7 @@ impl fmt::Debug for Alone {
 }
 
 /// Some records of a dataset with their bytes, evenly spread over it.
-pub(crate) struct Held {
+pub(crate) struct HeldRecords {
     /// These records as a dataset, read in the usual way.
     pub dataset: Arc<dyn Dataset>,
     loaded: Arc<[Loaded]>,
@@ -84,7 +84,7 @@ impl Sizes {
     }
 }
 
-impl Held {
+impl HeldRecords {
     /// Reads the records. `None` if records share parts, such as decoded volumes, because stages cannot be separated
     /// then.
     pub(crate) async fn read(dataset: &Arc<dyn Dataset>, wanted: u64) -> Result<Option<Self>> {

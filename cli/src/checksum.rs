@@ -28,8 +28,11 @@ pub(crate) struct Checksum(pub u128);
 impl Checksum {
     /// Adds all rows of a batch without padding.
     pub(crate) fn add_batch(&mut self, hasher: &mut Xxh3, batch: &Batch, of: ChecksumOf) -> infeed::Result<()> {
-        let place =
-            |row: usize| Place { epoch: batch.epoch(), position: batch.positions()[row], record: batch.records()[row] };
+        let place = |row: usize| RowPlace {
+            epoch: batch.epoch(),
+            position: batch.positions()[row],
+            record: batch.records()[row],
+        };
         for (name, tensor) in batch.fields() {
             let on_host;
             let len = tensor.row_bytes();
@@ -96,14 +99,14 @@ impl Checksum {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct RowPlace {
     epoch: u64,
     position: u64,
     record: u64,
 }
 
 /// Numbers are little-endian and texts carry their length, so that no two rows share an encoding.
-fn row_hash(hasher: &mut Xxh3, place: Place, field: &str, dtype: &str, bytes: &[u8]) -> u128 {
+fn row_hash(hasher: &mut Xxh3, place: RowPlace, field: &str, dtype: &str, bytes: &[u8]) -> u128 {
     hasher.reset();
     for number in [place.epoch, place.position, place.record] {
         hasher.update(&number.to_le_bytes());
@@ -149,12 +152,12 @@ mod tests {
     #[test]
     fn a_row_is_known_by_its_place_its_field_and_its_bytes() {
         let mut hasher = Xxh3::new();
-        let base = Place { epoch: 1, position: 2, record: 3 };
+        let base = RowPlace { epoch: 1, position: 2, record: 3 };
         let mut hashes = vec![
             row_hash(&mut hasher, base, "image", "u8", b"xy"),
-            row_hash(&mut hasher, Place { epoch: 2, ..base }, "image", "u8", b"xy"),
-            row_hash(&mut hasher, Place { position: 3, ..base }, "image", "u8", b"xy"),
-            row_hash(&mut hasher, Place { record: 2, ..base }, "image", "u8", b"xy"),
+            row_hash(&mut hasher, RowPlace { epoch: 2, ..base }, "image", "u8", b"xy"),
+            row_hash(&mut hasher, RowPlace { position: 3, ..base }, "image", "u8", b"xy"),
+            row_hash(&mut hasher, RowPlace { record: 2, ..base }, "image", "u8", b"xy"),
             row_hash(&mut hasher, base, "label", "u8", b"xy"),
             row_hash(&mut hasher, base, "image", "f16", b"xy"),
             row_hash(&mut hasher, base, "image", "u8", b"xz"),

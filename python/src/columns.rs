@@ -15,7 +15,7 @@ use pyo3::{
     types::PyTuple,
 };
 
-use crate::{dataset::Dataset, errors, held::Held, tensor};
+use crate::{dataset::Dataset, errors, held::HeldObject, tensor};
 
 /// An Arrow array of binaries: offsets, bytes per offset, values, first index, number of values.
 type Chunk<'py> = (Bound<'py, PyAny>, usize, Bound<'py, PyAny>, usize, usize);
@@ -59,7 +59,7 @@ pub(crate) fn columns(
             }
             "label" => {
                 let (view, names): (Bound<'_, PyAny>, Option<Vec<String>>) = memory.extract()?;
-                let bytes = Held::view(&view)?;
+                let bytes = HeldObject::view(&view)?;
                 let labels = bytes.chunks_exact(8).map(|label| i64::from_ne_bytes(label.try_into().expect("eight")));
                 let builder = builder.labels(labels.collect()).named(&column);
                 match names {
@@ -71,7 +71,7 @@ pub(crate) fn columns(
             _ => {
                 let (dtype, shape, view): (String, Vec<usize>, Bound<'_, PyAny>) = memory.extract()?;
                 let dtype = known(&column, &dtype)?;
-                builder.array(column, dtype, shape, Held::view(&view)?)
+                builder.array(column, dtype, shape, HeldObject::view(&view)?)
             }
         };
     }
@@ -109,7 +109,7 @@ fn binaries(chunks: &Bound<'_, PyAny>, each: usize) -> PyResult<Vec<Bytes>> {
 }
 
 fn of_chunk((offsets, width, data, first, len): Chunk<'_>, each: usize) -> PyResult<Vec<Bytes>> {
-    let (offsets, data) = (Held::view(&offsets)?, Held::view(&data)?);
+    let (offsets, data) = (HeldObject::view(&offsets)?, HeldObject::view(&data)?);
     let items = data.len().checked_div(each).unwrap_or(0);
     let value = |at| range(&offsets, width, at, items).map(|own| data.slice(own.start * each..own.end * each));
     (first..first + len).map(value).collect()
@@ -120,7 +120,7 @@ fn nested(chunks: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<Bytes>>> {
     let chunks: Vec<Nested<'_>> = chunks.extract()?;
     let mut lists = Vec::new();
     for (offsets, width, values) in chunks {
-        let (offsets, values) = (Held::view(&offsets)?, of_chunk(values, 1)?);
+        let (offsets, values) = (HeldObject::view(&offsets)?, of_chunk(values, 1)?);
         let rows = (offsets.len() / width).saturating_sub(1);
         for row in 0..rows {
             lists.push(values[range(&offsets, width, row, values.len())?].to_vec());

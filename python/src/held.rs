@@ -5,18 +5,18 @@ use pyo3::{buffer::PyBuffer, prelude::*, types::PyBytes};
 
 /// Keeps an object alive as long as its memory is used. The last use may end in any thread: if that thread is not
 /// attached, pyo3 releases the object later, in an attached thread.
-pub(crate) struct Held {
+pub(crate) struct HeldObject {
     _object: Py<PyAny>,
     start: *const u8,
     len: usize,
 }
 
 // SAFETY: the memory is only read, and a `Py` may be dropped in any thread.
-unsafe impl Send for Held {}
+unsafe impl Send for HeldObject {}
 // SAFETY: as above.
-unsafe impl Sync for Held {}
+unsafe impl Sync for HeldObject {}
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldObject {
     fn as_ref(&self) -> &[u8] {
         if self.len == 0 {
             return &[];
@@ -26,7 +26,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-impl Held {
+impl HeldObject {
     /// The memory of a `bytes` object, which never changes.
     pub(crate) fn bytes(object: &Bound<'_, PyBytes>) -> Bytes {
         let bytes = object.as_bytes();

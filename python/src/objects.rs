@@ -24,7 +24,7 @@ use pyo3::{
     types::{IntoPyDict, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple},
 };
 
-use crate::{callbacks, errors, held::Held, tensor};
+use crate::{callbacks, errors, held::HeldObject, tensor};
 
 /// Largest text, bytes value or list of a record.
 const MOST_BYTES: usize = 1 << 30;
@@ -394,7 +394,7 @@ enum Values<'py> {
 impl<'py> Values<'py> {
     fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
-            return Ok(Self::Encoded(Held::bytes(bytes)));
+            return Ok(Self::Encoded(HeldObject::bytes(bytes)));
         }
         if let Ok(bytes) = value.cast::<PyByteArray>() {
             return Ok(Self::Encoded(Bytes::from(bytes.to_vec())));
@@ -440,7 +440,7 @@ fn is_lazy_file(value: &Bound<'_, PyAny>) -> bool {
 fn lazy_file(value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     let bytes = value.get_item("bytes")?;
     if let Ok(bytes) = bytes.cast::<PyBytes>() {
-        return Ok(Held::bytes(bytes));
+        return Ok(HeldObject::bytes(bytes));
     }
     let path: PathBuf = value.get_item("path")?.extract()?;
     let read = value.py().detach(|| std::fs::read(&path));
@@ -628,7 +628,7 @@ fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::
     let bytes = match (mask, &*mode) {
         // 0 and 1, as in numpy arrays of such an image.
         (true, "1") => bytes.as_bytes().iter().map(|value| u8::from(*value > 0)).collect(),
-        _ => Held::bytes(&bytes),
+        _ => HeldObject::bytes(&bytes),
     };
     let mut info = engine::codec::ImageInfo::interleaved_u8(height, width, channels);
     if mask && mode == "I;16" {

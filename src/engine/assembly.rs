@@ -24,10 +24,10 @@ use tracing::{Span, span::Id};
 
 use super::{
     batch::{Batch, SideFields},
+    batch_mix::{BatchMix, Unmixed, rng_of_batch},
     fields::FieldRows,
     loader_shared::{BadRows, LoaderShared},
     map::{BatchMut, SampleMut},
-    mix::{BatchMix, Unmixed, rng_of_batch},
     plan::BatchPlan,
     side_values::{BatchSideValues, SideValues},
     stream::{Sealed, StreamShared},

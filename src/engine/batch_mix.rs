@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use infeed_core::{
     error::{Error, ErrorKind, Result},
-    random::{SampleRng, mix},
+    random::{SampleRng, hash64},
     rows::Rows,
 };
 use infeed_pixels::{
@@ -20,7 +20,7 @@ const BATCHES: u64 = 0x6261_7463_6865_7321;
 /// The draws of a batch, by the position of its first sample (good or bad) in the epoch's order: this position is
 /// unique among the batches of all ranks.
 pub(super) const fn rng_of_batch(seed: u64, epoch: u64, position: u64) -> SampleRng {
-    SampleRng::new(mix(seed ^ BATCHES), epoch, position)
+    SampleRng::new(hash64(seed ^ BATCHES), epoch, position)
 }
 
 /// How a loader mixes batches.
@@ -45,7 +45,7 @@ pub(super) struct Unmixed<'a> {
 }
 
 /// A label as two classes with their weights.
-struct Part {
+struct MixedLabel {
     other: usize,
     weights: [f32; 2],
 }
@@ -57,7 +57,8 @@ impl BatchMix {
         let Unmixed { rng, fields, rows, samples, filled } = batch;
         let mut written = 0;
         // The row from which each row has its second class.
-        let mut parts: Vec<Part> = (0..filled).map(|row| Part { other: row, weights: [1.0, 0.0] }).collect();
+        let mut parts: Vec<MixedLabel> =
+            (0..filled).map(|row| MixedLabel { other: row, weights: [1.0, 0.0] }).collect();
         // A single sample is its own partner.
         if samples > 1 {
             match self.settings.per {
@@ -77,7 +78,7 @@ impl BatchMix {
                         let weights = self.weights(&mixing);
                         let partner = |row: usize| (row + samples - 1) % samples;
                         parts[..samples].iter_mut().enumerate().for_each(|(row, part)| {
-                            *part = Part { other: partner(row), weights };
+                            *part = MixedLabel { other: partner(row), weights };
                         });
                     }
                 }
@@ -103,8 +104,8 @@ impl BatchMix {
                     }
                     for (a, b, mixing) in &pairs {
                         let weights = self.weights(mixing);
-                        parts[*a] = Part { other: *b, weights };
-                        parts[*b] = Part { other: *a, weights };
+                        parts[*a] = MixedLabel { other: *b, weights };
+                        parts[*b] = MixedLabel { other: *a, weights };
                     }
                 }
                 other => {
@@ -129,7 +130,7 @@ impl BatchMix {
     }
 
     /// The weights of all classes, as f32, in torch's arithmetic for one-hot rows.
-    fn soften(&self, soft: &SoftLabels, labels: &Rows, parts: &[Part]) -> Result<Rows> {
+    fn soften(&self, soft: &SoftLabels, labels: &Rows, parts: &[MixedLabel]) -> Result<Rows> {
         let mut rows = soft.rows(labels.rows())?;
         let label = |row: usize| -> Result<usize> {
             let bytes = labels.bytes().as_chunks().0.get(row).copied().unwrap_or_default();
@@ -142,7 +143,7 @@ impl BatchMix {
         let values: &mut [f32] = bytemuck::try_cast_slice_mut(rows.bytes_mut())
             .map_err(|_| Error::new(ErrorKind::Internal, "labels are not aligned").with_hint("please report this"))?;
         for (row, values) in values.chunks_exact_mut(soft.classes).enumerate() {
-            let Some(Part { other, weights: [mine, theirs] }) = parts.get(row) else {
+            let Some(MixedLabel { other, weights: [mine, theirs] }) = parts.get(row) else {
                 values.fill(0.0);
                 continue;
             };

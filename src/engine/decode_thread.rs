@@ -27,7 +27,7 @@ use super::{
     byte_permits::BytePermits,
     cached,
     chunk::ChunkSize,
-    decoded::Found,
+    decoded::Lookup,
     gate::answered,
     image_lists::{ImageLists, ListMaker, ListTimes},
     pieces::Fetched,
@@ -380,11 +380,11 @@ impl DecodeThread {
                 return None;
             }
             match decoded.look((dataset, record), &plan, buffers, &stream.decoded_recorder) {
-                Found::Here(sample, bytes) => {
+                Lookup::Here(sample, bytes) => {
                     *read += bytes;
                     return Some(Ok(Got::Sample(sample)));
                 }
-                Found::Missing(keeper) => *keep = keeper,
+                Lookup::Missing(keeper) => *keep = keeper,
             }
         }
         let bytes = match pieces {

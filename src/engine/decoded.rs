@@ -94,7 +94,7 @@ struct Written {
 }
 
 /// The result of a lookup.
-pub(super) enum Found {
+pub(super) enum Lookup {
     /// The sample, and the number of bytes that were read for it.
     Here(Sample, u64),
     /// Missing; with a receiver for its pixels, if there is room for them.
@@ -182,12 +182,12 @@ impl DecodedCache {
         plan: &ReadPlan,
         buffers: &mut Buffers,
         recorder: &CacheRecorder,
-    ) -> Found {
+    ) -> Lookup {
         let hash = match &self.tier {
             Tier::Memory { parts, .. } => {
                 if let Some(sample) = read(parts, record).get(&record) {
                     recorder.hit(len_bytes(sample));
-                    return Found::Here(sample.clone(), 0);
+                    return Lookup::Here(sample.clone(), 0);
                 }
                 0
             }
@@ -199,12 +199,12 @@ impl DecodedCache {
                     }
                     recorder.miss();
                     recorder.not_kept();
-                    return Found::Missing(None);
+                    return Lookup::Missing(None);
                 };
                 let waiting = lock(&folder.waiting).samples.get(&hash).cloned();
                 if let Some(sample) = waiting {
                     recorder.hit(len_bytes(&sample));
-                    return Found::Here(sample, 0);
+                    return Lookup::Here(sample, 0);
                 }
                 let mut buffer = buffers.take();
                 match folder.blobs.read(hash, &mut buffer) {
@@ -213,7 +213,7 @@ impl DecodedCache {
                         if let Some(mut sample) = unpack(&buffers.lend(buffer)) {
                             recall(dataset, record, &mut sample);
                             recorder.hit(bytes);
-                            return Found::Here(sample, bytes);
+                            return Lookup::Here(sample, bytes);
                         }
                     }
                     BlobRead::Damaged => recorder.damaged(),
@@ -225,10 +225,10 @@ impl DecodedCache {
         recorder.miss();
         if self.full.load(Ordering::Relaxed) {
             recorder.not_kept();
-            return Found::Missing(None);
+            return Lookup::Missing(None);
         }
         let keeper = Keeper { cache: Arc::clone(self), record, hash, recorder: recorder.clone() };
-        Found::Missing(Some(Box::new(keeper)))
+        Lookup::Missing(Some(Box::new(keeper)))
     }
 
     /// The report: hits and misses of the stream of `recorder`, and the bytes held.
@@ -573,11 +573,11 @@ mod tests {
                 cache.look((&dataset, record), &plan, &mut Buffers::default(), &recorder)
             };
             for record in 0..2 {
-                let Found::Missing(Some(keeper)) = look(record) else { panic!("{spec}: there is room") };
+                let Lookup::Missing(Some(keeper)) = look(record) else { panic!("{spec}: there is room") };
                 keeper.keep(&dataset.parse(record, &ReadPlan::default(), &[]).unwrap());
             }
-            assert!(matches!(look(2), Found::Missing(None)), "{spec}: the second did not fit");
-            assert!(matches!(look(0), Found::Here(..)), "{spec}: and the first is there");
+            assert!(matches!(look(2), Lookup::Missing(None)), "{spec}: the second did not fit");
+            assert!(matches!(look(0), Lookup::Here(..)), "{spec}: and the first is there");
             assert!(cache.report(&recorder).used <= 150);
         }
     }

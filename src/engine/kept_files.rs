@@ -61,11 +61,11 @@ struct Kept {
 }
 
 /// The least recently used file is first. `None` after the end of the stream: nothing is kept any more.
-type Place = Option<Vec<Kept>>;
+type Slot = Option<Vec<Kept>>;
 
 #[derive(Debug)]
 pub(super) struct KeptFiles {
-    places: [Mutex<Place>; PLACES],
+    places: [Mutex<Slot>; PLACES],
     room: &'static Room,
 }
 
@@ -80,7 +80,7 @@ impl KeptFiles {
         Self { places: std::array::from_fn(|_| Mutex::new(Some(Vec::new()))), room }
     }
 
-    fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
+    fn lock(place: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
         // The code under this lock cannot panic halfway.
         place.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,7 +141,7 @@ impl KeptFiles {
 
     /// Removes the files of a part for which `which` is true. The caller drops, and so closes, them without a lock,
     /// because closing may take long.
-    fn take(&self, place: &Mutex<Place>, which: impl FnMut(&mut Kept) -> bool) -> Vec<Kept> {
+    fn take(&self, place: &Mutex<Slot>, which: impl FnMut(&mut Kept) -> bool) -> Vec<Kept> {
         Self::lock(place).as_mut().map(|files| files.extract_if(.., which).collect()).unwrap_or_default()
     }
 

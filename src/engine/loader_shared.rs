@@ -20,7 +20,7 @@ use infeed_pixels::transform::BatchSize;
 use infeed_store::{Cache, Member, Reader, Verify};
 
 use super::{
-    chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps, mix::BatchMix,
+    batch_mix::BatchMix, chunk::ChunkSize, decoded::DecodedCache, fields::FieldRows, io_runtime::IoRuntime, map::Maps,
     precedence::First, read_slots::ReadSlots, shared_parts::SharedParts, threads::Alive, tune::Tuning,
 };
 

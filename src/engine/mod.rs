@@ -64,7 +64,7 @@
 //! ```text
 //! run ─ admit ─ fetch ─ workers ─ decode_thread ─ task ─┬ assembly ────────┬ stream ─┬ plan ──────────┬ batch, timeline, fields,
 //!   └── tune/follow ──┤                                 └ read_parts ──────┤         ├ loader_shared ─┤ chunk, permits, gate, map,
-//!                     └ dataset_reads ──────────────────── byte_permits ───┤         ├ shared_parts ──┤ queue, io_runtime, mix,
+//!                     └ dataset_reads ──────────────────── byte_permits ───┤         ├ shared_parts ──┤ queue, io_runtime, batch_mix,
 //!                                                          read_here ──────┤         ├ decoded ───────┤ read_slots, run_ahead,
 //!                                                          cached ─────────┘         └ local_reads ───┘ precedence, pieces,
 //!                                                                                                       kept_files, under_way,
@@ -79,6 +79,7 @@
 mod admit;
 mod assembly;
 mod batch;
+mod batch_mix;
 mod batch_rows;
 mod block_on;
 mod buffers;
@@ -101,7 +102,6 @@ mod list;
 mod loader_shared;
 mod local_reads;
 mod map;
-mod mix;
 mod permits;
 mod pieces;
 mod plan;
@@ -124,6 +124,7 @@ mod workers;
 mod write_fields;
 
 pub use batch::Batch;
+pub(crate) use batch_mix::BatchMix;
 pub(crate) use block_on::block_on;
 #[cfg(test)]
 pub(crate) use by_hand::Hands;
@@ -139,7 +140,6 @@ pub use list::BatchList;
 pub(crate) use loader_shared::{BadRows, Limits, LoaderShared, reads_ahead};
 pub(crate) use map::Maps;
 pub use map::{BatchMut, FieldMut, SampleMut};
-pub(crate) use mix::BatchMix;
 pub(crate) use permits::whole_units;
 pub(crate) use plan::RecordOrder;
 pub(crate) use precedence::First;

@@ -600,7 +600,7 @@ mod tests {
     use std::{num::NonZeroUsize, thread};
 
     use super::*;
-    use infeed_core::{random::mix, types::Device};
+    use infeed_core::{random::hash64, types::Device};
 
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Job {
@@ -711,7 +711,7 @@ mod tests {
             let (mut pushed, mut taken, mut passed) = (vec![0; lanes], vec![0; lanes], vec![0; lanes]);
             let mut draw = seed;
             for _ in 0..400 {
-                draw = mix(draw);
+                draw = hash64(draw);
                 if draw.is_multiple_of(2) {
                     let lane = (draw >> 8) as usize % lanes;
                     queue.push(job(lane, pushed[lane]));

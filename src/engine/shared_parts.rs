@@ -57,12 +57,12 @@ pub(crate) struct SharedParts {
 
 struct Store {
     reserve: u64,
-    held: Mutex<Held>,
+    held: Mutex<HeldParts>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldParts {
     parts: HashMap<u64, SharedPart>,
     /// Parts that records ahead need.
     ahead: HashMap<u64, Ahead>,
@@ -156,13 +156,13 @@ struct Claim<'a> {
 }
 
 impl Store {
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, HeldParts> {
         // Each section leaves it whole.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl HeldParts {
     /// Evicts parts that are not lent, so that `bytes` more fit: first parts that no record ahead needs, then, if they
     /// `may` go, the others; least recently used first; never a part in `wanted`. `None`, and no eviction, if that is
     /// not enough.

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use infeed_core::{
-    report::{Cause, LateBatch, Part, blame, shares},
+    report::{BatchPart, Cause, LateBatch, blame, shares},
     threads,
 };
 use infeed_data::Dataset;
@@ -127,8 +127,8 @@ impl Timeline {
     }
 
     /// The parts of its history in order; `got` is the time when the stream handed it over.
-    fn parts(&self, got: Instant) -> Vec<Part> {
-        let part = |cause, from, to| Part { cause, from, to };
+    fn parts(&self, got: Instant) -> Vec<BatchPart> {
+        let part = |cause, from, to| BatchPart { cause, from, to };
         let [from, to] = self.waits.planned;
         let mut parts = vec![part(Cause::Plan, from, to)];
         parts.extend(self.waits.permits.iter().map(|[from, to]| part(Cause::Room, *from, *to)));

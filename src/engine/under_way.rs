@@ -36,13 +36,13 @@ struct Reads<T> {
 /// In its own cache line, because each read locks it three times.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Place<T> {
+struct Slot<T> {
     reads: Mutex<Reads<T>>,
     /// Signalled when a file is open, or its read has ended.
     changed: Condvar,
 }
 
-impl<T> Place<T> {
+impl<T> Slot<T> {
     fn lock(&self) -> MutexGuard<'_, Reads<T>> {
         // The code under this lock cannot panic halfway.
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
@@ -51,14 +51,12 @@ impl<T> Place<T> {
 
 /// Reads in progress. No lock is held while a file is opened or read, because a file system may hang in either.
 #[derive(Debug)]
-pub(super) struct UnderWay<T>([Place<T>; PLACES]);
+pub(super) struct UnderWay<T>([Slot<T>; PLACES]);
 
 impl<T> Default for UnderWay<T> {
     fn default() -> Self {
-        let place = |_| Place {
-            reads: Mutex::new(Reads { closed: false, begun: 0, all: Vec::new() }),
-            changed: Condvar::new(),
-        };
+        let place =
+            |_| Slot { reads: Mutex::new(Reads { closed: false, begun: 0, all: Vec::new() }), changed: Condvar::new() };
         Self(std::array::from_fn(place))
     }
 }
@@ -82,7 +80,7 @@ impl<T> UnderWay<T> {
     pub(super) fn close(&self, patience: Duration) {
         // Close all parts first, so that no read which begins later is waited for.
         let open = self.0.iter().filter(|place| !std::mem::replace(&mut place.lock().closed, true));
-        let open: Vec<&Place<T>> = open.collect();
+        let open: Vec<&Slot<T>> = open.collect();
         let end = Instant::now() + patience;
         for place in open {
             let mut reads = place.lock();
@@ -107,7 +105,7 @@ impl<T> UnderWay<T> {
 /// A read in progress.
 #[derive(Debug)]
 pub(super) struct Reading<'a, T> {
-    place: &'a Place<T>,
+    place: &'a Slot<T>,
     number: u64,
 }
 

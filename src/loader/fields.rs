@@ -13,7 +13,7 @@ use infeed_pixels::{
     transform::{BatchSize, Lowered, Transform},
 };
 
-use super::{LoaderConfig, mix, place::Place, resolve::BatchBytes, views::Views};
+use super::{LoaderConfig, mix, place::BatchDevice, resolve::BatchBytes, views::Views};
 use crate::engine::{self, BatchMix, FieldRows, LoweredField, Side, SoftLabels};
 
 /// A field of the schema, and how its rows are made.
@@ -219,7 +219,7 @@ impl Fields {
     }
 
     /// The pools of all fields, for one batch more than may be ahead: the batch that comes back.
-    pub(super) fn pools(&self, place: &Place, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
+    pub(super) fn pools(&self, place: &BatchDevice, batch_size: usize, prefetch: usize) -> Result<Vec<FieldRows>> {
         let pool = |field: &Field| -> Result<FieldRows> {
             let LoweredField { shape, dtype, image, volume, side } = &field.lowered;
             let bytes = FieldRows::row_bytes(shape, *dtype);
@@ -228,9 +228,9 @@ impl Fields {
             // Labels of mixed batches are weights of classes.
             let soft_bytes = field.classes.map(SoftLabels::row_bytes);
             let copied_at_the_end = match place {
-                Place::Host => false,
-                Place::Pinned(_) => soft_bytes.is_some(),
-                Place::Gpu(_) | Place::Foreign(_) => !field.is_image(),
+                BatchDevice::Host => false,
+                BatchDevice::Pinned(_) => soft_bytes.is_some(),
+                BatchDevice::Gpu(_) | BatchDevice::Foreign(_) => !field.is_image(),
             };
             let (pool, upload) = match copied_at_the_end {
                 _ if side.is_some() => (on_host(bytes)?, None),

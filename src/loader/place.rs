@@ -25,7 +25,7 @@ use crate::{
 
 /// A device that works. Clones are handles to the same device.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum BatchDevice {
     Host,
     /// Host memory with page-locked rows, for copies to this GPU.
     Pinned(Arc<dyn Accelerator>),
@@ -57,7 +57,7 @@ pub(super) enum Recipe {
     Made(Vec<(Device, MakeDecoder)>),
 }
 
-impl Place {
+impl BatchDevice {
     /// The device of the config; for `auto` a GPU if one works, otherwise the CPU.
     pub(super) fn find(config: &LoaderConfig, decoder: Option<&Arc<dyn Decoder>>) -> Result<Self> {
         let place = match (config.device, decoder) {

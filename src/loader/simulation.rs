@@ -32,7 +32,7 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream::BoxStream};
 use infeed_core::{
-    random::{mix, repeat_jitter},
+    random::{hash64, repeat_jitter},
     types::Device,
 };
 use infeed_data::sampler::{LastBatch, LoaderState, Shard};
@@ -65,7 +65,7 @@ struct Dice(u64);
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0) % sides
+        hash64(self.0) % sides
     }
 
     fn within(&mut self, range: Range<u64>) -> u64 {
@@ -303,8 +303,8 @@ impl Settings {
     }
 
     fn builder(&self, source: Option<Source>, how: &How, io: &IoRuntime) -> super::LoaderBuilder {
-        let bad = (0..self.records).filter(|record| self.bad_in > 0 && mix(*record).is_multiple_of(self.bad_in));
-        let parts = (0..self.records / IN_PART).filter(|part| self.bad_parts && mix(*part).is_multiple_of(7));
+        let bad = (0..self.records).filter(|record| self.bad_in > 0 && hash64(*record).is_multiple_of(self.bad_in));
+        let parts = (0..self.records / IN_PART).filter(|part| self.bad_parts && hash64(*part).is_multiple_of(7));
         let (bad, bad_parts) = (bad.collect(), parts.collect());
         let numbers = Numbers { layout: how.layout, bad, bad_parts, ..Numbers::new(source, self.records) };
         let builder = Loader::builder(Arc::new(numbers)).device(Device::Cpu).io_runtime(io);
@@ -547,7 +547,7 @@ fn simulate(seed: u64) -> u64 {
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
         let io = IoRuntime::from_handle(tokio::runtime::Handle::current());
-        let mut simulation = Simulation { dice: Dice(mix(seed)), hands: Hands::new(), steps: 0 };
+        let mut simulation = Simulation { dice: Dice(hash64(seed)), hands: Hands::new(), steps: 0 };
         simulation.run(&io).await;
         simulation.steps
     })

@@ -27,7 +27,7 @@ use super::{
     fields::Fields,
     memory, mix,
     order::{for_dataset, order_of_sampler, ordering},
-    place::{self, Place, Recipe, Workload},
+    place::{self, BatchDevice, Recipe, Workload},
     resolve::{self, BatchBytes, Checked, DecoderFacts, DeviceFacts, Facts, Machine, Resolved, resolve},
     views,
 };
@@ -159,14 +159,14 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     place::check_decoder(config.decode, decoder.as_ref())?;
     asked.copied().try_for_each(check_device)?;
     let places = match &devices {
-        Some(devices) => Place::each(devices, &config, decoder.as_ref())?,
-        None => vec![Place::find(&config, decoder.as_ref())?],
+        Some(devices) => BatchDevice::each(devices, &config, decoder.as_ref())?,
+        None => vec![BatchDevice::find(&config, decoder.as_ref())?],
     };
-    let lanes: Vec<Device> = places.iter().map(Place::device).collect();
+    let lanes: Vec<Device> = places.iter().map(BatchDevice::device).collect();
     lanes.iter().copied().try_for_each(check_device)?;
-    let batch_on = |place: &Place| fields.batch_bytes(config.batch_size, place.is_device());
+    let batch_on = |place: &BatchDevice| fields.batch_bytes(config.batch_size, place.is_device());
     // Each device once, with one batch of each rank on it.
-    let mut found: Vec<(&Place, BatchBytes)> = Vec::new();
+    let mut found: Vec<(&BatchDevice, BatchBytes)> = Vec::new();
     for place in &places {
         match found.iter_mut().find(|(other, _)| other.device() == place.device()) {
             Some((_, batch)) => *batch = batch.and(batch_on(place)),
@@ -180,7 +180,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let has_files = has_images || has_lists;
     let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(config.orientation.of(built_in_codecs())?).collect();
     let most_threads = checked.most_threads(cores);
-    let make = |(place, batch): &(&Place, BatchBytes)| {
+    let make = |(place, batch): &(&BatchDevice, BatchBytes)| {
         let device_batch = batch.on_device;
         let (row_bytes, steps) = (fields.longest_row(), fields.steps());
         let workload = Workload { most_threads, row_bytes, steps, has_files, device_batch };
@@ -198,7 +198,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let processes = process.local_world() as usize / places.len().max(1);
     let own = if machine::is_bound() { cores } else { machine::share(cores, processes) };
     let threads = checked.threads(own, recipe.has_engines());
-    let device_facts = |(place, batch): &(&Place, BatchBytes)| -> Option<Result<DeviceFacts>> {
+    let device_facts = |(place, batch): &(&BatchDevice, BatchBytes)| -> Option<Result<DeviceFacts>> {
         let gpu = place.gpu_of_batches()?;
         // Threads that `autotune` may add take memory there, too.
         let decoding = recipe.device_bytes(place.device(), most_threads);
@@ -238,7 +238,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
 
     let rows = take_rows(&fields, &places, &checked, &mut resolved)?;
     let size = fields.size.clone();
-    let mix_at = |place: &Place| -> Result<Option<BatchMix>> {
+    let mix_at = |place: &BatchDevice| -> Result<Option<BatchMix>> {
         let Some(mix) = &fields.mix else { return Ok(None) };
         // A dataset of labels only is the CPU's work.
         let mixer = if mix.images.is_empty() { None } else { place.mixer(config.batch_size)? };
@@ -268,7 +268,7 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
         &config,
         &process,
         (&*dataset, &codecs),
-        recipe.decodes_on_cpu() && !places.iter().any(Place::is_device),
+        recipe.decodes_on_cpu() && !places.iter().any(BatchDevice::is_device),
         facts.machine.memory,
     )?;
     let shared_parts = SharedParts::new(resolved.shares.shared);
@@ -335,12 +335,12 @@ fn shards(process: Shard, devices: Option<&[Device]>) -> Result<Vec<Shard>> {
 /// ahead, on all GPUs.
 fn take_rows(
     fields: &Fields,
-    places: &[Place],
+    places: &[BatchDevice],
     checked: &Checked,
     resolved: &mut Resolved,
 ) -> Result<Vec<Vec<FieldRows>>> {
     let take = |prefetch: usize| -> Result<Vec<Vec<FieldRows>>> {
-        let on = |place: &Place| {
+        let on = |place: &BatchDevice| {
             let rows = fields.pools(place, checked.batch_size.get(), prefetch)?;
             if place.is_device() {
                 engine::fill(&rows, prefetch + 1)?;

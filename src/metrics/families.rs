@@ -9,7 +9,7 @@ use infeed_core::{
 
 /// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -26,7 +26,7 @@ const FIRST_BATCH: &str = "infeed_first_batch_seconds";
 pub(super) struct Family {
     /// As Prometheus spells it, with its unit, without `_total`.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) help: &'static str,
 }
 
@@ -46,7 +46,7 @@ macro_rules! families {
     ($($kind:ident $name:literal $help:literal;)*) => {
         /// All metrics, in the order of the output.
         pub(super) const FAMILIES: &[Family] =
-            &[$(Family { name: concat!("infeed_", $name), kind: Kind::$kind, help: $help }),*];
+            &[$(Family { name: concat!("infeed_", $name), kind: MetricKind::$kind, help: $help }),*];
     };
 }
 
@@ -290,7 +290,7 @@ impl Sheet {
     /// Sums values of equal names and labels. For gauges the later value wins.
     pub(super) fn add(&mut self, other: Self) {
         for (key, value) in other.0 {
-            let counts = FAMILIES[key.0].kind != Kind::Gauge;
+            let counts = FAMILIES[key.0].kind != MetricKind::Gauge;
             match self.0.get_mut(&key).filter(|_| counts) {
                 Some(own) => own.add(value),
                 None => drop(self.0.insert(key, value)),
@@ -303,7 +303,7 @@ impl Sheet {
     pub(super) fn lasting(mut self) -> Self {
         self.0.retain(|(family, _), _| {
             let Family { name, kind, .. } = &FAMILIES[*family];
-            *kind != Kind::Gauge || *name == FIRST_BATCH
+            *kind != MetricKind::Gauge || *name == FIRST_BATCH
         });
         self
     }

@@ -11,7 +11,7 @@ use opentelemetry::{
 };
 
 use super::{
-    families::{FAMILIES, Family, Kind, Labels, Sheet, Value},
+    families::{FAMILIES, Family, Labels, MetricKind, Sheet, Value},
     registry::Metrics,
 };
 
@@ -33,7 +33,7 @@ impl Metrics {
             // Times are fractions, all other metrics are whole numbers.
             // Instruments stay registered after their handles are dropped.
             match (family.kind, unit) {
-                (Kind::Gauge, "s") => {
+                (MetricKind::Gauge, "s") => {
                     let gauge = meter.f64_observable_gauge(name).with_unit(unit).with_description(help);
                     let _registered = gauge.with_callback(move |observer| look.reals(at, observer)).build();
                 }
@@ -41,7 +41,7 @@ impl Metrics {
                     let counter = meter.f64_observable_counter(name).with_unit(unit).with_description(help);
                     let _registered = counter.with_callback(move |observer| look.reals(at, observer)).build();
                 }
-                (Kind::Gauge, _) => {
+                (MetricKind::Gauge, _) => {
                     let gauge = meter.u64_observable_gauge(name).with_unit(unit).with_description(help);
                     let _registered = gauge.with_callback(move |observer| look.wholes(at, observer)).build();
                 }
@@ -51,7 +51,7 @@ impl Metrics {
                 }
             }
         }
-        let buckets = |family: &(usize, &Family)| family.1.kind == Kind::Histogram;
+        let buckets = |family: &(usize, &Family)| family.1.kind == MetricKind::Histogram;
         for (at, family) in FAMILIES.iter().enumerate().filter(buckets) {
             let look = Arc::clone(&look);
             let name = format!("{}_bucket", family.name.trim_end_matches("_seconds"));

@@ -10,7 +10,7 @@ use prometheus_client::{
 };
 
 use super::{
-    families::{FAMILIES, Kind, Sheet, Value},
+    families::{FAMILIES, MetricKind, Sheet, Value},
     registry::Metrics,
 };
 
@@ -40,9 +40,9 @@ impl Collector for Figures {
                 continue;
             }
             let kind = match family.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
+                MetricKind::Histogram => MetricType::Histogram,
             };
             let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
             for (labels, value) in figures {
@@ -56,10 +56,10 @@ impl Collector for Figures {
     }
 }
 
-fn put(metric: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> fmt::Result {
+fn put(metric: &mut MetricEncoder<'_>, kind: MetricKind, value: &Value) -> fmt::Result {
     match (kind, value) {
-        (Kind::Counter, Value::Whole(value)) => metric.encode_counter::<NoLabelSet, _, u64>(value, None),
-        (Kind::Counter, Value::Real(value)) => metric.encode_counter::<NoLabelSet, _, u64>(value, None),
+        (MetricKind::Counter, Value::Whole(value)) => metric.encode_counter::<NoLabelSet, _, u64>(value, None),
+        (MetricKind::Counter, Value::Real(value)) => metric.encode_counter::<NoLabelSet, _, u64>(value, None),
         (_, Value::Whole(value)) => metric.encode_gauge(value),
         (_, Value::Real(value)) => metric.encode_gauge(value),
         (_, Value::Waits(waits)) => metric.encode_histogram::<NoLabelSet>(waits.sum, waits.count, &waits.buckets, None),
@@ -85,9 +85,11 @@ mod tests {
         let told: BTreeSet<String> = FAMILIES
             .iter()
             .flat_map(|family| match family.kind {
-                Kind::Counter => vec![format!("{}_total", family.name)],
-                Kind::Gauge => vec![family.name.to_owned()],
-                Kind::Histogram => ["bucket", "sum", "count"].map(|part| format!("{}_{part}", family.name)).into(),
+                MetricKind::Counter => vec![format!("{}_total", family.name)],
+                MetricKind::Gauge => vec![family.name.to_owned()],
+                MetricKind::Histogram => {
+                    ["bucket", "sum", "count"].map(|part| format!("{}_{part}", family.name)).into()
+                }
             })
             .collect();
         let panels = dashboard["panels"].as_array().expect("panels");

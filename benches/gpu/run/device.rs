@@ -6,7 +6,7 @@ use infeed::{
     DType, Error, Layout, Result, Transform,
     dataset::{FieldKind, ImageInfo, SampleRng},
     internal::{
-        cuda::{Context, Copies, Held, Kernels, Meter, Mixer, Priority, UploadSize, UploadStream},
+        cuda::{Context, Copies, HeldWindow, Kernels, Meter, Mixer, Priority, UploadSize, UploadStream},
         kernels::{Mixer as _, Mixture, RowSpec, RowWork},
         nvjpeg,
         rows::Pool,
@@ -202,7 +202,7 @@ fn kernel(kernels: &std::sync::Arc<Kernels>, work: &Work, (copy, fill): (f64, f6
             return Err(Error::config("steps that need the CPU"));
         }
         let [rows, cols] = work.reads();
-        orders.push((work, Held { info: *info, rows, cols }));
+        orders.push((work, HeldWindow { info: *info, rows, cols }));
     }
     let rooms = || orders.iter().map(|(work, _)| work.room());
     let read: usize = orders.iter().map(|(_, held)| held.len_bytes()).sum();

@@ -25,7 +25,7 @@ use diagnosis::{Measured, diagnose};
 use report::{DoctorReport, Trial};
 
 use crate::{
-    alone::{Held, Only},
+    alone::{HeldRecords, Only},
     args::{DoctorArgs, OnBadSampleArg, OnOff, RunArgs},
     busy::{Busy, Cores},
     failure::Failure,
@@ -67,7 +67,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     }
     // A small dataset is read several times. A dataset smaller than a batch gives a smaller batch.
     let records = wanted.saturating_mul(config.batch_size as u64);
-    let held = Held::read(&dataset, records).await?;
+    let held = HeldRecords::read(&dataset, records).await?;
     let (subject, prepared) = match &held {
         Some(held) => (Arc::clone(&held.dataset), held.only(Only::Prepare)),
         None => (Arc::clone(&dataset), Arc::clone(&dataset)),
@@ -81,7 +81,7 @@ pub(crate) async fn command(args: DoctorArgs) -> Result<(), Failure> {
     args.loader.fixed.autotune = Some(OnOff::Off);
     args.epochs = wanted.div_ceil((subject.len() / batch).max(1)).max(args.epochs);
 
-    let sizes = held.as_ref().map(Held::sizes);
+    let sizes = held.as_ref().map(HeldRecords::sizes);
     let decoded_bytes = sizes.as_ref().map_or(0, |sizes| sizes.decoded_of(dataset.len()));
     let decodes = decoded_bytes > 0 && config.decoded_cache.is_none();
     let mut trials = Vec::new();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    model::{Job, Limit, Outcome, Row, Way},
+    model::{Job, Limit, Outcome, ReadWay, Row},
     words::{lasts, money, rate},
 };
 use crate::units;
@@ -19,7 +19,7 @@ const UNNOTICED: f64 = 0.01;
 /// The advice for a number of nodes.
 #[derive(Debug, Serialize)]
 pub(super) struct Advice {
-    pub(super) way: Way,
+    pub(super) way: ReadWay,
     pub(super) why: String,
     /// The limit of that way from the second epoch on.
     pub(super) bound_by: Limit,
@@ -48,8 +48,8 @@ pub(super) fn of(job: &Job, row: &Row) -> Advice {
     let mut why = Vec::new();
     if dear {
         why.push(format!("it costs {}, {} costs {}", money(chosen.usd()), simplest.way.name(), money(simplest.usd())));
-    } else if let Some(bucket) = row.outcomes.iter().find(|outcome| outcome.way == Way::Bucket)
-        && chosen.way != Way::Bucket
+    } else if let Some(bucket) = row.outcomes.iter().find(|outcome| outcome.way == ReadWay::Bucket)
+        && chosen.way != ReadWay::Bucket
         && bucket.hours > chosen.hours * AS_LONG
     {
         let (bound, lasts) = (bucket.limit.name(), lasts(bucket.hours));
@@ -64,19 +64,19 @@ pub(super) fn of(job: &Job, row: &Row) -> Advice {
 
 fn by_way(job: &Job, row: &Row, chosen: &Outcome) -> Option<String> {
     match chosen.way {
-        Way::Shared => Some("the shared folder is fast enough and needs no setup".into()),
-        Way::Bucket if chosen.prefixes > 1.0 => {
+        ReadWay::Shared => Some("the shared folder is fast enough and needs no setup".into()),
+        ReadWay::Bucket if chosen.prefixes > 1.0 => {
             Some(format!("spread the objects over {} prefixes or more", units::count(chosen.prefixes as u64)))
         }
-        Way::Bucket => None,
-        Way::Cache => {
+        ReadWay::Bucket => None,
+        ReadWay::Cache => {
             Some(format!("the cache serves {:.0} % of the reads from the second epoch", 100.0 * chosen.hit_rate))
         }
-        Way::Shards => {
+        ReadWay::Shards => {
             let records = (chosen.request_bytes / job.record_bytes).max(1.0);
             Some(format!("{records:.0} records per request"))
         }
-        Way::Stage => {
+        ReadWay::Stage => {
             let copies = rate(job.bytes() * row.nodes as f64).replace("/s", "");
             Some(format!(
                 "copying {copies} takes {}, and nothing is read from the store after that",
@@ -97,7 +97,7 @@ fn bound(row: &Row, chosen: &Outcome) -> String {
     let change = match chosen.limit {
         Limit::Trainer => "",
         Limit::Cores => ": use more cores, smaller images (`infeed prepare --shorter 256`), or decoding on the GPUs",
-        Limit::Network | Limit::StoreBandwidth if row.outcomes.iter().any(|outcome| outcome.way == Way::Stage) => {
+        Limit::Network | Limit::StoreBandwidth if row.outcomes.iter().any(|outcome| outcome.way == ReadWay::Stage) => {
             ": no other way is faster"
         }
         Limit::Network | Limit::StoreBandwidth => ": give the nodes a cache (--cache), or store the data smaller",

@@ -58,7 +58,7 @@ pub(super) enum Near {
 /// Where the bytes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Way {
+pub(super) enum ReadWay {
     /// From files of a file system that all nodes share.
     Shared,
     /// From the bucket in every epoch, with one request per record.
@@ -71,7 +71,7 @@ pub(super) enum Way {
     Stage,
 }
 
-impl Way {
+impl ReadWay {
     /// In order of setup effort.
     pub(super) const ALL: [Self; 5] = [Self::Shared, Self::Bucket, Self::Cache, Self::Shards, Self::Stage];
 
@@ -116,7 +116,7 @@ impl Limit {
 /// The result of one way on a number of nodes.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome {
-    pub(super) way: Way,
+    pub(super) way: ReadWay,
     /// The share of reads that the cache serves, from the second epoch on.
     pub(super) hit_rate: f64,
     /// Bytes per request.
@@ -248,14 +248,14 @@ impl Job {
         (batch / requests, requests / self.batch_size)
     }
 
-    fn load(&self, way: Way, hits: f64) -> Load {
-        let (request_bytes, requests) = if way == Way::Shards { self.together() } else { self.single() };
+    fn load(&self, way: ReadWay, hits: f64) -> Load {
+        let (request_bytes, requests) = if way == ReadWay::Shards { self.together() } else { self.single() };
         let read = match way {
-            Way::Stage => 0.0,
-            Way::Cache => 1.0 - hits,
+            ReadWay::Stage => 0.0,
+            ReadWay::Cache => 1.0 - hits,
             _ => 1.0,
         };
-        let remote = matches!(way, Way::Bucket | Way::Cache | Way::Shards);
+        let remote = matches!(way, ReadWay::Bucket | ReadWay::Cache | ReadWay::Shards);
         let requests = requests * read;
         let cpu = if remote { requests * figures::request_cpu(request_bytes) } else { 0.0 };
         Load {
@@ -264,7 +264,7 @@ impl Job {
             bytes: self.record_bytes * read,
             cpu_seconds: self.cpu_seconds + cpu,
             remote,
-            total_bandwidth: if way == Way::Shared { self.shared_bandwidth } else { self.total_bandwidth },
+            total_bandwidth: if way == ReadWay::Shared { self.shared_bandwidth } else { self.total_bandwidth },
         }
     }
 
@@ -293,14 +293,14 @@ impl Job {
     }
 
     /// The outcome of a way; `None` if it is not possible.
-    pub(super) fn outcome(&self, way: Way, nodes: u64) -> Option<Outcome> {
+    pub(super) fn outcome(&self, way: ReadWay, nodes: u64) -> Option<Outcome> {
         let nodes = nodes as f64;
-        let cache = (way == Way::Cache).then(|| self.cache(nodes)).flatten();
+        let cache = (way == ReadWay::Cache).then(|| self.cache(nodes)).flatten();
         let (mut before, mut requests_before, mut bytes_before) = (0.0, 0.0, 0.0);
         match way {
-            Way::Cache if cache.is_none() => return None,
-            Way::Shared if self.shared_bandwidth.is_none() => return None,
-            Way::Stage => {
+            ReadWay::Cache if cache.is_none() => return None,
+            ReadWay::Shared if self.shared_bandwidth.is_none() => return None,
+            ReadWay::Stage => {
                 let room = matches!(self.near, Some(Near::Folder(size)) if size >= self.bytes());
                 if !room {
                     return None;
@@ -308,12 +308,12 @@ impl Job {
                 (before, requests_before) = self.staging(nodes);
                 bytes_before = nodes * self.bytes();
             }
-            Way::Shards => {
+            ReadWay::Shards => {
                 before = self.preparing(nodes);
                 requests_before = self.records * self.single().1;
                 bytes_before = self.bytes();
             }
-            Way::Bucket | Way::Cache | Way::Shared => {}
+            ReadWay::Bucket | ReadWay::Cache | ReadWay::Shared => {}
         }
         let hit_rate = cache.map_or(0.0, |cache| cache.mean_hits(self.epochs));
         let (first, later) = (self.load(way, 0.0), self.load(way, hit_rate));
@@ -322,7 +322,7 @@ impl Job {
         let wanted = nodes * self.ranks_per_node * self.rate;
         let more = (self.epochs - 1) as f64;
         let seconds = before + self.records / first_rate + more * self.records / rate;
-        let priced = way != Way::Shared;
+        let priced = way != ReadWay::Shared;
         let requests = requests_before + self.records * (first.requests + more * later.requests);
         let bytes = bytes_before + self.records * (first.bytes + more * later.bytes);
         Some(Outcome {
@@ -362,7 +362,7 @@ impl Job {
 
     /// Seconds of packing the dataset, divided among all nodes.
     fn preparing(&self, nodes: f64) -> f64 {
-        let load = Load { cpu_seconds: 1.0 / figures::PREPARED, ..self.load(Way::Bucket, 0.0) };
+        let load = Load { cpu_seconds: 1.0 / figures::PREPARED, ..self.load(ReadWay::Bucket, 0.0) };
         let unbounded = Self { rate: f64::INFINITY, ..self.clone() };
         self.records / unbounded.rate(nodes, &load).0
     }
@@ -384,7 +384,7 @@ impl Job {
             ranks,
             samples_per_second_wanted: wanted,
             read_ahead_epochs: self.ahead(n),
-            outcomes: Way::ALL.into_iter().filter_map(|way| self.outcome(way, nodes)).collect(),
+            outcomes: ReadWay::ALL.into_iter().filter_map(|way| self.outcome(way, nodes)).collect(),
             opening: Opening {
                 pages,
                 seconds: pages * self.latency,

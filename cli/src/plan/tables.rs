@@ -4,7 +4,7 @@ use super::{
     advice::Planned,
     cache::most_ahead,
     figures::FIGURES,
-    model::{Job, Near, Outcome, Row, Way},
+    model::{Job, Near, Outcome, ReadWay, Row},
     words::{lasts, money, percent, rate, size},
 };
 use crate::{failure::Failure, out::Out, report, units};
@@ -67,9 +67,9 @@ fn nodes(nodes: u64) -> String {
 }
 
 /// The way that the table by number of nodes shows.
-fn shown(job: &Job, row: &Row) -> Way {
-    let cached = job.near.is_some() && row.outcomes.iter().any(|outcome| outcome.way == Way::Cache);
-    if cached { Way::Cache } else { Way::Bucket }
+fn shown(job: &Job, row: &Row) -> ReadWay {
+    let cached = job.near.is_some() && row.outcomes.iter().any(|outcome| outcome.way == ReadWay::Cache);
+    if cached { ReadWay::Cache } else { ReadWay::Bucket }
 }
 
 fn by(job: &Job) -> String {
@@ -185,7 +185,7 @@ fn words(job: &Job, rows: &[Planned]) -> Vec<String> {
             bytes => format!("; refilling its cache reads {}", size(bytes)),
         },
     ));
-    if let Some(shards) = most.outcomes.iter().find(|outcome| outcome.way == Way::Shards) {
+    if let Some(shards) = most.outcomes.iter().find(|outcome| outcome.way == ReadWay::Shards) {
         lines.push(format!(
             "shards: {:.0} records per request if read in blocks with a window of 1; in random order one request per \
              record, as for files",

@@ -15,7 +15,7 @@ use infeed::{
 
 use super::report::{AloneReport, StepReport};
 use crate::{
-    alone::{Held, Only},
+    alone::{HeldRecords, Only},
     args::RunArgs,
     failure::Failure,
     options,
@@ -36,7 +36,7 @@ pub(super) async fn measure_all(
     out: &mut Out,
 ) -> Result<(Vec<AloneReport>, Vec<StepReport>), Failure> {
     let (config, ..) = options::loader_config(args, &**dataset, u64::MAX)?;
-    let Some(held) = Held::read(dataset, 4 * config.batch_size as u64).await? else {
+    let Some(held) = HeldRecords::read(dataset, 4 * config.batch_size as u64).await? else {
         out.line("\nStages alone: not measured, because the records of this dataset share decoded parts.")?;
         return Ok((Vec::new(), Vec::new()));
     };

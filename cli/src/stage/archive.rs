@@ -11,7 +11,7 @@ use futures::StreamExt;
 use infeed::source::{Object, Source};
 
 use super::{
-    copy::{AHEAD_ALONE, Done, Files, Part, RANGE, check, is_as_stored, ranges, version},
+    copy::{AHEAD_ALONE, Done, Files, PartFile, RANGE, check, is_as_stored, ranges, version},
     file::{Hasher, holds, unwritable},
     manifest::{self, Entry},
     target::{Target, inside, part_in},
@@ -171,7 +171,7 @@ fn unpack(
     // Bytes of files, without hard links.
     let mut on_disk = 0u64;
     let part = part_in(&target.dir, 0);
-    let _gone_after = Part(&part);
+    let _gone_after = PartFile(&part);
     for entry in archive.entries().map_err(bad)? {
         let mut entry = entry.map_err(bad)?;
         let kind = entry.header().entry_type();

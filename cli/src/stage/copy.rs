@@ -131,7 +131,7 @@ async fn copy(
     progress: impl Fn(u64),
 ) -> Result<(Option<String>, String), Failure> {
     let failed = |error: io::Error| unwritable(path, error);
-    let part = Part(part);
+    let part = PartFile(part);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
@@ -158,9 +158,9 @@ async fn copy(
 }
 
 /// An incomplete file, which is removed on drop.
-pub(super) struct Part<'a>(pub(super) &'a Path);
+pub(super) struct PartFile<'a>(pub(super) &'a Path);
 
-impl Drop for Part<'_> {
+impl Drop for PartFile<'_> {
     fn drop(&mut self) {
         // Usually it was renamed, and this fails.
         let _ = fs::remove_file(self.0);

@@ -22,12 +22,12 @@ struct Recipe {
     height: usize,
     quality: u8,
     detail: f32,
-    kind: Kind,
+    kind: ImageKind,
     progressive: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ImageKind {
     Gray,
     Color444,
     Color420,
@@ -87,11 +87,11 @@ fn imagenet(index: usize, draws: &mut Draws) -> Recipe {
         _ => 75,
     };
     let kind = match (index % 1000, draws.unit()) {
-        (123, _) => Kind::Png,
-        (456, _) => Kind::Cmyk,
-        (_, u) if u < 0.02 => Kind::Gray,
-        (_, u) if u < 0.26 => Kind::Color420,
-        _ => Kind::Color444,
+        (123, _) => ImageKind::Png,
+        (456, _) => ImageKind::Cmyk,
+        (_, u) if u < 0.02 => ImageKind::Gray,
+        (_, u) if u < 0.26 => ImageKind::Color420,
+        _ => ImageKind::Color444,
     };
     // Found by trials: 0.55 bytes per pixel, nine tenths of files between 0.15 and 1.0, as in the real set.
     let detail = 0.65 * 8f32.powf(draws.unit());
@@ -104,9 +104,9 @@ fn caltech(draws: &mut Draws) -> Recipe {
     let height = (width as f32 * (0.6 + 0.6 * draws.unit())) as usize;
     let quality = 75 + (draws.unit() * 18.0) as u8;
     let kind = match draws.unit() {
-        u if u < 0.03 => Kind::Gray,
-        u if u < 0.80 => Kind::Color420,
-        _ => Kind::Color444,
+        u if u < 0.03 => ImageKind::Gray,
+        u if u < 0.80 => ImageKind::Color420,
+        _ => ImageKind::Color444,
     };
     Recipe { width, height, quality, detail: 0.65 * 8f32.powf(draws.unit()), kind, progressive: draws.unit() < 0.02 }
 }
@@ -145,22 +145,22 @@ impl Files for Folder {
 impl Recipe {
     fn encode(&self, picture: &Picture) -> Result<Vec<u8>, Failure> {
         let failed = |error: &dyn std::error::Error| Failure::Failed(format!("cannot encode a picture: {error}"));
-        if self.kind == Kind::Png {
+        if self.kind == ImageKind::Png {
             let encoded = rgb_png::encode(&picture.rgb, picture.width as u32, picture.height as u32);
             return encoded.map_err(|error| failed(&error));
         }
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&mut bytes, self.quality);
         encoder.set_progressive(self.progressive);
-        encoder.set_sampling_factor(if self.kind == Kind::Color420 {
+        encoder.set_sampling_factor(if self.kind == ImageKind::Color420 {
             SamplingFactor::F_2_2
         } else {
             SamplingFactor::F_1_1
         });
         let (width, height) = (picture.width as u16, picture.height as u16);
         let encoded = match self.kind {
-            Kind::Gray => encoder.encode(&picture.gray(), width, height, ColorType::Luma),
-            Kind::Cmyk => encoder.encode(&picture.cmyk(), width, height, ColorType::Cmyk),
+            ImageKind::Gray => encoder.encode(&picture.gray(), width, height, ColorType::Luma),
+            ImageKind::Cmyk => encoder.encode(&picture.cmyk(), width, height, ColorType::Cmyk),
             _ => encoder.encode(&picture.rgb, width, height, ColorType::Rgb),
         };
         encoded.map(|()| bytes).map_err(|error| failed(&error))
@@ -212,8 +212,8 @@ mod tests {
         let mean = recipes.iter().map(|r| r.width * r.height).sum::<usize>() / recipes.len();
         assert!((175_000..215_000).contains(&mean), "{mean} pixels on average; the real set has 194,000");
         let share = |kind| recipes.iter().filter(|r| r.kind == kind).count();
-        assert_eq!((share(Kind::Png), share(Kind::Cmyk)), (2, 2));
-        assert!((1400..1560).contains(&share(Kind::Color444)), "{} of 2000 are 4:4:4", share(Kind::Color444));
-        assert!((20..60).contains(&share(Kind::Gray)), "{} of 2000 are gray", share(Kind::Gray));
+        assert_eq!((share(ImageKind::Png), share(ImageKind::Cmyk)), (2, 2));
+        assert!((1400..1560).contains(&share(ImageKind::Color444)), "{} of 2000 are 4:4:4", share(ImageKind::Color444));
+        assert!((20..60).contains(&share(ImageKind::Gray)), "{} of 2000 are gray", share(ImageKind::Gray));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// words whose output bits each depend on all input bits.
 #[must_use]
 #[inline]
-pub const fn mix(z: u64) -> u64 {
+pub const fn hash64(z: u64) -> u64 {
     let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -40,7 +40,7 @@ impl SampleRng {
     #[must_use]
     #[inline]
     pub const fn new(seed: u64, epoch: u64, record: u64) -> Self {
-        Self { key: mix(mix(mix(seed) ^ epoch) ^ record) }
+        Self { key: hash64(hash64(hash64(seed) ^ epoch) ^ record) }
     }
 
     /// The source for another occurrence of the record in the same epoch. 0 is the first occurrence, and changes
@@ -67,14 +67,14 @@ impl SampleRng {
 
     #[inline]
     const fn other(self, n: u64, purpose: u64) -> Self {
-        if n == 0 { self } else { Self { key: mix(mix(self.key ^ purpose) ^ n) } }
+        if n == 0 { self } else { Self { key: hash64(hash64(self.key ^ purpose) ^ n) } }
     }
 
     /// The draws for the transform step with this index.
     #[must_use]
     #[inline]
     pub const fn op(self, index: u32) -> Draws {
-        Draws { key: mix(self.key ^ (index as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)), next: 0 }
+        Draws { key: hash64(self.key ^ (index as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)), next: 0 }
     }
 }
 
@@ -101,7 +101,7 @@ impl Draws {
     #[inline]
     pub const fn bits(&mut self) -> u64 {
         self.next += 1;
-        mix(self.key ^ mix(self.next))
+        hash64(self.key ^ hash64(self.next))
     }
 
     /// Uniform in `[0, 1)`, 24 bits.
@@ -190,7 +190,7 @@ static REPEATS: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub fn jitter(n: u64) -> f64 {
     let process = if REPEATS.load(Ordering::Relaxed) { 0 } else { std::process::id() };
-    (mix(mix(u64::from(process)) ^ n) >> 11) as f64 / (1u64 << 53) as f64
+    (hash64(hash64(u64::from(process)) ^ n) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Makes [`jitter`] the same in each process from now on. For tests.

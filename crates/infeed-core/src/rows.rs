@@ -177,7 +177,7 @@ enum Memory {
 
 /// Where a pool allocates its buffers.
 #[derive(Clone, Debug)]
-enum Place {
+enum BufferPlace {
     Host,
     /// In page-locked host memory, from which a GPU copies while the host continues.
     Pinned(Arc<dyn GpuBuffers>),
@@ -185,11 +185,11 @@ enum Place {
 }
 
 impl Memory {
-    fn new(place: &Place, len: usize) -> Result<Self> {
+    fn new(place: &BufferPlace, len: usize) -> Result<Self> {
         Ok(match place {
-            Place::Device(gpu) => Self::Device(gpu.device_buffer(len)?),
-            Place::Pinned(gpu) => Self::Pinned(gpu.pinned_buffer(len)?),
-            Place::Host => Self::Host(Block::zeroed(Block::layout(len)).ok_or_else(|| {
+            BufferPlace::Device(gpu) => Self::Device(gpu.device_buffer(len)?),
+            BufferPlace::Pinned(gpu) => Self::Pinned(gpu.pinned_buffer(len)?),
+            BufferPlace::Host => Self::Host(Block::zeroed(Block::layout(len)).ok_or_else(|| {
                 Error::new(ErrorKind::OutOfMemory, format!("no memory for a buffer of {len} bytes"))
                     .with_hint(format!("lower {BATCH_SIZE} or {PREFETCH}, or free memory of the machine"))
             })?),
@@ -245,7 +245,7 @@ pub struct Pool {
 struct PoolShared {
     len: usize,
     most: AtomicUsize,
-    place: Place,
+    place: BufferPlace,
     state: Mutex<PoolState>,
     /// Notified when a buffer comes back, or when a GPU has finished reading one that came back.
     returned: Notify,
@@ -296,7 +296,7 @@ impl Pool {
     /// `Config` if no buffer can be that long.
     #[inline]
     pub fn new(rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
-        Self::with(Place::Host, rows, row_bytes, most)
+        Self::with(BufferPlace::Host, rows, row_bytes, most)
     }
 
     /// A pool in page-locked host memory, from which a GPU copies while the host continues. A buffer that was frozen
@@ -312,7 +312,7 @@ impl Pool {
         most: usize,
     ) -> Result<Self> {
         gpu.check_marks()?;
-        Self::with(Place::Pinned(Arc::new(gpu.clone())), rows, row_bytes, most.max(1))
+        Self::with(BufferPlace::Pinned(Arc::new(gpu.clone())), rows, row_bytes, most.max(1))
     }
 
     /// A pool in device memory. It keeps at least one buffer.
@@ -326,10 +326,10 @@ impl Pool {
         row_bytes: usize,
         most: usize,
     ) -> Result<Self> {
-        Self::with(Place::Device(Arc::new(gpu.clone())), rows, row_bytes, most.max(1))
+        Self::with(BufferPlace::Device(Arc::new(gpu.clone())), rows, row_bytes, most.max(1))
     }
 
-    fn with(place: Place, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
+    fn with(place: BufferPlace, rows: usize, row_bytes: usize, most: usize) -> Result<Self> {
         let (len, most) = (bytes_of(rows, row_bytes)?, AtomicUsize::new(most));
         let (state, returned) = (Mutex::default(), Notify::new());
         Ok(Self { shared: Arc::new(PoolShared { len, most, place, state, returned }) })
@@ -351,9 +351,9 @@ impl Pool {
         }
         match self.shared.place {
             // The buffers that were used least recently are in front.
-            Place::Host | Place::Device(_) => state.idle.drain(..too_many).collect(),
+            BufferPlace::Host | BufferPlace::Device(_) => state.idle.drain(..too_many).collect(),
             // Freeing a buffer from which a GPU still copies would wait.
-            Place::Pinned(_) => {
+            BufferPlace::Pinned(_) => {
                 let mut left = too_many;
                 let surplus = state.idle.extract_if(.., |memory| {
                     let goes = left > 0 && memory.is_free();
@@ -431,11 +431,11 @@ impl Pool {
         let fits = rows.checked_mul(row_bytes).is_some_and(|bytes| bytes <= self.shared.len);
         assert!(fits, "the pool's buffers are shorter");
         let memory = match self.shared.place {
-            Place::Host => {
+            BufferPlace::Host => {
                 self.lock().lent += 1;
                 OnceLock::new()
             }
-            Place::Pinned(_) | Place::Device(_) => match self.for_gpu()? {
+            BufferPlace::Pinned(_) | BufferPlace::Device(_) => match self.for_gpu()? {
                 Some(memory) => OnceLock::from(Ok(memory)),
                 None => return Ok(None),
             },
@@ -480,7 +480,7 @@ impl Pool {
             state.made += 1;
             state.idle.pop()
         };
-        let memory = idle.map_or_else(|| Memory::new(&Place::Host, self.shared.len), Ok);
+        let memory = idle.map_or_else(|| Memory::new(&BufferPlace::Host, self.shared.len), Ok);
         memory.inspect_err(|_| self.lock().made -= 1)
     }
 
@@ -491,7 +491,7 @@ impl Pool {
     #[must_use]
     #[inline]
     pub fn take(&self, rows: usize, row_bytes: usize) -> Rows {
-        assert!(matches!(self.shared.place, Place::Host), "a pool for a GPU may have to wait");
+        assert!(matches!(self.shared.place, BufferPlace::Host), "a pool for a GPU may have to wait");
         let taken = self.try_take(rows, row_bytes);
         taken.ok().flatten().expect("host memory is always free when it is idle")
     }
@@ -701,7 +701,7 @@ impl Rows {
     /// `Config` if no buffer can be that long, `OutOfMemory` if there is no memory for it.
     #[inline]
     pub fn zeroed(rows: usize, row_bytes: usize) -> Result<Self> {
-        let memory = Memory::new(&Place::Host, bytes_of(rows, row_bytes)?)?;
+        let memory = Memory::new(&BufferPlace::Host, bytes_of(rows, row_bytes)?)?;
         Ok(Self { home: Arc::new(Home::of(memory)), offset: 0, rows, row_bytes })
     }
 

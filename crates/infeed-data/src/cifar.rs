@@ -218,7 +218,7 @@ impl Cifar {
         }
         let classes = self.class_names(source, objects, chosen[0], options.classes.as_ref()).await?;
         let files = try_join_all(chosen.iter().map(|o| async { Beside::Table.read(source, o).await })).await?;
-        let held = |data: Bytes| Held { labels: self.labels(&data), records: data };
+        let held = |data: Bytes| HeldFile { labels: self.labels(&data), records: data };
         let files = chosen.iter().zip(files).map(|(object, data)| Stored::new(object, object.size / size, held(data)));
         let files = ShardTable::new(source, files);
         let print = files.print(self.name(), |print, file| print.text(base(&file.name)).number(file.size));
@@ -264,7 +264,7 @@ impl Format for Cifar {
 }
 
 /// A file in memory.
-struct Held {
+struct HeldFile {
     records: Bytes,
     /// Beside each other: where records are drawn at random, the thread that cuts one would wait for its first bytes.
     labels: Vec<u8>,
@@ -274,14 +274,14 @@ struct Held {
 #[derive(Debug)]
 struct CifarDataset {
     layout: Cifar,
-    files: ShardTable<Held>,
+    files: ShardTable<HeldFile>,
     schema: Schema,
     fingerprint: Fingerprint,
 }
 
 impl CifarDataset {
     /// The file that holds the record, where, and its labels.
-    fn find(&self, record: u64) -> Result<(&Stored<Held>, Range<usize>, &[u8])> {
+    fn find(&self, record: u64) -> Result<(&Stored<HeldFile>, Range<usize>, &[u8])> {
         let (file, i) = self.files.find(record)?;
         let (size, labels) = (self.layout.record_bytes(), self.layout.label_bytes());
         Ok((file, i * size..(i + 1) * size, &file.of.labels[i * labels..(i + 1) * labels]))

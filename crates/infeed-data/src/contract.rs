@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
-    random::{SampleRng, mix},
+    random::{SampleRng, hash64},
     types::DType,
 };
 use infeed_store::Extent;
@@ -49,7 +49,7 @@ pub async fn dataset_contract(dataset: &dyn Dataset) -> Result<()> {
     ensure(!dataset.format().is_empty(), || "the format has no name".to_owned())?;
     ensure(dataset.fingerprint() == dataset.fingerprint(), || "the fingerprint changes".to_owned())?;
     check_groups(dataset.groups().as_deref(), len)?;
-    let sampled = (0..SAMPLED.min(len)).map(|i| mix(i) % len);
+    let sampled = (0..SAMPLED.min(len)).map(|i| hash64(i) % len);
     for record in sampled.chain([0, len.wrapping_sub(1)]).filter(|r| *r < len) {
         check_record(dataset, record).await.map_err(|e| e.at_record(record))?;
     }

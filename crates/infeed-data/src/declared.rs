@@ -113,7 +113,7 @@ pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> 
         return Ok(dataset);
     }
     let mut schema = dataset.schema().clone();
-    let mut ways = vec![Way::Kept; schema.fields.len()];
+    let mut ways = vec![Conversion::Kept; schema.fields.len()];
     for (name, said) in fields {
         let Some(at) = schema.fields.iter().position(|field| field.name == *name) else {
             let names = || schema.fields.iter().map(|field| field.name.as_str());
@@ -147,7 +147,7 @@ fn in_words(kind: &FieldKind) -> String {
 
 /// How the values of a field are converted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Conversion {
     Kept,
     /// Bytes become an image file.
     Encoded,
@@ -165,7 +165,7 @@ enum Way {
 
 /// The field that results, and how its values are converted; `None` if it can't become this kind. A record of it has at
 /// most `most` bytes.
-fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
+fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Conversion)> {
     let name = field.name.clone();
     let files = |mask: bool, channels, dtype| {
         let kind = FieldKind::Image { channels, size: None, dtype };
@@ -179,42 +179,42 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
             let unknown = size.is_none() && (dtype.is_none() || field.mask);
             let channels = if unknown { 1 } else { *channels };
             let dtype = dtype.filter(|known| *known != DType::U8).or(Some(of_mask));
-            (Field::mask(name, FieldKind::Image { channels, size: *size, dtype }), Way::Kept)
+            (Field::mask(name, FieldKind::Image { channels, size: *size, dtype }), Conversion::Kept)
         }
         (FieldKind::Images { most, usual, .. }, Said::Mask | Said::Mask16) => {
             let kind = FieldKind::Images { channels: 1, dtype: Some(of_mask), most: *most, usual: *usual };
-            (Field::mask(name, kind), Way::Kept)
+            (Field::mask(name, kind), Conversion::Kept)
         }
         // A mask in files: its header was not read.
         (FieldKind::Image { channels: 1, size: None, dtype: Some(DType::U8) }, Said::Image) if field.mask => {
-            (files(false, 3, None), Way::Kept)
+            (files(false, 3, None), Conversion::Kept)
         }
-        (kind @ FieldKind::Image { .. }, Said::Image) => (Field::new(name, kind.clone()), Way::Kept),
+        (kind @ FieldKind::Image { .. }, Said::Image) => (Field::new(name, kind.clone()), Conversion::Kept),
         (FieldKind::Image { .. }, Said::Bytes) => {
-            (Field::bytes(name, usize::try_from(most).unwrap_or(usize::MAX)), Way::Bytes)
+            (Field::bytes(name, usize::try_from(most).unwrap_or(usize::MAX)), Conversion::Bytes)
         }
         (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Mask | Said::Mask16) => {
-            (files(true, 1, Some(of_mask)), Way::Encoded)
+            (files(true, 1, Some(of_mask)), Conversion::Encoded)
         }
-        (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Image) => (files(false, 3, None), Way::Encoded),
+        (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Image) => (files(false, 3, None), Conversion::Encoded),
         (FieldKind::Images { .. }, Said::Image | Said::List)
         | (FieldKind::Texts { .. }, Said::Text | Said::List)
         | (FieldKind::Bytes { .. }, Said::Bytes)
         | (FieldKind::Text { .. }, Said::Text)
         | (FieldKind::List { .. }, Said::List)
-        | (FieldKind::Label, Said::Label) => (field.clone(), Way::Kept),
-        (FieldKind::Bytes { most }, Said::Text) => (Field::text(name, *most), Way::Kept),
-        (FieldKind::Text { most }, Said::Bytes) => (Field::bytes(name, *most), Way::Kept),
+        | (FieldKind::Label, Said::Label) => (field.clone(), Conversion::Kept),
+        (FieldKind::Bytes { most }, Said::Text) => (Field::text(name, *most), Conversion::Kept),
+        (FieldKind::Text { most }, Said::Bytes) => (Field::bytes(name, *most), Conversion::Kept),
         (FieldKind::Bytes { .. } | FieldKind::Text { .. }, Said::Label) => {
-            (Field::new(name, FieldKind::Label), Way::Text)
+            (Field::new(name, FieldKind::Label), Conversion::Text)
         }
         (FieldKind::Array { dtype, shape }, Said::List) => {
             let (most, item) = shape.split_first()?;
-            (Field::new(name, FieldKind::List { dtype: *dtype, item: item.to_vec(), most: *most }), Way::List)
+            (Field::new(name, FieldKind::List { dtype: *dtype, item: item.to_vec(), most: *most }), Conversion::List)
         }
         (FieldKind::Array { dtype, shape }, Said::Label) => {
             let one = shape.iter().all(|side| *side == 1) && integer(*dtype, &[0; 8]).is_some();
-            (one.then(|| Field::new(name, FieldKind::Label))?, Way::Number(*dtype))
+            (one.then(|| Field::new(name, FieldKind::Label))?, Conversion::Number(*dtype))
         }
         (FieldKind::Array { dtype, shape }, Said::Mask | Said::Mask16 | Said::Image) => {
             let pixels = match dtype {
@@ -227,7 +227,7 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Way)> {
             let info = info_of(shape, pixels)?;
             let size = Some((info.height, info.width));
             let kind = FieldKind::Image { channels: info.channels, size, dtype: Some(pixels) };
-            (if is_mask { Field::mask(name, kind) } else { Field::new(name, kind) }, Way::Pixels(*dtype, info))
+            (if is_mask { Field::mask(name, kind) } else { Field::new(name, kind) }, Conversion::Pixels(*dtype, info))
         }
         _ => return None,
     })
@@ -284,7 +284,7 @@ fn narrow(data: &[u8], from: DType, info: ImageInfo) -> Result<Bytes> {
     Ok(out.into())
 }
 
-impl Way {
+impl Conversion {
     fn take(self, value: Value) -> Result<Value> {
         Ok(match (self, value) {
             (Self::Encoded, Value::Bytes(bytes)) => Value::Encoded(bytes),
@@ -327,7 +327,7 @@ impl Way {
 struct Declared {
     schema: Schema,
     /// One for each field.
-    ways: Vec<Way>,
+    ways: Vec<Conversion>,
 }
 
 impl Wrap for Declared {
@@ -336,9 +336,9 @@ impl Wrap for Declared {
     }
 
     fn sample(&self, inner: &dyn Dataset, record: u64, sample: Sample) -> Result<Sample> {
-        let value = |((value, way), field): ((Value, &Way), &Field)| {
+        let value = |((value, way), field): ((Value, &Conversion), &Field)| {
             let taken = way.take(value).and_then(|value| match (value, way) {
-                (Value::Label(label), Way::Number(_) | Way::Text) if field.name == "label" => {
+                (Value::Label(label), Conversion::Number(_) | Conversion::Text) if field.name == "label" => {
                     self.schema.label(label).map(Value::Label)
                 }
                 (value, _) => Ok(value),

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprint,
-    random::mix,
+    random::hash64,
 };
 
 use super::{
@@ -115,8 +115,8 @@ pub fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> Result<(Arc
     }
     // A random permutation by the order of hashes. Only the position of the cut matters, so neither part is sorted by
     // hash.
-    let key = mix(seed ^ 0x5117);
-    let mut order: Vec<(u64, u64)> = (0..len).map(|record| (mix(key ^ mix(record)), record)).collect();
+    let key = hash64(seed ^ 0x5117);
+    let mut order: Vec<(u64, u64)> = (0..len).map(|record| (hash64(key ^ hash64(record)), record)).collect();
     order.select_nth_unstable(first as usize);
     let part = |part: &[(u64, u64)]| {
         let mut records: Vec<u64> = part.iter().map(|(_, record)| *record).collect();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
     fingerprint::Fingerprint,
-    random::{SampleRng, mix},
+    random::{SampleRng, hash64},
     types::{DType, ImageInfo},
 };
 use smallvec::smallvec;
@@ -106,7 +106,7 @@ impl SyntheticDataset {
             return Err(Error::new(ErrorKind::Config, what).with_hint(format!("stay below {MOST_BYTES}")));
         }
         let words = (bytes as usize + SHIFTS).div_ceil(8) as u64;
-        let tile: Vec<u8> = (0..words).flat_map(|i| mix(seed ^ mix(i)).to_le_bytes()).collect();
+        let tile: Vec<u8> = (0..words).flat_map(|i| hash64(seed ^ hash64(i)).to_le_bytes()).collect();
         let kind = FieldKind::Image { channels, size: Some((height, width)), dtype: Some(DType::U8) };
         let schema = Schema::new(vec![Field::new("image", kind), Field::label()]);
         Ok(Self { count, info, classes, seed, schema, tile: tile.into() })
@@ -136,7 +136,7 @@ impl Dataset for SyntheticDataset {
 
     fn parse(&self, record: u64, _plan: &ReadPlan, _bytes: &[Bytes]) -> Result<Sample> {
         self.check(record)?;
-        let start = mix(self.seed ^ record) as usize % SHIFTS;
+        let start = hash64(self.seed ^ record) as usize % SHIFTS;
         let data = self.tile.slice(start..start + self.info.len_bytes() as usize);
         let label = (record % u64::from(self.classes)) as i64;
         Ok(Sample { values: smallvec![Value::Pixels { info: self.info, data }, Value::Label(label)] })

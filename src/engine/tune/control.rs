@@ -239,7 +239,7 @@ impl Barrier {
 /// A change on trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    kind: Kind,
+    kind: StepKind,
     from: usize,
     to: usize,
     /// Rows a second before it, and their variation from window to window as a share.
@@ -250,7 +250,7 @@ struct Trial {
 }
 
 impl Trial {
-    const fn new(kind: Kind, [from, to]: [usize; 2], rate: f64, spread: f64) -> Self {
+    const fn new(kind: StepKind, [from, to]: [usize; 2], rate: f64, spread: f64) -> Self {
         Self { kind, from, to, rate, spread, windows: 0 }
     }
 
@@ -261,7 +261,7 @@ impl Trial {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StepKind {
     /// Fewer workers, while the trainer does not wait: it must not begin to wait.
     Spare,
     /// More workers, while the trainer waits: the rate must rise.
@@ -395,7 +395,7 @@ impl Tuner {
     /// A new stream begins: all threads make its first batches, even if fewer are enough afterwards.
     pub(super) fn begin(&mut self) {
         // A trial ends with its stream, without a result.
-        if let Some(trial) = self.trial.take().filter(|trial| trial.kind != Kind::Deeper) {
+        if let Some(trial) = self.trial.take().filter(|trial| trial.kind != StepKind::Deeper) {
             self.workers = trial.from;
         }
         if self.workers < self.scope.workers.start {
@@ -561,7 +561,7 @@ impl Tuner {
         let back = (Tuned::Workers, from, TuneReason::NoGain);
         match trial.kind {
             // The trainer waits now, but makes more steps: it uses the freed cores.
-            Kind::Spare if hungry && figures.crowded && trial.rose(figures) => {
+            StepKind::Spare if hungry && figures.crowded && trial.rose(figures) => {
                 self.held = true;
                 self.best = figures.rate;
                 self.ceiling.hold(to + 1, self.now, FIRST_PAUSE);
@@ -569,23 +569,23 @@ impl Tuner {
                 self.sparing.hold(to.saturating_sub(1), self.now, FIRST_PAUSE);
                 None
             }
-            Kind::Spare if hungry => {
+            StepKind::Spare if hungry => {
                 self.too_few(to, FIRST_PAUSE);
                 Some((Tuned::Workers, from, TuneReason::Waited))
             }
-            Kind::Spare => {
+            StepKind::Spare => {
                 // Batches ahead hide a lack of threads for a while: threads that are never idle may be too few.
                 let windows = if fed && figures.busy < FULL { windows + 1 } else { windows };
                 self.trial = (windows < 2).then_some(Trial { windows, ..trial });
                 None
             }
-            Kind::More if !hungry || trial.rose(figures) => {
+            StepKind::More if !hungry || trial.rose(figures) => {
                 self.held &= self.workers < self.scope.workers.start;
                 // The trainer waited with this number.
                 self.too_few(from, FIRST_PAUSE);
                 None
             }
-            Kind::More => {
+            StepKind::More => {
                 // There are now more threads than batches in work.
                 if let Some(deeper) = self.lacks_room(figures) {
                     self.trial = Some(trial);
@@ -594,7 +594,7 @@ impl Tuner {
                 self.ceiling.close(from + 1, self.now, FIRST_PAUSE);
                 Some(back)
             }
-            Kind::Fewer => {
+            StepKind::Fewer => {
                 self.keen = trial.rose(figures);
                 let least = if figures.crowded { self.best } else { self.best * (1.0 - LOSS) };
                 // If rates vary by more from window to window, a rate that did not fall proves nothing.
@@ -610,8 +610,8 @@ impl Tuner {
                 self.best = 0.0;
                 Some(back)
             }
-            Kind::Deeper if !hungry || trial.rose(figures) => None,
-            Kind::Deeper => {
+            StepKind::Deeper if !hungry || trial.rose(figures) => None,
+            StepKind::Deeper => {
                 self.deep.close(to, self.now, LAZY_PAUSE);
                 Some((Tuned::Prefetch, from, TuneReason::NoGain))
             }
@@ -653,7 +653,7 @@ impl Tuner {
             return None;
         }
         let (rate, spread) = (self.rates.mean(), self.rates.spread());
-        self.trial = Some(Trial::new(Kind::Deeper, [self.prefetch, more], rate, spread));
+        self.trial = Some(Trial::new(StepKind::Deeper, [self.prefetch, more], rate, spread));
         Some((Tuned::Prefetch, more, TuneReason::Room))
     }
 
@@ -705,7 +705,7 @@ impl Tuner {
         };
         let more = most.min(range.most).min(below);
         if seen >= 2 && more > at {
-            self.trial = Some(Trial::new(Kind::More, [at, more], rate, spread));
+            self.trial = Some(Trial::new(StepKind::More, [at, more], rate, spread));
             return to(more, why);
         }
         let fewer = at - (at / 4).max(1).min(at);
@@ -720,7 +720,7 @@ impl Tuner {
         if seen >= wait && worth_it && fewer >= range.least && !barred {
             // Step by step, each compared with the best of all steps: many small losses add up.
             self.best = if self.held { self.best.max(rate) } else { rate };
-            self.trial = Some(Trial::new(Kind::Fewer, [at, fewer], rate, spread));
+            self.trial = Some(Trial::new(StepKind::Fewer, [at, fewer], rate, spread));
             return to(fewer, TuneReason::Crowded);
         }
         None
@@ -747,7 +747,7 @@ impl Tuner {
         if to >= at {
             return None;
         }
-        self.trial = Some(Trial::new(Kind::Spare, [at, to], figures.rate, 0.0));
+        self.trial = Some(Trial::new(StepKind::Spare, [at, to], figures.rate, 0.0));
         Some((Tuned::Workers, to, TuneReason::Spare))
     }
 

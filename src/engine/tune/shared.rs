@@ -148,7 +148,7 @@ impl Tuning {
         let shared = state.streams.len() > 1;
         #[cfg(test)]
         if let Some(wild) = state.wild.as_mut() {
-            *wild = infeed_core::random::mix(*wild);
+            *wild = infeed_core::random::hash64(*wild);
             let draw = *wild;
             return Some(state.at_random(&self.scope, draw));
         }

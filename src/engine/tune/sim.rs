@@ -66,7 +66,7 @@ const TURN: f64 = 0.35;
 
 /// 0 to 1, the same for the same number.
 pub(super) fn noise(n: u64) -> f64 {
-    (infeed_core::random::mix(n) >> 11) as f64 / (1u64 << 53) as f64
+    (infeed_core::random::hash64(n) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

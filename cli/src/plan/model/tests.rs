@@ -29,13 +29,13 @@ fn imagenet() -> Job {
     }
 }
 
-fn outcome(job: &Job, way: Way, nodes: u64) -> Outcome {
+fn outcome(job: &Job, way: ReadWay, nodes: u64) -> Outcome {
     job.outcome(way, nodes).expect("it can be")
 }
 
 #[test]
 fn an_epoch_of_files_is_a_request_a_record() {
-    let bucket = outcome(&imagenet(), Way::Bucket, 4);
+    let bucket = outcome(&imagenet(), ReadWay::Bucket, 4);
     assert_eq!((bucket.requests_per_epoch, bucket.requests_first_epoch), (1.28e6, 1.28e6));
     assert_eq!(bucket.bytes_per_epoch, 1.28e6 * 110e3);
     // 1,280 thousands at $0.0004, 90 times.
@@ -48,19 +48,19 @@ fn an_epoch_of_files_is_a_request_a_record() {
 
 #[test]
 fn shards_are_read_a_few_requests_a_batch() {
-    let shards = outcome(&imagenet(), Way::Shards, 1);
+    let shards = outcome(&imagenet(), ReadWay::Shards, 1);
     // 256 records of 110 KB are 28.2 MB: four requests of 7 MB.
     assert!((shards.request_bytes - 7.04e6).abs() < 1.0 && (shards.requests_per_epoch - 2e4).abs() < 1e-6);
     // Packing reads each file once.
     assert!((shards.usd_requests - (1.28e6 + 90.0 * 2e4) / 1000.0 * 0.0004).abs() < 1e-9);
     let small = Job { batch_size: 16.0, ..imagenet() };
-    assert!((outcome(&small, Way::Shards, 1).requests_per_epoch - 8e4).abs() < 1e-6, "a batch at a time, no more");
+    assert!((outcome(&small, ReadWay::Shards, 1).requests_per_epoch - 8e4).abs() < 1e-6, "a batch at a time, no more");
 }
 
 #[test]
 fn large_records_are_cut() {
     let volumes = Job { record_bytes: 147e6, records: 1e4, objects: 1e4, ..imagenet() };
-    for way in [Way::Bucket, Way::Shards] {
+    for way in [ReadWay::Bucket, ReadWay::Shards] {
         assert_eq!(outcome(&volumes, way, 1).requests_per_epoch, 9e4, "16 MiB at most");
     }
 }
@@ -70,14 +70,14 @@ fn each_bound_can_be_the_one() {
     let bound = |job: Job, way| outcome(&job, way, 8).limit;
     let job = imagenet;
     for (limit, way, job) in [
-        (Limit::Trainer, Way::Bucket, job()),
-        (Limit::Cores, Way::Bucket, Job { cores: 4.0, ..job() }),
-        (Limit::Network, Way::Bucket, Job { bandwidth: 1e9, ..job() }),
-        (Limit::StoreBandwidth, Way::Bucket, Job { total_bandwidth: Some(5e9), ..job() }),
-        (Limit::StoreBandwidth, Way::Shared, Job { shared_bandwidth: Some(5e9), ..job() }),
-        (Limit::Prefixes, Way::Bucket, Job { prefixes: 3.0, ..job() }),
-        (Limit::Latency, Way::Bucket, Job { latency: 2.0, ..job() }),
-        (Limit::Client, Way::Bucket, Job { rate: 1e5, cores: 1e5, bandwidth: 1e15, ..job() }),
+        (Limit::Trainer, ReadWay::Bucket, job()),
+        (Limit::Cores, ReadWay::Bucket, Job { cores: 4.0, ..job() }),
+        (Limit::Network, ReadWay::Bucket, Job { bandwidth: 1e9, ..job() }),
+        (Limit::StoreBandwidth, ReadWay::Bucket, Job { total_bandwidth: Some(5e9), ..job() }),
+        (Limit::StoreBandwidth, ReadWay::Shared, Job { shared_bandwidth: Some(5e9), ..job() }),
+        (Limit::Prefixes, ReadWay::Bucket, Job { prefixes: 3.0, ..job() }),
+        (Limit::Latency, ReadWay::Bucket, Job { latency: 2.0, ..job() }),
+        (Limit::Client, ReadWay::Bucket, Job { rate: 1e5, cores: 1e5, bandwidth: 1e15, ..job() }),
     ] {
         assert_eq!(bound(job, way), limit);
     }
@@ -86,30 +86,33 @@ fn each_bound_can_be_the_one() {
 #[test]
 fn a_cache_takes_its_hits_from_bytes_and_requests() {
     let job = Job { near: Some(Near::Folder(0.25 * imagenet().bytes())), ..imagenet() };
-    let (one, bucket) = (outcome(&job, Way::Cache, 1), outcome(&job, Way::Bucket, 1));
+    let (one, bucket) = (outcome(&job, ReadWay::Cache, 1), outcome(&job, ReadWay::Bucket, 1));
     assert!((one.hit_rate - 0.25).abs() < 1e-9);
     assert!((one.bytes_per_epoch / bucket.bytes_per_epoch - 0.75).abs() < 1e-9);
     assert!((one.requests_per_epoch / bucket.requests_per_epoch - 0.75).abs() < 1e-9);
     assert_eq!(one.requests_first_epoch, bucket.requests_first_epoch, "the first epoch fills it");
-    assert!(job.outcome(Way::Stage, 1).is_none(), "there is no room for all of it");
+    assert!(job.outcome(ReadWay::Stage, 1).is_none(), "there is no room for all of it");
     // On 2 nodes next use serves more than a quarter, and less with 8 processes than in one.
-    let two = outcome(&job, Way::Cache, 2).hit_rate;
+    let two = outcome(&job, ReadWay::Cache, 2).hit_rate;
     let alone = Job { ranks_per_node: 1.0, read_ahead: 1.0, near: Some(Near::Ram(0.25 * job.bytes())), ..job.clone() };
-    assert!(two > 0.3 && two < outcome(&alone, Way::Cache, 2).hit_rate, "{two}");
-    assert!(outcome(&job, Way::Cache, 1000).hit_rate < 0.05, "a node sees few records twice in 90 epochs");
+    assert!(two > 0.3 && two < outcome(&alone, ReadWay::Cache, 2).hit_rate, "{two}");
+    assert!(outcome(&job, ReadWay::Cache, 1000).hit_rate < 0.05, "a node sees few records twice in 90 epochs");
 }
 
 #[test]
 fn what_is_staged_is_read_once_a_node() {
     let job = Job { near: Some(Near::Folder(1e12)), usd_per_gb: 0.09, ..imagenet() };
-    let stage = outcome(&job, Way::Stage, 16);
+    let stage = outcome(&job, ReadWay::Stage, 16);
     assert_eq!((stage.requests_per_epoch, stage.bytes_per_epoch), (0.0, 0.0));
     assert!((stage.usd_egress - 16.0 * job.bytes() / 1e9 * 0.09).abs() < 1e-6);
     // 16 files at a time of 31 ms each.
     assert!((stage.hours_before - 1.28e6 * (0.03 + 110e3 / 85e6) / 16.0 / 3600.0).abs() < 1e-9);
     // The bucket is read 90 times whatever the nodes; staging reads as often as there are nodes.
     let egress = |way, nodes| outcome(&job, way, nodes).usd_egress;
-    assert!(egress(Way::Stage, 16) < egress(Way::Bucket, 16) && egress(Way::Stage, 100) > egress(Way::Bucket, 100));
+    assert!(
+        egress(ReadWay::Stage, 16) < egress(ReadWay::Bucket, 16)
+            && egress(ReadWay::Stage, 100) > egress(ReadWay::Bucket, 100)
+    );
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn more_nodes_are_never_slower_and_ask_for_no_less() {
         shared_bandwidth: Some(20e9),
         ..imagenet()
     };
-    for way in [Way::Shared, Way::Bucket, Way::Shards] {
+    for way in [ReadWay::Shared, ReadWay::Bucket, ReadWay::Shards] {
         let mut before: Option<Outcome> = None;
         for nodes in [1, 2, 3, 8, 64, 512, 1000] {
             let now = outcome(&job, way, nodes);

@@ -186,7 +186,7 @@ pub struct CauseReport {
 
 /// What a batch did between two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct BatchPart {
     #[doc(hidden)]
     pub cause: Cause,
     #[doc(hidden)]
@@ -195,7 +195,7 @@ pub struct Part {
     pub to: Instant,
 }
 
-impl Part {
+impl BatchPart {
     /// How much of this part is between two moments.
     fn within(&self, from: Instant, to: Instant) -> Duration {
         self.to.min(to).saturating_duration_since(self.from.max(from))
@@ -203,7 +203,7 @@ impl Part {
 }
 
 /// Time that each cause took between two moments.
-pub fn shares(parts: &[Part], from: Instant, to: Instant) -> [(Cause, Duration); Cause::ALL.len()] {
+pub fn shares(parts: &[BatchPart], from: Instant, to: Instant) -> [(Cause, Duration); Cause::ALL.len()] {
     Cause::ALL.map(|cause| {
         let own = parts.iter().filter(|part| part.cause == cause);
         (cause, own.map(|part| part.within(from, to)).sum())
@@ -212,7 +212,7 @@ pub fn shares(parts: &[Part], from: Instant, to: Instant) -> [(Cause, Duration);
 
 /// Why the trainer waited from `asked` to `got`; `None` if the batch was not late. `room` is how much sooner the batch
 /// would have come with more room.
-pub fn blame(parts: &[Part], room: Duration, asked: Instant, got: Instant) -> Option<Cause> {
+pub fn blame(parts: &[BatchPart], room: Duration, asked: Instant, got: Instant) -> Option<Cause> {
     let wait = got.saturating_duration_since(asked);
     if wait < LATE {
         return None;
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn the_part_that_took_most_of_the_wait_is_to_blame() {
         let zero = Instant::now();
-        let part = |cause, from, to| Part { cause, from: zero + ms(from), to: zero + ms(to) };
+        let part = |cause, from, to| BatchPart { cause, from: zero + ms(from), to: zero + ms(to) };
         // A long request that ended before the trainer asked is not the cause of the wait.
         let parts = [part(Cause::Request, 0, 100), part(Cause::Queue, 100, 110), part(Cause::Decode, 110, 140)];
         let blame = |room, from, to| blame(&parts, ms(room), zero + ms(from), zero + ms(to));

@@ -48,4 +48,4 @@ pub use measure::{Copies, Meter};
 pub use mixer::Mixer;
 pub use ptx::{COLOUR_PTX, PICTURE_PTX, RESAMPLE_PTX};
 pub(crate) use upload::DevicePixels;
-pub use upload::{Held, Ticket, UploadSize, UploadStream};
+pub use upload::{HeldWindow, Ticket, UploadSize, UploadStream};

@@ -52,7 +52,7 @@ use super::{
 
 /// The part of an image that a resample reads: the part that is in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldWindow {
     /// The whole image.
     pub info: ImageInfo,
     /// The rows in memory.
@@ -61,7 +61,7 @@ pub struct Held {
     pub cols: Range<u32>,
 }
 
-impl Held {
+impl HeldWindow {
     /// Bytes of the pixels, without padding. On overflow `usize::MAX`, which is more than any memory.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
@@ -73,7 +73,7 @@ impl Held {
 /// Pixels in device memory. They must outlive the stream's work on them.
 #[derive(Clone, Debug)]
 pub(crate) struct DevicePixels {
-    pub(crate) held: Held,
+    pub(crate) held: HeldWindow,
     pub(crate) address: CUdeviceptr,
     /// Bytes from one row to the next.
     pub(crate) pitch: u32,
@@ -338,7 +338,7 @@ impl UploadStream {
     /// When `at` is out of range.
     pub fn row(
         &mut self,
-        held: &Held,
+        held: &HeldWindow,
         work: &RowWork,
         out: &Rows,
         at: usize,
@@ -781,7 +781,7 @@ impl UploadStream {
         row: &RowSpec,
         to: Target<'_>,
     ) -> Result<DeviceItem> {
-        let Held { info, rows, cols } = &pixels.held;
+        let HeldWindow { info, rows, cols } = &pixels.held;
         let broken = |what: String| Error::new(ErrorKind::Internal, what).with_hint("please report this");
         let (dst, len) = match to {
             Target::Row(out, at) => (out.on_device(at).ok_or_else(in_host_memory)?, out.row_bytes()),
@@ -906,7 +906,7 @@ fn picture_at(address: CUdeviceptr, spec: &RowSpec) -> Result<DevicePixels> {
     let channels = u8::try_from(spec.channels).map_err(|_| what())?;
     let info = ImageInfo { height: spec.height, width: spec.width, channels, dtype: spec.dtype, planar: true };
     let pitch = u32::try_from(spec.width as usize * spec.dtype.size()).map_err(|_| what())?;
-    Ok(DevicePixels { held: Held { info, rows: 0..spec.height, cols: 0..spec.width }, address, pitch })
+    Ok(DevicePixels { held: HeldWindow { info, rows: 0..spec.height, cols: 0..spec.width }, address, pitch })
 }
 
 impl Page {

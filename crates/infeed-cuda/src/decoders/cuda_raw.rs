@@ -43,7 +43,7 @@ use infeed_pixels::{
     transform::{Lowered, RowMaker},
 };
 
-use crate::cuda::{Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
+use crate::cuda::{HeldWindow, Kernels, Priority, Ticket, UploadSize, UploadStream};
 
 /// Pages of a worker's upload: one is filled while two are being copied.
 const PAGES: usize = 3;
@@ -338,7 +338,7 @@ impl RawWorker {
                     drawn.params.y.reads(drawn.spec.height, drawn.params.filter),
                     drawn.params.x.reads(drawn.spec.width, drawn.params.filter),
                 ];
-                let held = Held { info: pixels.info, rows: window_rows, cols };
+                let held = HeldWindow { info: pixels.info, rows: window_rows, cols };
                 let len = held.len_bytes();
                 // Upload the pixels if they are smaller than the row and the GPU can do all steps.
                 if len <= rows.row_bytes()
@@ -377,7 +377,7 @@ pub(super) fn failed(mut finished: Finished, error: &Error) -> Finished {
 }
 
 /// Copies the part of `pixels` that `held` describes, without gaps.
-fn copy_window(pixels: &Pixels<'_>, held: &Held, out: &mut [u8]) {
+fn copy_window(pixels: &Pixels<'_>, held: &HeldWindow, out: &mut [u8]) {
     let Pixels { info, rows, data } = pixels;
     let size = info.dtype.size();
     // Planar images are gray ones, a channel after the other.
@@ -415,7 +415,7 @@ mod tests {
             let info = ImageInfo { planar, ..ImageInfo::interleaved_u8(9, 5, 2) };
             // `pixels` has rows 3 to 6 of the image.
             let pixels = Pixels { info, rows: 3..7, data: &data };
-            let held = Held { info, rows: 4..6, cols: 1..4 };
+            let held = HeldWindow { info, rows: 4..6, cols: 1..4 };
             let mut out = vec![0; held.len_bytes()];
             copy_window(&pixels, &held, &mut out);
             let at = |y: u8, x: u8, c: u8| if planar { c * 20 + (y - 3) * 5 + x } else { ((y - 3) * 5 + x) * 2 + c };
@@ -426,7 +426,7 @@ mod tests {
                 (4..6).for_each(|y| (1..4).for_each(|x| (0..2).for_each(|c| expected.push(at(y, x, c)))));
             }
             assert_eq!(out, expected, "planar {planar}");
-            let whole = Held { info, rows: 3..7, cols: 0..5 };
+            let whole = HeldWindow { info, rows: 3..7, cols: 0..5 };
             let mut out = vec![0; whole.len_bytes()];
             copy_window(&pixels, &whole, &mut out);
             assert_eq!(out, data);

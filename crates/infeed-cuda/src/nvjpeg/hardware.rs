@@ -52,8 +52,8 @@ use super::{
     safe::{Chroma, Coded, DecodeState, Failure, Handle, JpegStream, PIXEL, PLANES, Params, WHOLE},
 };
 use crate::cuda::{
-    Context, DeviceMemory, DevicePixels, DevicePlanes, Held, Kernels, Pinned, Priority, Stream, Ticket, UploadSize,
-    UploadStream,
+    Context, DeviceMemory, DevicePixels, DevicePlanes, HeldWindow, Kernels, Pinned, Priority, Stream, Ticket,
+    UploadSize, UploadStream,
 };
 
 /// One more than the flights at a time.
@@ -693,7 +693,7 @@ impl Hardware {
         let image = self.images.get(image).filter(|_| self.decoded);
         let image = image.ok_or_else(|| Error::new(ErrorKind::Internal, "no such image in the batch"))?;
         let pixels = DevicePixels {
-            held: Held {
+            held: HeldWindow {
                 info: ImageInfo::interleaved_u8(image.height, image.width, PIXEL as u8),
                 rows: 0..image.rows,
                 cols: 0..image.width,

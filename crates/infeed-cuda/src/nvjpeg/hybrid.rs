@@ -32,7 +32,9 @@ use super::{
         PinnedBuffer, WHOLE,
     },
 };
-use crate::cuda::{Context, DeviceMemory, DevicePixels, Held, Kernels, Priority, Ticket, UploadSize, UploadStream};
+use crate::cuda::{
+    Context, DeviceMemory, DevicePixels, HeldWindow, Kernels, Priority, Ticket, UploadSize, UploadStream,
+};
 
 const PAGES: usize = 2;
 /// Device memory of a page, in images: one for the pixels, two for the coefficients, one for the planes.
@@ -183,7 +185,7 @@ impl Hybrid {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let (rows, cols) = (blocks(rows, height), blocks(cols, width));
-        let held = Held { info: ImageInfo::interleaved_u8(height, width, PIXEL as u8), rows, cols };
+        let held = HeldWindow { info: ImageInfo::interleaved_u8(height, width, PIXEL as u8), rows, cols };
         if held.rows.is_empty() || held.cols.is_empty() {
             return Err(Error::new(ErrorKind::Internal, format!("no window in an image of {width}x{height} pixels")));
         }
@@ -217,7 +219,7 @@ impl Hybrid {
     }
 
     /// Runs the three phases. The context must be current.
-    fn run(&mut self, which: usize, held: Held) -> Result<DevicePixels> {
+    fn run(&mut self, which: usize, held: HeldWindow) -> Result<DevicePixels> {
         let Some(decoder) = &self.decoders[which] else {
             return Err(Error::new(ErrorKind::Internal, "no decoder was made"));
         };

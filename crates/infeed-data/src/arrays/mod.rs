@@ -28,7 +28,7 @@ use infeed_core::{
 use infeed_store::{Object, Source};
 
 use self::header::Array;
-use self::read::{Deflated, Found, in_order, npz, numbers, safetensors};
+use self::read::{Deflated, FoundArray, in_order, npz, numbers, safetensors};
 use self::splits::is_of_split;
 use crate::{
     format::{Format, OpenOption, OpenOptions},
@@ -116,12 +116,12 @@ struct Columns {
 #[derive(Debug)]
 struct Column {
     row_bytes: u64,
-    way: Way,
+    way: RowRead,
 }
 
 /// How the records of an array are read.
 #[derive(Debug)]
-enum Way {
+enum RowRead {
     Rows {
         /// Position of the numbers of record 0.
         start: u64,
@@ -132,7 +132,7 @@ enum Way {
     Whole { array: Array, deflated: Option<Deflated> },
 }
 
-impl Way {
+impl RowRead {
     const fn is_whole(&self) -> bool {
         matches!(self, Self::Whole { .. })
     }
@@ -159,10 +159,10 @@ type Chosen = (String, Array, Option<Deflated>);
 
 /// The arrays that become fields, in order. An array without rows of numbers is left out with a warning; it is an error
 /// if the user named it or if there is no other.
-fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
+fn choose(found: Vec<FoundArray>, options: &OpenOptions) -> Result<Vec<Chosen>> {
     let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
     let there = || format!("there are {}", listed(&names));
-    let mut found: Vec<Found> = match &options.split {
+    let mut found: Vec<FoundArray> = match &options.split {
         Some(split) => found.into_iter().filter(|found| is_of_split(&found.name, split)).collect(),
         None => found,
     };
@@ -170,7 +170,7 @@ fn choose(found: Vec<Found>, options: &OpenOptions) -> Result<Vec<Chosen>> {
         let what = format!("no array has the split `{split}` in its name");
         return Err(Error::new(ErrorKind::NotFound, what).with_hint(there()));
     }
-    let rows = |Found { name, stored }: Found| match stored {
+    let rows = |FoundArray { name, stored }: FoundArray| match stored {
         Ok((array, _)) if array.shape.is_empty() => {
             Err((name, Error::new(ErrorKind::Unsupported, "one number, without an axis of records")))
         }
@@ -223,7 +223,7 @@ impl Columns {
                 name => name.to_owned(),
             };
             let stored = npy_at(source, object, 0, object.size).await;
-            stored.map(|array| vec![Found { name, stored: Ok((array, None)) }])
+            stored.map(|array| vec![FoundArray { name, stored: Ok((array, None)) }])
         };
         let at = |e: Error| e.at_object(source.display_name(&object.name));
         let chosen = arrays.and_then(|arrays| choose(arrays, options)).map_err(at)?;
@@ -253,8 +253,8 @@ impl Columns {
             print = print.text(&name).text(array.dtype.name()).number(start).number(row_bytes);
             fields.push(Field::new(name, FieldKind::Array { dtype: array.dtype, shape: row.to_vec() }));
             let way = match deflated.is_some() || array.fortran {
-                true => Way::Whole { array, deflated },
-                false => Way::Rows { start, swap: array.swapped.then_some(array.dtype.size()) },
+                true => RowRead::Whole { array, deflated },
+                false => RowRead::Rows { start, swap: array.swapped.then_some(array.dtype.size()) },
             };
             columns.push(Column { row_bytes, way });
         }
@@ -290,7 +290,7 @@ impl Dataset for Columns {
         let whole = self.object.extent(&self.source);
         let mut plan = ReadPlan::default();
         for (key, Column { row_bytes, way }) in self.columns.iter().enumerate() {
-            if let Way::Rows { start, .. } = way {
+            if let RowRead::Rows { start, .. } = way {
                 let start = start + record * row_bytes;
                 plan.extents.push(whole.clone().with_range(start..start + row_bytes));
             } else if let Some((range, bytes)) = way.whole() {
@@ -307,9 +307,9 @@ impl Dataset for Columns {
         let value = |Column { row_bytes, way }: &Column| {
             let row = *row_bytes as usize;
             match way {
-                Way::Rows { swap, .. } => Some(in_order(rows.next().filter(|bytes| bytes.len() == row)?, *swap)),
+                RowRead::Rows { swap, .. } => Some(in_order(rows.next().filter(|bytes| bytes.len() == row)?, *swap)),
                 // Copied, so that the array can be freed.
-                Way::Whole { .. } => {
+                RowRead::Whole { .. } => {
                     let start = usize::try_from(record).ok()?.checked_mul(row)?;
                     Some(Bytes::copy_from_slice(whole.next()?.get(start..start.checked_add(row)?)?))
                 }
@@ -324,7 +324,7 @@ impl Dataset for Columns {
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
         let column =
             usize::try_from(key).ok().and_then(|key| Some((self.schema.fields.get(key)?, self.columns.get(key)?)));
-        let Some((field, Column { way: Way::Whole { array, deflated }, .. })) = column else {
+        let Some((field, Column { way: RowRead::Whole { array, deflated }, .. })) = column else {
             return Err(Error::new(ErrorKind::Internal, format!("the dataset has no array {key}")));
         };
         let decode = || {

@@ -90,14 +90,14 @@ impl Deflated {
 
 /// An array with its name.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundArray {
     pub(super) name: String,
     /// The array and its compression if it has one; or the reason why it has no rows of numbers.
     pub(super) stored: std::result::Result<(Array, Option<Deflated>), Error>,
 }
 
 /// The arrays of a zip file: stored, as `numpy.savez` writes them, or deflated.
-pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> {
+pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<FoundArray>> {
     let size = object.size;
     // The end record with the longest possible comment, and before it the end record of zip64.
     let tail_start = size.saturating_sub(64 * 1024 + 22 + 20 + 56);
@@ -141,12 +141,12 @@ pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<Found>> 
             Err(error) if error.kind() == ErrorKind::Unsupported => Err(error),
             stored => Ok(stored.map_err(named)?),
         };
-        arrays.push(Found { name: name.to_owned(), stored });
+        arrays.push(FoundArray { name: name.to_owned(), stored });
     }
     Ok(arrays)
 }
 
-pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<Found>> {
+pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<FoundArray>> {
     let head = read(source, object, 0..object.size.min(8)).await?;
     let bytes: [u8; 8] = head[..].try_into().map_err(|_| Error::corrupt("not a safetensors file: it has no header"))?;
     let len = u64::from_le_bytes(bytes);
@@ -160,7 +160,7 @@ pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<
             array.data = array.data.start + 8 + len..array.data.end + 8 + len;
             (array, None)
         });
-        Found { name, stored }
+        FoundArray { name, stored }
     });
     Ok(arrays.collect())
 }

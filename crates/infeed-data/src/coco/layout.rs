@@ -28,7 +28,7 @@ const LOOKED_FOR: usize = 1000;
 
 /// A JSON file, and what its name gives.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct AnnotationFile {
     /// The split, or empty if the name has none.
     split: String,
     /// The name of the object.
@@ -38,7 +38,7 @@ pub(super) struct Place {
 }
 
 /// The place of an object, if its name has one of these layouts.
-fn place_of(name: &str) -> Option<Place> {
+fn place_of(name: &str) -> Option<AnnotationFile> {
     if BESIDE.contains(&base(name)) {
         let folder = match parent(name) {
             "annotations" => "",
@@ -48,14 +48,14 @@ fn place_of(name: &str) -> Option<Place> {
             "" => vec![String::new(), "images".to_owned()],
             folder => vec![folder.to_owned(), format!("{folder}/images"), format!("images/{folder}")],
         };
-        return Some(Place { split: base(folder).to_owned(), json: name.to_owned(), roots });
+        return Some(AnnotationFile { split: base(folder).to_owned(), json: name.to_owned(), roots });
     }
     let split = instances(name).or_else(|| base(name).strip_suffix(".json").filter(|stem| is_split(stem)))?;
     in_annotations(name, split)
 }
 
 /// The same for JSON files of COCO's other tasks.
-fn other_place_of(name: &str) -> Option<Place> {
+fn other_place_of(name: &str) -> Option<AnnotationFile> {
     in_annotations(name, other_task(name)?)
 }
 
@@ -64,14 +64,14 @@ fn other_task(name: &str) -> Option<&str> {
     OTHER_TASKS.iter().find_map(|task| base(name).strip_prefix(task)?.strip_suffix(".json"))
 }
 
-fn in_annotations(name: &str, split: &str) -> Option<Place> {
+fn in_annotations(name: &str, split: &str) -> Option<AnnotationFile> {
     let roots = roots_of(split);
-    (parent(name) == "annotations").then(|| Place { split: split.to_owned(), json: name.to_owned(), roots })
+    (parent(name) == "annotations").then(|| AnnotationFile { split: split.to_owned(), json: name.to_owned(), roots })
 }
 
 /// The JSON files: those of instances, otherwise those of other tasks.
-pub(super) fn places(objects: &[Object]) -> Vec<Place> {
-    let found = |place: fn(&str) -> Option<Place>| -> Vec<Place> {
+pub(super) fn places(objects: &[Object]) -> Vec<AnnotationFile> {
+    let found = |place: fn(&str) -> Option<AnnotationFile>| -> Vec<AnnotationFile> {
         let jsons = objects.iter().filter(|object| object.name.ends_with(".json"));
         jsons.filter_map(|object| place(&object.name)).collect()
     };
@@ -108,7 +108,7 @@ fn name_the_file() -> String {
 }
 
 /// The JSON of the split, or the only one if no split was given.
-pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -> Result<Place> {
+pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -> Result<AnnotationFile> {
     let mut places = places(objects);
     let known: Vec<String> = places.iter().map(|place| place.split.clone()).filter(|split| !split.is_empty()).collect();
     let known = known.join(", ");

@@ -88,7 +88,7 @@ impl Format for Folder {
                 Some(name) => Some(read_beside(source, &objects, name).await?),
                 None => None,
             };
-            let Found { mut files, mut groups, objects, mut metadata, is_paired } =
+            let FoundImages { mut files, mut groups, objects, mut metadata, is_paired } =
                 find(*self, source, objects, options).await?;
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
@@ -175,7 +175,7 @@ impl Folder {
 }
 
 /// The images of a place, and how they form records.
-struct Found {
+struct FoundImages {
     files: Files,
     /// `None`: each file is a record.
     groups: Option<Groups>,
@@ -188,7 +188,7 @@ struct Found {
 }
 
 /// Finds the images of a split or of the whole place, and combines those of one record.
-async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Found> {
+async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<FoundImages> {
     let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
     let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
     let mut metadata = match options.labels.is_none() && options.channels.is_none() {
@@ -240,7 +240,7 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
     }
     let is_paired = sides.is_some();
     let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
-    Ok(Found { files, groups, objects, metadata, is_paired })
+    Ok(FoundImages { files, groups, objects, metadata, is_paired })
 }
 
 /// The tables of metadata, each for the images in its folder and below, and the name of the first in messages. With a

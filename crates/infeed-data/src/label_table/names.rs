@@ -32,7 +32,7 @@ fn number(stem: &str) -> Option<(&str, &str)> {
 
 /// How folders in the table's names relate to those of the dataset; the same for a whole table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum FolderMatch {
     /// They are the same, or the table's names begin with folders of the dataset's own place.
     Named,
     /// The dataset's images are in folders that the table does not name.
@@ -41,7 +41,7 @@ pub(super) enum Way {
     Elsewhere,
 }
 
-pub(super) const WAYS: [Way; 3] = [Way::Named, Way::Below, Way::Elsewhere];
+pub(super) const WAYS: [FolderMatch; 3] = [FolderMatch::Named, FolderMatch::Below, FolderMatch::Elsewhere];
 
 /// How the last part of a name differs. A later kind is used only for images that no earlier kind matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +117,7 @@ impl<'a> Index<'a> {
 
 /// The row of each image.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundRows {
     /// The row of each image.
     pub(crate) rows: Vec<Option<usize>>,
     /// The number of rows without an image, and the first of them.
@@ -160,25 +160,25 @@ impl<'a> Names<'a> {
     }
 
     /// Other Unicode forms count as the same name.
-    fn find(&self, written: &str, way: Way) -> Option<(Meant, Leaf)> {
+    fn find(&self, written: &str, way: FolderMatch) -> Option<(Meant, Leaf)> {
         let found = self.find_spelled(written, way);
         found.or_else(|| other_spellings(written).find_map(|other| self.find_spelled(&other, way)))
     }
 
-    fn find_spelled(&self, written: &str, way: Way) -> Option<(Meant, Leaf)> {
+    fn find_spelled(&self, written: &str, way: FolderMatch) -> Option<(Meant, Leaf)> {
         if written.is_empty() {
             return None;
         }
         let (name, whole) = (normal(written), self.whole());
         match way {
-            Way::Named => {
+            FolderMatch::Named => {
                 let found = whole.equal.get(written).map(|meant| (*meant, Leaf::Equal));
                 found.or_else(|| whole.find(&name)).or_else(|| {
                     let rests = self.places.iter().filter_map(|place| name.strip_prefix(place.trim_start_matches('/')));
                     rests.filter_map(|rest| whole.find(rest)).next()
                 })
             }
-            Way::Below => {
+            FolderMatch::Below => {
                 let ends = self.ends.get_or_init(|| {
                     let ends = |(name, i): (&&'a str, u32)| {
                         let name: &'a str = name;
@@ -188,7 +188,7 @@ impl<'a> Names<'a> {
                 });
                 ends.find(&name)
             }
-            Way::Elsewhere => {
+            FolderMatch::Elsewhere => {
                 let ends = name.match_indices('/').take(DEEPEST).map(|(at, _)| &name[at + 1..]);
                 ends.filter_map(|end| whole.find(end)).next()
             }
@@ -207,7 +207,7 @@ impl<'a> Names<'a> {
     }
 
     /// The number of images that these cells name in one way, and the number of exact names among them.
-    pub(super) fn count_by<'b>(&self, way: Way, cells: impl Iterator<Item = &'b str>) -> (usize, usize) {
+    pub(super) fn count_by<'b>(&self, way: FolderMatch, cells: impl Iterator<Item = &'b str>) -> (usize, usize) {
         let found = cells.filter_map(|cell| self.find(cell, way)).map(|(meant, leaf)| (meant.0, leaf));
         let mut images: Vec<(u32, Leaf)> = found.collect();
         images.sort_unstable();
@@ -224,8 +224,8 @@ impl<'a> Names<'a> {
         &self,
         written: &[&str],
         equal: impl Fn(usize, usize) -> std::result::Result<(), String>,
-    ) -> Result<Found> {
-        let all = |way: Way| -> Vec<(usize, Meant, Leaf)> {
+    ) -> Result<FoundRows> {
+        let all = |way: FolderMatch| -> Vec<(usize, Meant, Leaf)> {
             let found = written.iter().enumerate().filter_map(|(row, name)| {
                 let (meant, leaf) = self.find(name, way)?;
                 Some((row, meant, leaf))
@@ -235,7 +235,7 @@ impl<'a> Names<'a> {
         let found = WAYS.into_iter().map(|way| (way, all(way))).find(|(_, found)| !found.is_empty());
         let Some((way, mut found)) = found else {
             let strays = (!written.is_empty()).then_some((written.len(), 0));
-            return Ok(Found { rows: vec![None; self.len()], strays });
+            return Ok(FoundRows { rows: vec![None; self.len()], strays });
         };
         // Exact names take precedence over approximate ones.
         found.sort_by_key(|(row, _, leaf)| (*leaf, *row));
@@ -260,18 +260,18 @@ impl<'a> Names<'a> {
             let first = written[known];
             if normal(first) == normal(name) {
                 equal(known, row).map_err(|what| Error::corrupt(format!("`{name}` has {what}")))?;
-            } else if way == Way::Elsewhere || equal(known, row).is_err() {
+            } else if way == FolderMatch::Elsewhere || equal(known, row).is_err() {
                 let what = format!("`{first}` and `{name}` may both be `{}`", self.name(image));
                 return Err(Error::corrupt(what).with_hint("name the files as the dataset does"));
             }
         }
         self.tell(written, &rows, way);
         let strays = stray.iter().position(|stray| *stray).map(|first| (stray.iter().filter(|s| **s).count(), first));
-        Ok(Found { rows: rows.into_iter().map(|row| row.map(|(row, _)| row)).collect(), strays })
+        Ok(FoundRows { rows: rows.into_iter().map(|row| row.map(|(row, _)| row)).collect(), strays })
     }
 
     /// Warns about names that differ from those of the images.
-    fn tell(&self, written: &[&str], rows: &[Option<(usize, Leaf)>], way: Way) {
+    fn tell(&self, written: &[&str], rows: &[Option<(usize, Leaf)>], way: FolderMatch) {
         let told = |by: &str, loose: &dyn Fn(Leaf) -> bool| {
             let mut loose = rows
                 .iter()
@@ -287,7 +287,7 @@ impl<'a> Names<'a> {
                 );
             }
         };
-        if way != Way::Named {
+        if way != FolderMatch::Named {
             told("folders", &|_| true);
         }
         told("extensions", &|leaf| leaf == Leaf::OtherEnding);

@@ -9,7 +9,7 @@ use infeed_core::error::{Error, ErrorKind, Result, setting::LABELS_ONLY};
 
 use super::{
     columns::understand,
-    names::{Found, Names},
+    names::{FoundRows, Names},
     rows::{Entry, is_number, number},
     text,
 };
@@ -118,7 +118,7 @@ impl Table {
 /// The images that have a row, for a table that lists `written`; `None` if all have one. Warns about rows without an
 /// image.
 pub(crate) fn listed(
-    found: &Found,
+    found: &FoundRows,
     written: &[&str],
     names: &Names<'_>,
     only: bool,

@@ -18,7 +18,7 @@ use infeed_core::{
 use infeed_store::{Object, SharedList, Source};
 
 use self::{
-    places::{Place, places},
+    places::{UrlPlace, places},
     recognise::{choose_format, left_out},
     records::listed,
 };
@@ -438,11 +438,11 @@ impl Open {
                 let mut parts = Vec::new();
                 for place in places {
                     let (source, objects, allow_incomplete) = match place {
-                        Place::Files(source, names) => {
+                        UrlPlace::Files(source, names) => {
                             let objects = named(&source, names, manifests, shared).await?;
                             (source, objects, true)
                         }
-                        Place::Folder(source) => {
+                        UrlPlace::Folder(source) => {
                             let (source, objects) = list(source, manifests, shared).await?;
                             (source, objects, options.allow_incomplete)
                         }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// One place of a url.
-pub(super) enum Place {
+pub(super) enum UrlPlace {
     /// Some objects of a folder.
     Files(Source, Vec<String>),
     /// All objects in a folder.
@@ -20,7 +20,7 @@ pub(super) enum Place {
 }
 
 /// The places that a url names, in its order. Consecutive files of one folder are one place.
-pub(super) async fn places(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) -> Result<Vec<Place>> {
+pub(super) async fn places(url: &str, patient: impl Fn(Source) -> Source + Send + Sync) -> Result<Vec<UrlPlace>> {
     let mut places = Vec::new();
     for (folder, names) in pattern::parse(url)? {
         let mut files = Vec::new();
@@ -29,7 +29,7 @@ pub(super) async fn places(url: &str, patient: impl Fn(Source) -> Source + Send 
                 None => files.push(name),
                 Some(of) => {
                     places.extend(files_of(&folder, std::mem::take(&mut files), &patient).await?);
-                    places.push(Place::Folder(of));
+                    places.push(UrlPlace::Folder(of));
                 }
             }
         }
@@ -43,7 +43,7 @@ async fn files_of(
     folder: &str,
     names: Vec<String>,
     patient: impl Fn(Source) -> Source + Send + Sync,
-) -> Result<Option<Place>> {
+) -> Result<Option<UrlPlace>> {
     if names.is_empty() {
         return Ok(None);
     }
@@ -53,7 +53,7 @@ async fn files_of(
     let plain =
         |name: String| object_store::path::Path::from_url_path(&name).map_or(name, |path| path.as_ref().to_owned());
     let names = if source.is_web() { names.into_iter().map(plain).collect() } else { names };
-    Ok(Some(Place::Files(source, names)))
+    Ok(Some(UrlPlace::Files(source, names)))
 }
 
 /// The folder that this url names, connected, if it is one.

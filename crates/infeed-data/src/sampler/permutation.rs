@@ -6,7 +6,7 @@
 //! two is less than twice `n`.
 #![forbid(unsafe_code)]
 
-use infeed_core::random::mix;
+use infeed_core::random::hash64;
 
 /// First positions and gaps look uniform from 4 rounds on (chi-square over 200,000 keys at n = 1000); two more are the
 /// usual margin.
@@ -38,7 +38,7 @@ pub(super) enum Purpose {
 /// Hashes the parts of a key one after another. They are never added: with `seed + epoch`, epoch 1 of seed 7 would be
 /// epoch 0 of seed 8.
 pub(super) const fn key(purpose: Purpose, seed: u64, epoch: u64) -> u64 {
-    mix(mix(mix(purpose as u64) ^ seed) ^ epoch)
+    hash64(hash64(hash64(purpose as u64) ^ seed) ^ epoch)
 }
 
 /// A keyed bijection of `0..len`.
@@ -143,10 +143,10 @@ impl Permutation {
     }
 
     /// Half a number in, 64 random bits out. Round keys are multiples of the golden ratio added to the key, as in
-    /// SplitMix64. They need no table and no hash of their own, because `mix` hashes them together with the half.
+    /// SplitMix64. They need no table and no hash of their own, because `hash64` hashes them together with the half.
     #[inline]
     const fn round(&self, half: u64, round: usize) -> u64 {
-        mix(half ^ self.key.wrapping_add((round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        hash64(half ^ self.key.wrapping_add((round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// All numbers, shuffled (Fisher and Yates); those from `len` on stay in place.
@@ -194,7 +194,7 @@ mod tests {
     fn small_sizes_are_bijections_with_an_inverse() {
         for n in (0..70).chain([127, 128, 129, 255, 256, 257, 1000, 4096, 4097]) {
             for key in [0, 1, u64::MAX] {
-                let order = Permutation::new(n, mix(key));
+                let order = Permutation::new(n, hash64(key));
                 let mut seen = vec![false; n as usize];
                 for i in 0..n {
                     let x = order.get(i);

@@ -25,7 +25,7 @@ use crate::{
 
 /// The kind of the members with an extension.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum MemberField {
     Image,
     /// `image.npy`: pixels, rows first, channels last.
     Pixels,
@@ -38,18 +38,18 @@ pub(super) enum Kind {
 }
 
 /// Field and kind of an extension.
-pub(super) fn field_of(extension: &str) -> (String, Kind) {
+pub(super) fn field_of(extension: &str) -> (String, MemberField) {
     let (stem, last) = extension.rsplit_once('.').map_or((None, extension), |(stem, last)| (Some(stem), last));
     let named = |default: &str| stem.unwrap_or(default).to_owned();
     match last {
-        _ if names::EXTENSIONS.iter().any(|known| known[1..] == *last) => (named("image"), Kind::Image),
-        "cls" => (named("label"), Kind::Label),
-        "npy" if stem == Some("image") => (named("image"), Kind::Pixels),
-        "npy" => (named("npy"), Kind::Numbers),
-        "json" | "txt" => (named(last), Kind::Text),
+        _ if names::EXTENSIONS.iter().any(|known| known[1..] == *last) => (named("image"), MemberField::Image),
+        "cls" => (named("label"), MemberField::Label),
+        "npy" if stem == Some("image") => (named("image"), MemberField::Pixels),
+        "npy" => (named("npy"), MemberField::Numbers),
+        "json" | "txt" => (named(last), MemberField::Text),
         // As `prepare` writes them.
-        "bytes" => (named(last), Kind::Bytes),
-        _ => (extension.to_owned(), Kind::Unknown),
+        "bytes" => (named(last), MemberField::Bytes),
+        _ => (extension.to_owned(), MemberField::Unknown),
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn field_of(extension: &str) -> (String, Kind) {
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: MemberField,
     /// Type and shape of the first sample's numbers; for a mask, the type of its labels.
     pub(super) array: Option<(DType, Vec<usize>)>,
     /// Whether samples have different numbers of them.
@@ -74,17 +74,21 @@ impl Column {
 
     pub(super) fn field(&self, options: &OpenOptions) -> Field {
         let kind = match (&self.kind, &self.array) {
-            (Kind::Image, labels) => return options.picture(&self.name, labels.as_ref().map(|(dtype, _)| *dtype)),
-            (Kind::Pixels, _) => FieldKind::Image { channels: 3, size: None, dtype: None },
-            (Kind::Label, _) => FieldKind::Label,
-            (Kind::Numbers, Some((dtype, shape))) if self.is_list => {
+            (MemberField::Image, labels) => {
+                return options.picture(&self.name, labels.as_ref().map(|(dtype, _)| *dtype));
+            }
+            (MemberField::Pixels, _) => FieldKind::Image { channels: 3, size: None, dtype: None },
+            (MemberField::Label, _) => FieldKind::Label,
+            (MemberField::Numbers, Some((dtype, shape))) if self.is_list => {
                 let item = shape.get(1..).unwrap_or_default().to_vec();
                 let most = self.most as usize / dtype.len_bytes(&item).unwrap_or(1).max(1);
                 FieldKind::List { dtype: *dtype, item, most }
             }
-            (Kind::Numbers, Some((dtype, shape))) => FieldKind::Array { dtype: *dtype, shape: shape.clone() },
-            (Kind::Text, _) => FieldKind::Text { most: self.most as usize },
-            (Kind::Numbers | Kind::Bytes | Kind::Unknown, _) => FieldKind::Bytes { most: self.most as usize },
+            (MemberField::Numbers, Some((dtype, shape))) => FieldKind::Array { dtype: *dtype, shape: shape.clone() },
+            (MemberField::Text, _) => FieldKind::Text { most: self.most as usize },
+            (MemberField::Numbers | MemberField::Bytes | MemberField::Unknown, _) => {
+                FieldKind::Bytes { most: self.most as usize }
+            }
         };
         Field::new(self.name.clone(), kind)
     }
@@ -92,7 +96,7 @@ impl Column {
 
 /// The fields: those that every sample has, or those that the user named.
 pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOptions) -> Result<Vec<Column>> {
-    let mut found: BTreeMap<String, (Kind, u64, u32)> = BTreeMap::new();
+    let mut found: BTreeMap<String, (MemberField, u64, u32)> = BTreeMap::new();
     for shard in shards {
         let mut counts = vec![0u64; shard.shape.extensions.len()];
         for (layout, samples) in shard.shape.layouts.iter().zip(&shard.layouts) {
@@ -118,12 +122,12 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
         found.retain(|name, _| fields.contains(name));
     } else {
         let unknown: Vec<_> =
-            found.iter().filter(|(_, (kind, ..))| *kind == Kind::Unknown).map(|(n, _)| n.clone()).collect();
+            found.iter().filter(|(_, (kind, ..))| *kind == MemberField::Unknown).map(|(n, _)| n.clone()).collect();
         if !unknown.is_empty() && unknown.len() < found.len() {
             let extensions = unknown.join(", ");
             // Without a warning, nobody would notice that a run lacks its images.
             tracing::warn!(extensions, "members are left out; {COLUMNS} can add them as bytes");
-            found.retain(|_, (kind, ..)| *kind != Kind::Unknown);
+            found.retain(|_, (kind, ..)| *kind != MemberField::Unknown);
         }
     }
     let count: u64 = shards.iter().map(|shard| u64::from(shard.len())).sum();
@@ -156,7 +160,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
         }
         return Err(error.with_hint(format!("use {COLUMNS} to choose fields that all samples have, among {names}")));
     }
-    let column = |(name, (kind, _, most)): (String, (Kind, u64, u32))| Column {
+    let column = |(name, (kind, _, most)): (String, (MemberField, u64, u32))| Column {
         is_list: options.is_list(&name),
         name,
         kind,
@@ -167,9 +171,9 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
     // Images first, then labels, as in all formats.
     columns.sort_by_key(|column| match column.kind {
         // Masks come after the images whose draws they use.
-        Kind::Image if looks_like_mask(&column.name) => (1, false),
-        Kind::Image | Kind::Pixels => (0, column.name != "image"),
-        Kind::Label => (2, column.name == "label"),
+        MemberField::Image if looks_like_mask(&column.name) => (1, false),
+        MemberField::Image | MemberField::Pixels => (0, column.name != "image"),
+        MemberField::Label => (2, column.name == "label"),
         _ => (3, false),
     });
     if columns.len() > 64 {

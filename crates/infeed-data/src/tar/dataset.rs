@@ -12,7 +12,7 @@ use infeed_core::{
         setting::{COLUMNS, FIELD, SKIP},
     },
     fingerprint::Fingerprint,
-    random::{SampleRng, mix},
+    random::{SampleRng, hash64},
     report::Stage,
     types::{DType, ImageInfo},
 };
@@ -20,7 +20,7 @@ use infeed_store::{Object, Source};
 use smallvec::SmallVec;
 
 use super::{
-    columns::{Column, Kind, columns_of, field_of, look_at_labels, look_at_numbers},
+    columns::{Column, MemberField, columns_of, field_of, look_at_labels, look_at_numbers},
     header::{self, BLOCK},
     index::{Blob, Entry, SAMPLES, Shape},
     samples::{Member, Samples},
@@ -98,8 +98,8 @@ impl TarDataset {
         let mut columns = columns_of(source, &shards, options)?;
         for column in &mut columns {
             match column.kind {
-                Kind::Numbers => look_at_numbers(source, &shards, column).await?,
-                Kind::Image if options.is_mask(&column.name) => look_at_labels(source, &shards, column).await?,
+                MemberField::Numbers => look_at_numbers(source, &shards, column).await?,
+                MemberField::Image if options.is_mask(&column.name) => look_at_labels(source, &shards, column).await?,
                 _ => {}
             }
         }
@@ -179,7 +179,7 @@ impl TarDataset {
     /// The block of samples that holds this one. Blocks until it is read from disk.
     fn block(&self, at: usize, of: &Indexed, block: usize) -> Result<Arc<Samples>> {
         let key = (at, block);
-        let slot = &self.blocks[mix((at as u64) << 32 ^ block as u64) as usize % self.blocks.len()];
+        let slot = &self.blocks[hash64((at as u64) << 32 ^ block as u64) as usize % self.blocks.len()];
         let held = || slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, samples)) = &*held()
             && *of == key
@@ -238,10 +238,10 @@ impl TarDataset {
 
     fn value(&self, column: &Column, content: Bytes) -> Result<Value> {
         Ok(match column.kind {
-            Kind::Image => Value::Encoded(content),
-            Kind::Label => Value::Label(self.label(&content)?),
-            Kind::Text | Kind::Bytes | Kind::Unknown => Value::Bytes(content),
-            Kind::Pixels => {
+            MemberField::Image => Value::Encoded(content),
+            MemberField::Label => Value::Label(self.label(&content)?),
+            MemberField::Text | MemberField::Bytes | MemberField::Unknown => Value::Bytes(content),
+            MemberField::Pixels => {
                 let (dtype, shape, data) = arrays::npy_of(&content)?;
                 let (height, width, channels) = match shape[..] {
                     [height, width] => (height, width, 1),
@@ -264,7 +264,7 @@ impl TarDataset {
                 }
                 Value::Pixels { info, data }
             }
-            Kind::Numbers => {
+            MemberField::Numbers => {
                 let (dtype, shape, data) = arrays::npy_of(&content)?;
                 let (of, like) = column.array.clone().unwrap_or((DType::U8, vec![]));
                 let may_be_list = dtype == of && arrays::differ_in_length(&shape, &like);
@@ -355,7 +355,8 @@ impl Dataset for TarDataset {
     }
 
     fn known(&self, record: u64, field: &str) -> Option<Value> {
-        let column = self.columns.iter().position(|column| column.name == field && column.kind == Kind::Label)?;
+        let column =
+            self.columns.iter().position(|column| column.name == field && column.kind == MemberField::Label)?;
         let (_, stored) = self.shards.find_at(record).ok()?;
         let Indexed { blob, shape, columns } = &stored.of;
         // The field may also come from other extensions.
@@ -416,7 +417,7 @@ fn check(shape: &Shape, key: &str, member: &Member, head: &[u8], content: &[u8])
     };
     let found = header::parse_header(head).map_err(|_| stale("there is no header".into()))?;
     let found =
-        found.filter(|found| found.kind == header::Kind::File).ok_or_else(|| stale("there is no file".into()))?;
+        found.filter(|found| found.kind == header::MemberKind::File).ok_or_else(|| stale("there is no file".into()))?;
     let extension = &shape.extensions[usize::from(member.extension)];
     if found.size != u64::from(member.size) {
         return Err(stale(format!("`{key}.{extension}` has {} bytes, not {}", found.size, member.size)));

@@ -18,11 +18,11 @@ pub(super) struct Header {
     pub(super) name: Vec<u8>,
     /// Bytes that follow, without padding.
     pub(super) size: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: MemberKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MemberKind {
     File,
     /// GNU: the name of the next member follows.
     LongName,
@@ -71,11 +71,11 @@ pub(super) fn parse_header(block: &[u8]) -> Result<Option<Header>> {
     let kind = match block[156] {
         // The oldest tars store folders as files whose name ends in `/`. `split_name` skips these by their full name;
         // here the name may be truncated, and end in `/` by chance.
-        b'0' | 0 | b'7' => Kind::File,
-        b'L' => Kind::LongName,
-        b'x' | b'X' => Kind::Pax,
-        b'S' => Kind::Sparse,
-        _ => Kind::Other,
+        b'0' | 0 | b'7' => MemberKind::File,
+        b'L' => MemberKind::LongName,
+        b'x' | b'X' => MemberKind::Pax,
+        b'S' => MemberKind::Sparse,
+        _ => MemberKind::Other,
     };
     // Links and folders have no bytes, whatever their header says.
     let size = if (b'1'..=b'6').contains(&block[156]) { 0 } else { size };
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn plain(name: &str, size: u64) -> Header {
-        Header { name: name.into(), size, kind: Kind::File }
+        Header { name: name.into(), size, kind: MemberKind::File }
     }
 
     /// Sets the checksum right again.
@@ -217,9 +217,12 @@ mod tests {
         let mut spaced = base;
         spaced[124..136].copy_from_slice(b"       17 \0\0");
         assert_eq!(parse_header(&signed(spaced)).unwrap(), Some(plain("name.txt", 15)));
-        for (flag, kind, size) in
-            [(b'5', Kind::Other, 0), (b'2', Kind::Other, 0), (b'g', Kind::Other, 5), (b'L', Kind::LongName, 5)]
-        {
+        for (flag, kind, size) in [
+            (b'5', MemberKind::Other, 0),
+            (b'2', MemberKind::Other, 0),
+            (b'g', MemberKind::Other, 5),
+            (b'L', MemberKind::LongName, 5),
+        ] {
             let mut other = base;
             other[156] = flag;
             let read = parse_header(&signed(other)).unwrap().unwrap();

@@ -394,7 +394,7 @@ fn copy_of(source: &Source, object: &Object, options: &OpenOptions) -> Option<Ma
 }
 
 /// A tar's number among all, its entry, and the bytes of its samples.
-type Found = Result<(usize, Entry, Vec<u8>)>;
+type IndexedTar = Result<(usize, Entry, Vec<u8>)>;
 
 /// Indexes shards, in any order.
 fn find_each(
@@ -402,7 +402,7 @@ fn find_each(
     tars: &[&Object],
     unknown: &[usize],
     foreign: &HashMap<String, Object>,
-) -> stream::BoxStream<'static, Found> {
+) -> stream::BoxStream<'static, IndexedTar> {
     let todo = unknown.iter().map(|i| (*i, tars[*i].clone(), foreign.get(stem(tars[*i])).cloned()));
     let todo: Arc<[(usize, Object, Option<Object>)]> = todo.collect();
     let (of, count) = (source.clone(), todo.len());

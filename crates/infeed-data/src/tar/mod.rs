@@ -140,6 +140,6 @@ fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> 
 /// Name and size of the file whose header begins `bytes`; `None` if `bytes` do not hold all of the header.
 pub fn member(bytes: &[u8]) -> Option<(String, u64)> {
     let found = header::parse_header(bytes).ok()??;
-    let whole = found.kind == header::Kind::File && BLOCK.checked_add(found.size)? <= bytes.len() as u64;
+    let whole = found.kind == header::MemberKind::File && BLOCK.checked_add(found.size)? <= bytes.len() as u64;
     Some((String::from_utf8(found.name).ok().filter(|_| whole)?, found.size))
 }

@@ -7,7 +7,7 @@ use infeed_core::{
 use infeed_store::{Object, Source};
 
 use super::{
-    header::{BLOCK, Header, Kind, LONGEST_EXTRA, padded, parse_header, parse_pax},
+    header::{BLOCK, Header, LONGEST_EXTRA, MemberKind, padded, parse_header, parse_pax},
     shard::Shard,
 };
 use crate::passes::Window;
@@ -51,7 +51,7 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
             return Ok(());
         };
         let content = at + BLOCK;
-        let length = if kind == Kind::File { long_size.take().unwrap_or(stated) } else { stated };
+        let length = if kind == MemberKind::File { long_size.take().unwrap_or(stated) } else { stated };
         let end = content.checked_add(length).filter(|end| *end <= size);
         let Some(end) = end else {
             let name = String::from_utf8_lossy(&name).into_owned();
@@ -59,22 +59,22 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
             return Err(cut(what).at_range(at..size));
         };
         match kind {
-            Kind::LongName | Kind::Pax if length > LONGEST_EXTRA => {
+            MemberKind::LongName | MemberKind::Pax if length > LONGEST_EXTRA => {
                 return Err(Error::corrupt(format!("{length} bytes for the name of a member")).at_range(at..end));
             }
-            Kind::LongName => {
+            MemberKind::LongName => {
                 let bytes = reads.get(content, length).await?;
                 long_name = Some(bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec());
             }
-            Kind::Pax => {
+            MemberKind::Pax => {
                 let pax = parse_pax(&reads.get(content, length).await?).map_err(|e| e.at_range(at..end))?;
                 if pax.sparse {
                     return Err(sparse(at, end));
                 }
                 (long_name, long_size) = (pax.path.or(long_name), pax.size.or(long_size));
             }
-            Kind::Sparse => return Err(sparse(at, end)),
-            Kind::File => {
+            MemberKind::Sparse => return Err(sparse(at, end)),
+            MemberKind::File => {
                 let name = long_name.take().unwrap_or(name);
                 let name = String::from_utf8(name).map_err(|e| {
                     let name = String::from_utf8_lossy(e.as_bytes()).into_owned();
@@ -85,7 +85,7 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
                 }
                 reads.passed += 1;
             }
-            Kind::Other => (long_name, long_size) = (None, None),
+            MemberKind::Other => (long_name, long_size) = (None, None),
         }
         // At the very end, padding may be missing, and so may the zeros that end a tar.
         at = padded(end);

@@ -52,7 +52,7 @@ impl ImageCodec for Netpbm {
 
     fn in_place(&self, bytes: &[u8]) -> Result<Option<(ImageInfo, Range<usize>)>> {
         let Layout { info, kind, most, at, .. } = parse(bytes)?;
-        let as_they_are = matches!(kind, Kind::Bytes) && most == 255;
+        let as_they_are = matches!(kind, PixelCoding::Bytes) && most == 255;
         Ok(as_they_are.then(|| (info, at..at + info.len_bytes() as usize)))
     }
 
@@ -63,15 +63,15 @@ impl ImageCodec for Netpbm {
         }
         let pixels = bytes.get(layout.at..).unwrap_or_default();
         match layout.kind {
-            Kind::Bits | Kind::Bytes => layout.unpack(pixels, rows, out),
-            Kind::Digits | Kind::Numbers => layout.read(pixels, out),
+            PixelCoding::Bits | PixelCoding::Bytes => layout.unpack(pixels, rows, out),
+            PixelCoding::Digits | PixelCoding::Numbers => layout.read(pixels, out),
         }
     }
 }
 
 /// How pixels are stored.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum PixelCoding {
     /// Eight pixels in a byte; each row begins a new byte.
     Bits,
     /// A value in one byte, or in two with the higher byte first.
@@ -85,7 +85,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     info: ImageInfo,
-    kind: Kind,
+    kind: PixelCoding,
     /// The largest value.
     most: u32,
     /// Byte at which the pixels begin.
@@ -99,15 +99,15 @@ fn parse(file: &[u8]) -> Result<Layout> {
         return Err(corrupt("a PNM file that does not begin with P1 to P6"));
     };
     let (kind, channels) = match letter {
-        b'1' => (Kind::Digits, 1),
-        b'2' => (Kind::Numbers, 1),
-        b'3' => (Kind::Numbers, 3),
-        b'4' => (Kind::Bits, 1),
-        b'5' => (Kind::Bytes, 1),
-        b'6' => (Kind::Bytes, 3),
+        b'1' => (PixelCoding::Digits, 1),
+        b'2' => (PixelCoding::Numbers, 1),
+        b'3' => (PixelCoding::Numbers, 3),
+        b'4' => (PixelCoding::Bits, 1),
+        b'5' => (PixelCoding::Bytes, 1),
+        b'6' => (PixelCoding::Bytes, 3),
         _ => return Err(unsupported("a PNM file of P7 (PAM)")),
     };
-    let bits = matches!(kind, Kind::Bits | Kind::Digits);
+    let bits = matches!(kind, PixelCoding::Bits | PixelCoding::Digits);
     let mut at = 2;
     let mut numbers = [0, 0, 1];
     for number in &mut numbers[..if bits { 2 } else { 3 }] {
@@ -125,9 +125,9 @@ fn parse(file: &[u8]) -> Result<Layout> {
     let info = ImageInfo { height, width, channels, dtype, planar: false };
     // The least that a row takes: numbers may be longer and have spaces between them.
     let row = match kind {
-        Kind::Bits => u64::from(width.div_ceil(8)),
-        Kind::Digits | Kind::Numbers => u64::from(width) * u64::from(channels),
-        Kind::Bytes => u64::from(width) * u64::from(channels) * dtype.size() as u64,
+        PixelCoding::Bits => u64::from(width.div_ceil(8)),
+        PixelCoding::Digits | PixelCoding::Numbers => u64::from(width) * u64::from(channels),
+        PixelCoding::Bytes => u64::from(width) * u64::from(channels) * dtype.size() as u64,
     };
     let there = file.len().saturating_sub(at) as u64;
     if row.checked_mul(height.into()).is_none_or(|length| length == 0 || length > there) {
@@ -142,7 +142,7 @@ impl Layout {
         let Self { info, kind, .. } = *self;
         let values = info.width as usize * usize::from(info.channels);
         let (from, to) = match kind {
-            Kind::Bits => (values.div_ceil(8), values),
+            PixelCoding::Bits => (values.div_ceil(8), values),
             _ => (values * info.dtype.size(), values * info.dtype.size()),
         };
         let [start, end] = [rows.start, rows.end].map(|row| row as usize);
@@ -150,7 +150,9 @@ impl Layout {
         let out = out.hold(rows, (end - start) * to)?;
         for (out, row) in out.chunks_exact_mut(to).zip(pixels.chunks_exact(from)) {
             match (kind, info.dtype) {
-                (Kind::Bits, _) => out.iter_mut().zip(indices(row, 1)).for_each(|(out, bit)| *out = self.white(bit)),
+                (PixelCoding::Bits, _) => {
+                    out.iter_mut().zip(indices(row, 1)).for_each(|(out, bit)| *out = self.white(bit))
+                }
                 (_, DType::U16) => {
                     for (out, pair) in out.as_chunks_mut().0.iter_mut().zip(row.as_chunks().0) {
                         *out = (self.value(u16::from_be_bytes(*pair).into()) as u16).to_ne_bytes();
@@ -171,7 +173,7 @@ impl Layout {
         let mut at = 0;
         for n in 0..count {
             let value = match kind {
-                Kind::Digits => {
+                PixelCoding::Digits => {
                     let digit = next_digit(text, &mut at).ok_or_else(ends(n))?;
                     at += 1;
                     u32::from(self.white(digit))

@@ -25,11 +25,11 @@ use crate::transform::Lowered;
 pub struct Several {
     /// The first class is the one that reads.
     classes: Vec<Class>,
-    parts: Vec<Part>,
+    parts: Vec<DeviceDecoder>,
 }
 
 #[derive(Clone, Debug)]
-struct Part {
+struct DeviceDecoder {
     device: Device,
     decoder: Arc<dyn Decoder>,
     /// For each class of the part, its index among all classes.
@@ -60,23 +60,23 @@ impl Several {
                     }
                 }
             }
-            all.push(Part { device, decoder, places });
+            all.push(DeviceDecoder { device, decoder, places });
         }
         Self { classes, parts: all }
     }
 
-    fn part(&self, device: Device) -> Option<&Part> {
+    fn part(&self, device: Device) -> Option<&DeviceDecoder> {
         self.parts.iter().find(|part| part.device == device)
     }
 
     /// Sums a value over the parts for a worker of `class`.
     fn sum(&self, class: usize, of: impl Fn(&dyn Decoder, usize) -> u64) -> u64 {
-        let own = |part: &Part| part.own(class).map_or(0, |own| of(&*part.decoder, own));
+        let own = |part: &DeviceDecoder| part.own(class).map_or(0, |own| of(&*part.decoder, own));
         self.parts.iter().map(own).fold(0, u64::saturating_add)
     }
 }
 
-impl Part {
+impl DeviceDecoder {
     /// The index within this part of a class.
     fn own(&self, class: usize) -> Option<usize> {
         self.places.iter().position(|place| *place == class)
@@ -126,7 +126,7 @@ impl Decoder for Several {
 
 /// A worker of one part.
 struct Hand {
-    part: Part,
+    part: DeviceDecoder,
     worker: Box<dyn Worker>,
     /// Jobs that it has not returned yet.
     jobs: usize,

@@ -123,7 +123,7 @@ fn around(at: u32, times: u32, within: &Range<u32>) -> ([u32; 2], f32) {
 }
 
 /// The part of a plane that the filter reads.
-struct Part {
+struct PlaneWindow {
     y: Axis,
     /// Columns of the vertical pass.
     cols: Range<u32>,
@@ -160,7 +160,7 @@ impl Resampler {
     fn planes_as<S: Store>(
         &mut self,
         src: &Planes<'_>,
-        parts: &[Part],
+        parts: &[PlaneWindow],
         params: &ResampleParams,
         table: &ChannelTable,
         row: &RowSpec,
@@ -198,7 +198,7 @@ impl Resampler {
     fn planes_to_row<S: Store>(
         &mut self,
         src: &Planes<'_>,
-        parts: &[Part],
+        parts: &[PlaneWindow],
         params: &ResampleParams,
         table: &ChannelTable,
         row: &RowSpec,
@@ -300,7 +300,7 @@ fn aligned<T: bytemuck::Pod>(out: &mut [u8], make: impl FnOnce(&mut [T])) {
 #[expect(clippy::too_many_arguments, reason = "the loop's state, read once a row")]
 fn widened(
     level: Level,
-    part: &Part,
+    part: &PlaneWindow,
     row: &[f32],
     params: &ResampleParams,
     src: &Planes<'_>,
@@ -612,7 +612,7 @@ fn check(
     table: &ChannelTable,
     row: &RowSpec,
     out: &[u8],
-) -> Result<smallvec::SmallVec<[Part; 3]>> {
+) -> Result<smallvec::SmallVec<[PlaneWindow; 3]>> {
     let wrong = |what: String| Error::new(ErrorKind::Internal, what).with_hint("please report it");
     let info = &src.info;
     if !matches!(src.planes.len(), 1 | 3) || usize::from(info.channels) != src.planes.len() || !is_stored(row.dtype) {
@@ -642,7 +642,7 @@ fn check(
         if !held || !within(&rows, &plane.rows) || !within(&cols, &plane.cols) {
             return Err(wrong(format!("rows {rows:?} and columns {cols:?} are read of {plane:?}")));
         }
-        parts.push(Part { y, cols, times });
+        parts.push(PlaneWindow { y, cols, times });
     }
     Ok(parts)
 }

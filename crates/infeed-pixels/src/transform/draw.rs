@@ -80,7 +80,7 @@ pub(super) enum Step {
 }
 
 /// The geometry of a sample while its steps are drawn: the part of the image or tile that is visible.
-struct Way<'a> {
+struct Geometry<'a> {
     shared: &'a Shared,
     /// Height and width of rows.
     row: [u32; 2],
@@ -102,7 +102,7 @@ struct Way<'a> {
     marked: &'a mut Option<Marked>,
 }
 
-impl Way<'_> {
+impl Geometry<'_> {
     fn params(&self) -> ResampleParams {
         // A mirrored empty rectangle stays empty.
         let cutout = if self.shared.mask { [0; 4] } else { self.cutout.map(|edge| edge as u32) };
@@ -252,7 +252,7 @@ impl Lowered {
             let what = format!("pixels of {} where the dataset's are {declared}", info.dtype);
             return Err(bad(what, "convert the image, or put it into a dataset of its own"));
         }
-        let mut way = Way {
+        let mut way = Geometry {
             shared,
             row: [row.height, row.width],
             info,
@@ -304,13 +304,13 @@ impl Lowered {
         if let Some(marked) = way.marked {
             marked.end([row.height, row.width]);
         }
-        let Way { first, steps, .. } = way;
+        let Geometry { first, steps, .. } = way;
         let (params, spec) = first.expect("a resample was just added");
         Ok(Drawn { params, spec, steps, erased, rng })
     }
 }
 
-impl Way<'_> {
+impl Geometry<'_> {
     /// Draws a step of a list that has steps on pictures.
     fn step_of(
         &mut self,

@@ -14,7 +14,7 @@ use infeed_core::{
 use infeed_data::FieldKind;
 
 use super::{
-    augment::{Augment, Erasing, Moves, Place, RandomErasing, Value},
+    augment::{Augment, Erasing, Moves, PictureShape, RandomErasing, Value},
     chain::Transform,
     detection::{FixedSizeCrop, PadTo, PadToLargest, RandomZoomOut},
     geometry,
@@ -356,7 +356,7 @@ impl<'a> Plan<'a> {
             return Err(Error::config(format!("{name} comes after normalize"))
                 .with_hint(format!("put {name} before it: it is for colours from 0 to white")));
         }
-        augment.check(name, &Place { channels: self.channels, size: self.size })?;
+        augment.check(name, &PictureShape { channels: self.channels, size: self.size })?;
         self.split();
         Ok(())
     }
@@ -408,7 +408,7 @@ impl<'a> Plan<'a> {
     }
 
     fn erase(&mut self, name: &'a str, step: &'a RandomErasing, dtype: DType) -> Result<()> {
-        step.check(name, &Place { channels: self.channels, size: self.size })?;
+        step.check(name, &PictureShape { channels: self.channels, size: self.size })?;
         let noise = matches!(step.value, Erasing::Noise(_));
         if self.last.is_some_and(|last| self.index < last) {
             if noise || self.normalized.is_some() || self.channels > 4 {
@@ -482,7 +482,7 @@ impl<'a> Plan<'a> {
                 self.size = None;
             }
             Op::RandomZoomOut(step) => {
-                step.check(name, &Place { channels: self.channels, size: self.size })?;
+                step.check(name, &PictureShape { channels: self.channels, size: self.size })?;
                 self.zoom_out(name, step)?;
             }
             Op::RandomIouCrop(step) => {

@@ -27,12 +27,12 @@ pub(crate) struct ChunkedArray {
     /// How values are computed from the stored numbers, if they are packed.
     pub(crate) unpacking: Option<Unpacking>,
     /// The chunks that exist, ascending by number.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<ChunkPlace>,
 }
 
 /// Where a chunk is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ChunkPlace {
     /// The number of the chunk in the grid, in C order.
     pub(crate) number: u64,
     pub(crate) start: u64,

@@ -18,7 +18,7 @@ use infeed_data::{
 use infeed_store::{Extent, Object, Source};
 
 use super::{
-    array::{ChunkedArray, Place},
+    array::{ChunkPlace, ChunkedArray},
     copy::filled,
 };
 
@@ -30,7 +30,7 @@ const MOST_GROUPS: u64 = 1 << 20;
 
 /// How the rows of an array are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum RowRead {
     /// From a decoded chunk, which is shared by all its rows.
     Shared,
     /// From a chunk of one row: read with the record, decoded in `parse`.
@@ -39,7 +39,7 @@ enum Way {
     Range,
 }
 
-impl Way {
+impl RowRead {
     fn of(array: &ChunkedArray) -> Self {
         match array.chunk[0] {
             1 if array.is_plain() => Self::Range,
@@ -53,7 +53,7 @@ impl Way {
 #[derive(Debug)]
 struct Column {
     array: ChunkedArray,
-    way: Way,
+    way: RowRead,
     /// Key of the shared part for the first chunk; those of the others follow in the order of `places`.
     first_key: u64,
 }
@@ -114,7 +114,7 @@ impl ChunkedDataset {
         let column = |array: ChunkedArray| {
             let key = first_key;
             first_key += array.places.len() as u64;
-            Column { way: Way::of(&array), array, first_key: key }
+            Column { way: RowRead::of(&array), array, first_key: key }
         };
         let columns: Vec<Column> = arrays.into_iter().map(column).collect();
         let mut shared = SharedBytes::default();
@@ -123,14 +123,16 @@ impl ChunkedDataset {
             let (stored, count) = column.most();
             let decoding = column.array.decoding_bytes();
             match column.way {
-                Way::Shared => {
+                RowRead::Shared => {
                     shared.encoded = shared.encoded.saturating_add(stored);
                     shared.one = shared.one.saturating_add(stored).saturating_add(count.saturating_mul(decoding));
                     let all = decoding.saturating_mul(column.array.places.len() as u64);
                     shared.all = shared.all.saturating_add(all);
                 }
-                Way::Own => largest = largest.saturating_add(stored).saturating_add(decoding),
-                Way::Range => largest = largest.saturating_add(count.saturating_mul(column.array.chunk_row_bytes())),
+                RowRead::Own => largest = largest.saturating_add(stored).saturating_add(decoding),
+                RowRead::Range => {
+                    largest = largest.saturating_add(count.saturating_mul(column.array.chunk_row_bytes()))
+                }
             }
             // The value that is made of these bytes.
             largest = largest.saturating_add(column.array.row_bytes());
@@ -147,12 +149,12 @@ impl ChunkedDataset {
         if record < self.len { Ok(()) } else { Err(no_such_record(record, self.len)) }
     }
 
-    fn extent(&self, place: &Place, range: Range<u64>) -> Extent {
+    fn extent(&self, place: &ChunkPlace, range: Range<u64>) -> Extent {
         self.objects[place.object as usize].extent(&self.source).with_range(range)
     }
 
     /// Adds the chunk and the array to an error.
-    fn at(&self, error: Error, array: &ChunkedArray, place: &Place) -> Error {
+    fn at(&self, error: Error, array: &ChunkedArray, place: &ChunkPlace) -> Error {
         let object = self.source.display_name(&self.objects[place.object as usize].name);
         let mut left = place.number;
         let mut index: Vec<u64> = array.grid().iter().rev().map(|n| (left % n, left /= n).0).collect();
@@ -179,26 +181,26 @@ impl ChunkedDataset {
         let row = (record % array.chunk[0]) * array.chunk_row_bytes();
         let row_bytes = array.chunk_row_bytes() as usize;
         // The bytes of one row of a chunk, in the machine's byte order.
-        let part = |place: &Place, bytes: &Bytes| -> Result<Bytes> {
+        let part = |place: &ChunkPlace, bytes: &Bytes| -> Result<Bytes> {
             let cut = || Error::corrupt("a chunk is shorter than its shape").with_hint("fetch the object again");
             match way {
-                Way::Shared => {
+                RowRead::Shared => {
                     let start = usize::try_from(row).map_err(|_| cut())?;
                     let there = start.checked_add(row_bytes).is_some_and(|end| end <= bytes.len());
                     if there { Ok(bytes.slice(start..start + row_bytes)) } else { Err(cut()) }
                 }
-                Way::Own => array.decode(place, bytes),
-                Way::Range if bytes.len() == row_bytes => Ok(array.turned(bytes.clone())),
-                Way::Range => Err(cut()),
+                RowRead::Own => array.decode(place, bytes),
+                RowRead::Range if bytes.len() == row_bytes => Ok(array.turned(bytes.clone())),
+                RowRead::Range => Err(cut()),
             }
         };
-        let part = |(place, bytes): (&Place, &Bytes)| part(place, bytes).map_err(|e| self.at(e, array, place));
+        let part = |(place, bytes): (&ChunkPlace, &Bytes)| part(place, bytes).map_err(|e| self.at(e, array, place));
         if let [place] = places
             && array.chunk[1..] == array.shape[1..]
         {
             let bytes = part((place, &bytes[0]))?;
             // Copied, so that the chunk can be freed.
-            return Ok(if *way == Way::Shared { Bytes::copy_from_slice(&bytes) } else { bytes });
+            return Ok(if *way == RowRead::Shared { Bytes::copy_from_slice(&bytes) } else { bytes });
         }
         let len = usize::try_from(array.row_bytes()).map_err(|_| no_memory(usize::MAX))?;
         let mut out = filled(&array.fill, len)?;
@@ -212,7 +214,7 @@ impl ChunkedDataset {
 
 impl Column {
     /// The chunks that exist among those that the record's row intersects.
-    fn places(&self, record: u64) -> &[Place] {
+    fn places(&self, record: u64) -> &[ChunkPlace] {
         let Range { start, end } = self.range(record);
         &self.array.places[start..end]
     }
@@ -236,7 +238,7 @@ impl Column {
 /// The first records of the groups that are read together: a group is a chunk of the shared array with the longest
 /// rows.
 fn groups(columns: &[Column], len: u64) -> Option<Arc<[u64]>> {
-    let shared = columns.iter().filter(|column| column.way == Way::Shared);
+    let shared = columns.iter().filter(|column| column.way == RowRead::Shared);
     let chunk = shared.max_by_key(|column| column.array.row_bytes())?.array.chunk[0];
     let count = len.div_ceil(chunk);
     let step = chunk.saturating_mul(count.div_ceil(MOST_GROUPS).max(1));
@@ -266,13 +268,13 @@ impl Dataset for ChunkedDataset {
                 let place = &array.places[at];
                 let whole = place.start..place.start + place.len;
                 match column.way {
-                    Way::Shared => plan.shared.push(SharedRead::new(
+                    RowRead::Shared => plan.shared.push(SharedRead::new(
                         column.first_key + at as u64,
                         [self.extent(place, whole)],
                         array.decoding_bytes(),
                     )),
-                    Way::Own => plan.extents.push(self.extent(place, whole)),
-                    Way::Range => {
+                    RowRead::Own => plan.extents.push(self.extent(place, whole)),
+                    RowRead::Range => {
                         // A truncated chunk has fewer bytes; `parse` then returns an error.
                         let start = place.start.saturating_add(row).min(whole.end);
                         let end = start.saturating_add(array.chunk_row_bytes()).min(whole.end);
@@ -286,7 +288,7 @@ impl Dataset for ChunkedDataset {
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
         self.check(record)?;
-        let is_shared = |column: &&Column| column.way == Way::Shared;
+        let is_shared = |column: &&Column| column.way == RowRead::Shared;
         let own: usize = self.columns.iter().filter(|c| !is_shared(c)).map(|column| column.range(record).len()).sum();
         // The record's own bytes come first, then the shared parts.
         let (mut own, mut shared) = bytes.split_at(own.min(bytes.len()));
@@ -302,7 +304,7 @@ impl Dataset for ChunkedDataset {
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
         // If several columns have this first key, all but the last have no chunks.
         let column = self.columns.partition_point(|column| column.first_key <= key).checked_sub(1);
-        let column = column.map(|at| &self.columns[at]).filter(|column| column.way == Way::Shared);
+        let column = column.map(|at| &self.columns[at]).filter(|column| column.way == RowRead::Shared);
         let place = column.and_then(|column| {
             let at = usize::try_from(key - column.first_key).ok()?;
             Some((&column.array, column.array.places.get(at)?))
@@ -341,7 +343,7 @@ impl Dataset for ChunkedDataset {
     fn resident_bytes(&self) -> u64 {
         let object = |o: &Object| (o.name.len() + o.etag.as_ref().map_or(0, String::len) + size_of::<Object>()) as u64;
         let objects: u64 = self.objects.iter().map(object).sum();
-        let places: usize = self.columns.iter().map(|column| column.array.places.len() * size_of::<Place>()).sum();
+        let places: usize = self.columns.iter().map(|column| column.array.places.len() * size_of::<ChunkPlace>()).sum();
         objects + places as u64 + self.groups.as_ref().map_or(0, |groups| groups.len() as u64 * 8)
     }
 

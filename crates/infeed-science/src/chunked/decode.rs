@@ -5,7 +5,7 @@ use infeed_core::error::Result;
 use infeed_data::packed::no_memory;
 
 use super::{
-    array::{ChunkedArray, Place},
+    array::{ChunkPlace, ChunkedArray},
     errors::damaged,
     filters::Filter,
 };
@@ -26,7 +26,7 @@ impl ChunkedArray {
 
     /// The numbers of a chunk in C order and the machine's byte order. Without filters, rows beyond the array's end may
     /// be missing.
-    pub(super) fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Bytes> {
+    pub(super) fn decode(&self, place: &ChunkPlace, bytes: &Bytes) -> Result<Bytes> {
         let left_out = |at: usize| place.skipped.checked_shr(at as u32).is_some_and(|bits| bits & 1 == 1);
         let filters = || self.filters.iter().enumerate().filter(|(at, _)| !left_out(*at)).map(|(_, filter)| *filter);
         let length = usize::try_from(self.chunk_bytes()).map_err(|_| no_memory(usize::MAX))?;

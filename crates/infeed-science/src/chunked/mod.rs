@@ -36,7 +36,7 @@ pub(super) use self::array::grid;
 #[cfg(feature = "hdf5")]
 pub(super) use self::unpack::{Unpacking, wide};
 pub(super) use self::{
-    array::{ChunkedArray, Place},
+    array::{ChunkPlace, ChunkedArray},
     dataset::ChunkedDataset,
     errors::{damaged, unsupported},
     filters::Filter,

@@ -12,7 +12,7 @@ use infeed_core::{
 };
 use infeed_data::{arrays::listed, names::SPLITS};
 
-use super::array::{ChunkedArray, Place};
+use super::array::{ChunkPlace, ChunkedArray};
 
 /// A field: one array, or many that are a record each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,7 +241,7 @@ pub(crate) fn stacked(name: String, arrays: Vec<ChunkedArray>) -> Result<Chunked
     let cells = first.grid().iter().try_fold(1u64, |cells, n| cells.checked_mul(*n));
     let beyond = || Error::corrupt(format!("{count} arrays of shape {:?}", first.shape));
     let cells = cells.filter(|cells| cells.checked_mul(count).is_some()).ok_or_else(beyond)?;
-    let mut places: Vec<Place> = first.places.clone();
+    let mut places: Vec<ChunkPlace> = first.places.clone();
     for (at, array) in (1..).zip(arrays) {
         let refused = |what: &str, a: &dyn std::fmt::Debug, b: &dyn std::fmt::Debug| {
             let (one, other) = (&first.name, &array.name);
@@ -257,7 +257,7 @@ pub(crate) fn stacked(name: String, arrays: Vec<ChunkedArray>) -> Result<Chunked
                 "write all of them with the same chunks, filters and attributes (h5repack -l CHUNK=… OLD NEW)",
             ));
         }
-        places.extend(array.places.into_iter().map(|place| Place { number: place.number + at * cells, ..place }));
+        places.extend(array.places.into_iter().map(|place| ChunkPlace { number: place.number + at * cells, ..place }));
     }
     let before = |one: u64, axes: &[u64]| std::iter::once(one).chain(axes.iter().copied()).collect();
     let order = std::iter::once(0).chain(first.order.iter().map(|axis| axis + 1)).collect();

@@ -49,9 +49,9 @@ use self::{
     chunks::Chunk,
     file::File,
     messages::Step,
-    walk::{Found, Stored},
+    walk::{FoundDataset, Stored},
 };
-use super::chunked::{self, ChunkedArray, ChunkedDataset, Filter, Place, Series, Sight, damaged, unsupported};
+use super::chunked::{self, ChunkPlace, ChunkedArray, ChunkedDataset, Filter, Series, Sight, damaged, unsupported};
 
 /// Files whose metadata is read at the same time.
 const AT_A_TIME: usize = 16;
@@ -148,7 +148,7 @@ struct Field {
 }
 
 /// Chooses the datasets that become fields, in order. `tells`: whether to warn of those that are left out.
-fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<Vec<Field>> {
+fn choose(found: Vec<FoundDataset>, columns: Option<&[String]>, tells: bool) -> Result<Vec<Field>> {
     let there = listed(found.iter().map(|found| &found.name));
     let nothing = || {
         let there = if there.is_empty() { "none" } else { &there };
@@ -157,7 +157,7 @@ fn choose(found: Vec<Found>, columns: Option<&[String]>, tells: bool) -> Result<
     };
     let mut left = BTreeMap::new();
     let mut numbers: BTreeMap<String, Stored> = BTreeMap::new();
-    for Found { name, stored } in found {
+    for FoundDataset { name, stored } in found {
         match stored {
             Ok(stored) => drop(numbers.insert(name, stored)),
             Err(why) => drop(left.insert(name, why)),
@@ -229,7 +229,7 @@ async fn array(file: &mut File<'_>, name: String, stored: &Stored) -> Result<Chu
     let place = |Chunk { number, at, len, mask }: Chunk| {
         // Bit 0 is the first filter, but the last filter is undone first.
         let skipped = mask.reverse_bits().checked_shr(u32::BITS - filters.len() as u32).unwrap_or(0);
-        Place { number, start: at, len, object: 0, skipped }
+        ChunkPlace { number, start: at, len, object: 0, skipped }
     };
     let places = chunks.into_iter().map(place).collect();
     let swapped = stored.big_endian != cfg!(target_endian = "big");

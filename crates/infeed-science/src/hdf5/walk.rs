@@ -26,7 +26,7 @@ const HEAD: u64 = 512;
 
 /// A dataset: its path without the leading `/`, and its description or the reason why it is not read.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundDataset {
     pub(super) name: String,
     pub(super) stored: std::result::Result<Stored, String>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Stored {
 }
 
 /// The datasets in the order of their names.
-pub(super) async fn datasets(file: &mut File<'_>) -> Result<Vec<Found>> {
+pub(super) async fn datasets(file: &mut File<'_>) -> Result<Vec<FoundDataset>> {
     let mut found = Vec::new();
     let mut level = vec![(String::new(), file.root)];
     let mut groups = HashSet::new();
@@ -73,7 +73,7 @@ pub(super) async fn datasets(file: &mut File<'_>) -> Result<Vec<Found>> {
                 let known = attributes::known(file, &header, &name).await.map_err(near)?;
                 if !known.is_dimension {
                     let stored = stored(file, &header, known.attributes).await.map_err(near)?;
-                    found.push(Found { name, stored });
+                    found.push(FoundDataset { name, stored });
                 }
             }
         }

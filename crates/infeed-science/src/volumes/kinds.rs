@@ -8,12 +8,14 @@ use infeed_data::names::base;
 
 use super::{
     names::{FieldFiles, Grouped, Layout, add},
-    words::{IMAGES, Kind, Volume, common_folders, field_of, is_mask, kind, says_kind, split_of, trimmed, unclear},
+    words::{
+        IMAGES, Volume, VolumeKind, common_folders, field_of, is_mask, kind, says_kind, split_of, trimmed, unclear,
+    },
 };
 
 /// For each volume: the kind that one of its folders names, and its patient, made of its other folders and its name.
 /// `None` if a volume is in no such folder, or in two.
-fn placed<'a>(all: &[Volume<'a>]) -> Option<Vec<(Kind<'a>, String)>> {
+fn placed<'a>(all: &[Volume<'a>]) -> Option<Vec<(VolumeKind<'a>, String)>> {
     let common = common_folders(all);
     let place = |volume: &Volume<'a>| {
         let folders: Vec<&str> = volume.folders().collect();
@@ -39,11 +41,11 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
     if words.len() == 1 && !(words.iter().all(|word| one(word)) && is_each()) {
         return Ok(None);
     }
-    let mut volumes: Vec<(Volume<'_>, Kind<'_>, String)> =
+    let mut volumes: Vec<(Volume<'_>, VolumeKind<'_>, String)> =
         all.iter().zip(placed).map(|(volume, (kind, patient))| (*volume, kind, patient)).collect();
     let splits: BTreeSet<&str> = all.iter().filter_map(|volume| split_of(*volume)).collect();
     if splits.len() > 1 && !of_one_split {
-        let of_test = |kind: &Kind<'_>| kind.split == Some("test");
+        let of_test = |kind: &VolumeKind<'_>| kind.split == Some("test");
         let marked = volumes.iter().all(|(_, kind, _)| kind.split.is_some());
         // The Decathlon's `imagesTs` has no labels: leave it out with a warning. Other mixtures of splits are an error.
         if !marked
@@ -68,13 +70,13 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
     for (_, kind, _) in &volumes {
         folders.entry(field_of(kind.word)).or_default().insert(kind.word);
     }
-    let name = |kind: &Kind<'_>| -> String {
+    let name = |kind: &VolumeKind<'_>| -> String {
         let field = field_of(kind.word);
         if folders[field].len() > 1 { kind.word.to_owned() } else { field.to_owned() }
     };
     // A field has channels if its names are those of another kind plus a number: nnU-Net's `_0000`.
     let mut channelled = BTreeSet::new();
-    let of = |field: &str, way: Way| -> BTreeSet<String> {
+    let of = |field: &str, way: PatientName| -> BTreeSet<String> {
         volumes
             .iter()
             .filter(|(_, kind, _)| name(kind) == field)
@@ -85,14 +87,14 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
         volumes.iter().filter(|(_, kind, _)| kind.mask).map(|(_, kind, _)| name(kind)).collect();
     let fields: BTreeSet<String> = volumes.iter().map(|(_, kind, _)| name(kind)).collect();
     let anchor = masks.first().or_else(|| fields.first()).cloned().unwrap_or_default();
-    let partners = |ways: [Way; 2], field: &str| of(field, ways[0]).intersection(&of(&anchor, ways[1])).count();
-    let mut way = Way::Whole;
+    let partners = |ways: [PatientName; 2], field: &str| of(field, ways[0]).intersection(&of(&anchor, ways[1])).count();
+    let mut way = PatientName::Whole;
     for field in fields.iter().filter(|field| **field != anchor) {
-        let whole = partners([Way::Whole, Way::Whole], field);
-        if !masks.contains(field) && partners([Way::Channel, Way::Whole], field) > whole {
+        let whole = partners([PatientName::Whole, PatientName::Whole], field);
+        if !masks.contains(field) && partners([PatientName::Channel, PatientName::Whole], field) > whole {
             channelled.insert(field.clone());
-        } else if whole == 0 && partners([Way::Trimmed, Way::Trimmed], field) > 0 {
-            way = Way::Trimmed;
+        } else if whole == 0 && partners([PatientName::Trimmed, PatientName::Trimmed], field) > 0 {
+            way = PatientName::Trimmed;
         } else if whole == 0 {
             return Err(unclear(names, all));
         }
@@ -105,9 +107,9 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
     let mut keys: BTreeMap<(bool, String), BTreeSet<String>> = BTreeMap::new();
     for (volume, kind, patient) in &volumes {
         let field = name(kind);
-        let own = if channelled.contains(&field) { Way::Channel } else { way };
+        let own = if channelled.contains(&field) { PatientName::Channel } else { way };
         let key = match own {
-            Way::Channel => format!("{field}_{}", &patient[patient.len().saturating_sub(CHANNEL - 1)..]),
+            PatientName::Channel => format!("{field}_{}", &patient[patient.len().saturating_sub(CHANNEL - 1)..]),
             _ => field.clone(),
         };
         let patient = own.of(patient).ok_or_else(|| unclear(names, all))?;
@@ -144,7 +146,7 @@ fn is_channelled(patients: &[&str]) -> bool {
 
 /// How to get the patient from the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum PatientName {
     /// The whole name.
     Whole,
     /// The part before the channel number.
@@ -153,7 +155,7 @@ enum Way {
     Trimmed,
 }
 
-impl Way {
+impl PatientName {
     fn of(self, patient: &str) -> Option<String> {
         match self {
             Self::Whole => Some(patient.to_owned()),

@@ -32,7 +32,7 @@ pub(super) fn volumes<'a>(names: &[&'a str]) -> Vec<Volume<'a>> {
 
 /// The kind of volume that a folder's name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind<'a> {
+pub(super) struct VolumeKind<'a> {
     /// The folder's name, without the `Tr` of `imagesTr`.
     pub(super) word: &'a str,
     pub(super) mask: bool,
@@ -65,11 +65,11 @@ pub(super) fn names_mask(name: &str) -> bool {
     looks_like_mask(name) || name.rsplit(['_', '-', '.']).next().is_some_and(is_mask)
 }
 
-pub(super) fn kind(folder: &str) -> Option<Kind<'_>> {
+pub(super) fn kind(folder: &str) -> Option<VolumeKind<'_>> {
     let of = |ending, split| Some((folder.strip_suffix(ending).filter(|word| says_kind(word))?, Some(split)));
     let (word, split) =
         of("Tr", "train").or_else(|| of("Ts", "test")).or_else(|| of("Va", "val")).unwrap_or((folder, None));
-    says_kind(word).then(|| Kind { word, mask: is_mask(word), split })
+    says_kind(word).then(|| VolumeKind { word, mask: is_mask(word), split })
 }
 
 /// The name of the field that a folder of this kind makes.

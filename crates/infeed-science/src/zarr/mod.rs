@@ -38,7 +38,7 @@ use infeed_store::{Beside, Object, Source};
 use serde_json::Value;
 
 use self::{attributes::attributes, keys::Keys, meta::Meta, shard::Grids};
-use super::chunked::{self, ChunkedArray, ChunkedDataset, Place, Series, Sight, damaged, unsupported};
+use super::chunked::{self, ChunkPlace, ChunkedArray, ChunkedDataset, Series, Sight, damaged, unsupported};
 
 /// Concurrent reads of metadata and of shard indexes.
 const AT_A_TIME: usize = 16;
@@ -273,7 +273,7 @@ async fn arrays(
         let numbered = || chunks.iter().zip(first as u32..);
         match sharding {
             None => {
-                let place = |(&(number, object), at): (&(u64, &Object), u32)| Place {
+                let place = |(&(number, object), at): (&(u64, &Object), u32)| ChunkPlace {
                     number,
                     start: 0,
                     len: object.size,
@@ -291,7 +291,7 @@ async fn arrays(
                         read.map(move |read| read.map_err(|e| e.at_object(source.display_name(&object.name)))).boxed()
                     })
                     .collect();
-                let places: Vec<Vec<Place>> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+                let places: Vec<Vec<ChunkPlace>> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
                 array.places = places.concat();
             }
         }

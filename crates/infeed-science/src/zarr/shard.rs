@@ -7,7 +7,7 @@ use infeed_store::{Object, Source};
 use serde_json::Value;
 
 use super::numbers::numbers;
-use crate::chunked::{Place, damaged, grid, unsupported};
+use crate::chunked::{ChunkPlace, damaged, grid, unsupported};
 
 /// How the shards of an array are laid out.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Sharding {
         at: u32,
         number: u64,
         grids: &Grids,
-    ) -> Result<Vec<Place>> {
+    ) -> Result<Vec<ChunkPlace>> {
         let count = grids.within.iter().try_fold(1u64, |count, n| count.checked_mul(*n));
         let sum = if self.summed { 4 } else { 0 };
         let len = count.and_then(|count| count.checked_mul(16)?.checked_add(sum)).filter(|len| *len <= object.size);
@@ -69,7 +69,7 @@ impl Sharding {
         self.parse_index(&bytes, object.size, at, number, grids)
     }
 
-    fn parse_index(&self, bytes: &[u8], size: u64, at: u32, number: u64, grids: &Grids) -> Result<Vec<Place>> {
+    fn parse_index(&self, bytes: &[u8], size: u64, at: u32, number: u64, grids: &Grids) -> Result<Vec<ChunkPlace>> {
         let mut entries = bytes;
         if self.summed {
             let Some((content, sum)) = bytes.split_last_chunk::<4>() else {
@@ -97,7 +97,7 @@ impl Sharding {
             }
             // Chunks beyond the array's end are ignored.
             if let Some(number) = grids.number(number, i) {
-                places.push(Place { number, start, len, object: at, skipped: 0 });
+                places.push(ChunkPlace { number, start, len, object: at, skipped: 0 });
             }
         }
         Ok(places)
@@ -159,7 +159,7 @@ mod tests {
         };
         let sound = index([0, 10, u64::MAX, u64::MAX]);
         let places = sharding.parse_index(&sound, 100, 7, 1, &grids).unwrap();
-        assert_eq!(places, [Place { number: 2, start: 0, len: 10, object: 7, skipped: 0 }]);
+        assert_eq!(places, [ChunkPlace { number: 2, start: 0, len: 10, object: 7, skipped: 0 }]);
         for words in [[0, 101, 0, 1], [u64::MAX, 1, 0, 1], [1, u64::MAX, 0, 1]] {
             let error = sharding.parse_index(&index(words), 100, 7, 1, &grids).unwrap_err();
             assert!(error.to_string().contains("by the shard's index"), "{error}");

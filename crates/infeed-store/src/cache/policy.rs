@@ -143,7 +143,7 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infeed_core::random::mix;
+    use infeed_core::random::hash64;
 
     /// A machine with `hosts` - 1 others reads `epochs` of `n` records of a byte each through a cache of `size`.
     struct Simulation {
@@ -164,7 +164,7 @@ mod tests {
         /// A random order for each epoch, by sorting hashes.
         fn positions(&self, epoch: u64) -> (Vec<u64>, Vec<u64>) {
             let mut order: Vec<u64> = (0..self.n).collect();
-            order.sort_by_key(|r| mix(mix(epoch + 1) ^ mix(*r)));
+            order.sort_by_key(|r| hash64(hash64(epoch + 1) ^ hash64(*r)));
             let mut positions = vec![0; order.len()];
             order.iter().enumerate().for_each(|(p, r)| positions[*r as usize] = p as u64);
             (order, positions)

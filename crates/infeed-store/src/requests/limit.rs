@@ -585,7 +585,7 @@ mod tests {
         let mut paused = Duration::ZERO;
         for n in 0..10_000_u64 {
             now += Duration::from_micros(100);
-            if infeed_core::random::mix(n).is_multiple_of(10) {
+            if infeed_core::random::hash64(n).is_multiple_of(10) {
                 limit.throttled(now, now, 0.5);
             } else {
                 let took = Duration::from_millis(20);

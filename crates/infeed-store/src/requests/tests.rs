@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use infeed_core::random::{jitter, mix};
+use infeed_core::random::{hash64, jitter};
 
 use super::{
     limit::{self, Measured, spare},
@@ -32,7 +32,7 @@ fn the_window_is_never_exceeded_while_it_grows_and_shrinks() {
             // A window that has just shrunk waits for the requests that were in flight before.
             let debt = requests.state().debt;
             assert!(now_in_flight <= window + debt, "{now_in_flight} in flight of {window} and {debt}");
-            let latency = Duration::from_millis(20 + mix(n) % 20);
+            let latency = Duration::from_millis(20 + hash64(n) % 20);
             tokio::time::sleep(latency).await;
             match n % 500 {
                 // In a row, as a store refuses; one in five over all.

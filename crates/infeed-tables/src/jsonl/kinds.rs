@@ -28,7 +28,7 @@ pub(super) enum Number {
 
 /// What a key becomes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum KeyKind {
     Text,
     /// The JSON of any value, as text.
     Json,
@@ -126,7 +126,7 @@ impl Shape {
 }
 
 /// The keys of some records with their kinds, in the order of their names.
-pub(super) fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, Kind)> {
+pub(super) fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, KeyKind)> {
     let mut found: HashMap<&str, (Shape, usize)> = HashMap::new();
     for (name, value) in records.iter().flatten() {
         let shape = Shape::of(value);
@@ -137,23 +137,23 @@ pub(super) fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, Kind
     let kind = |(name, (shape, there)): (&str, (Shape, usize))| {
         let is_everywhere = there == records.len();
         let kind = match shape {
-            Shape::Text => Kind::Text,
-            Shape::One(Number::Integer) if is_everywhere && LABELS.contains(&name) => Kind::Label,
-            Shape::One(of) if is_everywhere => Kind::One(of),
-            Shape::One(of) => Kind::List { of, item: None },
-            Shape::List(of, item) => Kind::List { of, item },
-            Shape::Texts => Kind::Texts,
-            Shape::Nothing | Shape::Empty | Shape::Other => Kind::Json,
+            Shape::Text => KeyKind::Text,
+            Shape::One(Number::Integer) if is_everywhere && LABELS.contains(&name) => KeyKind::Label,
+            Shape::One(of) if is_everywhere => KeyKind::One(of),
+            Shape::One(of) => KeyKind::List { of, item: None },
+            Shape::List(of, item) => KeyKind::List { of, item },
+            Shape::Texts => KeyKind::Texts,
+            Shape::Nothing | Shape::Empty | Shape::Other => KeyKind::Json,
         };
         (name.to_owned(), kind)
     };
-    let mut kinds: Vec<(String, Kind)> = found.into_iter().map(kind).collect();
+    let mut kinds: Vec<(String, KeyKind)> = found.into_iter().map(kind).collect();
     // Labels first, as in all formats.
-    kinds.sort_by(|a, b| (a.1 != Kind::Label, &a.0).cmp(&(b.1 != Kind::Label, &b.0)));
+    kinds.sort_by(|a, b| (a.1 != KeyKind::Label, &a.0).cmp(&(b.1 != KeyKind::Label, &b.0)));
     kinds
 }
 
-impl Kind {
+impl KeyKind {
     /// The field; a record of it has at most `most` bytes.
     pub(super) fn field(&self, name: &str, most: usize) -> Field {
         let kind = match self {

@@ -53,7 +53,7 @@ use serde_json::value::RawValue;
 
 use self::{
     index::Lines,
-    kinds::{Kind, kinds},
+    kinds::{KeyKind, kinds},
 };
 use crate::places::places;
 
@@ -119,7 +119,7 @@ fn object(line: &[u8]) -> Result<HashMap<String, &RawValue>> {
 #[derive(Debug)]
 struct LinesDataset {
     files: ShardTable<Lines>,
-    columns: Vec<(String, Kind)>,
+    columns: Vec<(String, KeyKind)>,
     schema: Schema,
     sizes: Sizes,
     fingerprint: Fingerprint,
@@ -217,7 +217,7 @@ impl Dataset for LinesDataset {
             e.at_stage(Stage::Parse).at_object(self.object(record)).at_range(range)
         };
         let found = object(line).map_err(at)?;
-        let value = |(name, kind): &(String, Kind)| {
+        let value = |(name, kind): &(String, KeyKind)| {
             let value = match kind.value(found.get(name).map(|value| value.get())) {
                 Ok(Value::Label(label)) if name == "label" => self.schema.label(label).map(Value::Label),
                 other => other,
@@ -248,7 +248,7 @@ impl Dataset for LinesDataset {
 
     fn usual_varying(&self) -> Option<u64> {
         // Numbers of one digit and a comma become eight bytes.
-        let is_list = |(_, kind): &(String, Kind)| matches!(kind, Kind::List { .. });
+        let is_list = |(_, kind): &(String, KeyKind)| matches!(kind, KeyKind::List { .. });
         Some(self.sizes.usual.saturating_mul(if self.columns.iter().any(is_list) { 4 } else { 1 }))
     }
 

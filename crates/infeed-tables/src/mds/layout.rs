@@ -44,7 +44,7 @@ pub(super) fn bad(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 
 /// The kind of a column.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     Image,
     /// Size, mode and pixels, in Pillow's form.
     Pil,
@@ -83,7 +83,7 @@ pub(super) struct Column {
     /// Bytes, if they are the same in each sample.
     pub(super) size: Option<u32>,
     /// `None` for a column that is not read.
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<ColumnKind>,
     /// For a mask, the type that labels have in the first samples.
     pub(super) labels: Option<DType>,
 }
@@ -109,40 +109,40 @@ fn dtype(name: &str) -> Option<DType> {
 }
 
 /// The kind of a column with this encoding; `None` if it is not read.
-pub(super) fn kind_of(name: &str, encoding: &str) -> Option<Kind> {
+pub(super) fn kind_of(name: &str, encoding: &str) -> Option<ColumnKind> {
     let is_label = LABELS.contains(&name);
     // `jpeg:90` is the quality with which images were written.
     let (word, rest) = encoding.split_once(':').map_or((encoding, None), |(word, rest)| (word, Some(rest)));
     match word {
-        "jpeg" | "png" => Some(Kind::Image),
-        "pil" => Some(Kind::Pil),
+        "jpeg" | "png" => Some(ColumnKind::Image),
+        "pil" => Some(ColumnKind::Pil),
         "jpeg_array" | "jpegarray" => Some(of_images(0, false)),
         "list[jpeg]" | "list[png]" => Some(of_images(4, false)),
         "list[pil]" => Some(of_images(4, true)),
         // Decimals have any precision, which no numeric type here holds.
-        "str" | "json" | "str_decimal" => Some(Kind::Text),
-        "bytes" => Some(Kind::Bytes),
-        "int" | "int64" if is_label => Some(Kind::Label),
-        "str_int" if is_label => Some(Kind::TextLabel),
-        "str_int" => Some(Kind::TextInt),
-        "str_float" => Some(Kind::TextFloat),
+        "str" | "json" | "str_decimal" => Some(ColumnKind::Text),
+        "bytes" => Some(ColumnKind::Bytes),
+        "int" | "int64" if is_label => Some(ColumnKind::Label),
+        "str_int" if is_label => Some(ColumnKind::TextLabel),
+        "str_int" => Some(ColumnKind::TextInt),
+        "str_float" => Some(ColumnKind::TextFloat),
         "ndarray" => {
             match rest.map(|rest| rest.split_once(':').map_or((rest, None), |(of, shape)| (of, Some(shape)))) {
-                None => Some(Kind::Array { said: None, first: None, is_list: false }),
-                Some((of, None)) => Some(Kind::Array { said: Some(dtype(of)?), first: None, is_list: false }),
+                None => Some(ColumnKind::Array { said: None, first: None, is_list: false }),
+                Some((of, None)) => Some(ColumnKind::Array { said: Some(dtype(of)?), first: None, is_list: false }),
                 Some((of, Some(shape))) => {
                     let shape: Option<Vec<usize>> =
                         shape.split(',').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
-                    Some(Kind::Numbers(dtype(of)?, shape?))
+                    Some(ColumnKind::Numbers(dtype(of)?, shape?))
                 }
             }
         }
-        _ => Some(Kind::Numbers(dtype(encoding)?, vec![])),
+        _ => Some(ColumnKind::Numbers(dtype(encoding)?, vec![])),
     }
 }
 
-const fn of_images(head: usize, pil: bool) -> Kind {
-    Kind::List { head, pil, several: false, most: 1 }
+const fn of_images(head: usize, pil: bool) -> ColumnKind {
+    ColumnKind::List { head, pil, several: false, most: 1 }
 }
 
 /// Whether a column that is not read may hold the images. If so, only labels and the like would remain.
@@ -220,8 +220,8 @@ pub(super) fn parse_text<T: std::str::FromStr>(data: &[u8], what: &str) -> Resul
 }
 
 /// Columns of labels get the name `label`; others keep theirs.
-pub(super) fn field_name<'a>(name: &'a str, kind: Option<&Kind>) -> &'a str {
-    if matches!(kind, Some(Kind::Label | Kind::TextLabel)) { "label" } else { name }
+pub(super) fn field_name<'a>(name: &'a str, kind: Option<&ColumnKind>) -> &'a str {
+    if matches!(kind, Some(ColumnKind::Label | ColumnKind::TextLabel)) { "label" } else { name }
 }
 
 /// Pixels as `u32 width, u32 height, u32 length of the mode, mode, pixels`. Images with a palette are read only as

@@ -59,7 +59,7 @@ use infeed_store::{Beside, Object, Source};
 
 use self::{
     layout::{
-        Column, Index, Kind, Listed, bad, field_name, kind_of, may_be_images, parse_array, parse_list, parse_pil,
+        Column, ColumnKind, Index, Listed, bad, field_name, kind_of, may_be_images, parse_array, parse_list, parse_pil,
         parse_sample, parse_text,
     },
     shard::{Finder, Shard, Within},
@@ -136,7 +136,9 @@ impl Format for Mds {
             }
             let shards: Vec<Shard> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
             for column in columns.iter_mut().filter(|column| options.is_list(&column.name)) {
-                if let Some(Kind::Array { is_list, .. } | Kind::List { several: is_list, .. }) = &mut column.kind {
+                if let Some(ColumnKind::Array { is_list, .. } | ColumnKind::List { several: is_list, .. }) =
+                    &mut column.kind
+                {
                     *is_list = true;
                 }
             }
@@ -148,8 +150,8 @@ impl Format for Mds {
             }
             for column in &mut columns {
                 let why = match &column.kind {
-                    Some(Kind::Array { first: None, .. }) => "damaged in the first samples",
-                    Some(Kind::Array { first: Some((_, shape)), is_list: true, .. })
+                    Some(ColumnKind::Array { first: None, .. }) => "damaged in the first samples",
+                    Some(ColumnKind::Array { first: Some((_, shape)), is_list: true, .. })
                         if shape.is_empty() || shape[1..].contains(&0) =>
                     {
                         "not a list of numbers"
@@ -240,9 +242,9 @@ fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], 
         };
     }
     let is_image = |column: &Column| {
-        matches!(column.kind, Some(Kind::Image | Kind::Pil | Kind::List { .. }))
-            || matches!(&column.kind, Some(Kind::Numbers(_, shape)) if shape.len() > 1)
-            || matches!(&column.kind, Some(Kind::Array { first: Some((_, shape)), .. }) if shape.len() > 1)
+        matches!(column.kind, Some(ColumnKind::Image | ColumnKind::Pil | ColumnKind::List { .. }))
+            || matches!(&column.kind, Some(ColumnKind::Numbers(_, shape)) if shape.len() > 1)
+            || matches!(&column.kind, Some(ColumnKind::Array { first: Some((_, shape)), .. }) if shape.len() > 1)
     };
     if left.iter().any(|(_, may_be)| *may_be) && !columns.iter().any(is_image) {
         let rest = columns.iter().filter(|column| column.kind.is_some());
@@ -261,9 +263,9 @@ fn check_left_out(index: &Index, columns: &[Column], left: &[(String, String)], 
 fn unsure_columns(index: &Index, columns: &[Column], options: &OpenOptions) -> Vec<usize> {
     let encodings = index.shards.first().map_or(&[][..], |listed| &listed.column_encodings);
     let unsure = columns.iter().zip(encodings).map(|(column, encoding)| match column.kind {
-        Some(Kind::Bytes) => encoding == "bytes",
-        Some(Kind::List { .. } | Kind::Array { .. }) => true,
-        Some(Kind::Image | Kind::Pil) => options.is_mask(&column.name),
+        Some(ColumnKind::Bytes) => encoding == "bytes",
+        Some(ColumnKind::List { .. } | ColumnKind::Array { .. }) => true,
+        Some(ColumnKind::Image | ColumnKind::Pil) => options.is_mask(&column.name),
         _ => false,
     });
     unsure.enumerate().filter_map(|(at, unsure)| unsure.then_some(at)).collect()
@@ -329,7 +331,7 @@ fn add_labels(labels: &mut Option<DType>, image: &Bytes, pil: bool) {
 /// when the sample is read.
 fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
     match &mut column.kind {
-        Some(Kind::List { head, pil, several, most }) => {
+        Some(ColumnKind::List { head, pil, several, most }) => {
             if let Ok(images) = parse_list(value, *head) {
                 *several |= images.len() != 1;
                 *most = images.len().max(*most);
@@ -337,11 +339,11 @@ fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
             }
             (true, None)
         }
-        Some(kind @ (Kind::Image | Kind::Pil)) => {
-            add_labels(&mut column.labels, value, *kind == Kind::Pil);
+        Some(kind @ (ColumnKind::Image | ColumnKind::Pil)) => {
+            add_labels(&mut column.labels, value, *kind == ColumnKind::Pil);
             (false, None)
         }
-        Some(Kind::Array { said, first, is_list }) => match (parse_array(value, *said), &first) {
+        Some(ColumnKind::Array { said, first, is_list }) => match (parse_array(value, *said), &first) {
             (Ok((dtype, shape, _)), Some((of, like)))
                 if dtype == *of && differ_in_length(&shape, like) && (*is_list || is_usual_list(dtype, &shape)) =>
             {
@@ -360,7 +362,7 @@ fn look_at(column: &mut Column, value: &Bytes) -> (bool, Option<String>) {
         _ => {
             match sniff::picture(value) {
                 Some(found) if found.is_read => {
-                    column.kind = Some(Kind::Image);
+                    column.kind = Some(ColumnKind::Image);
                     add_labels(&mut column.labels, value, false);
                 }
                 Some(found) => {
@@ -416,18 +418,18 @@ impl MdsDataset {
         }
         let field = |column: &Column| {
             let kind = match column.kind.clone()? {
-                Kind::List { several: true, most, .. } => {
+                ColumnKind::List { several: true, most, .. } => {
                     // Each takes a word and a byte, or more.
                     let bound = sizes.largest as usize / 5;
                     return Some(options.picture(&column.name, column.labels).several(bound, most));
                 }
-                Kind::Image | Kind::Pil | Kind::List { .. } => {
+                ColumnKind::Image | ColumnKind::Pil | ColumnKind::List { .. } => {
                     return Some(options.picture(&column.name, column.labels));
                 }
-                Kind::Label | Kind::TextLabel => FieldKind::Label,
-                Kind::TextInt => FieldKind::Array { dtype: DType::I64, shape: vec![] },
-                Kind::TextFloat => FieldKind::Array { dtype: DType::F64, shape: vec![] },
-                Kind::Array { first, is_list, .. } => {
+                ColumnKind::Label | ColumnKind::TextLabel => FieldKind::Label,
+                ColumnKind::TextInt => FieldKind::Array { dtype: DType::I64, shape: vec![] },
+                ColumnKind::TextFloat => FieldKind::Array { dtype: DType::F64, shape: vec![] },
+                ColumnKind::Array { first, is_list, .. } => {
                     let (dtype, shape) = first?;
                     match shape.split_first() {
                         // The bytes of an item are not 0: opening looked.
@@ -438,9 +440,9 @@ impl MdsDataset {
                         _ => FieldKind::Array { dtype, shape },
                     }
                 }
-                Kind::Text => FieldKind::Text { most: column.size.map_or(sizes.largest, u64::from) as usize },
-                Kind::Bytes => FieldKind::Bytes { most: column.size.map_or(sizes.largest, u64::from) as usize },
-                Kind::Numbers(dtype, shape) => FieldKind::Array { dtype, shape },
+                ColumnKind::Text => FieldKind::Text { most: column.size.map_or(sizes.largest, u64::from) as usize },
+                ColumnKind::Bytes => FieldKind::Bytes { most: column.size.map_or(sizes.largest, u64::from) as usize },
+                ColumnKind::Numbers(dtype, shape) => FieldKind::Array { dtype, shape },
             };
             Some(Field::new(field_name(&column.name, column.kind.as_ref()), kind))
         };
@@ -465,12 +467,12 @@ impl MdsDataset {
         Ok((shard, offsets[i].into()..offsets[i + 1].into()))
     }
 
-    fn value(&self, name: &str, kind: &Kind, data: Bytes) -> Result<Value> {
+    fn value(&self, name: &str, kind: &ColumnKind, data: Bytes) -> Result<Value> {
         let number = |bytes: [u8; 8]| Value::Array(Bytes::copy_from_slice(&bytes));
         Ok(match kind {
-            Kind::Image => Value::Encoded(data),
-            Kind::Pil => parse_pil(&data, self.masks.contains(name))?,
-            Kind::List { head, pil, several, .. } => {
+            ColumnKind::Image => Value::Encoded(data),
+            ColumnKind::Pil => parse_pil(&data, self.masks.contains(name))?,
+            ColumnKind::List { head, pil, several, .. } => {
                 let images = parse_list(&data, *head)?;
                 let image = |image: &Bytes| match pil {
                     true => parse_pil(image, self.masks.contains(name)),
@@ -488,10 +490,10 @@ impl MdsDataset {
                     }
                 }
             }
-            Kind::TextLabel => Value::Label(self.schema.label(parse_text(&data, "label")?)?),
-            Kind::TextInt => number(parse_text::<i64>(&data, "integer of 64 bits")?.to_ne_bytes()),
-            Kind::TextFloat => number(parse_text::<f64>(&data, "number")?.to_ne_bytes()),
-            Kind::Array { said, first, is_list } => {
+            ColumnKind::TextLabel => Value::Label(self.schema.label(parse_text(&data, "label")?)?),
+            ColumnKind::TextInt => number(parse_text::<i64>(&data, "integer of 64 bits")?.to_ne_bytes()),
+            ColumnKind::TextFloat => number(parse_text::<f64>(&data, "number")?.to_ne_bytes()),
+            ColumnKind::Array { said, first, is_list } => {
                 let (dtype, shape, at) = parse_array(&data, *said)?;
                 let want = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
                 if want != Some(data.len() - at) {
@@ -518,13 +520,13 @@ impl MdsDataset {
                     }
                 }
             }
-            Kind::Bytes | Kind::Text => Value::Bytes(data),
-            Kind::Label => {
+            ColumnKind::Bytes | ColumnKind::Text => Value::Bytes(data),
+            ColumnKind::Label => {
                 let label = data[..].try_into().map(i64::from_le_bytes);
                 let label = label.map_err(|_| bad(format!("a label of {} bytes instead of 8", data.len())))?;
                 Value::Label(self.schema.label(label)?)
             }
-            Kind::Numbers(dtype, shape) => {
+            ColumnKind::Numbers(dtype, shape) => {
                 let want = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
                 match want == Some(data.len()) {
                     true => Value::Array(data),
@@ -569,7 +571,7 @@ impl Dataset for MdsDataset {
         }
         let places = parse_sample(&bytes, self.columns.iter().map(|column| column.size)).map_err(at)?;
         let columns = self.columns.iter().zip(places).filter_map(|(c, place)| Some((c, c.kind.as_ref()?, place)));
-        let value = |(column, kind, place): (&Column, &Kind, Range<usize>)| {
+        let value = |(column, kind, place): (&Column, &ColumnKind, Range<usize>)| {
             let named = |e: Error| at(e.at_object(format!("{}, {}", self.object(record), column.name)));
             self.value(&column.name, kind, bytes.slice(place)).map_err(named)
         };

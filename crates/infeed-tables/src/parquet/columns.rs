@@ -26,7 +26,7 @@ const LABELS: [&str; 2] = ["label", "cls"];
 
 /// The kind of field that a column becomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     Image,
     Label,
     Numbers(DType),
@@ -39,7 +39,7 @@ pub(super) enum Kind {
     Texts,
 }
 
-impl Kind {
+impl ColumnKind {
     /// Whether its values differ in length, and the memory budget counts them.
     pub(super) const fn varies(self) -> bool {
         matches!(self, Self::Bytes | Self::Text | Self::Texts | Self::List(..))
@@ -63,7 +63,7 @@ struct Candidate {
 pub(super) struct Column {
     pub(super) leaf: usize,
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnKind,
     /// For images, the type that labels have in the first file.
     pub(super) labels: Option<DType>,
     /// Whether its integers are unsigned.
@@ -151,23 +151,23 @@ impl Chosen {
                         let first = first_value(source, file, footer, candidate.leaf).await.ok().flatten();
                         labels = Some(sniff::depth_of(first.as_deref()));
                     }
-                    if is_list { Kind::Images } else { Kind::Image }
+                    if is_list { ColumnKind::Images } else { ColumnKind::Image }
                 }
                 Ok(Physical::Bytes) if leaf.text => {
                     if is_list {
-                        Kind::Texts
+                        ColumnKind::Texts
                     } else {
-                        Kind::Text
+                        ColumnKind::Text
                     }
                 }
-                Ok(Physical::Bytes) if feature == Some("Audio") && !is_list => Kind::Bytes,
+                Ok(Physical::Bytes) if feature == Some("Audio") && !is_list => ColumnKind::Bytes,
                 Ok(Physical::Bytes) => {
                     let first = first_value(source, file, footer, candidate.leaf).await.map_err(at)?;
                     labels = Some(sniff::depth_of(first.as_deref()));
                     match (first.is_some_and(|first| is_image(&first, leaf)), is_list) {
-                        (true, true) => Kind::Images,
-                        (true, false) => Kind::Image,
-                        (false, false) => Kind::Bytes,
+                        (true, true) => ColumnKind::Images,
+                        (true, false) => ColumnKind::Image,
+                        (false, false) => ColumnKind::Bytes,
                         (false, true) if options.columns.is_none() => {
                             tracing::warn!(column = candidate.name, "a column of lists of bytes is left out");
                             continue;
@@ -185,18 +185,19 @@ impl Chosen {
                         1 => None,
                         _ => Some(length_of_items(source, file, footer, candidate).await?),
                     };
-                    Kind::List(dtype, inner)
+                    ColumnKind::List(dtype, inner)
                 }
                 Ok(Physical::I32 | Physical::I64)
                     if feature == Some("ClassLabel") || LABELS.contains(&&*candidate.name) =>
                 {
-                    Kind::Label
+                    ColumnKind::Label
                 }
-                Ok(physical) => Kind::Numbers(numbers(physical, leaf.unsigned)),
+                Ok(physical) => ColumnKind::Numbers(numbers(physical, leaf.unsigned)),
                 // Only columns that can be read are wanted.
                 Err(why) => return Err(Error::new(ErrorKind::Internal, format!("a column that is {why}"))),
             };
-            let classes = declared.filter(|_| kind == Kind::Label).and_then(|declared| declared["names"].as_array());
+            let classes =
+                declared.filter(|_| kind == ColumnKind::Label).and_then(|declared| declared["names"].as_array());
             let classes = classes.map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)));
             names.extend(classes.map(|classes| (candidate.name.clone(), classes.collect::<Arc<[String]>>())));
             let unsigned = leaf.unsigned.is_some();
@@ -205,7 +206,7 @@ impl Chosen {
         // Images first, then masks, as in all formats.
         columns.sort_by_key(|column| {
             let is_mask = column.kind.is_image() && looks_like_mask(&column.name);
-            (!column.kind.is_image(), is_mask, column.kind != Kind::Label, column.leaf)
+            (!column.kind.is_image(), is_mask, column.kind != ColumnKind::Label, column.leaf)
         });
         Ok(Self { leaves: footer.leaves.clone(), columns, names })
     }

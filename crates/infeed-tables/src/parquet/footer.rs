@@ -45,13 +45,13 @@ pub(super) struct Leaf {
 }
 
 /// The range of a column chunk, or the reason why it is not read.
-pub(super) type Place = std::result::Result<(Chunk, Range<u64>), String>;
+pub(super) type ChunkPlace = std::result::Result<(Chunk, Range<u64>), String>;
 
 /// A row group, with a chunk for each leaf.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) rows: u32,
-    pub(super) chunks: Vec<Place>,
+    pub(super) chunks: Vec<ChunkPlace>,
 }
 
 #[derive(Debug)]
@@ -242,7 +242,7 @@ fn is_half(column: &ColumnDescriptor) -> bool {
     matches!(column.logical_type_ref(), Some(LogicalType::Float16)) && column.type_length() == 2
 }
 
-fn place(column: &ColumnChunkMetaData, leaf: &Leaf, rows: u32, end: u64) -> Place {
+fn place(column: &ColumnChunkMetaData, leaf: &Leaf, rows: u32, end: u64) -> ChunkPlace {
     let physical = leaf.physical.map_err(str::to_owned)?;
     let rewrite =
         |what: String| format!("{what}; write it again, plain or with a dictionary, with Snappy, gzip or zstd");

@@ -52,7 +52,7 @@ use infeed_store::{Object, Source};
 
 use self::{
     chunk::{Chunk, Physical},
-    columns::{Chosen, Column, Kind},
+    columns::{Chosen, Column, ColumnKind},
     footer::Footer,
     wire::damaged,
 };
@@ -131,7 +131,7 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
                     let what = format!("column `{}` of row group {in_file} can't be read: {why}", column.name);
                     at(Error::new(ErrorKind::Unsupported, what))
                 })?;
-                if let (Kind::List(_, Some(inner)), Some(lists)) = (column.kind, &mut place.0.lists) {
+                if let (ColumnKind::List(_, Some(inner)), Some(lists)) = (column.kind, &mut place.0.lists) {
                     lists.inner = Some(inner);
                 }
                 chunks.push(place);
@@ -182,21 +182,21 @@ impl ParquetDataset {
         let longest = |at: usize| of_column(at).map(|chunk| chunk.unpacked as usize).max().unwrap_or(0);
         let field = |(at, column): (usize, &Column)| {
             let kind = match column.kind {
-                Kind::Image => return options.picture(&column.name, column.labels),
-                Kind::Images => {
+                ColumnKind::Image => return options.picture(&column.name, column.labels),
+                ColumnKind::Images => {
                     let most = of_column(at).map(|chunk| chunk.values as usize).max().unwrap_or(0);
                     // No footer has the longest list: twice the largest mean of a group.
                     let mean = |chunk: &Chunk| chunk.values.div_ceil(chunk.rows.max(1));
                     let usual = 2 * of_column(at).map(mean).max().unwrap_or(0) as usize;
                     return options.picture(&column.name, column.labels).several(most, usual.min(most));
                 }
-                Kind::Texts => FieldKind::Texts { most: longest(at) },
-                Kind::Label => FieldKind::Label,
-                Kind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
+                ColumnKind::Texts => FieldKind::Texts { most: longest(at) },
+                ColumnKind::Label => FieldKind::Label,
+                ColumnKind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
                 // A value is at most as long as the pages of its chunk.
-                Kind::Bytes => FieldKind::Bytes { most: longest(at) },
-                Kind::Text => FieldKind::Text { most: longest(at) },
-                Kind::List(dtype, inner) => {
+                ColumnKind::Bytes => FieldKind::Bytes { most: longest(at) },
+                ColumnKind::Text => FieldKind::Text { most: longest(at) },
+                ColumnKind::List(dtype, inner) => {
                     let numbers = of_column(at).map(|chunk| chunk.values as usize).max().unwrap_or(0);
                     let most = numbers / inner.unwrap_or(1).max(1) as usize;
                     FieldKind::List { dtype, item: inner.map(|inner| inner as usize).into_iter().collect(), most }
@@ -250,7 +250,7 @@ impl ParquetDataset {
         };
         // Copied, so that the part can be freed.
         let copy = |range: Range<usize>| Bytes::copy_from_slice(&decoded[range]);
-        if let Kind::List(dtype, _) = kind {
+        if let ColumnKind::List(dtype, _) = kind {
             let place = decode::bytes_of(decoded, row)?.ok_or_else(|| {
                 Error::corrupt(format!(
                     "row {row} of the group has a list without a number, or with items of several lengths"
@@ -260,29 +260,29 @@ impl ParquetDataset {
             let is_wide = *dtype == DType::I64 && chunk.physical == Physical::I32;
             return Ok(Value::List(if is_wide { widened(&decoded[place]) } else { copy(place) }));
         }
-        if matches!(kind, Kind::Images | Kind::Texts) {
+        if matches!(kind, ColumnKind::Images | ColumnKind::Texts) {
             let items = decode::items_of(decoded, row, chunk)?.ok_or_else(|| {
                 Error::corrupt(format!("row {row} of the group has a list of which a value is missing"))
                     .with_hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
             })?;
             let items = items.map(|place| place.map(copy));
             return Ok(match kind {
-                Kind::Images => Value::Images(items.map(|item| item.map(Value::Encoded)).collect::<Result<_>>()?),
+                ColumnKind::Images => Value::Images(items.map(|item| item.map(Value::Encoded)).collect::<Result<_>>()?),
                 _ => Value::Texts(items.collect::<Result<_>>()?),
             });
         }
         if chunk.physical == Physical::Bytes {
             let place = decode::bytes_of(decoded, row)?;
             return match kind {
-                Kind::Image => place.map(|place| Value::Encoded(copy(place))).ok_or_else(none),
+                ColumnKind::Image => place.map(|place| Value::Encoded(copy(place))).ok_or_else(none),
                 _ => Ok(Value::Bytes(place.map_or_else(Bytes::new, copy))),
             };
         }
         let bytes = &decoded[decode::number_of(decoded, row, chunk)?.ok_or_else(none)?];
         match kind {
-            Kind::Label => {}
+            ColumnKind::Label => {}
             // The type that holds all values of `uint32`.
-            Kind::Numbers(DType::I64) if bytes.len() == 4 => {
+            ColumnKind::Numbers(DType::I64) if bytes.len() == 4 => {
                 let wide = whole(bytes, *unsigned, row)?;
                 return Ok(Value::Array(Bytes::copy_from_slice(&wide.to_ne_bytes())));
             }

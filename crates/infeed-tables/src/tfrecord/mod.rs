@@ -112,7 +112,7 @@ type File = Stored<Within>;
 
 /// The kind of field that a feature becomes.
 #[derive(Clone, Debug, PartialEq)]
-enum Kind {
+enum FeatureKind {
     Image,
     Label,
     Bytes,
@@ -126,7 +126,7 @@ enum Kind {
     Texts,
 }
 
-impl Kind {
+impl FeatureKind {
     /// The kind and number of values, for messages.
     fn in_words(&self) -> String {
         match self {
@@ -193,7 +193,7 @@ fn in_words(feature: &Feature) -> String {
 struct TfRecords {
     files: ShardTable<Within>,
     /// Feature and kind of each field.
-    columns: Vec<(String, Kind)>,
+    columns: Vec<(String, FeatureKind)>,
     schema: Schema,
     sizes: Sizes,
     /// The most bytes of the texts, bytes and lists of a record that was examined.
@@ -249,7 +249,7 @@ impl TfRecords {
             let kind = is_wanted(name).then(|| kind_of(name, feature, &content)).flatten();
             kind.map(|kind| ((*name).to_owned(), kind))
         };
-        let mut columns: Vec<(String, Kind)> = features.iter().filter_map(kind).collect();
+        let mut columns: Vec<(String, FeatureKind)> = features.iter().filter_map(kind).collect();
         let others = dataset.others(&firsts).await?;
         let others = others.iter().filter_map(|(record, content)| {
             // Damage is reported when the record is read.
@@ -267,9 +267,9 @@ impl TfRecords {
             for (name, feature) in found {
                 let is_new = is_wanted(name) && !has_values(name) && columns.iter().all(|(known, _)| known != name);
                 // A missing image is an error of its record.
-                let kind = kind_of(name, feature, content).filter(|kind| *kind != Kind::Image);
+                let kind = kind_of(name, feature, content).filter(|kind| *kind != FeatureKind::Image);
                 let listed = kind.and_then(|kind| kind.listed());
-                let listed = listed.filter(|kind| *kind != Kind::Texts || is_text(name));
+                let listed = listed.filter(|kind| *kind != FeatureKind::Texts || is_text(name));
                 columns.extend(listed.filter(|_| is_new).map(|kind| ((*name).to_owned(), kind)));
             }
         }
@@ -326,7 +326,12 @@ impl TfRecords {
         }
         // Masks come after the images whose draws they use.
         columns.sort_by_key(|(name, kind)| {
-            (!kind.is_image(), *kind != Kind::Label, kind.is_image() && looks_like_mask(field_name(name)), name.clone())
+            (
+                !kind.is_image(),
+                *kind != FeatureKind::Label,
+                kind.is_image() && looks_like_mask(field_name(name)),
+                name.clone(),
+            )
         });
         if columns.is_empty() {
             let names: Vec<_> = features.iter().map(|(name, _)| *name).collect();
@@ -334,25 +339,25 @@ impl TfRecords {
                 .with_hint(format!("name some with {COLUMNS}")));
         }
         let most = dataset.sizes.largest as usize;
-        let field = |(name, kind): &(String, Kind)| {
+        let field = |(name, kind): &(String, FeatureKind)| {
             let kind = match kind {
-                Kind::Image | Kind::Images => {
+                FeatureKind::Image | FeatureKind::Images => {
                     let files = looked.iter().flat_map(|(_, content, found)| files_of(name, content, found));
                     let one = options.picture(field_name(name), Some(sniff::depth_of(files)));
-                    if *kind == Kind::Image {
+                    if *kind == FeatureKind::Image {
                         return one;
                     }
                     let count = |(_, content, found): &&Looked<'_>| files_of(name, content, found).count();
                     return one.several(most, looked.iter().map(count).max().unwrap_or(1));
                 }
-                Kind::Label => FieldKind::Label,
-                Kind::Bytes => FieldKind::Bytes { most },
-                Kind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: vec![*n] },
-                Kind::Floats(n) => FieldKind::Array { dtype: DType::F32, shape: vec![*n] },
+                FeatureKind::Label => FieldKind::Label,
+                FeatureKind::Bytes => FieldKind::Bytes { most },
+                FeatureKind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: vec![*n] },
+                FeatureKind::Floats(n) => FieldKind::Array { dtype: DType::F32, shape: vec![*n] },
                 // An integer takes a byte or more.
-                Kind::IntList => FieldKind::List { dtype: DType::I64, item: vec![], most },
-                Kind::FloatList => FieldKind::List { dtype: DType::F32, item: vec![], most: most / 4 },
-                Kind::Texts => FieldKind::Texts { most },
+                FeatureKind::IntList => FieldKind::List { dtype: DType::I64, item: vec![], most },
+                FeatureKind::FloatList => FieldKind::List { dtype: DType::F32, item: vec![], most: most / 4 },
+                FeatureKind::Texts => FieldKind::Texts { most },
             };
             Field::new(field_name(name), kind)
         };
@@ -437,13 +442,13 @@ impl TfRecords {
         content_of(bytes).map_err(at)
     }
 
-    fn value(&self, (name, kind): (&str, &Kind), feature: Option<&Feature>, content: &Bytes) -> Result<Value> {
+    fn value(&self, (name, kind): (&str, &FeatureKind), feature: Option<&Feature>, content: &Bytes) -> Result<Value> {
         let Some(feature) = feature else {
             // A list without items has no feature.
             match kind {
-                Kind::IntList | Kind::FloatList => return Ok(Value::List(Bytes::new())),
-                Kind::Images => return Ok(Value::Images(Arc::default())),
-                Kind::Texts => return Ok(Value::Texts(Arc::default())),
+                FeatureKind::IntList | FeatureKind::FloatList => return Ok(Value::List(Bytes::new())),
+                FeatureKind::Images => return Ok(Value::Images(Arc::default())),
+                FeatureKind::Texts => return Ok(Value::Texts(Arc::default())),
                 _ => {}
             }
             return Err(Error::corrupt("a feature is missing that other records have")
@@ -460,18 +465,18 @@ impl TfRecords {
                 None => format!("choose the other fields with {COLUMNS}"),
             }));
         }
-        let listed = matches!(kind, Kind::IntList | Kind::FloatList);
+        let listed = matches!(kind, FeatureKind::IntList | FeatureKind::FloatList);
         let numbers = |bytes: Vec<u8>| if listed { Value::List(bytes.into()) } else { Value::Array(bytes.into()) };
         Ok(match (kind, feature) {
-            (Kind::Images, Feature::Bytes(files)) => {
+            (FeatureKind::Images, Feature::Bytes(files)) => {
                 Value::Images(files.iter().map(|file| Value::Encoded(content.slice(file.clone()))).collect())
             }
-            (Kind::Texts, Feature::Bytes(texts)) => {
+            (FeatureKind::Texts, Feature::Bytes(texts)) => {
                 Value::Texts(texts.iter().map(|text| content.slice(text.clone())).collect())
             }
-            (Kind::Image, Feature::Bytes(texts)) => Value::Encoded(content.slice(texts[0].clone())),
+            (FeatureKind::Image, Feature::Bytes(texts)) => Value::Encoded(content.slice(texts[0].clone())),
             (_, Feature::Bytes(texts)) => Value::Bytes(content.slice(texts[0].clone())),
-            (Kind::Label, Feature::Ints(ints)) => Value::Label(self.schema.label(ints[0])?),
+            (FeatureKind::Label, Feature::Ints(ints)) => Value::Label(self.schema.label(ints[0])?),
             (_, Feature::Ints(ints)) => numbers(ints.iter().flat_map(|value| value.to_ne_bytes()).collect()),
             (_, Feature::Floats(floats)) => numbers(floats.iter().flat_map(|value| value.to_ne_bytes()).collect()),
         })
@@ -482,11 +487,13 @@ impl TfRecords {
 type Looked<'a> = (u64, &'a Bytes, Vec<(&'a str, Feature)>);
 
 /// Images and labels in some records. If the first record lacked one, it would otherwise be dropped without a warning.
-fn pictures_and_labels(others: &[Looked<'_>]) -> Vec<(String, Kind)> {
-    let mut found: Vec<(String, Kind)> = Vec::new();
+fn pictures_and_labels(others: &[Looked<'_>]) -> Vec<(String, FeatureKind)> {
+    let mut found: Vec<(String, FeatureKind)> = Vec::new();
     for (_, content, features) in others {
         for (name, feature) in features {
-            let Some(kind @ (Kind::Image | Kind::Label)) = kind_of(name, feature, content) else { continue };
+            let Some(kind @ (FeatureKind::Image | FeatureKind::Label)) = kind_of(name, feature, content) else {
+                continue;
+            };
             if found.iter().all(|(known, _)| known != name) {
                 found.push(((*name).to_owned(), kind));
             }
@@ -496,14 +503,14 @@ fn pictures_and_labels(others: &[Looked<'_>]) -> Vec<(String, Kind)> {
 }
 
 /// Bytes of the values of a record whose length differs from record to record.
-fn varying_bytes(columns: &[(String, Kind)], found: &[(&str, Feature)]) -> u64 {
+fn varying_bytes(columns: &[(String, FeatureKind)], found: &[(&str, Feature)]) -> u64 {
     let bytes = |(name, feature): &(&str, Feature)| {
         let (_, kind) = columns.iter().find(|(column, _)| column == name)?;
         match (kind, feature) {
-            (Kind::Bytes | Kind::Texts, Feature::Bytes(texts)) => {
+            (FeatureKind::Bytes | FeatureKind::Texts, Feature::Bytes(texts)) => {
                 Some(texts.iter().map(|text| text.len() as u64).sum())
             }
-            (Kind::IntList | Kind::FloatList, feature) => Some(feature.len() as u64 * 8),
+            (FeatureKind::IntList | FeatureKind::FloatList, feature) => Some(feature.len() as u64 * 8),
             _ => None,
         }
     };
@@ -521,7 +528,7 @@ fn holds_texts(name: &str, found: &[(&str, Feature)], content: &[u8]) -> bool {
 /// columns whose values are of another kind in other records, with the difference in words. An image, and a missing image
 /// or label, are not among them but errors of their record: otherwise nobody would notice that they are missing.
 fn varying(
-    columns: &mut [(String, Kind)],
+    columns: &mut [(String, FeatureKind)],
     others: &[Looked<'_>],
     (has_to_be_list, is_text): (impl Fn(&str) -> bool, impl Fn(&str) -> bool),
 ) -> Vec<(String, String)> {
@@ -531,12 +538,12 @@ fn varying(
             let found = others.iter().map(|(_, _, features)| features.iter().find(|(found, _)| found == name));
             found.map(|found| found.map(|(_, feature)| feature))
         };
-        if listed == Kind::Texts && !is_text(name) {
+        if listed == FeatureKind::Texts && !is_text(name) {
             continue;
         }
         let differs = match kind {
             // A missing image is an error of its record.
-            Kind::Image => values().flatten().any(|feature| feature.len() > 1),
+            FeatureKind::Image => values().flatten().any(|feature| feature.len() > 1),
             _ => values().any(|feature| feature.is_none_or(|feature| !kind.fits(feature))),
         };
         let fits = values().flatten().all(|feature| listed.fits(feature));
@@ -544,12 +551,12 @@ fn varying(
             *kind = listed;
         }
     }
-    let misfit = |(name, kind): &(String, Kind)| {
+    let misfit = |(name, kind): &(String, FeatureKind)| {
         let why = others.iter().find_map(|(record, _, features)| {
             let feature = features.iter().find(|(found, _)| found == name).map(|(_, feature)| feature);
             match feature {
                 Some(feature) if kind.fits(feature) || IMAGES.contains(&name.as_str()) => None,
-                None if kind.is_list() || matches!(kind, Kind::Image | Kind::Label) => None,
+                None if kind.is_list() || matches!(kind, FeatureKind::Image | FeatureKind::Label) => None,
                 found => {
                     let found = found.map_or_else(|| "none".to_owned(), in_words);
                     Some(format!("{} in the first record, {found} in record {record}", kind.in_words()))
@@ -616,20 +623,22 @@ fn files_of<'a>(name: &str, content: &'a [u8], features: &'a [(&str, Feature)]) 
 }
 
 /// The kind of field that a feature becomes; `None` for empty lists and lists of bytes that are no texts.
-fn kind_of(name: &str, feature: &Feature, content: &[u8]) -> Option<Kind> {
+fn kind_of(name: &str, feature: &Feature, content: &[u8]) -> Option<FeatureKind> {
     let is_picture = |text: &std::ops::Range<usize>| sniff::picture(&content[text.clone()]).is_some_and(|p| p.is_read);
     Some(match feature {
-        Feature::Bytes(texts) if texts.len() == 1 && (IMAGES.contains(&name) || is_picture(&texts[0])) => Kind::Image,
-        Feature::Bytes(texts) if texts.len() == 1 => Kind::Bytes,
-        Feature::Bytes(files) if !files.is_empty() && files.iter().all(is_picture) => Kind::Images,
+        Feature::Bytes(texts) if texts.len() == 1 && (IMAGES.contains(&name) || is_picture(&texts[0])) => {
+            FeatureKind::Image
+        }
+        Feature::Bytes(texts) if texts.len() == 1 => FeatureKind::Bytes,
+        Feature::Bytes(files) if !files.is_empty() && files.iter().all(is_picture) => FeatureKind::Images,
         Feature::Bytes(texts)
             if !texts.is_empty() && texts.iter().all(|text| str::from_utf8(&content[text.clone()]).is_ok()) =>
         {
-            Kind::Texts
+            FeatureKind::Texts
         }
-        Feature::Ints(ints) if ints.len() == 1 && LABELS.contains(&name) => Kind::Label,
-        Feature::Ints(ints) if !ints.is_empty() => Kind::Ints(ints.len()),
-        Feature::Floats(floats) if !floats.is_empty() => Kind::Floats(floats.len()),
+        Feature::Ints(ints) if ints.len() == 1 && LABELS.contains(&name) => FeatureKind::Label,
+        Feature::Ints(ints) if !ints.is_empty() => FeatureKind::Ints(ints.len()),
+        Feature::Floats(floats) if !floats.is_empty() => FeatureKind::Floats(floats.len()),
         _ => return None,
     })
 }
@@ -665,7 +674,7 @@ impl Dataset for TfRecords {
         let content = self.content(record, &bytes)?;
         let features = parse_example(&content)?;
         self.watch(record, &features);
-        let value = |(name, kind): &(String, Kind)| {
+        let value = |(name, kind): &(String, FeatureKind)| {
             let feature = features.iter().find(|(found, _)| found == name).map(|(_, feature)| feature);
             let found = self.value((field_name(name), kind), feature, &content);
             found.map_err(|e| e.at_stage(Stage::Parse).at_object(format!("{}, feature {name}", self.object(record))))

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use infeed_core::random::mix;
+use infeed_core::random::hash64;
 use infeed_data::{Sample, Value};
 use infeed_jpeg::Colour;
 use infeed_pixels::codec::{
@@ -50,7 +50,7 @@ pub(super) struct Routes {
 
 /// The kind of a file, as far as it decides who may decode it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Cpu,
     Ordinary,
     Large,
@@ -74,7 +74,7 @@ impl Routes {
         let kind = match (file, &header) {
             // A user's codec may decode JPEGs differently, and only the CPU class calls it.
             (Some(file), Some(header)) if codec.is_some_and(ImageCodec::is_interchangeable) => self.kind(file, header),
-            _ => Kind::Cpu,
+            _ => FileKind::Cpu,
         };
         item.header = header;
         let [hardware, cores, hybrid] =
@@ -83,33 +83,39 @@ impl Routes {
         let with = |set: ClassSet, class: Option<usize>| class.map_or(set, |class| ClassSet(set.0 | 1 << class));
         let one = |class: Option<usize>| class.map_or(cpu, ClassSet::only);
         match (kind, self.split) {
-            (Kind::Cpu, _) => cpu,
-            (Kind::Ordinary, GpuSplit::Adaptive) if hardware.or(cores).is_some() => with(with(cpu, hardware), cores),
-            (Kind::Ordinary, GpuSplit::Adaptive) => with(cpu, hybrid),
-            (Kind::Large, GpuSplit::Adaptive) => with(with(with(cpu, hardware), cores), hybrid),
-            (Kind::Odd, GpuSplit::Adaptive) => with(cpu, hybrid),
-            (Kind::Large | Kind::Odd, GpuSplit::Fixed) => one(hybrid),
+            (FileKind::Cpu, _) => cpu,
+            (FileKind::Ordinary, GpuSplit::Adaptive) if hardware.or(cores).is_some() => {
+                with(with(cpu, hardware), cores)
+            }
+            (FileKind::Ordinary, GpuSplit::Adaptive) => with(cpu, hybrid),
+            (FileKind::Large, GpuSplit::Adaptive) => with(with(with(cpu, hardware), cores), hybrid),
+            (FileKind::Odd, GpuSplit::Adaptive) => with(cpu, hybrid),
+            (FileKind::Large | FileKind::Odd, GpuSplit::Fixed) => one(hybrid),
             // Hashed, as neighbouring records may be similar.
-            (Kind::Ordinary, GpuSplit::Fixed) if mix(record) >> 32 < self.share => one(hardware),
-            (Kind::Ordinary, GpuSplit::Fixed) => cpu,
+            (FileKind::Ordinary, GpuSplit::Fixed) if hash64(record) >> 32 < self.share => one(hardware),
+            (FileKind::Ordinary, GpuSplit::Fixed) => cpu,
         }
     }
 
-    fn kind(&self, file: &[u8], header: &ImageHeader) -> Kind {
-        let Ok(JpegHeader { file: header, turn }) = header.own() else { return Kind::Cpu };
+    fn kind(&self, file: &[u8], header: &ImageHeader) -> FileKind {
+        let Ok(JpegHeader { file: header, turn }) = header.own() else { return FileKind::Cpu };
         // RGB is rare, and decoders differ in how they treat it.
         if header.colour() == Colour::Rgb
             || !turn.is_upright()
             || header.peak_bytes() > self.max_image_bytes
             || !header.is_whole(file)
         {
-            return Kind::Cpu;
+            return FileKind::Cpu;
         }
         let ink = matches!(header.colour(), Colour::Cmyk | Colour::Ycck);
         if ink || header.is_progressive() || Chroma::of(header) == Chroma::Other {
-            return Kind::Odd;
+            return FileKind::Odd;
         }
-        if u64::from(header.height()) * u64::from(header.width()) > LARGE { Kind::Large } else { Kind::Ordinary }
+        if u64::from(header.height()) * u64::from(header.width()) > LARGE {
+            FileKind::Large
+        } else {
+            FileKind::Ordinary
+        }
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Webp;
 
 /// What to do with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum WebpKind {
     Still,
     /// Lossy, with alpha. libwebp 1.6 predicts the alpha of a rectangle's first row as if it were the image's first, if
     /// it is packed with a palette and a horizontal filter. So rectangles begin at the top.
@@ -69,7 +69,7 @@ impl ImageCodec for Webp {
         check(status, bytes)?;
         let found = config.input;
         if found.has_animation != 0 {
-            return RustWebp.header(bytes).map(|header| header.with_own(Kind::Animation));
+            return RustWebp.header(bytes).map(|header| header.with_own(WebpKind::Animation));
         }
         let side = |side: c_int| u32::try_from(side).unwrap_or(0);
         let channels = if found.has_alpha == 0 { 3 } else { 4 };
@@ -78,11 +78,11 @@ impl ImageCodec for Webp {
         let (pixels, width) = (u64::from(height) * u64::from(width), u64::from(width));
         let (kind, beside) = match (found.format, channels) {
             // Rows of macroblocks: 2 KiB for each 16 columns.
-            (LOSSY, 3) => (Kind::Still, 128 * (width + 16)),
+            (LOSSY, 3) => (WebpKind::Still, 128 * (width + 16)),
             // The alpha of the whole image, and its own decoding as ARGB.
-            (LOSSY, _) => (Kind::LossyAlpha, 128 * (width + 16) + 6 * pixels),
+            (LOSSY, _) => (WebpKind::LossyAlpha, 128 * (width + 16) + 6 * pixels),
             // ARGB of the whole image, 17 more rows, and images of blocks for its transforms and codes.
-            _ => (Kind::Still, 6 * pixels + 68 * width),
+            _ => (WebpKind::Still, 6 * pixels + 68 * width),
         };
         Ok(ImageHeader::from(info).with_peak_bytes(info.len_bytes().saturating_add(beside)).with_own(kind))
     }
@@ -109,10 +109,10 @@ fn config() -> Result<WebPDecoderConfig> {
 fn rectangle(bytes: &[u8], header: &ImageHeader, part: [Range<u32>; 2], out: &mut PixelBuffer) -> Result<()> {
     let info = header.info;
     let [mut rows, cols] = part;
-    match header.own::<Kind>()? {
-        Kind::Still => {}
-        Kind::LossyAlpha => rows.start = 0,
-        Kind::Animation => return RustWebp.decode(bytes, header, rows, out),
+    match header.own::<WebpKind>()? {
+        WebpKind::Still => {}
+        WebpKind::LossyAlpha => rows.start = 0,
+        WebpKind::Animation => return RustWebp.decode(bytes, header, rows, out),
     }
     if rows.is_empty() || cols.is_empty() {
         out.hold(rows, 0)?;

@@ -22,7 +22,7 @@ use crate::kernels::params::RowSpec;
 /// picture.cu has the same numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
-enum Kind {
+enum OpCode {
     Brightness,
     Contrast,
     Saturation,
@@ -115,19 +115,19 @@ impl Program {
         self.spec.channels = channels;
     }
 
-    fn put(&mut self, kind: Kind, from: u32, to: u32, numbers: &[u32]) {
+    fn put(&mut self, kind: OpCode, from: u32, to: u32, numbers: &[u32]) {
         self.words.push(kind as u32 | from << 8 | to << 12 | self.spec.channels << 16);
         self.words.push(numbers.len() as u32);
         self.words.extend_from_slice(numbers);
         (self.used[from as usize], self.used[to as usize]) = (true, true);
     }
 
-    fn in_place(&mut self, kind: Kind, numbers: &[u32]) {
+    fn in_place(&mut self, kind: OpCode, numbers: &[u32]) {
         self.put(kind, self.at, self.at, numbers);
     }
 
     /// Writes to another place, which becomes the picture's.
-    fn across(&mut self, kind: Kind, numbers: &[u32]) {
+    fn across(&mut self, kind: OpCode, numbers: &[u32]) {
         let free = (0..PICTURES).find(|place| *place != self.at && Some(*place) != self.kept);
         let to = free.expect("one of three places is neither the picture's nor kept");
         self.put(kind, self.at, to, numbers);
@@ -145,25 +145,25 @@ impl Program {
         let with_complement = |factor: f32| [factor, colour::complement(factor)].map(f32::to_bits);
         match op {
             _ if height == 0 || width == 0 || channels == 0 => {}
-            PixelOp::Brightness(factor) => self.in_place(Kind::Brightness, &[factor.to_bits()]),
-            PixelOp::Contrast(factor) => self.in_place(Kind::Contrast, &with_complement(*factor)),
-            PixelOp::Saturation(factor) if rgb => self.in_place(Kind::Saturation, &with_complement(*factor)),
-            PixelOp::Hue(shift) if rgb => self.in_place(Kind::Hue, &[shift.to_bits()]),
-            PixelOp::Grayscale if rgb => self.in_place(Kind::Grayscale, &[]),
+            PixelOp::Brightness(factor) => self.in_place(OpCode::Brightness, &[factor.to_bits()]),
+            PixelOp::Contrast(factor) => self.in_place(OpCode::Contrast, &with_complement(*factor)),
+            PixelOp::Saturation(factor) if rgb => self.in_place(OpCode::Saturation, &with_complement(*factor)),
+            PixelOp::Hue(shift) if rgb => self.in_place(OpCode::Hue, &[shift.to_bits()]),
+            PixelOp::Grayscale if rgb => self.in_place(OpCode::Grayscale, &[]),
             PixelOp::Saturation(_) | PixelOp::Hue(_) | PixelOp::Grayscale => {}
             PixelOp::Sharpness(factor) if height > 2 && width > 2 => {
-                self.across(Kind::Sharpness, &[colour::complement(*factor).to_bits()]);
+                self.across(OpCode::Sharpness, &[colour::complement(*factor).to_bits()]);
             }
             PixelOp::Sharpness(_) => {}
-            PixelOp::Invert => self.in_place(Kind::Invert, &[]),
+            PixelOp::Invert => self.in_place(OpCode::Invert, &[]),
             PixelOp::Posterize(bits) => {
                 let (mask, levels) = colour::posterized(*bits);
-                self.in_place(Kind::Posterize, &[u32::from(mask), levels.to_bits()]);
+                self.in_place(OpCode::Posterize, &[u32::from(mask), levels.to_bits()]);
             }
             PixelOp::Solarize(threshold) => {
                 let byte = if float { Some(0) } else { colour::solarized(*threshold) };
                 if let Some(byte) = byte {
-                    self.in_place(Kind::Solarize, &[u32::from(byte), threshold.to_bits()]);
+                    self.in_place(OpCode::Solarize, &[u32::from(byte), threshold.to_bits()]);
                 }
             }
             PixelOp::SolarizeAdd { add, threshold } => {
@@ -172,22 +172,22 @@ impl Program {
                 } else {
                     [colour::of_white(*add).trunc(), colour::of_white(*threshold)]
                 };
-                self.in_place(Kind::SolarizeAdd, &[add.to_bits(), below.to_bits()]);
+                self.in_place(OpCode::SolarizeAdd, &[add.to_bits(), below.to_bits()]);
             }
-            PixelOp::Autocontrast => self.in_place(Kind::Autocontrast, &[]),
-            PixelOp::Equalize => self.in_place(Kind::Equalize, &[]),
-            PixelOp::Permute(from) => self.across(Kind::Permute, &from.map(u32::from)[..channels.min(4) as usize]),
+            PixelOp::Autocontrast => self.in_place(OpCode::Autocontrast, &[]),
+            PixelOp::Equalize => self.in_place(OpCode::Equalize, &[]),
+            PixelOp::Permute(from) => self.across(OpCode::Permute, &from.map(u32::from)[..channels.min(4) as usize]),
             PixelOp::Blur { kernel, sigma } => {
                 let [down, across] = [0, 1].map(|axis| filter::half_kernel(kernel[axis], sigma[axis]));
                 let mut numbers = vec![down.len() as u32, across.len() as u32];
                 numbers.extend(down.iter().chain(&across).map(|weight| weight.to_bits()));
-                self.in_place(Kind::Blur, &numbers);
+                self.in_place(OpCode::Blur, &numbers);
                 self.used[FLOATS] = true;
             }
             PixelOp::Warp { map, sampling, fill } => {
                 let fill = if float { *fill } else { fill.map(|fill| fill.map(colour::of_white)) };
                 let words = warp::words(map, *sampling, [height, width], fill);
-                self.across(Kind::Warp, &words);
+                self.across(OpCode::Warp, &words);
             }
             PixelOp::Erase { area: [top, bottom, left, right], value } => {
                 let (top, bottom) = (*top.min(&height), *bottom.min(&height));
@@ -198,7 +198,7 @@ impl Program {
                     };
                     let value = value.map(|value| of(value).to_bits());
                     let [a, b, c, d] = value;
-                    self.in_place(Kind::Erase, &[top, bottom, left, right, a, b, c, d]);
+                    self.in_place(OpCode::Erase, &[top, bottom, left, right, a, b, c, d]);
                 }
             }
             PixelOp::Mix { own, chains } => self.mix(*own, chains)?,
@@ -211,18 +211,18 @@ impl Program {
             return Err(Error::new(ErrorKind::Internal, "a mix within a mix"));
         }
         let picture = self.at;
-        self.put(Kind::SumBegin, picture, picture, &[own.to_bits()]);
+        self.put(OpCode::SumBegin, picture, picture, &[own.to_bits()]);
         self.used[SUMS] = true;
         self.kept = Some(picture);
         for (weight, ops) in chains {
-            self.across(Kind::Copy, &[]);
+            self.across(OpCode::Copy, &[]);
             let done = ops.iter().try_for_each(|op| self.add(op));
-            self.put(Kind::SumAdd, self.at, self.at, &[weight.to_bits()]);
+            self.put(OpCode::SumAdd, self.at, self.at, &[weight.to_bits()]);
             self.at = picture;
             done?;
         }
         self.kept = None;
-        self.put(Kind::SumEnd, picture, picture, &[]);
+        self.put(OpCode::SumEnd, picture, picture, &[]);
         Ok(())
     }
 }

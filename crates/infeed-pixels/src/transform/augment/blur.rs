@@ -7,7 +7,7 @@ use infeed_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::step::{Augment, Picture, Place, ordered, probability};
+use super::step::{Augment, Picture, PictureShape, ordered, probability};
 use crate::kernels::PixelOp;
 
 /// Height and width of a kernel: one number for both, or two.
@@ -89,7 +89,7 @@ impl GaussianBlur {
 }
 
 impl Augment for GaussianBlur {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         let [down, across] = self.kernel_size.sides();
         if [down, across].iter().any(|side| side % 2 == 0 || *side > 1023) {
             return Err(

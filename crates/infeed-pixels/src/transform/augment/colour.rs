@@ -6,7 +6,7 @@ use infeed_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::step::{Augment, Picture, Place, Spread, colours, half, ordered, probability, shuffled, unit};
+use super::step::{Augment, Picture, PictureShape, Spread, colours, half, ordered, probability, shuffled, unit};
 use crate::kernels::PixelOp;
 
 /// Changes brightness, contrast, saturation and hue in random order; torchvision's `ColorJitter`.
@@ -38,7 +38,7 @@ pub struct ColorJitter {
 }
 
 impl Augment for ColorJitter {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         for (what, spread) in
             [("brightness", self.brightness), ("contrast", self.contrast), ("saturation", self.saturation)]
@@ -87,7 +87,7 @@ macro_rules! sometimes {
         }
 
         impl Augment for $name {
-            fn check(&self, name: &str, at: &Place) -> Result<()> {
+            fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
                 if $colours {
                     colours(name, at)?;
                 }
@@ -209,7 +209,7 @@ impl Default for Grayscale {
 }
 
 impl Augment for Grayscale {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         match self.num_output_channels {
             1 | 3 => Ok(()),
@@ -251,7 +251,7 @@ pub struct RandomSolarize {
 }
 
 impl Augment for RandomSolarize {
-    fn check(&self, name: &str, _: &Place) -> Result<()> {
+    fn check(&self, name: &str, _: &PictureShape) -> Result<()> {
         unit(name, "threshold", self.threshold)?;
         probability(name, self.p)
     }
@@ -290,7 +290,7 @@ pub struct RandomPosterize {
 }
 
 impl Augment for RandomPosterize {
-    fn check(&self, name: &str, _: &Place) -> Result<()> {
+    fn check(&self, name: &str, _: &PictureShape) -> Result<()> {
         if self.bits > 8 {
             return Err(Error::config(format!("{name} keeps {} bits", self.bits)).with_hint("use 0 to 8"));
         }
@@ -324,7 +324,7 @@ pub struct RandomAdjustSharpness {
 }
 
 impl Augment for RandomAdjustSharpness {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         if !(self.sharpness_factor >= 0.0 && self.sharpness_factor.is_finite()) {
             let what = format!("{name} has sharpness_factor {}", self.sharpness_factor);
@@ -369,7 +369,7 @@ fn permuted(draws: &mut Draws, channels: u32) -> PixelOp {
     PixelOp::Permute(order)
 }
 
-fn few_channels(name: &str, at: &Place) -> Result<()> {
+fn few_channels(name: &str, at: &PictureShape) -> Result<()> {
     if at.channels > 4 {
         return Err(Error::config(format!("{name} on pictures of {} channels", at.channels))
             .with_hint("omit it: it is for up to 4 channels"));
@@ -378,7 +378,7 @@ fn few_channels(name: &str, at: &Place) -> Result<()> {
 }
 
 impl Augment for RandomChannelPermutation {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         few_channels(name, at)
     }
 
@@ -426,7 +426,7 @@ impl Default for RandomPhotometricDistort {
 }
 
 impl Augment for RandomPhotometricDistort {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         ordered(name, "brightness", self.brightness, 0.0, f64::INFINITY)?;
         ordered(name, "contrast", self.contrast, 0.0, f64::INFINITY)?;

@@ -6,7 +6,7 @@ use infeed_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::step::{Augment, Moves, Picture, Place, half, probability};
+use super::step::{Augment, Moves, Picture, PictureShape, half, probability};
 use crate::kernels::PixelOp;
 
 /// The elements of a nested list: [`Op`](super::super::Op).
@@ -31,7 +31,7 @@ fn inner<'a, S: Nested>(name: &str, ops: &'a [S]) -> Result<Vec<(&'a str, &'a dy
     ops.iter().map(step).collect()
 }
 
-fn check_all<S: Nested>(name: &str, ops: &[S], at: &Place) -> Result<()> {
+fn check_all<S: Nested>(name: &str, ops: &[S], at: &PictureShape) -> Result<()> {
     inner(name, ops)?.into_iter().try_for_each(|(inner, augment)| augment.check(&format!("{inner} in {name}"), at))
 }
 
@@ -68,7 +68,7 @@ pub struct RandomApply<S> {
 }
 
 impl<S: Nested> Augment for RandomApply<S> {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         check_all(name, &self.transforms, at)?;
         probability(name, self.p)
     }
@@ -109,7 +109,7 @@ pub struct RandomChoice<S> {
 }
 
 impl<S: Nested> Augment for RandomChoice<S> {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         check_all(name, &self.transforms, at)?;
         let Some(p) = &self.p else { return Ok(()) };
         let (n, steps) = (p.len(), self.transforms.len());
@@ -169,7 +169,7 @@ pub struct RandomOrder<S> {
 }
 
 impl<S: Nested> Augment for RandomOrder<S> {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         check_all(name, &self.transforms, at)
     }
 
@@ -209,7 +209,7 @@ pub struct ThreeAugment {}
 const KERNEL: u32 = 13;
 
 impl Augment for ThreeAugment {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         super::step::colours(name, at)
     }
 

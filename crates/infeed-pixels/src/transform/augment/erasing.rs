@@ -6,7 +6,7 @@ use infeed_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::step::{Picture, Place, Value, half, ordered, probability};
+use super::step::{Picture, PictureShape, Value, half, ordered, probability};
 
 /// The values that overwrite a rectangle.
 ///
@@ -113,7 +113,7 @@ pub(in crate::transform) enum Erased {
 }
 
 impl RandomErasing {
-    pub(in crate::transform) fn check(&self, name: &str, at: &Place) -> Result<()> {
+    pub(in crate::transform) fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         probability(name, self.p)?;
         ordered(name, "scale", self.scale, 0.0, 1.0)?;
         ordered(name, "ratio", self.ratio, f64::MIN_POSITIVE, f64::INFINITY)?;

@@ -40,6 +40,6 @@ pub use self::{
 pub(super) use self::{
     compose::Nested,
     erasing::Erased,
-    step::{Augment, Moves, Picture, Place, check_fill, half, ordered, probability},
+    step::{Augment, Moves, Picture, PictureShape, check_fill, half, ordered, probability},
 };
 pub use mix::Mixing;

@@ -7,18 +7,24 @@ use infeed_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    step::{Augment, Moves, Picture, Place, Value, check_fill, colours},
-    tables::{self, Chosen, How, Kind, Space},
+    step::{Augment, Moves, Picture, PictureShape, Value, check_fill, colours},
+    tables::{self, Chosen, How, PolicyStep, Space},
 };
 use crate::kernels::{PixelOp, Sampling};
 
 /// Draws a sign if the step has one, and adds the step.
-fn signed(kind: Kind, magnitude: Option<f32>, draws: &mut Draws, picture: &Picture, how: &How) -> Option<PixelOp> {
+fn signed(
+    kind: PolicyStep,
+    magnitude: Option<f32>,
+    draws: &mut Draws,
+    picture: &Picture,
+    how: &How,
+) -> Option<PixelOp> {
     let magnitude = magnitude.map_or(0.0, |m| if kind.is_signed() && draws.chance(0.5) { -m } else { m });
     kind.step(magnitude, picture, how)
 }
 
-fn choose(kinds: &[Kind], draws: &mut Draws) -> Kind {
+fn choose(kinds: &[PolicyStep], draws: &mut Draws) -> PolicyStep {
     kinds[draws.below(kinds.len() as u64) as usize]
 }
 
@@ -66,7 +72,7 @@ impl Default for RandAugment {
 }
 
 impl Augment for RandAugment {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         check_bins(name, self.num_magnitude_bins)?;
         if self.magnitude >= self.num_magnitude_bins {
@@ -125,13 +131,20 @@ impl Default for TrivialAugmentWide {
 }
 
 /// A magnitude from the first `of` bins; drawn only for steps that have one.
-fn any_magnitude(kind: Kind, space: &Space, bins: u32, of: u32, draws: &mut Draws, picture: &Picture) -> Option<f32> {
+fn any_magnitude(
+    kind: PolicyStep,
+    space: &Space,
+    bins: u32,
+    of: u32,
+    draws: &mut Draws,
+    picture: &Picture,
+) -> Option<f32> {
     kind.magnitude(space, bins, 0, picture)?;
     kind.magnitude(space, bins, draws.below(u64::from(of)) as u32, picture)
 }
 
 impl Augment for TrivialAugmentWide {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         check_bins(name, self.num_magnitude_bins)?;
         check_fill(name, self.fill.as_ref(), at)
@@ -207,7 +220,7 @@ pub struct AutoAugment {
 }
 
 impl Augment for AutoAugment {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         check_fill(name, self.fill.as_ref(), at)
     }
@@ -283,7 +296,7 @@ impl Default for AugMix {
 const SEVERITIES: u32 = 10;
 
 impl Augment for AugMix {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         if !(1..=SEVERITIES).contains(&self.severity) {
             return Err(Error::config(format!("{name} has severity {}", self.severity)).with_hint("use 1 to 10"));

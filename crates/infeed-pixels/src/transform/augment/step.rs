@@ -10,7 +10,7 @@ use crate::kernels::PixelOp;
 
 /// Properties of the pictures at a step that are known when the transform is lowered.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::transform) struct Place {
+pub(in crate::transform) struct PictureShape {
     pub(in crate::transform) channels: u32,
     /// Height and width, if all images have the same.
     pub(in crate::transform) size: Option<[u32; 2]>,
@@ -38,7 +38,7 @@ pub(in crate::transform) enum Moves {
 /// A step that works on a tile.
 pub(in crate::transform) trait Augment {
     /// Refuses invalid settings, and pictures that the step can't take. `name` is the step's name.
-    fn check(&self, name: &str, at: &Place) -> Result<()>;
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()>;
 
     /// Draws for one picture. An error makes the sample a bad one.
     fn draw(&self, draws: &mut Draws, picture: &Picture, out: &mut Vec<PixelOp>) -> Result<()>;
@@ -88,7 +88,7 @@ impl Value {
         numbers[if numbers.len() == 1 { 0 } else { channel }]
     }
 
-    pub(in crate::transform) fn check(&self, name: &str, what: &str, at: &Place) -> Result<()> {
+    pub(in crate::transform) fn check(&self, name: &str, what: &str, at: &PictureShape) -> Result<()> {
         let n = self.numbers().len();
         if n != 1 && n != at.channels as usize {
             return Err(Error::config(format!("{name} has {n} numbers as {what} for {} channels", at.channels))
@@ -104,7 +104,7 @@ impl Value {
 }
 
 /// Checks the value of pixels that a warp leaves empty, a part of white.
-pub(in crate::transform) fn check_fill(name: &str, fill: Option<&Value>, at: &Place) -> Result<()> {
+pub(in crate::transform) fn check_fill(name: &str, fill: Option<&Value>, at: &PictureShape) -> Result<()> {
     let Some(fill) = fill else { return Ok(()) };
     fill.check(name, "fill", at)?;
     if at.channels > 4 && fill.numbers().len() > 1 {
@@ -235,7 +235,7 @@ pub(in crate::transform) fn ordered(
 }
 
 /// Refuses pictures that are neither gray nor RGB.
-pub(in crate::transform) fn colours(name: &str, at: &Place) -> Result<()> {
+pub(in crate::transform) fn colours(name: &str, at: &PictureShape) -> Result<()> {
     if matches!(at.channels, 1 | 3) {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use crate::{
 
 /// A step that a policy may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PolicyStep {
     Identity,
     ShearX,
     ShearY,
@@ -27,13 +27,13 @@ pub(super) enum Kind {
     Invert,
 }
 
-use Kind::{
+use PolicyStep::{
     AutoContrast, Brightness, Color, Contrast, Equalize, Identity, Invert, Posterize, Rotate, Sharpness, ShearX,
     ShearY, Solarize, TranslateX, TranslateY,
 };
 
 /// The steps of RandAugment and TrivialAugment, in torchvision's order.
-pub(super) const ALL: [Kind; 14] = [
+pub(super) const ALL: [PolicyStep; 14] = [
     Identity,
     ShearX,
     ShearY,
@@ -51,7 +51,7 @@ pub(super) const ALL: [Kind; 14] = [
 ];
 
 /// The steps of AugMix; the first nine are used if `all_ops` is false.
-pub(super) const AUG_MIX: [Kind; 13] = [
+pub(super) const AUG_MIX: [PolicyStep; 13] = [
     ShearX,
     ShearY,
     TranslateX,
@@ -103,7 +103,7 @@ fn linspace(start: f32, end: f32, bins: u32, n: u32) -> f32 {
     if n < bins / 2 { step.mul_add(n as f32, start) } else { (-step).mul_add((bins - n - 1) as f32, end) }
 }
 
-impl Kind {
+impl PolicyStep {
     /// Whether a sign is drawn.
     pub(super) const fn is_signed(self) -> bool {
         !matches!(self, Identity | Posterize | Solarize | AutoContrast | Equalize | Invert)
@@ -181,7 +181,7 @@ impl How {
 }
 
 /// A step of a pair, its probability, and the bin of its magnitude, of ten; some steps ignore the bin.
-pub(super) type Chosen = (Kind, f32, u32);
+pub(super) type Chosen = (PolicyStep, f32, u32);
 
 /// Learned on ImageNet.
 pub(super) const IMAGENET: [[Chosen; 2]; 25] = [
@@ -280,7 +280,7 @@ mod tests {
         serde_json::from_str(include_str!("../../../../../integration/golden/policies.json")).unwrap()
     }
 
-    fn kind(name: &str) -> Kind {
+    fn kind(name: &str) -> PolicyStep {
         *[&ALL[..], &[Invert]].concat().iter().find(|kind| format!("{kind:?}") == name).unwrap()
     }
 

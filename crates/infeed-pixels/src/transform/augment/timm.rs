@@ -6,7 +6,7 @@ use infeed_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::step::{Augment, Moves, Picture, Place, Value, check_fill, colours, filled, half, probability};
+use super::step::{Augment, Moves, Picture, PictureShape, Value, check_fill, colours, filled, half, probability};
 use crate::{
     kernels::{PixelOp, Sampling},
     transform::warp,
@@ -174,7 +174,7 @@ impl TimmRandAugment {
 }
 
 impl Augment for TimmRandAugment {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         colours(name, at)?;
         probability(name, self.p)?;
         if !(self.magnitude_max > 0.0 && self.magnitude_max.is_finite()) {

@@ -7,7 +7,7 @@ use infeed_core::{
 use serde::{Deserialize, Serialize};
 
 use super::step::{
-    Augment, Moves, Picture, Place, Spread, Value, check_fill, filled, half, ordered, probability, unit,
+    Augment, Moves, Picture, PictureShape, Spread, Value, check_fill, filled, half, ordered, probability, unit,
 };
 use crate::{
     kernels::{PixelOp, Sampling},
@@ -81,7 +81,7 @@ fn check_degrees(name: &str, degrees: Spread) -> Result<()> {
 }
 
 impl Augment for RandomRotation {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         check_degrees(name, self.degrees)?;
         check_center(name, self.center)?;
         check_fill(name, self.fill.as_ref(), at)
@@ -191,7 +191,7 @@ impl RandomAffine {
 }
 
 impl Augment for RandomAffine {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         check_degrees(name, self.degrees)?;
         for part in self.translate.into_iter().flatten() {
             if !(0.0..=1.0).contains(&part) {
@@ -272,7 +272,7 @@ impl Default for RandomPerspective {
 }
 
 impl Augment for RandomPerspective {
-    fn check(&self, name: &str, at: &Place) -> Result<()> {
+    fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         unit(name, "distortion_scale", self.distortion_scale)?;
         probability(name, self.p)?;
         check_fill(name, self.fill.as_ref(), at)

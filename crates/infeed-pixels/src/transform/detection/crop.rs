@@ -6,7 +6,7 @@ use infeed_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::transform::augment::{Place, Value, check_fill, half, ordered, probability};
+use crate::transform::augment::{PictureShape, Value, check_fill, half, ordered, probability};
 
 /// Puts the image at a random place of a larger canvas; torchvision's `RandomZoomOut`.
 ///
@@ -41,7 +41,7 @@ impl Default for RandomZoomOut {
 }
 
 impl RandomZoomOut {
-    pub(in crate::transform) fn check(&self, name: &str, at: &Place) -> Result<()> {
+    pub(in crate::transform) fn check(&self, name: &str, at: &PictureShape) -> Result<()> {
         check_fill(name, Some(&self.fill), at)?;
         ordered(name, "side_range", self.side_range, 1.0, 64.0)?;
         probability(name, self.p)

@@ -86,7 +86,7 @@ pub(super) struct Header {
 
 /// What a file turned out to be.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum FileContent {
     Image(Box<Header>),
     /// No pixels (contours, a report, a plan), or pixels that are not an image; the text is the reason.
     Other(&'static str),
@@ -104,12 +104,12 @@ pub(super) const LONGEST: u64 = 64 << 20;
 /// # Errors
 /// `Corrupt` for a file that contradicts itself, `Unsupported` for pixels of a kind that is not read. The error names
 /// no object.
-pub(super) fn parse(bytes: &[u8], size: u64) -> Result<Found> {
+pub(super) fn parse(bytes: &[u8], size: u64) -> Result<FileContent> {
     if bytes.len() < 132 && (bytes.len() as u64) < size {
-        return Ok(Found::More(132));
+        return Ok(FileContent::More(132));
     }
     if bytes.get(128..132) != Some(b"DICM") {
-        return Ok(Found::Foreign);
+        return Ok(FileContent::Foreign);
     }
     let whole = bytes.len() as u64 >= size;
     match read(bytes, size) {
@@ -118,11 +118,11 @@ pub(super) fn parse(bytes: &[u8], size: u64) -> Result<Found> {
         Err(Stop::More(_)) if whole => {
             Err(Error::corrupt("the file ends within its header").with_hint("the file is cut; fetch it again"))
         }
-        Err(Stop::More(to)) => Ok(Found::More(to)),
+        Err(Stop::More(to)) => Ok(FileContent::More(to)),
     }
 }
 
-fn read(bytes: &[u8], size: u64) -> Result<Found, Stop> {
+fn read(bytes: &[u8], size: u64) -> Result<FileContent, Stop> {
     // The first group is always in the explicit form, and names the form of the others.
     let meta = Elements { bytes, form: Form::EXPLICIT };
     let mut uid = None;
@@ -220,11 +220,11 @@ impl<'a> Reading<'a> {
 
     /// Reads from the first element after the first group. `size`: the most bytes there can be; `end`: their number, if
     /// known.
-    fn all(mut self, mut at: usize, pixels: Pixels, size: u64, end: Option<u64>) -> Result<Found, Stop> {
+    fn all(mut self, mut at: usize, pixels: Pixels, size: u64, end: Option<u64>) -> Result<FileContent, Stop> {
         let elements = self.elements;
         loop {
             if end.is_some_and(|end| at as u64 == end) {
-                return Ok(Found::Other("without pixels"));
+                return Ok(FileContent::Other("without pixels"));
             }
             let element = elements.next(at)?;
             match element.tag {
@@ -233,9 +233,9 @@ impl<'a> Reading<'a> {
                 (0x7fe0, 0x10) => return self.image(&element, pixels, size, None),
                 // Elements are in ascending order, so contours and reports need not be read to their ends.
                 tag if tag > (0x28, 0x10) && self.numbers.rows.is_none() => {
-                    return Ok(Found::Other("without pixels"));
+                    return Ok(FileContent::Other("without pixels"));
                 }
-                tag if tag > (0x7fe0, 0x10) => return Ok(Found::Other("without pixels")),
+                tag if tag > (0x7fe0, 0x10) => return Ok(FileContent::Other("without pixels")),
                 _ => {}
             }
             self.take(&element)?;
@@ -299,7 +299,13 @@ impl<'a> Reading<'a> {
     }
 
     /// Checks the values; called when all elements before the pixels were read.
-    fn image(mut self, element: &Element, pixels: Pixels, size: u64, float: Option<DType>) -> Result<Found, Stop> {
+    fn image(
+        mut self,
+        element: &Element,
+        pixels: Pixels,
+        size: u64,
+        float: Option<DType>,
+    ) -> Result<FileContent, Stop> {
         let unsupported = |what: String| -> Stop { Error::new(ErrorKind::Unsupported, what).into() };
         let n = &self.numbers;
         let need = |value: Option<u16>, what: &str| value.ok_or_else(|| bad(format!("it has no {what}")));
@@ -310,7 +316,7 @@ impl<'a> Reading<'a> {
         let bits = Bits { allocated, stored, high, signed: n.signed == Some(1) };
         // A segmentation: frames of one bit per voxel, each with its own position.
         if self.class == "1.2.840.10008.5.1.4.1.1.66.4" || allocated == 1 {
-            return Ok(Found::Other("segments of bits"));
+            return Ok(FileContent::Other("segments of bits"));
         }
         let dtype = match (float, allocated, bits.signed) {
             (Some(float), ..) if usize::from(allocated) == float.size() * 8 => float,
@@ -385,7 +391,7 @@ impl<'a> Reading<'a> {
         let end = if pixels.in_pieces() { end } else { start + wanted };
         let mut said = self.shared.or(self.said);
         said.slope = said.slope.or(self.dose);
-        Ok(Found::Image(Box::new(Header {
+        Ok(FileContent::Image(Box::new(Header {
             series: self.series,
             instance: self.instance,
             is_other_form: self.is_other_form,

@@ -18,7 +18,7 @@ use infeed_data::{
 use infeed_store::{Extent, Object, Source};
 
 use super::{
-    header::{self, Found, Header},
+    header::{self, FileContent, Header},
     series::{Member, volume},
 };
 use crate::volumes::{
@@ -226,7 +226,7 @@ fn one(source: &Source, name: String, images: Vec<Image<'_>>, doubts: &mut Doubt
 /// Reads the headers of all files. Returns those with pixels; a warning counts the others.
 async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Result<Vec<Image<'a>>> {
     let reads: Vec<_> = objects.iter().map(|object| read_header(source, object).boxed()).collect();
-    let found: Vec<Found> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
+    let found: Vec<FileContent> = stream::iter(reads).buffered(HEADERS_AT_A_TIME).try_collect().await?;
     let mut images = Vec::new();
     let mut left = BTreeMap::<&str, (usize, &str)>::new();
     let mut of_other_form = Vec::new();
@@ -234,14 +234,14 @@ async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Res
         let why = match found {
             // Scouts would be volumes of one slice, in several directions. They are kept if the user chose folders by a
             // pattern.
-            Found::Image(header) if all && header.localizer => "scouts",
-            Found::Image(header) => {
+            FileContent::Image(header) if all && header.localizer => "scouts",
+            FileContent::Image(header) => {
                 of_other_form.extend(header.is_other_form.then_some(&object.name));
                 images.push(Image { object, header: *header });
                 continue;
             }
-            Found::Other(why) => why,
-            Found::Foreign | Found::More(_) => "not DICOM",
+            FileContent::Other(why) => why,
+            FileContent::Foreign | FileContent::More(_) => "not DICOM",
         };
         left.entry(why).or_insert((0, &object.name)).0 += 1;
     }
@@ -268,7 +268,7 @@ async fn read_all<'a>(source: &Source, objects: &[&'a Object], all: bool) -> Res
 /// read.
 const FIRST: u64 = 16 << 10;
 
-async fn read_header(source: &Source, object: &Object) -> Result<Found> {
+async fn read_header(source: &Source, object: &Object) -> Result<FileContent> {
     let name = source.display_name(&object.name);
     let named = |e: Error| e.at_stage(Stage::Open).at_object(name.clone());
     let mut len = object.size.min(FIRST);
@@ -276,13 +276,13 @@ async fn read_header(source: &Source, object: &Object) -> Result<Found> {
         let head = object.extent(source).with_range(0..len);
         let bytes = head.read().await.map_err(named)?;
         match header::parse(&bytes, object.size).map_err(named)? {
-            Found::More(to) if len < object.size && to <= header::LONGEST => {
+            FileContent::More(to) if len < object.size && to <= header::LONGEST => {
                 len = to.saturating_add(FIRST).max(len * 4).min(object.size);
             }
-            Found::More(to) => {
+            FileContent::More(to) => {
                 return Err(named(Error::corrupt(format!("the header does not end within {to} bytes"))));
             }
-            Found::Foreign if has_ending(&object.name) => {
+            FileContent::Foreign if has_ending(&object.name) => {
                 return Err(named(Error::corrupt("not a DICOM file: it lacks the letters DICM at byte 128"))
                     .with_hint("fetch it again, or convert it to a DICOM file with its first group"));
             }

@@ -42,7 +42,7 @@ use super::{
 use crate::answer::{Answer, Remedy, our_error, with_answer};
 
 /// Where credentials come from.
-pub(super) struct Found {
+pub(super) struct FoundCredentials {
     /// `None`: requests are not signed.
     pub(super) credentials: Option<AwsCredentialProvider>,
     /// As [`Connection::provider`](super::Connection::provider) shows it.
@@ -60,9 +60,9 @@ pub(super) async fn find(
     region: Option<&str>,
     client: &ClientOptions,
     connector: &Connector,
-) -> Result<Found> {
+) -> Result<FoundCredentials> {
     if vars.flag("AWS_SKIP_SIGNATURE")? {
-        return Ok(Found { credentials: None, provider: "none (AWS_SKIP_SIGNATURE)".into() });
+        return Ok(FoundCredentials { credentials: None, provider: "none (AWS_SKIP_SIGNATURE)".into() });
     }
     let client = client.clone().with_connect_timeout(Duration::from_secs(2)).with_timeout(Duration::from_secs(5));
     let chain = Chain { vars, profile, region: region.unwrap_or("us-east-1"), client, connector };
@@ -83,7 +83,7 @@ pub(super) async fn find(
 
     if let (Some(file), Some(role)) = (vars.get("AWS_WEB_IDENTITY_TOKEN_FILE"), vars.get("AWS_ROLE_ARN")) {
         let role = sts::Role { arn: role.into(), ..chain.role(None, sts::By::Token(file.into()))? };
-        return Found::by("web identity (AWS_WEB_IDENTITY_TOKEN_FILE)".into(), role).asked_once().await;
+        return FoundCredentials::by("web identity (AWS_WEB_IDENTITY_TOKEN_FILE)".into(), role).asked_once().await;
     }
     tried.push("web identity (no AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN)".into());
 
@@ -120,7 +120,7 @@ fn takes_environment(profile: &Profile) -> bool {
     all.any(|profile| profile.get("credential_source") == Some("Environment"))
 }
 
-impl Found {
+impl FoundCredentials {
     fn by(provider: String, issuer: impl renewed::Issuer + 'static) -> Self {
         let credentials = asked(provider.clone(), Arc::new(renewed::Renewed::new(issuer)));
         Self { credentials: Some(credentials), provider }
@@ -144,12 +144,12 @@ impl Found {
 }
 
 impl Chain<'_> {
-    fn environment(&self) -> Result<Option<Found>> {
+    fn environment(&self) -> Result<Option<FoundCredentials>> {
         let vars = self.vars;
         match (vars.get("AWS_ACCESS_KEY_ID"), vars.get("AWS_SECRET_ACCESS_KEY")) {
             (Some(key), Some(secret)) => {
                 let provider = "environment (AWS_ACCESS_KEY_ID)".into();
-                Found::fixed(provider, key, secret, vars.get("AWS_SESSION_TOKEN")).map(Some)
+                FoundCredentials::fixed(provider, key, secret, vars.get("AWS_SESSION_TOKEN")).map(Some)
             }
             (None, None) => Ok(None),
             (key, _) => {
@@ -163,14 +163,14 @@ impl Chain<'_> {
     }
 
     /// `None` if it has no credentials. `through` are the profiles that refer to this one.
-    fn profile(&self, profile: &Profile, through: &[&str]) -> Result<Option<Found>> {
+    fn profile(&self, profile: &Profile, through: &[&str]) -> Result<Option<FoundCredentials>> {
         let keys = self.keys(profile)?;
         let described = profile.describe();
         match (profile.get("role_arn"), profile.get("web_identity_token_file")) {
             (Some(role), Some(file)) => {
                 let by = sts::By::Token(expand(file, home(self.vars)));
                 let role = sts::Role { arn: role.into(), ..self.role(Some(profile), by)? };
-                return Ok(Some(Found::by(format!("web identity of the {described}"), role)));
+                return Ok(Some(FoundCredentials::by(format!("web identity of the {described}"), role)));
             }
             // As in the SDKs, a profile that others refer to uses its own keys first.
             (Some(role), None) if through.is_empty() || keys.is_none() => {
@@ -181,18 +181,18 @@ impl Chain<'_> {
         }
         if profile.get("sso_account_id").or(profile.get("sso_role_name")).is_some() {
             let sso = sso::Sso::new(profile, self)?;
-            return Ok(Some(Found::by(format!("single sign-on of the {described}"), sso)));
+            return Ok(Some(FoundCredentials::by(format!("single sign-on of the {described}"), sso)));
         }
         if keys.is_some() {
             return Ok(keys);
         }
         if let Some(session) = profile.get("login_session") {
             let login = login::Login::new(session, profile, self)?;
-            return Ok(Some(Found::by(format!("login of the {described}"), login)));
+            return Ok(Some(FoundCredentials::by(format!("login of the {described}"), login)));
         }
         if let Some(command) = profile.get("credential_process") {
             let process = process::Process::new(command, profile)?;
-            return Ok(Some(Found::by(format!("credential_process of the {described}"), process)));
+            return Ok(Some(FoundCredentials::by(format!("credential_process of the {described}"), process)));
         }
         // These keys refer to a way of getting credentials whose other half is missing.
         for (key, lacks) in [
@@ -208,10 +208,10 @@ impl Chain<'_> {
         Ok(None)
     }
 
-    fn keys(&self, profile: &Profile) -> Result<Option<Found>> {
+    fn keys(&self, profile: &Profile) -> Result<Option<FoundCredentials>> {
         match (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")) {
             (Some(key), Some(secret)) => {
-                Found::fixed(profile.describe(), key, secret, profile.get("aws_session_token")).map(Some)
+                FoundCredentials::fixed(profile.describe(), key, secret, profile.get("aws_session_token")).map(Some)
             }
             (None, None) => Ok(None),
             (key, _) => {
@@ -222,7 +222,13 @@ impl Chain<'_> {
     }
 
     /// The role of a profile, with the profile's settings for it.
-    fn assumed(&self, profile: &Profile, role: &str, keys: Option<Found>, through: &[&str]) -> Result<Found> {
+    fn assumed(
+        &self,
+        profile: &Profile,
+        role: &str,
+        keys: Option<FoundCredentials>,
+        through: &[&str],
+    ) -> Result<FoundCredentials> {
         let Profile { name, .. } = profile;
         if profile.get("mfa_serial").is_some() {
             let what = format!("the profile `{name}` needs an MFA code (`mfa_serial`), which cannot be entered here");
@@ -262,12 +268,12 @@ impl Chain<'_> {
                     .with_hint("write Environment, EcsContainer or Ec2InstanceMetadata"));
             }
         };
-        let Some(Found { credentials: Some(source), provider }) = source else {
+        let Some(FoundCredentials { credentials: Some(source), provider }) = source else {
             let from = profile.get("source_profile").or(profile.get("credential_source")).unwrap_or_default();
             return Err(wrong(profile, &format!("takes its credentials from {from}, where there are none")));
         };
         let role = sts::Role { arn: role.into(), ..self.role(Some(profile), sts::By::Credentials(source))? };
-        Ok(Found::by(format!("role {} of the {}, by {provider}", role.arn, profile.describe()), role))
+        Ok(FoundCredentials::by(format!("role {} of the {}, by {provider}", role.arn, profile.describe()), role))
     }
 
     /// A role without its ARN.
@@ -291,7 +297,7 @@ impl Chain<'_> {
         })
     }
 
-    fn container(&self) -> Result<Option<Found>> {
+    fn container(&self) -> Result<Option<FoundCredentials>> {
         let vars = self.vars;
         let (name, url) = match (
             vars.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
@@ -318,11 +324,11 @@ impl Chain<'_> {
         // The allowed addresses do not encrypt, and a proxy would see the token.
         let options = self.client.clone().with_allow_http(true);
         let client = service::Client::new(&options, &self.connector.clone().direct())?;
-        Ok(Some(Found::by(format!("container ({name})"), container::Container { client, url, token })))
+        Ok(Some(FoundCredentials::by(format!("container ({name})"), container::Container { client, url, token })))
     }
 
     /// `None` if the instance must not be asked.
-    fn instance(&self) -> Result<Option<Found>> {
+    fn instance(&self) -> Result<Option<FoundCredentials>> {
         if self.flag("AWS_EC2_METADATA_DISABLED")? {
             return Ok(None);
         }
@@ -354,7 +360,10 @@ impl Chain<'_> {
         }
         let provider = "instance role".to_owned();
         let built = builder.build().map_err(|error| refused(&provider, &error))?;
-        Ok(Some(Found { credentials: Some(asked(provider.clone(), Arc::clone(built.credentials()))), provider }))
+        Ok(Some(FoundCredentials {
+            credentials: Some(asked(provider.clone(), Arc::clone(built.credentials()))),
+            provider,
+        }))
     }
 }
 

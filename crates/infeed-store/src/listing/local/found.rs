@@ -4,7 +4,7 @@ use crate::Object;
 
 /// The files of one folder, without those of its subfolders: 16 bytes plus the name for each.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FolderFiles {
     /// The folder's name: empty, or ending with `/`.
     pub(super) folder: String,
     /// The names of all files in it.
@@ -25,7 +25,7 @@ impl File {
     }
 }
 
-impl Found {
+impl FolderFiles {
     pub(super) fn of(folder: &str) -> Self {
         Self { folder: folder.to_owned(), ..Self::default() }
     }

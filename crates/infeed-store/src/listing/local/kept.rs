@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use infeed_core::fingerprint::Fingerprint;
 
-use super::{found::Found, stamp::Stamp};
+use super::{found::FolderFiles, stamp::Stamp};
 use crate::manifest::{Rest, body, number, seal, text, unsealed};
 
 pub(crate) const MAGIC: &[u8] = b"infeed folder 1\n";
@@ -34,7 +34,7 @@ pub(super) struct Kept {
 /// A folder that was listed.
 #[derive(Debug)]
 pub(crate) struct Listed {
-    pub(crate) found: Found,
+    pub(crate) found: FolderFiles,
     /// What is needed to trust the listing later; `None` if the folder must be listed each time.
     pub(super) kept: Option<Kept>,
     /// Whether it came from the manifest.
@@ -43,11 +43,11 @@ pub(crate) struct Listed {
 
 /// The kept folders, by name.
 #[derive(Debug, Default)]
-pub(super) struct Saved(HashMap<String, (Found, Kept)>);
+pub(super) struct Saved(HashMap<String, (FolderFiles, Kept)>);
 
 impl Saved {
     /// What was kept of a folder, if the folder is unchanged.
-    pub(super) fn take(&mut self, folder: &str, stamp: Stamp) -> Option<(Found, Kept)> {
+    pub(super) fn take(&mut self, folder: &str, stamp: Stamp) -> Option<(FolderFiles, Kept)> {
         self.0.remove(folder).filter(|(_, kept)| kept.stamp == stamp)
     }
 }
@@ -116,9 +116,9 @@ fn saved(body: &[u8]) -> Option<Saved> {
     rest.0.is_empty().then_some(Saved(folders))
 }
 
-fn files(folder: &str, rest: &mut Rest<'_>) -> Option<Found> {
+fn files(folder: &str, rest: &mut Rest<'_>) -> Option<FolderFiles> {
     let count = rest.count(3)?;
-    let mut found = Found::of(folder);
+    let mut found = FolderFiles::of(folder);
     let (mut name, mut before) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let shared = usize::try_from(rest.number()?).ok().filter(|n| *n <= name.len())?;
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn listed(folder: &str, files: &[(&str, u64)], again: &[&str], folders: &[&str]) -> Listed {
-        let mut found = Found::of(folder);
+        let mut found = FolderFiles::of(folder);
         files.iter().for_each(|(name, size)| found.add(name, *size));
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let kept = Kept { stamp: Stamp([1, 2, 3, u64::MAX]), folders: owned(folders), again: owned(again) };
@@ -160,7 +160,7 @@ mod tests {
             listed("", &[("labels.csv", 7), ("x.jpg", 0), ("ä.jpg", u64::MAX)], &["labels.csv", "link"], &["a", "b"]),
             listed("a/", &[], &[], &["ö"]),
             listed("a/ö/", &more, &[], &[]),
-            Listed { found: Found::of("b/"), kept: None, taken: false },
+            Listed { found: FolderFiles::of("b/"), kept: None, taken: false },
         ]
     }
 

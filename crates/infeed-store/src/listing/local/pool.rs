@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::{
     folder::{Entry, Folder},
-    found::Found,
+    found::FolderFiles,
     kept::{Kept, Listed, Saved},
     objects::objects,
     pace::Pace,
@@ -120,7 +120,7 @@ struct Reading {
 
 #[derive(Debug, Default)]
 struct State {
-    found: Found,
+    found: FolderFiles,
     kept: Option<Kept>,
     taken: bool,
     /// Batches not looked up yet, plus one for the rest of the folder.
@@ -259,7 +259,7 @@ impl Pool {
         let start = Instant::now();
         let entries = fs::read_dir(&folder.real).map_err(failed)?;
         self.queue().pace.add(1, start.elapsed());
-        let state = State { found: Found::of(&folder.name), kept, taken: false, parts: 1 };
+        let state = State { found: FolderFiles::of(&folder.name), kept, taken: false, parts: 1 };
         let of = Arc::new(Reading { folder: Arc::clone(&folder), state: Mutex::new(state) });
         let mut batch = Vec::new();
         for entry in entries {
@@ -294,7 +294,7 @@ impl Pool {
 
     fn look(&self, Batch { of, entries }: Batch) -> Result<()> {
         let start = Instant::now();
-        let (mut found, mut folders) = (Found::default(), Vec::new());
+        let (mut found, mut folders) = (FolderFiles::default(), Vec::new());
         let (mut below, mut again) = (Vec::new(), Vec::new());
         for entry in &entries {
             of.folder.look(entry, &self.source, |base, entry, link| {
@@ -326,9 +326,9 @@ impl Pool {
     }
 
     /// Uses a kept folder that is unchanged.
-    fn take_kept(&self, folder: Arc<Folder>, found: Found, kept: Kept) -> Result<()> {
+    fn take_kept(&self, folder: Arc<Folder>, found: FolderFiles, kept: Kept) -> Result<()> {
         let start = Instant::now();
-        let (mut more, mut folders) = (Found::default(), Vec::new());
+        let (mut more, mut folders) = (FolderFiles::default(), Vec::new());
         for base in &kept.again {
             match folder.look_again(base, &self.source)? {
                 Entry::File(size) => more.add(base, size),
@@ -346,7 +346,7 @@ impl Pool {
     }
 
     /// Adds a part of a folder to what was found in it. The last part sends the result.
-    fn add(&self, of: &Reading, found: Found, mut folders: Vec<Folder>) {
+    fn add(&self, of: &Reading, found: FolderFiles, mut folders: Vec<Folder>) {
         let mut queue = self.queue();
         queue.unfinished += folders.len();
         let wakes = folders.len().min(queue.idle);
