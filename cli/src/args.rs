@@ -1103,7 +1103,7 @@ value_enum!(
 value_enum!(
     /// `--verify`
     VerifyArg => Verify {
-        /// CRCs, which cost almost nothing
+        /// CRCs, which cost almost nothing; over plain http as checksums
         Auto => Self::Auto,
         /// All that the store reports, MD5s included: 0.3 ms per 100 KB
         Checksums => Self::Checksums,

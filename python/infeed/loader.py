@@ -108,8 +108,8 @@ class Settings(TypedDict, total=False):
     """Most requests in flight to a store, or most concurrent calls of a Python dataset (one thread each). Default None: as
     many requests as the store sustains, or 1 call."""
     verify: Literal["auto", "checksums", "never"]
-    """Which checksums of a store are compared with the bytes read. ``"auto"`` (default): CRCs. ``"checksums"``: all that the
-    store sends, MD5s included. ``"never"``: none."""
+    """Which checksums of a store are compared with the bytes read. ``"auto"`` (default): CRCs; over plain ``http`` as
+    ``"checksums"``: all that the store sends, MD5s included. ``"never"``: none."""
     decoded_cache: str | None
     """Where decoded pixels are kept for later epochs: ``"ram:8GB"``, ``"/mnt/nvme/decoded:100GB"``. Default None: nowhere."""
     max_unreadable: int | None

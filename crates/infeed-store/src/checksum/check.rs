@@ -80,13 +80,11 @@ impl Check {
             (_, Some(Sum::Crc64Nvme(sum)), _) => crc("CRC-64/NVME", CrcAlgorithm::Crc64Nvme, 64, sum),
             (_, Some(Sum::Crc32c(sum)), _) => crc("CRC-32C", CrcAlgorithm::Crc32Iscsi, 32, sum.into()),
             (_, Some(Sum::Crc32(sum)), _) => crc("CRC-32", CrcAlgorithm::Crc32IsoHdlc, 32, sum.into()),
-            (Verify::Auto, ..) => Hash::Nothing,
+            (Verify::Auto, ..) if told.by_tls => Hash::Nothing,
             (_, Some(Sum::Sha1(sum)), _) => Hash::Sha1(Sha1::new(), sum),
             (_, Some(Sum::Sha256(sum)), _) => Hash::Sha256(Box::default(), sum),
             (_, Some(Sum::Md5(sum)), _) => Hash::Md5(Md5::new(), Md5Of::Sum(sum)),
-            (Verify::Checksums, None, Some(tag)) if tag.sure || !trust.doubts_tags() => {
-                Hash::Md5(Md5::new(), Md5Of::Tag(tag))
-            }
+            (_, None, Some(tag)) if tag.sure || !trust.doubts_tags() => Hash::Md5(Md5::new(), Md5Of::Tag(tag)),
             _ => Hash::Nothing,
         };
         Self { hash, object, trust: Arc::clone(trust) }
@@ -236,8 +234,8 @@ mod tests {
         let extent = Extent::whole(&source, "a", 9);
         let trust = Arc::<Trust>::default();
         for sum in sums {
-            let check =
-                || Check::new(Some(SentChecksums { sum: Some(sum), tag: None }), Verify::Checksums, "a".into(), &trust);
+            let sent = SentChecksums { sum: Some(sum), by_tls: true, ..SentChecksums::default() };
+            let check = || Check::new(Some(sent), Verify::Checksums, "a".into(), &trust);
             let mut pieces = check();
             pieces.update(b"1234");
             pieces.update(b"56789");
@@ -249,5 +247,24 @@ mod tests {
         assert_eq!(trust.verified().checksum, 6);
         block_on(Check::new(None, Verify::Checksums, "a".into(), &trust).finish(&extent)).unwrap();
         assert_eq!(trust.verified().length_only, 1);
+    }
+
+    #[test]
+    fn what_tls_guards_is_compared_with_crcs_alone_unless_all_is_asked_for() {
+        let md5 = Tag { md5: [7; 16], sure: true };
+        let (crc, sha) = (Some(Sum::Crc32c(1)), Some(Sum::Sha256([1; 32])));
+        let all = [(crc, None), (sha, None), (Some(Sum::Md5([1; 16])), None), (None, Some(md5))];
+        for (how, by_tls, compared) in [
+            (Verify::Auto, true, [true, false, false, false]),
+            (Verify::Auto, false, [true; 4]),
+            (Verify::Checksums, true, [true; 4]),
+            (Verify::Never, false, [false; 4]),
+        ] {
+            let compares = all.map(|(sum, tag)| {
+                let sent = Some(SentChecksums { sum, tag, by_tls });
+                !matches!(Check::new(sent, how, "a".into(), &Arc::default()).hash, Hash::Nothing)
+            });
+            assert_eq!(compares, compared, "{how:?}, TLS {by_tls}");
+        }
     }
 }

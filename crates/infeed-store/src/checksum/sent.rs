@@ -29,6 +29,8 @@ pub(crate) struct SentChecksums {
     pub(crate) sum: Option<Sum>,
     /// An ETag that has the form of an MD5.
     pub(crate) tag: Option<Tag>,
+    /// Whether the bytes came by TLS, which detects transmission errors.
+    pub(crate) by_tls: bool,
 }
 
 /// An ETag that has the form of an MD5.
@@ -65,7 +67,7 @@ impl SentChecksums {
             || header("x-amz-storage-class") == Some("EXPRESS_ONEZONE");
         let md5 = header("etag").filter(|_| s3 && !other).and_then(digits);
         let sure = header("server") == Some("AmazonS3");
-        Self { sum, tag: md5.map(|md5| Tag { md5, sure }) }
+        Self { sum, tag: md5.map(|md5| Tag { md5, sure }), by_tls: false }
     }
 }
 

@@ -36,7 +36,8 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 pub enum Verify {
     /// With a CRC if the store sends one, as S3 does for objects written since the end of 2024: 2 µs per 100 KB.
-    /// Otherwise not: TLS protects the bytes on the way.
+    /// Otherwise not over `https`, where TLS detects errors on the way; over plain `http` as with
+    /// [`Checksums`](Self::Checksums).
     #[default]
     Auto,
     /// With any checksum that the store sends (`x-amz-checksum-*`, `x-goog-hash`, `content-md5`), otherwise with the

@@ -358,6 +358,7 @@ impl HttpService for Listening {
             understood(error)
         };
         let (method, ranged) = (request.method().as_str().to_owned(), request.headers().contains_key("range"));
+        let by_tls = request.uri().scheme_str() == Some("https");
         let response = self.inner.execute(request).await.map_err(answered)?;
         let success = response.status().is_success();
         if self.web && success {
@@ -384,9 +385,8 @@ impl HttpService for Listening {
                     .iter()
                     .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
                     .collect();
-                let told =
-                    SentChecksums::by(|name| all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value), s3);
-                parts.extensions.insert(told);
+                let header = |name: &str| all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+                parts.extensions.insert(SentChecksums { by_tls, ..SentChecksums::by(header, s3) });
             }
             return Ok(HttpResponse::from_parts(parts, body));
         }
