@@ -3,17 +3,19 @@
 
     python3 benches/peers/checksums.py FOLDER 'target/release/infeed' 'target/release/infeed --verify checksums' …
 
-Serves FOLDER from this process as a bucket whose ETags are MD5s and that sends no other checksum. Each command reads all of
-it with `run`, three epochs in random order, and is measured by its own processor time. The first is the one the others are
-compared with.
+Serves FOLDER from this process over https as a bucket whose ETags are MD5s and that sends no other checksum. Each command
+reads all of it with `run`, three epochs in random order, and is measured by its own processor time. The first is the one the
+others are compared with. Needs `openssl`, for a certificate.
 """
 
 import json
 import resource
 import shlex
+import ssl
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "integration" / "launchers"))
@@ -23,8 +25,24 @@ ROUNDS = 9
 RUN = ("--batch-size", "64", "--epochs", "3", "--shuffle", "1", "--seed", "1", "--checksum", "--json", "-")
 
 
+def with_tls(store: Store, folder: Path) -> dict[str, str]:
+    """The environment for readers, over TLS from here on."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    files = ["-keyout", key, "-out", certificate]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *files], check=True, stderr=subprocess.DEVNULL)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    # The threads of the connections shake hands.
+    store.server.socket = context.wrap_socket(store.server.socket, server_side=True, do_handshake_on_connect=False)
+    endpoint = f"https://127.0.0.1:{store.server.server_port}"
+    return {**store.environment, "AWS_ENDPOINT_URL": endpoint, "AWS_CA_BUNDLE": str(certificate)}
+
+
 def main() -> None:
     store = Store(Path(sys.argv[1]), "photographs")
+    folder = tempfile.TemporaryDirectory()
+    environment = with_tls(store, Path(folder.name))
     commands = sys.argv[2:]
     cost: dict[str, list[float]] = {command: [] for command in commands}
     sums = set()
@@ -33,7 +51,7 @@ def main() -> None:
             binary, *options = shlex.split(command)
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             run = subprocess.run(
-                [binary, "run", store.url, *RUN, *options], env=store.environment, stdout=subprocess.PIPE, check=True
+                [binary, "run", store.url, *RUN, *options], env=environment, stdout=subprocess.PIPE, check=True
             )
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             report = json.loads(run.stdout)
