@@ -4,7 +4,7 @@
     python3 benches/peers/checksums.py FOLDER 'target/release/infeed' 'target/release/infeed --verify checksums' …
 
 Serves FOLDER from this process over https as a bucket whose ETags are MD5s and that sends no other checksum. Each command
-reads all of it with `run`, three epochs in random order, and is measured by its own processor time. The first is the one the
+reads all of it with `run`, eight epochs in random order, and is measured by its own processor time. The first is the one the
 others are compared with. Needs `openssl`, for a certificate.
 """
 
@@ -22,15 +22,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "integration" / "la
 from store import Store  # noqa: E402
 
 ROUNDS = 9
-RUN = ("--batch-size", "64", "--epochs", "3", "--shuffle", "1", "--seed", "1", "--checksum", "--json", "-")
+RUN = ("--batch-size", "64", "--epochs", "8", "--shuffle", "1", "--seed", "1", "--checksum", "--json", "-")
 
 
 def with_tls(store: Store, folder: Path) -> dict[str, str]:
     """The environment for readers, over TLS from here on."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
-    files = ["-keyout", key, "-out", certificate]
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *files], check=True, stderr=subprocess.DEVNULL)
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    kind = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-addext", "basicConstraints=critical,CA:FALSE"]
+    command = ["openssl", "req", *kind, *names, "-keyout", key, "-out", certificate]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     # The threads of the connections shake hands.

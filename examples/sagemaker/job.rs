@@ -14,22 +14,22 @@ use serde_json::{Map, Value};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-pub struct Job {
+pub(crate) struct Job {
     root: PathBuf,
     hyperparameters: Map<String, Value>,
     channels: Map<String, Value>,
 }
 
 /// The input of a job.
-pub struct Channel {
-    pub folder: PathBuf,
+pub(crate) struct Channel {
+    pub(crate) folder: PathBuf,
     /// This process's part of it.
-    pub shard: Shard,
+    pub(crate) shard: Shard,
 }
 
 impl Job {
     /// `None` outside of a job.
-    pub fn from_env() -> Result<Option<Self>> {
+    pub(crate) fn from_env() -> Result<Option<Self>> {
         Self::read(env::var_os("SAGEMAKER_BASE_DIR").map_or("/opt/ml".into(), PathBuf::from))
     }
 
@@ -43,12 +43,12 @@ impl Job {
     }
 
     /// SageMaker passes numbers as strings.
-    pub fn hyperparameter(&self, name: &str) -> Option<&str> {
+    pub(crate) fn hyperparameter(&self, name: &str) -> Option<&str> {
         self.hyperparameters.get(name)?.as_str()
     }
 
     /// An input of the job. `all` is this process's share of the whole job.
-    pub fn channel(&self, name: &str, all: Shard) -> Result<Channel> {
+    pub(crate) fn channel(&self, name: &str, all: Shard) -> Result<Channel> {
         let Some(channel) = self.channels.get(name) else {
             let names: Vec<&String> = self.channels.keys().collect();
             return Err(format!("the job has no channel {name:?}, only {names:?}: name it in the job's inputs").into());
@@ -65,7 +65,7 @@ impl Job {
     }
 
     /// The folder that SageMaker copies to S3 while the job runs, if the job has one.
-    pub fn checkpoints(&self) -> Option<PathBuf> {
+    pub(crate) fn checkpoints(&self) -> Option<PathBuf> {
         Some(self.root.join("checkpoints")).filter(|folder| folder.is_dir())
     }
 }

@@ -16,6 +16,10 @@
 //!                                                            └ no ──▶ readdir, as above
 //! ```
 //!
+//! The calls are what a manifest saves: 30,000 files in 30 folders took 30,311 of them without one, and 244 with it
+//! (`strace -c infeed inspect`, 2026-11-29). On a local disk that is half a second for a million files. On a network
+//! file system, where each call may be a round trip, it is minutes. So it is kept only where the user names a place.
+//!
 //! Five points to keep in mind:
 //!
 //! - **Each file is looked up**, although a folder's listing contains the types of its entries. Sizes are part of the
