@@ -9,10 +9,7 @@
 //!    [`ImageHeader::peak_bytes`] was compared with `max_image_bytes`.
 
 #[doc(inline)]
-pub use infeed_core::{
-    random::{Draws, SampleRng},
-    types::ImageInfo,
-};
+pub use infeed_core::types::ImageInfo;
 #[cfg(feature = "bmp")]
 #[doc(inline)]
 pub use infeed_pixels::codec::Bmp;

@@ -1,8 +1,7 @@
 //! `--metrics ADDRESS`: a small HTTP server of [`Metrics`] for Prometheus.
 
-use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, pin::pin, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, time::Duration};
 
-use futures::{FutureExt, StreamExt, future::abortable, stream::FuturesUnordered};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -15,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use infeed::{Error, ErrorKind, Result, metrics::Metrics};
 use tokio::{
     net::{TcpListener, TcpStream},
-    task::AbortHandle,
+    task::{AbortHandle, JoinSet},
 };
 
 /// Longest time for a request to arrive. Scrapes take milliseconds; slower clients would hold connections.
@@ -31,7 +30,8 @@ const CONNECTIONS: usize = 64;
 #[must_use = "dropping it ends the server"]
 pub(crate) struct Server {
     address: SocketAddr,
-    task: AbortHandle,
+    /// Dropping it ends its task, and so all connections.
+    _task: JoinSet<()>,
 }
 
 impl Server {
@@ -56,7 +56,9 @@ impl Server {
         let address = listener.local_addr().map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let listener = TcpListener::from_std(listener).map_err(taken)?;
-        Ok(Self { address, task: tokio::spawn(accept(listener, metrics)).abort_handle() })
+        let mut task = JoinSet::new();
+        task.spawn(accept(listener, metrics));
+        Ok(Self { address, _task: task })
     }
 
     /// The address that it listens on; with the actual port if port 0 was asked for.
@@ -65,28 +67,19 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 async fn accept(listener: TcpListener, metrics: Metrics) {
-    let mut connections = FuturesUnordered::new();
+    let mut connections = JoinSet::new();
     // In the order of arrival. Handles of connections that have ended stay until they are the oldest.
-    let mut open: VecDeque<futures::future::AbortHandle> = VecDeque::new();
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let mut next = pin!(listener.accept().fuse());
-        futures::select_biased! {
-            // Also for a connection that was aborted.
-            _ = connections.select_next_some() => {}
-            accepted = next => match accepted {
+        tokio::select! {
+            // Also a connection that was aborted.
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let (connection, handle) = abortable(connection(stream, metrics.clone()));
-                    connections.push(connection);
-                    open.push_back(handle);
+                    open.push_back(connections.spawn(connection(stream, metrics.clone())));
                     if open.len() > CONNECTIONS {
-                        open.pop_front().iter().for_each(futures::future::AbortHandle::abort);
+                        open.pop_front().iter().for_each(AbortHandle::abort);
                     }
                 }
                 // No file handles left, or the connection is already closed: both are temporary.

@@ -11,8 +11,6 @@
 //! decoded     pixels in memory: augmented, copied            │ gain of a decoded cache = cached - decoded, at least
 //! ```
 
-use std::fmt;
-
 use serde::Serialize;
 
 /// AU (accelerator utilisation) from which a faster loader has no noticeable effect; the same bound as in
@@ -76,27 +74,6 @@ pub(crate) enum Limit {
     Room,
     /// Samples that can't be used.
     BadRecords,
-}
-
-impl Limit {
-    /// Lower-case name, as in JSON.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Trainer => "trainer",
-            Self::Fetch => "fetch",
-            Self::Decode => "decode",
-            Self::Augmentation => "augmentation",
-            Self::Transfer => "transfer",
-            Self::Room => "room",
-            Self::BadRecords => "bad_records",
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// Waiting by kind, in seconds per step.

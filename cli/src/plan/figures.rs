@@ -41,7 +41,8 @@ pub(super) const PREPARED: f64 = 5805.0 / 2.0;
 pub(super) const PAGE: f64 = 1000.0;
 /// Read requests per second that S3 documents for each prefix.
 pub(super) const PREFIX_RATE: f64 = 5500.0;
-/// US dollars for 1,000 listing requests.
+/// US dollars for 1,000 listing requests. Prices age, so the output gives their date; they stay because scripts read
+/// the keys `usd_*` of the JSON.
 pub(super) const USD_PER_1000_LISTS: f64 = 0.005;
 
 /// A figure with its source.

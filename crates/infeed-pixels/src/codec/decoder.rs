@@ -209,7 +209,7 @@ pub trait Decoder: Debug + Send + Sync + 'static {
 ///
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
-/// # use infeed::{codec::{SampleRng, codecs}, dataset::{Sample, Value}, spi::{Cpu, Decoder, Item, Lowered, Rows}};
+/// # use infeed::{codec::codecs, dataset::{Sample, Value}, spi::{Cpu, Decoder, Item, Lowered, Rows, SampleRng}};
 /// use std::time::Duration;
 ///
 /// use infeed::spi::{Finished, Job, Wait, Worker};
@@ -256,9 +256,9 @@ pub trait Worker {
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
 /// # use infeed::{
-/// #     codec::{SampleRng, codecs},
+/// #     codec::codecs,
 /// #     dataset::{Sample, Value},
-/// #     spi::{Cpu, Decoder, Item, Job, Lowered, Rows},
+/// #     spi::{Cpu, Decoder, Item, Job, Lowered, Rows, SampleRng},
 /// # };
 /// use infeed::spi::Wait;
 ///
@@ -285,7 +285,7 @@ pub enum Wait {
 /// Some rows of one batch.
 ///
 /// ```
-/// use infeed::{codec::SampleRng, dataset::{Sample, Value}, spi::{Item, Job, Rows}};
+/// use infeed::{dataset::{Sample, Value}, spi::{Item, Job, Rows, SampleRng}};
 ///
 /// // Two samples of a dataset whose only field is a label, as a test of a worker makes them.
 /// let item = |record| {
@@ -320,7 +320,7 @@ impl Job {
 /// One sample of a [`Job`].
 ///
 /// ```
-/// use infeed::{Error, ErrorKind, codec::SampleRng, spi::Item};
+/// use infeed::{Error, ErrorKind, spi::{Item, SampleRng}};
 ///
 /// // A record that could not be read: a worker passes its error through.
 /// let read = Err(Error::new(ErrorKind::NotFound, "the file is gone"));
@@ -370,9 +370,9 @@ impl Item {
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
 /// # use infeed::{
-/// #     codec::{SampleRng, codecs},
+/// #     codec::codecs,
 /// #     dataset::{Sample, Value},
-/// #     spi::{Cpu, Decoder, Item, Job, Lowered, Rows},
+/// #     spi::{Cpu, Decoder, Item, Job, Lowered, Rows, SampleRng},
 /// # };
 /// use infeed::spi::{Finished, Outcome};
 ///

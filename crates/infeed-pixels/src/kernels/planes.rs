@@ -63,9 +63,9 @@ pub struct Plane {
 /// ```
 /// use infeed::{
 ///     DType, Layout,
-///     codec::{ImageInfo, SampleRng},
+///     codec::ImageInfo,
 ///     dataset::FieldKind,
-///     spi::{Decoded, Plane, Planes, RowMaker},
+///     spi::{Decoded, Plane, Planes, RowMaker, SampleRng},
 ///     transform::Transform,
 /// };
 ///

@@ -28,9 +28,9 @@ use super::{
 /// ```
 /// use infeed::{
 ///     DType, Layout,
-///     codec::{ImageInfo, SampleRng},
+///     codec::ImageInfo,
 ///     dataset::FieldKind,
-///     spi::{Pixels, Resampler},
+///     spi::{Pixels, Resampler, SampleRng},
 ///     transform::Transform,
 /// };
 ///

@@ -201,9 +201,9 @@ pub fn volume(
 /// ```
 /// use infeed::{
 ///     DType, Layout,
-///     codec::{ImageInfo, SampleRng},
+///     codec::ImageInfo,
 ///     dataset::FieldKind,
-///     spi::{Plane, Planes, Resampler},
+///     spi::{Plane, Planes, Resampler, SampleRng},
 ///     transform::{Transform, reference::resample_planes},
 /// };
 ///

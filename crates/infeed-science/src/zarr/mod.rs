@@ -250,7 +250,7 @@ async fn load(source: &Source, objects: &[Object], chosen: Chosen<'_>, named: bo
     ChunkedDataset::new("zarr", source, kept, fields, named).map_err(|e| e.at_object(source.url()))
 }
 
-/// Makes the arrays. Appends the objects of their chunks to `kept`; a `Place` has an index into it.
+/// Makes the arrays. Appends the objects of their chunks to `kept`; a `ChunkPlace` has an index into it.
 async fn arrays(
     source: &Source,
     objects: &[Object],

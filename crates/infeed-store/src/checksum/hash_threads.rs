@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::{
     runtime::Handle,
     sync::Semaphore,
-    task::{AbortHandle, yield_now},
+    task::{JoinSet, yield_now},
 };
 
 /// Bytes hashed before other tasks get the thread, if there are no threads for it.
@@ -36,13 +36,15 @@ impl HashThreads {
             && let Ok(_permit) = permits.acquire().await
         {
             let (mut next, of) = (hash.clone(), bytes.clone());
-            let work = runtime.spawn_blocking(move || {
+            let work = move || {
                 take(&mut next, &of);
                 next
-            });
-            let _given_up = GiveUp(work.abort_handle());
+            };
+            // A set gives up its work when it is dropped.
+            let mut set = JoinSet::new();
+            set.spawn_blocking_on(work, runtime);
             // The runtime may have been shut down.
-            if let Ok(done) = work.await {
+            if let Some(Ok(done)) = set.join_next().await {
                 return done;
             }
         }
@@ -53,14 +55,6 @@ impl HashThreads {
             take(&mut hash, some);
         }
         hash
-    }
-}
-
-struct GiveUp(AbortHandle);
-
-impl Drop for GiveUp {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -127,7 +127,7 @@ fn files(folder: &str, rest: &mut Rest<'_>) -> Option<FolderFiles> {
         name.truncate(shared);
         name.extend_from_slice(rest.take(more)?);
         let base = str::from_utf8(&name).ok().filter(|base| is_base(base))?;
-        // In order, so that no name is there twice. Names must not be longer than a `Found` allows.
+        // In order, so that no name is there twice. Names must not be longer than `FolderFiles` allows.
         (before < name && u16::try_from(name.len()).is_ok()).then_some(())?;
         found.add(base, rest.number()?);
     }
