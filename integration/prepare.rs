@@ -436,8 +436,9 @@ fn work_that_a_bad_image_ended_goes_on_without_it() {
     let done = prepare(OnBadSample::Skip { at_most: 1 }).unwrap();
     assert_eq!((done.shards, done.found, done.bad_samples.len(), done.complete), (6, finished, 1, true));
     // In any order it has its number in the dataset.
-    let shuffled = Prepare::new(Arc::clone(&dataset), TempDir::new().unwrap().path().display().to_string());
-    let shuffled = shuffled.shuffle(1).on_bad_sample(OnBadSample::Skip { at_most: 1 });
+    let other = TempDir::new().unwrap();
+    let shuffled = Prepare::new(Arc::clone(&dataset), other.path().display().to_string()).shuffle(1);
+    let shuffled = shuffled.on_bad_sample(OnBadSample::Skip { at_most: 1 });
     let left_out = wait(shuffled.run()).unwrap().bad_samples.remove(0);
     assert!(left_out.position < 11 && left_out.record == 11, "{left_out:?}");
     assert!(left_out.error.contains("record 11"), "{left_out:?}");

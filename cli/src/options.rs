@@ -433,7 +433,7 @@ mod tests {
             let (methods, own) = (of_front(0), of_front(1));
             for method in if methods.is_empty() { vec![key] } else { named(methods) } {
                 assert!(
-                    builder.contains(&format!("    pub fn {method}")),
+                    builder.contains(&format!("    pub fn {method}(")),
                     "{key}: there is no LoaderBuilder::{method}"
                 );
             }

@@ -1,4 +1,6 @@
-//! `infeed run`: a training loop that does not train.
+//! `infeed run`: a training loop that does not train. All commands that measure use it: `demo`, `profile` and `doctor`
+//! call it; `sweep` and `compare` start it as a process each time, so that what one configuration left in memory does not
+//! help the next.
 
 mod trainer;
 

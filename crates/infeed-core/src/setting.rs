@@ -177,7 +177,7 @@ settings! {
     SMALL_TYPES: "dtype u8 or f16", "--dtype u8 or f16", "dtype=\"uint8\" or \"float16\"";
     STREAMS: "streams", "--streams", "streams";
     TRANSFORM: "transform", "--transform", "transform";
-    VERIFY_AUTO: "verify(Auto)", "--verify auto", "verify=\"auto\"";
+    VERIFY_NEVER: "verify(Never)", "--verify never", "verify=\"never\"";
     VIEWS: "views", "--view", "views";
     WORKERS: "workers", "--workers", "num_workers";
     WORLD_SIZE: "shard", "--world-size", "world_size";

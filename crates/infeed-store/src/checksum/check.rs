@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
 use futures::TryStreamExt;
-use infeed_core::error::{Error, Result, setting::VERIFY_AUTO};
+use infeed_core::error::{Error, Result, setting::VERIFY_NEVER};
 use md5::Md5;
 use object_store::{GetOptions, GetRange, GetResult};
 use sha1::{Digest, Sha1};
@@ -161,7 +161,7 @@ async fn judge(found: [u8; 16], wanted: Md5Of, object: &str, trust: &Trust, exte
     }
     let tags = match tag.sure {
         true => String::new(),
-        false => format!("; or set {VERIFY_AUTO}, if this store's ETags are not MD5s"),
+        false => format!("; or set {VERIFY_NEVER}, if this store's ETags are not MD5s"),
     };
     Err(wrong("MD5", &found, &tag.md5, &tags))
 }

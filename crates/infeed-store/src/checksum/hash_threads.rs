@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::{
     runtime::Handle,
     sync::Semaphore,
-    task::{JoinSet, yield_now},
+    task::{AbortHandle, yield_now},
 };
 
 /// Bytes hashed before other tasks get the thread, if there are no threads for it.
@@ -36,15 +36,13 @@ impl HashThreads {
             && let Ok(_permit) = permits.acquire().await
         {
             let (mut next, of) = (hash.clone(), bytes.clone());
-            let work = move || {
+            let work = runtime.spawn_blocking(move || {
                 take(&mut next, &of);
                 next
-            };
-            // A set gives up its work when it is dropped.
-            let mut set = JoinSet::new();
-            set.spawn_blocking_on(work, runtime);
+            });
+            let _given_up = GiveUp(work.abort_handle());
             // The runtime may have been shut down.
-            if let Some(Ok(done)) = set.join_next().await {
+            if let Ok(done) = work.await {
                 return done;
             }
         }
@@ -55,6 +53,14 @@ impl HashThreads {
             take(&mut hash, some);
         }
         hash
+    }
+}
+
+struct GiveUp(AbortHandle);
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
