@@ -20,6 +20,7 @@ FOREIGN = {
     "async.md": {
         *("CancellationToken", "current_thread", "buffered(n)", "try_buffered(n)", "buffer_unordered(n)"),
         *("for_each_concurrent(n, …)", "for_each_concurrent(None, …)", "try_chunks(n)", "peekable()"),
+        "select_next_some",
     },
     "buckets.md": {"--xa-s3"},
     "conformance.md": {"--kills 50"},
