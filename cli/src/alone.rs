@@ -2,14 +2,17 @@
 //!
 //! The measurement includes the loader, with its threads, queue and rows. Only the work per record is less.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, num::NonZeroUsize, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use infeed::{
     DType, Dataset, Error, Result,
     codec::{ImageCodec, PixelBuffer, codecs},
-    dataset::{Field, FieldKind, Fingerprint, ImageInfo, ReadPlan, Sample, SampleRng, Schema, Value, subset},
+    dataset::{
+        Field, FieldKind, Fingerprint, ImageInfo, Narrow, ReadPlan, Sample, SampleRng, Schema, SharedBytes, Value,
+        subset,
+    },
 };
 
 /// Most bytes and records that are held in memory.
@@ -249,9 +252,13 @@ fn pixels(value: &Value, codecs: &[Arc<dyn ImageCodec>]) -> Result<Option<(Image
     Ok(Some((header.info, out.data.into())))
 }
 
+#[deny(clippy::missing_trait_methods, reason = "a method that is left out measures another dataset in silence")]
 impl Dataset for Alone {
     fn len(&self) -> u64 {
         self.loaded.len() as u64
+    }
+    fn is_empty(&self) -> bool {
+        self.loaded.is_empty()
     }
     fn schema(&self) -> &Schema {
         &self.schema
@@ -282,8 +289,27 @@ impl Dataset for Alone {
             }
         }
     }
+    fn read(&self, records: &[u64]) -> Vec<Result<Vec<Bytes>>> {
+        self.inner.read(records)
+    }
+    fn concurrent_reads(&self) -> Option<NonZeroUsize> {
+        self.inner.concurrent_reads().filter(|_| self.only == Only::Fetch)
+    }
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        self.inner.decode_shared(key, bytes)
+    }
+    fn shared_bytes(&self) -> SharedBytes {
+        self.inner.shared_bytes()
+    }
+    fn narrowed(&self, _to: &Arc<dyn Narrow>) -> Option<Arc<dyn Dataset>> {
+        // The loaded bytes are those of whole records.
+        None
+    }
     fn image_size(&self, record: u64) -> Option<[u32; 2]> {
         self.inner.image_size(record)
+    }
+    fn known(&self, record: u64, field: &str) -> Option<Value> {
+        self.inner.known(record, field)
     }
     fn object(&self, record: u64) -> String {
         self.inner.object(record)
@@ -302,6 +328,15 @@ impl Dataset for Alone {
     }
     fn needs_fetch(&self) -> bool {
         self.only == Only::Fetch && self.inner.needs_fetch()
+    }
+    fn resident_bytes(&self) -> u64 {
+        self.inner.resident_bytes()
+    }
+    fn groups(&self) -> Option<Arc<[u64]>> {
+        self.inner.groups()
+    }
+    fn parts(&self) -> Option<Arc<[u64]>> {
+        self.inner.parts()
     }
     fn fingerprint(&self) -> Fingerprint {
         self.inner.fingerprint()
