@@ -59,6 +59,27 @@ def image_folder():
     yield from DataLoader(files, batch_size=1, shuffle=True, collate_fn=list)
 
 
+def infeed_coco():
+    import infeed
+
+    folder = yield
+    dataset = infeed.open(folder, masks=True, fields={"image": "bytes"})
+    yield from infeed.Loader(dataset, batch_size=1, shuffle=True)
+
+
+def coco_detection():
+    from torch.utils.data import DataLoader
+    from torchvision.datasets import CocoDetection
+
+    class Undecoded(CocoDetection):
+        def _load_image(self, id):
+            return Path(self.root, self.coco.loadImgs(id)[0]["file_name"]).read_bytes()
+
+    folder = yield
+    files = Undecoded(f"{folder}/train2017", f"{folder}/annotations/instances_train2017.json")
+    yield from DataLoader(files, batch_size=1, shuffle=True, collate_fn=list)
+
+
 def ranks():
     """Several processes are the ranks of one job, which some loaders need to be told."""
     import torch.distributed
@@ -72,10 +93,12 @@ LOADERS = {
     "infeed, tar": (infeed, "tar", "torch"),
     "infeed, MDS": (infeed, "mds", "torch"),
     "infeed, folder": (infeed, "folder", "torch"),
+    "infeed, COCO": (infeed_coco, "coco", "torch"),
     "MosaicML streaming, MDS": (streaming, "mds", "streaming"),
     "litdata": (litdata, "litdata", "litdata"),
     "Grain, ArrayRecord": (grain, "array_record", "grain"),
     "torchvision ImageFolder": (image_folder, "folder", "torch"),
+    "torchvision CocoDetection": (coco_detection, "coco", "torch"),
 }
 
 
@@ -149,7 +172,7 @@ def main():
     found, _ = venvs.find(args.setup, {}, None, venvs.SCALE)
     rows = {row: (form, found[group]) for row, (_, form, group) in LOADERS.items() if row in args.rows and group in found}
     with tempfile.TemporaryDirectory(prefix="infeed-scale-", dir=args.data) as root:
-        env = {**os.environ, "PYTHONPATH": f"{root}/wheel", "PYTHONDONTWRITEBYTECODE": "1"}
+        env = {**os.environ, "PYTHONPATH": f"{root}/wheel", "PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": f"{root}/cache"}
         pip = [found["torch"], "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
         subprocess.run([*pip, "--target", f"{root}/wheel", args.wheel], check=True)
         print(f"{'':24} {'records':>9} {'processes':>9}  opened {'   CPU s':28}{'   anonymous MB':28}{'   Pss MB'}")
@@ -171,6 +194,7 @@ def compare(rows, records, root, args, env):
             folder = root / form
             for kept in set(os.listdir(folder)) - made[folder]:
                 (folder / kept).unlink()
+            shutil.rmtree(env["XDG_CACHE_HOME"], ignore_errors=True)
             try:
                 for how in (("first", 1), ("again", 1), ("again", args.processes)):
                     figures.setdefault((row, *how), []).append(measure(row, python, folder, how[1], env))

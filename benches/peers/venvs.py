@@ -78,7 +78,7 @@ PARTS = Group(
 
 # What scale.py opens beside infeed. An environment of its own: streaming asks for older versions of what others use.
 SCALE = (
-    Group("torch", "scale", ("torch", "torchvision"), "import torchvision"),
+    Group("torch", "scale", ("torch", "torchvision", "pycocotools"), "import torchvision, pycocotools"),
     Group("litdata", "scale", ("litdata",), "import litdata"),
     Group("streaming", "scale", ("mosaicml-streaming",), "import streaming"),
     Group("grain", "scale", ("grain",), "import grain; from array_record.python import array_record_module"),

@@ -3,60 +3,56 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use infeed_core::fingerprint::Fingerprinter;
+use infeed_core::{error::Result, fingerprint::Fingerprinter};
+use infeed_store::{Rest, number, text};
 
-/// The captions of all images, in one text.
+use super::record_bytes::RecordBytes;
+
+/// The captions of all images.
+///
+/// ```text
+/// of an image: varint captions, texts (varint length, UTF-8)
+/// ```
 #[derive(Debug)]
 pub(crate) struct Captions {
-    text: Bytes,
-    /// Where each caption ends in the text, ordered by image.
-    ends: Vec<usize>,
-    /// The first caption of each image, and the end.
-    firsts: Vec<u32>,
+    /// The most bytes of the captions of an image.
+    pub(crate) most: usize,
+    pub(crate) records: RecordBytes,
 }
 
 impl Captions {
     /// Each caption with the index of its image. Those of one image keep their order.
     pub(crate) fn new(images: usize, mut captions: Vec<(usize, String)>) -> Self {
         captions.sort_by_key(|(image, _)| *image);
-        let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(captions.len()));
-        let mut firsts = vec![0; images + 1];
-        for (image, caption) in captions {
-            text.extend_from_slice(caption.as_bytes());
-            ends.push(text.len());
-            firsts[image + 1] += 1;
-        }
-        for image in 0..images {
-            firsts[image + 1] += firsts[image];
-        }
-        Self { text: text.into(), ends, firsts }
-    }
-
-    /// Where caption `at` begins, or where the one before it ends.
-    fn start(&self, at: u32) -> usize {
-        (at as usize).checked_sub(1).map_or(0, |before| self.ends[before])
+        let (mut most, mut rest) = (0, &captions[..]);
+        let records = RecordBytes::of(images, |image, out| {
+            let (of, others) = rest.split_at(rest.partition_point(|(at, _)| *at == image));
+            rest = others;
+            most = most.max(of.iter().map(|(_, caption)| caption.len()).sum());
+            number(out, of.len() as u64);
+            of.iter().for_each(|(_, caption)| text(out, caption));
+        });
+        Self { most, records }
     }
 
     /// The captions of an image.
-    pub(crate) fn of(&self, image: usize) -> Arc<[Bytes]> {
-        let one = |at| self.text.slice(self.start(at)..self.start(at + 1));
-        (self.firsts[image]..self.firsts[image + 1]).map(one).collect()
-    }
-
-    /// The most bytes of the captions of an image.
-    pub(crate) fn most(&self) -> usize {
-        self.firsts.windows(2).map(|of| self.start(of[1]) - self.start(of[0])).max().unwrap_or(0)
+    pub(crate) fn of(&self, image: usize) -> Result<Arc<[Bytes]>> {
+        let bytes = self.records.get(image)?;
+        let texts = Rest::of(&bytes).list(1, |rest| rest.text().map(|text| bytes.slice_ref(text.as_bytes())));
+        texts.map(Arc::from).ok_or_else(|| self.records.damaged("its content is invalid"))
     }
 
     /// Adds the captions to the identity of a dataset.
-    pub(crate) fn print(&self, print: Fingerprinter) -> Fingerprinter {
-        let ends = self.ends.iter().fold(print.number(self.ends.len() as u64), |print, end| print.number(*end as u64));
-        let firsts = self.firsts.iter().fold(ends, |print, first| print.number(u64::from(*first)));
-        firsts.bytes(&self.text)
-    }
-
-    /// Bytes that they take in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.text.len() + self.ends.len() * size_of::<usize>() + self.firsts.len() * size_of::<u32>()
+    pub(crate) fn print(&self, print: Fingerprinter) -> Result<Fingerprinter> {
+        let (mut all, mut ends, mut firsts) = (Vec::new(), Vec::new(), vec![0]);
+        for image in 0..self.records.ends.len() {
+            for caption in &*self.of(image)? {
+                all.extend_from_slice(caption);
+                ends.push(all.len() as u64);
+            }
+            firsts.push(ends.len() as u64);
+        }
+        let print = ends.iter().fold(print.number(ends.len() as u64), |print, end| print.number(*end));
+        Ok(firsts.into_iter().fold(print, Fingerprinter::number).bytes(&all))
     }
 }

@@ -38,16 +38,52 @@ pub(crate) struct DetectionDataset {
 pub(crate) struct Notes {
     pub(crate) marked: Option<Marked>,
     pub(crate) captions: Option<Captions>,
+    /// The identity that was kept with them.
+    pub(crate) identity: Option<Identity>,
 }
 
 impl From<Marked> for Notes {
     fn from(marked: Marked) -> Self {
-        Self { marked: Some(marked), captions: None }
+        Self { marked: Some(marked), captions: None, identity: None }
+    }
+}
+
+/// The identity of a dataset. That of all takes a pass over all annotations, so it is kept with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Of the files, their sizes and ids.
+    pub(crate) files: Fingerprint,
+    /// Of the files and their annotations.
+    pub(crate) all: Fingerprint,
+}
+
+impl Identity {
+    /// Reads all annotations, unless `notes` were kept with the identity of these files.
+    pub(crate) fn of(format: &str, files: &Files, ids: &[i64], sizes: &[[u32; 2]], notes: &Notes) -> Result<Self> {
+        let mut print = Fingerprint::of(format).number(files.len() as u64);
+        for i in 0..files.len() {
+            let [height, width] = sizes[i].map(u64::from);
+            print = print.text(files.name(i)).number(files.sizes[i]).number(ids[i] as u64).number(height).number(width);
+        }
+        let of_files = print.finish();
+        if let Some(kept) = notes.identity.filter(|kept| kept.files == of_files) {
+            return Ok(kept);
+        }
+        if let Some(marked) = &notes.marked {
+            print = marked.print(print)?;
+        }
+        if let Some(captions) = &notes.captions {
+            print = captions.print(print)?;
+        }
+        Ok(Self { files: of_files, all: print.finish() })
     }
 }
 
 impl DetectionDataset {
     /// `files`, `ids` and `sizes` have as many entries as `notes`. A size with a 0 is not known before its image is read.
+    ///
+    /// # Errors
+    /// `Corrupt` if kept annotations are damaged.
     pub(crate) fn new(
         format: &'static str,
         mut files: Files,
@@ -55,11 +91,12 @@ impl DetectionDataset {
         sizes: Vec<[u32; 2]>,
         notes: impl Into<Notes>,
         classes: Arc<[String]>,
-    ) -> Self {
+    ) -> Result<Self> {
         let notes = notes.into();
         files.tighten();
+        let fingerprint = Identity::of(format, &files, &ids, &sizes, &notes)?.all;
         let marked = notes.marked.as_ref();
-        let flat = marked.map_or(0, Marked::flat);
+        let flat = marked.map_or(0, |marked| marked.flat);
         if flat > 0 {
             let url = files.source.url();
             tracing::warn!(
@@ -68,32 +105,20 @@ impl DetectionDataset {
                 "boxes have no width or no height; sanitize_bounding_boxes in the transform removes them"
             );
         }
-        let points = marked.and_then(Marked::keypoint_names);
+        let points = marked.and_then(|marked| marked.keypoint_names.clone());
         let keypoints = points.as_ref().map_or(0, |names| names.len());
         let instances = marked.map(|marked| {
-            let kind = FieldKind::Instances { most: marked.most(), masks: marked.has_masks(), keypoints };
+            let kind = FieldKind::Instances { most: marked.most, masks: marked.has_masks, keypoints };
             Field::new("instances", kind)
         });
-        let captions = notes.captions.as_ref().map(|captions| Field::texts("captions", captions.most()));
+        let captions = notes.captions.as_ref().map(|captions| Field::texts("captions", captions.most));
         let image_id = Field::new("image_id", FieldKind::Label);
         let fields = [Some(Field::image()), instances, captions, Some(image_id)].into_iter().flatten().collect();
-        let mut print = Fingerprint::of(format).number(files.len() as u64);
-        for i in 0..files.len() {
-            let [height, width] = sizes[i].map(u64::from);
-            print = print.text(files.name(i)).number(files.sizes[i]).number(ids[i] as u64).number(height).number(width);
-        }
-        if let Some(marked) = marked {
-            print = marked.print(print);
-        }
-        if let Some(captions) = &notes.captions {
-            print = captions.print(print);
-        }
-        let fingerprint = print.finish();
         let reads = Sizes::of(files.sizes.iter().copied());
         let has_boxes = marked.is_some();
         let mut schema = Schema::new(fields).with_classes(Some(classes).filter(|_| has_boxes));
         schema.names.extend(points.map(|names| ("keypoints".to_owned(), names)));
-        Self { format, files, ids, sizes, notes, schema, reads, fingerprint }
+        Ok(Self { format, files, ids, sizes, notes, schema, reads, fingerprint })
     }
 
     /// Height and width, if the annotations have them.
@@ -161,7 +186,10 @@ impl Dataset for DetectionDataset {
             let instances = instances.map_err(|e| e.at_record(record).at_object(self.files.display(i)))?;
             sample.values.push(Value::Instances(Box::new(instances)));
         }
-        sample.values.extend(self.notes.captions.as_ref().map(|captions| Value::Texts(captions.of(i))));
+        if let Some(captions) = &self.notes.captions {
+            let captions = captions.of(i).map_err(|e| e.at_record(record).at_object(self.files.display(i)))?;
+            sample.values.push(Value::Texts(captions));
+        }
         sample.values.push(Value::Label(self.ids[i]));
         Ok(sample)
     }
@@ -178,7 +206,7 @@ impl Dataset for DetectionDataset {
                 let marked = self.notes.marked.as_ref()?;
                 Some(Value::Instances(Box::new(marked.instances(i, self.size(i)?).ok()?)))
             }
-            "captions" => self.notes.captions.as_ref().map(|captions| Value::Texts(captions.of(i))),
+            "captions" => Some(Value::Texts(self.notes.captions.as_ref()?.of(i).ok()?)),
             "image_id" => Some(Value::Label(self.ids[i])),
             _ => None,
         }
@@ -202,10 +230,10 @@ impl Dataset for DetectionDataset {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let lists = size_of_val(&*self.ids) + size_of_val(&*self.sizes);
-        let notes = self.notes.marked.as_ref().map_or(0, Marked::bytes)
-            + self.notes.captions.as_ref().map_or(0, Captions::bytes);
-        (self.files.bytes() + lists + notes) as u64
+        let lists = self.files.bytes() + size_of_val(&*self.ids) + size_of_val(&*self.sizes);
+        let marked = self.notes.marked.as_ref().map_or(0, |marked| marked.records.resident_bytes());
+        let captions = self.notes.captions.as_ref().map_or(0, |captions| captions.records.resident_bytes());
+        lists as u64 + marked + captions
     }
 
     fn fingerprint(&self) -> Fingerprint {

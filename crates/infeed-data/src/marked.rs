@@ -1,19 +1,29 @@
-//! The annotations of all images of a dataset in a few flat lists: 860,000 boxes do not need 860,000 allocations.
+//! The annotations of all images of a dataset.
+//!
+//! ```text
+//! Thing, Outlines, Keypoints ─ in the order of the annotations ─▶ Marked ─ the bytes of one image ─▶ Instances
+//!
+//! of an image: text what is wrong with its annotations, or nothing (varint length, UTF-8); varint objects, each:
+//!     f32 left, top, right, bottom, varint label, varint id (as u64), u8 1 crowd + 2 has key points + 4 × outline
+//!     key points, each: f32 x, y, visibility
+//!   outlines, of each object:
+//!     0: none; 1: varint polygons, each: varint twice the corners, plus 1 if they are in hundredths; x and y of each:
+//!       hundredths, as usual in COCO, are varints of twice the number, or -1 minus that if it is negative; others f64
+//!     2: varint runs, each varint; 3: varint height, varint width, then as 2                            little-endian
+//! ```
 
-use std::{
-    collections::HashMap,
-    mem::{size_of, size_of_val},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprinter,
 };
+use infeed_store::{Rest, number, text};
 
 use super::{
     instances::Instances,
     mask::{Mask, Rle},
+    record_bytes::RecordBytes,
 };
 
 /// One box of one image, to be added to [`Marked`].
@@ -53,15 +63,6 @@ impl Keypoints {
         }
         self.points.extend_from_slice(points);
         Ok(self.points.len() - each)
-    }
-
-    /// The points of one object, in an image of this size.
-    fn of(&self, start: Option<usize>, size: [u32; 2], units: Units) -> Vec<[f32; 3]> {
-        let [across, down] = units.scale(size);
-        let scaled = |by: f64, value: f32| (f64::from(value) * by) as f32;
-        let point = |[x, y, v]: &[f32; 3]| [scaled(across, *x), scaled(down, *y), *v];
-        let each = self.names.len();
-        start.map_or_else(|| vec![[0.0; 3]; each], |start| self.points[start..start + each].iter().map(point).collect())
     }
 }
 
@@ -131,54 +132,141 @@ impl Outlines {
         }
     }
 
-    /// This outline, in an image of this size.
-    fn mask(&self, outline: Outline, size: [u32; 2], units: Units) -> Result<Mask> {
-        let [across, down] = units.scale(size);
+    /// Writes an outline as [`Marked`] keeps it.
+    fn write(&self, outline: Outline, out: &mut Vec<u8>) {
         match outline {
-            Outline::None => Ok(Mask::Polygons(Vec::new())),
+            Outline::None => {}
             Outline::Polygons(first, last) => {
-                let corners = |i: usize| {
+                number(out, (last - first) as u64);
+                for i in first..last {
                     let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
-                    let corners = self.numbers[start..self.ends[i]].chunks_exact(2);
-                    corners.map(|corner| [corner[0] * across, corner[1] * down]).collect()
-                };
-                Ok(Mask::Polygons((first..last).map(corners).collect()))
+                    write_corners(&self.numbers[start..self.ends[i]], out);
+                }
             }
-            Outline::Runs(first, _) if self.run_sizes.get(&first).is_some_and(|of| *of != size) => {
-                let of = self.run_sizes[&first];
-                Err(Error::corrupt(format!("height and width are {of:?} for runs, but {size:?} for the image"))
-                    .with_hint("correct it, or remove it from the annotations"))
+            Outline::Runs(first, last) => {
+                self.run_sizes.get(&first).iter().copied().flatten().for_each(|side| number(out, (*side).into()));
+                number(out, (last - first) as u64);
+                self.runs[first..last].iter().for_each(|run| number(out, (*run).into()));
             }
-            Outline::Runs(first, last) => Ok(Mask::Rle(Rle::new(size, self.runs[first..last].to_vec())?)),
         }
     }
 
-    fn bytes(&self) -> usize {
-        size_of_val(&*self.numbers)
-            + size_of_val(&*self.ends)
-            + size_of_val(&*self.runs)
-            + self.run_sizes.len() * size_of::<(usize, [u32; 2])>()
+    /// The number that an object's flags have for this outline.
+    fn flag(&self, outline: Outline) -> u8 {
+        match outline {
+            Outline::None => 0,
+            Outline::Polygons(..) => POLYGONS,
+            Outline::Runs(first, _) if self.run_sizes.contains_key(&first) => RUNS_OF_SIZE,
+            Outline::Runs(..) => RUNS,
+        }
     }
 }
+
+/// Flags of an object.
+const CROWD: u8 = 1;
+const HAS_KEYPOINTS: u8 = 2;
+/// Kinds of outlines, in the bits above.
+const OUTLINE_SHIFT: u32 = 2;
+const POLYGONS: u8 = 1;
+const RUNS: u8 = 2;
+const RUNS_OF_SIZE: u8 = 3;
+
+/// The next numbers.
+fn floats<const N: usize>(rest: &mut Rest<'_>) -> Option<[f32; N]> {
+    let mut found = [0.0; N];
+    for (number, bytes) in found.iter_mut().zip(rest.take(N * 4)?.as_chunks().0) {
+        *number = f32::from_le_bytes(*bytes);
+    }
+    Some(found)
+}
+
+/// The number of hundredths, if this many are exactly `value`.
+fn hundredths(value: f64) -> Option<i32> {
+    let found = (value * 100.0).round() as i32;
+    ((f64::from(found) / 100.0).to_bits() == value.to_bits()).then_some(found)
+}
+
+/// Writes a polygon, `numbers` being x and y alternating.
+fn write_corners(numbers: &[f64], out: &mut Vec<u8>) {
+    let is_exact = numbers.iter().all(|value| hundredths(*value).is_some());
+    number(out, numbers.len() as u64 / 2 * 2 + u64::from(is_exact));
+    for value in numbers {
+        match hundredths(*value).filter(|_| is_exact) {
+            Some(found) => number(out, u64::from(((found << 1) ^ (found >> 31)) as u32)),
+            None => out.extend_from_slice(&value.to_le_bytes()),
+        }
+    }
+}
+
+/// The corners of the next polygon.
+fn corners_of(rest: &mut Rest<'_>, scale: [f64; 2]) -> Option<Vec<[f64; 2]>> {
+    let written = rest.number()?;
+    let count = usize::try_from(written / 2).ok().filter(|count| *count <= rest.len())?;
+    let coordinate = |rest: &mut Rest<'_>| match written % 2 {
+        0 => Some(f64::from_le_bytes(*rest.take(8)?.first_chunk()?)),
+        _ => {
+            let found = u32::try_from(rest.number()?).ok()?;
+            Some(f64::from((found >> 1) as i32 ^ -((found & 1) as i32)) / 100.0)
+        }
+    };
+    let mut corners = Vec::with_capacity(count);
+    for _ in 0..count {
+        corners.push([coordinate(rest)? * scale[0], coordinate(rest)? * scale[1]]);
+    }
+    Some(corners)
+}
+
+/// The next outline, in an image of this size; an error if it is of an image of another size.
+fn outline(rest: &mut Rest<'_>, kind: u8, size: [u32; 2], scale: [f64; 2]) -> Option<Result<Mask>> {
+    match kind {
+        0 => Some(Ok(Mask::Polygons(Vec::new()))),
+        POLYGONS => {
+            let polygons = rest.list(1, |rest| corners_of(rest, scale));
+            Some(Ok(Mask::Polygons(polygons?)))
+        }
+        RUNS | RUNS_OF_SIZE => {
+            let side = |rest: &mut Rest<'_>| u32::try_from(rest.number()?).ok();
+            let of = if kind == RUNS { size } else { [side(rest)?, side(rest)?] };
+            let runs = rest.list(1, side)?;
+            Some(match of == size {
+                true => Rle::new(size, runs).map(Mask::Rle),
+                false => {
+                    let what = format!("height and width are {of:?} for runs, but {size:?} for the image");
+                    Err(Error::corrupt(what).with_hint(CORRECT))
+                }
+            })
+        }
+        _ => None,
+    }
+}
+
+const CORRECT: &str = "correct it, or remove it from the annotations";
 
 /// The annotations of a dataset's images.
 #[derive(Debug)]
 pub struct Marked {
-    units: Units,
+    pub(crate) units: Units,
     /// The word for an annotation, for messages.
-    called: &'static str,
-    /// The start of each image's entries, then the end of the last image's.
-    starts: Vec<usize>,
-    boxes: Vec<[f32; 4]>,
-    labels: Vec<u32>,
-    ids: Vec<i64>,
-    crowd: Vec<bool>,
-    /// With masks: all outlines, and the position of each entry's.
-    outlines: Option<(Outlines, Vec<Outline>)>,
-    /// With key points: all of them, and where each entry's begin.
-    keypoints: Option<(Keypoints, Vec<Option<usize>>)>,
-    /// Errors of some images.
-    bad: HashMap<usize, String>,
+    pub(crate) called: &'static str,
+    /// The most entries of one image.
+    pub(crate) most: usize,
+    /// Number of boxes without a width or a height.
+    pub(crate) flat: usize,
+    pub(crate) has_masks: bool,
+    /// Names of the key points of each object, if the dataset has key points.
+    pub(crate) keypoint_names: Option<Arc<[String]>>,
+    pub(crate) records: RecordBytes,
+}
+
+/// What is kept of one image.
+#[derive(Debug)]
+struct Entry {
+    /// What is wrong with its annotations; empty if nothing is.
+    wrong: String,
+    /// Without masks.
+    objects: Instances,
+    /// Empty if they are not wanted.
+    masks: Result<Vec<Mask>>,
 }
 
 impl Marked {
@@ -195,118 +283,118 @@ impl Marked {
     ) -> Self {
         // A stable sort keeps the order within an image.
         things.sort_by_key(|thing| thing.record);
-        let starts = (0..=records).map(|record| things.partition_point(|thing| thing.record < record)).collect();
-        let outlines = outlines.map(|mut outlines| {
-            outlines.numbers.shrink_to_fit();
-            outlines.ends.shrink_to_fit();
-            outlines.runs.shrink_to_fit();
-            (outlines, things.iter().map(|thing| thing.outline).collect())
+        let (mut most, mut rest) = (0, &things[..]);
+        let each = keypoints.as_ref().map_or(0, |all| all.names.len());
+        let records = RecordBytes::of(records, |record, out| {
+            let (of, others) = rest.split_at(rest.partition_point(|thing| thing.record == record));
+            rest = others;
+            most = most.max(of.len());
+            text(out, bad.get(&record).map_or("", String::as_str));
+            number(out, of.len() as u64);
+            for thing in of {
+                let points = thing.keypoints.zip(keypoints.as_ref());
+                thing.corners.iter().for_each(|corner| out.extend_from_slice(&corner.to_le_bytes()));
+                number(out, thing.label.into());
+                number(out, thing.id as u64);
+                let outline = outlines.as_ref().map_or(0, |all| all.flag(thing.outline)) << OUTLINE_SHIFT;
+                out.push(u8::from(thing.crowd) * CROWD | u8::from(points.is_some()) * HAS_KEYPOINTS | outline);
+                for value in points.iter().flat_map(|(start, all)| all.points[*start..start + each].as_flattened()) {
+                    out.extend_from_slice(&value.to_le_bytes());
+                }
+            }
+            for (thing, outlines) in of.iter().zip(outlines.iter().cycle()) {
+                outlines.write(thing.outline, out);
+            }
         });
-        let keypoints = keypoints.map(|mut all| {
-            all.points.shrink_to_fit();
-            (all, things.iter().map(|thing| thing.keypoints).collect())
-        });
-        Self {
-            units,
-            called,
-            starts,
-            boxes: things.iter().map(|thing| thing.corners).collect(),
-            labels: things.iter().map(|thing| thing.label).collect(),
-            ids: things.iter().map(|thing| thing.id).collect(),
-            crowd: things.iter().map(|thing| thing.crowd).collect(),
-            outlines,
-            keypoints,
-            bad,
+        let flat =
+            things.iter().filter(|Thing { corners: [left, top, right, bottom], .. }| left == right || top == bottom);
+        let (flat, has_masks) = (flat.count(), outlines.is_some());
+        Self { units, called, most, flat, has_masks, keypoint_names: keypoints.map(|all| all.names), records }
+    }
+
+    fn entry(&self, record: usize, size: [u32; 2], wants_masks: bool) -> Result<Entry> {
+        let bytes = self.records.get(record)?;
+        let entry = self.parse(&bytes, size, wants_masks && self.has_masks);
+        entry.ok_or_else(|| self.records.damaged("its content is invalid"))
+    }
+
+    fn parse(&self, bytes: &[u8], size: [u32; 2], wants_masks: bool) -> Option<Entry> {
+        let mut rest = Rest::of(bytes);
+        let wrong = rest.text()?.to_owned();
+        let count = rest.count(4 * 4 + 3)?;
+        let scale = self.units.scale(size);
+        let scaled = |axis: usize, value: f32| (f64::from(value) * scale[axis]) as f32;
+        let mut found = Instances::new(size);
+        found.keypoints = self.keypoint_names.as_ref().map(|_| Vec::with_capacity(count));
+        let each = self.keypoint_names.as_ref().map_or(0, |names| names.len());
+        let mut kinds = Vec::with_capacity(count);
+        for _ in 0..count {
+            let [left, top, right, bottom] = floats(&mut rest)?;
+            found.boxes.push([scaled(0, left), scaled(1, top), scaled(0, right), scaled(1, bottom)]);
+            found.labels.push(u32::try_from(rest.number()?).ok()?.into());
+            found.ids.push(rest.number()? as i64);
+            let flags = rest.take(1)?[0];
+            found.crowd.push(flags & CROWD != 0);
+            kinds.push(flags >> OUTLINE_SHIFT);
+            if let Some(all) = &mut found.keypoints {
+                let mut points = vec![[0.0; 3]; each];
+                if flags & HAS_KEYPOINTS != 0 {
+                    for point in &mut points {
+                        let [x, y, visibility] = floats(&mut rest)?;
+                        *point = [scaled(0, x), scaled(1, y), visibility];
+                    }
+                }
+                all.push(points);
+            }
         }
-    }
-
-    /// The most entries of one image.
-    pub(crate) fn most(&self) -> usize {
-        self.starts.windows(2).map(|of| of[1] - of[0]).max().unwrap_or(0)
-    }
-
-    /// Number of boxes without a width or a height.
-    pub(crate) fn flat(&self) -> usize {
-        self.boxes.iter().filter(|[left, top, right, bottom]| left == right || top == bottom).count()
-    }
-
-    pub(crate) const fn has_masks(&self) -> bool {
-        self.outlines.is_some()
-    }
-
-    /// Names of the key points of each object, if the dataset has key points.
-    pub(crate) fn keypoint_names(&self) -> Option<Arc<[String]>> {
-        self.keypoints.as_ref().map(|(all, _)| Arc::clone(&all.names))
+        if !wants_masks {
+            return Some(Entry { wrong, objects: found, masks: Ok(Vec::new()) });
+        }
+        let masks: Vec<_> =
+            kinds.into_iter().map(|kind| outline(&mut rest, kind, size, scale)).collect::<Option<_>>()?;
+        rest.is_empty().then(|| Entry { wrong, objects: found, masks: masks.into_iter().collect() })
     }
 
     /// The annotations of the image `record`, which has this height and width.
     pub(crate) fn instances(&self, record: usize, size: [u32; 2]) -> Result<Instances> {
-        if let Some(wrong) = self.bad.get(&record) {
-            return Err(Error::corrupt(wrong.clone()).with_hint("correct it, or remove it from the annotations"));
-        }
-        let of = self.starts[record]..self.starts[record + 1];
-        let mut found = Instances::new(size);
-        found.boxes = self.boxes[of.clone()].to_vec();
-        if self.units == Units::Fractions {
-            let [across, down] = self.units.scale(size);
-            for corners in &mut found.boxes {
-                let [left, top, right, bottom] = corners.map(f64::from);
-                *corners = [left * across, top * down, right * across, bottom * down].map(|corner| corner as f32);
-            }
+        let Entry { wrong, objects: mut found, masks } = self.entry(record, size, true)?;
+        if !wrong.is_empty() {
+            return Err(Error::corrupt(wrong).with_hint(CORRECT));
         }
         if let Some(outside) = found.boxes.iter().position(|corners| is_outside(*corners, size)) {
-            let (id, [height, width]) = (self.ids[of.start + outside], size);
-            let corners = found.boxes[outside];
+            let (id, corners, [height, width]) = (found.ids[outside], found.boxes[outside], size);
             let what = format!("{} {id}: the box {corners:?} is outside the image of {width}x{height}", self.called);
-            return Err(Error::corrupt(what).with_hint("correct it, or remove it from the annotations"));
+            return Err(Error::corrupt(what).with_hint(CORRECT));
         }
-        found.labels = self.labels[of.clone()].iter().map(|label| i64::from(*label)).collect();
-        found.ids = self.ids[of.clone()].to_vec();
-        found.crowd = self.crowd[of.clone()].to_vec();
-        if let Some((all, starts)) = &self.keypoints {
-            found.keypoints = Some(starts[of.clone()].iter().map(|start| all.of(*start, size, self.units)).collect());
-        }
-        if let Some((outlines, places)) = &self.outlines {
-            let masks = places[of].iter().map(|place| outlines.mask(*place, size, self.units));
-            found.masks = Some(masks.collect::<Result<_>>()?);
+        if self.has_masks {
+            found.masks = Some(masks?);
         }
         Ok(found)
     }
 
     /// Adds the annotations without outlines: the records are the same with or without masks.
-    pub(crate) fn print(&self, mut print: Fingerprinter) -> Fingerprinter {
-        for start in &self.starts {
-            print = print.number(*start as u64);
+    pub(crate) fn print(&self, print: Fingerprinter) -> Result<Fingerprinter> {
+        let objects = |record| Ok::<_, Error>(self.entry(record, [1; 2], false)?.objects);
+        let records = 0..self.records.ends.len();
+        let (mut print, mut start) = (print.number(0), 0);
+        for record in records.clone() {
+            start += objects(record)?.len() as u64;
+            print = print.number(start);
         }
-        for (at, corners) in self.boxes.iter().enumerate() {
-            for corner in corners {
-                print = print.number(corner.to_bits().into());
+        for record in records.clone() {
+            let Instances { boxes, labels, ids, crowd, .. } = objects(record)?;
+            for (at, corners) in boxes.into_iter().enumerate() {
+                print = corners.into_iter().fold(print, |print, corner| print.number(corner.to_bits().into()));
+                print = print.number(labels[at] as u64).number(ids[at] as u64).number(crowd[at].into());
             }
-            print = print.number(self.labels[at].into()).number(self.ids[at] as u64).number(self.crowd[at].into());
         }
-        if let Some((all, starts)) = &self.keypoints {
-            for point in starts.iter().flat_map(|start| all.of(*start, [1; 2], self.units)) {
-                print = point.into_iter().fold(print, |print, number| print.number(number.to_bits().into()));
+        let Some(names) = &self.keypoint_names else { return Ok(print) };
+        for record in records {
+            for point in objects(record)?.keypoints.iter().flatten().flatten() {
+                print = point.iter().fold(print, |print, number| print.number(number.to_bits().into()));
             }
-            print = all.names.iter().fold(print, |print, name| print.text(name));
         }
-        print
-    }
-
-    /// Bytes of memory.
-    pub(crate) fn bytes(&self) -> usize {
-        let outlines = self.outlines.as_ref().map_or(0, |(all, places)| all.bytes() + size_of_val(&**places));
-        let points =
-            self.keypoints.as_ref().map_or(0, |(all, starts)| size_of_val(&*all.points) + size_of_val(&**starts));
-        let bad = self.bad.values().map(|wrong| wrong.len() + size_of::<(usize, String)>()).sum::<usize>();
-        size_of_val(&*self.starts)
-            + size_of_val(&*self.boxes)
-            + size_of_val(&*self.labels)
-            + size_of_val(&*self.ids)
-            + size_of_val(&*self.crowd)
-            + outlines
-            + points
-            + bad
+        Ok(names.iter().fold(print, |print, name| print.text(name)))
     }
 }
 
@@ -355,7 +443,7 @@ mod tests {
             None,
             HashMap::from([(3, "annotation 7: odd".to_owned())]),
         );
-        assert_eq!((marked.most(), marked.flat()), (2, 3));
+        assert_eq!((marked.most, marked.flat), (2, 3));
         let of = |record| marked.instances(record, if record == 2 { [9, 9] } else { [2, 3] }).unwrap();
         assert_eq!((of(1).len(), of(0).crowd, of(2).ids, of(2).labels), (0, vec![true], vec![9, 1], vec![9, 1]));
         let masks = of(2).masks.unwrap();
@@ -363,20 +451,45 @@ mod tests {
         assert!(matches!(&masks[1], Mask::Polygons(two) if two.len() == 2 && two[1][2] == [6.0, 6.0]));
         assert_eq!(of(0).masks.unwrap(), [Mask::Rle(Rle::new([2, 3], vec![1, 5]).unwrap())]);
         assert!(marked.instances(3, [2, 3]).unwrap_err().to_string().contains("annotation 7: odd"));
-        // Four starts and an end, 29 bytes a thing and its place, 18 numbers, 3 ends, 2 runs.
-        let places = 3 * size_of::<Outline>();
-        let bad = 17 + size_of::<(usize, String)>();
-        assert_eq!(marked.bytes(), 5 * 8 + 3 * (16 + 4 + 8 + 1) + places + 18 * 8 + 3 * 8 + 2 * 4 + bad);
+        // 19 bytes an object, 18 numbers of which 3 are 0 and 5 counts, 3 bytes of runs, a text of 17, of each image 2 counts, hash
+        // and end.
+        let small = 15 * 2 + 3;
+        assert_eq!(marked.records.resident_bytes(), 3 * 19 + small + 5 + 3 + 17 + 4 * (2 + 8 + 8));
 
         let print = |things| {
             Marked::of("thing", Units::Pixels, 4, things, None, None, HashMap::new())
                 .print(Fingerprint::of("x"))
+                .unwrap()
                 .finish()
         };
         let mut moved = things.clone();
         moved[1].corners[3] += 0.5;
         assert_ne!(print(things.clone()), print(moved));
-        assert_eq!(print(things), marked.print(Fingerprint::of("x")).finish());
+        assert_eq!(print(things), marked.print(Fingerprint::of("x")).unwrap().finish());
+    }
+
+    #[test]
+    fn corners_are_kept_to_the_bit() {
+        let mut draws = infeed_core::random::SampleRng::new(1, 2, 3).op(0);
+        let exact = [0.0, 1.25, -7.31, 639.99, 21_474_836.47, -21_474_836.48, 0.07];
+        let others = [-0.0, 1.255, 1e300, 21_474_836.48, f64::MIN_POSITIVE, 0.1 + 0.2, f64::NAN, f64::INFINITY];
+        assert!(exact.into_iter().all(|value| hundredths(value).is_some()));
+        assert!(others.into_iter().all(|value| hundredths(value).is_none()));
+        for round in 0..2000 {
+            let count = 2 * draws.below(9);
+            let one = |i: u64| match draws.below(20) {
+                0 if round % 2 == 0 => others[i as usize % others.len()],
+                1 => exact[i as usize % exact.len()],
+                _ => (draws.below(70_000) as f64 - 2000.0) / 100.0,
+            };
+            let numbers: Vec<f64> = (0..count).map(one).collect();
+            let mut out = Vec::new();
+            write_corners(&numbers, &mut out);
+            let mut rest = Rest::of(&out);
+            let found = corners_of(&mut rest, [1.0; 2]).unwrap();
+            let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+            assert_eq!((bits(found.as_flattened()), rest.is_empty()), (bits(&numbers), true), "{numbers:?}");
+        }
     }
 
     #[test]

@@ -123,14 +123,20 @@ pub fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Err
         .with_hint(format!("images end with {}; or name the format", names::EXTENSIONS.join(", ")))
 }
 
-/// Reads all of one object of the dataset, otherwise of a path or url. Returns its name in messages, and its bytes.
-pub async fn read_beside(source: &Source, objects: &[Object], name: &str) -> Result<(String, Bytes)> {
+/// Finds one object of the dataset, otherwise of a path or url. Returns its name in messages, and where it is.
+pub async fn find_beside(source: &Source, objects: &[Object], name: &str) -> Result<(String, Source, Object)> {
     if let Ok(at) = objects.binary_search_by(|o| o.name.as_str().cmp(name)) {
-        return Ok((source.display_name(name), Beside::Table.read(source, &objects[at]).await?));
+        return Ok((source.display_name(name), source.clone(), objects[at].clone()));
     }
-    let (source, objects) = list(Source::parse(name)?, None, None).await?;
-    match (source.only(), &objects[..]) {
-        (Some(_), [object]) => Ok((name.to_owned(), Beside::Table.read(&source, object).await?)),
+    let (source, mut objects) = list(Source::parse(name)?, None, None).await?;
+    match (source.only(), objects.pop()) {
+        (Some(_), Some(object)) if objects.is_empty() => Ok((name.to_owned(), source, object)),
         _ => Err(Error::new(ErrorKind::NotFound, "not a file").at_stage(Stage::Open).at_object(name)),
     }
+}
+
+/// The same, and reads all of it.
+pub async fn read_beside(source: &Source, objects: &[Object], name: &str) -> Result<(String, Bytes)> {
+    let (name, source, object) = find_beside(source, objects, name).await?;
+    Ok((name, Beside::Table.read(&source, &object).await?))
 }

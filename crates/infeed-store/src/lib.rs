@@ -42,6 +42,7 @@ mod parts;
 mod read;
 mod read_at;
 mod requests;
+mod table_file;
 mod whole;
 mod write;
 
@@ -69,6 +70,7 @@ pub use open_file::OpenFile;
 pub use parts::Parts;
 pub use requests::Reader;
 use requests::Requests;
+pub use table_file::end_table;
 pub use write::Writer as ObjectWriter;
 
 /// Reads a saved listing of a place.

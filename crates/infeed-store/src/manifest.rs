@@ -12,6 +12,7 @@
 //! | `folder` | names and sizes of a local folder, with stamps that identify the state of its folders (`listing/local/kept.rs`) | from 20,000 files on, if a place for it was set | folder by folder, after a look at each; until a file turns out to have another size |
 //! | `shards` | places of samples in tars (`dataset::tar`) | after indexing shards of a store, or 20,000 samples of a folder | shard by shard, if it has the listed size and ETag |
 //! | `index-…` | a copy of an index of tars in a bucket | if it has 1 MiB or more | as long as the bucket's index has its ETag |
+//! | `coco-…` | annotations of COCO's JSON (`dataset::coco`) | after parsing a JSON of 16 MiB or more | if the JSON has the same bytes (local) or ETag (store), and the same options |
 //! | `places` | places of records in TFRecords | after indexing files of a store, or 20,000 records of a folder | file by file, if it has the listed size and ETag |
 //!
 //! Each file is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. A file that is
@@ -117,11 +118,13 @@ impl Manifest {
     /// Replaces the file's content and opens it, or warns that it can't be kept.
     #[must_use]
     pub fn store_parts(&self, parts: &Parts) -> Option<Parts> {
-        let write = |aside: &Path| {
-            let mut file = File::create(aside)?;
-            parts.pieces().try_for_each(|piece| file.write_all(&piece?))
-        };
-        match self.write_by(write) {
+        self.store_by(|file| parts.pieces().try_for_each(|piece| file.write_all(&piece?)))
+    }
+
+    /// Replaces the file's content by what `write` writes and opens it, or warns that it can't be kept.
+    #[must_use]
+    pub fn store_by(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> Option<Parts> {
+        match self.write_by(|aside| write(&mut File::create(aside)?)) {
             Ok(()) => self.open(),
             Err(error) => {
                 self.is_not_kept(&error);

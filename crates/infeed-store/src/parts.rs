@@ -80,8 +80,19 @@ impl Parts {
         }
     }
 
+    /// The same, without copying bytes that are in memory.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub fn bytes(&self, range: Range<u64>) -> io::Result<Bytes> {
+        Ok(match (self, self.read(range.clone())?) {
+            (Self::Held(bytes), _) => bytes.slice(range.start as usize..range.end as usize),
+            (Self::File { .. }, read) => read.into_owned().into(),
+        })
+    }
+
     /// All bytes in order, one MiB at a time.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = io::Result<Cow<'_, [u8]>>> {
+    pub fn pieces(&self) -> impl Iterator<Item = io::Result<Cow<'_, [u8]>>> {
         const PIECE: u64 = 1 << 20;
         (0..self.len().div_ceil(PIECE)).map(|i| self.read(i * PIECE..((i + 1) * PIECE).min(self.len())))
     }
@@ -103,7 +114,8 @@ mod tests {
             assert_eq!(parts.len(), 3_000_000);
             for range in [0..0, 5..9, 2_999_999..3_000_000, 0..3_000_000] {
                 let want = &content[range.start as usize..range.end as usize];
-                assert_eq!(&parts.read(range).unwrap()[..], want);
+                assert_eq!(&parts.read(range.clone()).unwrap()[..], want);
+                assert_eq!(parts.bytes(range).unwrap(), want);
             }
             assert_eq!(parts.pieces().map(|piece| piece.unwrap().into_owned()).collect::<Vec<_>>().concat(), content);
             for beyond in [3_000_000..3_000_001, u64::MAX - 1..u64::MAX, Range { start: 2, end: 1 }] {

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! layout ─ which JSON, which folder ─▶ json ─ as it is written ─▶ resolve ─ in the order of records ─▶ DetectionDataset
+//!                                       └ a large JSON that did not change ─ kept ─────────▶
 //! ```
 
 mod id;
 mod json;
+mod kept;
 mod layout;
 mod number;
 mod resolve;
@@ -17,21 +19,24 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
-use infeed_store::{Object, Source};
+use infeed_store::{Beside, Object, Source};
 
 use self::{
+    kept::Kept,
     layout::{choose, places, root_of, roots_of_named},
     resolve::{Resolved, resolve},
 };
 use super::{
-    detection::{DetectionDataset, Notes},
+    detection::{DetectionDataset, Identity},
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     layout::is_mark,
     names::{ends_with, is_image, other_spellings},
-    objects::{inside, nothing_to_read, read_beside},
+    objects::{find_beside, inside, nothing_to_read},
     record::Dataset,
 };
+
+const NAME: &str = "coco";
 
 /// Images and COCO's JSON of instances or captions.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +44,7 @@ pub struct Coco;
 
 impl Format for Coco {
     fn name(&self) -> &'static str {
-        "coco"
+        NAME
     }
 
     fn recognises(&self, objects: &[Object]) -> bool {
@@ -75,21 +80,44 @@ impl Format for Coco {
                 Some(json) => (json.clone(), roots_of_named(json, split)),
                 None => choose(source, &objects, split).map(|place| (place.json, place.roots))?,
             };
-            let (object, bytes) = read_beside(source, &objects, &json).await?;
+            let (object, json_source, json) = find_beside(source, &objects, &json).await?;
             let at = |e: Error| e.at_object(object.clone());
-            let found = json::parse(&bytes, options.masks).map_err(at)?;
-            drop(bytes);
-            let found = resolve(found, options.classes.clone()).map_err(at)?;
-            let Resolved { names, ids, sizes, marked, captions, classes, left_out } = found;
-            left_out.warn(&object);
-            let root = root_of(&roots, &names, &objects);
+            let mut kept = Kept::of(&json_source, &json, options);
+            let mut found = kept.as_ref().and_then(Kept::load);
+            // One process of a machine parses, the others wait for what it keeps.
+            let turn = match &kept {
+                Some(kept) if found.is_none() => json_source.machine_lock(Some(kept.manifest())).await,
+                _ => None,
+            };
+            if turn.as_ref().is_some_and(|turn| turn.waited) {
+                found = kept.as_ref().and_then(Kept::load);
+            }
+            let is_known = found.is_some();
+            let mut found = match found {
+                Some(found) => found,
+                None => {
+                    let bytes = Beside::Table.read(&json_source, &json).await?;
+                    // A JSON that is being changed is not kept.
+                    kept = kept.filter(|kept| kept.is_of(&bytes));
+                    let parsed = json::parse(&bytes, options.masks).map_err(at)?;
+                    drop(bytes);
+                    resolve(parsed, options.classes.clone()).map_err(at)?
+                }
+            };
+            found.left_out.warn(&object);
+            let root = root_of(&roots, &found.names, &objects);
             let (source, objects) = match root {
                 "" => (source.clone(), objects),
                 root => (source.child(root)?, inside(objects, root)),
             };
-            let files = files_of(&source, &objects, &names).map_err(|e| e.at_object(object.clone()))?;
-            let notes = Notes { marked, captions };
-            Ok(Arc::new(DetectionDataset::new("coco", files, ids, sizes, notes, classes)) as Arc<dyn Dataset>)
+            let files = files_of(&source, &objects, &found.names).map_err(at)?;
+            if let Some(kept) = kept.filter(|_| !is_known) {
+                let identity = Identity::of(NAME, &files, &found.ids, &found.sizes, &found.notes)?;
+                found = kept.keep(found, identity)?;
+            }
+            drop(turn);
+            let Resolved { ids, sizes, notes, classes, .. } = found;
+            Ok(Arc::new(DetectionDataset::new(NAME, files, ids, sizes, notes, classes)?) as Arc<dyn Dataset>)
         }
         .boxed()
     }

@@ -15,9 +15,14 @@ use super::{
 };
 use crate::{
     captions::Captions,
+    detection::Notes,
     labels::index_of,
     marked::{Keypoints, Marked, Thing, Units, corners},
 };
+
+/// What COCO calls the entries of its list, and the units of their numbers.
+pub(super) const CALLED: &str = "annotation";
+pub(super) const UNITS: Units = Units::Pixels;
 
 /// Images in the order of the bytes of their names, and their annotations.
 #[derive(Debug)]
@@ -27,20 +32,19 @@ pub(super) struct Resolved {
     pub(super) ids: Vec<i64>,
     /// Height and width; 0 if the JSON has none.
     pub(super) sizes: Vec<[u32; 2]>,
-    /// `None` for a file of captions alone.
-    pub(super) marked: Option<Marked>,
-    pub(super) captions: Option<Captions>,
+    /// Without annotations for a file of captions alone.
+    pub(super) notes: Notes,
     pub(super) classes: Arc<[String]>,
     pub(super) left_out: LeftOut,
 }
 
 /// Differences from the file, for warnings.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// The number of annotations of images that are not listed, and the first of these images.
-    pub(super) strangers: Option<(usize, Id)>,
-    /// An image whose id is not an integer.
-    pub(super) text_id: Option<Id>,
+    /// The number of annotations of images that are not listed, and the id of the first of these images.
+    pub(super) strangers: Option<(usize, String)>,
+    /// The id of an image whose id is not an integer.
+    pub(super) text_id: Option<String>,
     /// The number of annotations without an outline, if outlines are read.
     pub(super) without: usize,
     /// The number of polygons with fewer than three corners.
@@ -116,7 +120,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         let broken = |what: String| Error::corrupt(format!("annotation {id} {what}"));
         let Some(&record) = places.get(&annotation.image) else {
             // Files for a part of the images often have the annotations of all.
-            left_out.strangers.get_or_insert((0, annotation.image)).0 += 1;
+            left_out.strangers.get_or_insert_with(|| (0, annotation.image.to_string())).0 += 1;
             continue;
         };
         let Some(label) = labels.get(&annotation.category) else {
@@ -179,7 +183,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             let placed = captions.into_iter().filter_map(|(image, caption)| match places.get(&image) {
                 Some(&place) => Some((place, caption)),
                 None => {
-                    left_out.strangers.get_or_insert((0, image)).0 += 1;
+                    left_out.strangers.get_or_insert_with(|| (0, image.to_string())).0 += 1;
                     None
                 }
             });
@@ -191,13 +195,14 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         return Err(Error::config("masks are requested, and the annotations are captions")
             .with_hint(format!("omit {MASKS}, or use a JSON of instances")));
     }
-    let marked = Marked::of("annotation", Units::Pixels, images.len(), things, outlines, keypoints, bad);
+    let marked = Marked::of(CALLED, UNITS, images.len(), things, outlines, keypoints, bad);
     let ids = Id::numbers(images.iter().map(|image| &image.id)).unwrap_or_else(|| {
-        left_out.text_id = images.iter().map(|image| &image.id).find(|id| id.number().is_none()).cloned();
+        left_out.text_id = images.iter().map(|image| &image.id).find(|id| id.number().is_none()).map(Id::to_string);
         (0..images.len() as i64).collect()
     });
     let names = images.into_iter().map(|image| image.file_name).collect();
-    Ok(Resolved { names, ids, sizes, marked: has_boxes.then_some(marked), captions, classes, left_out })
+    let notes = Notes { marked: has_boxes.then_some(marked), captions, identity: None };
+    Ok(Resolved { names, ids, sizes, notes, classes, left_out })
 }
 
 /// The images ordered by name, with heights and widths.

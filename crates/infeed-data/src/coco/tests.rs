@@ -477,9 +477,7 @@ fn key_points_come_with_their_objects() {
     let without = sound(open_source(beside(&THREE, &three())));
     assert!(told(&*without, 0).1.keypoints.is_none() && without.schema().names.is_empty());
     assert_ne!(without.fingerprint(), dataset.fingerprint());
-    // A point, and a place for each object.
-    let places = 3 * size_of::<Option<usize>>() as u64;
-    assert_eq!(dataset.resident_bytes(), without.resident_bytes() + 2 * 12 + places);
+    assert_eq!(dataset.resident_bytes(), without.resident_bytes() + 2 * 12);
     // Parts fit only if a flip swaps the same points in each.
     let mut other = with_keypoints();
     for category in [1, 2] {
@@ -631,10 +629,10 @@ fn any_bytes_are_annotations_or_an_error() {
             let Ok(found) = super::json::parse(&bytes, masks) else { continue };
             let Ok(found) = super::resolve::resolve(found, None) else { continue };
             for (record, size) in found.sizes.iter().enumerate() {
-                let Some(all) = &found.marked else { continue };
+                let Some(all) = &found.notes.marked else { continue };
                 if let Ok(marked) = all.instances(record, size.map(|side| side.max(1))) {
                     assert!(marked.is_sound() && marked.masks.is_some() == masks);
-                    assert!(all.keypoint_names().is_none_or(|names| marked.has_keypoints(names.len())));
+                    assert!(all.keypoint_names.as_ref().is_none_or(|names| marked.has_keypoints(names.len())));
                 }
             }
         }

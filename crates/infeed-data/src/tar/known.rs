@@ -21,7 +21,7 @@ use tempfile::{SpooledData, SpooledTempFile};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    index::{ENDING, Entry, INDEX, IndexFile, IndexWriter, Shape, Table, is_same, unwritten},
+    index::{ENDING, Entry, INDEX, IndexFile, IndexWriter, Shape, Table, unwritten},
     shard::Shard,
     walk, wds2idx,
 };
@@ -343,7 +343,8 @@ fn no_room(error: io::Error) -> Error {
 /// Writes an index to the folder for manifests. If that is not possible, the index is used only this time.
 fn keep(spool: Parts, kept: Option<&Manifest>) -> IndexFile {
     // Another process may have written one meanwhile: of other shards, or of the same at other places in the file.
-    let stored = kept.and_then(|kept| Some((kept, kept.store_parts(&spool).filter(|parts| is_same(parts, &spool))?)));
+    let stored =
+        kept.and_then(|kept| Some((kept, kept.store_parts(&spool).filter(|parts| parts.is_same_table(&spool))?)));
     match stored {
         Some((kept, parts)) => IndexFile { parts, name: kept.file().display().to_string(), kept: Some(kept.clone()) },
         None => in_memory(spool),

@@ -139,7 +139,7 @@ impl Format for Voc {
             let ids = (0..images.len() as i64).collect();
             let sizes = xmls.iter().map(|xml| xml.size).collect();
             let files = Files::of(source.clone(), &images);
-            Ok(Arc::new(DetectionDataset::new("voc", files, ids, sizes, marked, classes)) as Arc<dyn Dataset>)
+            Ok(Arc::new(DetectionDataset::new("voc", files, ids, sizes, marked, classes)?) as Arc<dyn Dataset>)
         }
         .boxed()
     }

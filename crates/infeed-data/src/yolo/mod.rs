@@ -130,7 +130,7 @@ impl Format for Yolo {
             let ids = (0..images.len() as i64).collect();
             let files = Files::of(source.clone(), &images);
             let sizes = vec![[0, 0]; images.len()];
-            Ok(Arc::new(DetectionDataset::new("yolo", files, ids, sizes, marked, classes)) as Arc<dyn Dataset>)
+            Ok(Arc::new(DetectionDataset::new("yolo", files, ids, sizes, marked, classes)?) as Arc<dyn Dataset>)
         }
         .boxed()
     }

@@ -43,8 +43,7 @@ use std::{
 };
 
 use infeed_core::error::{Error, Result};
-use infeed_store::{Beside, Manifest, Parts, Rest, io_kind, number, text};
-use xxhash_rust::xxh3::xxh3_128;
+use infeed_store::{Beside, Manifest, Parts, Rest, end_table, io_kind, number, text};
 
 #[cfg(test)]
 pub(super) use self::old::tests::encode as as_version_3;
@@ -61,8 +60,6 @@ pub const INDEX: &str = "shards.infeed";
 pub(super) const ENDING: &str = ".infeed";
 
 const MAGIC: &[u8; 16] = b"infeed shards 4\n";
-/// Bytes after the table.
-const END: u64 = 8 + 16 + MAGIC.len() as u64;
 
 /// An index that is being written: the samples of shards as they are added, then the table.
 #[derive(Debug)]
@@ -108,10 +105,7 @@ impl<W: Write> IndexWriter<W> {
         number(&mut table, self.shards.len() as u64);
         self.shards.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.shards.iter().for_each(|(_, line)| table.extend_from_slice(line));
-        let hash = xxh3_128(&table);
-        table.extend_from_slice(&self.at.to_le_bytes());
-        table.extend_from_slice(&hash.to_le_bytes());
-        table.extend_from_slice(MAGIC);
+        end_table(MAGIC, self.at, &mut table);
         self.out.write_all(&table)?;
         Ok(self.out)
     }
@@ -137,26 +131,7 @@ impl Table {
             let bytes = Index { classes, shards }.encode().map_err(|e| e.to_string())?;
             return Ok(Self { old: true, ..Self::open(Parts::Held(bytes.into()), name, None)? });
         }
-        if *start != MAGIC[..start.len()] {
-            return Err("it has another version".into());
-        }
-        let cut = || "it is truncated".to_owned();
-        let end = parts.len().checked_sub(END).filter(|end| *end >= MAGIC.len() as u64).ok_or_else(cut)?;
-        let tail = parts.read(end..parts.len()).map_err(broken)?;
-        let (begins, hash, magic) = (&tail[..8], &tail[8..24], &tail[24..]);
-        if magic != MAGIC {
-            return Err(cut());
-        }
-        let begins = begins.try_into().map_or(0, u64::from_le_bytes);
-        if !(MAGIC.len() as u64..=end).contains(&begins) {
-            return Err("its content is invalid".into());
-        }
-        Beside::Table.check(end - begins).map_err(|e| e.to_string())?;
-        let table = parts.read(begins..end).map_err(broken)?;
-        if xxh3_128(&table).to_le_bytes() != *hash {
-            return Err("its checksum is wrong".into());
-        }
-        let table = table.into_owned();
+        let (table, begins) = parts.table(MAGIC)?;
         let file = Arc::new(IndexFile { parts, name, kept });
         Self::parse(&table, &file, begins).ok_or_else(|| "its content is invalid".into())
     }
@@ -168,12 +143,6 @@ impl Table {
         let shards = rest.list(10, |rest| Entry::parse(rest, &shapes, file, end))?;
         rest.is_empty().then_some(Self { classes, shards, old: false })
     }
-}
-
-/// Whether two files are the same index. Their tables have the positions of everything, and end with the table's hash.
-pub(super) fn is_same(one: &Parts, other: &Parts) -> bool {
-    let end = |parts: &Parts| parts.read(parts.len().saturating_sub(END)..parts.len()).ok().map(|end| end.into_owned());
-    one.len() == other.len() && end(one).is_some_and(|one| Some(one) == end(other))
 }
 
 /// The error for an index that could not be written to a disk.
@@ -333,7 +302,7 @@ mod tests {
         let parts = |shards: Vec<Shard>| Parts::Held(Index { classes: vec![], shards }.encode().unwrap().into());
         let other = |name: &str| Shard { name: name.into(), ..shard(40, false) };
         let (one, two) = (parts(vec![other("a"), other("b")]), parts(vec![other("b"), other("a")]));
-        assert!(one.len() == two.len() && !is_same(&one, &two) && is_same(&one, &one));
+        assert!(one.len() == two.len() && !one.is_same_table(&two) && one.is_same_table(&one));
     }
 
     #[test]
@@ -357,14 +326,12 @@ mod tests {
         #[test]
         fn any_table_gives_an_index_or_words(at in 0usize..400, flip in any::<u8>(), cut in 0usize..2000) {
             let bytes = some().encode().unwrap();
-            let end = bytes.len() - END as usize;
-            let begins = u64::from_le_bytes(bytes[end..end + 8].try_into().unwrap()) as usize;
-            let mut table = bytes[begins..end].to_vec();
+            let (mut table, begins) = Parts::Held(bytes.clone().into()).table(MAGIC).unwrap();
             let at = at.min(table.len() - 1);
             table[at] ^= flip;
             table.truncate(table.len().saturating_sub(cut % 40));
-            let tail = [&(begins as u64).to_le_bytes()[..], &xxh3_128(&table).to_le_bytes(), MAGIC].concat();
-            let _ = Index::parse(&[&bytes[..begins], &table, &tail].concat());
+            end_table(MAGIC, begins, &mut table);
+            let _ = Index::parse(&[&bytes[..begins as usize], &table].concat());
         }
 
         #[test]
