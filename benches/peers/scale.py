@@ -63,20 +63,16 @@ def infeed_coco():
     import infeed
 
     folder = yield
-    dataset = infeed.open(folder, masks=True, fields={"image": "bytes"})
-    yield from infeed.Loader(dataset, batch_size=1, shuffle=True)
+    resize = infeed.transforms.Resize((16, 16))
+    yield from infeed.Loader(infeed.open(folder, masks=True), transform=resize, batch_size=1, shuffle=True)
 
 
 def coco_detection():
     from torch.utils.data import DataLoader
     from torchvision.datasets import CocoDetection
 
-    class Undecoded(CocoDetection):
-        def _load_image(self, id):
-            return Path(self.root, self.coco.loadImgs(id)[0]["file_name"]).read_bytes()
-
     folder = yield
-    files = Undecoded(f"{folder}/train2017", f"{folder}/annotations/instances_train2017.json")
+    files = CocoDetection(f"{folder}/train2017", f"{folder}/annotations/instances_train2017.json")
     yield from DataLoader(files, batch_size=1, shuffle=True, collate_fn=list)
 
 
@@ -169,7 +165,7 @@ def main():
     parser.add_argument("--rows", nargs="+", choices=LOADERS, default=list(LOADERS))
     parser.add_argument("--data", default="/dev/shm", help="where the data is made, until all is done")
     args = parser.parse_args()
-    found, _ = venvs.find(args.setup, {}, None, venvs.SCALE)
+    found, _ = venvs.find(args.setup, {}, {LOADERS[row][2] for row in args.rows} | {"torch"}, venvs.SCALE)
     rows = {row: (form, found[group]) for row, (_, form, group) in LOADERS.items() if row in args.rows and group in found}
     with tempfile.TemporaryDirectory(prefix="infeed-scale-", dir=args.data) as root:
         env = {**os.environ, "PYTHONPATH": f"{root}/wheel", "PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": f"{root}/cache"}
@@ -197,7 +193,8 @@ def compare(rows, records, root, args, env):
             shutil.rmtree(env["XDG_CACHE_HOME"], ignore_errors=True)
             try:
                 for how in (("first", 1), ("again", 1), ("again", args.processes)):
-                    figures.setdefault((row, *how), []).append(measure(row, python, folder, how[1], env))
+                    measured = measure(row, python, folder, how[1], env)
+                    figures.setdefault((row, *how), []).append(measured)
             except RuntimeError as error:
                 print(f"{row} is left out: {error}", flush=True)
                 del rows[row]

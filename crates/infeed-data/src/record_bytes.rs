@@ -2,7 +2,11 @@
 //!
 //! After each record's bytes follows their hash, with the record's number as seed.
 
-use std::sync::Arc;
+use std::{
+    fs::File,
+    io::{self, Write},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use infeed_core::error::{Error, Result};
@@ -66,6 +70,11 @@ impl RecordBytes {
             Some(kept) => error.at_object(kept.file().display().to_string()),
             None => error,
         }
+    }
+
+    /// Writes the bytes of all records, with their hashes.
+    pub(crate) fn write(&self, file: &mut File) -> io::Result<()> {
+        file.write_all(&self.parts.read(self.start..self.start + self.len())?)
     }
 
     /// Number of bytes, of all records.

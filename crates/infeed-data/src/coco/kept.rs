@@ -1,8 +1,8 @@
 //! What was read of a large JSON, kept for later openings and for other processes of the machine.
 //!
-//! Parsing takes seconds and several times the memory of the file. The kept file has what is needed of each image in
-//! one place, which is read when the image is: so it takes no memory of the process, and all processes share the pages
-//! that the system keeps of it.
+//! Parsing takes seconds and twice the memory of the file. In the kept file, the annotations of an image are in one
+//! place, which is read when the image is. So they take no memory of the process, and all processes share the pages
+//! that the system keeps of the file.
 //!
 //! ```text
 //! "infeed coco 001\n", what is known of each image (`Marked`), captions of each (`Captions`), then the table
@@ -20,10 +20,7 @@
 
 use std::{fs::File, io::Write, sync::Arc};
 
-use infeed_core::{
-    error::{Error, ErrorKind, Result},
-    fingerprint::Fingerprint,
-};
+use infeed_core::fingerprint::Fingerprint;
 use infeed_store::{Manifest, Object, Parts, Rest, Source, end_table, number, text};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -81,41 +78,30 @@ impl Kept {
 
     /// What is kept, if there is a sound file.
     pub(super) fn load(&self) -> Option<Resolved> {
-        let parts = self.manifest.open()?;
-        match parts.table(MAGIC) {
-            Ok((table, begins)) => {
-                let found = parse(&table, begins, Arc::new(parts), &self.manifest);
-                found.or_else(|| {
-                    self.manifest.forget("its content is invalid");
-                    None
-                })
-            }
-            Err(wrong) => {
-                self.manifest.forget(&wrong);
-                None
-            }
-        }
+        let parts = Arc::new(self.manifest.open()?);
+        let found = parts.table(MAGIC).and_then(|(table, begins)| {
+            parse(&table, begins, &parts, &self.manifest).ok_or_else(|| "its content is invalid".to_owned())
+        });
+        found.inspect_err(|wrong| self.manifest.forget(wrong)).ok()
     }
 
     /// Keeps what was read. Returns what was kept, whose annotations are read from the file; or the same, with a
     /// warning, if it can't be kept.
-    pub(super) fn keep(&self, mut found: Resolved, identity: Identity) -> Result<Resolved> {
+    pub(super) fn keep(&self, mut found: Resolved, identity: Identity) -> Resolved {
         found.notes.identity = Some(identity);
-        let records = records_of(&found.notes);
-        let read = |records: &RecordBytes| records.parts.bytes(records.start..records.start + records.len());
-        let content = records.iter().flatten().map(|records| read(records)).collect::<Result<Vec<_>, _>>();
-        let unread = |e| Error::new(ErrorKind::Internal, "annotations in memory cannot be read").with_source(e);
-        let content = content.map_err(unread)?;
-        let begins = (MAGIC.len() + content.iter().map(|bytes| bytes.len()).sum::<usize>()) as u64;
-        let mut table = encode(&found, identity);
-        end_table(MAGIC, begins, &mut table);
         self.manifest.forget_versions();
         let stored = self.manifest.store_by(|file| {
             file.write_all(MAGIC)?;
-            content.iter().try_for_each(|bytes| file.write_all(bytes))?;
+            let mut begins = MAGIC.len() as u64;
+            for records in records_of(&found.notes).into_iter().flatten() {
+                records.write(file)?;
+                begins += records.len();
+            }
+            let mut table = encode(&found, identity);
+            end_table(MAGIC, begins, &mut table);
             file.write_all(&table)
         });
-        Ok(stored.and_then(|_| self.load()).unwrap_or(found))
+        stored.and_then(|_| self.load()).unwrap_or(found)
     }
 }
 
@@ -177,7 +163,7 @@ fn encode(found: &Resolved, identity: Identity) -> Vec<u8> {
 }
 
 /// The content of the table of a file whose records end at `end`.
-fn parse(table: &[u8], end: u64, parts: Arc<Parts>, manifest: &Manifest) -> Option<Resolved> {
+fn parse(table: &[u8], end: u64, parts: &Arc<Parts>, manifest: &Manifest) -> Option<Resolved> {
     let mut rest = Rest::of(table);
     let print = |rest: &mut Rest<'_>| Some(Fingerprint(u128::from_le_bytes(rest.take(16)?.try_into().ok()?)));
     let flag = |rest: &mut Rest<'_>| rest.number().and_then(|number| [false, true].get(number as usize).copied());
@@ -186,7 +172,7 @@ fn parse(table: &[u8], end: u64, parts: Arc<Parts>, manifest: &Manifest) -> Opti
     let owned = |rest: &mut Rest<'_>| rest.text().map(str::to_owned);
     let identity = Some(Identity { files: print(&mut rest)?, all: print(&mut rest)? });
     let records = || RecordBytes {
-        parts: Arc::clone(&parts),
+        parts: Arc::clone(parts),
         start: MAGIC.len() as u64,
         ends: Vec::new(),
         kept: Some(manifest.clone()),
@@ -439,8 +425,8 @@ mod tests {
             let at = at % table.len();
             table[at] ^= flip;
             table.truncate(table.len().saturating_sub(cut % 40));
-            let kept = Manifest::clone(&place.manifest(Path::new("x.unused")));
-            let Some(found) = parse(&table, begins, Arc::new(parts), &kept) else { return Ok(()) };
+            let kept = place.manifest(Path::new("x.unused"));
+            let Some(found) = parse(&table, begins, &Arc::new(parts), &kept) else { return Ok(()) };
             for record in 0..found.ids.len() {
                 let _ = found.notes.marked.as_ref().map(|marked| marked.instances(record, [4, 3]));
                 let _ = found.notes.captions.as_ref().map(|captions| captions.of(record));

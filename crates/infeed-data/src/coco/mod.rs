@@ -113,7 +113,7 @@ impl Format for Coco {
             let files = files_of(&source, &objects, &found.names).map_err(at)?;
             if let Some(kept) = kept.filter(|_| !is_known) {
                 let identity = Identity::of(NAME, &files, &found.ids, &found.sizes, &found.notes)?;
-                found = kept.keep(found, identity)?;
+                found = kept.keep(found, identity);
             }
             drop(turn);
             let Resolved { ids, sizes, notes, classes, .. } = found;

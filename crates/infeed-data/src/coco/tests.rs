@@ -600,6 +600,9 @@ fn the_identity_changes_with_boxes_and_classes_of_things() {
         opened(open_source(beside(&THREE, &data))).unwrap().fingerprint()
     };
     let same = print(|_| ());
+    // Saved states have these.
+    assert_eq!(same.to_string(), "8a6c169202719b25652030e878e962af");
+    assert_eq!(print(|data| *data = with_keypoints()).to_string(), "e8244df01af5c402b0a8b830975b50ff");
     assert_eq!(same, print(|data| data["info"] = json!({"year": 2018})));
     for change in [
         (|data| data["annotations"][0]["bbox"][2] = 2.5.into()) as fn(&mut Json),
