@@ -9,7 +9,7 @@
 //!   outlines, of each object:
 //!     0: none; 1: varint polygons, each: varint twice the corners, plus 1 if they are in hundredths; x and y of each:
 //!       hundredths, as usual in COCO, are varints of twice the number, or -1 minus that if it is negative; others f64
-//!     2: varint runs, each varint; 3: varint height, varint width, then as 2                            little-endian
+//!     2: varint height, varint width, varint runs, each varint                                          little-endian
 //! ```
 
 use std::{collections::HashMap, sync::Arc};
@@ -85,79 +85,57 @@ impl Units {
     }
 }
 
-/// The position of an outline in [`Outlines`].
+/// The position of an outline in [`Outlines`]: the first byte, and the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Outline {
     /// No outline.
     #[default]
     None,
-    /// Range of polygons: first, and end.
     Polygons(usize, usize),
-    /// Range of runs: first, and end.
     Runs(usize, usize),
 }
 
-/// Corners and runs of all outlines.
-#[derive(Debug, Default)]
-pub struct Outlines {
-    /// x and y alternating.
-    numbers: Vec<f64>,
-    /// The end of each polygon in `numbers`.
-    ends: Vec<usize>,
-    runs: Vec<u32>,
-    /// Heights and widths that runs are for, by the first run, if the image's size is not known.
-    run_sizes: HashMap<usize, [u32; 2]>,
+impl Outline {
+    /// The number that an object's flags have for it.
+    const fn kind(self) -> u8 {
+        match self {
+            Self::None => NONE,
+            Self::Polygons(..) => POLYGONS,
+            Self::Runs(..) => RUNS,
+        }
+    }
 }
+
+/// All outlines, as [`Marked`] keeps them.
+#[derive(Debug, Default)]
+pub struct Outlines(Vec<u8>);
 
 impl Outlines {
     /// Adds polygons: `numbers` are x and y alternating, `ends` the end of each polygon in them.
     pub(crate) fn polygons(&mut self, numbers: &[f64], ends: &[usize]) -> Outline {
-        let (first, before) = (self.ends.len(), self.numbers.len());
-        self.numbers.extend_from_slice(numbers);
-        self.ends.extend(ends.iter().map(|end| before + end));
-        Outline::Polygons(first, self.ends.len())
+        let first = self.0.len();
+        number(&mut self.0, ends.len() as u64);
+        let mut start = 0;
+        for end in ends {
+            write_corners(&numbers[start..*end], &mut self.0);
+            start = *end;
+        }
+        Outline::Polygons(first, self.0.len())
     }
 
-    /// Adds runs.
+    /// Adds runs. Their height and width are compared with the image when it is read.
     pub(crate) fn runs(&mut self, rle: &Rle) -> Outline {
-        let first = self.runs.len();
-        self.runs.extend_from_slice(rle.counts());
-        Outline::Runs(first, self.runs.len())
+        let first = self.0.len();
+        rle.size().into_iter().for_each(|side| number(&mut self.0, side.into()));
+        number(&mut self.0, rle.counts().len() as u64);
+        rle.counts().iter().for_each(|run| number(&mut self.0, (*run).into()));
+        Outline::Runs(first, self.0.len())
     }
 
-    /// Notes the height and width that runs are for. They are compared with the image when it is read.
-    pub(crate) fn of_size(&mut self, outline: Outline, size: [u32; 2]) {
-        if let Outline::Runs(first, _) = outline {
-            self.run_sizes.insert(first, size);
-        }
-    }
-
-    /// Writes an outline as [`Marked`] keeps it.
-    fn write(&self, outline: Outline, out: &mut Vec<u8>) {
+    fn bytes(&self, outline: Outline) -> &[u8] {
         match outline {
-            Outline::None => {}
-            Outline::Polygons(first, last) => {
-                number(out, (last - first) as u64);
-                for i in first..last {
-                    let start = i.checked_sub(1).map_or(0, |before| self.ends[before]);
-                    write_corners(&self.numbers[start..self.ends[i]], out);
-                }
-            }
-            Outline::Runs(first, last) => {
-                self.run_sizes.get(&first).iter().copied().flatten().for_each(|side| number(out, (*side).into()));
-                number(out, (last - first) as u64);
-                self.runs[first..last].iter().for_each(|run| number(out, (*run).into()));
-            }
-        }
-    }
-
-    /// The number that an object's flags have for this outline.
-    fn flag(&self, outline: Outline) -> u8 {
-        match outline {
-            Outline::None => 0,
-            Outline::Polygons(..) => POLYGONS,
-            Outline::Runs(first, _) if self.run_sizes.contains_key(&first) => RUNS_OF_SIZE,
-            Outline::Runs(..) => RUNS,
+            Outline::None => &[],
+            Outline::Polygons(first, last) | Outline::Runs(first, last) => &self.0[first..last],
         }
     }
 }
@@ -167,9 +145,9 @@ const CROWD: u8 = 1;
 const HAS_KEYPOINTS: u8 = 2;
 /// Kinds of outlines, in the bits above.
 const OUTLINE_SHIFT: u32 = 2;
+const NONE: u8 = 0;
 const POLYGONS: u8 = 1;
 const RUNS: u8 = 2;
-const RUNS_OF_SIZE: u8 = 3;
 
 /// The next numbers.
 fn floats<const N: usize>(rest: &mut Rest<'_>) -> Option<[f32; N]> {
@@ -219,14 +197,14 @@ fn corners_of(rest: &mut Rest<'_>, scale: [f64; 2]) -> Option<Vec<[f64; 2]>> {
 /// The next outline, in an image of this size; an error if it is of an image of another size.
 fn outline(rest: &mut Rest<'_>, kind: u8, size: [u32; 2], scale: [f64; 2]) -> Option<Result<Mask>> {
     match kind {
-        0 => Some(Ok(Mask::Polygons(Vec::new()))),
+        NONE => Some(Ok(Mask::Polygons(Vec::new()))),
         POLYGONS => {
             let polygons = rest.list(1, |rest| corners_of(rest, scale));
             Some(Ok(Mask::Polygons(polygons?)))
         }
-        RUNS | RUNS_OF_SIZE => {
+        RUNS => {
             let side = |rest: &mut Rest<'_>| u32::try_from(rest.number()?).ok();
-            let of = if kind == RUNS { size } else { [side(rest)?, side(rest)?] };
+            let of = [side(rest)?, side(rest)?];
             let runs = rest.list(1, side)?;
             Some(match of == size {
                 true => Rle::new(size, runs).map(Mask::Rle),
@@ -296,14 +274,16 @@ impl Marked {
                 thing.corners.iter().for_each(|corner| out.extend_from_slice(&corner.to_le_bytes()));
                 number(out, thing.label.into());
                 number(out, thing.id as u64);
-                let outline = outlines.as_ref().map_or(0, |all| all.flag(thing.outline)) << OUTLINE_SHIFT;
-                out.push(u8::from(thing.crowd) * CROWD | u8::from(points.is_some()) * HAS_KEYPOINTS | outline);
+                let outline = thing.outline.kind() << OUTLINE_SHIFT;
+                let crowd = if thing.crowd { CROWD } else { 0 };
+                let has_keypoints = if points.is_some() { HAS_KEYPOINTS } else { 0 };
+                out.push(crowd | has_keypoints | outline);
                 for value in points.iter().flat_map(|(start, all)| all.points[*start..start + each].as_flattened()) {
                     out.extend_from_slice(&value.to_le_bytes());
                 }
             }
-            for (thing, outlines) in of.iter().zip(outlines.iter().cycle()) {
-                outlines.write(thing.outline, out);
+            if let Some(all) = &outlines {
+                of.iter().for_each(|thing| out.extend_from_slice(all.bytes(thing.outline)));
             }
         });
         let flat =
@@ -451,10 +431,10 @@ mod tests {
         assert!(matches!(&masks[1], Mask::Polygons(two) if two.len() == 2 && two[1][2] == [6.0, 6.0]));
         assert_eq!(of(0).masks.unwrap(), [Mask::Rle(Rle::new([2, 3], vec![1, 5]).unwrap())]);
         assert!(marked.instances(3, [2, 3]).unwrap_err().to_string().contains("annotation 7: odd"));
-        // 19 bytes an object, 18 numbers of which 3 are 0 and 5 counts, 3 bytes of runs, a text of 17, of each image 2 counts, hash
+        // 19 bytes an object, 18 numbers of which 3 are 0 and 5 counts, 5 bytes of runs, a text of 17, of each image 2 counts, hash
         // and end.
         let small = 15 * 2 + 3;
-        assert_eq!(marked.records.resident_bytes(), 3 * 19 + small + 5 + 3 + 17 + 4 * (2 + 8 + 8));
+        assert_eq!(marked.records.resident_bytes(), 3 * 19 + small + 5 + 5 + 17 + 4 * (2 + 8 + 8));
 
         let print = |things| {
             Marked::of("thing", Units::Pixels, 4, things, None, None, HashMap::new())

@@ -106,7 +106,7 @@ mod tests {
         let mut bytes = bytes.to_vec();
         bytes[8] = 6;
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("x"), &[&b"abc"[..], &bytes].concat()).unwrap();
+        std::fs::write(dir.path().join("x"), [&b"abc"[..], &bytes].concat()).unwrap();
         let file = Parts::of_file(std::fs::File::open(dir.path().join("x")).unwrap()).unwrap();
         let all = RecordBytes { parts: Arc::new(file), start: 3, ..all };
         assert_eq!((lens(&all), all.resident_bytes()), (vec![Some(0), None, Some(2)], 3 * 8));

@@ -75,7 +75,7 @@ impl LeftOut {
 }
 
 pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Resolved> {
-    let Json { images, annotations, categories, captions, mut outlines, run_sizes, wrong, without, short } = json;
+    let Json { images, annotations, categories, captions, outlines, run_sizes, wrong, without, short } = json;
     let mut left_out = LeftOut { without, short, ..LeftOut::default() };
     let (images, sizes) = sorted(images)?;
     let mut places = HashMap::with_capacity(images.len());
@@ -149,13 +149,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
         let size = sizes[record];
         let outline = match (wrong.get(&at), run_sizes.get(&at)) {
             (Some(wrong), _) => Err(format!("annotation {id}: {wrong}")),
-            (None, Some(of)) if size.contains(&0) => {
-                if let Some(outlines) = &mut outlines {
-                    outlines.of_size(annotation.outline, *of);
-                }
-                Ok(annotation.outline)
-            }
-            (None, Some(of)) if *of != size => {
+            (None, Some(of)) if *of != size && !size.contains(&0) => {
                 Err(format!("annotation {id}: height and width are {of:?} for its runs, but {size:?} for the image"))
             }
             _ => Ok(annotation.outline),
