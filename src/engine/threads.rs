@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// The threads of a loader. Each holds an [`Alive`] until it has dropped all else.
+/// The threads of a loader. Each, and what the threads share, holds an [`Alive`] until it has dropped all else.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads(watch::Sender<()>);
 

@@ -27,7 +27,7 @@ use super::{
     queue::{Queue, Worked},
     stream::StreamShared,
     task::Work,
-    threads::Threads,
+    threads::{Alive, Threads},
 };
 
 /// The decode threads of a loader. Dropping it ends them after their current job, without waiting.
@@ -47,6 +47,8 @@ pub(crate) struct Workers {
     meters: Meters,
     /// For lists of images, if the records have some.
     lists: Option<ImageLists>,
+    /// Dropped last: the threads may end before this has dropped the dataset.
+    _alive: Alive,
 }
 
 impl fmt::Debug for Workers {
@@ -74,8 +76,10 @@ impl Workers {
         let homes = decoder.classes().iter().map(|class| number(class.device)).collect();
         let lanes = lanes.iter().map(|lane| number(*lane)).collect();
         // From here on an early return closes the queue, which ends the threads that have started.
+        let threads = Threads::new();
         let workers = Self {
-            threads: Threads::new(),
+            _alive: threads.alive(),
+            threads,
             queue: Arc::new(Queue::new(decoder.classes(), homes, lanes)),
             dataset: Arc::clone(dataset),
             decoder: Arc::clone(decoder),

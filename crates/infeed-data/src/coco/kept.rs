@@ -17,6 +17,7 @@
 //!
 //! The file's name has a hash of the JSON's name, of the options that change what is read of it, and of its content: of
 //! its bytes for a local file, of its ETag for a store. So another JSON is another file, and the one before is removed.
+//! A change of what is read of a JSON needs another number in `MAGIC`.
 
 use std::{fs::File, io::Write, sync::Arc};
 
