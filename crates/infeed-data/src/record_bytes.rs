@@ -64,12 +64,8 @@ impl RecordBytes {
         if let Some(kept) = &self.kept {
             kept.forget(what);
         }
-        let error = Error::corrupt(format!("kept annotations are damaged: {what}"));
-        let error = error.with_hint("open the dataset again, which reads the annotations anew");
-        match &self.kept {
-            Some(kept) => error.at_object(kept.file().display().to_string()),
-            None => error,
-        }
+        Error::corrupt(format!("kept annotations are damaged: {what}"))
+            .with_hint("open the dataset again, which reads the annotations anew")
     }
 
     /// Writes the bytes of all records, with their hashes.

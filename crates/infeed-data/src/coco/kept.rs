@@ -224,6 +224,7 @@ mod tests {
     use std::{
         fs,
         path::{Path, PathBuf},
+        sync::OnceLock,
     };
 
     use futures::executor::block_on;
@@ -234,8 +235,8 @@ mod tests {
     use super::*;
     use crate::{Dataset, Open, Value, dataset_contract, open_source, read_one::read};
 
-    /// Three images in a folder, of which the second is marked with everything that there is and the third is damaged;
-    /// and a folder for kept files.
+    /// Three images in a folder: one with all kinds of annotations, one without any, one with a wrong box. And a folder
+    /// for kept files.
     struct Place {
         data: TempDir,
         kept: TempDir,
@@ -288,6 +289,13 @@ mod tests {
         fn kept(&self) -> Vec<PathBuf> {
             let files = fs::read_dir(self.kept.path()).unwrap().map(|file| file.unwrap().path());
             files.filter(|path| path.to_string_lossy().contains(".coco-")).collect()
+        }
+
+        /// The manifest of a kept file.
+        fn manifest(&self, file: &Path) -> Manifest {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            let source = Source::parse(self.data.path().to_str().unwrap()).unwrap();
+            source.manifest(name.split_once('.').unwrap().1, Some(self.kept.path())).unwrap()
         }
     }
 
@@ -390,19 +398,9 @@ mod tests {
         assert_eq!(fs::read(file).unwrap(), sound);
     }
 
-    impl Place {
-        /// The manifest of a kept file.
-        fn manifest(&self, file: &Path) -> Manifest {
-            let name = file.file_name().unwrap().to_str().unwrap();
-            let source = Source::parse(self.data.path().to_str().unwrap()).unwrap();
-            source.manifest(name.split_once('.').unwrap().1, Some(self.kept.path())).unwrap()
-        }
-    }
-
     #[test]
     fn the_contract_of_datasets_holds_for_what_is_kept() {
         let place = Place::new();
-        place.opened();
         let json = fs::read_to_string(place.data.path().join("_annotations.coco.json")).unwrap();
         let sound = json.replace("[2,1,-1,1]", "[0,1,1,1]").replace("\"id\":-6", "\"height\":2,\"id\":-6,\"width\":2");
         fs::write(place.data.path().join("_annotations.coco.json"), sound).unwrap();
@@ -410,6 +408,8 @@ mod tests {
             block_on(dataset_contract(&*place.opened())).unwrap();
         }
     }
+
+    static PLACE: OnceLock<Place> = OnceLock::new();
 
     proptest! {
         /// With a checksum that is right, as somebody's own writer would make it.
@@ -434,6 +434,4 @@ mod tests {
             }
         }
     }
-
-    static PLACE: std::sync::OnceLock<Place> = std::sync::OnceLock::new();
 }

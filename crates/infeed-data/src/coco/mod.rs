@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
-use infeed_store::{Beside, Object, Source};
+use infeed_store::{Beside, MachineLock, Object, Source};
 
 use self::{
     kept::Kept,
@@ -82,28 +82,7 @@ impl Format for Coco {
             };
             let (object, json_source, json) = find_beside(source, &objects, &json).await?;
             let at = |e: Error| e.at_object(object.clone());
-            let mut kept = Kept::of(&json_source, &json, options);
-            let mut found = kept.as_ref().and_then(Kept::load);
-            // One process of a machine parses, the others wait for what it keeps.
-            let turn = match &kept {
-                Some(kept) if found.is_none() => json_source.machine_lock(Some(kept.manifest())).await,
-                _ => None,
-            };
-            if turn.as_ref().is_some_and(|turn| turn.waited) {
-                found = kept.as_ref().and_then(Kept::load);
-            }
-            let is_known = found.is_some();
-            let mut found = match found {
-                Some(found) => found,
-                None => {
-                    let bytes = Beside::Table.read(&json_source, &json).await?;
-                    // A JSON that is being changed is not kept.
-                    kept = kept.filter(|kept| kept.is_of(&bytes));
-                    let parsed = json::parse(&bytes, options.masks).map_err(at)?;
-                    drop(bytes);
-                    resolve(parsed, options.classes.clone()).map_err(at)?
-                }
-            };
+            let (mut found, to_keep) = read(&json_source, &json, options).await.map_err(at)?;
             found.left_out.warn(&object);
             let root = root_of(&roots, &found.names, &objects);
             let (source, objects) = match root {
@@ -111,16 +90,44 @@ impl Format for Coco {
                 root => (source.child(root)?, inside(objects, root)),
             };
             let files = files_of(&source, &objects, &found.names).map_err(at)?;
-            if let Some(kept) = kept.filter(|_| !is_known) {
+            if let Some((kept, _turn)) = to_keep {
                 let identity = Identity::of(NAME, &files, &found.ids, &found.sizes, &found.notes)?;
                 found = kept.keep(found, identity);
             }
-            drop(turn);
             let Resolved { ids, sizes, notes, classes, .. } = found;
             Ok(Arc::new(DetectionDataset::new(NAME, files, ids, sizes, notes, classes)?) as Arc<dyn Dataset>)
         }
         .boxed()
     }
+}
+
+/// What is kept of a JSON; otherwise what is parsed, and where to keep it.
+async fn read(
+    source: &Source,
+    json: &Object,
+    options: &OpenOptions,
+) -> Result<(Resolved, Option<(Kept, Option<MachineLock>)>)> {
+    let kept = Kept::of(source, json, options);
+    let load = || kept.as_ref().and_then(Kept::load);
+    if let Some(found) = load() {
+        return Ok((found, None));
+    }
+    // One process of a machine parses, the others wait for what it keeps.
+    let turn = match &kept {
+        Some(kept) => source.machine_lock(Some(kept.manifest())).await,
+        None => None,
+    };
+    if turn.as_ref().is_some_and(|turn| turn.waited)
+        && let Some(found) = load()
+    {
+        return Ok((found, None));
+    }
+    let bytes = Beside::Table.read(source, json).await?;
+    // A JSON that is being changed is not kept.
+    let kept = kept.filter(|kept| kept.is_of(&bytes));
+    let parsed = json::parse(&bytes, options.masks)?;
+    drop(bytes);
+    Ok((resolve(parsed, options.classes.clone())?, kept.map(|kept| (kept, turn))))
 }
 
 /// The files of these images. Names and objects are both sorted.
