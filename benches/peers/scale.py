@@ -193,8 +193,7 @@ def compare(rows, records, root, args, env):
             shutil.rmtree(env["XDG_CACHE_HOME"], ignore_errors=True)
             try:
                 for how in (("first", 1), ("again", 1), ("again", args.processes)):
-                    measured = measure(row, python, folder, how[1], env)
-                    figures.setdefault((row, *how), []).append(measured)
+                    figures.setdefault((row, *how), []).append(measure(row, python, folder, how[1], env))
             except RuntimeError as error:
                 print(f"{row} is left out: {error}", flush=True)
                 del rows[row]

@@ -11,9 +11,9 @@
 //!
 //! - **Formats are recognised by names alone**: a million objects are listed, none is opened. The kind of an image file
 //!   is read from its first bytes, when the file is read.
-//! - **All I/O happens while a dataset is opened**, except for lookups in the index of tars, a file on this machine.
-//!   `plan` and `parse` are pure and must not panic, whatever the bytes are. Records that are in no file and no store
-//!   are read by [`Dataset::read`], which may block.
+//! - **All I/O happens while a dataset is opened**, except for lookups in the index of tars and in kept annotations of
+//!   COCO, files on this machine. `plan` and `parse` are pure and must not panic, whatever the bytes are. Records that
+//!   are in no file and no store are read by [`Dataset::read`], which may block.
 //! - **Records are ordered by name bytes**, on every machine and store, because a saved state counts positions.
 //!
 //! To add a format: write a file with a [`Format`] and a [`Dataset`], add it to `src/dataset/formats.rs` of `infeed`,

@@ -20,9 +20,9 @@ use super::{
 
 /// Records that can be read in any order.
 ///
-/// All I/O happens while the dataset is opened, except for lookups in an index file on this machine. After that, each
-/// method is pure, quick and callable from any thread. Only [`read`](Self::read) may block; it serves records that are
-/// in no file and no store.
+/// All I/O happens while the dataset is opened, except for lookups in a file on this machine: an index, kept
+/// annotations. After that, each method is pure, quick and callable from any thread. Only [`read`](Self::read) may
+/// block; it serves records that are in no file and no store.
 ///
 /// ```
 /// use bytes::Bytes;
