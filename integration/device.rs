@@ -2,7 +2,18 @@
 //!
 //! Everything runs on the mock GPU, where work runs as late as CUDA allows: a wait that is missing shows.
 
-use std::{ffi::c_void, future::IntoFuture as _, ops::Range, ptr, sync::Arc, thread, time::Duration};
+use std::{
+    ffi::c_void,
+    future::IntoFuture as _,
+    ops::Range,
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use cudarc::driver::sys as cu;
 use image::{ExtendedColorType, ImageEncoder};
@@ -461,6 +472,49 @@ fn a_process_may_end_at_any_time() {
         drop(ending);
         while mock.counts().calls("nvjpegJpegStateDestroy") == 0 {
             thread::yield_now();
+        }
+        std::process::exit(0);
+    });
+}
+
+/// Threads take themselves down when their calls are refused already, with work of theirs on the GPU. Of four loaders
+/// one has such work at most ends.
+#[test]
+fn loaders_may_be_dropped_while_the_process_ends() {
+    const LOADERS: usize = 4;
+    static ENDS: AtomicBool = AtomicBool::new(false);
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn end() {
+        ENDS.store(true, Ordering::SeqCst);
+        while DROPPED.load(Ordering::SeqCst) < LOADERS {
+            thread::yield_now();
+        }
+    }
+    unsafe extern "C" {
+        fn atexit(end: extern "C" fn()) -> std::ffi::c_int;
+    }
+    let slow = [("INFEED_MOCK_STRICT", "1"), ("INFEED_MOCK_SLOW_END", "40"), ("INFEED_MOCK_SEED", "7")];
+    fails_on_mock("device::loaders_may_be_dropped_while_the_process_ends", &slow, "exit status: 0", |mock| {
+        // Before that of the loaders: handlers run in the reverse order.
+        assert_eq!(unsafe { atexit(end) }, 0);
+        mock.register_decoder();
+        let dataset = crate::nvjpeg::dataset(&crate::nvjpeg::ordinary(200));
+        let crop = |b: LoaderBuilder| b.transform(Transform::new().random_resized_crop(24)).batch_size(50).prefetch(8);
+        let (batch, batches) = std::sync::mpsc::channel();
+        for _ in 0..LOADERS {
+            let (loader, batch) = (loader(&dataset, GPU, crop), batch.clone());
+            thread::spawn(move || {
+                let mut batches = loader.epochs(0..1000).blocking();
+                while !ENDS.load(Ordering::SeqCst) {
+                    let _ = batch.send(matches!(batches.next(), Some(Ok(_))));
+                }
+                drop(batches);
+                futures::executor::block_on(loader.shutdown());
+                DROPPED.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        for _ in 0..20 {
+            assert!(batches.recv().unwrap());
         }
         std::process::exit(0);
     });

@@ -145,7 +145,8 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        // Memory must outlive running copies. If this wait fails, the GPU is lost and nothing runs.
+        // Memory must outlive running copies. If this wait fails, nothing runs on a lost GPU,
+        // or the process is ending and nothing is freed.
         let _ = self.stream.sync();
     }
 }

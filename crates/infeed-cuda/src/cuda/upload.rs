@@ -921,7 +921,8 @@ fn in_host_memory() -> Error {
 
 impl Drop for UploadStream {
     fn drop(&mut self) {
-        // Memory must outlive running work. If this wait fails, the GPU is lost and nothing runs.
+        // Memory must outlive running work. If this wait fails, nothing runs on a lost GPU,
+        // or the process is ending and nothing is freed.
         let _ = self.stream.sync();
     }
 }

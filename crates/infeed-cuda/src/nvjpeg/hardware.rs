@@ -27,7 +27,7 @@
 use std::{
     collections::VecDeque,
     ffi::c_uchar,
-    fmt,
+    fmt, mem,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -779,7 +779,7 @@ impl Hardware {
 
     /// Host times since the last call.
     pub fn take_host_times(&mut self) -> HostTimes {
-        std::mem::take(&mut self.times)
+        mem::take(&mut self.times)
     }
 
     /// Whether a launch is done; then its rows are written.
@@ -856,8 +856,12 @@ fn take_canaries(
 
 impl Drop for Hardware {
     fn drop(&mut self) {
-        // Memory must outlive running work. If this wait fails, the GPU is lost and nothing runs.
-        let _ = self.upload.stream().sync();
+        // Memory must outlive running work.
+        if self.upload.stream().sync().is_err() {
+            // The GPU is lost, or the process is ending while work runs on. CUDA frees nothing then, and nvJPEG may
+            // still read the lists.
+            self.lanes.iter_mut().for_each(|lane| mem::forget(mem::take(&mut lane.lists)));
+        }
     }
 }
 

@@ -295,7 +295,8 @@ fn blocks(window: Range<u32>, len: u32) -> Range<u32> {
 
 impl Drop for Hybrid {
     fn drop(&mut self) {
-        // Memory must outlive running work. If this wait fails, the GPU is lost and nothing runs.
+        // Memory must outlive running work. If this wait fails, nothing runs on a lost GPU,
+        // or the process is ending and nothing is freed.
         let _ = self.upload.stream().sync();
     }
 }
