@@ -15,8 +15,8 @@ use infeed::{
 
 use crate::support::{cases, store::Tracker};
 
-/// Objects of a dataset, and which of them are damaged.
-type Files = Vec<(&'static str, Vec<u8>)>;
+/// Objects of a dataset.
+pub(crate) type Files = Vec<(&'static str, Vec<u8>)>;
 
 /// Numbers that tell nothing of one another (splitmix64).
 struct Draws(u64);
@@ -158,38 +158,38 @@ fn shard_of(samples: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn shards_of_mds_compressed_or_not() {
+/// A dataset of three samples in MDS; with `hashes` of the index, its shard is compressed.
+pub(crate) fn mds(hashes: Option<&str>) -> Files {
     let pil = [&[1u8, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0][..], b"RGBabc"].concat();
     let sample = |label: i64| {
         let sizes = [PNG.len(), pil.len(), 4].map(|n| (n as u32).to_le_bytes()).concat();
         [&sizes[..], PNG, &pil, &label.to_le_bytes(), b"text"].concat()
     };
     let raw = shard_of(&[sample(1), sample(2), sample(3)]);
-    let zip = gzip(&raw);
-    let index = |compression: &str, zip: &str| {
-        let length = raw.len();
-        format!(
-            r#"{{"version": 2, "shards": [{{"column_encodings": ["bytes", "pil", "int", "str"], "column_names": ["image", "pil", "label", "text"],
-            "column_sizes": [null, null, 8, null], "compression": {compression}, "format": "mds", "samples": 3, "version": 2,
-            "raw_data": {{"basename": "a.mds", "bytes": {length}, "hashes": {{}}}}, "zip_data": {zip}}}]}}"#
-        )
-        .into_bytes()
+    let (length, zip) = (raw.len(), gzip(&raw));
+    let (compression, told) = match hashes {
+        Some(hashes) => {
+            let told = format!(r#"{{"basename": "a.mds.gz", "bytes": {}, "hashes": {hashes}}}"#, zip.len());
+            ("\"gz:9\"", told)
+        }
+        None => ("null", "null".to_owned()),
     };
-    let plain = vec![("a.mds", raw.clone()), ("index.json", index("null", "null"))];
-    survives("mds", &plain, &[".mds"], times());
-    survives("index.json", &plain, &[".json"], times());
-    let told = format!(r#"{{"basename": "a.mds.gz", "bytes": {}, "hashes": {{"xxh64": "0"}}}}"#, zip.len());
-    let packed = vec![("a.mds.gz", zip.clone()), ("index.json", index("\"gz:9\"", &told))];
-    survives("compressed mds", &packed, &[".json", ".gz"], times());
-    let told = format!(r#"{{"basename": "a.mds.gz", "bytes": {}, "hashes": {{}}}}"#, zip.len());
-    // Without a hash the samples are reached.
-    survives(
-        "compressed mds without hashes",
-        &vec![("a.mds.gz", zip), ("index.json", index("\"gz\"", &told))],
-        &[".gz"],
-        times(),
+    let index = format!(
+        r#"{{"version": 2, "shards": [{{"column_encodings": ["bytes", "pil", "int", "str"], "column_names": ["image", "pil", "label", "text"],
+        "column_sizes": [null, null, 8, null], "compression": {compression}, "format": "mds", "samples": 3, "version": 2,
+        "raw_data": {{"basename": "a.mds", "bytes": {length}, "hashes": {{}}}}, "zip_data": {told}}}]}}"#
     );
+    let shard = if hashes.is_some() { ("a.mds.gz", zip) } else { ("a.mds", raw) };
+    vec![shard, ("index.json", index.into_bytes())]
+}
+
+#[test]
+fn shards_of_mds_compressed_or_not() {
+    survives("mds", &mds(None), &[".mds"], times());
+    survives("index.json", &mds(None), &[".json"], times());
+    survives("compressed mds", &mds(Some(r#"{"xxh64": "0"}"#)), &[".json", ".gz"], times());
+    // Without a hash the samples are reached.
+    survives("compressed mds without hashes", &mds(Some("{}")), &[".gz"], times());
 }
 
 /// CRC-32C as TFRecord stores it.

@@ -55,7 +55,7 @@ use infeed_data::{
     sniff,
     table::ShardTable,
 };
-use infeed_store::{Beside, Object, Source};
+use infeed_store::{Beside, KeptParts, Object, Source};
 
 use self::{
     layout::{
@@ -113,7 +113,8 @@ impl Format for Mds {
                 });
             };
             let at = |e: Error| e.at_object(source.display_name(&index.name));
-            let bytes = Beside::Table.read(source, index).await?;
+            let kept = KeptParts::of(source, options.manifests.as_deref());
+            let bytes = kept.get(index, "whole", Beside::Table.read(source, index)).await?;
             let listed: Index = serde_json::from_slice(&bytes)
                 .map_err(|e| at(bad("index.json is not that of MDS shards").with_source(e)))?;
             let mut columns = columns_of(&listed, options).map_err(at)?;
@@ -122,7 +123,7 @@ impl Format for Mds {
             let mut reads = Vec::new();
             for listed in listed.shards.iter().filter(|listed| listed.samples > 0) {
                 let (object, packed) = finder.find(listed)?;
-                reads.push(shard::read(source, object, packed, listed.samples).boxed());
+                reads.push(shard::read(&kept, object, packed, listed.samples).boxed());
             }
             let Finder { unknown, unchecked, .. } = finder;
             if !unknown.is_empty() {
@@ -146,8 +147,9 @@ impl Format for Mds {
             let mut left = Vec::new();
             if let Some(first) = shards.first().filter(|_| !unsure.is_empty()) {
                 let named = |e: Error| e.at_object(source.display_name(&first.name));
-                left = look_into(source, &objects, first, &unsure, &mut columns).await.map_err(named)?;
+                left = look_into(&kept, &objects, first, &unsure, &mut columns).await.map_err(named)?;
             }
+            kept.keep();
             for column in &mut columns {
                 let why = match &column.kind {
                     Some(ColumnKind::Array { first: None, .. }) => "damaged in the first samples",
@@ -275,7 +277,7 @@ fn unsure_columns(index: &Index, columns: &[Column], options: &OpenOptions) -> V
 /// begins like one. Arrays whose first axis differs in length become lists. Lists of any other number than one image,
 /// and other arrays of several shapes, are left out and returned with the reason.
 async fn look_into(
-    source: &Source,
+    kept: &KeptParts,
     objects: &[Object],
     shard: &Shard,
     unsure: &[usize],
@@ -293,7 +295,7 @@ async fn look_into(
         let fits = offsets[from + 1..].iter().take_while(|end| **end - offsets[from] <= LOOKED_INTO_BYTES).count();
         let to = from + fits.max(1);
         let range = offsets[from]..offsets[to];
-        let bytes = shard::part(source, object, packed.as_ref(), range).await?;
+        let bytes = shard::part(kept, object, packed.as_ref(), range).await?;
         for pair in offsets[from..=to].windows(2) {
             let sample = (pair[0] - offsets[from]) as usize..(pair[1] - offsets[from]) as usize;
             let cut = || bad("a sample is truncated").at_range(pair[0]..pair[1]);

@@ -8,7 +8,7 @@ use infeed_data::{
     packed::{Digest, Packing, read_head, supported, unpack},
     table::Stored,
 };
-use infeed_store::{Object, Source};
+use infeed_store::{KeptParts, Object, Source};
 
 use super::layout::{File, Listed, bad, parse_offsets};
 
@@ -151,31 +151,30 @@ impl Packed {
 
 /// A part of a shard, decompressed if necessary.
 pub(super) async fn part(
-    source: &Source,
+    kept: &KeptParts,
     object: &Object,
     packed: Option<&Packed>,
     range: Range<u64>,
 ) -> Result<Bytes> {
     match packed {
-        Some(packed) => packed.head(source, object, range).await,
-        None => {
-            let mut extent = object.extent(source);
-            extent.range = range;
-            extent.read().await
+        Some(packed) => {
+            let kind = format!("unpacked {}-{}", range.start, range.end);
+            kept.get(object, &kind, packed.head(kept.source(), object, range)).await
         }
+        None => kept.range(object, range).await,
     }
 }
 
 /// Reads the offsets of a shard.
-pub(super) async fn read(source: &Source, object: &Object, packed: Option<Packed>, samples: u32) -> Result<Shard> {
+pub(super) async fn read(kept: &KeptParts, object: &Object, packed: Option<Packed>, samples: u32) -> Result<Shard> {
     let range = 0..8 + 4 * u64::from(samples);
     let size = packed.as_ref().map_or(object.size, |packed| packed.length);
-    let at = |e: Error| e.at_object(source.display_name(&object.name));
+    let at = |e: Error| e.at_object(kept.source().display_name(&object.name));
     if range.end > size {
         let what = format!("index.json has {samples} samples, whose offsets alone are longer than the shard");
         return Err(at(bad(what)).at_range(0..size));
     }
-    let bytes = part(source, object, packed.as_ref(), range.clone()).await.map_err(at)?;
+    let bytes = part(kept, object, packed.as_ref(), range.clone()).await.map_err(at)?;
     let offsets = parse_offsets(&bytes, samples, size).map_err(|e| at(e).at_range(range))?;
     Ok(Stored::new(object, samples.into(), Within { offsets, packed }))
 }

@@ -9,7 +9,7 @@ use infeed_core::{
     types::DType,
 };
 use infeed_data::{format::OpenOptions, names::looks_like_mask, sniff};
-use infeed_store::{Object, Source};
+use infeed_store::{KeptParts, Object, Source};
 
 use super::{
     chunk::{Chunk, Physical},
@@ -94,7 +94,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    pub(super) async fn new(source: &Source, file: &Object, footer: &Footer, options: &OpenOptions) -> Result<Self> {
+    pub(super) async fn new(kept: &KeptParts, file: &Object, footer: &Footer, options: &OpenOptions) -> Result<Self> {
         let all = candidates(&footer.leaves);
         let listed = || all.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
         let mut wanted: Vec<&Candidate> = Vec::new();
@@ -141,14 +141,15 @@ impl Chosen {
                 None => declared,
             });
             let feature = item.and_then(|item| item["_type"].as_str());
-            let at = |e: Error| e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name));
+            let named = || format!("{}, column {}", kept.source().display_name(&file.name), candidate.name);
+            let at = |e: Error| e.at_object(named());
             let is_list = leaf.lists.is_some();
             let mut labels = None;
             let kind = match leaf.physical {
                 Ok(Physical::Bytes) if feature == Some("Image") => {
                     if options.is_mask(&candidate.name) {
                         // A damaged page is bad samples when they are read.
-                        let first = first_value(source, file, footer, candidate.leaf).await.ok().flatten();
+                        let first = first_value(kept, file, footer, candidate.leaf).await.ok().flatten();
                         labels = Some(sniff::depth_of(first.as_deref()));
                     }
                     if is_list { ColumnKind::Images } else { ColumnKind::Image }
@@ -162,7 +163,7 @@ impl Chosen {
                 }
                 Ok(Physical::Bytes) if feature == Some("Audio") && !is_list => ColumnKind::Bytes,
                 Ok(Physical::Bytes) => {
-                    let first = first_value(source, file, footer, candidate.leaf).await.map_err(at)?;
+                    let first = first_value(kept, file, footer, candidate.leaf).await.map_err(at)?;
                     labels = Some(sniff::depth_of(first.as_deref()));
                     match (first.is_some_and(|first| is_image(&first, leaf)), is_list) {
                         (true, true) => ColumnKind::Images,
@@ -183,7 +184,7 @@ impl Chosen {
                     let dtype = numbers(physical, leaf.unsigned);
                     let inner = match lists.depth {
                         1 => None,
-                        _ => Some(length_of_items(source, file, footer, candidate).await?),
+                        _ => Some(length_of_items(kept, file, footer, candidate).await?),
                     };
                     ColumnKind::List(dtype, inner)
                 }
@@ -249,14 +250,14 @@ const fn numbers(physical: Physical, unsigned: Option<u8>) -> DType {
 }
 
 /// The length of the items in a column of lists of lists, by its first page with values.
-async fn length_of_items(source: &Source, file: &Object, footer: &Footer, candidate: &Candidate) -> Result<u32> {
-    let at = |e: Error| e.at_object(format!("{}, column {}", source.display_name(&file.name), candidate.name));
+async fn length_of_items(kept: &KeptParts, file: &Object, footer: &Footer, candidate: &Candidate) -> Result<u32> {
+    let at = |e: Error| e.at_object(format!("{}, column {}", kept.source().display_name(&file.name), candidate.name));
     let length = async {
         let Some((chunk, range)) = first_chunk(footer, candidate.leaf) else { return Ok(None) };
-        let first = page(source, file, range.clone()).await?;
+        let first = page(kept, file, range.clone()).await?;
         let mut pages = vec![(first.header, first.body)];
         if pages[0].0.kind == PageKind::Dictionary {
-            let next = page(source, file, first.range.end..range.end).await?;
+            let next = page(kept, file, first.range.end..range.end).await?;
             pages.push((next.header, next.body));
         }
         decode::length_of_items(chunk, &pages).map_err(|e| e.at_range(range.clone()))
@@ -268,9 +269,9 @@ async fn length_of_items(source: &Source, file: &Object, footer: &Footer, candid
 }
 
 /// The first value of a column. Reads the column's first page.
-async fn first_value(source: &Source, file: &Object, footer: &Footer, leaf: usize) -> Result<Option<Vec<u8>>> {
+async fn first_value(kept: &KeptParts, file: &Object, footer: &Footer, leaf: usize) -> Result<Option<Vec<u8>>> {
     let Some((chunk, range)) = first_chunk(footer, leaf) else { return Ok(None) };
-    let Page { header, body, range } = page(source, file, range.clone()).await?;
+    let Page { header, body, range } = page(kept, file, range.clone()).await?;
     decode::first_value(chunk, &header, &body).map_err(|e| e.at_range(range))
 }
 
@@ -304,13 +305,24 @@ struct Page {
 }
 
 /// Reads the page at the start of `range`, which is in one column.
-async fn page(source: &Source, file: &Object, range: Range<u64>) -> Result<Page> {
+async fn page(kept: &KeptParts, file: &Object, range: Range<u64>) -> Result<Page> {
+    let bytes = kept.get(file, &format!("page {}", range.start), fetch_page(kept.source(), file, &range)).await?;
+    let (header, length) = thrift::page_header(&bytes).ok_or_else(|| headless(&range))?;
+    let end = range.start + bytes.len() as u64;
+    Ok(Page { header, body: bytes.slice(length..), range: range.start..end })
+}
+
+fn headless(range: &Range<u64>) -> Error {
+    damaged("a column without a page header").at_range(range.clone())
+}
+
+/// The bytes of a page: its header and its body.
+async fn fetch_page(source: &Source, file: &Object, range: &Range<u64>) -> Result<Bytes> {
     let read = |length: u64| {
         let mut extent = file.extent(source);
         extent.range = range.start..range.start + length.min(range.end - range.start);
         async move { extent.read().await }
     };
-    let near = |e: Error| e.at_range(range.clone());
     // Statistics in the header may contain two whole values.
     let mut head = read(64 << 10).await?;
     let (header, length) = loop {
@@ -319,22 +331,23 @@ async fn page(source: &Source, file: &Object, range: Range<u64>) -> Result<Page>
             None if (head.len() as u64) < (range.end - range.start).min(PROBE) => {
                 head = read(head.len() as u64 * 8).await?
             }
-            None => return Err(near(damaged("a column without a page header"))),
+            None => return Err(headless(range)),
         }
     };
     let end = length as u64 + u64::from(header.packed);
     if end.max(header.unpacked.into()) > PROBE {
         let what = format!("a page of {end} bytes, but at most {PROBE} are read to find out what a column holds");
-        return Err(near(Error::new(ErrorKind::Unsupported, what))
+        return Err(Error::new(ErrorKind::Unsupported, what)
+            .at_range(range.clone())
             .with_hint(format!("write the file with smaller pages, or omit the column with {COLUMNS}")));
     }
     if (head.len() as u64) < end {
         head = read(end).await?;
     }
-    if (head.len() as u64) < end {
-        return Err(near(damaged("the first page of a column is truncated")));
+    match (head.len() as u64) < end {
+        true => Err(damaged("the first page of a column is truncated").at_range(range.clone())),
+        false => Ok(head.slice(..end as usize)),
     }
-    Ok(Page { header, body: head.slice(length..end as usize), range: range.start..range.start + end })
 }
 
 /// Warns about columns that are not read.

@@ -5,8 +5,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use bytes::Bytes;
 use infeed_core::error::{Error, ErrorKind, Result};
-use infeed_store::{Beside, Object, Source};
+use infeed_store::{Beside, KeptParts, Object, Source};
 
 use ::parquet::{
     basic::{Compression, ConvertedType, Encoding, LogicalType, Repetition, Type},
@@ -62,8 +63,14 @@ pub(super) struct Footer {
     pub(super) features: Option<serde_json::Value>,
 }
 
-/// Reads the footer of a file: one request, or two if it is long.
-pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
+/// Reads the footer of a file, unless it is kept: one request, or two if it is long.
+pub(super) async fn read(kept: &KeptParts, object: &Object) -> Result<Footer> {
+    let footer = kept.get(object, "footer", fetch(kept.source(), object)).await?;
+    let start = object.size.saturating_sub(8 + footer.len() as u64);
+    parse(&footer, start)
+}
+
+async fn fetch(source: &Source, object: &Object) -> Result<Bytes> {
     let size = object.size;
     if size < 12 {
         return Err(damaged(format!("{size} bytes are not a Parquet file")));
@@ -94,8 +101,7 @@ pub(super) async fn read(source: &Source, object: &Object) -> Result<Footer> {
         tail = part(start..size).read().await?;
         from = start;
     }
-    let footer = tail.slice((start - from) as usize..(size - 8 - from) as usize);
-    parse(&footer, start)
+    Ok(tail.slice((start - from) as usize..(size - 8 - from) as usize))
 }
 
 /// Parses a footer. Column chunks have to be before `end`.
@@ -299,7 +305,7 @@ mod tests {
         let store = InMemory::new();
         block_on(store.put(&Path::from("a.parquet"), bytes.into())).unwrap();
         let source = Source::from_store(Arc::new(store), Path::default(), "test://x");
-        block_on(read(&source, &object))
+        block_on(read(&KeptParts::of(&source, None), &object))
     }
 
     /// Each group tells the name of its column again: fewer of them do.
@@ -333,7 +339,7 @@ mod tests {
         file.seek(SeekFrom::Start(size - 8)).unwrap();
         file.write_all(&[&(3u32 << 30).to_le_bytes()[..], MAGIC].concat()).unwrap();
         let source = Source::parse(dir.path().to_str().unwrap()).unwrap();
-        let error = block_on(read(&source, &Object::new("a.parquet", size))).unwrap_err();
+        let error = block_on(read(&KeptParts::of(&source, None), &Object::new("a.parquet", size))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let words = error.to_string();
         assert!(words.contains("the footer has 3221225472 bytes"), "{words}");

@@ -48,7 +48,7 @@ use infeed_data::{
     schema::{Field, FieldKind, Schema, is_class},
     table::{ShardTable, Stored},
 };
-use infeed_store::{Object, Source};
+use infeed_store::{KeptParts, Object, Source};
 
 use self::{
     chunk::{Chunk, Physical},
@@ -109,7 +109,8 @@ fn choose(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<
 type Group = Stored<u32>;
 
 async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<ParquetDataset> {
-    let reads: Vec<_> = objects.iter().map(|object| read_footer(source, object).boxed()).collect();
+    let kept = KeptParts::of(source, options.manifests.as_deref());
+    let reads: Vec<_> = objects.iter().map(|object| read_footer(&kept, object).boxed()).collect();
     let mut footers = stream::iter(reads).buffered(AT_A_TIME);
     let mut chosen: Option<Chosen> = None;
     let mut groups: Vec<Group> = Vec::new();
@@ -120,7 +121,7 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
         let Some(file) = files.next() else { break };
         let at = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&file.name));
         match &chosen {
-            None => chosen = Some(Chosen::new(source, file, &footer, options).await.map_err(at)?),
+            None => chosen = Some(Chosen::new(&kept, file, &footer, options).await.map_err(at)?),
             Some(chosen) => chosen.check(&footer).map_err(at)?,
         }
         print = print.text(&file.name).number(file.size);
@@ -141,6 +142,7 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
         }
     }
     drop(footers);
+    kept.keep();
     let chosen = chosen.filter(|_| !groups.is_empty());
     let chosen = chosen.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, "the files hold no rows").at_stage(Stage::Open).at_object(source.url())
@@ -149,9 +151,9 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
     Ok(ParquetDataset::new(chosen, groups, chunks, print.finish(), options))
 }
 
-async fn read_footer(source: &Source, object: &Object) -> Result<Footer> {
-    let read = footer::read(source, object).await;
-    read.map_err(|e| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)))
+async fn read_footer(kept: &KeptParts, object: &Object) -> Result<Footer> {
+    let read = footer::read(kept, object).await;
+    read.map_err(|e| e.at_stage(Stage::Open).at_object(kept.source().display_name(&object.name)))
 }
 
 /// See [`Parquet`].
