@@ -6,6 +6,7 @@ use std::{
     future::IntoFuture,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
 use ::parquet::{
@@ -689,6 +690,17 @@ fn a_bucket_gives_the_same_and_reads_each_group_once() {
     assert_eq!(server.gets() - opening, 3, "the columns of a group lie side by side: each group once");
     let resumed = drain(loader(&remote, |b| b).resume_epoch(all[5].state()).unwrap()).unwrap();
     assert!(rows(&resumed) == want[6..]);
+}
+
+/// More files than requests at a time, and a column that its first page explains.
+#[tokio::test(start_paused = true)]
+async fn many_files_of_a_bucket_are_opened() {
+    let one = Bytes::from(file(0, &[3], None, usual()));
+    let tracker = Tracker::holding((0..40).map(|n| (format!("{n:02}.parquet"), one.clone())));
+    tracker.latency(|n| Duration::from_millis(if n == 0 { 1 } else { 20 }));
+    let open = open_source(tracker.source()).into_future();
+    let dataset = tokio::time::timeout(Duration::from_mins(1), open).await.expect("no read waits for another");
+    assert_eq!(dataset.unwrap().len(), 120);
 }
 
 /// As it was pushed, and as the hub converts it: other names, the same rows.

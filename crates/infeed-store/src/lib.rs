@@ -9,12 +9,14 @@
 //! A bucket finds its credentials in [`Source::connect`]. Its listing may be kept in a manifest (`listing/bucket.rs`
 //! describes when it is trusted).
 //!
-//! Three things that are easy to get wrong:
+//! Four things that are easy to get wrong:
 //!
 //! - **Names are raw.** `Path::from("a%b")` escapes, `Path::parse` does not. All code here uses `parse`, so a name from
 //!   a listing is read back as the same object, whatever characters it has.
 //! - **A short answer is not an error to `object_store`**, nor is another version. Each read here counts its bytes.
 //!   Remote reads also compare the version, and are limited, retried and hedged; see `requests`.
+//! - **A read that nobody polls keeps its place among the requests.** Code that takes reads from a stream of them
+//!   (`buffered`) must not wait for another read in between: if the stream has all places, that waits for ever.
 //! - **Local files are read by the thread that needs them**, a plain thread. Inside tokio each read would go through
 //!   the blocking pool, at three times the cost.
 //!

@@ -53,7 +53,6 @@ use infeed_store::{KeptParts, Object, Source};
 use self::{
     chunk::{Chunk, Physical},
     columns::{Chosen, Column, ColumnKind},
-    footer::Footer,
     wire::damaged,
 };
 
@@ -110,24 +109,24 @@ type Group = Stored<u32>;
 
 async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<ParquetDataset> {
     let kept = KeptParts::of(source, options.manifests.as_deref());
-    let reads: Vec<_> = objects.iter().map(|object| read_footer(&kept, object).boxed()).collect();
-    let mut footers = stream::iter(reads).buffered(AT_A_TIME);
-    let mut chosen: Option<Chosen> = None;
+    let named = |file: &Object, e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&file.name));
+    let (first, others) = objects.split_first().ok_or_else(|| nothing_to_read(source, &[], "Parquet files"))?;
+    let footer = footer::read(&kept, first).await.map_err(|e| named(first, e))?;
+    // The columns are chosen before any other footer is asked for: reads that nobody polls keep their places among the
+    // requests, and those of the first pages could wait for ever.
+    let chosen = Chosen::new(&kept, first, &footer, options).await.map_err(|e| named(first, e))?;
+    let others: Vec<_> = others.iter().map(|file| footer::read(&kept, file).boxed()).collect();
+    let mut footers = stream::once(async { Ok(footer) }.boxed()).chain(stream::iter(others).buffered(AT_A_TIME));
     let mut groups: Vec<Group> = Vec::new();
     let mut chunks = Vec::new();
     let mut print = Fingerprint::of("parquet").number(objects.len() as u64);
-    let mut files = objects.iter();
-    while let Some(footer) = footers.try_next().await? {
-        let Some(file) = files.next() else { break };
-        let at = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&file.name));
-        match &chosen {
-            None => chosen = Some(Chosen::new(&kept, file, &footer, options).await.map_err(at)?),
-            Some(chosen) => chosen.check(&footer).map_err(at)?,
-        }
+    for file in &objects {
+        let at = |e: Error| named(file, e);
+        let Some(footer) = footers.try_next().await.map_err(at)? else { break };
+        chosen.check(&footer).map_err(at)?;
         print = print.text(&file.name).number(file.size);
-        let columns = chosen.as_ref().map_or(&[][..], |chosen| &chosen.columns);
         for (in_file, group) in footer.groups.into_iter().enumerate().filter(|(_, group)| group.rows > 0) {
-            for column in columns {
+            for column in &chosen.columns {
                 let mut place = group.chunks[column.leaf].clone().map_err(|why| {
                     let what = format!("column `{}` of row group {in_file} can't be read: {why}", column.name);
                     at(Error::new(ErrorKind::Unsupported, what))
@@ -143,17 +142,13 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
     }
     drop(footers);
     kept.keep();
-    let chosen = chosen.filter(|_| !groups.is_empty());
-    let chosen = chosen.ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, "the files hold no rows").at_stage(Stage::Open).at_object(source.url())
-    })?;
+    if groups.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, "the files hold no rows")
+            .at_stage(Stage::Open)
+            .at_object(source.url()));
+    }
     let groups = ShardTable::new(source, groups);
     Ok(ParquetDataset::new(chosen, groups, chunks, print.finish(), options))
-}
-
-async fn read_footer(kept: &KeptParts, object: &Object) -> Result<Footer> {
-    let read = footer::read(kept, object).await;
-    read.map_err(|e| e.at_stage(Stage::Open).at_object(kept.source().display_name(&object.name)))
 }
 
 /// See [`Parquet`].
