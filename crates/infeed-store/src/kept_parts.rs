@@ -11,10 +11,9 @@
 //! each time. Parts of objects that an opening does not look at stay.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::File,
+    collections::BTreeMap,
     future::Future,
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     ops::Range,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -25,7 +24,7 @@ use infeed_core::error::Result;
 use tokio::sync::OnceCell;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{MachineLock, Manifest, Object, Parts, Rest, Source, end_table, number, text};
+use super::{MachineLock, Manifest, Object, Parts, Rest, Source, end_table, manifest::Draft, number, text};
 
 const MAGIC: &[u8; 16] = b"infeed parts 01\n";
 
@@ -39,7 +38,17 @@ pub struct KeptParts {
     kept: Mutex<Kept>,
     /// Taken before the first part is read, until all are kept.
     turn: OnceCell<Option<MachineLock>>,
-    read: Mutex<BTreeMap<String, Read>>,
+    new: Mutex<New>,
+}
+
+/// The file that replaces the kept one, with the parts that were read so far.
+#[derive(Debug, Default)]
+struct New {
+    /// `None` before the first part, and after a failure.
+    draft: Option<Draft>,
+    end: u64,
+    parts: BTreeMap<String, Part>,
+    has_failed: bool,
 }
 
 /// Parts in the file, by kind and name.
@@ -57,14 +66,6 @@ struct Part {
     hash: u64,
 }
 
-/// A part that was read.
-#[derive(Debug)]
-struct Read {
-    size: u64,
-    etag: String,
-    bytes: Bytes,
-}
-
 impl KeptParts {
     /// What is kept of a source; `manifests` is the folder of kept files, if the user chose one.
     #[must_use]
@@ -72,7 +73,7 @@ impl KeptParts {
         let manifest = source.manifest("parts", manifests).filter(|_| source.folder().is_none());
         let kept = manifest.as_ref().map(Kept::open).unwrap_or_default();
         let (source, turn) = (source.clone(), OnceCell::new());
-        Self { source, manifest, kept: Mutex::new(kept), turn, read: Mutex::default() }
+        Self { source, manifest, kept: Mutex::new(kept), turn, new: Mutex::default() }
     }
 
     /// The source of the objects.
@@ -104,9 +105,7 @@ impl KeptParts {
             return Ok(kept);
         }
         let bytes = read.await?;
-        // A copy, because the part may be a slice of a longer read.
-        let part = Read { size: object.size, etag: etag.clone(), bytes: Bytes::copy_from_slice(&bytes) };
-        lock(&self.read).insert(key, part);
+        lock(&self.new).add(manifest, key, (object.size, etag), &bytes);
         Ok(bytes)
     }
 
@@ -137,11 +136,51 @@ impl KeptParts {
 
     /// Keeps what was read, with what was kept before, and lets another process have its turn.
     pub fn keep(self) {
-        let (kept, read) = (unlocked(self.kept), unlocked(self.read));
-        if let Some(manifest) = self.manifest.filter(|_| !read.is_empty()) {
-            // A file that can't be written is a warning.
-            let _ = manifest.store_by(|file| write(file, &kept, &read));
+        let (kept, mut new) = (unlocked(self.kept), unlocked(self.new));
+        let Some(manifest) = self.manifest.filter(|_| new.draft.is_some()) else { return };
+        for (key, part) in &kept.parts {
+            // One that is damaged is read again when it is needed.
+            if !new.parts.contains_key(key)
+                && let Ok(bytes) = kept.bytes(part)
+            {
+                new.add(&manifest, key.clone(), (part.size, &part.etag), &bytes);
+            }
         }
+        if let Some(mut draft) = new.draft {
+            let table = table(new.end, &new.parts);
+            let kept = draft.file.write_all(&table).and_then(|()| draft.commit(&manifest));
+            let _ = kept.inspect_err(|error| manifest.is_not_kept(error));
+        }
+    }
+}
+
+impl New {
+    /// Adds a part, or warns that nothing can be kept.
+    fn add(&mut self, manifest: &Manifest, key: String, (size, etag): (u64, &str), bytes: &[u8]) {
+        if self.has_failed || self.parts.contains_key(&key) {
+            return;
+        }
+        let draft = self.draft.take().map_or_else(|| self.begin(manifest), Ok);
+        let added = draft.and_then(|mut draft| draft.file.write_all(bytes).map(|()| draft));
+        match added {
+            Ok(draft) => {
+                let range = self.end..self.end + bytes.len() as u64;
+                self.end = range.end;
+                self.parts.insert(key, Part { size, etag: etag.to_owned(), range, hash: xxh3_64(bytes) });
+                self.draft = Some(draft);
+            }
+            Err(error) => {
+                manifest.is_not_kept(&error);
+                self.has_failed = true;
+            }
+        }
+    }
+
+    fn begin(&mut self, manifest: &Manifest) -> io::Result<Draft> {
+        let mut draft = manifest.draft()?;
+        draft.file.write_all(MAGIC)?;
+        self.end = MAGIC.len() as u64;
+        Ok(draft)
     }
 }
 
@@ -193,33 +232,22 @@ fn parse(table: &[u8], end: u64) -> Option<BTreeMap<String, Part>> {
     (start == end && rest.is_empty()).then(|| parts.into_iter().collect())
 }
 
-fn write(file: &mut File, kept: &Kept, read: &BTreeMap<String, Read>) -> io::Result<()> {
-    let mut out = BufWriter::new(file);
-    out.write_all(MAGIC)?;
-    let (mut end, mut parts, mut lines) = (MAGIC.len() as u64, 0, Vec::new());
-    let mut add = |key: &str, size: u64, etag: &str, bytes: &[u8]| -> io::Result<()> {
-        text(&mut lines, key);
-        number(&mut lines, size);
-        text(&mut lines, etag);
-        number(&mut lines, bytes.len() as u64);
-        lines.extend_from_slice(&xxh3_64(bytes).to_le_bytes());
-        (end, parts) = (end + bytes.len() as u64, parts + 1);
-        out.write_all(bytes)
-    };
-    for key in kept.parts.keys().chain(read.keys()).collect::<BTreeSet<_>>() {
-        if let Some(Read { size, etag, bytes }) = read.get(key) {
-            add(key, *size, etag, bytes)?;
-        } else if let Some((part, bytes)) = kept.parts.get(key).and_then(|part| Some((part, kept.bytes(part).ok()?))) {
-            // One that is damaged is read again when it is needed.
-            add(key, part.size, &part.etag, &bytes)?;
-        }
+/// The table of the parts of a file, and what follows it.
+fn table(end: u64, parts: &BTreeMap<String, Part>) -> Vec<u8> {
+    // The table has no positions: parts are listed in the order in which they lie in the file.
+    let mut parts: Vec<_> = parts.iter().collect();
+    parts.sort_unstable_by_key(|(_, part)| part.range.start);
+    let mut out = Vec::new();
+    number(&mut out, parts.len() as u64);
+    for (key, Part { size, etag, range, hash }) in parts {
+        text(&mut out, key);
+        number(&mut out, *size);
+        text(&mut out, etag);
+        number(&mut out, range.end - range.start);
+        out.extend_from_slice(&hash.to_le_bytes());
     }
-    let mut table = Vec::new();
-    number(&mut table, parts);
-    table.append(&mut lines);
-    end_table(MAGIC, end, &mut table);
-    out.write_all(&table)?;
-    out.flush()
+    end_table(MAGIC, end, &mut out);
+    out
 }
 
 #[cfg(test)]

@@ -98,9 +98,7 @@ impl Manifest {
 
     /// Replaces the file's content, or warns that it can't be kept.
     pub fn store(&self, bytes: &[u8]) {
-        if let Err(error) = self.write(bytes) {
-            self.is_not_kept(&error);
-        }
+        let _ = self.store_by(|file| file.write_all(bytes));
     }
 
     /// Opens the file to read parts of it; `None` if there is none or it can't be opened.
@@ -125,13 +123,23 @@ impl Manifest {
     /// Replaces the file's content by what `write` writes and opens it, or warns that it can't be kept.
     #[must_use]
     pub fn store_by(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> Option<Parts> {
-        match self.write_by(|aside| write(&mut File::create(aside)?)) {
-            Ok(()) => self.open(),
-            Err(error) => {
-                self.is_not_kept(&error);
-                None
-            }
-        }
+        let stored = self.draft().and_then(|mut draft| {
+            write(&mut draft.file)?;
+            draft.commit(self)
+        });
+        stored.inspect_err(|error| self.is_not_kept(error)).ok().and_then(|()| self.open())
+    }
+
+    /// Begins the content that is to replace the file's.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn draft(&self) -> io::Result<Draft> {
+        fs::create_dir_all(self.file.parent().unwrap_or(Path::new(".")))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
+        let aside = self.file.with_extension(format!("{}-{now}.tmp", std::process::id()));
+        let file = File::create(&aside)?;
+        Ok(Draft { file, aside: Some(aside) })
     }
 
     /// Removes the files whose names differ from this one only after the last `-`: copies of other versions.
@@ -146,24 +154,36 @@ impl Manifest {
         }
     }
 
-    fn is_not_kept(&self, error: &io::Error) {
+    /// Warns that the file can't be written.
+    pub(super) fn is_not_kept(&self, error: &io::Error) {
         let file = self.file.display();
         tracing::warn!(%file, %error, "nothing is kept; set INFEED_MANIFEST_DIR to a writable folder or to off");
     }
+}
 
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        self.write_by(|aside| fs::write(aside, bytes))
-    }
+/// A new content of a kept file. It is removed unless it is committed.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) file: File,
+    aside: Option<PathBuf>,
+}
 
-    fn write_by(&self, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-        fs::create_dir_all(self.file.parent().unwrap_or(Path::new(".")))?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
-        let aside = self.file.with_extension(format!("{}-{now}.tmp", std::process::id()));
-        let written = write(&aside).and_then(|()| fs::rename(&aside, &self.file));
-        if written.is_err() {
-            let _ = fs::remove_file(&aside);
+impl Draft {
+    /// Makes it the content of the kept file.
+    pub(super) fn commit(mut self, manifest: &Manifest) -> io::Result<()> {
+        if let Some(aside) = &self.aside {
+            fs::rename(aside, &manifest.file)?;
         }
-        written
+        self.aside = None;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(aside) = &self.aside {
+            let _ = fs::remove_file(aside);
+        }
     }
 }
 
