@@ -19,10 +19,10 @@ use crate::support::{cases, store::Tracker};
 pub(crate) type Files = Vec<(&'static str, Vec<u8>)>;
 
 /// Numbers that tell nothing of one another (splitmix64).
-struct Draws(u64);
+pub(crate) struct Draws(pub(crate) u64);
 
 impl Draws {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -104,7 +104,7 @@ fn times() -> u32 {
     cases(1500, 50_000)
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
@@ -202,15 +202,33 @@ fn masked(bytes: &[u8]) -> [u8; 4] {
     (!crc).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-fn record(content: &[u8]) -> Vec<u8> {
+pub(crate) fn record(content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u64).to_le_bytes();
     [&length[..], &masked(&length), content, &masked(content)].concat()
 }
 
+/// A field of a protocol buffer.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let (mut length, mut out) = (bytes.len(), vec![number << 3 | 2]);
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    [&out, bytes].concat()
+}
+
+fn feature(name: &[u8], kind: u8, list: &[u8]) -> Vec<u8> {
+    field(1, &[field(1, name), field(2, &field(kind, list))].concat())
+}
+
+/// An example with these bytes.
+pub(crate) fn example(bytes: &[u8]) -> Vec<u8> {
+    field(1, &feature(b"blob", 1, &field(1, bytes)))
+}
+
 #[test]
 fn records_of_tensorflow_and_their_examples() {
-    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
-    let feature = |name: &[u8], kind, list: &[u8]| field(1, &[field(1, name), field(2, &field(kind, list))].concat());
     let entries = [
         feature(b"image", 1, &field(1, PNG)),
         feature(b"label", 3, &field(1, &[7])),

@@ -6,13 +6,14 @@ use futures::future::try_join_all;
 use infeed::{
     Result,
     dataset::{Dataset, open_source},
+    source::Source,
 };
 use object_store::ObjectStoreExt;
 
 use crate::{
-    damaged::{Files, mds},
+    damaged::{Draws, Files, example, gzip, mds, record},
     parquet::pictures,
-    support::store::Tracker,
+    support::{builder, drain, store::Tracker},
 };
 
 fn kinds() -> [(&'static str, Files); 3] {
@@ -93,4 +94,46 @@ async fn what_is_kept_and_damaged_is_read_again_and_never_another_dataset() {
             }
         }
     }
+}
+
+/// A file of TFRecords that hardly gets smaller.
+fn packed_records() -> Vec<u8> {
+    let mut draws = Draws(1);
+    let mut noise = || (0..200_000).map(|_| draws.next() as u8).collect::<Vec<u8>>();
+    gzip(&(0..10).flat_map(|_| record(&example(&noise()))).collect::<Vec<u8>>())
+}
+
+#[tokio::test]
+async fn a_compressed_file_is_unpacked_once_to_find_its_records() {
+    let (file, kept) = (packed_records(), tempfile::tempdir().unwrap());
+    let size = file.len() as u64;
+    let tracker = Tracker::holding([("x.tfrecord.gz", file)]);
+    let first = about(&*open(&tracker, kept.path()).await.unwrap());
+    assert!(tracker.bytes() > size);
+    tracker.reset();
+    assert_eq!(about(&*open(&tracker, kept.path()).await.unwrap()), first);
+    assert!(tracker.bytes() < size, "its beginning shows the features: {} of {size} bytes", tracker.bytes());
+}
+
+/// Then later damage is found when its records are read, as in files that are not compressed.
+#[test]
+fn the_same_for_a_local_one() {
+    let (data, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = data.path().join("x.tfrecord.gz");
+    let mut file = packed_records();
+    let open = |kept: &Path| {
+        let open = open_source(Source::parse(data.path().to_str().unwrap()).unwrap()).manifests(kept);
+        futures::executor::block_on(open.into_future())
+    };
+    fs::write(&path, &file).unwrap();
+    let first = open(kept.path()).unwrap();
+    let middle = file.len() * 9 / 10;
+    file[middle..middle + 1000].fill(0);
+    fs::write(&path, &file).unwrap();
+    let later = open(kept.path()).unwrap();
+    assert_eq!(about(&*later), about(&*first));
+    let loader = builder(later).batch_size(10).build_blocking().unwrap();
+    let error = drain(loader.epoch(0)).unwrap_err().to_string();
+    assert!(error.contains("damaged gzip") && error.contains("x.tfrecord.gz"), "{error}");
+    assert!(open(tempfile::tempdir().unwrap().path()).is_err(), "one that was never seen is unpacked in opening");
 }

@@ -10,6 +10,7 @@
 
 mod jsonl;
 mod mds;
+mod packed_head;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod places;

@@ -1,16 +1,15 @@
 //! The positions of records in files, as an earlier opening found them: of TFRecords and of JSON lines.
 //!
 //! ```text
-//! "infeed records 1\n"
+//! "infeed records 2\n"
 //! u64 bytes of the body, u128 xxh3 of the body                                              little-endian
 //! body: varint files, each:
-//!         text name (varint length, UTF-8), varint size, text etag (empty: none)
-//!         varint records, each: varint bytes
+//!         text name (varint length, UTF-8), varint size, text etag (empty: none), varint form (0: not compressed)
+//!         varint records, each: varint bytes, of the content if it is compressed
 //! ```
 //!
 //! A file is indexed again if its size or ETag differs. What a record begins with is read with the record (the length
 //! and its crc, or the beginning of a JSON object), so wrong positions cause an error and never other records.
-//! Compressed files are not kept here: their positions are found when they are decompressed.
 
 use std::collections::HashMap;
 
@@ -23,47 +22,56 @@ use infeed_store::{Manifest, Object, Rest, Source, body, number, seal, text, uns
 pub(crate) trait Places: Sized + Send + 'static {
     /// Finds the positions by one pass over the file.
     fn index(source: &Source, object: &Object) -> impl Future<Output = Result<Self>> + Send;
-    /// Of a file whose records are at these positions; the last one is the end of the file.
-    fn of(starts: Vec<u64>) -> Self;
-    /// The positions, for this and later openings; `None` if they are not kept.
-    fn kept(&self) -> Option<&[u64]>;
+    /// Of a file of this form whose records are at these positions; the last one is the end of the content. `None` for a
+    /// form that this build does not read.
+    fn of(starts: Vec<u64>, form: u64) -> Option<Self>;
+    /// The positions of the records, the last one is the end of the content.
+    fn starts(&self) -> &[u64];
+    /// How the file is compressed; 0 if it is not.
+    fn form(&self) -> u64 {
+        0
+    }
     /// Number of records.
-    fn records(&self) -> usize;
+    fn records(&self) -> usize {
+        self.starts().len() - 1
+    }
 }
 
-const MAGIC: &[u8] = b"infeed records 1\n";
+const MAGIC: &[u8] = b"infeed records 2\n";
 
-/// For a local folder, positions are kept from this number of records on.
+/// For a local folder without compressed files, positions are kept from this number of records on.
 const KEPT: usize = 20_000;
 
-/// Size and ETag of a file, and the positions of its records.
-type Known = HashMap<String, (u64, Option<String>, Vec<u64>)>;
+/// Size, ETag and form of a file, and the positions of its records.
+type Known = HashMap<String, (u64, Option<String>, u64, Vec<u64>)>;
 
 fn parse(bytes: &[u8]) -> Result<Known, String> {
     let file = |rest: &mut Rest<'_>| {
         let (name, size) = (rest.text()?.to_owned(), rest.number()?);
         let etag = Some(rest.text()?).filter(|etag| !etag.is_empty()).map(str::to_owned);
+        let form = rest.number()?;
         let mut starts = vec![0u64];
         for length in rest.list(1, Rest::number)? {
             starts.push(starts[starts.len() - 1].checked_add(length)?);
         }
-        (starts.last() == Some(&size)).then_some((name, (size, etag, starts)))
+        (form != 0 || starts.last() == Some(&size)).then_some((name, (size, etag, form, starts)))
     };
     let mut rest = Rest::of(body(MAGIC, bytes)?);
-    let files = rest.list(4, file).filter(|_| rest.is_empty());
+    let files = rest.list(5, file).filter(|_| rest.is_empty());
     Ok(files.ok_or("its content is invalid")?.into_iter().collect())
 }
 
-/// Name, size and ETag of a file, and the positions of its records.
-type Line<'a> = (&'a str, u64, Option<&'a str>, &'a [u64]);
+/// Name, size, ETag and form of a file, and the positions of its records.
+type Line<'a> = (&'a str, u64, Option<&'a str>, u64, &'a [u64]);
 
 fn encode(files: &[Line<'_>]) -> Vec<u8> {
     let mut out = unsealed(MAGIC, 0);
     number(&mut out, files.len() as u64);
-    for (name, size, etag, starts) in files {
+    for (name, size, etag, form, starts) in files {
         text(&mut out, name);
         number(&mut out, *size);
         text(&mut out, etag.unwrap_or_default());
+        number(&mut out, *form);
         number(&mut out, starts.len() as u64 - 1);
         starts.windows(2).for_each(|pair| number(&mut out, pair[1] - pair[0]));
     }
@@ -78,8 +86,8 @@ pub(crate) async fn places<T: Places>(
     kept: Option<&Manifest>,
 ) -> Result<Vec<Stored<T>>> {
     let take = |known: &mut Known, object: &Object| {
-        let (size, etag, starts) = known.remove(&object.name)?;
-        object.is_still(size, etag.as_deref()).then(|| T::of(starts))
+        let (size, etag, form, starts) = known.remove(&object.name)?;
+        if object.is_still(size, etag.as_deref()) { T::of(starts, form) } else { None }
     };
     let look = || {
         let mut known = kept.and_then(|kept| kept.load(parse)).unwrap_or_default();
@@ -105,15 +113,18 @@ pub(crate) async fn places<T: Places>(
     let found: Option<Vec<T>> = found.into_iter().collect();
     let found = found.ok_or_else(|| Error::new(ErrorKind::Internal, "a file was not indexed"))?;
     let records: usize = found.iter().map(Places::records).sum();
-    // For a few files on a local disk, finding positions is faster than reading a kept index.
-    let is_worth = count > 0 && (source.folder().is_none() || records >= KEPT);
+    // For a few files on a local disk, finding positions is faster than reading a kept index, unless they are
+    // compressed.
+    let is_slow = source.folder().is_none() || found.iter().any(|within| within.form() != 0);
+    let is_worth = count > 0 && (is_slow || records >= KEPT);
     if let Some(kept) = kept.filter(|_| is_worth) {
-        let lines = objects.iter().zip(&found).filter_map(|(object, within)| -> Option<Line<'_>> {
-            Some((&object.name, object.size, object.etag.as_deref(), within.kept()?))
+        let lines = objects.iter().zip(&found).map(|(object, within)| -> Line<'_> {
+            (&object.name, object.size, object.etag.as_deref(), within.form(), within.starts())
         });
         // Includes files that were not opened this time.
-        let others =
-            known.iter().map(|(name, (size, etag, starts))| -> Line<'_> { (name, *size, etag.as_deref(), starts) });
+        let others = known
+            .iter()
+            .map(|(name, (size, etag, form, starts))| -> Line<'_> { (name, *size, etag.as_deref(), *form, starts) });
         let mut lines: Vec<_> = lines.chain(others).collect();
         lines.sort_unstable_by_key(|line| line.0);
         kept.store(&encode(&lines));
@@ -130,15 +141,15 @@ mod tests {
     use super::*;
 
     fn some() -> Vec<u8> {
-        encode(&[("a/x.tfrecord", 300, Some("\"e\""), &[0, 100, 300]), ("b.tfrecord", 0, None, &[0])])
+        encode(&[("a/x.tfrecord", 300, Some("\"e\""), 0, &[0, 100, 300]), ("b.tfrecord", 7, None, 1, &[0, 90])])
     }
 
     #[test]
     fn what_is_kept_is_read() {
         let known = parse(&some()).unwrap();
-        assert_eq!(known["a/x.tfrecord"], (300, Some("\"e\"".to_owned()), vec![0, 100, 300]));
-        assert_eq!(known["b.tfrecord"], (0, None, vec![0]));
-        let wrong = encode(&[("x", 300, None, &[0, 100, 200])]);
+        assert_eq!(known["a/x.tfrecord"], (300, Some("\"e\"".to_owned()), 0, vec![0, 100, 300]));
+        assert_eq!(known["b.tfrecord"], (7, None, 1, vec![0, 90]));
+        let wrong = encode(&[("x", 300, None, 0, &[0, 100, 200])]);
         assert_eq!(parse(&wrong), Err("its content is invalid".to_owned()));
     }
 

@@ -35,16 +35,12 @@ impl Places for Lines {
         Ok(Self { starts: scan.finish(object.size) })
     }
 
-    fn of(starts: Vec<u64>) -> Self {
-        Self { starts }
+    fn of(starts: Vec<u64>, form: u64) -> Option<Self> {
+        (form == 0).then_some(Self { starts })
     }
 
-    fn kept(&self) -> Option<&[u64]> {
-        Some(&self.starts)
-    }
-
-    fn records(&self) -> usize {
-        self.starts.len() - 1
+    fn starts(&self) -> &[u64] {
+        &self.starts
     }
 }
 

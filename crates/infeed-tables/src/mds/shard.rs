@@ -3,17 +3,16 @@
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use bytes::Bytes;
+use futures::TryFutureExt;
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_data::{
-    packed::{Digest, Packing, read_head, supported, unpack},
+    packed::{Digest, Packing, supported, unpack},
     table::Stored,
 };
 use infeed_store::{KeptParts, Object, Source};
 
 use super::layout::{File, Listed, bad, parse_offsets};
-
-/// The first read of a compressed shard: enough for the offsets of most shards.
-const HEAD: u64 = 256 << 10;
+use crate::packed_head::packed_head;
 
 /// Data of a shard.
 #[derive(Debug)]
@@ -116,24 +115,6 @@ impl<'a> Finder<'a> {
 }
 
 impl Packed {
-    /// The first bytes of the decompressed shard; reads only as much of the object as needed.
-    async fn head(&self, source: &Source, object: &Object, range: Range<u64>) -> Result<Bytes> {
-        let mut length = HEAD.max(range.end).min(object.size);
-        loop {
-            let mut extent = object.extent(source);
-            extent.range = 0..length;
-            let bytes = extent.read().await?;
-            if let Some(head) = read_head(self.packing, &bytes, range.end as usize, self.length) {
-                return Ok(Bytes::from(head).slice(range.start as usize..));
-            }
-            if length == object.size {
-                let what = format!("its first {} bytes can't be unpacked: damaged {}", range.end, self.packing.name());
-                return Err(bad(what));
-            }
-            length = length.saturating_mul(4).min(object.size);
-        }
-    }
-
     /// The whole shard, checked before and after decompression if the index has hashes.
     pub(super) fn unpack(&self, bytes: &[u8], offsets: &[u32]) -> Result<Bytes> {
         self.zip.check("compressed shard", bytes)?;
@@ -158,8 +139,10 @@ pub(super) async fn part(
 ) -> Result<Bytes> {
     match packed {
         Some(packed) => {
-            let kind = format!("unpacked {}-{}", range.start, range.end);
-            kept.get(object, &kind, packed.head(kept.source(), object, range)).await
+            let whole = object.extent(kept.source());
+            let head = packed_head(whole, packed.packing, range.end, packed.length);
+            let part = head.map_ok(|head| head.slice(range.start as usize..));
+            kept.get(object, &format!("unpacked {}-{}", range.start, range.end), part).await
         }
         None => kept.range(object, range).await,
     }

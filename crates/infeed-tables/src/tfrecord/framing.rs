@@ -43,9 +43,10 @@ pub(super) struct Packed {
     pub(super) packing: Packing,
     /// Bytes after decompression.
     pub(super) length: u64,
-    /// Its first records, until they were examined.
-    pub(super) first: Bytes,
 }
+
+/// The form of a file in the kept index: its place here and 1.
+const FORMS: [Packing; 2] = [Packing::Gzip, Packing::Zlib];
 
 pub(super) fn cut(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again")
@@ -82,7 +83,7 @@ pub(super) fn parse_length(head: &[u8]) -> Result<u64> {
 }
 
 /// The positions of a file's records and the end of the last, by one pass over their lengths. A compressed file is read
-/// and decompressed whole, and not kept.
+/// and decompressed whole.
 async fn index(source: &Source, object: &Object) -> Result<Within> {
     let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
     let mut window = Window::new(source, object)?;
@@ -127,16 +128,26 @@ impl Places for Within {
         index(source, object).await
     }
 
-    fn of(starts: Vec<u64>) -> Self {
-        Self { starts, packed: None }
+    fn of(starts: Vec<u64>, form: u64) -> Option<Self> {
+        let length = *starts.last()?;
+        let packed = match form {
+            0 => None,
+            _ => {
+                let packing = *FORMS.get(usize::try_from(form - 1).ok()?)?;
+                supported("a compressed TFRecord file").ok()?;
+                Some(Packed { packing, length })
+            }
+        };
+        Some(Self { starts, packed })
     }
 
-    fn kept(&self) -> Option<&[u64]> {
-        self.packed.is_none().then_some(&self.starts)
+    fn starts(&self) -> &[u64] {
+        &self.starts
     }
 
-    fn records(&self) -> usize {
-        self.starts.len() - 1
+    fn form(&self) -> u64 {
+        let packing = self.packed.as_ref().map(|packed| packed.packing);
+        FORMS.iter().position(|form| Some(*form) == packing).map_or(0, |at| at as u64 + 1)
     }
 }
 
@@ -165,7 +176,6 @@ fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
     };
     let mut reader = reader(packing, bytes, u64::MAX)?;
     let mut starts = Vec::new();
-    let mut first = Vec::new();
     let mut position = 0u64;
     loop {
         let mut head = Vec::new();
@@ -175,14 +185,7 @@ fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
         }
         let length = parse_length(&head)?;
         let left = length.checked_add(TAIL).ok_or_else(|| cut("a record longer than any file"))?;
-        let mut rest = reader.by_ref().take(left);
-        let is_first = starts.len() < FIRST && position + HEAD + left <= FIRST_BYTES && first.len() as u64 == position;
-        let found = if starts.is_empty() || is_first {
-            first.extend(head);
-            rest.read_to_end(&mut first).map_err(broken)? as u64
-        } else {
-            io::copy(&mut rest, &mut io::sink()).map_err(broken)?
-        };
+        let found = io::copy(&mut reader.by_ref().take(left), &mut io::sink()).map_err(broken)?;
         if found < left {
             return Err(cut(format!("a record of {length} bytes ends after {found}")));
         }
@@ -190,5 +193,5 @@ fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
         position += HEAD + left;
     }
     starts.push(position);
-    Ok(Within { starts, packed: Some(Packed { packing, length: position, first: first.into() }) })
+    Ok(Within { starts, packed: Some(Packed { packing, length: position }) })
 }

@@ -54,7 +54,7 @@ use self::{
     example::{Feature, has_feature_lists, parse_example},
     framing::{Within, content_of, cut},
 };
-use crate::places::places;
+use crate::{packed_head::packed_head, places::places};
 
 /// The TFRecord format.
 #[derive(Clone, Copy, Debug)]
@@ -215,11 +215,6 @@ const OF_OBJECTS: [&str; 2] = ["image/object/", "objects/"];
 
 impl TfRecords {
     async fn new(source: &Source, files: Vec<File>, options: &OpenOptions) -> Result<Self> {
-        let mut files = files;
-        let firsts: Vec<Option<Bytes>> = files
-            .iter_mut()
-            .map(|file| file.of.packed.as_mut().map(|packed| std::mem::take(&mut packed.first)))
-            .collect();
         let files = ShardTable::new(source, files);
         let sizes = files.shards().iter().flat_map(|file| file.of.starts.windows(2).map(|pair| pair[1] - pair[0]));
         let sizes = Sizes::of(sizes);
@@ -240,7 +235,7 @@ impl TfRecords {
         if dataset.len() == 0 {
             return Err(cut("the files hold no records").at_object(source.url()));
         }
-        let content = dataset.first_of(0, 0, &firsts).await?;
+        let content = dataset.read(0).await?;
         let at = |e: Error| e.at_object(dataset.object(0)).at_record(0);
         let features = parse_example(&content).map_err(at)?;
         let is_wanted =
@@ -250,7 +245,7 @@ impl TfRecords {
             kind.map(|kind| ((*name).to_owned(), kind))
         };
         let mut columns: Vec<(String, FeatureKind)> = features.iter().filter_map(kind).collect();
-        let others = dataset.others(&firsts).await?;
+        let others = dataset.others().await?;
         let others = others.iter().filter_map(|(record, content)| {
             // Damage is reported when the record is read.
             Some((*record, content, parse_example(content).ok()?))
@@ -372,32 +367,34 @@ impl TfRecords {
         Ok(self.files.extent(file, file.of.starts[i]..file.of.starts[i + 1]))
     }
 
-    /// The content of a record of file `at`. For a compressed file only the first records are available.
-    async fn first_of(&self, at: usize, record: u64, firsts: &[Option<Bytes>]) -> Result<Bytes> {
-        let bytes = match &firsts[at] {
-            Some(first) => {
-                let (file, i) = self.files.find(record)?;
-                let range = file.of.starts[i] as usize..file.of.starts[i + 1] as usize;
-                let kept = range.end <= first.len();
-                kept.then(|| first.slice(range)).ok_or_else(|| cut("the record was not kept"))?
+    /// The first `end` bytes of a file's content.
+    async fn head(&self, file: &File, end: u64) -> Result<Bytes> {
+        match &file.of.packed {
+            Some(packed) => {
+                packed_head(self.files.extent(file, 0..file.size), packed.packing, end, packed.length).await
             }
-            None => self.extent(record)?.read().await?,
+            None => self.files.extent(file, 0..end).read().await,
+        }
+    }
+
+    /// The content of a record, which is the first of its file if that is compressed.
+    async fn read(&self, record: u64) -> Result<Bytes> {
+        let (file, i) = self.files.find(record)?;
+        let bytes = match i {
+            0 => self.head(file, file.of.starts[1]).await?,
+            _ => self.extent(record)?.read().await?,
         };
         self.content(record, &bytes)
     }
 
     /// The contents of some records other than the first: those at the beginning, in one read, and some of all files.
     /// Records that can't be read are skipped.
-    async fn others(&self, firsts: &[Option<Bytes>]) -> Result<Vec<(u64, Bytes)>> {
+    async fn others(&self) -> Result<Vec<(u64, Bytes)>> {
         let shards = self.files.shards();
         let file = &shards[0];
-        let head = match &firsts[0] {
-            Some(first) => first.clone(),
-            None if file.of.first() < 2 => Bytes::new(),
-            None => {
-                let read = self.files.extent(file, 0..file.of.starts[file.of.first()]).read().await;
-                read.unwrap_or_default()
-            }
+        let head = match file.of.first() {
+            ..2 => Bytes::new(),
+            first => self.head(file, file.of.starts[first]).await.unwrap_or_default(),
         };
         let mut found = Vec::new();
         for record in 1..file.of.first() {
@@ -416,8 +413,7 @@ impl TfRecords {
             if record == 0 || found.iter().any(|(known, _)| *known == record) {
                 continue;
             }
-            let (at, _) = self.files.find_at(record)?;
-            found.extend(self.first_of(at, record, firsts).await.ok().map(|content| (record, content)));
+            found.extend(self.read(record).await.ok().map(|content| (record, content)));
         }
         Ok(found)
     }
