@@ -29,8 +29,13 @@ class Bucket:
     def __init__(self, folder, bandwidth):
         files = {str(path.relative_to(folder)): path for path in Path(folder).rglob("*") if path.is_file()}
         self.keys = sorted(files)
-        self.objects = {key: files[key].read_bytes() for key in self.keys}
-        self.tags = {key: f"{zlib.crc32(body):08x}" for key, body in self.objects.items()}
+        # Hard links are one body.
+        bodies = {path.stat().st_ino: path for path in files.values()}
+        bodies = {inode: path.read_bytes() for inode, path in bodies.items()}
+        tags = {inode: f"{zlib.crc32(body):08x}" for inode, body in bodies.items()}
+        inodes = {key: files[key].stat().st_ino for key in self.keys}
+        self.objects = {key: bodies[inode] for key, inode in inodes.items()}
+        self.tags = {key: tags[inode] for key, inode in inodes.items()}
         self.bandwidth = bandwidth
         self.requests = self.sent = 0
         self.loop = asyncio.new_event_loop()
@@ -62,7 +67,9 @@ class Bucket:
                 f"<ETag>&quot;{self.tags[key]}&quot;</ETag><Size>{len(self.objects[key])}</Size></Contents>"
             )
         common = "".join(f"<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>" for folder in sorted(folders))
-        return f'<?xml version="1.0"?><ListBucketResult>{"".join(contents)}{common}</ListBucketResult>'.encode()
+        # pyarrow takes a prefix for a folder by the count.
+        count = f"<KeyCount>{len(contents) + len(folders)}</KeyCount>"
+        return f'<?xml version="1.0"?><ListBucketResult>{count}{"".join(contents)}{common}</ListBucketResult>'.encode()
 
     def answer(self, method, target, headers):
         """The head of an answer, and its body."""

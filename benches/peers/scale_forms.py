@@ -3,8 +3,10 @@
 `python scale_forms.py FORM FOLDER SHARDS`, with the interpreter that has the form's library.
 """
 
+import gzip
 import json
 import os
+import random
 import struct
 import sys
 import tarfile
@@ -40,6 +42,41 @@ def mds(folder, shards):
     told.update(column_names=["image", "label"], column_encodings=["bytes", "int"], column_sizes=[None, 8])
     shards = [{**told, "raw_data": {"basename": name, "bytes": len(shard), "hashes": {}}} for name in names]
     (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    return names
+
+
+def parquet(folder, shards):
+    import pyarrow
+    import pyarrow.parquet
+
+    image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    columns = {"image": pyarrow.array([{"bytes": PICTURE, "path": "a.jpg"}] * SHARD, image), "label": [7] * SHARD}
+    names = [f"train-{n:05}-of-{shards:05}.parquet" for n in range(shards)]
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / names[0], row_group_size=100, use_dictionary=False)
+    return names
+
+
+def tfrecord_gz(folder, shards):
+    def masked(data):
+        crc = 0xFFFFFFFF
+        for byte in data:
+            crc ^= byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc ^= 0xFFFFFFFF
+        return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+    def field(number, data):
+        length = bytes([len(data) & 127 | 128, len(data) >> 7]) if len(data) > 127 else bytes([len(data)])
+        return bytes([number << 3 | 2]) + length + data
+
+    # Noise, because pictures cannot be compressed either.
+    draws = random.Random(0)
+    examples = (field(1, field(1, field(1, b"noise") + field(2, field(1, field(1, draws.randbytes(540)))))) for _ in range(SHARD))
+    lengths = ((struct.pack("<Q", len(example)), example) for example in examples)
+    records = (length + masked(length) + example + masked(example) for length, example in lengths)
+    names = [f"train-{n:05}-of-{shards:05}.tfrecord.gz" for n in range(shards)]
+    (folder / names[0]).write_bytes(gzip.compress(b"".join(records)))
     return names
 
 
@@ -106,7 +143,16 @@ def coco(folder, shards):
     return []
 
 
-FORMS = {"coco": coco, "tar": tar, "mds": mds, "folder": folder_tree, "litdata": litdata_chunks, "array_record": array_record}
+FORMS = {
+    "coco": coco,
+    "tar": tar,
+    "mds": mds,
+    "parquet": parquet,
+    "tfrecord.gz": tfrecord_gz,
+    "folder": folder_tree,
+    "litdata": litdata_chunks,
+    "array_record": array_record,
+}
 
 if __name__ == "__main__":
     into = Path(sys.argv[2])

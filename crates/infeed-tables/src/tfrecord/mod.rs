@@ -26,7 +26,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -245,7 +245,7 @@ impl TfRecords {
             kind.map(|kind| ((*name).to_owned(), kind))
         };
         let mut columns: Vec<(String, FeatureKind)> = features.iter().filter_map(kind).collect();
-        let others = dataset.others().await?;
+        let others = dataset.others().await;
         let others = others.iter().filter_map(|(record, content)| {
             // Damage is reported when the record is read.
             Some((*record, content, parse_example(content).ok()?))
@@ -389,7 +389,7 @@ impl TfRecords {
 
     /// The contents of some records other than the first: those at the beginning, in one read, and some of all files.
     /// Records that can't be read are skipped.
-    async fn others(&self) -> Result<Vec<(u64, Bytes)>> {
+    async fn others(&self) -> Vec<(u64, Bytes)> {
         let shards = self.files.shards();
         let file = &shards[0];
         let head = match file.of.first() {
@@ -409,13 +409,12 @@ impl TfRecords {
             let found = self.files.find(*record);
             found.is_ok_and(|(file, _)| file.of.packed.is_none())
         }));
-        for record in records {
-            if record == 0 || found.iter().any(|(known, _)| *known == record) {
-                continue;
-            }
-            found.extend(self.read(record).await.ok().map(|content| (record, content)));
-        }
-        Ok(found)
+        records.retain(|record| *record > 0 && found.iter().all(|(known, _)| known != record));
+        let reads = records.into_iter().map(|record| self.read(record).map(move |read| Some((record, read.ok()?))));
+        let reads: Vec<_> = reads.map(FutureExt::boxed).collect();
+        let read: Vec<Option<(u64, Bytes)>> = stream::iter(reads).buffered(LOOKED_INTO).collect().await;
+        found.extend(read.into_iter().flatten());
+        found
     }
 
     /// Warns once if a record has an image or a label that is not a field.
