@@ -29,7 +29,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -186,9 +186,10 @@ impl LinesDataset {
         let step = shards.len().div_ceil(FILES).max(1);
         let mut others: BTreeSet<u64> = shards.iter().step_by(step).map(|file| file.records.start).collect();
         others.extend([self.len() / 2, self.len() - 1]);
-        for record in others.into_iter().filter(|record| *record >= first as u64) {
-            found.push((record, self.extent(record)?.read().await?));
-        }
+        others.retain(|record| *record >= first as u64);
+        let read = async |record| Ok((record, self.extent(record)?.read().await?));
+        let reads: Vec<_> = others.into_iter().map(|record| read(record).boxed()).collect();
+        found.extend(stream::iter(reads).buffered(FILES).try_collect::<Vec<_>>().await?);
         Ok(found)
     }
 }

@@ -26,7 +26,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use futures::{
+    FutureExt, StreamExt,
+    future::{self, BoxFuture},
+    stream,
+};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -410,10 +414,9 @@ impl TfRecords {
             found.is_ok_and(|(file, _)| file.of.packed.is_none())
         }));
         records.retain(|record| *record > 0 && found.iter().all(|(known, _)| known != record));
-        let reads = records.into_iter().map(|record| self.read(record).map(move |read| Some((record, read.ok()?))));
-        let reads: Vec<_> = reads.map(FutureExt::boxed).collect();
-        let read: Vec<Option<(u64, Bytes)>> = stream::iter(reads).buffered(LOOKED_INTO).collect().await;
-        found.extend(read.into_iter().flatten());
+        let read = async |record| Some((record, self.read(record).await.ok()?));
+        let reads: Vec<_> = records.into_iter().map(|record| read(record).boxed()).collect();
+        found.extend(stream::iter(reads).buffered(LOOKED_INTO).filter_map(future::ready).collect::<Vec<_>>().await);
         found
     }
 
