@@ -6,7 +6,8 @@
 
 Tiny records in shards, hard links of one. `infeed run` opens them and gives one batch of one column; what it keeps is removed
 before its first opening. pyarrow opens the same Parquet and counts its rows: it reads the footer of each file, as infeed does.
-The bucket is a thread of this process (bucket.py) on the same cores. `--ranks` opens the same in several processes at once.
+The bucket is a thread of this process (bucket.py) on the same cores. `--ranks` opens the same in several processes of infeed at
+once.
 """
 
 import argparse
@@ -81,7 +82,7 @@ def compare(form, binaries, python, args, place):
     server, port, env, kept = place
     run = ["run", f"s3://{bucket.BUCKET}/{form}", "--columns", FORMS[form], "-b", "8", "--max-batches", "1", "-q"]
     readers = {name: [binary, *run] for name, binary in binaries.items()}
-    if form == "parquet":
+    if form == "parquet" and args.ranks == 1:
         readers["pyarrow"] = [python, "-c", PYARROW, str(port), f"{bucket.BUCKET}/{form}"]
     figures = {}
     for turn in range(args.rounds):
