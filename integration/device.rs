@@ -496,6 +496,7 @@ fn loaders_may_be_dropped_while_the_process_ends() {
     let slow = [("INFEED_MOCK_STRICT", "1"), ("INFEED_MOCK_SLOW_END", "40"), ("INFEED_MOCK_SEED", "7")];
     fails_on_mock("device::loaders_may_be_dropped_while_the_process_ends", &slow, "exit status: 0", |mock| {
         // Before that of the loaders: handlers run in the reverse order.
+        // SAFETY: the handler takes no arguments and uses only statics.
         assert_eq!(unsafe { atexit(end) }, 0);
         mock.register_decoder();
         let dataset = crate::nvjpeg::dataset(&crate::nvjpeg::ordinary(200));
