@@ -255,7 +255,10 @@ fn records_of_tensorflow_and_their_examples() {
 fn lines_of_json() {
     let line = r#"{"text": "a \u00e9", "tokens": [1, 2, 3], "box": [[0.5, 1], [2, 3]], "label": 3, "ok": true, "meta": {"a": null}}"#;
     let lines = [line, "", r#"{"text": "b", "tokens": [], "box": [], "label": 0, "ok": false}"#].join("\r\n");
-    survives("json lines", &vec![("x.jsonl", lines.into_bytes())], &[".jsonl"], times());
+    survives("json lines", &vec![("x.jsonl", lines.clone().into_bytes())], &[".jsonl"], times());
+    let zstd = ruzstd::encoding::compress_to_vec(lines.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
+    let packed = vec![("a.jsonl.gz", gzip(lines.as_bytes())), ("b.jsonl.zst", zstd)];
+    survives("compressed json lines", &packed, &[".gz", ".zst"], times());
 }
 
 fn npy(descr: &str, shape: &str, fortran: bool, data: &[u8]) -> Vec<u8> {

@@ -14,6 +14,7 @@ mod packed_head;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod places;
+mod records;
 mod tfrecord;
 
 pub use jsonl::JsonLines;

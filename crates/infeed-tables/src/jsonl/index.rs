@@ -1,46 +1,70 @@
 //! The positions of lines.
 
+use std::io::Read as _;
+
 use infeed_core::{
     error::{Error, Result},
     report::Stage,
 };
-use infeed_data::passes::Window;
+use infeed_data::{
+    packed::{Packing, reader},
+    passes::Window,
+};
 use infeed_store::{Object, Source};
 
-use crate::places::Places;
+use crate::records::{Within, read_packed};
 
 /// Bytes that are scanned at a time.
 const STRIDE: u64 = 1 << 20;
 
-/// Data of a file.
-#[derive(Debug)]
-pub(super) struct Lines {
-    /// The position of each line with content, then the end of the file. Empty lines belong to the one before them, and
-    /// those at the beginning to the first.
-    pub(super) starts: Vec<u64>,
+/// The position of each line with content, then the end of the file. Empty lines belong to the one before them, and
+/// those at the beginning to the first.
+pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
+    let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
+    let mut window = Window::new(source, object)?;
+    let mut scan = Scan::default();
+    let mut position = 0;
+    while position < object.size {
+        let end = (position + STRIDE).min(object.size);
+        let bytes = window.get(position, end - position).await.map_err(|e| at(e, position..end))?;
+        if position == 0
+            && let Some(packing) = packing_of(&bytes)
+        {
+            let whole = |e: Error| at(e, 0..object.size);
+            let bytes = read_packed(source, object).await.map_err(whole)?;
+            return index_packed(packing, &bytes).map_err(whole);
+        }
+        scan.feed(position, &bytes);
+        position = end;
+    }
+    Ok(Within { starts: scan.finish(object.size), packing: None })
 }
 
-impl Places for Lines {
-    async fn index(source: &Source, object: &Object) -> Result<Self> {
-        let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
-        let mut window = Window::new(source, object)?;
-        let mut scan = Scan::default();
-        let mut position = 0;
-        while position < object.size {
-            let end = (position + STRIDE).min(object.size);
-            let bytes = window.get(position, end - position).await.map_err(|e| at(e, position..end))?;
-            scan.feed(position, &bytes);
-            position = end;
+/// The compression of a file with this beginning. A line begins with a brace.
+fn packing_of(head: &[u8]) -> Option<Packing> {
+    match head {
+        [0x1f, 0x8b, ..] => Some(Packing::Gzip),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Packing::Zstd),
+        [b'B', b'Z', b'h', ..] => Some(Packing::Bzip2),
+        _ => None,
+    }
+}
+
+/// The same for a compressed file, while it is decompressed.
+fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
+    let mut content = reader(packing, bytes, u64::MAX)?;
+    let (mut scan, mut position, mut piece) = (Scan::default(), 0, Vec::new());
+    loop {
+        piece.clear();
+        content.by_ref().take(STRIDE).read_to_end(&mut piece).map_err(|e| {
+            let what = format!("damaged {}", packing.name());
+            Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again").with_source(e)
+        })?;
+        if piece.is_empty() {
+            return Ok(Within { starts: scan.finish(position), packing: Some(packing) });
         }
-        Ok(Self { starts: scan.finish(object.size) })
-    }
-
-    fn of(starts: Vec<u64>, form: u64) -> Option<Self> {
-        (form == 0).then_some(Self { starts })
-    }
-
-    fn starts(&self) -> &[u64] {
-        &self.starts
+        scan.feed(position, &piece);
+        position += piece.len() as u64;
     }
 }
 
@@ -73,7 +97,7 @@ impl Scan {
         match self.starts.first_mut() {
             Some(first) => *first = 0,
             // No lines.
-            None => return vec![size],
+            None => return vec![0],
         }
         self.starts.push(size);
         self.starts

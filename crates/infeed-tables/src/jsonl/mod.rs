@@ -15,6 +15,8 @@
 //! | lists of texts | texts |
 //! | anything else: objects, values of several kinds | text: the value's JSON |
 //!
+//! A compressed file (gzip, zstd, bzip2; feature `packed`) is read and decompressed whole, see `records`.
+//!
 //! A text that is missing or null is empty, and so is a list. If examined records lack a number, the field is a list. Any
 //! other value of another kind is an error of its record.
 
@@ -23,13 +25,10 @@ mod kinds;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -43,30 +42,29 @@ use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
     names::{self, ends_with, of_split},
     objects::nothing_to_read,
-    record::{Dataset, ReadPlan, Sample, Value},
+    record::{Dataset, ReadPlan, Sample, SharedBytes, Value},
     schema::Schema,
-    sizes::Sizes,
-    table::{ShardTable, Stored},
 };
-use infeed_store::{Extent, Object, Source};
+use infeed_store::{Object, Source};
 use serde_json::value::RawValue;
 
-use self::{
-    index::Lines,
-    kinds::{KeyKind, kinds},
+use self::kinds::{KeyKind, kinds};
+use crate::{
+    places::places,
+    records::{RecordFile, Records},
 };
-use crate::places::places;
 
 /// The JSON lines format.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonLines;
 
 fn is_lines(name: &str) -> bool {
+    let packed = [".gz", ".zst", ".bz2"].into_iter().find(|ending| ends_with(name, ending));
+    let name = &name[..name.len() - packed.map_or(0, str::len)];
     ends_with(name, ".jsonl") || ends_with(name, ".ndjson")
 }
 
-/// Files whose first records are examined, records at the beginning, and the most bytes of these.
-const FILES: usize = 16;
+/// Records at the beginning that are examined, and the most bytes of them.
 const FIRST: usize = 256;
 const FIRST_BYTES: u64 = 1 << 20;
 
@@ -97,7 +95,8 @@ impl Format for JsonLines {
             }
             let files = of_split(source, files, options.split.as_deref(), "files", ".jsonl")?;
             let kept = source.manifest("lines", options.manifests.as_deref());
-            let mut files: Vec<Stored<Lines>> = places(source, &files, kept.as_ref()).await?;
+            let index = |source, object| async move { index::index(&source, &object).await }.boxed();
+            let mut files = places(source, &files, kept.as_ref(), index).await?;
             files.retain(|file| file.count() > 0);
             Ok(Arc::new(LinesDataset::new(source, files, options).await?) as Arc<dyn Dataset>)
         }
@@ -118,28 +117,26 @@ fn object(line: &[u8]) -> Result<HashMap<String, &RawValue>> {
 /// See [`JsonLines`].
 #[derive(Debug)]
 struct LinesDataset {
-    files: ShardTable<Lines>,
+    records: Records,
     columns: Vec<(String, KeyKind)>,
     schema: Schema,
-    sizes: Sizes,
     fingerprint: Fingerprint,
 }
 
 impl LinesDataset {
-    async fn new(source: &Source, files: Vec<Stored<Lines>>, options: &OpenOptions) -> Result<Self> {
-        let files = ShardTable::new(source, files);
-        if files.len() == 0 {
+    async fn new(source: &Source, files: Vec<RecordFile>, options: &OpenOptions) -> Result<Self> {
+        let records = Records::new(source, files);
+        if records.files.len() == 0 {
             return Err(Error::new(ErrorKind::NotFound, "the files hold no lines").at_object(source.url()));
         }
-        let sizes = files.shards().iter().flat_map(|file| file.of.starts.windows(2).map(|pair| pair[1] - pair[0]));
-        let sizes = Sizes::of(sizes);
-        let print = files.print("jsonl", |print, file| {
+        let print = records.files.print("jsonl", |print, file| {
             print.text(names::base(&file.name)).number(file.size).number(file.records.end)
         });
         let fingerprint = print.finish();
         let schema = Schema::new(Vec::new()).with_classes(options.classes.clone());
-        let mut dataset = Self { files, columns: Vec::new(), schema, sizes, fingerprint };
-        let lines = dataset.examined().await?;
+        let mut dataset = Self { records, columns: Vec::new(), schema, fingerprint };
+        let lines = dataset.records.examined((FIRST, FIRST_BYTES)).await;
+        let lines = lines.into_iter().map(|(record, line)| Ok((record, line?))).collect::<Result<Vec<_>>>()?;
         let objects = lines.iter().map(|(record, line)| {
             let at = |e: Error| e.at_stage(Stage::Open).at_object(dataset.object(*record)).at_record(*record);
             object(line).map_err(at)
@@ -157,46 +154,16 @@ impl LinesDataset {
         if columns.is_empty() {
             return Err(damaged("the lines have no keys").at_object(source.url()));
         }
-        let most = dataset.sizes.largest as usize;
+        let most = dataset.records.sizes.largest as usize;
         dataset.schema.fields = columns.iter().map(|(name, kind)| kind.field(name, most)).collect();
         dataset.columns = columns;
         Ok(dataset)
-    }
-
-    fn extent(&self, record: u64) -> Result<Extent> {
-        let (file, i) = self.files.find(record)?;
-        Ok(self.files.extent(file, file.of.starts[i]..file.of.starts[i + 1]))
-    }
-
-    /// Some records: those at the beginning, in one read, and some of all files.
-    async fn examined(&self) -> Result<Vec<(u64, Bytes)>> {
-        let shards = self.files.shards();
-        let file = &shards[0];
-        let starts = &file.of.starts;
-        let first = starts.iter().skip(1).take(FIRST).take_while(|end| **end <= FIRST_BYTES).count();
-        let first = first.max(1).min(starts.len() - 1);
-        let head = self.files.extent(file, 0..starts[first]).read().await?;
-        let cut = || damaged("the file is truncated").at_object(self.files.name_of(file));
-        let mut found = Vec::new();
-        for record in 0..first {
-            let line = starts[record] as usize..starts[record + 1] as usize;
-            let line = (line.end <= head.len()).then(|| head.slice(line)).ok_or_else(cut)?;
-            found.push((record as u64, line));
-        }
-        let step = shards.len().div_ceil(FILES).max(1);
-        let mut others: BTreeSet<u64> = shards.iter().step_by(step).map(|file| file.records.start).collect();
-        others.extend([self.len() / 2, self.len() - 1]);
-        others.retain(|record| *record >= first as u64);
-        let read = async |record| Ok((record, self.extent(record)?.read().await?));
-        let reads: Vec<_> = others.into_iter().map(|record| read(record).boxed()).collect();
-        found.extend(stream::iter(reads).buffered(FILES).try_collect::<Vec<_>>().await?);
-        Ok(found)
     }
 }
 
 impl Dataset for LinesDataset {
     fn len(&self) -> u64 {
-        self.files.len()
+        self.records.files.len()
     }
 
     fn schema(&self) -> &Schema {
@@ -208,13 +175,13 @@ impl Dataset for LinesDataset {
     }
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        self.extent(record).map(ReadPlan::one)
+        self.records.plan(record)
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let line = bytes.first().ok_or_else(|| damaged("the line was not read"))?;
+        let line = &self.records.cut_out(record, bytes)?;
         let at = |e: Error| {
-            let range = self.extent(record).map_or(0..0, |extent| extent.range);
+            let range = self.records.extent(record).map_or(0..0, |extent| extent.range);
             e.at_stage(Stage::Parse).at_object(self.object(record)).at_range(range)
         };
         let found = object(line).map_err(at)?;
@@ -231,34 +198,42 @@ impl Dataset for LinesDataset {
         Ok(Sample::new(self.columns.iter().map(value).collect::<Result<Vec<_>>>()?))
     }
 
+    fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
+        self.records.decode_shared(key, bytes)
+    }
+
+    fn shared_bytes(&self) -> SharedBytes {
+        self.records.shared
+    }
+
     fn object(&self, record: u64) -> String {
-        self.files.object(record, "jsonl")
+        self.records.files.object(record, "jsonl")
     }
 
     fn needs_fetch(&self) -> bool {
-        self.files.needs_fetch()
+        self.records.files.needs_fetch()
     }
 
     fn largest_read(&self) -> u64 {
-        self.sizes.largest
+        self.records.sizes.largest
     }
 
     fn usual_read(&self) -> u64 {
-        self.sizes.usual
+        self.records.sizes.usual
     }
 
     fn usual_varying(&self) -> Option<u64> {
         // Numbers of one digit and a comma become eight bytes.
         let is_list = |(_, kind): &(String, KeyKind)| matches!(kind, KeyKind::List { .. });
-        Some(self.sizes.usual.saturating_mul(if self.columns.iter().any(is_list) { 4 } else { 1 }))
+        Some(self.records.sizes.usual.saturating_mul(if self.columns.iter().any(is_list) { 4 } else { 1 }))
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.files.shards().iter().map(|file| file.of.starts.len() as u64 * 8).sum()
+        self.records.resident_bytes()
     }
 
     fn groups(&self) -> Option<Arc<[u64]>> {
-        Some(self.files.groups())
+        Some(self.records.files.groups())
     }
 
     fn fingerprint(&self) -> Fingerprint {

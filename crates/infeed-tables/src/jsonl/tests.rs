@@ -7,12 +7,16 @@ use proptest::prelude::*;
 use super::*;
 use crate::open_source;
 
-fn source(files: &[(&str, &str)]) -> Source {
+fn source_of(files: &[(&str, Vec<u8>)]) -> Source {
     let store = InMemory::new();
-    for (name, text) in files {
-        block_on(store.put(&Path::from(*name), text.as_bytes().to_vec().into())).unwrap();
+    for (name, bytes) in files {
+        block_on(store.put(&Path::from(*name), bytes.clone().into())).unwrap();
     }
     Source::from_store(Arc::new(store), Path::default(), "test://x")
+}
+
+fn source(files: &[(&str, &str)]) -> Source {
+    source_of(&files.iter().map(|(name, text)| (*name, text.as_bytes().to_vec())).collect::<Vec<_>>())
 }
 
 fn opened(text: &str) -> Result<Arc<dyn Dataset>> {
@@ -147,6 +151,44 @@ fn files_columns_and_splits_are_chosen_and_what_is_no_record_is_refused() {
         let error = opened(text).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     }
+}
+
+#[cfg(feature = "packed")]
+#[test]
+fn compressed_lines_are_those_of_the_file() {
+    use std::{io::Write, ops::Range};
+
+    let gzip = |text: &str| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let line = |i: usize| format!("{{\"n\": {i}, \"text\": \"{}\"}}\n", "x".repeat(i % 9));
+    let lines = |range: Range<usize>| range.map(line).collect::<String>();
+    // Of two members, as appending makes them, one of which ends within a line; and none at all.
+    let first = lines(0..300);
+    let (head, tail) = first.split_at(1000);
+    let source = source_of(&[
+        ("a.jsonl.gz", [gzip(head), gzip(tail)].concat()),
+        ("b.ndjson", lines(300..310).into_bytes()),
+        ("c.jsonl.gz", gzip("\n")),
+    ]);
+    let kept = tempfile::tempdir().unwrap();
+    let mut prints = Vec::new();
+    for _ in 0..2 {
+        let dataset = block_on(open_source(source.clone()).manifests(kept.path()).into_future()).unwrap();
+        block_on(dataset_contract(&*dataset)).unwrap();
+        assert_eq!(dataset.len(), 310);
+        for i in [0, 1, 299, 300, 309] {
+            let want = [format!("n=[{i}.0]"), format!("text={}", "x".repeat(i % 9))];
+            assert_eq!(shown(&*dataset, i as u64), want);
+        }
+        prints.push(dataset.fingerprint());
+    }
+    assert_eq!(prints[0], prints[1]);
+    let damaged = source_of(&[("a.jsonl.gz", gzip(&lines(0..300))[..500].to_vec())]);
+    let error = block_on(open_source(damaged).into_future()).unwrap_err().to_string();
+    assert!(error.contains("damaged gzip") && error.contains("a.jsonl.gz"), "{error}");
 }
 
 proptest! {

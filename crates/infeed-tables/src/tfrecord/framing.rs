@@ -4,16 +4,16 @@ use std::io::{self, Read};
 
 use bytes::Bytes;
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::SKIP},
+    error::{Error, Result, setting::SKIP},
     report::Stage,
 };
 use infeed_data::{
-    packed::{Packing, reader, supported},
+    packed::{Packing, reader},
     passes::Window,
 };
 use infeed_store::{Object, Source};
 
-use crate::places::Places;
+use crate::records::{Within, read_packed};
 
 /// Bytes before a record's content: its length and the length's crc.
 const HEAD: u64 = 12;
@@ -25,28 +25,6 @@ const TAIL: u64 = 4;
 /// that many bytes takes no longer than a small one.
 pub(super) const FIRST: usize = 64;
 pub(super) const FIRST_BYTES: u64 = 1 << 20;
-
-/// The longest compressed file: it is read whole while it is opened, and again for its records.
-const MOST_PACKED: u64 = 2 << 30;
-
-/// Data of a file.
-#[derive(Debug)]
-pub(super) struct Within {
-    /// The position of each record, then the end of the last; in the decompressed content if the file is compressed.
-    pub(super) starts: Vec<u64>,
-    pub(super) packed: Option<Packed>,
-}
-
-/// A compressed file, which is read and decompressed whole.
-#[derive(Debug)]
-pub(super) struct Packed {
-    pub(super) packing: Packing,
-    /// Bytes after decompression.
-    pub(super) length: u64,
-}
-
-/// The form of a file in the kept index: its place here and 1.
-const FORMS: [Packing; 2] = [Packing::Gzip, Packing::Zlib];
 
 pub(super) fn cut(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again")
@@ -84,7 +62,7 @@ pub(super) fn parse_length(head: &[u8]) -> Result<u64> {
 
 /// The positions of a file's records and the end of the last, by one pass over their lengths. A compressed file is read
 /// and decompressed whole.
-async fn index(source: &Source, object: &Object) -> Result<Within> {
+pub(super) async fn index(source: &Source, object: &Object) -> Result<Within> {
     let at = |e: Error, range| e.at_stage(Stage::Open).at_object(source.display_name(&object.name)).at_range(range);
     let mut window = Window::new(source, object)?;
     let mut position = 0;
@@ -98,16 +76,7 @@ async fn index(source: &Source, object: &Object) -> Result<Within> {
             && parse_length(head).is_err()
         {
             let whole = |e: Error| at(e, 0..object.size);
-            supported("a compressed TFRecord file").map_err(whole)?;
-            if object.size > MOST_PACKED {
-                let what = format!(
-                    "a compressed TFRecord file of {} bytes, but at most {MOST_PACKED} are supported",
-                    object.size
-                );
-                return Err(whole(Error::new(ErrorKind::Unsupported, what))
-                    .with_hint("decompress it (gunzip), or write it as several files"));
-            }
-            let bytes = object.extent(source).read().await?;
+            let bytes = read_packed(source, object).await.map_err(whole)?;
             return index_packed(packing, &bytes).map_err(whole);
         }
         let length = parse_length(head).map_err(|e| at(e, position..end))?;
@@ -120,43 +89,7 @@ async fn index(source: &Source, object: &Object) -> Result<Within> {
         })?;
     }
     starts.push(position);
-    Ok(Within { starts, packed: None })
-}
-
-impl Places for Within {
-    async fn index(source: &Source, object: &Object) -> Result<Self> {
-        index(source, object).await
-    }
-
-    fn of(starts: Vec<u64>, form: u64) -> Option<Self> {
-        let length = *starts.last()?;
-        let packed = match form {
-            0 => None,
-            _ => {
-                let packing = *FORMS.get(usize::try_from(form - 1).ok()?)?;
-                supported("a compressed TFRecord file").ok()?;
-                Some(Packed { packing, length })
-            }
-        };
-        Some(Self { starts, packed })
-    }
-
-    fn starts(&self) -> &[u64] {
-        &self.starts
-    }
-
-    fn form(&self) -> u64 {
-        let packing = self.packed.as_ref().map(|packed| packed.packing);
-        FORMS.iter().position(|form| Some(*form) == packing).map_or(0, |at| at as u64 + 1)
-    }
-}
-
-impl Within {
-    /// The number of records at its beginning that are examined while it is opened.
-    pub(super) fn first(&self) -> usize {
-        let fits = self.starts.iter().skip(1).take(FIRST).take_while(|end| **end <= FIRST_BYTES).count();
-        fits.max(1).min(self.starts.len() - 1)
-    }
+    Ok(Within { starts, packing: None })
 }
 
 /// The compression of a file with this beginning, if it does not begin with the length of a record.
@@ -193,5 +126,5 @@ fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
         position += HEAD + left;
     }
     starts.push(position);
-    Ok(Within { starts, packed: Some(Packed { packing, length: position }) })
+    Ok(Within { starts, packing: Some(packing) })
 }

@@ -18,7 +18,7 @@ mod example;
 mod framing;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,11 +26,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{
-    FutureExt, StreamExt,
-    future::{self, BoxFuture},
-    stream,
-};
+use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
@@ -45,20 +41,20 @@ use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
     names::{self, looks_like_mask},
     objects::nothing_to_read,
-    packed::unpack,
-    record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
+    record::{Dataset, ReadPlan, Sample, SharedBytes, Value},
     schema::{Field, FieldKind, Schema},
-    sizes::Sizes,
     sniff,
-    table::{ShardTable, Stored},
 };
-use infeed_store::{Extent, Object, Source};
+use infeed_store::{Object, Source};
 
 use self::{
     example::{Feature, has_feature_lists, parse_example},
-    framing::{Within, content_of, cut},
+    framing::{FIRST, FIRST_BYTES, content_of, cut},
 };
-use crate::{packed_head::packed_head, places::places};
+use crate::{
+    places::places,
+    records::{RecordFile, Records},
+};
 
 /// The TFRecord format.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +99,8 @@ impl Format for TfRecord {
                 return Err(nothing_to_read(source, &[], "TFRecord files"));
             }
             let kept = source.manifest("places", options.manifests.as_deref());
-            let mut files: Vec<File> = places(source, &objects, kept.as_ref()).await?;
+            let index = |source, object| async move { framing::index(&source, &object).await }.boxed();
+            let mut files = places(source, &objects, kept.as_ref(), index).await?;
             // Compressed files may hold no records.
             files.retain(|file| file.count() > 0);
             Ok(Arc::new(TfRecords::new(source, files, options).await?) as Arc<dyn Dataset>)
@@ -111,8 +108,6 @@ impl Format for TfRecord {
         .boxed()
     }
 }
-
-type File = Stored<Within>;
 
 /// The kind of field that a feature becomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -195,22 +190,18 @@ fn in_words(feature: &Feature) -> String {
 /// See [`TfRecord`].
 #[derive(Debug)]
 struct TfRecords {
-    files: ShardTable<Within>,
+    records: Records,
     /// Feature and kind of each field.
     columns: Vec<(String, FeatureKind)>,
     schema: Schema,
-    sizes: Sizes,
     /// The most bytes of the texts, bytes and lists of a record that was examined.
     varying: u64,
-    shared: SharedBytes,
     /// Whether to warn about features that are not columns: true until the first warning, if the user did not choose
     /// columns.
     watching: AtomicBool,
     fingerprint: Fingerprint,
 }
 
-/// Number of files whose first records are examined for images and labels.
-const LOOKED_INTO: usize = 16;
 /// Usual names of features with images; below, with class indices.
 const IMAGES: [&str; 4] = ["image/encoded", "image", "jpg", "image_raw"];
 const LABELS: [&str; 3] = ["image/class/label", "label", "cls"];
@@ -218,28 +209,21 @@ const LABELS: [&str; 3] = ["image/class/label", "label", "cls"];
 const OF_OBJECTS: [&str; 2] = ["image/object/", "objects/"];
 
 impl TfRecords {
-    async fn new(source: &Source, files: Vec<File>, options: &OpenOptions) -> Result<Self> {
-        let files = ShardTable::new(source, files);
-        let sizes = files.shards().iter().flat_map(|file| file.of.starts.windows(2).map(|pair| pair[1] - pair[0]));
-        let sizes = Sizes::of(sizes);
-        let print = files.print("tfrecord", |print, file| {
+    async fn new(source: &Source, files: Vec<RecordFile>, options: &OpenOptions) -> Result<Self> {
+        let records = Records::new(source, files);
+        let print = records.files.print("tfrecord", |print, file| {
             print.text(names::base(&file.name)).number(file.size).number(file.records.end)
         });
         let fingerprint = print.finish();
         let schema = Schema::new(vec![]).with_classes(options.classes.clone());
-        let mut shared = SharedBytes::default();
-        for file in files.shards() {
-            let Some(packed) = &file.of.packed else { continue };
-            shared.encoded = shared.encoded.max(file.size);
-            shared.one = shared.one.max(packed.length + file.size);
-            shared.all = shared.all.saturating_add(packed.length);
-        }
         let watching = AtomicBool::new(options.columns.is_none());
-        let mut dataset = Self { files, columns: vec![], schema, sizes, varying: 0, shared, watching, fingerprint };
+        let mut dataset = Self { records, columns: vec![], schema, varying: 0, watching, fingerprint };
         if dataset.len() == 0 {
             return Err(cut("the files hold no records").at_object(source.url()));
         }
-        let content = dataset.read(0).await?;
+        let mut examined = dataset.records.examined((FIRST, FIRST_BYTES)).await.into_iter();
+        let first = examined.next().map_or_else(|| Err(cut("no record was read")), |(_, first)| first);
+        let content = dataset.content(0, &first?)?;
         let at = |e: Error| e.at_object(dataset.object(0)).at_record(0);
         let features = parse_example(&content).map_err(at)?;
         let is_wanted =
@@ -249,7 +233,10 @@ impl TfRecords {
             kind.map(|kind| ((*name).to_owned(), kind))
         };
         let mut columns: Vec<(String, FeatureKind)> = features.iter().filter_map(kind).collect();
-        let others = dataset.others().await;
+        // Those that can't be read are skipped.
+        let content_of =
+            |(record, bytes): (u64, Result<Bytes>)| Some((record, dataset.content(record, &bytes.ok()?).ok()?));
+        let others: Vec<(u64, Bytes)> = examined.filter_map(content_of).collect();
         let others = others.iter().filter_map(|(record, content)| {
             // Damage is reported when the record is read.
             Some((*record, content, parse_example(content).ok()?))
@@ -337,7 +324,7 @@ impl TfRecords {
             return Err(at(Error::new(ErrorKind::NotFound, format!("no features to read among {}", names.join(", "))))
                 .with_hint(format!("name some with {COLUMNS}")));
         }
-        let most = dataset.sizes.largest as usize;
+        let most = dataset.records.sizes.largest as usize;
         let field = |(name, kind): &(String, FeatureKind)| {
             let kind = match kind {
                 FeatureKind::Image | FeatureKind::Images => {
@@ -366,60 +353,6 @@ impl TfRecords {
         Ok(dataset)
     }
 
-    fn extent(&self, record: u64) -> Result<Extent> {
-        let (file, i) = self.files.find(record)?;
-        Ok(self.files.extent(file, file.of.starts[i]..file.of.starts[i + 1]))
-    }
-
-    /// The first `end` bytes of a file's content.
-    async fn head(&self, file: &File, end: u64) -> Result<Bytes> {
-        match &file.of.packed {
-            Some(packed) => {
-                packed_head(self.files.extent(file, 0..file.size), packed.packing, end, packed.length).await
-            }
-            None => self.files.extent(file, 0..end).read().await,
-        }
-    }
-
-    /// The content of a record, which is the first of its file if that is compressed.
-    async fn read(&self, record: u64) -> Result<Bytes> {
-        let (file, i) = self.files.find(record)?;
-        let bytes = match i {
-            0 => self.head(file, file.of.starts[1]).await?,
-            _ => self.extent(record)?.read().await?,
-        };
-        self.content(record, &bytes)
-    }
-
-    /// The contents of some records other than the first: those at the beginning, in one read, and some of all files.
-    /// Records that can't be read are skipped.
-    async fn others(&self) -> Vec<(u64, Bytes)> {
-        let shards = self.files.shards();
-        let file = &shards[0];
-        let head = match file.of.first() {
-            ..2 => Bytes::new(),
-            first => self.head(file, file.of.starts[first]).await.unwrap_or_default(),
-        };
-        let mut found = Vec::new();
-        for record in 1..file.of.first() {
-            let range = file.of.starts[record] as usize..file.of.starts[record + 1] as usize;
-            let Some(bytes) = (range.end <= head.len()).then(|| head.slice(range)) else { break };
-            found.extend(self.content(record as u64, &bytes).ok().map(|content| (record as u64, content)));
-        }
-        let step = shards.len().div_ceil(LOOKED_INTO).max(1);
-        let mut records: BTreeSet<u64> = shards.iter().step_by(step).map(|file| file.records.start).collect();
-        // Records within a compressed file would need decompressing it.
-        records.extend([1, self.len() / 2, self.len() - 1].into_iter().filter(|record| {
-            let found = self.files.find(*record);
-            found.is_ok_and(|(file, _)| file.of.packed.is_none())
-        }));
-        records.retain(|record| *record > 0 && found.iter().all(|(known, _)| known != record));
-        let read = async |record| Some((record, self.read(record).await.ok()?));
-        let reads: Vec<_> = records.into_iter().map(|record| read(record).boxed()).collect();
-        found.extend(stream::iter(reads).buffered(LOOKED_INTO).filter_map(future::ready).collect::<Vec<_>>().await);
-        found
-    }
-
     /// Warns once if a record has an image or a label that is not a field.
     fn watch(&self, record: u64, features: &[(&str, Feature)]) {
         let is_known = |name: &str| self.columns.iter().any(|(known, _)| field_name(known) == field_name(name));
@@ -435,7 +368,7 @@ impl TfRecords {
 
     /// The content of a record, checked.
     fn content(&self, record: u64, bytes: &Bytes) -> Result<Bytes> {
-        let range = self.extent(record)?.range;
+        let range = self.records.extent(record)?.range;
         let at = |e: Error| e.at_stage(Stage::Parse).at_object(self.object(record)).at_range(range.clone());
         content_of(bytes).map_err(at)
     }
@@ -643,7 +576,7 @@ fn kind_of(name: &str, feature: &Feature, content: &[u8]) -> Option<FeatureKind>
 
 impl Dataset for TfRecords {
     fn len(&self) -> u64 {
-        self.files.len()
+        self.records.files.len()
     }
 
     fn schema(&self) -> &Schema {
@@ -655,20 +588,11 @@ impl Dataset for TfRecords {
     }
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        let (at, file) = self.files.find_at(record)?;
-        let Some(packed) = &file.of.packed else { return self.extent(record).map(ReadPlan::one) };
-        let whole = self.files.extent(file, 0..file.size);
-        Ok(ReadPlan::of_shared(vec![SharedRead::new(at as u64, [whole], packed.length)]))
+        self.records.plan(record)
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let mut bytes = bytes.first().ok_or_else(|| cut("the record is truncated"))?.clone();
-        let (file, i) = self.files.find(record)?;
-        if file.of.packed.is_some() {
-            let range = file.of.starts[i] as usize..file.of.starts[i + 1] as usize;
-            // Copied, so that the file can be freed.
-            bytes = bytes.get(range).map(Bytes::copy_from_slice).ok_or_else(|| cut("the file is truncated"))?;
-        }
+        let bytes = self.records.cut_out(record, bytes)?;
         let content = self.content(record, &bytes)?;
         let features = parse_example(&content)?;
         self.watch(record, &features);
@@ -681,33 +605,27 @@ impl Dataset for TfRecords {
     }
 
     fn decode_shared(&self, key: u64, bytes: &[Bytes]) -> Result<Bytes> {
-        let file = usize::try_from(key).ok().and_then(|key| self.files.shards().get(key));
-        let packed = file.and_then(|file| Some((file, file.of.packed.as_ref()?)));
-        let (file, packed) = packed
-            .ok_or_else(|| Error::new(ErrorKind::Internal, format!("the dataset has no compressed file {key}")))?;
-        let bytes = bytes.first().ok_or_else(|| cut("the file was not read"));
-        let unpacked = bytes.and_then(|bytes| unpack(packed.packing, bytes, packed.length as usize));
-        unpacked.map(Bytes::from).map_err(|e| e.at_stage(Stage::Decode).at_object(self.files.name_of(file)))
+        self.records.decode_shared(key, bytes)
     }
 
     fn shared_bytes(&self) -> SharedBytes {
-        self.shared
+        self.records.shared
     }
 
     fn object(&self, record: u64) -> String {
-        self.files.object(record, "tfrecord")
+        self.records.files.object(record, "tfrecord")
     }
 
     fn needs_fetch(&self) -> bool {
-        self.files.needs_fetch()
+        self.records.files.needs_fetch()
     }
 
     fn largest_read(&self) -> u64 {
-        self.sizes.largest
+        self.records.sizes.largest
     }
 
     fn usual_read(&self) -> u64 {
-        self.sizes.usual
+        self.records.sizes.usual
     }
 
     /// No index has the longest: four times the most of those that were examined, and at least 4 KiB.
@@ -716,11 +634,11 @@ impl Dataset for TfRecords {
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.files.shards().iter().map(|file| file.of.starts.len() as u64 * 8).sum()
+        self.records.resident_bytes()
     }
 
     fn groups(&self) -> Option<Arc<[u64]>> {
-        Some(self.files.groups())
+        Some(self.records.files.groups())
     }
 
     fn fingerprint(&self) -> Fingerprint {
