@@ -1,8 +1,9 @@
 //! Shard formats of other tools: MDS, TFRecord, Parquet, JSON lines. **Internal: no promise of stability**; users depend on
 //! `infeed`.
 //!
-//! Each module is one format; the top of its file lists what is read and what is not. If a part is compressed as a
-//! whole, its records share it ([`infeed_data::SharedRead`]).
+//! Each format is a module; the top of its file lists what is read and what is not. If a part is compressed as a whole,
+//! its records share it ([`infeed_data::SharedRead`]). TFRecord and JSON lines share `records` and `places`: files whose
+//! records lie one after another, and where these are.
 //!
 //! **Boundary**: a format here is only a [`Format`](infeed_data::Format). It decodes no images, and reads bytes only
 //! through `infeed-store`.
