@@ -293,7 +293,7 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``listing`` (path or URL): a file that all ranks can reach. Rank 0 lists the dataset and writes the file; the other
       ranks read it.
     - ``rank`` (int): this process's rank for ``listing``. Default: from ``torch.distributed`` or the launcher.
-    - ``manifests`` (path): a folder that keeps listings for later runs, those of local folders too.
+    - ``manifests`` (path): a folder that keeps for later runs what opening finds out, listings of local folders too.
     - ``patience`` (float, default 60): seconds to wait for a store that does not respond.
     - ``allow_incomplete`` (bool, default False): read shards of ``infeed prepare`` although some of them are missing.
 

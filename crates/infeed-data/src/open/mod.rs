@@ -275,8 +275,9 @@ impl Open {
     /// lists again.
     ///
     /// If this is not called, the variable `INFEED_MANIFEST_DIR` names the folder (`off`: none), otherwise it is
-    /// `infeed` in `$XDG_CACHE_HOME` or `~/.cache`. Indexes of tar shards are kept there too, unless they are next to
-    /// the shards.
+    /// `infeed` in `$XDG_CACHE_HOME` or `~/.cache`. What else opening finds out is kept there too: the index of tars,
+    /// unless it is next to them, the places of TFRecords and of JSON lines, COCO's annotations, and what opening reads
+    /// of MDS and Parquet in a bucket. It is used as long as an object has the same size and ETag.
     ///
     /// **Listings of local folders** are kept only if this method or the variable names a folder. An opening then reads
     /// the modification time of each folder instead of listing it and looking up each file. Adding, removing or
