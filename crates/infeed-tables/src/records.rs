@@ -111,6 +111,10 @@ impl Records {
     /// A record of what its plan has read.
     pub(crate) fn cut_out(&self, record: u64, read: &[Bytes]) -> Result<Bytes> {
         let bytes = read.first().ok_or_else(|| cut("the record is truncated"))?;
+        if self.shared.all == 0 {
+            // No file is compressed.
+            return Ok(bytes.clone());
+        }
         let (file, i) = self.files.find(record)?;
         if file.of.packing.is_none() {
             return Ok(bytes.clone());
