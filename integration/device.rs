@@ -477,8 +477,8 @@ fn a_process_may_end_at_any_time() {
     });
 }
 
-/// Threads take themselves down when their calls are refused already, with work of theirs on the GPU. Of four loaders
-/// one has such work at most ends.
+/// The decode threads end after the exit handler: their calls are refused, and work of theirs is still on the GPU. With
+/// four loaders, one nearly always has such work.
 #[test]
 fn loaders_may_be_dropped_while_the_process_ends() {
     const LOADERS: usize = 4;

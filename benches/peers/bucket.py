@@ -29,13 +29,14 @@ class Bucket:
     def __init__(self, folder, bandwidth):
         files = {str(path.relative_to(folder)): path for path in Path(folder).rglob("*") if path.is_file()}
         self.keys = sorted(files)
-        # Hard links are one body.
-        bodies = {path.stat().st_ino: path for path in files.values()}
-        bodies = {inode: path.read_bytes() for inode, path in bodies.items()}
-        tags = {inode: f"{zlib.crc32(body):08x}" for inode, body in bodies.items()}
-        inodes = {key: files[key].stat().st_ino for key in self.keys}
-        self.objects = {key: bodies[inode] for key, inode in inodes.items()}
-        self.tags = {key: tags[inode] for key, inode in inodes.items()}
+        # Hard links share one body and its tag.
+        bodies = {}
+        for path in files.values():
+            if (inode := path.stat().st_ino) not in bodies:
+                bodies[inode] = (body := path.read_bytes(), f"{zlib.crc32(body):08x}")
+        shared = {key: bodies[files[key].stat().st_ino] for key in self.keys}
+        self.objects = {key: body for key, (body, _) in shared.items()}
+        self.tags = {key: tag for key, (_, tag) in shared.items()}
         self.bandwidth = bandwidth
         self.requests = self.sent = 0
         self.loop = asyncio.new_event_loop()

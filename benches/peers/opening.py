@@ -63,19 +63,19 @@ def main():
     parser.add_argument("--data", default="/dev/shm", help="where the data is made, until all is done")
     args = parser.parse_args()
     binaries = dict(one.split("=", 1) if "=" in one else ("infeed", one) for one in args.infeed)
-    found, _ = venvs.find(args.setup, {}, set(), (venvs.PARTS,))
+    # Writes Parquet, and reads it too.
+    python = venvs.find(args.setup, {}, set(), (venvs.PARTS,))[0]["parts"] if "parquet" in args.forms else sys.executable
     print(describe_machine(sorted(os.sched_getaffinity(0))))
     with tempfile.TemporaryDirectory(prefix="infeed-opening-", dir=args.data) as root:
         for form in args.forms:
             (Path(root) / form).mkdir()
-            python = found["parts"] if form == "parquet" else sys.executable
             subprocess.run([python, Path(__file__).with_name("scale_forms.py"), form, f"{root}/{form}", str(args.shards)], check=True)
         server = bucket.Bucket(root, 0)
         port = server.listen(args.delay / 1000)
         with tempfile.TemporaryDirectory() as kept:
             env = {**os.environ, **bucket.environment(port), "INFEED_MANIFEST_DIR": kept}
             for form in args.forms:
-                compare(form, binaries, found["parts"], args, (server, port, env, kept))
+                compare(form, binaries, python, args, (server, port, env, kept))
 
 
 def compare(form, binaries, python, args, place):

@@ -109,17 +109,6 @@ impl KeptParts {
         Ok(bytes)
     }
 
-    /// A range of an object.
-    ///
-    /// # Errors
-    /// Those of [`Source::read`].
-    pub async fn range(&self, object: &Object, range: Range<u64>) -> Result<Bytes> {
-        let kind = format!("{}-{}", range.start, range.end);
-        let mut extent = object.extent(&self.source);
-        extent.range = range;
-        self.get(object, &kind, extent.read()).await
-    }
-
     fn kept(&self, manifest: &Manifest, key: &str, size: u64, etag: &str) -> Option<Bytes> {
         let mut kept = lock(&self.kept);
         let part = kept.parts.get(key).filter(|part| part.size == size && part.etag == etag)?;
@@ -324,6 +313,20 @@ mod tests {
             }
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn where_nothing_can_be_kept_parts_are_read_each_time() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "no folder").unwrap();
+        for _ in 0..2 {
+            let kept = KeptParts::of(&source(), Some(&file));
+            for kind in ["head", "end"] {
+                assert_eq!(get(&kept, &object("a", 10, "1"), kind, "x").await, ("x".into(), true));
+            }
+            kept.keep();
+        }
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@
 //! | `shards` | places of samples in tars (`dataset::tar`) | after indexing shards of a store, or 20,000 samples of a folder | shard by shard, if it has the listed size and ETag |
 //! | `index-…` | a copy of an index of tars in a bucket | if it has 1 MiB or more | as long as the bucket's index has its ETag |
 //! | `coco-…` | annotations of COCO's JSON (`dataset::coco`) | after parsing a JSON of 16 MiB or more | if the JSON has the same bytes (local) or ETag (store), and the same options |
-//! | `places`, `lines` | places of records in TFRecords, in JSON lines | after indexing files of a store, or 20,000 records of a folder | file by file, if it has the listed size and ETag |
+//! | `places`, `lines` | places of records in TFRecords, in JSON lines | after indexing files of a store, compressed files, or 20,000 records of a folder | file by file, if it has the listed size and ETag |
 //! | `parts` | footers of Parquet, offsets and `index.json` of MDS in a store (`kept_parts.rs`) | after reading them | object by object, if it has the listed size and ETag |
 //!
 //! Each file is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. A file that is
@@ -139,7 +139,7 @@ impl Manifest {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
         let aside = self.file.with_extension(format!("{}-{now}.tmp", std::process::id()));
         let file = File::create(&aside)?;
-        Ok(Draft { file, aside: Some(aside) })
+        Ok(Draft { file, aside })
     }
 
     /// Removes the files whose names differ from this one only after the last `-`: copies of other versions.
@@ -165,25 +165,20 @@ impl Manifest {
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) file: File,
-    aside: Option<PathBuf>,
+    aside: PathBuf,
 }
 
 impl Draft {
     /// Makes it the content of the kept file.
-    pub(super) fn commit(mut self, manifest: &Manifest) -> io::Result<()> {
-        if let Some(aside) = &self.aside {
-            fs::rename(aside, &manifest.file)?;
-        }
-        self.aside = None;
-        Ok(())
+    pub(super) fn commit(self, manifest: &Manifest) -> io::Result<()> {
+        fs::rename(&self.aside, &manifest.file)
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(aside) = &self.aside {
-            let _ = fs::remove_file(aside);
-        }
+        // After a commit there is none.
+        let _ = fs::remove_file(&self.aside);
     }
 }
 

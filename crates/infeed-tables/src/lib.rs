@@ -11,7 +11,7 @@
 
 mod jsonl;
 mod mds;
-mod packed_head;
+mod packed;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod places;

@@ -12,17 +12,14 @@ use infeed_core::{
     report::Stage,
 };
 use infeed_data::{
-    packed::{Packing, supported, unpack},
+    packed::{Packing, unpack},
     record::{ReadPlan, SharedBytes, SharedRead},
     sizes::Sizes,
     table::{ShardTable, Stored},
 };
-use infeed_store::{Extent, Object, Source};
+use infeed_store::{Extent, Source};
 
-use crate::packed_head::packed_head;
-
-/// The longest compressed file: it is read whole to find its records, and again for them.
-const MOST_PACKED: u64 = 2 << 30;
+use crate::packed::{cut, packed_head};
 
 /// Files of which the first record is examined.
 const FILES: usize = 16;
@@ -54,20 +51,6 @@ impl Within {
         let fits = self.starts.iter().skip(1).take(count).take_while(|end| **end <= bytes).count();
         fits.max(1).min(self.records())
     }
-}
-
-fn cut(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again")
-}
-
-/// Reads a compressed file, to find its records.
-pub(crate) async fn read_packed(source: &Source, object: &Object) -> Result<Bytes> {
-    supported("a compressed file")?;
-    if object.size > MOST_PACKED {
-        let what = format!("a compressed file of {} bytes, but at most {MOST_PACKED} are supported", object.size);
-        return Err(Error::new(ErrorKind::Unsupported, what).with_hint("decompress it, or write it as several files"));
-    }
-    object.extent(source).read().await
 }
 
 /// The records of files.
@@ -142,6 +125,14 @@ impl Records {
         head.map_err(|e| e.at_object(self.files.name_of(file)))
     }
 
+    /// A record, which is the first of its file if that is compressed.
+    async fn read(&self, record: u64) -> Result<Bytes> {
+        match self.files.find(record)? {
+            (file, 0) => self.head(file, file.of.starts[1]).await,
+            _ => self.extent(record)?.read().await,
+        }
+    }
+
     /// The records that opening examines, or why one can't be read: those at the beginning of the first file, at most so
     /// many in so many bytes, and some of all files. There is at least one record.
     pub(crate) async fn examined(&self, most: (usize, u64)) -> Vec<(u64, Result<Bytes>)> {
@@ -162,15 +153,7 @@ impl Records {
         // Records within a compressed file would need decompressing it.
         let is_near = |record: u64| self.files.find(record).is_ok_and(|(file, i)| i == 0 || file.of.packing.is_none());
         others.retain(|record| *record >= first as u64 && is_near(*record));
-        let read = async |record| {
-            let read = async {
-                match self.files.find(record)? {
-                    (file, 0) => self.head(file, file.of.starts[1]).await,
-                    _ => self.extent(record)?.read().await,
-                }
-            };
-            (record, read.await)
-        };
+        let read = async |record| (record, self.read(record).await);
         let reads: Vec<_> = others.into_iter().map(|record| read(record).boxed()).collect();
         found.extend(stream::iter(reads).buffered(FILES).collect::<Vec<_>>().await);
         found

@@ -240,8 +240,8 @@ __attribute__((destructor)) static void at_exit() {
     ended = true;
     // As long as a library takes itself down, others run on.
     if (long long slow = number("INFEED_MOCK_SLOW_END", 0)) usleep(useconds_t(3000 * slow));
-    // The device does not stop for it: what is queued still reads its memory. On a thread of its own, because those of
-    // this one are gone that kernels use.
+    // The device does not stop for it: what is queued still reads its memory. On a thread of its own, because
+    // kernels use thread-local memory, and this thread's is gone.
     std::thread([] {
         Lock lock(world().mutex);
         finish_all(lock, nullptr);

@@ -12,7 +12,10 @@ use infeed_data::{
 };
 use infeed_store::{Object, Source};
 
-use crate::records::{Within, read_packed};
+use crate::{
+    packed::{broken, read_packed},
+    records::Within,
+};
 
 /// Bytes that are scanned at a time.
 const STRIDE: u64 = 1 << 20;
@@ -56,10 +59,7 @@ fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
     let (mut scan, mut position, mut piece) = (Scan::default(), 0, Vec::new());
     loop {
         piece.clear();
-        content.by_ref().take(STRIDE).read_to_end(&mut piece).map_err(|e| {
-            let what = format!("damaged {}", packing.name());
-            Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again").with_source(e)
-        })?;
+        content.by_ref().take(STRIDE).read_to_end(&mut piece).map_err(|e| broken(packing, e))?;
         if piece.is_empty() {
             return Ok(Within { starts: scan.finish(position), packing: Some(packing) });
         }

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::TryFutureExt;
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_data::{
     packed::{Digest, Packing, supported, unpack},
@@ -12,7 +11,7 @@ use infeed_data::{
 use infeed_store::{KeptParts, Object, Source};
 
 use super::layout::{File, Listed, bad, parse_offsets};
-use crate::packed_head::packed_head;
+use crate::packed::packed_head;
 
 /// Data of a shard.
 #[derive(Debug)]
@@ -137,15 +136,14 @@ pub(super) async fn part(
     packed: Option<&Packed>,
     range: Range<u64>,
 ) -> Result<Bytes> {
-    match packed {
-        Some(packed) => {
-            let whole = object.extent(kept.source());
-            let head = packed_head(whole, packed.packing, range.end, packed.length);
-            let part = head.map_ok(|head| head.slice(range.start as usize..));
-            kept.get(object, &format!("unpacked {}-{}", range.start, range.end), part).await
-        }
-        None => kept.range(object, range).await,
-    }
+    let kind = format!("{}-{}", range.start, range.end);
+    let whole = object.extent(kept.source());
+    let read = async {
+        let Some(packed) = packed else { return whole.with_range(range).read().await };
+        let head = packed_head(whole, packed.packing, range.end, packed.length).await?;
+        Ok(head.slice(range.start as usize..))
+    };
+    kept.get(object, &kind, read).await
 }
 
 /// Reads the offsets of a shard.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use infeed_core::error::Result;
 
-use super::framing::cut;
+use crate::packed::cut;
 
 /// The values of a feature.
 #[derive(Clone, Debug, PartialEq)]

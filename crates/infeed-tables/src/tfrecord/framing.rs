@@ -13,7 +13,10 @@ use infeed_data::{
 };
 use infeed_store::{Object, Source};
 
-use crate::records::{Within, read_packed};
+use crate::{
+    packed::{broken, cut, read_packed},
+    records::Within,
+};
 
 /// Bytes before a record's content: its length and the length's crc.
 const HEAD: u64 = 12;
@@ -25,10 +28,6 @@ const TAIL: u64 = 4;
 /// that many bytes takes no longer than a small one.
 pub(super) const FIRST: usize = 64;
 pub(super) const FIRST_BYTES: u64 = 1 << 20;
-
-pub(super) fn cut(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again")
-}
 
 /// CRC-32C in TFRecord's masked form.
 pub(super) fn masked_crc(bytes: &[u8]) -> u32 {
@@ -103,10 +102,7 @@ fn packing_of(head: &[u8]) -> Option<Packing> {
 
 /// The same for a compressed file, while it is decompressed.
 fn index_packed(packing: Packing, bytes: &[u8]) -> Result<Within> {
-    let broken = |e: io::Error| {
-        let what = format!("damaged {}", packing.name());
-        Error::corrupt(what).with_hint("the file is truncated or damaged; fetch it again").with_source(e)
-    };
+    let broken = |e| broken(packing, e);
     let mut reader = reader(packing, bytes, u64::MAX)?;
     let mut starts = Vec::new();
     let mut position = 0u64;

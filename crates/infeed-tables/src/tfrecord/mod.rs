@@ -5,9 +5,8 @@
 //! content is a protocol buffer: a map from names to lists of bytes, floats or integers.
 //!
 //! Files are indexed by one pass over the lengths, and the index is kept (`places`). Small records are passed with long
-//! reads, others with a read for each length. A compressed file (gzip, zlib; feature `packed`) can't be read in parts.
-//! It is read and decompressed once for the pass, and then once for all its records, as long as the loader's memory
-//! holds it.
+//! reads, others with a read for each length. A compressed file (gzip, zlib; feature `packed`) is decompressed for the
+//! pass, and then once for all its records, see `records`.
 //!
 //! The features are those of the first record. More records (those at the beginning, and the first ones of other files)
 //! are examined for images and labels that it lacks, and for the lengths of numbers: if these differ, or some records
@@ -49,9 +48,10 @@ use infeed_store::{Object, Source};
 
 use self::{
     example::{Feature, has_feature_lists, parse_example},
-    framing::{FIRST, FIRST_BYTES, content_of, cut},
+    framing::{FIRST, FIRST_BYTES, content_of},
 };
 use crate::{
+    packed::cut,
     places::places,
     records::{RecordFile, Records},
 };
