@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use infeed_core::{error::Result, fingerprint::Fingerprinter};
-use infeed_store::{Rest, number, text};
-
-use super::record_bytes::RecordBytes;
+use infeed_store::{Blocks, Rest, number, text};
 
 /// The captions of all images.
 ///
@@ -17,7 +15,7 @@ use super::record_bytes::RecordBytes;
 pub(crate) struct Captions {
     /// The most bytes of the captions of an image.
     pub(crate) most: usize,
-    pub(crate) records: RecordBytes,
+    pub(crate) records: Blocks,
 }
 
 impl Captions {
@@ -25,7 +23,7 @@ impl Captions {
     pub(crate) fn new(images: usize, mut captions: Vec<(usize, String)>) -> Self {
         captions.sort_by_key(|(image, _)| *image);
         let (mut most, mut rest) = (0, &captions[..]);
-        let records = RecordBytes::of(images, |image, out| {
+        let records = Blocks::of(0..images, |image, out| {
             let (of, others) = rest.split_at(rest.partition_point(|(at, _)| *at == image));
             rest = others;
             most = most.max(of.iter().map(|(_, caption)| caption.len()).sum());

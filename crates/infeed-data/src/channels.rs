@@ -214,16 +214,11 @@ impl Groups {
 ///
 /// # Errors
 /// `NotFound` for a missing file, `Config` for an invalid pattern.
-pub(crate) fn group<'a>(
-    names: impl Iterator<Item = &'a str> + Clone,
-    pattern: Option<&str>,
-    sides: Option<Sides>,
-) -> Result<Option<Groups>> {
+pub(crate) fn group(all: &[&str], pattern: Option<&str>, sides: Option<Sides>) -> Result<Option<Groups>> {
     let pattern = pattern.map(Pattern::parse).transpose()?;
     if pattern.is_none() && sides.is_none() {
         return Ok(None);
     }
-    let all: Vec<&str> = names.collect();
     let images: Vec<(u32, &str)> = match &sides {
         Some(sides) => sides.images.iter().map(|(i, name)| (*i, name.as_str())).collect(),
         None => (0..).zip(all.iter().copied()).collect(),
@@ -237,7 +232,7 @@ pub(crate) fn group<'a>(
         let (count, first) = (sides.others.len(), all[*first as usize]);
         tracing::warn!(count, first, "further masks of the images are left out");
     }
-    groups.with_masks(&sides.masks, &all).map(Some)
+    groups.with_masks(&sides.masks, all).map(Some)
 }
 
 #[cfg(test)]
@@ -246,8 +241,7 @@ mod tests {
     use crate::pairs;
 
     fn grouped(names: &[&str], pattern: Option<&str>) -> Result<Vec<(String, Vec<String>)>> {
-        let groups = group(names.iter().copied(), pattern, pairs::sides(names, pattern.is_some()))?
-            .expect("records of several files");
+        let groups = group(names, pattern, pairs::sides(names, pattern.is_some()))?.expect("records of several files");
         let files = groups.order.chunks_exact(groups.per);
         let named = |files: &[u32]| files.iter().map(|i| names[*i as usize].to_owned()).collect();
         Ok(groups.names.iter().cloned().zip(files.map(named)).collect())
@@ -299,7 +293,7 @@ mod tests {
         let names = ["images/a_1.tif", "images/a_2.tif", "masks/a.tif"];
         let found = grouped(&names, Some("{name}_{channel}.tif")).unwrap();
         assert_eq!(found, [("a".into(), names.map(String::from).to_vec())]);
-        assert!(group(["images/a.jpg", "other/a.jpg"].into_iter(), None, None).unwrap().is_none());
+        assert!(group(&["images/a.jpg", "other/a.jpg"], None, None).unwrap().is_none());
     }
 
     #[test]

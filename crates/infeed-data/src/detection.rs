@@ -15,7 +15,7 @@ use super::{
     marked::Marked,
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema},
-    sizes::Sizes,
+    sizes::{Histogram, Sizes},
 };
 
 /// Each file is a record, and so is an entry of every list.
@@ -60,11 +60,14 @@ pub(crate) struct Identity {
 impl Identity {
     /// Reads all annotations, unless `notes` were kept with the identity of these files.
     pub(crate) fn of(format: &str, files: &Files, ids: &[i64], sizes: &[[u32; 2]], notes: &Notes) -> Result<Self> {
-        let mut print = Fingerprint::of(format).number(files.len() as u64);
-        for i in 0..files.len() {
-            let [height, width] = sizes[i].map(u64::from);
-            print = print.text(files.name(i)).number(files.sizes[i]).number(ids[i] as u64).number(height).number(width);
-        }
+        let mut images = ids.iter().zip(sizes);
+        let print = Fingerprint::of(format).number(files.len() as u64);
+        let mut print = files.fold(print, |print, name, size| {
+            let print = print.text(name).number(size);
+            images.next().into_iter().fold(print, |print, (id, [height, width])| {
+                print.number(*id as u64).number((*height).into()).number((*width).into())
+            })
+        })?;
         let of_files = print.finish();
         if let Some(kept) = notes.identity.filter(|kept| kept.files == of_files) {
             return Ok(kept);
@@ -86,14 +89,13 @@ impl DetectionDataset {
     /// `Corrupt` if kept annotations are damaged.
     pub(crate) fn new(
         format: &'static str,
-        mut files: Files,
+        files: Files,
         ids: Vec<i64>,
         sizes: Vec<[u32; 2]>,
         notes: impl Into<Notes>,
         classes: Arc<[String]>,
     ) -> Result<Self> {
         let notes = notes.into();
-        files.tighten();
         let fingerprint = Identity::of(format, &files, &ids, &sizes, &notes)?.all;
         let marked = notes.marked.as_ref();
         let flat = marked.map_or(0, |marked| marked.flat);
@@ -114,7 +116,7 @@ impl DetectionDataset {
         let captions = notes.captions.as_ref().map(|captions| Field::texts("captions", captions.most));
         let image_id = Field::new("image_id", FieldKind::Label);
         let fields = [Some(Field::image()), instances, captions, Some(image_id)].into_iter().flatten().collect();
-        let reads = Sizes::of(files.sizes.iter().copied());
+        let reads = files.fold(Histogram::default(), |sizes, _, size| sizes.with(size))?.sizes();
         let has_boxes = marked.is_some();
         let mut schema = Schema::new(fields).with_classes(Some(classes).filter(|_| has_boxes));
         schema.names.extend(points.map(|names| ("keypoints".to_owned(), names)));
@@ -170,7 +172,7 @@ impl Dataset for DetectionDataset {
     }
 
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        Ok(ReadPlan::one(self.files.extent(index(record, self.files.len())?)))
+        Ok(ReadPlan::one(self.files.extent(index(record, self.files.len())?)?))
     }
 
     fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
@@ -230,10 +232,10 @@ impl Dataset for DetectionDataset {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let lists = self.files.bytes() + size_of_val(&*self.ids) + size_of_val(&*self.sizes);
+        let lists = size_of_val(&*self.ids) + size_of_val(&*self.sizes);
         let marked = self.notes.marked.as_ref().map_or(0, |marked| marked.records.resident_bytes());
         let captions = self.notes.captions.as_ref().map_or(0, |captions| captions.records.resident_bytes());
-        lists as u64 + marked + captions
+        self.files.bytes() + lists as u64 + marked + captions
     }
 
     fn fingerprint(&self) -> Fingerprint {

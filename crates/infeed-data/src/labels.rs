@@ -101,3 +101,62 @@ pub(crate) fn classes_of(
     drop(index);
     Ok((Some(labels), Some(classes)))
 }
+
+/// The label of each record: runs of equal labels, as class folders give them, or one by one if that is smaller.
+#[derive(Debug)]
+pub(crate) enum RecordLabels {
+    Each(Vec<i64>),
+    /// End and label of each run.
+    Runs(Vec<(u64, i64)>),
+}
+
+impl RecordLabels {
+    pub(crate) fn of(mut labels: Vec<i64>) -> Self {
+        let runs = || labels.chunk_by(|a, b| a == b);
+        if runs().count() > labels.len() / 2 {
+            labels.shrink_to_fit();
+            return Self::Each(labels);
+        }
+        let mut end = 0;
+        let run = |run: &[i64]| {
+            end += run.len() as u64;
+            (end, run[0])
+        };
+        Self::Runs(runs().map(run).collect())
+    }
+
+    /// The label of a record, of which there are as many as labels.
+    pub(crate) fn get(&self, record: usize) -> i64 {
+        match self {
+            Self::Each(labels) => labels[record],
+            Self::Runs(runs) => runs[runs.partition_point(|(end, _)| *end <= record as u64)].1,
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Each(labels) => size_of_val(&**labels),
+            Self::Runs(runs) => size_of_val(&**runs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_record_has_its_label_and_runs_take_less_memory() {
+        for (labels, bytes) in [
+            (vec![], 0),
+            (vec![3], 8),
+            (vec![0, 1, 0, 1, 1], 5 * 8),
+            ([vec![2; 100], vec![-1; 7], vec![2; 3]].concat(), 3 * 16),
+        ] {
+            let found = RecordLabels::of(labels.clone());
+            assert_eq!((0..labels.len()).map(|record| found.get(record)).collect::<Vec<_>>(), labels);
+            assert_eq!(found.bytes(), bytes);
+        }
+    }
+}

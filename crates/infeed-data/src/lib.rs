@@ -81,7 +81,6 @@ pub mod pattern;
 pub mod read_one;
 #[doc(hidden)]
 pub mod record;
-mod record_bytes;
 pub mod sampler;
 #[doc(hidden)]
 pub mod schema;

@@ -18,12 +18,11 @@ use infeed_core::{
     error::{Error, Result},
     fingerprint::Fingerprinter,
 };
-use infeed_store::{Rest, number, text};
+use infeed_store::{Blocks, Rest, number, text};
 
 use super::{
     instances::Instances,
     mask::{Mask, Rle},
-    record_bytes::RecordBytes,
 };
 
 /// One box of one image, to be added to [`Marked`].
@@ -233,7 +232,7 @@ pub struct Marked {
     pub(crate) has_masks: bool,
     /// Names of the key points of each object, if the dataset has key points.
     pub(crate) keypoint_names: Option<Arc<[String]>>,
-    pub(crate) records: RecordBytes,
+    pub(crate) records: Blocks,
 }
 
 /// What is kept of one image.
@@ -263,7 +262,7 @@ impl Marked {
         things.sort_by_key(|thing| thing.record);
         let (mut most, mut rest) = (0, &things[..]);
         let each = keypoints.as_ref().map_or(0, |all| all.names.len());
-        let records = RecordBytes::of(records, |record, out| {
+        let records = Blocks::of(0..records, |record, out| {
             let (of, others) = rest.split_at(rest.partition_point(|thing| thing.record == record));
             rest = others;
             most = most.max(of.len());

@@ -18,6 +18,11 @@ pub async fn list(
     shared: Option<&SharedList>,
 ) -> Result<(Source, Vec<Object>)> {
     let objects = all(&source, manifests, shared).await?;
+    only_or(source, objects).await
+}
+
+/// These objects of `source`, or the one object that it names if there are none.
+pub async fn only_or(source: Source, objects: Vec<Object>) -> Result<(Source, Vec<Object>)> {
     if objects.is_empty()
         && let Some(source) = source.as_object().await?
     {

@@ -22,7 +22,7 @@
 use std::{fs::File, io::Write, sync::Arc};
 
 use infeed_core::fingerprint::Fingerprint;
-use infeed_store::{Manifest, Object, Parts, Rest, Source, end_table, number, text};
+use infeed_store::{Blocks, Manifest, Object, Parts, Rest, Source, end_table, number, text};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::resolve::{CALLED, LeftOut, Resolved, UNITS};
@@ -31,7 +31,6 @@ use crate::{
     detection::{Identity, Notes},
     format::OpenOptions,
     marked::Marked,
-    record_bytes::RecordBytes,
 };
 
 const MAGIC: &[u8; 16] = b"infeed coco 001\n";
@@ -116,7 +115,7 @@ fn hash_of(file: File) -> Option<u64> {
 }
 
 /// The bytes of annotations and of captions.
-fn records_of(notes: &Notes) -> [Option<&RecordBytes>; 2] {
+fn records_of(notes: &Notes) -> [Option<&Blocks>; 2] {
     [notes.marked.as_ref().map(|marked| &marked.records), notes.captions.as_ref().map(|captions| &captions.records)]
 }
 
@@ -172,7 +171,7 @@ fn parse(table: &[u8], end: u64, parts: &Arc<Parts>, manifest: &Manifest) -> Opt
     let side = |rest: &mut Rest<'_>| u32::try_from(rest.number()?).ok();
     let owned = |rest: &mut Rest<'_>| rest.text().map(str::to_owned);
     let identity = Some(Identity { files: print(&mut rest)?, all: print(&mut rest)? });
-    let records = || RecordBytes {
+    let records = || Blocks {
         parts: Arc::clone(parts),
         start: MAGIC.len() as u64,
         ends: Vec::new(),

@@ -24,15 +24,28 @@ pub(super) struct Several {
     pub(super) order: Vec<u32>,
 }
 
+impl Several {
+    pub(super) fn records(&self) -> usize {
+        self.order.len() / self.per
+    }
+}
+
 /// The fields of the images and masks, from the headers of the first, middle and last record: number of channels, type,
 /// and size if it is the same in these. Of images only TIFF headers are read; all others become RGB. Masks have one
 /// channel, unless they are TIFFs with several channels that are not colours.
 pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Result<Vec<Field>> {
     let (per, channels) = groups.map_or((1, 1), |g| (g.per, g.channels));
-    let records = groups.map_or(files.len(), |g| g.order.len() / g.per);
+    let records = groups.map_or(files.len(), Several::records);
     let file = |record: usize, n: usize| groups.map_or(record, |g| g.order[record * g.per + n] as usize);
-    let all_tiff = |n: usize| (0..records).all(|record| is_tiff(files.name(file(record, n))));
-    let image = match all_tiff(0) {
+    let all_tiff = |n: usize| {
+        for record in 0..records {
+            if !is_tiff(&files.get(file(record, n))?.name) {
+                return Ok(false);
+            }
+        }
+        Ok::<_, Error>(true)
+    };
+    let image = match all_tiff(0)? {
         true => {
             let ImageInfo { height, width, channels: in_file, dtype, .. } =
                 probe(files, records, |r| file(r, 0), |bytes| Ok(parse_tiff(bytes)?.info), false).await?;
@@ -49,7 +62,7 @@ pub(super) async fn image_fields(files: &Files, groups: Option<&Several>) -> Res
     };
     let mut fields = vec![Field::new("image", image)];
     if per > channels {
-        let mask = match all_tiff(channels) {
+        let mask = match all_tiff(channels)? {
             true => {
                 let found = probe(files, records, |r| file(r, channels), mask_of_tiff, true).await?;
                 let size = (found.height > 0).then_some((found.height, found.width));
@@ -96,7 +109,7 @@ async fn probe(
         if !looked.insert(i) {
             continue;
         }
-        let info = match files.extent(i).read().await {
+        let info = match files.extent(i)?.read().await {
             Ok(bytes) => say(&bytes),
             Err(error) => Err(error),
         };

@@ -1,6 +1,7 @@
 //! Image files, in class folders or not; optionally one file per channel, or masks in files.
 
 mod fields;
+mod kept;
 mod metadata;
 
 use std::{
@@ -18,9 +19,10 @@ use infeed_core::{
     fingerprint::Fingerprint,
     random::SampleRng,
 };
-use infeed_store::{Beside, Object, Source};
+use infeed_store::{Beside, KeptFiles, Object, Source};
 use smallvec::smallvec;
 
+pub(super) use self::kept::opened;
 use self::{
     fields::{Several, image_fields},
     metadata::Metadata,
@@ -30,14 +32,14 @@ use super::{
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     label_table::{Labels, Names, Table},
-    labels::classes_of,
+    labels::{RecordLabels, classes_of},
     layout::{self, keep_split, key, one_split},
     names::{base, is_image, parent},
     objects::{inside, nothing_to_read, read_beside},
     pairs::{self, Sides},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, Schema},
-    sizes::Sizes,
+    sizes::{Histogram, Sizes},
 };
 
 /// Class folders of images (ImageNet, Caltech-256), or a flat folder.
@@ -58,7 +60,7 @@ impl Format for Folder {
 
     fn claim(&self, objects: &[Object]) -> Option<Claim> {
         let first = objects.iter().find(|o| is_image(&o.name))?;
-        Some(Claim::new(Evidence::Files, format!("images, the first is `{}`", first.name)))
+        Some(Claim::new(Evidence::Files, why(&first.name)))
     }
 
     fn reads(&self, name: &str) -> bool {
@@ -88,13 +90,15 @@ impl Format for Folder {
                 Some(name) => Some(read_beside(source, &objects, name).await?),
                 None => None,
             };
-            let FoundImages { mut files, mut groups, objects, mut metadata, is_paired } =
+            let place = source;
+            let FoundImages { source, mut groups, objects, mut metadata, is_paired } =
                 find(*self, source, objects, options).await?;
+            let mut images = images_of(&objects);
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
-                None => files.iter().collect(),
+                None => images.iter().map(|image| &*image.name).collect(),
             };
-            let known = Names::new(&names, files.source.url());
+            let known = Names::new(&names, source.url());
             let table = match (&labels, &mut metadata) {
                 (Some((object, bytes)), _) => {
                     let table = Table::parse(object, bytes, &known, options.label_column.as_deref());
@@ -111,7 +115,7 @@ impl Format for Folder {
             if let Some(setting) = lacks_table {
                 let what = format!("{} needs a file with labels, but there is none", setting.word());
                 return Err(Error::config(what)
-                    .at_object(files.source.url())
+                    .at_object(source.url())
                     .with_hint(format!("set {LABELS}, or leave it out")));
             }
             let (mut labels, mut kept) = (None, None);
@@ -121,6 +125,7 @@ impl Format for Folder {
                 (labels, kept) = (Some((Some(of), classes)), listed);
             }
             let has_metadata = metadata.is_some();
+            let labels_are_of_folders = labels.is_none() && !has_metadata;
             let metadata = match metadata {
                 Some((metadata, object)) => {
                     let found = metadata.columns(&known, options.labels_only, &["image", "label"]);
@@ -144,27 +149,44 @@ impl Format for Folder {
                         names.iter_mut().for_each(|name| *name = layout::without_split(name));
                     }
                     let (names, given) = (&names[..], options.classes.clone());
-                    let classes = classes_of(names, &files.source, given, kinds)?;
+                    let classes = classes_of(names, &source, given, kinds)?;
                     if let (Some(found), None, false) = (&classes.1, &options.classes, is_paired) {
-                        no_class_is_lost(&files.source, &objects, layout::wrapper(names), found)?;
+                        no_class_is_lost(&source, &objects, layout::wrapper(names), found)?;
                     }
                     classes
                 }
             };
-            drop(objects);
             drop(names);
+            let are_all = images.len() == objects.len() && kept.is_none() && groups.is_none();
+            let is_plain = are_all && labels_are_of_folders && options.split.is_none();
             match (&kept, &mut groups) {
                 (Some(kept), Some(groups)) => groups.keep(kept),
-                (Some(kept), None) => files.keep(kept),
+                (Some(kept), None) => images = kept.iter().map(|i| images[*i]).collect(),
                 (None, _) => {}
             }
-            files.tighten();
+            let listing = options.findings.get::<KeptFiles>(place.url());
+            let listing = listing.filter(|listing| is_plain && listing.table.len() == images.len());
+            let files = match &listing {
+                Some(listing) => Files::kept(source, Arc::clone(&listing.table)),
+                None => Files::of(source, &images),
+            };
+            drop(images);
+            drop(objects);
             let groups = groups.map(|Groups { per, channels, order, .. }| Several { per, channels, order });
             let fields = image_fields(&files, groups.as_ref()).await?;
-            Ok(Arc::new(FolderDataset::new(files, groups, labels, classes, fields, metadata)) as Arc<dyn Dataset>)
+            let found = Found::of(&files, groups.as_ref(), labels, classes)?;
+            if let Some(listing) = &listing {
+                kept::keep(&files.source, listing, options, &found);
+            }
+            Ok(Arc::new(FolderDataset::new(files, groups, found, fields, metadata)) as Arc<dyn Dataset>)
         }
         .boxed()
     }
+}
+
+/// The reason for taking a place for a folder of images.
+fn why(first: &str) -> String {
+    format!("images, the first is `{first}`")
 }
 
 impl Folder {
@@ -174,9 +196,15 @@ impl Folder {
     }
 }
 
+/// The images among these objects.
+fn images_of(objects: &[Object]) -> Vec<&Object> {
+    objects.iter().filter(|object| is_image(&object.name)).collect()
+}
+
 /// The images of a place, and how they form records.
 struct FoundImages {
-    files: Files,
+    /// Of the images.
+    source: Source,
     /// `None`: each file is a record.
     groups: Option<Groups>,
     /// All objects of the place, or of the folder of the split.
@@ -224,10 +252,9 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
         return Err(nothing_to_read(&source, &objects, "images"));
     }
     // Reported now, not in the middle of the first epoch.
-    let images = objects.iter().filter(|object| is_image(&object.name));
-    images.map(|object| &*object.name).try_for_each(|name| source.check_name(name))?;
-    let files = Files::of_images(source, &objects);
-    let at_source = |e: Error| e.at_object(files.source.url());
+    let names: Vec<&str> = images_of(&objects).into_iter().map(|image| &*image.name).collect();
+    names.iter().try_for_each(|name| source.check_name(name))?;
+    let at_source = |e: Error| e.at_object(source.url());
     if let Some(Sides { images, masks, .. }) = &mut sides {
         let split = options.split.as_deref();
         keep_split(images, |(_, name)| name.clone(), split).map_err(at_source)?;
@@ -235,12 +262,13 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
             keep_split(masks, |(_, name)| name.clone(), split).map_err(at_source)?;
         }
     } else if let Some((table, object)) = &mut metadata {
-        let paired = table.take_masks().and_then(|masks| masks.map(|masks| sides_of(&files, &masks)).transpose());
+        let paired = table.take_masks().and_then(|masks| masks.map(|masks| sides_of(&names, &masks)).transpose());
         sides = paired.map_err(|e| e.at_object(object.clone()))?;
     }
     let is_paired = sides.is_some();
-    let groups = channels::group(files.iter(), options.channels.as_deref(), sides).map_err(at_source)?;
-    Ok(FoundImages { files, groups, objects, metadata, is_paired })
+    let groups = channels::group(&names, options.channels.as_deref(), sides).map_err(at_source)?;
+    drop(names);
+    Ok(FoundImages { source, groups, objects, metadata, is_paired })
 }
 
 /// The tables of metadata, each for the images in its folder and below, and the name of the first in messages. With a
@@ -291,8 +319,8 @@ async fn read_metadata(
 }
 
 /// Images and masks as pairs of a table.
-fn sides_of(files: &Files, masks: &[(String, String)]) -> Result<Sides> {
-    let places: HashMap<&str, u32> = files.iter().zip(0..).collect();
+fn sides_of(names: &[&str], masks: &[(String, String)]) -> Result<Sides> {
+    let places: HashMap<&str, u32> = names.iter().copied().zip(0..).collect();
     let place = |name: &str| {
         let place = places.get(name.trim_start_matches("./")).copied();
         place
@@ -370,49 +398,77 @@ fn below(source: &Source, objects: Vec<Object>, split: &str) -> Result<Vec<Objec
     Ok(inside)
 }
 
+/// What opening finds out about all records.
+#[derive(Debug)]
+struct Found {
+    labels: Option<RecordLabels>,
+    classes: Option<Arc<[String]>>,
+    sizes: Sizes,
+    fingerprint: Fingerprint,
+}
+
+impl Found {
+    fn of(
+        files: &Files,
+        several: Option<&Several>,
+        labels: Option<Vec<i64>>,
+        classes: Option<Arc<[String]>>,
+    ) -> Result<Self> {
+        let records = several.map_or(files.len(), Several::records);
+        let mut print = Fingerprint::of("folder").number(records as u64);
+        let mut sizes = Histogram::default();
+        match several {
+            None => {
+                (print, sizes) = files.fold((print, sizes), |(print, sizes), name, size| {
+                    (print.text(name).number(size), sizes.with(size))
+                })?;
+            }
+            Some(several) => {
+                print = print.number(several.per as u64);
+                for record in several.order.chunks_exact(several.per) {
+                    let mut bytes = 0_u64;
+                    for file in record {
+                        let Object { name, size, .. } = files.get(*file as usize)?;
+                        print = print.text(&name).number(size);
+                        bytes = bytes.saturating_add(size);
+                    }
+                    sizes.add(bytes);
+                }
+            }
+        }
+        let labels = labels.map(RecordLabels::of);
+        Ok(Self { labels, classes, sizes: sizes.sizes(), fingerprint: print.finish() })
+    }
+}
+
 /// See [`Folder`].
 #[derive(Debug)]
 struct FolderDataset {
     files: Files,
     /// `None`: each file is a record.
     several: Option<Several>,
-    labels: Option<Vec<i64>>,
+    found: Found,
     /// Other fields of each record.
     metadata: Vec<metadata::Column>,
     schema: Schema,
-    sizes: Sizes,
-    fingerprint: Fingerprint,
 }
 
 impl FolderDataset {
     fn new(
         files: Files,
         several: Option<Several>,
-        labels: Option<Vec<i64>>,
-        classes: Option<Arc<[String]>>,
+        found: Found,
         mut fields: Vec<Field>,
         metadata: Vec<metadata::Column>,
     ) -> Self {
-        fields.extend(labels.is_some().then(Field::label));
+        fields.extend(found.labels.is_some().then(Field::label));
         fields.extend(metadata.iter().map(metadata::Column::field));
-        let schema = Schema::new(fields).with_classes(classes);
-        let mut data =
-            Self { files, several, labels, metadata, schema, sizes: Sizes::default(), fingerprint: Fingerprint(0) };
-        let mut print = Fingerprint::of("folder").number(data.records() as u64);
-        if let Some(several) = &data.several {
-            print = print.number(several.per as u64);
-        }
-        for i in (0..data.records()).flat_map(|record| data.files_of(record)) {
-            print = print.text(data.files.name(i)).number(data.files.sizes[i]);
-        }
-        let bytes = |record| data.files_of(record).map(|i| data.files.sizes[i]).fold(0, u64::saturating_add);
-        data.sizes = Sizes::of((0..data.records()).map(bytes));
-        data.fingerprint = print.finish();
-        data
+        let schema = Schema::new(fields).with_classes(found.classes.clone());
+        Self { files, several, found, metadata, schema }
     }
 
     fn records(&self) -> usize {
-        self.several.as_ref().map_or(self.files.len(), |several| several.order.len() / several.per)
+        self.several.as_ref().map_or(self.files.len(), Several::records)
     }
 
     /// Indices of a record's files.
@@ -439,8 +495,11 @@ impl Dataset for FolderDataset {
     fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
         let record = index(record, self.records())?;
         Ok(match &self.several {
-            None => ReadPlan::one(self.files.extent(record)),
-            Some(_) => ReadPlan::new(self.files_of(record).map(|i| self.files.extent(i))),
+            None => ReadPlan::one(self.files.extent(record)?),
+            Some(_) => {
+                let extents: Vec<_> = self.files_of(record).map(|i| self.files.extent(i)).collect::<Result<_>>()?;
+                ReadPlan::new(extents)
+            }
         })
     }
 
@@ -458,15 +517,15 @@ impl Dataset for FolderDataset {
         };
         let mut values = smallvec![image];
         values.extend(mask.iter().cloned().map(Value::Encoded));
-        values.extend(self.labels.as_ref().map(|labels| Value::Label(labels[i])));
+        values.extend(self.found.labels.as_ref().map(|labels| Value::Label(labels.get(i))));
         values.extend(self.metadata.iter().map(|column| column.value(i)));
         Ok(Sample { values })
     }
 
     fn known(&self, record: u64, field: &str) -> Option<Value> {
         let i = index(record, self.records()).ok()?;
-        match &self.labels {
-            Some(labels) if field == "label" => Some(Value::Label(labels[i])),
+        match &self.found.labels {
+            Some(labels) if field == "label" => Some(Value::Label(labels.get(i))),
             _ => self.metadata.iter().find(|column| column.name() == field).map(|column| column.value(i)),
         }
     }
@@ -491,22 +550,22 @@ impl Dataset for FolderDataset {
     }
 
     fn largest_read(&self) -> u64 {
-        self.sizes.largest
+        self.found.sizes.largest
     }
 
     fn usual_read(&self) -> u64 {
-        self.sizes.usual
+        self.found.sizes.usual
     }
 
     fn resident_bytes(&self) -> u64 {
-        let labels = self.labels.as_ref().map_or(0, |l| l.len() * 8);
+        let labels = self.found.labels.as_ref().map_or(0, RecordLabels::bytes);
         let order = self.several.as_ref().map_or(0, |several| several.order.len() * 4);
         let metadata: usize = self.metadata.iter().map(metadata::Column::bytes).sum();
-        (self.files.bytes() + labels + order + metadata) as u64
+        self.files.bytes() + (labels + order + metadata) as u64
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+        self.found.fingerprint
     }
 }
 
@@ -520,15 +579,19 @@ mod tests {
         objects
     }
 
-    fn files(names: &[&str]) -> Files {
-        let store = Arc::new(object_store::memory::InMemory::new());
-        let source = Source::from_store(store, object_store::path::Path::default(), "test://");
-        Files::of_images(source, &objects(names))
+    /// Names of the images, in their order.
+    fn files(names: &[&str]) -> Vec<String> {
+        images_of(&objects(names)).into_iter().map(|image| image.name.clone()).collect()
     }
 
     #[expect(clippy::type_complexity, reason = "both or neither")]
-    fn classes(files: &Files) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
-        classes_of(&files.iter().collect::<Vec<_>>(), &files.source, None, true)
+    fn classes(files: &[String]) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
+        classes_of(&files.iter().map(String::as_str).collect::<Vec<_>>(), &source(), None, true)
+    }
+
+    fn source() -> Source {
+        let store = Arc::new(object_store::memory::InMemory::new());
+        Source::from_store(store, object_store::path::Path::default(), "test://")
     }
 
     #[test]
@@ -537,7 +600,7 @@ mod tests {
         let files = files(&["a/1.jpg", "a-b/1.jpg", "a/deep/er/2.jpg", "c/readme.txt"]);
         let (labels, classes) = classes(&files).unwrap();
         assert_eq!(&classes.unwrap()[..], ["a", "a-b"]);
-        assert_eq!(files.iter().collect::<Vec<_>>(), ["a-b/1.jpg", "a/1.jpg", "a/deep/er/2.jpg"]);
+        assert_eq!(files, ["a-b/1.jpg", "a/1.jpg", "a/deep/er/2.jpg"]);
         assert_eq!(labels.unwrap(), [1, 0, 0]);
     }
 
@@ -561,13 +624,14 @@ mod tests {
     }
 
     #[test]
-    fn a_million_names_take_little_more_than_their_letters() {
+    fn a_million_files_take_less_memory_than_their_names() {
         let names: Vec<String> = (0..10_000).map(|i| format!("n{:08}/n{:08}_{i}.JPEG", i % 10, i % 10)).collect();
-        let mut files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        files.tighten();
-        let letters: usize = names.iter().map(String::len).sum();
-        let data = FolderDataset::new(files, None, Some(vec![0; 10_000]), None, vec![Field::image()], vec![]);
-        assert_eq!(data.resident_bytes() as usize, letters + 10_000 * 24);
-        assert_eq!(data.files.text.capacity(), letters);
+        let objects = objects(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let files = Files::of(source(), &images_of(&objects));
+        let labels = (0..10).flat_map(|class| vec![class; 1_000]).collect();
+        let found = Found::of(&files, None, Some(labels), None).unwrap();
+        let data = FolderDataset::new(files, None, found, vec![Field::image()], vec![]);
+        let bytes = data.resident_bytes();
+        assert!(bytes < 10_000 * 16, "{bytes} bytes");
     }
 }

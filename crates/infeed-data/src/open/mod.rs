@@ -26,9 +26,11 @@ use crate::{
     concat::concat,
     declared::{Said, declared},
     filter::{self, Filter},
+    folder,
     format::{Format, OpenOption, OpenOptions, Recognised},
     layout::is_left_by_system,
-    objects::{list, named},
+    names::is_image,
+    objects::{list, named, only_or},
     pattern,
     record::Dataset,
     synthetic::SyntheticDataset,
@@ -422,11 +424,7 @@ impl Open {
                     }
                     (None, None) => {
                         let dataset: Arc<dyn Dataset> = Arc::new(SyntheticDataset::parse(&url)?);
-                        if filters.is_empty() {
-                            return Ok(dataset);
-                        }
-                        let passing = filter::passing(&*dataset, &filters).await?;
-                        filter::only(dataset, passing)
+                        filtered(dataset, &filters).await
                     }
                 };
             }
@@ -461,9 +459,55 @@ impl Open {
         if shared.is_none() || !source.has_commits() {
             source.connect().await?;
         }
-        let (source, objects) = list(source, options.manifests.as_deref(), shared.as_ref()).await?;
+        let (manifests, shared) = (options.manifests.as_deref(), shared.as_ref());
+        if shared.is_some() {
+            let (source, objects) = list(source, manifests, shared).await?;
+            return open_objects(&source, objects, &options, &formats, &filters, told).await;
+        }
+        let listing = source.listing(manifests, Some(is_image)).await?;
+        if let Some(kept) = listing.kept().filter(|_| extra.is_empty()) {
+            if let Some((dataset, recognised)) = folder::opened(&source, kept, &options).await? {
+                if let Some(OnRecognised(told)) = told {
+                    told(recognised);
+                }
+                let options = for_format(&source, &options, "folder", &[OpenOption::Classes])?;
+                let dataset = declared(dataset, &options.said).map_err(|e| e.at_object(source.url()))?;
+                return filtered(dataset, &filters).await;
+            }
+            options.findings.put(source.url(), kept.clone());
+        }
+        let objects = match listing.into_objects() {
+            Ok(objects) => objects,
+            // What was kept is damaged.
+            Err(_) => source.objects(None, None).await?,
+        };
+        let (source, objects) = only_or(source, objects).await?;
         open_objects(&source, objects, &options, &formats, &filters, told).await
     }
+}
+
+/// The options as a format gets them that takes these. The kinds of fields become words to apply afterwards.
+fn for_format(source: &Source, options: &OpenOptions, format: &str, takes: &[OpenOption]) -> Result<OpenOptions> {
+    let mut own = options.clone();
+    // The format itself handles files of volumes; the kinds of fields are applied here for all other formats.
+    if !takes.contains(&OpenOption::Field) {
+        // Several words can only be files, which are refused below.
+        for (name, word) in own.fields.extract_if(.., |(_, words)| words.len() == 1) {
+            let said = Said::parse(&name, &word.concat()).map_err(|e| e.at_object(source.url()))?;
+            own.said.push((name, said));
+        }
+    }
+    own.only(&format!("datasets of the format {format}"), takes).map_err(|e| e.at_object(source.url()))?;
+    Ok(own)
+}
+
+/// The records that pass.
+async fn filtered(dataset: Arc<dyn Dataset>, filters: &[Filter]) -> Result<Arc<dyn Dataset>> {
+    if filters.is_empty() {
+        return Ok(dataset);
+    }
+    let passing = filter::passing(&*dataset, filters).await?;
+    filter::only(dataset, passing)
 }
 
 /// Opens a place that comes after `first`. If its class names differ from those of `first`, it is opened with those of
@@ -508,18 +552,7 @@ async fn open_objects(
         told(Recognised { url, format, why, left_out });
     }
     tracing::debug!(url = source.url(), format = format.name(), objects = objects.len(), "opening");
-    // The format itself handles files of volumes; the kinds of fields are applied here for all other formats.
-    let mut own = options.clone();
-    if !format.options().contains(&OpenOption::Field) {
-        // Several words can only be files, which are refused below.
-        for (name, word) in own.fields.extract_if(.., |(_, words)| words.len() == 1) {
-            let said = Said::parse(&name, &word.concat()).map_err(|e| e.at_object(source.url()))?;
-            own.said.push((name, said));
-        }
-    }
-    let options = &own;
-    let what = format!("datasets of the format {}", format.name());
-    options.only(&what, format.options()).map_err(|e| e.at_object(source.url()))?;
+    let options = &for_format(source, options, format.name(), format.options())?;
     // Copied only if needed: there may be a million names.
     let again = (!filters.is_empty() && format.options().contains(&OpenOption::Columns)).then(|| objects.clone());
     let dataset = format.open(source, objects, options).await?;

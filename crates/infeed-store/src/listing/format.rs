@@ -5,16 +5,16 @@
 //!
 //! ```text
 //! "infeed manifest 2\n", length and hash
-//! body: u128 identity of the place (endpoint, bucket, prefix), varint objects, then each in the order of names:
-//!   varint bytes shared with the name before, varint more bytes, those; varint size;
-//!   etag: 0 none | 1 and 16 bytes of "32 hex digits" in quotes | 2, varint length, text
+//! body: u128 identity of the place (endpoint, bucket, prefix), varint objects, then each in the order of names, as in
+//!   a block of `object_table.rs`
 //! ```
 
 use infeed_core::fingerprint::Fingerprint;
 
 use crate::{
     Object,
-    manifest::{Rest, body, number, seal, text, unsealed},
+    manifest::{Rest, body, number, seal, unsealed},
+    object_table::{entry, put},
 };
 
 pub(crate) const MAGIC: &[u8] = b"infeed manifest 2\n";
@@ -24,35 +24,9 @@ pub(crate) fn encode(objects: &[Object], place: Fingerprint) -> Vec<u8> {
     let mut out = unsealed(MAGIC, 32 + objects.len() * 40);
     out.extend_from_slice(&place.0.to_le_bytes());
     number(&mut out, objects.len() as u64);
-    let mut before: &[u8] = &[];
-    for object in objects {
-        let name = object.name.as_bytes();
-        let shared = name.iter().zip(before).take_while(|(a, b)| a == b).count();
-        number(&mut out, shared as u64);
-        number(&mut out, (name.len() - shared) as u64);
-        out.extend_from_slice(&name[shared..]);
-        number(&mut out, object.size);
-        match object.etag.as_deref().map(|etag| (etag, digits(etag))) {
-            None => out.push(0),
-            Some((_, Some(value))) => {
-                out.push(1);
-                out.extend_from_slice(&value.to_be_bytes());
-            }
-            Some((etag, None)) => {
-                out.push(2);
-                text(&mut out, etag);
-            }
-        }
-        before = name;
-    }
+    let mut before = Vec::new();
+    objects.iter().for_each(|object| put(&mut out, &mut before, object));
     seal(MAGIC, out)
-}
-
-/// The value of an ETag of the usual form: 32 lower-case hex digits in quotes.
-fn digits(etag: &str) -> Option<u128> {
-    let hex = etag.strip_prefix('"')?.strip_suffix('"')?;
-    let plain = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    plain.then(|| u128::from_str_radix(hex, 16).ok())?
 }
 
 /// Decodes arbitrary bytes: objects ordered by name, or a description of the problem for a warning.
@@ -67,21 +41,8 @@ fn objects(body: &[u8], place: Fingerprint) -> Option<Vec<Object>> {
     }
     let mut name = Vec::new();
     let objects = rest.list(4, |rest| {
-        let shared = usize::try_from(rest.number()?).ok().filter(|n| *n <= name.len())?;
-        let more = usize::try_from(rest.number()?).ok()?;
-        name.truncate(shared);
-        name.extend_from_slice(rest.take(more)?);
-        let size = rest.number()?;
-        let etag = match rest.take(1)? {
-            [0] => None,
-            [1] => {
-                let value = u128::from_be_bytes(rest.take(16)?.try_into().ok()?);
-                Some(format!("\"{value:032x}\""))
-            }
-            [2] => Some(rest.text()?.to_owned()),
-            _ => return None,
-        };
-        Some(Object { name: str::from_utf8(&name).ok()?.to_owned(), size, etag })
+        let (size, tag) = entry(rest, &mut name)?;
+        Some(Object { name: str::from_utf8(&name).ok()?.to_owned(), size, etag: tag.text() })
     });
     objects.filter(|_| rest.0.is_empty())
 }

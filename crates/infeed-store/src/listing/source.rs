@@ -13,7 +13,7 @@ use object_store::ObjectStoreExt;
 use super::bucket;
 use super::local::{self, Walk, is_hidden};
 use crate::{
-    Object, Source,
+    Listing, Object, Source,
     answer::{Answer, with_answer},
     connect::keys::Keys,
     errors::store_error,
@@ -99,18 +99,31 @@ impl Source {
         manifests: Option<&std::path::Path>,
         whole: Option<fn(&str) -> bool>,
     ) -> Result<Vec<Object>> {
+        match self.listing(manifests, whole).await?.into_objects() {
+            Ok(objects) => Ok(objects),
+            Err(_) => self.listing(None, None).await?.into_objects(),
+        }
+    }
+
+    /// The same objects; those of a local folder with a manifest need not be read from it.
+    #[doc(hidden)]
+    pub async fn listing(
+        &self,
+        manifests: Option<&std::path::Path>,
+        whole: Option<fn(&str) -> bool>,
+    ) -> Result<Listing> {
         #[cfg(feature = "s3")]
         if let (Some(remote), None) = (&self.0.remote, self.only()) {
-            return bucket::objects(self, remote, manifests).await;
+            return bucket::objects(self, remote, manifests).await.map(Listing::from);
         }
         if let (Some(folder), None) = (&self.0.folder, self.only()) {
             let Some((whole, manifest)) = whole.and_then(|whole| Some((whole, self.folder_manifest(manifests)?)))
             else {
-                return local::all(folder.clone(), self).await;
+                return local::all(folder.clone(), self).await.map(Listing::from);
             };
-            let objects = local::all_since(folder.clone(), self, &manifest, whole, WORTH).await?;
+            let listing = local::all_since(folder.clone(), self, &manifest, whole, WORTH).await?;
             self.believe(manifest);
-            return Ok(objects);
+            return Ok(listing);
         }
         let mut objects: Vec<Object> = match self.list().try_collect().await {
             // Most web servers offer no listings: then the url is that of one file.
@@ -118,7 +131,7 @@ impl Source {
             listed => listed?,
         };
         objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(objects)
+        Ok(objects.into())
     }
 
     /// Those of these objects that exist, ordered by name. Works without a listing: one request per name, 16 at a time,

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, DirEntry},
     io,
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
@@ -19,7 +20,7 @@ use tokio::sync::mpsc;
 use super::{
     folder::{Entry, Folder},
     found::FolderFiles,
-    kept::{Kept, Listed, Saved},
+    kept::{Folders, Kept, Listed},
     objects::objects,
     pace::Pace,
     stamp::{Believed, Stamp},
@@ -41,7 +42,7 @@ const AGAIN: usize = BATCH;
 /// What earlier listings have kept, and what to keep of this one.
 #[derive(Debug)]
 pub(super) struct Keeping {
-    pub(super) saved: Mutex<Saved>,
+    pub(super) saved: Mutex<Folders>,
     pub(super) believed: Believed,
     /// Whether a file is read from its beginning to its end, judged by its name.
     pub(super) whole: fn(&str) -> bool,
@@ -122,7 +123,7 @@ struct Reading {
 struct State {
     found: FolderFiles,
     kept: Option<Kept>,
-    taken: bool,
+    taken: Option<Range<usize>>,
     /// Batches not looked up yet, plus one for the rest of the folder.
     parts: usize,
 }
@@ -249,9 +250,9 @@ impl Pool {
             self.queue().pace.add(1, start.elapsed());
             let stamp = Stamp::of(&meta);
             if keeping.believed.holds(&meta) {
-                let saved = keeping.saved.lock().unwrap_or_else(PoisonError::into_inner).take(&folder.name, stamp);
-                if let Some((found, kept)) = saved {
-                    return self.take_kept(folder, found, kept);
+                let saved = keeping.saved.lock().unwrap_or_else(PoisonError::into_inner).remove(&folder.name);
+                if let Some((kept, files)) = saved.filter(|(kept, _)| kept.stamp == stamp) {
+                    return self.take_kept(folder, kept, files);
                 }
                 kept = stamp.is_settled(now).then(|| Kept { stamp, folders: Vec::new(), again: Vec::new() });
             }
@@ -259,7 +260,7 @@ impl Pool {
         let start = Instant::now();
         let entries = fs::read_dir(&folder.real).map_err(failed)?;
         self.queue().pace.add(1, start.elapsed());
-        let state = State { found: FolderFiles::of(&folder.name), kept, taken: false, parts: 1 };
+        let state = State { found: FolderFiles::of(&folder.name), kept, taken: None, parts: 1 };
         let of = Arc::new(Reading { folder: Arc::clone(&folder), state: Mutex::new(state) });
         let mut batch = Vec::new();
         for entry in entries {
@@ -326,7 +327,7 @@ impl Pool {
     }
 
     /// Uses a kept folder that is unchanged.
-    fn take_kept(&self, folder: Arc<Folder>, found: FolderFiles, kept: Kept) -> Result<()> {
+    fn take_kept(&self, folder: Arc<Folder>, kept: Kept, files: Range<usize>) -> Result<()> {
         let start = Instant::now();
         let (mut more, mut folders) = (FolderFiles::default(), Vec::new());
         for base in &kept.again {
@@ -340,7 +341,8 @@ impl Pool {
             self.queue().pace.add(count, start.elapsed());
         }
         folders.extend(kept.folders.iter().map(|base| folder.child(base)));
-        let state = State { found, kept: Some(kept), taken: true, parts: 1 };
+        let found = FolderFiles::of(&folder.name);
+        let state = State { found, kept: Some(kept), taken: Some(files), parts: 1 };
         self.add(&Arc::new(Reading { folder, state: Mutex::new(state) }), more, folders);
         Ok(())
     }

@@ -9,15 +9,15 @@ use std::{
 use infeed_core::error::Result;
 
 use super::{
-    kept::{Listed, decode, encode},
+    kept::{Folders, Listed, Saved, files_of, keep},
     objects::objects,
     pool::{Keeping, Walk},
     stamp::Believed,
 };
-use crate::{Object, Source, manifest::Manifest};
+use crate::{Listing, Source, manifest::Manifest};
 
-/// All files below a folder, ordered by name. Takes one call for each unchanged folder that is in `manifest`. If
-/// folders had to be listed and there are at least `worth` files, the manifest is written again.
+/// All files below a folder. Takes one call for each unchanged folder that is in `manifest`. If folders had to be listed
+/// and there are at least `worth` files, the manifest is written again.
 ///
 /// `whole` returns by its name whether a file is read from its beginning to its end, in which case another size is
 /// detected on reading. Other files are looked up each time, and so are links.
@@ -27,8 +27,8 @@ pub(crate) async fn all_since(
     manifest: &Manifest,
     whole: fn(&str) -> bool,
     worth: usize,
-) -> Result<Vec<Object>> {
-    at(root, source, manifest, whole, worth, now).await.map(|(objects, _)| objects)
+) -> Result<Listing> {
+    at(root, source, manifest, whole, worth, now).await.map(|(listing, _)| listing)
 }
 
 /// In tests the clock is ahead, so that everything written until now counts as settled.
@@ -44,25 +44,66 @@ pub(super) async fn at(
     whole: fn(&str) -> bool,
     worth: usize,
     now: fn() -> SystemTime,
-) -> Result<(Vec<Object>, usize)> {
-    let place = source.place();
-    let saved = manifest.load(|file| decode(file, place)).unwrap_or_default();
+) -> Result<(Listing, usize)> {
+    let mut saved = Saved::load(manifest, source.place());
+    loop {
+        if let Some(found) = with(saved, root.clone(), source, manifest, whole, worth, now).await? {
+            return Ok(found);
+        }
+        // The files were damaged.
+        saved = None;
+    }
+}
+
+/// The same, with what was saved. `None` if that is damaged.
+async fn with(
+    saved: Option<Saved>,
+    root: PathBuf,
+    source: &Source,
+    manifest: &Manifest,
+    whole: fn(&str) -> bool,
+    worth: usize,
+    now: fn() -> SystemTime,
+) -> Result<Option<(Listing, usize)>> {
+    let (saved, files) = match saved {
+        Some(Saved { folders, files, is_ordered }) => {
+            let count = folders.len();
+            (folders, Some((files, is_ordered, count)))
+        }
+        None => (Folders::new(), None),
+    };
     let keeping = Keeping { saved: Mutex::new(saved), believed: Believed::of_this_machine(), whole, now };
     let mut walk = Walk::keeping(root, source, Arc::new(keeping))?;
     let mut folders: Vec<Listed> = Vec::new();
     while let Some(listed) = walk.next().await {
         folders.push(listed?);
     }
-    let files: usize = folders.iter().map(|listed| listed.found.len()).sum();
-    let taken = folders.iter().filter(|listed| listed.taken).count();
-    // A folder that can't be trusted later is no reason to write the manifest.
-    let news = folders.iter().any(|listed| !listed.taken && listed.kept.is_some());
-    if news && files >= worth {
-        manifest.store(&encode(&folders, place));
-    }
-    tracing::info!(folders = folders.len(), taken, files, file = %manifest.file().display(), "listed with the manifest");
+    folders.sort_unstable_by(|a, b| a.found.folder.cmp(&b.found.folder));
+    let taken = folders.iter().filter(|listed| listed.taken.is_some()).count();
     let listed = folders.len() - taken;
-    Ok((objects(folders.into_iter().map(|listed| listed.found).collect()), listed))
+    tracing::info!(folders = folders.len(), taken, file = %manifest.file().display(), "listed with the manifest");
+    // Whether the manifest, if it is written, has all files.
+    let is_whole = folders.iter().all(|listed| listed.kept.as_ref().is_some_and(|kept| kept.again.is_empty()));
+    if let Some((files, is_ordered, count)) = &files {
+        if is_whole && *is_ordered && listed == 0 && taken == *count {
+            return Ok(Some((Listing { objects: None, kept: Some(files.clone()) }, 0)));
+        }
+        for Listed { found, taken, .. } in &mut folders {
+            if let Some(blocks) = taken {
+                let Ok(mut all) = files_of(&files.table, &found.folder, blocks.clone()) else { return Ok(None) };
+                all.append(std::mem::take(found));
+                all.finish();
+                *found = all;
+            }
+        }
+    }
+    // A folder that can't be trusted later is no reason to write the manifest.
+    let news = folders.iter().any(|listed| listed.taken.is_none() && listed.kept.is_some());
+    let is_worth = folders.iter().map(|listed| listed.found.len()).sum::<usize>() >= worth;
+    let kept = if news && is_worth { keep(&folders, manifest, source.place()) } else { None };
+    let kept = kept.filter(|kept| is_whole && kept.is_ordered).map(|kept| kept.files);
+    let objects = Some(objects(folders.into_iter().map(|listed| listed.found).collect()));
+    Ok(Some((Listing { objects, kept }, listed)))
 }
 
 #[cfg(all(test, unix))]
@@ -74,6 +115,7 @@ mod tests {
 
     use super::super::all;
     use super::{now as later, *};
+    use crate::Object;
     use infeed_core::fingerprint::Fingerprint;
 
     /// A tree of files, and its manifest.
@@ -126,10 +168,17 @@ mod tests {
             Source::parse(self.root().to_str().unwrap()).unwrap()
         }
 
-        fn at(&self, worth: usize, now: fn() -> SystemTime) -> (Vec<Object>, usize) {
+        fn listing(&self, worth: usize, now: fn() -> SystemTime) -> (Listing, usize) {
             self.tick();
             let whole = |name: &str| name.ends_with(".jpg");
             block_on(at(self.root(), &self.source(), &self.manifest, whole, worth, now)).unwrap()
+        }
+
+        /// The objects, and how many folders were not taken from the manifest.
+        fn at(&self, worth: usize, now: fn() -> SystemTime) -> (Vec<Object>, usize) {
+            let (listing, listed) = self.listing(worth, now);
+            let Ok(objects) = listing.into_objects() else { return self.at(worth, now) };
+            (objects, listed)
         }
 
         /// Lists with the manifest, and checks that the result equals a listing without. Also returns how many folders
@@ -276,7 +325,7 @@ mod tests {
         other.listed(later);
         let mut flipped = sound.clone();
         flipped[sound.len() / 2] ^= 1;
-        for bytes in [&sound[..sound.len() - 1], &flipped, b"", b"infeed folder 2\n", &other.kept().unwrap()] {
+        for bytes in [&sound[..sound.len() - 1], &flipped, b"", b"infeed folder 1\n", &other.kept().unwrap()] {
             fs::write(tree.manifest.file(), bytes).unwrap();
             assert_eq!(tree.listed(later).1, 3);
             assert_eq!(tree.kept().unwrap().len(), sound.len());
@@ -287,6 +336,47 @@ mod tests {
         assert!(few.kept().is_none(), "too few to keep");
         few.at(1, later);
         assert!(few.kept().is_some());
+    }
+
+    #[test]
+    fn files_of_an_unchanged_tree_are_read_one_by_one() {
+        let tree = Tree::new(&["a/1.jpg", "a/2.jpg", "a-b/1.jpg", "c/deep/1.jpg"]);
+        (0..40).for_each(|i| tree.write(&format!("many/{i:02}.jpg"), i));
+        let kept = || tree.listing(0, later).0.kept().cloned();
+        let first = kept().unwrap();
+        for _ in 0..2 {
+            let (listing, listed) = tree.listing(0, later);
+            let kept = listing.kept().cloned().unwrap();
+            assert_eq!((kept.identity, listed), (first.identity, 0));
+            let objects = listing.into_objects().unwrap();
+            assert_eq!(objects, block_on(all(tree.root(), &tree.source())).unwrap());
+            let files: Vec<Object> = (0..kept.table.len()).map(|at| kept.table.get(at).unwrap()).collect();
+            assert_eq!(files, objects);
+            // Two numbers for each block of at most 16 files.
+            assert_eq!(kept.table.resident_bytes(), (3 + 3) * 16);
+        }
+        // Another tree is another listing; the files of the one before can still be read.
+        tree.write("a/3.jpg", 5);
+        let second = kept().unwrap();
+        assert_ne!(second.identity, first.identity);
+        assert_eq!((first.table.len(), first.table.get(43).unwrap().size), (44, 39));
+        // A damaged block is an error of its files, and the manifest is made again.
+        let mut bytes = tree.kept().unwrap();
+        bytes[20] ^= 1;
+        fs::write(tree.manifest.file(), bytes).unwrap();
+        let damaged = kept().unwrap();
+        assert!(damaged.table.get(44).is_ok());
+        assert!(damaged.table.get(0).unwrap_err().to_string().contains("a checksum is wrong"));
+        assert!(tree.kept().is_none());
+        assert_eq!(tree.listed(later).0.len(), 45);
+        // Names that are looked up each time, and files between folders of the same beginning, need the list.
+        for other in ["a/x.csv", "b.jpg"] {
+            tree.write(other, 1);
+            let (listing, _) = tree.listing(0, later);
+            assert_eq!((listing.kept().is_some(), kept().is_some()), (false, false), "{other}");
+            fs::remove_file(tree.path(other)).unwrap();
+            assert!(kept().is_some());
+        }
     }
 
     #[test]
@@ -361,6 +451,7 @@ mod tests {
             let took = start.elapsed();
             let start = std::time::Instant::now();
             let with = block_on(all_since(root.clone(), &source, &manifest, whole, 0)).unwrap();
+            let with = with.into_objects().unwrap();
             let kept = start.elapsed();
             assert_eq!(with, without);
             writeln!(std::io::stderr(), "{} files: without {took:.3?}, with {kept:.3?}", with.len()).unwrap();
