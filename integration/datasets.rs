@@ -515,6 +515,90 @@ fn options_are_refused_by_what_is_opened_without_a_format_too() {
     fails(open("synthetic://").manifests("x"), ErrorKind::Config, &["synthetic data take no manifests"]);
 }
 
+/// Everything that a folder of images has: identity, schema, objects and labels.
+fn all_of(dataset: &dyn Dataset) -> (String, Vec<(String, Option<String>)>) {
+    let label = |record| dataset.known(record, "label").map(|label| format!("{label:?}"));
+    let records = (0..dataset.len()).map(|record| (dataset.object(record), label(record))).collect();
+    (format!("{:?} {:?} {}", dataset.fingerprint(), dataset.schema(), dataset.largest_read()), records)
+}
+
+#[test]
+fn a_folder_of_many_images_opens_again_as_it_opens_first() {
+    let (dir, kept) = (folder(&[]), tempfile::tempdir().unwrap());
+    // Links, because some disks take a millisecond to create a file.
+    let content = |size: usize| dir.path().join(format!(".content/{size}"));
+    (0..10).for_each(|size| write(dir.path(), &format!(".content/{size}"), &b"0123456789"[..size]));
+    for class in ["cat", "dog", "dog-like", "eel"] {
+        fs::create_dir(dir.path().join(class)).unwrap();
+        for i in 0..5_000 {
+            fs::hard_link(content(i % 10), dir.path().join(format!("{class}/{class}_{i:05}.jpg"))).unwrap();
+        }
+    }
+    let with = || at(&dir).manifests(kept.path());
+    let files = |kind: &str| {
+        let kept = fs::read_dir(kept.path()).unwrap().map(|file| file.unwrap().path());
+        kept.filter(|file| file.to_string_lossy().contains(kind)).collect::<Vec<_>>()
+    };
+    // Folders that have just changed are not kept.
+    let keep = || {
+        while files(".images-").is_empty() {
+            opened(with()).unwrap();
+        }
+    };
+    keep();
+    let want = opened(at(&dir)).unwrap();
+    let again = opened(with()).unwrap();
+    assert_eq!(all_of(&*again), all_of(&*want));
+    assert!(want.resident_bytes() < 20_000 * 20, "{}", want.resident_bytes());
+    assert!(again.resident_bytes() < 20_000 * 2, "{}", again.resident_bytes());
+
+    // Options that change nothing about files, and those that do.
+    let few = opened(with().filter("label=dog".parse().unwrap())).unwrap();
+    assert_eq!((few.len(), few.object(0)), (5_000, want.object(10_000)));
+    assert_eq!(
+        opened(with().field("label", ["array"])).map_err(|e| e.to_string()).err(),
+        opened(at(&dir).field("label", ["array"])).map_err(|e| e.to_string()).err()
+    );
+    let classes = ["eel", "dog-like", "dog", "cat"].map(str::to_owned);
+    for _ in 0..2 {
+        assert_eq!(
+            all_of(&*opened(with().classes(classes.clone())).unwrap()),
+            all_of(&*opened(at(&dir).classes(classes.clone())).unwrap())
+        );
+    }
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    for open in [at(&dir), with()] {
+        let told = Arc::clone(&told);
+        opened(open.on_recognised(move |found| told.lock().unwrap().push(found))).unwrap();
+    }
+    let told = told.lock().unwrap();
+    assert_eq!(told[0], told[1]);
+
+    // Damage is found, and what is damaged is made again. (Each byte is flipped in tests of the modules.)
+    for (kind, part) in [(".folder", 2), (".folder", 1), (".images-", 2)] {
+        let [file, ..] = &files(kind)[..] else { panic!("no {kind}") };
+        let mut bytes = fs::read(file).unwrap();
+        let at = (bytes.len() - 1) / part;
+        bytes[at] ^= 1;
+        fs::write(file, bytes).unwrap();
+        let found = opened(with()).unwrap();
+        // Of a block of names, the error is that of its files.
+        let damaged = (0..found.len()).find_map(|record| found.plan(record, SampleRng::new(0, 0, 0)).err());
+        assert!(damaged.is_none_or(|error| error.to_string().contains("open the dataset again")));
+        keep();
+        assert_eq!(opened(with()).unwrap().fingerprint(), want.fingerprint(), "{kind}, {part}");
+    }
+    assert_eq!(all_of(&*opened(with()).unwrap()), all_of(&*want));
+
+    // Another file is another dataset, whatever is kept of the one before.
+    write(dir.path(), "dog/a.jpg", b"new");
+    let more = opened(with()).unwrap();
+    assert_eq!(all_of(&*more), all_of(&*opened(at(&dir)).unwrap()));
+    assert_eq!((more.len(), again.len(), again.object(10_000)), (20_001, 20_000, want.object(10_000)));
+    write(dir.path(), "dog/readme.txt", b"not an image");
+    assert_eq!(all_of(&*opened(with()).unwrap()), all_of(&*more));
+}
+
 /// One record for each line of a text file.
 #[derive(Debug)]
 struct Lines;
