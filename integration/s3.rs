@@ -189,6 +189,17 @@ async fn listings_find_everything_once_and_several_folders_at_a_time() {
     server.forget();
     assert_eq!(names(&server.source("flat")).await.len(), 250);
     assert_eq!(server.log().len(), 3);
+    // One of many pages is listed from several names on.
+    let many = (0..3_000).map(|i| format!("Bild {i:05} ü.jpg")).collect::<Vec<_>>();
+    many.iter().for_each(|name| server.put(&format!("many/{name}"), "x"));
+    server.put("many/zzz/deep.jpg", "x");
+    server.configure(|config| config.page_size = 30);
+    server.forget();
+    let found = names(&server.source("many")).await;
+    assert!(found.iter().eq(many.iter().chain([&"zzz/deep.jpg".to_owned()])));
+    let asked = server.log().into_iter().map(|seen| seen.query).collect::<Vec<_>>();
+    assert!(asked.len() < 160, "{} requests", asked.len());
+    assert!(asked.iter().filter(|query| query.contains("start-after")).count() > 10);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 """A folder as a bucket on the loopback, with a latency for each answer and a bandwidth for each request.
 
-It lists (ListObjectsV2, one page), and gives heads, objects and ranges of them, path style, to whoever asks: `s3://` with
+It lists (ListObjectsV2), and gives heads, objects and ranges of them, path style, to whoever asks: `s3://` with
 `environment`, or `http://127.0.0.1:PORT/BUCKET/KEY`. One thread serves all, out of memory. It shares the cores with who reads,
 so what it used is told, and `ceiling` what it is able to give.
 """
@@ -20,6 +20,8 @@ from pathlib import Path
 BUCKET = "bench"
 # What is written at a time where the bandwidth is bounded: 6.5 ms of 20 MB/s, and most photographs as a whole.
 SLICE = 128 << 10
+# Keys of a page of a listing, as S3's.
+PAGE = 1000
 REGION = "us-east-1"
 
 
@@ -54,23 +56,28 @@ class Bucket:
         """Requests, bytes and seconds of processor time until now."""
         return self.requests, self.sent, time.clock_gettime(self.clock)
 
-    def listing(self, prefix, delimiter):
-        contents, folders = [], set()
-        for key in self.keys[bisect.bisect_left(self.keys, prefix) :]:
-            if not key.startswith(prefix):
-                break
+    def listing(self, prefix, delimiter, after):
+        contents, folders, last = [], [], ""
+        at = bisect.bisect_right(self.keys, after) if after > prefix else bisect.bisect_left(self.keys, prefix)
+        while at < len(self.keys) and (key := self.keys[at]).startswith(prefix) and len(contents) + len(folders) < PAGE:
             inside, _, deeper = key.removeprefix(prefix).partition("/")
             if delimiter and deeper:
-                folders.add(f"{prefix}{inside}/")
+                folders.append(f"{prefix}{inside}/")
+                # The key after all of the folder.
+                last = f"{prefix}{inside}/\U0010ffff"
+                at = bisect.bisect_right(self.keys, last)
                 continue
             contents.append(
                 f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
                 f"<ETag>&quot;{self.tags[key]}&quot;</ETag><Size>{len(self.objects[key])}</Size></Contents>"
             )
-        common = "".join(f"<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>" for folder in sorted(folders))
+            last, at = key, at + 1
+        more = at < len(self.keys) and self.keys[at].startswith(prefix)
+        token = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{last}</NextContinuationToken>" if more else ""
+        common = "".join(f"<CommonPrefixes><Prefix>{folder}</Prefix></CommonPrefixes>" for folder in folders)
         # pyarrow takes a prefix for a folder by the count.
         count = f"<KeyCount>{len(contents) + len(folders)}</KeyCount>"
-        return f'<?xml version="1.0"?><ListBucketResult>{count}{"".join(contents)}{common}</ListBucketResult>'.encode()
+        return f'<?xml version="1.0"?><ListBucketResult>{count}{token}{"".join(contents)}{common}</ListBucketResult>'.encode()
 
     def answer(self, method, target, headers):
         """The head of an answer, and its body."""
@@ -79,7 +86,8 @@ class Bucket:
         status, fields = "200 OK", ""
         if not key:
             query = dict(urllib.parse.parse_qsl(url.query))
-            body = self.listing(query.get("prefix", ""), query.get("delimiter"))
+            after = query.get("continuation-token") or query.get("start-after", "")
+            body = self.listing(query.get("prefix", ""), query.get("delimiter"), after)
         elif key not in self.objects:
             status, body = "404 Not Found", b"<Error><Code>NoSuchKey</Code></Error>"
         else:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Tables in a bucket that are opened for the first time and again.
+"""Tables, and a folder of images, in a bucket that are opened for the first time and again.
 
     python3 benches/peers/opening.py --infeed target/release/infeed --setup ~/peers
     python3 benches/peers/opening.py --infeed old=before/infeed --infeed new=target/release/infeed --setup ~/peers
 
 Tiny records in shards, hard links of one. `infeed run` opens them and gives one batch of one column; what it keeps is removed
 before its first opening. pyarrow opens the same Parquet and counts its rows: it reads the footer of each file, as infeed does.
+Of `flat`, a folder of images without folders in it, pyarrow lists the files.
 The bucket is a thread of this process (bucket.py) on the same cores. `--ranks` opens the same in several processes of infeed at
 once.
 """
@@ -28,13 +29,16 @@ import venvs
 from compare import describe_machine
 
 # Each with a column that needs no decoder.
-FORMS = {"mds": "label", "parquet": "label", "tfrecord.gz": "noise"}
-PYARROW = """
+FORMS = {"mds": "label", "parquet": "label", "tfrecord.gz": "noise", "flat": None}
+STORE = """
 import sys
 from pyarrow import dataset, fs
 store = fs.S3FileSystem(endpoint_override=f"127.0.0.1:{sys.argv[1]}", scheme="http", anonymous=True, region="us-east-1")
-print(dataset.dataset(sys.argv[2], filesystem=store, format="parquet").count_rows())
 """
+PYARROW = {
+    "parquet": STORE + "print(dataset.dataset(sys.argv[2], filesystem=store, format='parquet').count_rows())",
+    "flat": STORE + "print(len(store.get_file_info(fs.FileSelector(sys.argv[2]))))",
+}
 
 
 def measure(commands, env, server):
@@ -56,7 +60,7 @@ def main():
     parser.add_argument("--infeed", action="append", required=True, help="the command, or NAME=COMMAND, again for another")
     parser.add_argument("--setup", required=True, help="where the others are installed, and are installed to")
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
-    parser.add_argument("--shards", type=int, default=1000, help="of 1000 records")
+    parser.add_argument("--shards", type=int, default=1000, help="of 1000 records each")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--delay", type=float, default=20, help="milliseconds until an answer begins")
     parser.add_argument("--rounds", type=int, default=5)
@@ -64,7 +68,7 @@ def main():
     args = parser.parse_args()
     binaries = dict(one.split("=", 1) if "=" in one else ("infeed", one) for one in args.infeed)
     # Writes Parquet, and reads it too.
-    python = venvs.find(args.setup, {}, set(), (venvs.PARTS,))[0]["parts"] if "parquet" in args.forms else sys.executable
+    python = venvs.find(args.setup, {}, set(), (venvs.PARTS,))[0]["parts"] if PYARROW.keys() & set(args.forms) else sys.executable
     print(describe_machine(sorted(os.sched_getaffinity(0))))
     with tempfile.TemporaryDirectory(prefix="infeed-opening-", dir=args.data) as root:
         for form in args.forms:
@@ -80,10 +84,11 @@ def main():
 
 def compare(form, binaries, python, args, place):
     server, port, env, kept = place
-    run = ["run", f"s3://{bucket.BUCKET}/{form}", "--columns", FORMS[form], "-b", "8", "--max-batches", "1", "-q"]
+    columns = ["--columns", FORMS[form]] if FORMS[form] else ["--field", "image=bytes"]
+    run = ["run", f"s3://{bucket.BUCKET}/{form}", *columns, "-b", "8", "--max-batches", "1", "-q"]
     readers = {name: [binary, *run] for name, binary in binaries.items()}
-    if form == "parquet" and args.ranks == 1:
-        readers["pyarrow"] = [python, "-c", PYARROW, str(port), f"{bucket.BUCKET}/{form}"]
+    if form in PYARROW and args.ranks == 1:
+        readers["pyarrow"] = [python, "-c", PYARROW[form], str(port), f"{bucket.BUCKET}/{form}"]
     figures = {}
     for turn in range(args.rounds):
         order = list(readers)

@@ -91,6 +91,15 @@ def folder_tree(folder, shards):
     return []
 
 
+def flat(folder, shards):
+    for n in range(shards):
+        first = folder / f"{n * SHARD:08}.jpg"
+        first.write_bytes(PICTURE)
+        for m in range(1, SHARD):
+            os.link(first, folder / f"{n * SHARD + m:08}.jpg")
+    return []
+
+
 def litdata_chunks(folder, shards):
     from litdata.streaming.writer import BinaryWriter
 
@@ -149,6 +158,7 @@ FORMS = {
     "mds": mds,
     "parquet": parquet,
     "tfrecord.gz": tfrecord_gz,
+    "flat": flat,
     "folder": folder_tree,
     "litdata": litdata_chunks,
     "array_record": array_record,

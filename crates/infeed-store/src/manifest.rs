@@ -10,6 +10,7 @@
 //! |---|---|---|---|
 //! | `manifest` | names, sizes and ETags of a bucket (`listing/format.rs`) | from 20,000 objects on | after a comparison with the store (`listing/bucket.rs`); after one difference the bucket is listed again |
 //! | `folder` | names and sizes of a local folder, with stamps that identify the state of its folders (`listing/local/kept.rs`) | from 20,000 files on, if a place for it was set | folder by folder, after a look at each; until a file turns out to have another size |
+//! | `images-…` | classes, labels, sizes and identity of a folder of images (`dataset::folder`) | after opening a folder whose listing is kept | if the listing is the same, with the same options |
 //! | `shards` | places of samples in tars (`dataset::tar`) | after indexing shards of a store, or 20,000 samples of a folder | shard by shard, if it has the listed size and ETag |
 //! | `index-…` | a copy of an index of tars in a bucket | if it has 1 MiB or more | as long as the bucket's index has its ETag |
 //! | `coco-…` | annotations of COCO's JSON (`dataset::coco`) | after parsing a JSON of 16 MiB or more | if the JSON has the same bytes (local) or ETag (store), and the same options |

@@ -41,6 +41,8 @@ mod pages;
 mod profile;
 #[cfg(feature = "s3")]
 mod s3;
+#[cfg(feature = "s3")]
+mod split;
 #[cfg(feature = "tls")]
 mod tls;
 mod urls;

@@ -2,20 +2,21 @@
 //!
 //! ```text
 //! pages of folders ─▶ folder after folder, up to 16 at a time, page after page ─▶ one stream
+//! a page of objects ─▶ ranges of names (`split.rs`), up to 16 at a time ────────────▲
 //! ```
 //!
 //! The pages of one listing come one after another, because each needs the token of the previous one: 20 to 100 ms per
-//! thousand objects. Folders are listed by their prefix and never split by names in between, because not every store
-//! lists in byte order (SeaweedFS sorts `a-b/` after `a/`, S3 before).
+//! thousand objects. Folders are listed by their prefix; only the objects of one folder are split by their names,
+//! because not every store lists folders in byte order (SeaweedFS sorts `a-b/` after `a/`, S3 before).
 
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 use infeed_core::error::{Error, ErrorKind};
 use object_store::{ListResult, ObjectMeta, Result, list::PaginatedListResult, path::Path};
 
-use super::keys::Pages as Seen;
+use super::{keys::Pages as Seen, split};
 
 /// The most folders listed at a time, which is also the number of pages held.
-const WIDTH: usize = 16;
+pub(super) const WIDTH: usize = 16;
 /// The most levels to look for folders: `train/` by itself is one folder, its classes are many.
 const LEVELS: usize = 3;
 /// If there are more folders than fit on a page, this many are tried.
@@ -34,6 +35,9 @@ pub(super) trait Pages: Clone + Send + Sync + 'static {
         token: Option<String>,
         folders: bool,
     ) -> impl Future<Output = Result<PaginatedListResult>> + Send;
+
+    /// Whether a page can begin after any key.
+    fn starts_anywhere(&self) -> bool;
 }
 
 /// The prefix of the keys in a folder.
@@ -44,7 +48,6 @@ pub(super) fn folder(prefix: Option<&Path>) -> String {
 /// All objects whose key begins with `prefix`, in no particular order.
 pub(super) fn list(bucket: impl Pages, prefix: String) -> BoxStream<'static, Result<ObjectMeta>> {
     async_stream::try_stream! {
-        let mut seen = Seen::default();
         let mut at = prefix.clone();
         let mut page = bucket.page(at.clone(), None, None, true).await?;
         for _ in 1..LEVELS {
@@ -67,20 +70,17 @@ pub(super) fn list(bucket: impl Pages, prefix: String) -> BoxStream<'static, Res
                 return;
             }
         }
-        loop {
-            let entries = page.result.objects.len();
-            check_prefix(&page.result, &at).map_err(wrap)?;
-            for meta in page.result.objects.into_iter().filter(|object| !is_marker(object, &at)) {
+        let mut pages = split::list(bucket.clone(), at.clone(), page);
+        while let Some(page) = pages.try_next().await? {
+            check_prefix(&page, &at).map_err(wrap)?;
+            for meta in page.objects.into_iter().filter(|object| !is_marker(object, &at)) {
                 yield meta;
             }
-            let folders = page.result.common_prefixes.iter().map(|path| one_by_one(bucket.clone(), folder(Some(path))));
+            let folders = page.common_prefixes.iter().map(|path| one_by_one(bucket.clone(), folder(Some(path))));
             let mut found = stream::iter(folders.collect::<Vec<_>>()).flatten_unordered(WIDTH);
             while let Some(meta) = found.next().await {
                 yield meta?;
             }
-            let Some(token) = page.page_token else { break };
-            seen.next(&at, page.result.common_prefixes.len() + entries, &token).map_err(wrap)?;
-            page = bucket.page(at.clone(), None, Some(token), true).await?;
         }
     }
     .boxed()

@@ -435,6 +435,10 @@ impl Remote {
 }
 
 impl Pages for Remote {
+    fn starts_anywhere(&self) -> bool {
+        !self.is_directory()
+    }
+
     async fn page(
         &self,
         prefix: String,

@@ -14,7 +14,7 @@ use super::{
     pool::{Keeping, Walk},
     stamp::Believed,
 };
-use crate::{Listing, Source, manifest::Manifest};
+use crate::{Listing, ObjectTable, Source, manifest::Manifest};
 
 /// All files below a folder. Takes one call for each unchanged folder that is in `manifest`. If folders had to be listed
 /// and there are at least `worth` files, the manifest is written again.
@@ -45,33 +45,43 @@ pub(super) async fn at(
     worth: usize,
     now: fn() -> SystemTime,
 ) -> Result<(Listing, usize)> {
-    let mut saved = Saved::load(manifest, source.place());
-    loop {
-        if let Some(found) = with(saved, root.clone(), source, manifest, whole, worth, now).await? {
-            return Ok(found);
-        }
-        // The files were damaged.
-        saved = None;
-    }
-}
-
-/// The same, with what was saved. `None` if that is damaged.
-async fn with(
-    saved: Option<Saved>,
-    root: PathBuf,
-    source: &Source,
-    manifest: &Manifest,
-    whole: fn(&str) -> bool,
-    worth: usize,
-    now: fn() -> SystemTime,
-) -> Result<Option<(Listing, usize)>> {
-    let (saved, files) = match saved {
-        Some(Saved { folders, files, is_ordered }) => {
-            let count = folders.len();
-            (folders, Some((files, is_ordered, count)))
-        }
+    let (saved, kept) = match Saved::load(manifest, source.place()) {
+        Some(Saved { folders, files, is_ordered }) => (folders, Some((files, is_ordered))),
         None => (Folders::new(), None),
     };
+    let count = saved.len();
+    let mut folders = walk(root.clone(), source, saved, whole, now).await?;
+    // Whether a manifest of these folders has all files.
+    let is_whole = folders.iter().all(|listed| listed.kept.as_ref().is_some_and(|kept| kept.again.is_empty()));
+    if let Some((files, is_ordered)) = kept {
+        let is_same = folders.len() == count && folders.iter().all(|listed| listed.taken.is_some());
+        tracing::info!(folders = folders.len(), is_same, file = %manifest.file().display(), "listed with the manifest");
+        if is_same && is_whole && is_ordered {
+            return Ok((Listing { objects: None, kept: Some(files) }, 0));
+        }
+        if read_taken(&mut folders, &files.table).is_err() {
+            // It was damaged, and is no longer there.
+            folders = walk(root, source, Folders::new(), whole, now).await?;
+        }
+    }
+    let listed = folders.iter().filter(|listed| listed.taken.is_none()).count();
+    // A folder that can't be trusted later is no reason to write the manifest.
+    let news = folders.iter().any(|listed| listed.taken.is_none() && listed.kept.is_some());
+    let is_worth = folders.iter().map(|listed| listed.found.len()).sum::<usize>() >= worth;
+    let kept = if news && is_worth { keep(&folders, manifest, source.place()) } else { None };
+    let kept = kept.filter(|kept| is_whole && kept.is_ordered).map(|kept| kept.files);
+    let objects = Some(objects(folders.into_iter().map(|listed| listed.found).collect()));
+    Ok((Listing { objects, kept }, listed))
+}
+
+/// The folders below `root`, in the order of names.
+async fn walk(
+    root: PathBuf,
+    source: &Source,
+    saved: Folders,
+    whole: fn(&str) -> bool,
+    now: fn() -> SystemTime,
+) -> Result<Vec<Listed>> {
     let keeping = Keeping { saved: Mutex::new(saved), believed: Believed::of_this_machine(), whole, now };
     let mut walk = Walk::keeping(root, source, Arc::new(keeping))?;
     let mut folders: Vec<Listed> = Vec::new();
@@ -79,31 +89,20 @@ async fn with(
         folders.push(listed?);
     }
     folders.sort_unstable_by(|a, b| a.found.folder.cmp(&b.found.folder));
-    let taken = folders.iter().filter(|listed| listed.taken.is_some()).count();
-    let listed = folders.len() - taken;
-    tracing::info!(folders = folders.len(), taken, file = %manifest.file().display(), "listed with the manifest");
-    // Whether the manifest, if it is written, has all files.
-    let is_whole = folders.iter().all(|listed| listed.kept.as_ref().is_some_and(|kept| kept.again.is_empty()));
-    if let Some((files, is_ordered, count)) = &files {
-        if is_whole && *is_ordered && listed == 0 && taken == *count {
-            return Ok(Some((Listing { objects: None, kept: Some(files.clone()) }, 0)));
-        }
-        for Listed { found, taken, .. } in &mut folders {
-            if let Some(blocks) = taken {
-                let Ok(mut all) = files_of(&files.table, &found.folder, blocks.clone()) else { return Ok(None) };
-                all.append(std::mem::take(found));
-                all.finish();
-                *found = all;
-            }
+    Ok(folders)
+}
+
+/// Adds the files of unchanged folders.
+fn read_taken(folders: &mut [Listed], table: &ObjectTable) -> Result<()> {
+    for Listed { found, taken, .. } in folders {
+        if let Some(blocks) = taken {
+            let mut all = files_of(table, &found.folder, blocks.clone())?;
+            all.append(std::mem::take(found));
+            all.finish();
+            *found = all;
         }
     }
-    // A folder that can't be trusted later is no reason to write the manifest.
-    let news = folders.iter().any(|listed| listed.taken.is_none() && listed.kept.is_some());
-    let is_worth = folders.iter().map(|listed| listed.found.len()).sum::<usize>() >= worth;
-    let kept = if news && is_worth { keep(&folders, manifest, source.place()) } else { None };
-    let kept = kept.filter(|kept| is_whole && kept.is_ordered).map(|kept| kept.files);
-    let objects = Some(objects(folders.into_iter().map(|listed| listed.found).collect()));
-    Ok(Some((Listing { objects, kept }, listed)))
+    Ok(())
 }
 
 #[cfg(all(test, unix))]
