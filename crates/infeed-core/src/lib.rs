@@ -21,6 +21,7 @@
 //! | [`handles`] | names of streams and events; their creators guarantee that they are valid |
 //! | [`disk`] | asks the system for the free space, or to drop a file from the page cache; a refusal is not an error |
 //! | [`machine`], [`numa`], [`process`] | read what the system reports; anything it does not report is `None` or changes nothing |
+//! | [`memory`] | asks the allocator to return freed memory to the system |
 //! | [`threads`] | changes how and where the calling thread is scheduled, or reads its processor time; a refusal is not an error |
 #![deny(unsafe_code)]
 
@@ -34,6 +35,8 @@ pub mod gpu;
 #[allow(unsafe_code, reason = "names whose makers vouch for them")]
 pub mod handles;
 pub mod machine;
+#[allow(unsafe_code, reason = "a call of the allocator")]
+pub mod memory;
 pub mod numa;
 pub mod process;
 pub mod random;

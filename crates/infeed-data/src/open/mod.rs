@@ -13,6 +13,7 @@ use std::{fmt, future::IntoFuture, path::PathBuf, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
     error::{Error, Result},
+    memory,
     report::Stage,
 };
 use infeed_store::{Object, SharedList, Source};
@@ -501,6 +502,9 @@ fn for_format(source: &Source, options: &OpenOptions, format: &str, takes: &[Ope
     Ok(own)
 }
 
+/// The list of so many objects takes 10 MB or more, which no one needs after opening.
+const MANY: usize = 100_000;
+
 /// The records that pass.
 async fn filtered(dataset: Arc<dyn Dataset>, filters: &[Filter]) -> Result<Arc<dyn Dataset>> {
     if filters.is_empty() {
@@ -555,7 +559,11 @@ async fn open_objects(
     let options = &for_format(source, options, format.name(), format.options())?;
     // Copied only if needed: there may be a million names.
     let again = (!filters.is_empty() && format.options().contains(&OpenOption::Columns)).then(|| objects.clone());
+    let count = objects.len();
     let dataset = format.open(source, objects, options).await?;
+    if count >= MANY {
+        memory::return_freed();
+    }
     let dataset = declared(dataset, &options.said).map_err(|e| e.at_object(source.url()))?;
     if filters.is_empty() {
         return Ok(dataset);
