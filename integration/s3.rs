@@ -199,7 +199,7 @@ async fn listings_find_everything_once_and_several_folders_at_a_time() {
     assert!(found.iter().eq(many.iter().chain([&"zzz/deep.jpg".to_owned()])));
     let asked = server.log().into_iter().map(|seen| seen.query).collect::<Vec<_>>();
     assert!(asked.len() < 160, "{} requests", asked.len());
-    assert!(asked.iter().filter(|query| query.contains("start-after")).count() > 10);
+    assert!(asked.iter().filter(|query| query.iter().any(|(name, _)| name == "start-after")).count() > 10);
 }
 
 #[tokio::test]
