@@ -20,7 +20,10 @@ use std::sync::Arc;
 use infeed_core::{error::Result, fingerprint::Fingerprint};
 use infeed_store::{KeptFiles, Manifest, Rest, Source, body, number, seal, text, unsealed};
 
-use super::{FolderDataset, Found, fields::image_fields};
+use super::{
+    dataset::{FolderDataset, Found, why},
+    fields::image_fields,
+};
 use crate::{
     files::Files,
     format::{OpenOption, OpenOptions, Recognised},
@@ -50,7 +53,7 @@ pub(crate) async fn opened(
     let recognised = Recognised {
         url: source.url().to_owned(),
         format: "folder".to_owned(),
-        why: super::why(&first.name),
+        why: why(&first.name),
         left_out: Vec::new(),
     };
     Ok(Some((Arc::new(FolderDataset::new(files, None, found, fields, Vec::new())), recognised)))

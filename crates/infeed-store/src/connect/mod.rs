@@ -36,6 +36,8 @@ mod listed;
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
 mod others;
 #[cfg(feature = "s3")]
+mod page;
+#[cfg(feature = "s3")]
 mod pages;
 #[cfg(feature = "s3")]
 mod profile;

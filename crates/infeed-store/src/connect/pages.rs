@@ -11,34 +11,20 @@
 
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 use infeed_core::error::{Error, ErrorKind};
-use object_store::{ListResult, ObjectMeta, Result, list::PaginatedListResult, path::Path};
+use object_store::{ListResult, ObjectMeta, Result, path::Path};
 
-use super::{keys::Pages as Seen, split};
+use super::{
+    keys::Pages as Seen,
+    page::{Pages, WIDTH, wrap},
+    split,
+};
 
-/// The most folders listed at a time, which is also the number of pages held.
-pub(super) const WIDTH: usize = 16;
 /// The most levels to look for folders: `train/` by itself is one folder, its classes are many.
 const LEVELS: usize = 3;
 /// If there are more folders than fit on a page, this many are tried.
 const TRIED: usize = 8;
 /// With fewer objects per folder, one request per folder costs more than it gains.
 const WORTH: usize = 50;
-
-/// A bucket that is listed page by page. A clone is another handle.
-pub(super) trait Pages: Clone + Send + Sync + 'static {
-    /// One page of the keys that begin with `prefix`; with `folders`, deeper objects are represented only by their
-    /// folder.
-    fn page(
-        &self,
-        prefix: String,
-        after: Option<String>,
-        token: Option<String>,
-        folders: bool,
-    ) -> impl Future<Output = Result<PaginatedListResult>> + Send;
-
-    /// Whether a page can begin after any key.
-    fn starts_anywhere(&self) -> bool;
-}
 
 /// The prefix of the keys in a folder.
 pub(super) fn folder(prefix: Option<&Path>) -> String {
@@ -99,11 +85,6 @@ fn check_prefix(result: &ListResult, prefix: &str) -> Result<(), Error> {
             Err(Error::new(ErrorKind::Io, what).with_hint("check the endpoint, and any proxy in front of the store"))
         }
     }
-}
-
-/// Wraps one of infeed's errors in object_store's; `errors::store_error` unwraps it.
-pub(super) fn wrap(error: Error) -> object_store::Error {
-    object_store::Error::Generic { store: "S3", source: Box::new(error) }
 }
 
 /// Whether this is the object `folder/` that consoles create for a folder. Its name has lost the slash at this point.

@@ -31,7 +31,8 @@ use super::{
     BucketKind, Connection, Connector, Vars, credentials,
     endpoint::{self, Style, Wishes},
     explain::{self, Doing},
-    pages::{self, Pages, wrap},
+    page::{Pages, wrap},
+    pages,
     profile::Profile,
     used,
 };

@@ -20,7 +20,7 @@ use object_store::{ListResult, Result, list::PaginatedListResult};
 
 use super::{
     keys::Pages as Seen,
-    pages::{Pages, WIDTH, wrap},
+    page::{Pages, WIDTH, wrap},
 };
 
 /// Pages of a range after which it is split: splitting takes as long as about ten pages one after another.
@@ -160,7 +160,9 @@ async fn split(bucket: &impl Pages, folder: &str, range: &mut Range) -> Result<O
     range.patience *= 2;
     range.wait = range.patience;
     let last = range.last.clone();
-    let Some(name) = last.strip_prefix(folder).filter(|name| name.is_ascii()) else { return Ok(Some(Vec::new())) };
+    let Some(name) = last.strip_prefix(folder) else { return Ok(Some(Vec::new())) };
+    // Where names differ must be cut between characters.
+    let name = &name[..name.bytes().take_while(u8::is_ascii).count()];
     let until = range.until.clone();
     let guess = async |after: String| {
         let page = bucket.page(folder.to_owned(), Some(after.clone()), None, true).await?;
@@ -335,7 +337,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flat_folder_is_listed_in_ranges_whatever_its_names_are() {
         type Name = fn(usize) -> String;
-        let names: [(&str, Name); 9] = [
+        let names: [(&str, Name); 10] = [
             ("padded", |i| format!("{i:08}.jpg")),
             ("padded, a long beginning", |i| format!("ILSVRC2012_val_{i:08}.JPEG")),
             ("not padded", |i| format!("img_{i}.png")),
@@ -343,6 +345,7 @@ mod tests {
             ("upper case", |i| format!("{:032X}.jpg", hash(i))),
             ("two families", |i| if i < 4_000 { format!("left_{i:06}.jpg") } else { format!("right_{i:06}.jpg") }),
             ("several files a record", |i| format!("{:06}.{}", i / 3, ["cls", "jpg", "txt"][i % 3])),
+            ("an accent at the end", |i| format!("Bild {i:05} ü.jpg")),
             ("letters of Greek", |i| format!("εικόνα_{i:06}.jpg")),
             ("with spaces", |i| format!("photo {:05} ({}).jpg", i / 2, i % 2)),
         ];

@@ -11,7 +11,7 @@ use reqwest::{Method, header::HeaderValue};
 use url::{Host, Url};
 
 use super::{
-    super::pages::wrap,
+    super::page::wrap,
     renewed::{Issued, Issuer, odd},
     service::{Client, request, secret},
 };
