@@ -589,6 +589,14 @@ fn a_folder_of_many_images_opens_again_as_it_opens_first() {
         assert_eq!(opened(with()).unwrap().fingerprint(), want.fingerprint(), "{kind}, {part}");
     }
     assert_eq!(all_of(&*opened(with()).unwrap()), all_of(&*want));
+    // Damage that an opening meets is no error of it.
+    files(".images-").into_iter().for_each(|file| fs::remove_file(file).unwrap());
+    let [file] = &files(".folder")[..] else { panic!("no listing") };
+    let mut bytes = fs::read(file).unwrap();
+    bytes[1_000] ^= 1;
+    fs::write(file, bytes).unwrap();
+    assert_eq!(all_of(&*opened(with()).unwrap()), all_of(&*want));
+    keep();
 
     // Another file is another dataset, whatever is kept of the one before.
     write(dir.path(), "dog/a.jpg", b"new");

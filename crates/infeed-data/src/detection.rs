@@ -116,11 +116,12 @@ impl DetectionDataset {
         let captions = notes.captions.as_ref().map(|captions| Field::texts("captions", captions.most));
         let image_id = Field::new("image_id", FieldKind::Label);
         let fields = [Some(Field::image()), instances, captions, Some(image_id)].into_iter().flatten().collect();
-        let reads = files.fold(Histogram::default(), |sizes, _, size| sizes.with(size))?.sizes();
+        let mut reads = Histogram::default();
+        files.fold((), |(), _, size| reads.add(size))?;
         let has_boxes = marked.is_some();
         let mut schema = Schema::new(fields).with_classes(Some(classes).filter(|_| has_boxes));
         schema.names.extend(points.map(|names| ("keypoints".to_owned(), names)));
-        Ok(Self { format, files, ids, sizes, notes, schema, reads, fingerprint })
+        Ok(Self { format, files, ids, sizes, notes, schema, reads: reads.sizes(), fingerprint })
     }
 
     /// Height and width, if the annotations have them.

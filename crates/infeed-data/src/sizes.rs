@@ -37,12 +37,6 @@ impl Histogram {
         self.most[power] = self.most[power].max(size);
     }
 
-    /// With another size.
-    pub(crate) fn with(mut self, size: u64) -> Self {
-        self.add(size);
-        self
-    }
-
     /// Adds sizes of one of the 65 powers of two. `None` if `most` is not in that power.
     pub(crate) fn add_all(&mut self, power: usize, count: u64, most: u64) -> Option<()> {
         let counted = self.counts.get_mut(power)?;

@@ -46,8 +46,9 @@ impl Found {
         let mut sizes = Histogram::default();
         match several {
             None => {
-                (print, sizes) = files.fold((print, sizes), |(print, sizes), name, size| {
-                    (print.text(name).number(size), sizes.with(size))
+                print = files.fold(print, |print, name, size| {
+                    sizes.add(size);
+                    print.text(name).number(size)
                 })?;
             }
             Some(several) => {

@@ -466,19 +466,22 @@ impl Open {
             return open_objects(&source, objects, &options, &formats, &filters, told).await;
         }
         let listing = source.listing(manifests, Some(is_image)).await?;
-        if let Some(kept) = listing.kept().filter(|_| extra.is_empty()) {
-            if let Some((dataset, recognised)) = folder::opened(&source, kept, &options).await? {
-                if let Some(OnRecognised(told)) = told {
-                    told(recognised);
-                }
-                let options = for_format(&source, &options, "folder", &[OpenOption::Classes])?;
-                let dataset = declared(dataset, &options.said).map_err(|e| e.at_object(source.url()))?;
-                return filtered(dataset, &filters).await;
+        let kept = listing.kept().cloned();
+        if let Some(kept) = kept.as_ref().filter(|_| extra.is_empty())
+            && let Some((dataset, recognised)) = folder::opened(&source, kept, &options).await?
+        {
+            if let Some(OnRecognised(told)) = told {
+                told(recognised);
             }
-            options.findings.put(source.url(), kept.clone());
+            let options = for_format(&source, &options, "folder", &[OpenOption::Classes])?;
+            let dataset = declared(dataset, &options.said).map_err(|e| e.at_object(source.url()))?;
+            return filtered(dataset, &filters).await;
         }
         let objects = match listing.into_objects() {
-            Ok(objects) => objects,
+            Ok(objects) => {
+                kept.into_iter().for_each(|kept| options.findings.put(source.url(), kept));
+                objects
+            }
             // What was kept is damaged.
             Err(_) => source.objects(None, None).await?,
         };

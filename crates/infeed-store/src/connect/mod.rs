@@ -28,6 +28,8 @@ mod credentials;
 mod endpoint;
 #[cfg(feature = "s3")]
 mod explain;
+#[cfg(feature = "s3")]
+mod folders;
 #[cfg(feature = "http")]
 mod hub;
 pub(crate) mod keys;
@@ -35,8 +37,6 @@ pub(crate) mod keys;
 mod listed;
 #[cfg(any(feature = "gcs", feature = "azure", feature = "http"))]
 mod others;
-#[cfg(feature = "s3")]
-mod page;
 #[cfg(feature = "s3")]
 mod pages;
 #[cfg(feature = "s3")]

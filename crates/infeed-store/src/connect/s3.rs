@@ -31,8 +31,8 @@ use super::{
     BucketKind, Connection, Connector, Vars, credentials,
     endpoint::{self, Style, Wishes},
     explain::{self, Doing},
-    page::{Pages, wrap},
-    pages,
+    folders,
+    pages::{Pages, wrap},
     profile::Profile,
     used,
 };
@@ -600,7 +600,7 @@ impl ObjectStore for Remote {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        pages::list(self.clone(), pages::folder(prefix))
+        folders::list(self.clone(), folders::folder(prefix))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {

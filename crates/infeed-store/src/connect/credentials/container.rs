@@ -11,7 +11,7 @@ use reqwest::{Method, header::HeaderValue};
 use url::{Host, Url};
 
 use super::{
-    super::page::wrap,
+    super::pages::wrap,
     renewed::{Issued, Issuer, odd},
     service::{Client, request, secret},
 };

@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     super::{
-        page::wrap,
+        pages::wrap,
         profile::{Profile, expand, home},
     },
     renewed::{Issued, Issuer, MARGIN, odd},

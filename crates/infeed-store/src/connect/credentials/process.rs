@@ -13,7 +13,7 @@ use infeed_core::error::{Error, ErrorKind, Result};
 use tokio::{io::AsyncReadExt, process::Command};
 
 use super::{
-    super::{page::wrap, profile::Profile},
+    super::{pages::wrap, profile::Profile},
     renewed::{Issued, Issuer},
 };
 

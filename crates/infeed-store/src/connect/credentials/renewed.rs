@@ -13,7 +13,7 @@ use reqwest::header::HeaderValue;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::page::wrap;
+use super::super::pages::wrap;
 
 /// Time before the expiry, as in `object_store` and the SDKs: a request that is signed now may be sent a while later.
 pub(super) const MARGIN: Duration = Duration::from_secs(300);

@@ -13,7 +13,7 @@ use reqwest::{Method, header::HeaderValue};
 use tokio::time::Instant;
 
 use super::{
-    super::{Connector, Vars, endpoint, page::wrap, profile::Profile},
+    super::{Connector, Vars, endpoint, pages::wrap, profile::Profile},
     renewed::odd,
 };
 use crate::answer::{Answer, Remedy, with_answer};

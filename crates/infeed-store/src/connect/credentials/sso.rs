@@ -23,7 +23,7 @@ use url::Url;
 
 use super::{
     super::{
-        page::wrap,
+        pages::wrap,
         profile::{Profile, filled, home},
     },
     renewed::{Issued, Issuer, MARGIN, odd, time},

@@ -15,7 +15,7 @@ use reqwest::{Method, header::HeaderValue};
 use url::form_urlencoded::Serializer;
 
 use super::{
-    super::{connector::element, page::wrap},
+    super::{connector::element, pages::wrap},
     renewed::{Issued, Issuer, odd, time},
     service::{Client, request},
 };

@@ -76,16 +76,18 @@ impl Saved {
 
 /// The files in these blocks, which are those of `folder`.
 pub(super) fn files_of(table: &ObjectTable, folder: &str, blocks: Range<usize>) -> Result<FolderFiles> {
-    let start = (FolderFiles::of(folder), String::new(), true);
-    let (found, _, is_sound) = table.fold_blocks(blocks, start, |(mut found, mut before, is_sound), name, size| {
+    let (mut before, mut is_sound) = (String::new(), true);
+    let found = table.fold_blocks(blocks, FolderFiles::of(folder), |mut found, name, size| {
         // In order, so that no name is there twice. Names must not be longer than `FolderFiles` allows.
         let base = name.strip_prefix(folder).filter(|base| is_base(base) && *base > &*before);
-        let base = base.filter(|base| u16::try_from(base.len()).is_ok());
-        if let Some(base) = base {
-            base.clone_into(&mut before);
-            found.add(base, size);
+        match base.filter(|base| u16::try_from(base.len()).is_ok()) {
+            Some(base) => {
+                base.clone_into(&mut before);
+                found.add(base, size);
+            }
+            None => is_sound = false,
         }
-        (found, before, is_sound && base.is_some())
+        found
     })?;
     if is_sound { Ok(found) } else { Err(table.invalid()) }
 }
@@ -114,18 +116,15 @@ fn encode(folders: &[Listed], place: Fingerprint) -> (Blocks, Vec<u8>) {
         blocks
     });
     let files = ObjectTable::of_blocks(blocks.map(Vec::into_iter));
-    let is_ordered = files.fold((String::new(), true), |(mut before, is_ordered), name, _| {
+    let mut before = String::new();
+    let is_ordered = files.fold(true, |is_ordered, name, _| {
         let follows = name > &*before;
         name.clone_into(&mut before);
-        (before, is_ordered && follows)
+        is_ordered && follows
     });
-    let is_ordered = is_ordered.is_ok_and(|(_, is_ordered)| is_ordered);
-    let hash = match &*files.blocks.parts {
-        Parts::Held(bytes) => xxh3_128(bytes),
-        Parts::File { .. } => 0,
-    };
+    let hash = files.blocks.parts.read(0..files.blocks.len()).map_or(0, |bytes| xxh3_128(&bytes));
     let mut table = [place.0.to_le_bytes(), hash.to_le_bytes()].concat();
-    number(&mut table, is_ordered.into());
+    number(&mut table, is_ordered.unwrap_or(false).into());
     number(&mut table, of_folder.len() as u64);
     let mut sizes = files.block_sizes();
     for ((found, kept), blocks) in kept().zip(&of_folder) {
