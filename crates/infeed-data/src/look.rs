@@ -1,6 +1,6 @@
 //! Reads records one after another while a dataset is opened, for filters and weights.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -8,26 +8,49 @@ use infeed_core::{
     error::{Error, Result},
     random::SampleRng,
 };
+use infeed_store::{Extent, Merged, merge, merge_within};
 
 use super::{
     record::{Dataset, ReadPlan, Sample, Value},
     schema::FieldKind,
 };
 
-/// Records that are read at the same time: enough to hide the latency of a store, few enough for memory.
-const WINDOW: usize = 64;
+/// Records that are read at the same time, at most, and their bytes: enough to hide the latency of a store, few enough
+/// for memory. Small records that are near each other are read together.
+const RECORDS: usize = if cfg!(test) { 7 } else { 4096 };
+const BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
+/// Bytes between two reads of a local file that are read too: they cost no more than another read.
+const NEAR: u64 = 16 << 10;
+/// Reads at the same time.
+const READS: usize = 64;
 
 /// Reads records in ascending order.
-#[derive(Debug, Default)]
-struct Look {
+#[derive(Debug)]
+struct Look<'a> {
+    dataset: &'a dyn Dataset,
     /// Decoded shared parts of the previous window; the next one often uses them too.
     shared: HashMap<u64, Bytes>,
 }
 
-impl Look {
-    async fn at(&mut self, dataset: &dyn Dataset, records: &[u64]) -> Result<Vec<Sample>> {
-        let plan = |record: &u64| dataset.plan(*record, SampleRng::new(0, 0, *record));
-        let plans = records.iter().map(plan).collect::<Result<Vec<ReadPlan>>>()?;
+impl Look<'_> {
+    /// The plans of the first of these records, as many as are read at the same time.
+    fn window(&self, records: &[u64]) -> Result<Vec<ReadPlan>> {
+        let (mut plans, mut bytes, mut parts) = (Vec::new(), 0_u64, HashSet::new());
+        for record in records.iter().take(RECORDS) {
+            let plan = self.dataset.plan(*record, SampleRng::new(0, 0, *record))?;
+            let new = plan.shared.iter().filter(|part| parts.insert(part.key));
+            let own =
+                new.map(|part| part.bytes.saturating_add(part.encoded())).fold(plan.len_bytes(), u64::saturating_add);
+            bytes = bytes.saturating_add(own);
+            if bytes > BYTES && !plans.is_empty() {
+                break;
+            }
+            plans.push(plan);
+        }
+        Ok(plans)
+    }
+
+    async fn at(&mut self, records: &[u64], plans: &[ReadPlan]) -> Result<Vec<Sample>> {
         let mut used = HashMap::new();
         for part in plans.iter().flat_map(|plan| &plan.shared) {
             if used.contains_key(&part.key) {
@@ -35,24 +58,19 @@ impl Look {
             }
             let decoded = match self.shared.remove(&part.key) {
                 Some(decoded) => decoded,
-                None => {
-                    let reads = stream::iter(part.extents.clone()).map(|extent| async move { extent.read().await });
-                    dataset.decode_shared(part.key, &reads.buffered(WINDOW).try_collect::<Vec<_>>().await?)?
-                }
+                None => self.dataset.decode_shared(part.key, &read(part.extents.to_vec()).await?)?,
             };
             used.insert(part.key, decoded);
         }
         self.shared = used;
         let by_dataset: Vec<u64> = records
             .iter()
-            .zip(&plans)
+            .zip(plans)
             .filter(|(_, plan)| plan.by_dataset.is_some())
             .map(|(record, _)| *record)
             .collect();
-        let mut brought = if by_dataset.is_empty() { Vec::new() } else { dataset.read(&by_dataset) }.into_iter();
-        let extents: Vec<_> = plans.iter().flat_map(|plan| plan.extents.iter().cloned()).collect();
-        let reads = stream::iter(extents).map(|extent| async move { extent.read().await });
-        let mut read = reads.buffered(WINDOW).try_collect::<Vec<_>>().await?.into_iter();
+        let mut brought = if by_dataset.is_empty() { Vec::new() } else { self.dataset.read(&by_dataset) }.into_iter();
+        let mut read = read(plans.iter().flat_map(|plan| plan.extents.iter().cloned()).collect()).await?.into_iter();
         let sample = |(record, plan): (&u64, &ReadPlan)| {
             let mut bytes: Vec<Bytes> = read.by_ref().take(plan.extents.len()).collect();
             if plan.by_dataset.is_some() {
@@ -60,10 +78,23 @@ impl Look {
                 bytes.extend(brought.next().unwrap_or_else(none)?);
             }
             bytes.extend(plan.shared.iter().filter_map(|part| self.shared.get(&part.key).cloned()));
-            dataset.parse(*record, plan, &bytes).map_err(|e| e.at_record(*record))
+            self.dataset.parse(*record, plan, &bytes).map_err(|e| e.at_record(*record))
         };
-        records.iter().zip(&plans).map(sample).collect()
+        records.iter().zip(plans).map(sample).collect()
     }
+}
+
+/// The bytes of each extent. Those near each other are read together.
+async fn read(extents: Vec<Extent>) -> Result<Vec<Bytes>> {
+    let mut bytes = vec![Bytes::new(); extents.len()];
+    let is_local = extents.iter().all(|extent| extent.source.reads_inline());
+    let merged = if is_local { merge_within(extents, NEAR) } else { merge(extents) };
+    let reads = stream::iter(merged).map(|Merged { extent, parts }| async move { Ok((extent.read().await?, parts)) });
+    let mut reads = reads.buffer_unordered(READS);
+    while let Some((read, parts)) = reads.try_next().await? {
+        parts.into_iter().for_each(|(at, range)| bytes[at] = read.slice(range));
+    }
+    Ok(bytes)
 }
 
 /// Reads `records`, which ascend, and calls `each` with each number and its content.
@@ -72,10 +103,14 @@ pub(crate) async fn look(
     records: &[u64],
     mut each: impl FnMut(u64, &Sample) -> Result<()> + Send,
 ) -> Result<()> {
-    let mut look = Look::default();
-    for window in records.chunks(WINDOW) {
-        let samples = look.at(dataset, window).await?;
+    let mut look = Look { dataset, shared: HashMap::new() };
+    let mut rest = records;
+    while !rest.is_empty() {
+        let plans = look.window(rest)?;
+        let (window, after) = rest.split_at(plans.len());
+        let samples = look.at(window, &plans).await?;
         window.iter().zip(&samples).try_for_each(|(record, sample)| each(*record, sample))?;
+        rest = after;
     }
     Ok(())
 }
@@ -164,4 +199,58 @@ pub async fn labels(dataset: &dyn Dataset) -> Result<Vec<i64>> {
     })
     .await?;
     Ok(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::IntoFuture, sync::Arc};
+
+    use futures::executor::block_on;
+    use infeed_store::Source;
+    use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Open, read_one};
+
+    fn holding(files: &[(String, Vec<u8>)]) -> Source {
+        let store = InMemory::new();
+        for (name, bytes) in files {
+            block_on(store.put(&Path::from(name.as_str()), bytes.clone().into())).unwrap();
+        }
+        Source::from_store(Arc::new(store), Path::default(), "test://look")
+    }
+
+    proptest! {
+        #[test]
+        fn records_are_what_they_are_one_by_one_whatever_is_read_together(
+            sizes in prop::collection::vec(0usize..2000, 1..40), skip in 1usize..4,
+        ) {
+            let file = |(i, size): (usize, &usize)| (format!("{i:03}.png"), vec![i as u8; *size]);
+            let files: Vec<_> = sizes.iter().enumerate().map(file).collect();
+            let dataset = block_on(Open::of_source(holding(&files), &crate::HERE).into_future()).unwrap();
+            let records: Vec<u64> = (0..dataset.len()).step_by(skip).collect();
+            let mut found = Vec::new();
+            block_on(look(&*dataset, &records, |record, sample| {
+                found.push((record, format!("{sample:?}")));
+                Ok(())
+            })).unwrap();
+            let one = |record: &u64| (*record, format!("{:?}", read_one::read(&*dataset, *record).unwrap()));
+            prop_assert_eq!(found, records.iter().map(one).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn bytes_are_those_of_their_extents(
+            ranges in prop::collection::vec((0u64..200_000, 0u64..3_000), 0..40), inline in any::<bool>(),
+        ) {
+            let bytes: Vec<u8> = (0..203_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();
+            let source = holding(&[("shard".to_owned(), bytes.clone())]);
+            let source = if inline { source.inline() } else { source };
+            let extents = ranges.iter().map(|(at, len)| Extent::part(&source, "shard", *at..at + len)).collect();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let read = runtime.block_on(read(extents)).unwrap();
+            let want = ranges.iter().map(|(at, len)| &bytes[*at as usize..(at + len) as usize]);
+            prop_assert!(read.iter().map(|bytes| &bytes[..]).eq(want));
+        }
+    }
 }

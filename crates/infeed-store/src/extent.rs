@@ -109,6 +109,11 @@ pub struct Merged {
 
 /// Combines extents that are near each other in one object into one read. The reads are ordered by their first extents.
 pub fn merge(extents: Vec<Extent>) -> Vec<Merged> {
+    merge_within(extents, GAP)
+}
+
+/// The same for extents with less than `gap` bytes between them.
+pub fn merge_within(extents: Vec<Extent>, gap: u64) -> Vec<Merged> {
     let whole = |(i, extent): (usize, Extent)| {
         let parts = vec![(i, 0..usize::try_from(extent.len()).unwrap_or(usize::MAX))];
         Merged { extent, parts }
@@ -130,7 +135,7 @@ pub fn merge(extents: Vec<Extent>) -> Vec<Merged> {
             let (same, others): (Vec<usize>, Vec<usize>) = rest.into_iter().partition(like);
             rest = others;
             let ranges: Vec<Range<u64>> = same.iter().map(|i| extents[*i].range.clone()).collect();
-            for (range, members) in coalesce(&ranges, GAP, TOGETHER) {
+            for (range, members) in coalesce(&ranges, gap, TOGETHER) {
                 let part = |member: usize| {
                     let wanted = &ranges[member];
                     (same[member], (wanted.start - range.start) as usize..(wanted.end - range.start) as usize)

@@ -66,7 +66,7 @@ pub use connect::Connection;
 pub use connect::Connector;
 pub use errors::{files_ran_out, io_kind, no_files};
 pub use extent::Extent;
-pub use extent::{Merged, merge};
+pub use extent::{Merged, merge, merge_within};
 pub use handle::Source;
 pub use inline::InlineRead;
 pub use kept_files::{KeptFiles, Listing};
