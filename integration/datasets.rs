@@ -425,6 +425,7 @@ fn told_one(open: Open, option: OpenOption) -> Open {
         OpenOption::Annotations => open.annotations("marks.json"),
         OpenOption::Masks => open.masks(true),
         OpenOption::MaskFiles => open.mask_files("masks/{stem}.png"),
+        OpenOption::ImageRoot => open.image_root("/data/images"),
         OpenOption::Classes => open.classes(["a".to_owned()]),
         OpenOption::Split => open.split("train"),
         OpenOption::Channels => open.channels("{name}_{channel}.tif"),

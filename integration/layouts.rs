@@ -205,15 +205,6 @@ fn tables_of_hugging_face_lie_beside_their_images() {
     let all = "metadata.csv: file_name,mask_file_name\ntrain/a.png,train/masks/a.png\ntest/b.png,test/masks/b.png\n";
     let dir = tree(&["train/a.png", "train/masks/a.png", "test/b.png", "test/masks/b.png", all]);
     assert_eq!(told(at(dir.path()).split("test")), "folder 1 image mask*");
-    let several =
-        tree(&["a.png", "b.png", "metadata.jsonl: {\"file_name\": \"a.png\", \"depth_file_name\": \"b.png\"}"]);
-    assert!(told(at(several.path())).contains("several images of a record: `depth_file_name`"));
-    for lists in [r#"{"file_names": ["a.png", "b.png"]}"#, r#"{"file_name": "a.png", "frames_file_names": ["b.png"]}"#]
-    {
-        let table = format!("metadata.jsonl: {lists}");
-        let said = told(at(tree(&["a.png", "b.png", &table]).path()));
-        assert!(said.contains("file_names` names any number of files") && said.contains("as Parquet"), "{said}");
-    }
     // A split without labels is no matter of the one that is read.
     let unlike = [
         "train/a.png",

@@ -42,6 +42,7 @@ mod mix;
 mod mixtures;
 #[cfg(target_os = "linux")]
 mod mock;
+mod named_files;
 #[cfg(target_os = "linux")]
 mod nvjpeg;
 #[cfg(target_os = "linux")]

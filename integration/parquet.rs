@@ -319,7 +319,7 @@ fn files_of_other_writers_give_their_rows() {
 }
 
 /// A file of one column, of values that are written as they are.
-fn one_column<T: DataType>(schema: &str, properties: WriterPropertiesBuilder, values: &[T::T]) -> Vec<u8> {
+pub(crate) fn one_column<T: DataType>(schema: &str, properties: WriterPropertiesBuilder, values: &[T::T]) -> Vec<u8> {
     let schema = Arc::new(parse_message_type(&format!("message rows {{ {schema} }}")).unwrap());
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap();
     let mut group = writer.next_row_group().unwrap();
@@ -570,7 +570,7 @@ fn tables_beside_images_and_shards_change_nothing() {
     shard[512..515].copy_from_slice(b"cat");
     let both = || Tracker::holding([table.clone(), ("00000.tar", shard.clone())]).inline_source();
     assert_eq!(opened(open_source(both())).unwrap().format(), "tar");
-    assert_eq!(opened(open_source(both()).format("parquet")).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(opened(open_source(both()).format("parquet")).unwrap().len(), 10);
 }
 
 #[test]

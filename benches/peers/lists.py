@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Lists from Parquet: infeed beside torch's DataLoader over Hugging Face's `datasets`, in turns.
+"""Lists from Parquet or JSON: infeed beside torch's DataLoader over Hugging Face's `datasets`, in turns.
 
     python3 benches/peers/lists.py --infeed target/release/infeed --python VENV/bin/python
-    python3 benches/peers/lists.py --infeed target/release/infeed --python VENV/bin/python --photos FOLDER
+    python3 benches/peers/lists.py --infeed target/release/infeed --python VENV/bin/python --photos FOLDER [--named]
 
 VENV has torch, torchvision, datasets and pyarrow. `datasets` memory-maps Arrow files that it has made before; they are not
 counted. torch has a process for each core; its first epoch, in which they start, is counted as infeed's is.
 
 Without --photos, both shuffle 100,000 rows of 1 to 1,023 tokens (int32), make batches of 256 rows and fill short rows with 0.
 With it, both shuffle 400 rows of one to four photographs and make batches of 32 rows, each photograph cropped at random to
-224 x 224, flipped and normalised: one tensor for all photographs of a batch, and the number of each row.
+224 x 224, flipped and normalised: one tensor for all photographs of a batch, and the number of each row. With --named, a JSON
+list of 2,000 rows names the photographs of FOLDER, and torch's DataLoader opens them with Pillow.
 """
 
 import argparse
@@ -39,13 +40,34 @@ features = datasets.Features({"images": [datasets.Image()]})
 datasets.Dataset.from_dict({"images": rows}, features=features).to_parquet(sys.argv[1], batch_size=50)
 """
 
+MAKE_NAMES = """
+import json, pathlib, random, sys
+root = pathlib.Path(sys.argv[2])
+files = sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
+draws = random.Random(1)
+rows = [{"images": [draws.choice(files) for _ in range(draws.randint(1, 4))], "messages": [{"n": n}]} for n in range(2_000)]
+json.dump(rows, open(sys.argv[1], "w"))
+"""
+
 PEER = """
 import json, os, sys, time
 import datasets, torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 file, cache, work, batch, epochs = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
-data = datasets.load_dataset("parquet", data_files=file, split="train", cache_dir=cache)
+if work == "names":
+    from PIL import Image
+    class Named(torch.utils.data.Dataset):
+        def __init__(self):
+            self.rows = json.load(open(file))
+        def __len__(self):
+            return len(self.rows)
+        def __getitem__(self, n):
+            images = [Image.open(os.path.join(cache, name)) for name in self.rows[n]["images"]]
+            return {"images": torch.stack([steps(image.convert("RGB")) for image in images])}
+    data = Named()
+else:
+    data = datasets.load_dataset("parquet", data_files=file, split="train", cache_dir=cache)
 if work == "tokens":
     data = data.with_format("torch")
     def collate(rows):
@@ -58,7 +80,7 @@ else:
                         v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
     def prepared(rows):
         return {"images": [torch.stack([steps(image.convert("RGB")) for image in row]) for row in rows["images"]]}
-    data = data.with_transform(prepared)
+    data = data if work == "names" else data.with_transform(prepared)
     def collate(rows):
         counts = torch.tensor([len(row["images"]) for row in rows])
         return torch.cat([row["images"] for row in rows]), counts
@@ -92,6 +114,7 @@ def main():
     parser.add_argument("--infeed", required=True)
     parser.add_argument("--python", required=True)
     parser.add_argument("--photos")
+    parser.add_argument("--named", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -100,14 +123,19 @@ def main():
             work, batch, make, how = "tokens", "256", [MAKE_TOKENS, file], ["--pad", "tokens=0", "--transform", "none"]
         else:
             work, batch, make, how = "images", "32", [MAKE_IMAGES, file, args.photos], ["--transform", "imagenet-train"]
+        if args.named:
+            file, cache = str(Path(folder) / "rows.json"), args.photos
+            work, make = "names", [MAKE_NAMES, file, args.photos]
+            how += ["--format", "jsonl", "--image-root", args.photos]
         subprocess.run([args.python, "-c", *make], check=True, capture_output=True)
         peer = [args.python, "-c", PEER, file, cache, work, batch]
         subprocess.run([*peer, "0"], check=True, capture_output=True)
         ours = [args.infeed, "run", file, "--batch-size", batch, "--last-batch", "drop", "--shuffle", "1", *how]
         ours += ["--device", "cpu", "--epochs", str(EPOCHS), "--json", "-"]
-        found = {"infeed": [], "torch + datasets": []}
+        other = "torch + Pillow" if args.named else "torch + datasets"
+        found = {"infeed": [], other: []}
         for number in range(args.rounds):
-            turns = [("infeed", ours), ("torch + datasets", [*peer, str(EPOCHS)])]
+            turns = [("infeed", ours), (other, [*peer, str(EPOCHS)])]
             for name, command in turns if number % 2 == 0 else reversed(turns):
                 found[name].append(timed(command))
         print(f"{len(os.sched_getaffinity(0))} cores, {args.rounds} rounds in turns, medians (least-most)")

@@ -308,6 +308,9 @@ pub(crate) struct DatasetArgs {
     /// a_mask.png]
     #[arg(long, value_name = "PATTERN")]
     pub mask_files: Option<String>,
+    /// JSON lines, Parquet: place of the images that records name [default: the folder of the table]
+    #[arg(long, value_name = "URL")]
+    pub image_root: Option<String>,
     /// Part of the dataset to load, if it has several: train, val, test or another
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
@@ -322,8 +325,9 @@ pub(crate) struct DatasetArgs {
     /// Kind of a field, for example gt=mask; repeat the option for more fields
     ///
     /// Kinds are mask, mask16 (values up to 65535), image, label, list (numbers whose count differs from record to
-    /// record), text and bytes. For volumes, name the files that are the channels of the field: image=ct+pet. [default: images and files called mask, label, seg, tumor_mask, annotation
-    /// and the like are masks]
+    /// record), text, bytes and files (texts of JSON lines and Parquet that name image files, which are read). For
+    /// volumes, name the files that are the channels of the field: image=ct+pet. [default: images and files called
+    /// mask, label, seg, tumor_mask, annotation and the like are masks]
     #[arg(long = "field", value_name = "NAME=WORD[+WORD]", value_parser = parse_field)]
     pub fields: Vec<(String, Vec<String>)>,
     /// Read only these fields, for example image,label (tar, MDS, TFRecord, Parquet, JSON lines, Zarr, HDF5)
@@ -412,6 +416,9 @@ impl DatasetArgs {
         if let Some(pattern) = &self.mask_files {
             open = open.mask_files(pattern);
         }
+        if let Some(root) = &self.image_root {
+            open = open.image_root(root);
+        }
         if let Some(split) = self.split() {
             open = open.split(split);
         }
@@ -453,7 +460,7 @@ impl DatasetArgs {
     pub(crate) fn given(&self) -> Option<&'static str> {
         let Self { format, annotations, masks, channels, pattern, fields, columns, samples_per_patient, .. } = self;
         let Self { labels, split, patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
-        let Self { labels_only, label_column, mask_files, .. } = self;
+        let Self { labels_only, label_column, mask_files, image_root, .. } = self;
         let given = [
             (format.is_some(), "--format"),
             (labels.is_some(), "--labels"),
@@ -463,6 +470,7 @@ impl DatasetArgs {
             (split.is_some(), "--split"),
             (*masks, "--masks"),
             (mask_files.is_some(), "--mask-files"),
+            (image_root.is_some(), "--image-root"),
             (channels.is_some(), "--channels"),
             (pattern.is_some(), "--pattern"),
             (!fields.is_empty(), "--field"),

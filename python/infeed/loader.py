@@ -124,6 +124,7 @@ class Options(TypedDict, total=False):
 
     labels_only: bool | None
     label_column: str | None
+    image_root: str | os.PathLike[str] | None
     annotations: str | os.PathLike[str] | None
     masks: bool | str | None
     channels: str | None
@@ -279,6 +280,8 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``labels_only`` (bool, default False): take only images that the table of labels lists. Otherwise an image without a
       label is an error.
     - ``label_column`` (str): the column of the labels, if the table has several columns.
+    - ``image_root`` (path or URL): where the images are that the records of JSON lines or Parquet name. Default: the folder
+      of the table.
     - ``annotations`` (path or URL): a COCO file.
     - ``masks``: True also reads the outlines of COCO and YOLO; a str is the pattern of mask files,
       ``"masks/{stem}_mask.png"``.
@@ -286,8 +289,9 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``pattern`` (str): the pattern of volume files, ``"{patient}_{field}.nrrd"``.
     - ``samples_per_patient`` (int, default 1): records per patient, each with its own draws.
     - ``fields`` (dict): the kinds of fields whose names do not show it: ``{"gt": "mask"}``. Kinds: ``mask``, ``mask16``,
-      ``image``, ``label``, ``list`` (numbers whose count differs between records), ``text``, ``bytes``. Images called ``mask``, ``label``, ``seg_map``, ``tumor_mask`` or ``annotation`` are
-      masks anyway. For volumes: a dict from names to lists of files.
+      ``image``, ``label``, ``list`` (numbers whose count differs between records), ``text``, ``bytes``, ``files`` (texts of
+      JSON lines and Parquet that name image files, which are read). Images called ``mask``, ``label``, ``seg_map``,
+      ``tumor_mask`` or ``annotation`` are masks anyway. For volumes: a dict from names to lists of files.
     - ``filters`` (list of str): take only records that pass all filters: ``["label=cat,dog", "width>=256"]``.
     - ``records`` (path or URL): take only the records in this file: one record number or object name per line.
     - ``listing`` (path or URL): a file that all ranks can reach. Rank 0 lists the dataset and writes the file; the other

@@ -73,6 +73,7 @@ struct Options {
     labels: Option<String>,
     labels_only: bool,
     label_column: Option<String>,
+    image_root: Option<String>,
     classes: Option<Vec<String>>,
     columns: Option<Vec<String>>,
     annotations: Option<String>,
@@ -116,6 +117,7 @@ impl Options {
             records,
             labels_only,
             label_column,
+            image_root,
             ..
         } = self;
         if let Some(format) = format {
@@ -129,6 +131,9 @@ impl Options {
         }
         if let Some(column) = label_column {
             open = open.label_column(column);
+        }
+        if let Some(root) = image_root {
+            open = open.image_root(root);
         }
         if let Some(classes) = classes {
             open = open.classes(classes);

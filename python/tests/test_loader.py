@@ -666,6 +666,23 @@ def test_a_second_thread_in_an_iterator_is_told(folder: str) -> None:
     assert told and "another thread waits" in told[0]
 
 
+def test_images_that_json_names_are_read(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    (tmp_path / "images").mkdir()
+    for i in range(4):
+        (tmp_path / "images" / f"{i}.png").write_bytes(png(i, i, i))
+    rows = [{"images": [f"images/{n}.png" for n in range(i)], "text": "x" * i} for i in range(4)]
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    for dataset in (
+        infeed.open(tmp_path, format="jsonl"),
+        infeed.open(tmp_path / "train.json", format="jsonl", fields={"images": "files"}),
+        infeed.open(tmp_path / "train.json", format="jsonl", image_root=tmp_path / "images"),
+    ):
+        (batch,) = Loader(dataset, batch_size=4, shuffle=False, device="cpu")
+        assert numpy.asarray(batch["images"]["offsets"]).tolist() == [0, 0, 1, 3, 6]
+        assert batch["text"] == ["", "x", "xx", "xxx"]
+
+
 def test_texts_are_str_and_boxes_are_tensors_with_offsets(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     texts = tmp_path / "texts"

@@ -43,6 +43,10 @@ pub(super) static FORMATS: &[&dyn Format] = &[
         parquet: Some(&infeed_tables::Parquet),
         #[cfg(not(feature = "parquet"))]
         parquet: None,
+        #[cfg(feature = "shards")]
+        lines: Some(&infeed_tables::JsonLines),
+        #[cfg(not(feature = "shards"))]
+        lines: None,
     },
     &Arrays,
     &Tar,

@@ -336,7 +336,10 @@ impl DecodeThread {
             if self.meters.stages {
                 mark = Instant::now();
             }
-            let named = |e: Error| e.at_record(record).at_object(self.dataset.object(record));
+            let named = |e: Error| {
+                let object = self.object_of(record, &e);
+                e.at_record(record).at_object(object)
+            };
             let device = stream.loader.device;
             let size = assembly.plan.size;
             let mut item = Item::new(record, rng, sample.map_err(named));
@@ -563,6 +566,14 @@ impl DecodeThread {
         })
     }
 
+    /// The name of the object in which a record is damaged.
+    fn object_of(&self, record: u64, error: &Error) -> String {
+        match &error.context().field {
+            Some(field) => self.dataset.object_of(record, field),
+            None => self.dataset.object(record),
+        }
+    }
+
     /// Sorts the unfinished samples by what happens to them next.
     fn unfinished(
         &self,
@@ -579,10 +590,7 @@ impl DecodeThread {
                 Outcome::Done => {}
                 Outcome::Failed(error) => {
                     let Item { record, rng, .. } = item;
-                    let object = match &error.context().field {
-                        Some(field) => self.dataset.object_of(record, field),
-                        None => self.dataset.object(record),
-                    };
+                    let object = self.object_of(record, &error);
                     let error = error.at_stage(Stage::Decode).at_record(record).at_object(object);
                     let epoch = assembly.plan.epoch;
                     let anew = || cached::doubt(&assembly.stream, &*self.dataset, epoch, (record, rng), &error);

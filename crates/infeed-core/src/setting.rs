@@ -190,6 +190,7 @@ settings! {
     COLUMNS: "columns(…)", "--columns", "columns=[…]";
     FIELD: "field", "--field", "fields";
     FORMAT: "format(…)", "--format", "format=…";
+    IMAGE_ROOT: "image_root", "--image-root", "image_root";
     LABELS: "labels(…)", "--labels", "labels=…";
     LABELS_ONLY: "labels_only(true)", "--labels-only", "labels_only=True";
     LABEL_COLUMN: "label_column", "--label-column", "label_column";

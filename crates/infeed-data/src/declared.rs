@@ -41,9 +41,11 @@ pub enum Said {
     Text,
     /// Numbers whose count differs from record to record.
     List,
+    /// Names of image files, which are read in their place. `open()` itself does this, see `named_files`.
+    Files,
 }
 
-const WORDS: [(&str, Said); 7] = [
+const WORDS: [(&str, Said); 8] = [
     ("mask", Said::Mask),
     ("mask16", Said::Mask16),
     ("image", Said::Image),
@@ -51,6 +53,7 @@ const WORDS: [(&str, Said); 7] = [
     ("bytes", Said::Bytes),
     ("text", Said::Text),
     ("list", Said::List),
+    ("files", Said::Files),
 ];
 
 impl Said {
@@ -81,6 +84,7 @@ impl Said {
 /// | `label` | integers, one in each record; bytes with such a number as text | a class index |
 /// | `bytes` | images that are files; texts | the bytes as they are |
 /// | `text` | bytes | text in UTF-8 |
+/// | `files` | names of image files, in JSON lines or Parquet; only when a place is opened | the images |
 /// | `list` | numbers `[N, …]`; in TFRecord and MDS, images or texts whose number differs | a list of items, see [`FieldKind::List`], [`FieldKind::Images`], [`FieldKind::Texts`] |
 ///
 /// ```
@@ -130,7 +134,7 @@ pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> 
                 format!("the field `{name}` is {}, which can't be read as {}", in_words(&field.kind), said.word());
             return Err(Error::new(ErrorKind::Unsupported, what).with_hint(
                 "images, bytes and texts can be masks, images, bytes or texts; numbers [H, W] masks or images; numbers \
-                 [N, …] lists; one integer a label",
+                 [N, …] lists; one integer a label; texts of JSON lines and Parquet files",
             ));
         };
         (schema.fields[at], ways[at]) = (field, way);

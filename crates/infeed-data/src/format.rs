@@ -13,8 +13,8 @@ use infeed_core::{
     error::{
         Error, Result,
         setting::{
-            ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, LABEL_COLUMN, LABELS, LABELS_ONLY, MASK_FILES, MASKS,
-            PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
+            ANNOTATIONS, CHANNELS, CLASSES, COLUMNS, FIELD, IMAGE_ROOT, LABEL_COLUMN, LABELS, LABELS_ONLY, MASK_FILES,
+            MASKS, PATTERN, SAMPLES_PER_PATIENT, SPLIT, Setting,
         },
     },
     types::DType,
@@ -209,6 +209,8 @@ pub struct OpenOptions {
     pub masks: bool,
     /// How the masks of images are named: `masks/{stem}_mask.png`.
     pub mask_files: Option<String>,
+    /// The place of the images that texts of records name.
+    pub image_root: Option<String>,
     /// Class names in the order of their indices.
     pub classes: Option<Arc<[String]>>,
     /// `train`, `test`, …, if a source holds several.
@@ -298,6 +300,8 @@ pub enum OpenOption {
     Masks,
     /// [`OpenOptions::mask_files`]
     MaskFiles,
+    /// [`OpenOptions::image_root`]
+    ImageRoot,
     /// [`OpenOptions::classes`]
     Classes,
     /// [`OpenOptions::split`]
@@ -316,13 +320,14 @@ pub enum OpenOption {
 
 impl OpenOption {
     /// Every option.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Labels,
         Self::LabelsOnly,
         Self::LabelColumn,
         Self::Annotations,
         Self::Masks,
         Self::MaskFiles,
+        Self::ImageRoot,
         Self::Classes,
         Self::Split,
         Self::Channels,
@@ -342,6 +347,7 @@ impl OpenOption {
             Self::Annotations => "annotations",
             Self::Masks => "masks",
             Self::MaskFiles => "mask_files",
+            Self::ImageRoot => "image_root",
             Self::Classes => "classes",
             Self::Split => "split",
             Self::Channels => "channels",
@@ -360,6 +366,7 @@ impl OpenOption {
             Self::Annotations => ANNOTATIONS,
             Self::Masks => MASKS,
             Self::MaskFiles => MASK_FILES,
+            Self::ImageRoot => IMAGE_ROOT,
             Self::Classes => CLASSES,
             Self::Split => SPLIT,
             Self::Channels => CHANNELS,
@@ -387,6 +394,7 @@ impl OpenOption {
                 );
             }
             Self::MaskFiles => "leave it out: it tells mask files from image files",
+            Self::ImageRoot => "leave it out: it is for JSON lines and Parquet whose texts name images elsewhere",
             Self::Classes => "leave it out: there are no classes to name",
             Self::Split => "leave it out, and open the folder or the files of the split: train-{00000..00099}.tar",
             Self::Channels => "leave it out: it puts files of images together, one for each channel",
@@ -405,7 +413,7 @@ impl OpenOptions {
     /// Whether an image of this name is a mask: the kind that the user gave decides, otherwise the name.
     #[doc(hidden)]
     pub fn is_mask(&self, name: &str) -> bool {
-        let said = self.said.iter().find(|(field, _)| field == name);
+        let said = self.said.iter().find(|(field, said)| field == name && *said != Said::Files);
         said.map_or_else(|| looks_like_mask(name), |(_, said)| matches!(said, Said::Mask | Said::Mask16))
     }
 
@@ -441,6 +449,7 @@ impl OpenOptions {
             annotations,
             masks,
             mask_files,
+            image_root,
             classes,
             split,
             channels,
@@ -456,6 +465,7 @@ impl OpenOptions {
             (OpenOption::Annotations, annotations.is_some()),
             (OpenOption::Masks, *masks),
             (OpenOption::MaskFiles, mask_files.is_some()),
+            (OpenOption::ImageRoot, image_root.is_some()),
             (OpenOption::Classes, classes.is_some()),
             (OpenOption::Split, split.is_some()),
             (OpenOption::Channels, channels.is_some()),
@@ -501,6 +511,7 @@ mod tests {
             OpenOption::Annotations => options.annotations = Some("x".into()),
             OpenOption::Masks => options.masks = true,
             OpenOption::MaskFiles => options.mask_files = Some("x".into()),
+            OpenOption::ImageRoot => options.image_root = Some("x".into()),
             OpenOption::Classes => options.classes = Some(Arc::new([])),
             OpenOption::Split => options.split = Some("x".into()),
             OpenOption::Channels => options.channels = Some("x".into()),

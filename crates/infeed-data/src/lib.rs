@@ -56,6 +56,8 @@ mod folder;
 pub mod format;
 #[doc(hidden)]
 pub mod instances;
+#[doc(hidden)]
+pub mod json_kinds;
 mod label_table;
 mod labels;
 mod layout;
@@ -65,6 +67,8 @@ pub mod marked;
 #[doc(hidden)]
 pub mod mask;
 mod memory;
+#[doc(hidden)]
+pub mod named_files;
 #[doc(hidden)]
 pub mod names;
 #[doc(hidden)]
@@ -155,7 +159,7 @@ static HERE: Opener = Opener {
         &Voc,
         #[cfg(feature = "yolo")]
         &Yolo,
-        &Folder { parquet: None },
+        &Folder { parquet: None, lines: None },
         &Arrays,
         &Tar,
     ],

@@ -38,7 +38,7 @@ pub fn ends_with(name: &str, ending: &str) -> bool {
     start.and_then(|start| name.get(start..)).is_some_and(|found| found.eq_ignore_ascii_case(ending))
 }
 
-pub(crate) fn is_image(name: &str) -> bool {
+pub fn is_image(name: &str) -> bool {
     EXTENSIONS.iter().any(|extension| ends_with(name, extension))
 }
 

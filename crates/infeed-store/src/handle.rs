@@ -235,6 +235,15 @@ impl Source {
         self.0.only.as_deref()
     }
 
+    /// The folder that holds the only object of this source, with everything in it; `None` for any other source.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn around(&self) -> Option<Self> {
+        let url = self.0.url.strip_suffix(self.only()?)?;
+        let url = url.strip_suffix('/').filter(|url| !url.is_empty() && !url.ends_with('/')).unwrap_or(url).to_owned();
+        Some(Self(Arc::new(Inner { only: None, url, ..(*self.0).clone() })))
+    }
+
     /// An object's name as the user would write it, for messages.
     #[must_use]
     pub fn display_name(&self, name: &str) -> String {

@@ -14,7 +14,7 @@
 //! | `shards` | places of samples in tars (`dataset::tar`) | after indexing shards of a store, or 20,000 samples of a folder | shard by shard, if it has the listed size and ETag |
 //! | `index-…` | a copy of an index of tars in a bucket | if it has 1 MiB or more | as long as the bucket's index has its ETag |
 //! | `coco-…` | annotations of COCO's JSON (`dataset::coco`) | after parsing a JSON of 16 MiB or more | if the JSON has the same bytes (local) or ETag (store), and the same options |
-//! | `places`, `lines` | places of records in TFRecords, in JSON lines | after indexing files of a store, compressed files, or 20,000 records of a folder | file by file, if it has the listed size and ETag |
+//! | `places`, `json` | places of records in TFRecords, in JSON lines and lists | after indexing files of a store, compressed files, or 20,000 records of a folder | file by file, if it has the listed size and ETag |
 //! | `parts` | footers of Parquet, offsets and `index.json` of MDS in a store (`kept_parts.rs`) | after reading them | object by object, if it has the listed size and ETag |
 //!
 //! Each file is written aside and renamed, so that a crash leaves the old one and two jobs do not mix. A file that is

@@ -146,7 +146,9 @@ impl Dataset for FolderDataset {
         let mut values = smallvec![image];
         values.extend(mask.iter().cloned().map(Value::Encoded));
         values.extend(self.found.labels.as_ref().map(|labels| Value::Label(labels.get(i))));
-        values.extend(self.metadata.iter().map(|column| column.value(i)));
+        for column in &self.metadata {
+            values.push(column.value(i).map_err(|e| e.at_record(record))?);
+        }
         Ok(Sample { values })
     }
 
@@ -154,7 +156,7 @@ impl Dataset for FolderDataset {
         let i = index(record, self.records()).ok()?;
         match &self.found.labels {
             Some(labels) if field == "label" => Some(Value::Label(labels.get(i))),
-            _ => self.metadata.iter().find(|column| column.name() == field).map(|column| column.value(i)),
+            _ => self.metadata.iter().find(|column| column.name() == field).and_then(|column| column.value(i).ok()),
         }
     }
 

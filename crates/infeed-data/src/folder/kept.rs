@@ -191,7 +191,7 @@ mod tests {
         fn first(&self, listing: &KeptFiles, options: &OpenOptions) -> Arc<dyn Dataset> {
             let source = self.source();
             options.findings.put(source.url(), listing.clone());
-            block_on(Folder { parquet: None }.open(&source, self.objects(), options)).unwrap()
+            block_on(Folder { parquet: None, lines: None }.open(&source, self.objects(), options)).unwrap()
         }
 
         fn again(&self, listing: &KeptFiles, options: &OpenOptions) -> Option<(Arc<dyn Dataset>, Recognised)> {

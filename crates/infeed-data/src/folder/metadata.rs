@@ -4,7 +4,7 @@
 //! In addition to `file_name`, or instead of it, `image_file_name` may name the image and `mask_file_name` its mask.
 //!
 //! A column `label` (or one with a similar name) is the label. In other columns, integers and fractions are arrays of
-//! one number. Everything else is bytes: texts as they are, lists and objects as JSON.
+//! one number. Lists of one kind in JSON lines and Parquet are lists. Everything else is text: objects as JSON.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 
 use super::super::{
     declared::integer,
+    json_kinds::{KeyKind, kind_of_lists},
     label_table::{LABEL, Names, Table, listed, number},
     look::look,
     names::looks_like_mask,
@@ -35,33 +36,64 @@ fn field_of(column: &str) -> Option<&str> {
     column.strip_suffix(FILE)?.strip_suffix('_').filter(|field| !field.is_empty())
 }
 
-/// The column with a record's image: `file_name`, otherwise one with that suffix that is not for masks.
-///
-/// # Errors
-/// `Unsupported` for a column with a list of files (`file_names`, `frames_file_names`): its images would be records of
-/// their own, or nothing.
-fn file_column<'a>(mut columns: impl Iterator<Item = &'a str> + Clone) -> Result<Option<&'a str>> {
-    if let Some(lists) = columns.clone().find(|column| column.strip_suffix('s').is_some_and(|one| one.ends_with(FILE)))
-    {
-        return Err(several(format!("`{lists}` names any number of files")));
+/// The field of the images that a column names, if it names files: `image` of `file_name`, `right` of `right_file_name`,
+/// `images` of `file_names`, `frames` of `frames_file_names`.
+pub(super) fn images_of(column: &str) -> Option<&str> {
+    let (rest, one) = match column.strip_suffix('s').and_then(|one| one.strip_suffix(FILE)) {
+        Some(rest) => (rest, "images"),
+        None => (column.strip_suffix(FILE)?, "image"),
+    };
+    if rest.is_empty() { Some(one) } else { rest.strip_suffix('_').filter(|field| !field.is_empty()) }
+}
+
+/// Which columns of a table name files.
+enum FileColumns<'a> {
+    None,
+    /// This one names the image, and perhaps another one its mask.
+    Image(&'a str),
+    /// Records have several images: the columns name other images too, or lists of images.
+    Several,
+}
+
+impl<'a> FileColumns<'a> {
+    fn of(columns: impl Iterator<Item = &'a str>) -> Self {
+        let files: Vec<&str> = columns.filter(|column| images_of(column).is_some()).collect();
+        let is_mask = |column: &&&str| field_of(column).is_some_and(looks_like_mask);
+        let (masks, images): (Vec<&str>, Vec<&str>) = files.iter().partition(is_mask);
+        match images[..] {
+            _ if files.iter().any(|column| column.ends_with('s')) || images.len() > 1 || masks.len() > 1 => {
+                Self::Several
+            }
+            [] => Self::None,
+            [image, ..] => Self::Image(image),
+        }
     }
-    let is_image = |column: &&str| field_of(column).is_some_and(|field| !looks_like_mask(field));
-    Ok(columns.clone().find(|column| *column == FILE).or_else(|| columns.find(is_image)))
+}
+
+/// What a table next to images describes.
+#[derive(Debug)]
+pub(super) enum Described {
+    /// Images, each perhaps with a mask.
+    Images(Metadata),
+    /// Records with several images.
+    Several,
 }
 
 /// The error of a table whose records have several images.
-fn several(what: String) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("several images of a record: {what}")).with_hint(
-        "only an image and its mask (`mask_file_name`) are read; write the records as Parquet with `datasets`, pack the \
-         images into tars, or remove the column",
-    )
+pub(super) fn several(what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("several images of a record {what}"))
+        .with_hint("write the table as metadata.jsonl or metadata.parquet, one in the folder that is opened or in that of the split")
 }
 
 /// The type that a cell is read as; a column has the widest type of its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Meant {
+    /// Without a value.
+    Nothing,
     Integer,
     Fraction,
+    /// A list in JSON.
+    List,
     Text,
 }
 
@@ -87,25 +119,31 @@ enum Values {
     Fractions(Vec<f64>),
     /// All texts, and the end of each.
     Texts(Bytes, Vec<usize>),
+    /// The same of lists in JSON, and what they become.
+    Lists(KeyKind, Bytes, Vec<usize>),
 }
 
 /// Reads the file; `None` for a table without a column of files.
-pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Option<Metadata>> {
+pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Option<Described>> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if name.ends_with(".csv") { parse_csv(bytes) } else { parse_lines(bytes) }
 }
 
-fn parse_csv(bytes: &[u8]) -> Result<Option<Metadata>> {
+fn parse_csv(bytes: &[u8]) -> Result<Option<Described>> {
     let mut reader = csv::ReaderBuilder::new().from_reader(bytes);
     let broken = |e: csv::Error| Error::corrupt("the file is not CSV").with_source(e);
     let header = reader.headers().map_err(broken)?.clone();
-    let Some(column) = file_column(header.iter().map(str::trim))? else { return Ok(None) };
+    let column = match FileColumns::of(header.iter().map(str::trim)) {
+        FileColumns::None => return Ok(None),
+        FileColumns::Image(column) => column,
+        FileColumns::Several => return Err(several("are not read from CSV")),
+    };
     let file = header.iter().position(|name| name.trim() == column).unwrap_or_default();
     let others = |row: &csv::StringRecord| -> Vec<String> {
         row.iter().enumerate().filter(|(at, _)| *at != file).map(|(_, cell)| cell.to_owned()).collect()
     };
     let columns: Vec<String> = others(&header).iter().map(|name| name.trim().to_owned()).collect();
-    let mut found = Metadata { meant: vec![Meant::Integer; columns.len()], columns, rows: Vec::new() };
+    let mut found = Metadata { meant: vec![Meant::Nothing; columns.len()], columns, rows: Vec::new() };
     for row in reader.records() {
         let row = row.map_err(broken)?;
         let cells = others(&row);
@@ -114,11 +152,11 @@ fn parse_csv(bytes: &[u8]) -> Result<Option<Metadata>> {
         }
         found.rows.push((row[file].to_owned(), cells));
     }
-    Ok(Some(found))
+    Ok(Some(Described::Images(found)))
 }
 
 /// A JSON object in each line.
-fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
+fn parse_lines(bytes: &[u8]) -> Result<Option<Described>> {
     let mut found = Metadata { columns: Vec::new(), meant: Vec::new(), rows: Vec::new() };
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut column: Option<String> = None;
@@ -130,7 +168,11 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
         let json = serde_json::from_slice(line).map_err(|e| wrong("is not JSON").with_source(e))?;
         let Json::Object(map) = json else { return Err(wrong("is not a JSON object")) };
         if column.is_none() {
-            column = file_column(map.keys().map(String::as_str))?.map(str::to_owned);
+            match FileColumns::of(map.keys().map(String::as_str)) {
+                FileColumns::None => {}
+                FileColumns::Image(image) => column = Some(image.to_owned()),
+                FileColumns::Several => return Ok(Some(Described::Several)),
+            }
         }
         let column = column.as_deref().unwrap_or(FILE);
         let Some(Json::String(file)) = map.get(column) else {
@@ -139,16 +181,15 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
         let mut cells = vec![None; found.columns.len()];
         for (name, value) in map.iter().filter(|(name, _)| *name != column) {
             let at = *places.entry(name.clone()).or_insert_with(|| {
-                // A column that earlier lines do not have.
-                let meant = if found.rows.is_empty() { Meant::Integer } else { Meant::Text };
                 found.columns.push(name.clone());
-                found.meant.push(meant);
+                found.meant.push(Meant::Nothing);
                 cells.push(None);
                 found.columns.len() - 1
             });
             let (text, meant) = match value {
                 Json::String(text) => (text.clone(), Meant::Text),
-                Json::Null => (String::new(), Meant::Text),
+                Json::Null => (String::new(), Meant::Nothing),
+                Json::Array(_) => (value.to_string(), Meant::List),
                 Json::Number(number) if number.as_i64().is_some() => (number.to_string(), Meant::Integer),
                 Json::Number(number) if number.is_f64() => (number.to_string(), Meant::Fraction),
                 other => (other.to_string(), Meant::Text),
@@ -156,25 +197,25 @@ fn parse_lines(bytes: &[u8]) -> Result<Option<Metadata>> {
             found.meant[at] = found.meant[at].max(meant);
             cells[at] = Some(text);
         }
-        for (at, cell) in cells.iter().enumerate().filter(|(_, cell)| cell.is_none()) {
-            debug_assert!(cell.is_none());
-            found.meant[at] = Meant::Text;
-        }
         found.rows.push((file.clone(), cells.into_iter().map(Option::unwrap_or_default).collect()));
     }
     let columns = found.columns.len();
     found.rows.iter_mut().for_each(|(_, cells)| cells.resize(columns, String::new()));
-    Ok((!found.rows.is_empty()).then_some(found))
+    Ok((!found.rows.is_empty()).then_some(Described::Images(found)))
 }
 
 /// The rows of a table that another format has opened; `None` for one without a column of files.
-pub(super) async fn of_dataset(table: &dyn Dataset) -> Result<Option<Metadata>> {
+pub(super) async fn of_dataset(table: &dyn Dataset) -> Result<Option<Described>> {
     let fields = &table.schema().fields;
-    let Some(file) = file_column(fields.iter().map(|field| field.name.as_str()))? else { return Ok(None) };
+    let file = match FileColumns::of(fields.iter().map(|field| field.name.as_str())) {
+        FileColumns::None => return Ok(None),
+        FileColumns::Image(file) => file,
+        FileColumns::Several => return Ok(Some(Described::Several)),
+    };
     let (mut columns, mut meant) = (Vec::new(), Vec::new());
     for field in fields.iter().filter(|field| field.name != file) {
         columns.push(field.name.clone());
-        meant.push(Meant::Integer);
+        meant.push(Meant::Nothing);
     }
     let mut rows = Vec::new();
     let all: Vec<u64> = (0..table.len()).collect();
@@ -197,7 +238,7 @@ pub(super) async fn of_dataset(table: &dyn Dataset) -> Result<Option<Metadata>> 
         Ok(())
     })
     .await?;
-    Ok(Some(Metadata { columns, meant, rows }))
+    Ok(Some(Described::Images(Metadata { columns, meant, rows })))
 }
 
 /// A value as `metadata.jsonl` would hold it: lists are JSON.
@@ -209,7 +250,7 @@ fn cell_of(kind: &FieldKind, value: &Value) -> Option<(String, Meant)> {
             [Json::Bool(truth)] => (truth.to_string(), Meant::Text),
             [one] if one.is_i64() || one.is_u64() => (one.to_string(), Meant::Integer),
             [one] if one.is_f64() => (one.to_string(), Meant::Fraction),
-            all => (text(all), Meant::Text),
+            all => (text(all), Meant::List),
         },
         (FieldKind::List { dtype, item, .. }, Value::List(bytes)) => {
             let all = numbers(*dtype, bytes)?;
@@ -217,12 +258,12 @@ fn cell_of(kind: &FieldKind, value: &Value) -> Option<(String, Meant)> {
                 [each] if each > 0 => all.chunks(each).map(Json::from).collect(),
                 _ => all,
             };
-            (text(&all), Meant::Text)
+            (text(&all), Meant::List)
         }
         (_, Value::Bytes(bytes)) => (str::from_utf8(bytes).ok()?.to_owned(), Meant::Text),
         (_, Value::Texts(texts)) => {
             let all = texts.iter().map(|one| str::from_utf8(one).ok().map(Json::from)).collect::<Option<Vec<_>>>()?;
-            (text(&all), Meant::Text)
+            (text(&all), Meant::List)
         }
         _ => return None,
     })
@@ -318,7 +359,7 @@ impl Metadata {
         let other = files(&self.columns).map(|other| self.columns[other].clone());
         let no_mask = field_of(&column).is_none_or(|field| !looks_like_mask(field)).then(|| column.clone());
         if let Some(column) = no_mask.or(other) {
-            return Err(several(format!("`{column}` names files too")));
+            return Err(several(&format!("in some rows: `{column}` names files too")));
         }
         Ok(Some(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at))).collect()))
     }
@@ -376,15 +417,19 @@ impl Values {
         let parsed = match meant {
             Meant::Integer => cells.clone().map(|cell| cell.parse().ok()).collect::<Option<_>>().map(Self::Integers),
             Meant::Fraction => cells.clone().map(|cell| cell.parse().ok()).collect::<Option<_>>().map(Self::Fractions),
-            Meant::Text => None,
+            Meant::List | Meant::Text | Meant::Nothing => None,
         };
         parsed.unwrap_or_else(|| {
+            let lists = (meant == Meant::List).then(|| kind_of_lists(cells.clone())).flatten();
             let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(cells.len()));
             for cell in cells {
                 text.extend_from_slice(cell.as_bytes());
                 ends.push(text.len());
             }
-            Self::Texts(text.into(), ends)
+            match lists {
+                Some(kind) => Self::Lists(kind, text.into(), ends),
+                None => Self::Texts(text.into(), ends),
+            }
         })
     }
 }
@@ -394,15 +439,19 @@ fn place(ends: &[usize], at: usize) -> Range<usize> {
     at.checked_sub(1).map_or(0, |before| ends[before])..ends[at]
 }
 
+/// The length of the longest text.
+fn longest(ends: &[usize]) -> usize {
+    (0..ends.len()).map(|at| place(ends, at).len()).max().unwrap_or(0)
+}
+
 impl Column {
     pub(super) fn field(&self) -> Field {
         let number = |dtype| FieldKind::Array { dtype, shape: vec![1] };
         let kind = match &self.values {
             Values::Integers(_) => number(DType::I64),
             Values::Fractions(_) => number(DType::F64),
-            Values::Texts(_, ends) => {
-                FieldKind::Text { most: (0..ends.len()).map(|at| place(ends, at).len()).max().unwrap_or(0) }
-            }
+            Values::Texts(_, ends) => FieldKind::Text { most: longest(ends) },
+            Values::Lists(kind, _, ends) => return kind.field(&self.name, longest(ends)),
         };
         Field::new(self.name.clone(), kind)
     }
@@ -412,12 +461,16 @@ impl Column {
     }
 
     /// The value of a record; it is one of those that the columns were made for.
-    pub(super) fn value(&self, record: usize) -> Value {
-        match &self.values {
+    pub(super) fn value(&self, record: usize) -> Result<Value> {
+        Ok(match &self.values {
             Values::Integers(values) => Value::Array(Bytes::copy_from_slice(&values[record].to_ne_bytes())),
             Values::Fractions(values) => Value::Array(Bytes::copy_from_slice(&values[record].to_ne_bytes())),
             Values::Texts(text, ends) => Value::Bytes(text.slice(place(ends, record))),
-        }
+            Values::Lists(kind, text, ends) => {
+                let json = str::from_utf8(&text[place(ends, record)]).ok().filter(|json| !json.is_empty());
+                kind.value(json)?
+            }
+        })
     }
 
     /// Bytes that it takes in memory.
@@ -425,7 +478,7 @@ impl Column {
         match &self.values {
             Values::Integers(values) => values.len() * 8,
             Values::Fractions(values) => values.len() * 8,
-            Values::Texts(text, ends) => text.len() + ends.len() * 8,
+            Values::Texts(text, ends) | Values::Lists(_, text, ends) => text.len() + ends.len() * 8,
         }
     }
 }
@@ -434,12 +487,19 @@ impl Column {
 mod tests {
     use super::*;
 
+    fn parsed(name: &str, text: &str) -> Metadata {
+        match parse(name, text.as_bytes()).unwrap() {
+            Some(Described::Images(found)) => found,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn told(name: &str, text: &str) -> Vec<(String, FieldKind, String)> {
-        let found = parse(name, text.as_bytes()).unwrap().unwrap();
+        let found = parsed(name, text);
         let (columns, _) = found.columns(&Names::new(&["a.png", "b.png"], ""), false, &["image"]).unwrap();
         let tell = |column: &Column| {
             let Field { name, kind, .. } = column.field();
-            (name, kind, format!("{:?} {:?}", column.value(0), column.value(1)))
+            (name, kind, format!("{:?} {:?}", column.value(0).unwrap(), column.value(1).unwrap()))
         };
         columns.iter().map(tell).collect()
     }
@@ -463,10 +523,10 @@ mod tests {
                 ("x".to_owned(), number(DType::F64), array(3f64.to_ne_bytes(), 0.5f64.to_ne_bytes())),
             ];
             if name.ends_with("jsonl") {
-                want.insert(
-                    1,
-                    ("late".to_owned(), FieldKind::Text { most: 5 }, "Bytes(b\"[1,2]\") Bytes(b\"\")".to_owned()),
-                );
+                let list = FieldKind::List { dtype: DType::I64, item: vec![], most: 5 };
+                let numbers: Vec<u8> = [1i64, 2].iter().flat_map(|n| n.to_ne_bytes()).collect();
+                let values = format!("{:?} {:?}", Value::List(numbers.into()), Value::List(Bytes::new()));
+                want.insert(1, ("late".to_owned(), list, values));
             }
             assert_eq!(all, want, "{name}");
         }
@@ -474,7 +534,7 @@ mod tests {
 
     #[test]
     fn whole_numbers_with_a_point_are_labels_and_others_are_not() {
-        let labels = |text: &str| parse("metadata.csv", text.as_bytes()).unwrap().unwrap().take_labels();
+        let labels = |text: &str| parsed("metadata.csv", text).take_labels();
         let names = Names::new(&["a.png", "b.png"], "");
         let found = labels("file_name,label\na.png,3.0\nb.png,-1.0\n").unwrap().labels_of(&names, None, false).unwrap();
         assert_eq!((found.of, found.classes), (vec![3, -1], None));
@@ -494,10 +554,10 @@ mod tests {
         says("metadata.jsonl", "{\"file_name\": \"a\"}\n{\"n\": 1}", "line 2 has no `file_name`");
         says("metadata.jsonl", "{\"file_name\": \"a\"}\n7", "line 2 is not a JSON object");
         says("metadata.jsonl", "{", "line 1 is not JSON");
-        let found = parse("metadata.csv", b"file_name,n\na.png,1\n").unwrap().unwrap();
+        let found = parsed("metadata.csv", "file_name,n\na.png,1\n");
         let error = found.columns(&Names::new(&["a.png", "b.png"], ""), false, &[]).unwrap_err().to_string();
         assert!(error.contains("1 of 2 images have no row, the first is `b.png`"), "{error}");
-        let twice = parse("metadata.csv", b"file_name,n\na.png,1\na.png,2\n").unwrap().unwrap();
+        let twice = parsed("metadata.csv", "file_name,n\na.png,1\na.png,2\n");
         assert!(
             twice
                 .columns(&Names::new(&["a.png"], ""), false, &[])
@@ -522,7 +582,7 @@ mod tests {
                 bytes[at] =
                     if draws.chance(0.5) { b",\"\n{}[]:x0.-"[draws.below(12) as usize] } else { draws.bits() as u8 };
             }
-            if let Ok(Some(mut found)) = parse(name, &bytes) {
+            if let Ok(Some(Described::Images(mut found))) = parse(name, &bytes) {
                 let _ = found.take_labels();
                 let _ = found.columns(&Names::new(&["a.png", "b.png"], ""), false, &[]);
             }

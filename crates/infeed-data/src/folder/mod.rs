@@ -21,7 +21,7 @@ pub(super) use self::kept::opened;
 use self::{
     dataset::{FolderDataset, Found, why},
     fields::{Several, image_fields},
-    metadata::Metadata,
+    metadata::{Described, Metadata, several},
 };
 use super::{
     channels::{self, Groups},
@@ -30,6 +30,7 @@ use super::{
     label_table::{Labels, Names, Table},
     labels::classes_of,
     layout::{self, keep_split, key, one_split},
+    named_files::{NameField, Place},
     names::{base, is_image, parent},
     objects::{inside, nothing_to_read, read_beside},
     pairs::{self, Sides},
@@ -41,6 +42,8 @@ use super::{
 pub struct Folder {
     /// The format that reads `metadata.parquet`, if this build has it.
     pub parquet: Option<&'static dyn Format>,
+    /// The format that reads a `metadata.jsonl` whose records have several images, if this build has it.
+    pub lines: Option<&'static dyn Format>,
 }
 
 impl Format for Folder {
@@ -85,8 +88,11 @@ impl Format for Folder {
                 None => None,
             };
             let place = source;
-            let FoundImages { source, mut groups, objects, mut metadata, is_paired } =
-                find(*self, source, objects, options).await?;
+            let found = match find(*self, source, objects, options).await? {
+                FoundRecords::Images(found) => found,
+                FoundRecords::Several(objects) => return self.open_several(source, objects, options).await,
+            };
+            let FoundImages { source, mut groups, objects, mut metadata, is_paired } = found;
             let mut images = images_of(&objects);
             let names: Vec<&str> = match &groups {
                 Some(groups) => groups.names.iter().map(String::as_str).collect(),
@@ -183,11 +189,60 @@ impl Folder {
     fn is_table(self, name: &str) -> bool {
         metadata::NAMES.contains(&base(name)) && (self.parquet.is_some() || base(name) != metadata::PARQUET)
     }
+
+    /// Opens tables whose records have several images: the lines or rows are the records.
+    async fn open_several(
+        self,
+        source: &Source,
+        objects: Vec<Object>,
+        options: &OpenOptions,
+    ) -> Result<Arc<dyn Dataset>> {
+        let at = |e: Error| e.at_object(source.url());
+        let takes = [OpenOption::Classes, OpenOption::Split];
+        options.only("tables whose records have several images", &takes).map_err(at)?;
+        let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
+        let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
+        let is_of = |name: &str| split.as_deref().is_none_or(|split| is_within(parent(name), split));
+        let mut tables: Vec<Object> =
+            objects.iter().filter(|o| self.is_table(&o.name) && is_of(&o.name)).cloned().collect();
+        let kind = tables.first().map(|table| base(&table.name).to_owned()).unwrap_or_default();
+        let format = if kind == metadata::PARQUET { self.parquet } else { self.lines };
+        let Some(format) = format.filter(|_| tables.iter().all(|table| base(&table.name) == kind)) else {
+            let what = match &kind[..] {
+                "" => "are listed outside of the folder of the split",
+                _ if self.lines.is_none() => "need the feature `shards`",
+                _ => "are listed in tables of several kinds",
+            };
+            return Err(at(several(what)));
+        };
+        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        let own = OpenOptions {
+            classes: options.classes.clone(),
+            manifests: options.manifests.clone(),
+            said: options.said.clone(),
+            ..OpenOptions::default()
+        };
+        let table = format.open(source, tables, &own).await?;
+        let field = |name: &str| {
+            let becomes = metadata::images_of(name)?.to_owned();
+            let is_main = ["image", "images"].contains(&&*becomes);
+            Some(NameField { name: name.to_owned(), becomes, if_there: !is_main })
+        };
+        let fields = table.schema().fields.iter().filter_map(|of| field(&of.name)).collect();
+        Place::of(source, &objects).with_images(format, table, fields, &own).await
+    }
 }
 
 /// The images among these objects.
 fn images_of(objects: &[Object]) -> Vec<&Object> {
     objects.iter().filter(|object| is_image(&object.name)).collect()
+}
+
+/// The records of a place.
+enum FoundRecords {
+    Images(FoundImages),
+    /// A table lists records of several images each; these are all objects.
+    Several(Vec<Object>),
 }
 
 /// The images of a place, and how they form records.
@@ -205,13 +260,16 @@ struct FoundImages {
 }
 
 /// Finds the images of a split or of the whole place, and combines those of one record.
-async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<FoundImages> {
+async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<FoundRecords> {
     let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
     let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
-    let mut metadata = match options.labels.is_none() && options.channels.is_none() {
-        true => read_metadata(folder, source, &objects, split.as_deref()).await?,
-        false => None,
-    };
+    let mut metadata = None;
+    if options.labels.is_none() && options.channels.is_none() {
+        metadata = match read_metadata(folder, source, &objects, split.as_deref()).await? {
+            Tables::Images(found) => found,
+            Tables::Several => return Ok(FoundRecords::Several(objects)),
+        };
+    }
     let mut sides = match &options.mask_files {
         Some(pattern) => Some(pairs::sides_by(&names, pattern).map_err(|e| e.at_object(source.url()))?),
         None if metadata.as_ref().is_some_and(|(table, _)| table.names_masks()) => None,
@@ -257,20 +315,25 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
     let is_paired = sides.is_some();
     let groups = channels::group(&names, options.channels.as_deref(), sides).map_err(at_source)?;
     drop(names);
-    Ok(FoundImages { source, groups, objects, metadata, is_paired })
+    Ok(FoundRecords::Images(FoundImages { source, groups, objects, metadata, is_paired }))
 }
 
-/// The tables of metadata, each for the images in its folder and below, and the name of the first in messages. With a
-/// split, only the tables in its folder and above it.
-async fn read_metadata(
-    folder: Folder,
-    source: &Source,
-    objects: &[Object],
-    split: Option<&str>,
-) -> Result<Option<(Metadata, String)>> {
+/// Whether `folder` is `of` or below it.
+fn is_within(folder: &str, of: &str) -> bool {
+    of.is_empty() || folder == of || folder.starts_with(&format!("{of}/"))
+}
+
+/// The tables of metadata, and the name of the first in messages.
+enum Tables {
+    Images(Option<(Metadata, String)>),
+    Several,
+}
+
+/// Reads the tables of metadata, each for the images in its folder and below. With a split, only the tables in its
+/// folder and above it.
+async fn read_metadata(folder: Folder, source: &Source, objects: &[Object], split: Option<&str>) -> Result<Tables> {
     let mut all: Option<(Metadata, String)> = None;
     let mut folders = BTreeSet::new();
-    let is_within = |folder: &str, of: &str| of.is_empty() || folder == of || folder.starts_with(&format!("{of}/"));
     let is_of = |folder: &str| split.is_none_or(|split| is_within(folder, split) || is_within(split, folder));
     let is_table = |object: &&Object| folder.is_table(&object.name) && is_of(parent(&object.name));
     let tables = || objects.iter().filter(is_table);
@@ -292,19 +355,23 @@ async fn read_metadata(
             None => metadata::parse(&object.name, &Beside::Table.read(source, object).await?),
         };
         let found = found.map_err(|e| e.at_object(name.clone()))?;
-        let Some(found) = found.map(|found| found.within(parent(&object.name))) else {
-            tracing::warn!(
-                object = name,
-                "a table without a column `file_name` is not read; if it has labels, set {LABELS}"
-            );
-            continue;
+        let found = match found {
+            Some(Described::Images(found)) => found.within(parent(&object.name)),
+            Some(Described::Several) => return Ok(Tables::Several),
+            None => {
+                tracing::warn!(
+                    object = name,
+                    "a table without a column `file_name` is not read; if it has labels, set {LABELS}"
+                );
+                continue;
+            }
         };
         all = Some(match all {
             None => (found, name),
             Some((first, known)) => (first.and(found).map_err(|e| e.at_object(name))?, known),
         });
     }
-    Ok(all)
+    Ok(Tables::Images(all))
 }
 
 /// Images and masks as pairs of a table.

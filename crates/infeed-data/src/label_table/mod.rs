@@ -21,7 +21,7 @@ mod table;
 mod text;
 
 pub(crate) use columns::{FILE, LABEL};
-pub(crate) use names::Names;
+pub(crate) use names::{NamedImages, Names};
 pub(crate) use rows::number;
 pub(crate) use table::{Labels, Table, listed};
 

@@ -295,6 +295,55 @@ impl<'a> Names<'a> {
     }
 }
 
+/// The images that a table names, each once or more, in one way for the whole table.
+#[derive(Debug)]
+pub(crate) struct NamedImages<'a> {
+    names: Names<'a>,
+    way: Option<FolderMatch>,
+}
+
+impl<'a> NamedImages<'a> {
+    pub(crate) fn new(names: Names<'a>) -> Self {
+        Self { names, way: None }
+    }
+
+    /// The image called `written` in a table of this folder: relative to the folder, otherwise to the dataset. The first
+    /// such name decides how folders relate; a warning names it if they differ. Only an extension may be missing.
+    ///
+    /// # Errors
+    /// `Corrupt` if two images may be meant.
+    pub(crate) fn of(&mut self, folder: &str, written: &str) -> Result<Option<u32>> {
+        let names = &self.names;
+        if !folder.is_empty()
+            && let Some(meant) = names.whole().equal.get(&*format!("{folder}/{}", normal(written)))
+        {
+            return Ok(Some(meant.0));
+        }
+        let by =
+            |way| names.find(written, way).filter(|(_, leaf)| *leaf <= Leaf::NoEnding).map(|(meant, _)| (way, meant));
+        let found = match self.way {
+            Some(way) => by(way),
+            None => WAYS.into_iter().find_map(by),
+        };
+        let Some((way, Meant(image, other))) = found else { return Ok(None) };
+        if let Some(other) = other {
+            let what =
+                format!("`{written}` may be `{}` or `{}`", names.name(image as usize), names.name(other as usize));
+            return Err(Error::corrupt(what).with_hint("name the files as the dataset does"));
+        }
+        if self.way.is_none() && way != FolderMatch::Named {
+            let image = names.name(image as usize);
+            tracing::warn!(
+                listed = written,
+                image,
+                "names in the table differ from those of the images in folders, and are matched with them"
+            );
+        }
+        self.way = Some(way);
+        Ok(Some(image))
+    }
+}
+
 /// A path or url in the form of the dataset's names: `/` between folders, nothing before the first.
 fn normal(written: &str) -> Cow<'_, str> {
     let written = written.split_once("://").map_or(written, |(_, path)| path);

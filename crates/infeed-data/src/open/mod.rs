@@ -30,6 +30,7 @@ use crate::{
     folder,
     format::{Format, OpenOption, OpenOptions, Recognised},
     layout::is_left_by_system,
+    named_files::Place,
     names::is_image,
     objects::{list, named, only_or},
     pattern,
@@ -210,6 +211,20 @@ impl Open {
         self
     }
 
+    /// Sets the place (path or url) of the images that texts of the records name, for JSON lines and Parquet. Names are
+    /// relative to it; the names of folders before it are ignored. Default: the folder of the table or the place that
+    /// is opened.
+    ///
+    /// ```
+    /// # async fn conversations() -> infeed::Result<()> {
+    /// let conversations = infeed::open("llava/train.json").format("jsonl").image_root("/data/coco").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn image_root(mut self, place: impl Into<String>) -> Self {
+        self.options.image_root = Some(place.into());
+        self
+    }
+
     /// Takes class names, and so their indices, from elsewhere, for example `schema().classes` of the training set for
     /// the validation set. A class that is not among them is an error that names it.
     pub fn classes(mut self, classes: impl Into<Arc<[String]>>) -> Self {
@@ -260,8 +275,9 @@ impl Open {
     }
 
     /// Sets what kind a field has, if neither its name nor the format's metadata shows it: `.field("gt", ["mask"])`.
-    /// The words are `mask`, `mask16` (values up to 65 535, in rows of `f32`), `image`, `label` and `bytes`;
-    /// [`declare`](crate::declare) has the table. A field that is not there is an error that lists the fields that are.
+    /// The words are `mask`, `mask16` (values up to 65 535, in rows of `f32`), `image`, `label`, `list`, `text`, `bytes`
+    /// and `files` (texts that name image files, which are read in their place); [`declare`](crate::declare) has the
+    /// table. A field that is not there is an error that lists the fields that are.
     /// Default: images with a name that is usual for masks are masks ([`Field::picture`](crate::Field::picture)), in
     /// every format.
     ///
@@ -563,11 +579,18 @@ async fn open_objects(
     // Copied only if needed: there may be a million names.
     let again = (!filters.is_empty() && format.options().contains(&OpenOption::Columns)).then(|| objects.clone());
     let count = objects.len();
-    let dataset = format.open(source, objects, options).await?;
+    let names_files = format.options().contains(&OpenOption::ImageRoot);
+    let place = names_files.then(|| Place::of(source, &objects));
+    let mut dataset = format.open(source, objects, options).await?;
+    let mut said = options.said.clone();
+    if let Some(place) = place {
+        dataset = place.read(format, dataset, options).boxed().await?;
+        said.retain(|(_, said)| *said != Said::Files);
+    }
     if count >= MANY {
         memory::return_freed();
     }
-    let dataset = declared(dataset, &options.said).map_err(|e| e.at_object(source.url()))?;
+    let dataset = declared(dataset, &said).map_err(|e| e.at_object(source.url()))?;
     if filters.is_empty() {
         return Ok(dataset);
     }
@@ -577,7 +600,7 @@ async fn open_objects(
         Some(objects) if !columns.is_empty() => {
             let before_dots = filter::columns(dataset.schema(), filters, false);
             let only = |columns: Vec<String>| {
-                let said = options.said.iter().filter(|(name, _)| columns.contains(name)).cloned().collect();
+                let said = said.iter().filter(|(name, _)| columns.contains(name)).cloned().collect();
                 OpenOptions { said, columns: Some(columns), ..options.clone() }
             };
             let narrow = async |objects: Vec<Object>, options: OpenOptions| {

@@ -106,16 +106,25 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
 /// an image has the same name.
 fn help(kind: &str, first: &str, is_of_image: impl Fn() -> bool) -> Option<String> {
     Some(match kind {
-        ".csv" | ".tsv" | ".jsonl" | ".txt" if !first.contains('/') && !is_of_image() => {
+        ".jsonl" if !first.contains('/') && !is_of_image() => {
+            let (labels, lines) = (LABELS.to(first), FORMAT.to("jsonl"));
+            format!("{labels} reads labels from it; {lines} reads its lines as records, with the images that they name")
+        }
+        ".csv" | ".tsv" | ".txt" if !first.contains('/') && !is_of_image() => {
             format!("{} reads labels from it", LABELS.to(first))
         }
-        ".json" => format!("if it is COCO's, {} reads it", ANNOTATIONS.to(first)),
+        ".json" => format!(
+            "if it is COCO's, {} reads it; if it is a list of records that name images, {}",
+            ANNOTATIONS.to(first),
+            FORMAT.to("jsonl")
+        ),
         ".txt" => format!("if they are YOLO's, boxes are read by {}", FORMAT.to("yolo")),
         ".xml" => format!("if they are Pascal VOC's, boxes are read by {}", FORMAT.to("voc")),
         ".parquet" if base(first) == "metadata.parquet" => {
             "build with the feature `parquet`, or convert it to metadata.csv".to_owned()
         }
-        ".mat" | ".csv" | ".tsv" | ".jsonl" | ".parquet" => "only the images are read".to_owned(),
+        ".jsonl" => format!("{} reads its lines as records, with the images that they name", FORMAT.to("jsonl")),
+        ".mat" | ".csv" | ".tsv" | ".parquet" => "only the images are read".to_owned(),
         // With colours for each object, which are no labels.
         _ if is_image(kind) && parent(first).contains("panoptic") => {
             "they may be outlines of COCO's panoptic segmentation, which are not read".to_owned()

@@ -1,7 +1,7 @@
-//! JSON lines: a JSON object in each line is a record, its keys are the fields.
+//! JSON lines: a JSON object in each line is a record, its keys are the fields. Also a JSON list of such objects.
 //!
 //! ```text
-//! lines ─ index.rs ─▶ positions (kept, see `places`)      some records ─ kinds.rs ─▶ the kind of each key
+//! lines, lists ─ index.rs ─▶ positions (kept, see `places`)      some records ─ json_kinds ─▶ the kind of each key
 //!   plan ─▶ the range of a line ─▶ parse ─ a value of its kind for each key
 //! ```
 //!
@@ -21,7 +21,6 @@
 //! other value of another kind is an error of its record.
 
 mod index;
-mod kinds;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +39,8 @@ use infeed_core::{
 };
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
+    json_kinds::{KeyKind, kinds, like_files},
+    named_files::LikeFiles,
     names::{self, ends_with, of_split},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, Value},
@@ -48,7 +49,6 @@ use infeed_data::{
 use infeed_store::{Object, Source};
 use serde_json::value::RawValue;
 
-use self::kinds::{KeyKind, kinds};
 use crate::{
     places::places,
     records::{RecordFile, Records},
@@ -58,10 +58,19 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct JsonLines;
 
-fn is_lines(name: &str) -> bool {
+/// The name without the extension of a compressed file.
+fn unpacked(name: &str) -> &str {
     let packed = [".gz", ".zst", ".bz2"].into_iter().find(|ending| ends_with(name, ending));
-    let name = &name[..name.len() - packed.map_or(0, str::len)];
-    ends_with(name, ".jsonl") || ends_with(name, ".ndjson")
+    &name[..name.len() - packed.map_or(0, str::len)]
+}
+
+fn is_lines(name: &str) -> bool {
+    [".jsonl", ".ndjson"].iter().any(|ending| ends_with(unpacked(name), ending))
+}
+
+/// Files that may hold anything in JSON.
+fn is_json(name: &str) -> bool {
+    ends_with(unpacked(name), ".json")
 }
 
 /// Records at the beginning that are examined, and the most bytes of them.
@@ -77,8 +86,12 @@ impl Format for JsonLines {
         objects.iter().any(|object| is_lines(&object.name))
     }
 
+    fn reads(&self, name: &str) -> bool {
+        is_lines(name) || is_json(name) || names::is_image(name)
+    }
+
     fn options(&self) -> &'static [OpenOption] {
-        &[OpenOption::Split, OpenOption::Columns, OpenOption::Classes]
+        &[OpenOption::Split, OpenOption::Columns, OpenOption::Classes, OpenOption::ImageRoot]
     }
 
     fn open<'a>(
@@ -88,13 +101,17 @@ impl Format for JsonLines {
         options: &'a OpenOptions,
     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
         async move {
-            let files: Vec<&Object> =
-                objects.iter().filter(|object| is_lines(&object.name) || options.format.is_some()).collect();
+            let named = |test: fn(&str) -> bool| objects.iter().filter(|object| test(&object.name)).collect::<Vec<_>>();
+            let mut files = named(is_lines);
+            if files.is_empty() && options.format.is_some() {
+                files = named(is_json);
+                files = if files.is_empty() { objects.iter().collect() } else { files };
+            }
             if files.is_empty() {
                 return Err(nothing_to_read(source, &objects, "files of JSON lines"));
             }
             let files = of_split(source, files, options.split.as_deref(), "files", ".jsonl")?;
-            let kept = source.manifest("lines", options.manifests.as_deref());
+            let kept = source.manifest("json", options.manifests.as_deref());
             let index = |source, object| async move { index::index(&source, &object).await }.boxed();
             let mut files = places(source, &files, kept.as_ref(), index).await?;
             files.retain(|file| file.count() > 0);
@@ -108,10 +125,17 @@ fn damaged(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::corrupt(what).with_hint(format!("correct the line, or set {SKIP}"))
 }
 
-/// The keys and values of a line.
+/// The keys and values of a line, or of an item of a list with its comma or the list's brackets.
 fn object(line: &[u8]) -> Result<HashMap<String, &RawValue>> {
-    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-    serde_json::from_slice(line).map_err(|e| damaged("the line is not a JSON object").with_source(e))
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+    let line = line.strip_prefix(b"[").unwrap_or(line);
+    let mut values = serde_json::Deserializer::from_slice(line).into_iter();
+    let none = || damaged("the record is not a JSON object");
+    let found = values.next().ok_or_else(none)?.map_err(|e| none().with_source(e))?;
+    match line[values.byte_offset()..].iter().all(|byte| byte.is_ascii_whitespace() || b",]".contains(byte)) {
+        true => Ok(found),
+        false => Err(damaged("the line holds more than a JSON object")),
+    }
 }
 
 /// See [`JsonLines`].
@@ -141,7 +165,9 @@ impl LinesDataset {
             let at = |e: Error| e.at_stage(Stage::Open).at_object(dataset.object(*record)).at_record(*record);
             object(line).map_err(at)
         });
-        let mut columns = kinds(&objects.collect::<Result<Vec<_>>>()?);
+        let objects = objects.collect::<Result<Vec<_>>>()?;
+        let mut columns = kinds(&objects);
+        options.findings.put(source.url(), LikeFiles(like_files(&objects, &columns)));
         if let Some(wanted) = &options.columns {
             if let Some(unknown) = wanted.iter().find(|name| columns.iter().all(|(known, _)| known != *name)) {
                 let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();

@@ -130,7 +130,7 @@ fn a_value_of_another_kind_beyond_what_is_examined_is_an_error_of_its_record() {
     }
     lines[at] = "{\"n\": 1".to_owned();
     let error = read(&*opened(&lines.join("\n")).unwrap(), at as u64).unwrap_err().to_string();
-    assert!(error.contains("the line is not a JSON object") && error.contains("a.jsonl"), "{error}");
+    assert!(error.contains("the record is not a JSON object") && error.contains("a.jsonl"), "{error}");
 }
 
 #[test]
@@ -144,9 +144,9 @@ fn files_columns_and_splits_are_chosen_and_what_is_no_record_is_refused() {
     assert!(error.contains("no line has a key `c`") && error.contains("there are a, b"), "{error}");
     for (text, want) in [
         ("\n \n", "the files hold no lines"),
-        ("[1]\n", "the line is not a JSON object"),
+        ("[1]\n", "the record is not a JSON object"),
         ("{}\n{}", "the lines have no keys"),
-        ("{\"a\": 1}\n{\"a\"", "the line is not a JSON object"),
+        ("{\"a\": 1}\n{\"a\"", "the record is not a JSON object"),
     ] {
         let error = opened(text).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
@@ -186,6 +186,10 @@ fn compressed_lines_are_those_of_the_file() {
         prints.push(dataset.fingerprint());
     }
     assert_eq!(prints[0], prints[1]);
+    let list = source_of(&[("a.json.gz", gzip(&format!("[{}]", lines(0..300).trim_end().replace('\n', ",\n"))))]);
+    let list = block_on(open_source(list).format("jsonl").into_future()).unwrap();
+    block_on(dataset_contract(&*list)).unwrap();
+    assert_eq!((list.len(), shown(&*list, 299)), (300, vec!["n=[299.0]".to_owned(), "text=xx".to_owned()]));
     let damaged = source_of(&[("a.jsonl.gz", gzip(&lines(0..300))[..500].to_vec())]);
     let error = block_on(open_source(damaged).into_future()).unwrap_err().to_string();
     assert!(error.contains("damaged gzip") && error.contains("a.jsonl.gz"), "{error}");
@@ -208,6 +212,10 @@ proptest! {
                 }
                 let own = kinds(&[found]);
                 own.iter().for_each(|(name, kind)| drop(kind.field(name, 9)));
+            }
+            let list = [b"[{\"n\": 2},", &bytes[..], b"]"].concat();
+            if let Ok(dataset) = block_on(open_source(source_of(&[("a.jsonl", list)])).into_future()) {
+                (0..dataset.len()).for_each(|record| drop(read(&*dataset, record)));
             }
         }
     }

@@ -77,7 +77,7 @@ impl Format for Parquet {
     }
 
     fn options(&self) -> &'static [OpenOption] {
-        &[OpenOption::Split, OpenOption::Columns, OpenOption::Classes]
+        &[OpenOption::Split, OpenOption::Columns, OpenOption::Classes, OpenOption::ImageRoot]
     }
 
     fn open<'a>(
@@ -96,7 +96,9 @@ impl Format for Parquet {
 
 /// The files to read, ordered by name.
 fn choose(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<Vec<Object>> {
-    let files: Vec<&Object> = objects.iter().filter(|o| is_parquet(&o.name) || options.format.is_some()).collect();
+    let named = objects.iter().any(|o| is_parquet(&o.name));
+    let takes = |o: &&Object| is_parquet(&o.name) || !named && options.format.is_some();
+    let files: Vec<&Object> = objects.iter().filter(takes).collect();
     if files.is_empty() {
         return Err(nothing_to_read(source, objects, "Parquet files"));
     }

@@ -1,4 +1,4 @@
-//! The kind of each key, by the values in some records.
+//! The kind of each key of JSON records, by the values in some of them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,20 +7,24 @@ use infeed_core::{
     error::{Error, ErrorKind, Result},
     types::DType,
 };
-use infeed_data::{
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::{
+    names::is_image,
     record::Value,
     schema::{Field, FieldKind},
 };
-use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 
 /// Keys whose integers are class indices.
 const LABELS: [&str; 4] = ["label", "class", "cls", "target"];
 
 /// The type of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Number {
+pub enum Number {
+    /// True and false.
     Bool,
+    /// Integers of 64 bits.
     Integer,
     /// Of integers and fractions.
     Fraction,
@@ -28,17 +32,23 @@ pub(super) enum Number {
 
 /// What a key becomes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum KeyKind {
+pub enum KeyKind {
+    /// Texts.
     Text,
     /// The JSON of any value, as text.
     Json,
+    /// Class indices.
     Label,
+    /// One number.
     One(Number),
-    /// Items of so many numbers; `None`: of one.
+    /// A list of numbers.
     List {
+        /// Their type.
         of: Number,
+        /// Items of so many numbers; `None`: of one.
         item: Option<usize>,
     },
+    /// A list of texts.
     Texts,
 }
 
@@ -88,8 +98,8 @@ impl Number {
 }
 
 impl Shape {
-    fn of(value: &RawValue) -> Self {
-        let Ok(value) = serde_json::from_str::<serde_json::Value>(value.get()) else { return Self::Other };
+    fn of(json: &str) -> Self {
+        let Ok(value) = serde_json::from_str::<serde_json::Value>(json) else { return Self::Other };
         match &value {
             serde_json::Value::Null => Self::Nothing,
             serde_json::Value::String(_) => Self::Text,
@@ -126,10 +136,10 @@ impl Shape {
 }
 
 /// The keys of some records with their kinds, in the order of their names.
-pub(super) fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, KeyKind)> {
+pub fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, KeyKind)> {
     let mut found: HashMap<&str, (Shape, usize)> = HashMap::new();
     for (name, value) in records.iter().flatten() {
-        let shape = Shape::of(value);
+        let shape = Shape::of(value.get());
         let (all, there) = found.entry(name).or_insert((Shape::Nothing, 0));
         *all = all.and(shape);
         *there += usize::from(shape != Shape::Nothing);
@@ -153,9 +163,37 @@ pub(super) fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, KeyK
     kinds
 }
 
+/// The kind of a column of lists, by all of its cells in JSON; an empty cell has no value. `None`: the cells are no lists
+/// of one kind.
+pub(crate) fn kind_of_lists<'a>(cells: impl Iterator<Item = &'a str>) -> Option<KeyKind> {
+    let shapes = cells.map(|cell| if cell.is_empty() { Shape::Nothing } else { Shape::of(cell) });
+    match shapes.fold(Shape::Nothing, Shape::and) {
+        Shape::List(of, item) => Some(KeyKind::List { of, item }),
+        Shape::Texts => Some(KeyKind::Texts),
+        _ => None,
+    }
+}
+
+/// The keys of texts that look like names of image files in all these records.
+pub fn like_files(records: &[HashMap<String, &RawValue>], kinds: &[(String, KeyKind)]) -> Vec<String> {
+    let texts = |key: &str| -> Vec<String> {
+        let values = records.iter().filter_map(|record| serde_json::from_str(record.get(key)?.get()).ok());
+        let texts = values.flat_map(|value| match value {
+            serde_json::Value::String(text) => vec![text],
+            serde_json::Value::Array(all) => all.iter().filter_map(|one| Some(one.as_str()?.to_owned())).collect(),
+            _ => Vec::new(),
+        });
+        texts.filter(|text| !text.is_empty()).collect()
+    };
+    let is_file = |text: &String| is_image(text) && !text.starts_with("http://") && !text.starts_with("https://");
+    let are_texts = kinds.iter().filter(|(_, kind)| matches!(kind, KeyKind::Text | KeyKind::Texts));
+    let names = are_texts.map(|(name, _)| (name, texts(name)));
+    names.filter(|(_, texts)| !texts.is_empty() && texts.iter().all(is_file)).map(|(name, _)| name.clone()).collect()
+}
+
 impl KeyKind {
     /// The field; a record of it has at most `most` bytes.
-    pub(super) fn field(&self, name: &str, most: usize) -> Field {
+    pub fn field(&self, name: &str, most: usize) -> Field {
         let kind = match self {
             Self::Text | Self::Json => FieldKind::Text { most },
             Self::Texts => FieldKind::Texts { most },
@@ -169,7 +207,7 @@ impl KeyKind {
     }
 
     /// The value of a record, from its JSON; `None`: the record has no such key.
-    pub(super) fn value(&self, json: Option<&str>) -> Result<Value> {
+    pub fn value(&self, json: Option<&str>) -> Result<Value> {
         let json = json.filter(|json| *json != "null");
         let Some(json) = json else {
             return match self {
