@@ -2,11 +2,14 @@
 
 use std::{ptr, time::Duration};
 
-use cudarc::driver::sys::CUresult;
+use cudarc::driver::sys::{self as cu, CUresult};
 use libloading::Library;
 
 use super::{Gpu, code, ok};
-use crate::support::mock::{LIMIT, WITHOUT, fails_on_mock, on_mock};
+use crate::support::{
+    mock::{LIMIT, WITHOUT, fails_on_mock, on_mock},
+    until,
+};
 
 #[test]
 fn a_leak_fails_the_test() {
@@ -161,6 +164,34 @@ fn a_lost_device_loses_its_work_and_answers_no_call_but_lets_go() {
         assert_eq!(code!(cuMemFreeAsync(memory, stream)), LOST);
         assert_eq!(code!(cuEventDestroy_v2(event)), LOST);
         assert_eq!(code!(cuStreamDestroy_v2(stream)), LOST);
+        gpu.end();
+    });
+}
+
+#[test]
+fn what_runs_while_a_device_is_lost_keeps_its_memory() {
+    on_mock("mock::faults::what_runs_while_a_device_is_lost_keeps_its_memory", &[], |mock| {
+        // Long enough to lose the device in the middle.
+        const LEN: usize = 128 << 20;
+        let gpu = Gpu::new();
+        let stream = gpu.stream();
+        let mut memory = 0;
+        ok!(cuMemAllocAsync(&raw mut memory, LEN, stream));
+        gpu.wait(stream);
+        gpu.fill(memory, 7, LEN, stream);
+        ok!(cuMemFreeAsync(memory, stream));
+        std::thread::scope(|scope| {
+            let (context, stream) = (gpu.context as usize, stream as usize);
+            scope.spawn(move || {
+                ok!(cuCtxSetCurrent(context as cu::CUcontext));
+                let _ = code!(cuStreamSynchronize(stream as cu::CUstream));
+            });
+            // SAFETY: this memory is the mock's own, alive until the fill has ended; any value may be read.
+            until("the fill has begun", || unsafe { ptr::read_volatile(memory as *const u8) } == 7);
+            mock.lose_device(0);
+            assert_eq!(code!(cuCtxSynchronize()), CUresult::CUDA_ERROR_LAUNCH_FAILED);
+        });
+        assert_eq!(code!(cuStreamDestroy_v2(stream)), CUresult::CUDA_ERROR_LAUNCH_FAILED);
         gpu.end();
     });
 }

@@ -198,7 +198,7 @@ Call::Call(const char *function, Needs needs) : function(function), lock(world()
     }
     if (needs != ThreadContext && needs != Release) return;
     if (control().lose_after >= 0 && control().lose_after-- == 0)
-        for (Context *device : world().contexts) lose(device, LAUNCH_FAILED);
+        for (Context *device : world().contexts) lose(lock, device, LAUNCH_FAILED);
     stir(lock);
     if (current_device < 0) {
         violate(std::string(function) + " was called without a current context");
@@ -211,7 +211,7 @@ Call::Call(const char *function, Needs needs) : function(function), lock(world()
         refused = CONTEXT_IS_DESTROYED;
         return;
     }
-    if (context->lose_after >= 0 && context->lose_after-- == 0) lose(context, LAUNCH_FAILED);
+    if (context->lose_after >= 0 && context->lose_after-- == 0) lose(lock, context, LAUNCH_FAILED);
     if (needs != Release) refused = context->lost;
     if (!refused && spoils_a_capture(function)) refused = CAPTURE_UNSUPPORTED;
 }

@@ -72,7 +72,8 @@ OpRef mark(Stream *stream, const char *what) {
 }
 
 static bool ready(const OpRef &op) {
-    return !op->running && (!op->after || op->after->done) && (!op->host || on_host_thread);
+    bool may = !op->running && !op->stream->context->losing;
+    return may && (!op->after || op->after->done) && (!op->host || on_host_thread);
 }
 
 // The heads of streams that could run now and that `target` depends on.
@@ -88,8 +89,15 @@ static void candidates(const OpRef &target, std::set<Op *> &seen, std::vector<Op
     if (ready(head) && std::find(found.begin(), found.end(), head) == found.end()) found.push_back(head);
 }
 
+// Of the work that this thread runs.
+static thread_local Context *runs_for = nullptr;
+
 static void execute(Lock &lock, const OpRef &op) {
     op->running = true;
+    // A host function may wait for the program, so nobody may wait for it.
+    Context *device = op->host ? nullptr : op->stream->context, *before = runs_for;
+    if (device) ++device->running;
+    runs_for = device;
     if (op->run) {
         unsigned delay = world().seed && draw(8) == 0 ? draw(300) : 0;
         lock.unlock();
@@ -100,6 +108,8 @@ static void execute(Lock &lock, const OpRef &op) {
         lock.lock();
     }
     op->running = false;
+    if (device) --device->running;
+    runs_for = before;
     op->done = true;
     op->finished = Clock::now();
     auto &pending = op->stream->pending;
@@ -165,9 +175,13 @@ void stir(Lock &lock) {
     }
 }
 
-void lose(Context *device, int code) {
-    if (device->lost) return;
+void lose(Lock &lock, Context *device, int code) {
+    if (device->lost || device->losing) return;
+    // A lost device touches no memory any more, and the program frees it at once.
+    device->losing = true;
+    while (device->running > (runs_for == device)) world().changed.wait(lock);
     device->lost = code;
+    device->losing = false;
     // Kept, not destroyed: what they captured may come back to us.
     static std::vector<std::deque<OpRef>> *dropped = new std::vector<std::deque<OpRef>>;
     for (Stream *stream : world().streams) {

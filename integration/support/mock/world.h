@@ -65,6 +65,9 @@ struct Context {
     int lose_after = -1;
     // The code of a sticky error.
     int lost = 0;
+    // While it is being lost no work of it begins, and what runs comes to its end.
+    bool losing = false;
+    int running = 0;
 };
 
 struct Stream {
@@ -225,7 +228,7 @@ void finish_all(Lock &lock, const Context *device);
 const char *named_by(uint64_t start);
 // Some ready steps of any stream, at random; nothing with seed 0.
 void stir(Lock &lock);
-void lose(Context *device, int code);
+void lose(Lock &lock, Context *device, int code);
 
 // --- memory.cpp ---
 int allocate(Allocation::Kind kind, size_t size, Context *context, uint64_t *start, Allocation **made = nullptr);
