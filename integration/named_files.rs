@@ -205,7 +205,16 @@ fn a_list_of_json_is_read_as_lines_are() {
         let dir = named(("all.json", &text), &["a/1.png", "a/2.png"]);
         assert_eq!(told(lines_of(&dir)), want);
         let file = dir.path().join("all.json");
-        assert_eq!(sound(open(file.to_str().unwrap()).format("jsonl")).unwrap().len(), 3);
+        assert_eq!(sound(open(file.to_str().unwrap())).unwrap().len(), 3);
+    }
+    // Without the format a list is recognised if nothing is beside it, and nothing else is.
+    assert_eq!(told(at(&named(("all.json", "[{\"a\": \"x\"}]"), &[]))), ["a='x'"]);
+    for other in ["{\"images\": [], \"annotations\": []}", "{\"a\": 1}\n{\"a\": 2}\n", ""] {
+        let said = told(at(&named(("all.json", other), &[]))).concat();
+        assert!(
+            said.contains("not a list of JSON objects") && said.contains("COCO") && said.contains("jsonl"),
+            "{said}"
+        );
     }
     for (text, error) in [
         ("[{\"a\": 1}", "the list of records has no end"),
@@ -240,6 +249,7 @@ fn tables_of_hugging_face_list_records_of_several_images() {
         "{\"file_names\": [\"b.png\", \"a.png\"], \"label\": 3}\n{\"file_names\": [\"m/c.png\"], \"label\": 1}\n";
     let dir = named(("metadata.jsonl", table), &files);
     assert_eq!(told(at(&dir)), ["label=3 images=[b.png a.png]", "label=1 images=[m/c.png]"]);
+    assert_eq!(sound(at(&dir)).unwrap().format(), "folder");
     let table = "{\"file_name\": \"a.png\", \"right_file_name\": \"b.png\", \"mask_file_name\": \"m/c.png\"}\n";
     let dir = named(("metadata.jsonl", table), &files);
     assert_eq!(told(at(&dir)), ["image=a.png mask*=m/c.png right=b.png"]);

@@ -49,7 +49,7 @@ static HERE: Opener = Opener { formats: FORMATS, wait: |opening| wait_for(openin
 /// | `index.json` and `….mds`, plain or compressed | MDS shards of MosaicML's streaming (feature `shards`) |
 /// | `….tfrecord`, `.tfrec`, `.record`, also with `.gz`; `train-00000-of-01024` | `tf.train.Example`s (feature `shards`): `image/encoded` is `image`, `image/class/label` is `label` |
 /// | `….parquet` | Parquet (feature `parquet`): columns as fields |
-/// | `….jsonl`, `….ndjson`; with [`Open::format`] also `….json` with a list of objects | JSON lines (feature `shards`): the keys of each line as fields, and the images that they name |
+/// | `….jsonl`, `….ndjson`; `….json` with a list of objects, by itself or with [`Open::format`] | JSON lines (feature `shards`): the keys of each line as fields, and the images that they name |
 /// | `zarr.json`, `.zarray`, `.zgroup` | Zarr 2 and 3 (feature `zarr`): arrays as fields |
 /// | `….h5`, `.hdf5`, `.he5`, `.nc4` | HDF5 (feature `hdf5`): datasets as fields |
 ///

@@ -27,13 +27,16 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use infeed_core::fingerprint::Fingerprint;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Beside, Parts, connect::Vars};
+
+/// A draft that nobody has written for this long was left by a process that was killed.
+const LEFT_OVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The file that keeps something about a place.
 #[derive(Clone, Debug)]
@@ -137,10 +140,27 @@ impl Manifest {
     /// Those of the system.
     pub(super) fn draft(&self) -> io::Result<Draft> {
         fs::create_dir_all(self.file.parent().unwrap_or(Path::new(".")))?;
+        self.remove_leftovers();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
         let aside = self.file.with_extension(format!("{}-{now}.tmp", std::process::id()));
         let file = File::create(&aside)?;
         Ok(Draft { file, aside })
+    }
+
+    /// Removes drafts of this file whose process was killed: nobody has written them for a day.
+    fn remove_leftovers(&self) {
+        let stem = self.file.file_stem().map(|stem| format!("{}.", stem.to_string_lossy())).unwrap_or_default();
+        let files = self.file.parent().and_then(|dir| fs::read_dir(dir).ok()).into_iter().flatten().flatten();
+        for file in files {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let is_old = || {
+                let written = file.metadata().and_then(|of| of.modified()).ok();
+                written.and_then(|written| written.elapsed().ok()).is_some_and(|age| age > LEFT_OVER)
+            };
+            if name.starts_with(&stem) && name.ends_with(".tmp") && is_old() {
+                let _ = fs::remove_file(file.path());
+            }
+        }
     }
 
     /// Removes the files whose names differ from this one only after the last `-`: copies of other versions.
@@ -322,6 +342,27 @@ mod tests {
 
     fn vars(of: &[(&str, &str)]) -> Vars {
         of.iter().copied().collect()
+    }
+
+    #[test]
+    fn drafts_of_killed_processes_are_removed_and_those_being_written_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = Manifest::new(dir.path(), Fingerprint(1), "folder");
+        // A process that is killed drops nothing.
+        let left = [&manifest, &manifest, &Manifest::new(dir.path(), Fingerprint(2), "folder")].map(|of| {
+            let draft = of.draft().unwrap();
+            let path = draft.aside.clone();
+            std::mem::forget(draft);
+            path
+        });
+        let old = SystemTime::now() - 2 * LEFT_OVER;
+        for path in [&left[0], &left[2]] {
+            File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+        }
+        manifest.store(b"new");
+        // The third is of another place, whose next opening removes it.
+        assert_eq!(left.map(|path| path.exists()), [false, true, true]);
+        assert_eq!(fs::read(manifest.file()).unwrap(), b"new");
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Folder {
             Some(NameField { name: name.to_owned(), becomes, if_there: !is_main })
         };
         let fields = table.schema().fields.iter().filter_map(|of| field(&of.name)).collect();
-        Place::of(source, &objects).with_images(format, table, fields, &own).await
+        Place::of(source, &objects, self.name()).with_images(format, table, fields, &own).await
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
 /// A table whose texts name images, with the images in their place.
 #[derive(Debug)]
 pub(super) struct NamedFiles {
+    format: &'static str,
     table: Arc<dyn Dataset>,
     files: Files,
     numbers: FileNumbers,
@@ -40,7 +41,7 @@ pub(super) struct NamedFiles {
 impl NamedFiles {
     /// The images that `numbers` counts are `images` in `source`.
     pub(super) async fn new(
-        table: Arc<dyn Dataset>,
+        (format, table): (&'static str, Arc<dyn Dataset>),
         (source, images): (&Source, &[Object]),
         mut numbers: FileNumbers,
         names: &[NameField],
@@ -78,7 +79,7 @@ impl NamedFiles {
         let print = files.fold(print, |print, name, size| print.text(name).number(size))?;
         // Which record has which file: a table may change without another size.
         let fingerprint = numbers.numbers().fold(print, |print, number| print.number(number.into())).finish();
-        Ok(Self { table, files, numbers, columns, schema, sizes, fingerprint })
+        Ok(Self { format, table, files, numbers, columns, schema, sizes, fingerprint })
     }
 
     /// Splits the plan of a record into the plan of the table and the number of files.
@@ -135,7 +136,7 @@ impl Dataset for NamedFiles {
     }
 
     fn format(&self) -> &str {
-        self.table.format()
+        self.format
     }
 
     fn plan(&self, record: u64, rng: SampleRng) -> Result<ReadPlan> {

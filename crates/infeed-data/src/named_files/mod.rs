@@ -41,15 +41,17 @@ pub struct LikeFiles(pub Vec<String>);
 /// Tables, and the images that they name.
 #[derive(Debug)]
 pub(crate) struct Place {
+    /// The format that the place was taken for.
+    format: &'static str,
     tables: (Source, Vec<Object>),
     images: (Source, Vec<Object>),
 }
 
 impl Place {
-    /// The objects of a place.
-    pub(crate) fn of(source: &Source, objects: &[Object]) -> Self {
+    /// The objects of a place, which was taken for this format.
+    pub(crate) fn of(source: &Source, objects: &[Object], format: &'static str) -> Self {
         let (images, tables) = objects.iter().cloned().partition(|object| is_image(&object.name));
-        Self { tables: (source.clone(), tables), images: (source.clone(), images) }
+        Self { format, tables: (source.clone(), tables), images: (source.clone(), images) }
     }
 
     /// The dataset `table`, which `format` has opened, with images instead of names, in the fields that the user
@@ -152,7 +154,7 @@ impl Place {
             return Err(Error::corrupt(what).at_object(self.tables.0.url()).with_hint("open it again"));
         }
         let images = (&self.images.0, &self.images.1[..]);
-        Ok(Arc::new(NamedFiles::new(table, images, found, &fields, options).await?))
+        Ok(Arc::new(NamedFiles::new((self.format, table), images, found, &fields, options).await?))
     }
 
     /// The files of all records. Fields that stay texts are taken out of `fields`.

@@ -217,7 +217,7 @@ impl Open {
     ///
     /// ```
     /// # async fn conversations() -> infeed::Result<()> {
-    /// let conversations = infeed::open("llava/train.json").format("jsonl").image_root("/data/coco").await?;
+    /// let conversations = infeed::open("llava/train.json").image_root("/data/coco").await?;
     /// # Ok(()) }
     /// ```
     pub fn image_root(mut self, place: impl Into<String>) -> Self {
@@ -580,7 +580,7 @@ async fn open_objects(
     let again = (!filters.is_empty() && format.options().contains(&OpenOption::Columns)).then(|| objects.clone());
     let count = objects.len();
     let names_files = format.options().contains(&OpenOption::ImageRoot);
-    let place = names_files.then(|| Place::of(source, &objects));
+    let place = names_files.then(|| Place::of(source, &objects, format.name()));
     let mut dataset = format.open(source, objects, options).await?;
     let mut said = options.said.clone();
     if let Some(place) = place {

@@ -31,7 +31,7 @@ use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
-        setting::{COLUMNS, SKIP},
+        setting::{ANNOTATIONS, COLUMNS, FORMAT, SKIP},
     },
     fingerprint::Fingerprint,
     random::SampleRng,
@@ -68,6 +68,29 @@ fn is_lines(name: &str) -> bool {
     [".jsonl", ".ndjson"].iter().any(|ending| ends_with(unpacked(name), ending))
 }
 
+/// The object if it is a file of JSON and nothing is beside it. It should be a list of records.
+fn lone_json(objects: &[Object]) -> Option<&Object> {
+    let [object] = objects else { return None };
+    let is_known = ["zarr.json", "index.json"].contains(&names::base(&object.name));
+    (ends_with(&object.name, ".json") && !is_known).then_some(object)
+}
+
+/// An error if a file of JSON is not a list.
+async fn is_list(source: &Source, object: &Object) -> Result<()> {
+    let head = object.extent(source).with_range(0..object.size.min(4096)).read().await?;
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).trim_ascii_start();
+    if head.starts_with(b"[") {
+        return Ok(());
+    }
+    let hint = format!(
+        "for COCO's JSON open the folder of the images and set {ANNOTATIONS}; if each line is a record, set {}",
+        FORMAT.to("jsonl")
+    );
+    Err(Error::corrupt("the file is not a list of JSON objects")
+        .at_object(source.display_name(&object.name))
+        .with_hint(hint))
+}
+
 /// Files that may hold anything in JSON.
 fn is_json(name: &str) -> bool {
     ends_with(unpacked(name), ".json")
@@ -83,7 +106,7 @@ impl Format for JsonLines {
     }
 
     fn recognises(&self, objects: &[Object]) -> bool {
-        objects.iter().any(|object| is_lines(&object.name))
+        objects.iter().any(|object| is_lines(&object.name)) || lone_json(objects).is_some()
     }
 
     fn reads(&self, name: &str) -> bool {
@@ -106,6 +129,9 @@ impl Format for JsonLines {
             if files.is_empty() && options.format.is_some() {
                 files = named(is_json);
                 files = if files.is_empty() { objects.iter().collect() } else { files };
+            } else if let Some(object) = lone_json(&objects) {
+                is_list(source, object).await?;
+                files.push(object);
             }
             if files.is_empty() {
                 return Err(nothing_to_read(source, &objects, "files of JSON lines"));
