@@ -142,6 +142,13 @@ fn names_are_relative_to_the_table_or_the_place_and_never_guessed() {
     assert_eq!(open_one(&["other/7"])[0], "image='other/7'", "a text without an extension is no name by itself");
     let dir = named(("train/t.jsonl", &line("other/7")), &files);
     assert_eq!(told(lines_of(&dir).field("image", ["files"])), ["image=other/7.png"]);
+    // Ends of names are compared only if no name is there as a whole, whichever comes first.
+    let dir = named(("t.jsonl", &[line("1.png"), line("2.png")].concat()), &["thumbs/1.png", "thumbs/2.png", "2.png"]);
+    let all = told(lines_of(&dir));
+    assert!(all[0].contains("there is no file `1.png`") && all[1] == "image=2.png", "{all:?}");
+    let dir = named(("t.jsonl", &[line("x.png"), line("1.png")].concat()), &["thumbs/1.png"]);
+    let all = told(lines_of(&dir));
+    assert!(all[0].contains("there is no file `x.png`") && all[1] == "image=thumbs/1.png", "{all:?}");
     // Full paths of this place.
     let dir = named(("t.jsonl", ""), &files);
     fs::write(dir.path().join("t.jsonl"), line(dir.path().join("other/7.png").to_str().unwrap())).unwrap();

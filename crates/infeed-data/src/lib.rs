@@ -27,7 +27,8 @@
 //! schema volume mask ◀─ instances ◀─ record ◀─ format ◀─ names layout objects files labels label_table marked pairs table ◀─ folder coco voc yolo …
 //!                                        ▲                  ▲
 //!                                        └─ subset concat   └─ open ─▶ filter ─▶ look
-//!                                                               └─▶ declared
+//!                                                               ├─▶ declared
+//!                                                               └─▶ named_files ─▶ look
 //! ```
 //!
 //! Several datasets can be [put together](concat()) into one, which [has parts](Dataset::parts); a

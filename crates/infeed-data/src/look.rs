@@ -11,6 +11,7 @@ use infeed_core::{
 use infeed_store::{Extent, Merged, merge, merge_within};
 
 use super::{
+    passes::NEAR,
     record::{Dataset, ReadPlan, Sample, Value},
     schema::FieldKind,
 };
@@ -19,8 +20,6 @@ use super::{
 /// for memory. Small records that are near each other are read together.
 const RECORDS: usize = if cfg!(test) { 7 } else { 4096 };
 const BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
-/// Bytes between two reads of a local file that are read too: they cost no more than another read.
-const NEAR: u64 = 16 << 10;
 /// Reads at the same time.
 const READS: usize = 64;
 

@@ -26,7 +26,7 @@ const SEQUENTIAL: u64 = 2 << 20;
 const PAGE: u64 = 4 << 10;
 /// If the distance between records is less than this, a local file is read from beginning to end. With sixteen files at
 /// a time, a disk returns a header every 5 µs, a file server every 20 µs, and 16 KiB take as long.
-const NEAR: u64 = 16 << 10;
+pub(crate) const NEAR: u64 = 16 << 10;
 /// Bytes per read in that case.
 const STRIDE: u64 = 1 << 20;
 

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! [`Dataset`] has many methods with defaults. A wrapper that forgets one gets the default in silence, for example one
-//! group where the inner dataset has many. So only this file passes calls on, and clippy refuses it if a method is
-//! missing.
+//! group where the inner dataset has many. So only this file passes calls on, and `named_files`, whose
+//! records read more than the inner dataset's; clippy refuses both if a method is missing.
 
 use std::{fmt::Debug, num::NonZeroUsize, sync::Arc};
 

@@ -295,52 +295,57 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The images that a table names, each once or more, in one way for the whole table.
+/// The images that a table names, each once or more. Only an extension may be missing.
 #[derive(Debug)]
-pub(crate) struct NamedImages<'a> {
-    names: Names<'a>,
-    way: Option<FolderMatch>,
-}
+pub(crate) struct NamedImages<'a>(pub(crate) Names<'a>);
 
-impl<'a> NamedImages<'a> {
-    pub(crate) fn new(names: Names<'a>) -> Self {
-        Self { names, way: None }
-    }
-
-    /// The image called `written` in a table of this folder: relative to the folder, otherwise to the dataset. The first
-    /// such name decides how folders relate; a warning names it if they differ. Only an extension may be missing.
+impl NamedImages<'_> {
+    /// The image called `written` in a table of this folder: relative to the folder, otherwise to the dataset. Exclusive,
+    /// because indexes are made at the first search.
     ///
     /// # Errors
     /// `Corrupt` if two images may be meant.
     pub(crate) fn of(&mut self, folder: &str, written: &str) -> Result<Option<u32>> {
-        let names = &self.names;
         if !folder.is_empty()
-            && let Some(meant) = names.whole().equal.get(&*format!("{folder}/{}", normal(written)))
+            && let Some(meant) = self.0.whole().equal.get(&*format!("{folder}/{}", normal(written)))
         {
             return Ok(Some(meant.0));
         }
-        let by =
-            |way| names.find(written, way).filter(|(_, leaf)| *leaf <= Leaf::NoEnding).map(|(meant, _)| (way, meant));
-        let found = match self.way {
-            Some(way) => by(way),
-            None => WAYS.into_iter().find_map(by),
-        };
-        let Some((way, Meant(image, other))) = found else { return Ok(None) };
-        if let Some(other) = other {
-            let what =
-                format!("`{written}` may be `{}` or `{}`", names.name(image as usize), names.name(other as usize));
-            return Err(Error::corrupt(what).with_hint("name the files as the dataset does"));
+        self.by(FolderMatch::Named, written)
+    }
+
+    /// The images of all these names, if none of them is that of an image as a whole: folders differ in one way for all,
+    /// and a warning names the first.
+    ///
+    /// # Errors
+    /// Those of [`of`](Self::of).
+    pub(crate) fn by_ends(&self, written: &[&str]) -> Result<Vec<Option<u32>>> {
+        let mut found = vec![None; written.len()];
+        for way in [FolderMatch::Below, FolderMatch::Elsewhere] {
+            found = written.iter().map(|name| self.by(way, name)).collect::<Result<_>>()?;
+            if let Some((listed, image)) = written.iter().zip(&found).find_map(|(name, image)| Some((name, (*image)?)))
+            {
+                let image = self.0.name(image as usize);
+                tracing::warn!(
+                    listed,
+                    image,
+                    "names in the table differ from those of the images in folders, and are matched with them"
+                );
+                break;
+            }
         }
-        if self.way.is_none() && way != FolderMatch::Named {
-            let image = names.name(image as usize);
-            tracing::warn!(
-                listed = written,
-                image,
-                "names in the table differ from those of the images in folders, and are matched with them"
-            );
+        Ok(found)
+    }
+
+    fn by(&self, way: FolderMatch, written: &str) -> Result<Option<u32>> {
+        let name = |image: u32| self.0.name(image as usize);
+        match self.0.find(written, way).filter(|(_, leaf)| *leaf <= Leaf::NoEnding) {
+            Some((Meant(image, Some(other)), _)) => {
+                let what = format!("`{written}` may be `{}` or `{}`", name(image), name(other));
+                Err(Error::corrupt(what).with_hint("name the files as the dataset does"))
+            }
+            found => Ok(found.map(|(Meant(image, _), _)| image)),
         }
-        self.way = Some(way);
-        Ok(Some(image))
     }
 }
 

@@ -162,25 +162,31 @@ impl Place {
         let columns =
             fields.iter().map(|field| column_of(names.schema(), &field.name)).collect::<Result<Vec<usize>>>()?;
         let images: Vec<&str> = self.images.1.iter().map(|image| &*image.name).collect();
-        let mut known = NamedImages::new(Names::new(&images, self.images.0.url()));
+        let mut known = NamedImages(Names::new(&images, self.images.0.url()));
+        let at = |e: Error, field: usize| {
+            let keep = FIELD.to_pair(&fields[field].name, "text");
+            e.with_hint(format!("name the files as the dataset does, or keep the texts: {keep}"))
+        };
         let mut all = FileNumbers::new(fields.len());
         let mut counts = vec![Count::default(); fields.len()];
+        // All names, as long as none of them is that of an image.
+        let (mut unknown, mut is_one_known): (Vec<(usize, String)>, _) = (Vec::new(), false);
         let records: Vec<u64> = (0..names.len()).collect();
         look(names, &records, |record, sample| {
             let table = names.object(record);
             let folder = self.folder_of(&table);
-            for ((column, field), count) in columns.iter().zip(fields.iter()).zip(&mut counts) {
+            for (field, (column, count)) in columns.iter().zip(&mut counts).enumerate() {
                 let texts = sample.values.get(*column).map(texts_of).unwrap_or_default();
                 let file = |text: &[u8]| {
                     let text = String::from_utf8_lossy(text);
-                    let file = known.of(folder, &text).map_err(|e| {
-                        let keep = FIELD.to_pair(&field.name, "text");
-                        let hint = format!("name the files as the dataset does, or keep the texts: {keep}");
-                        e.with_hint(hint).at_object(table.clone()).at_record(record)
-                    })?;
-                    match file {
-                        Some(_) => count.found += 1,
-                        None => count.missing(&text),
+                    let file = known.of(folder, &text);
+                    let file = file.map_err(|e| at(e, field).at_object(table.clone()).at_record(record))?;
+                    count.add(file, &text);
+                    is_one_known |= file.is_some();
+                    if is_one_known {
+                        unknown = Vec::new();
+                    } else {
+                        unknown.push((field, text.into_owned()));
                     }
                     Ok(file.unwrap_or(MISSING))
                 };
@@ -189,6 +195,13 @@ impl Place {
             Ok(())
         })
         .await?;
+        if !unknown.is_empty() {
+            let texts: Vec<&str> = unknown.iter().map(|(_, text)| text.as_str()).collect();
+            let found = known.by_ends(&texts).map_err(|e| at(e, unknown[0].0).at_object(self.images.0.url()))?;
+            counts.fill(Count::default());
+            unknown.iter().zip(&found).for_each(|((field, text), file)| counts[*field].add(*file, text));
+            all.replace(found.into_iter().map(|file| file.unwrap_or(MISSING)).collect());
+        }
         let mut keep = Vec::with_capacity(fields.len());
         for (field, Count { found, missing, first }) in fields.iter().zip(counts) {
             let (name, of) = (&field.name, found + missing);
@@ -244,10 +257,11 @@ struct Count {
 }
 
 impl Count {
-    fn missing(&mut self, name: &str) {
-        if self.missing == 0 {
-            name.clone_into(&mut self.first);
+    fn add(&mut self, file: Option<u32>, name: &str) {
+        match file {
+            Some(_) => self.found += 1,
+            None if self.missing == 0 => (self.missing, self.first) = (1, name.to_owned()),
+            None => self.missing += 1,
         }
-        self.missing += 1;
     }
 }

@@ -78,6 +78,12 @@ impl FileNumbers {
         Ok(())
     }
 
+    /// Other files in the place of all, as many.
+    pub(super) fn replace(&mut self, files: Vec<u32>) {
+        debug_assert_eq!(files.len(), self.files.len());
+        self.files = files;
+    }
+
     /// The number of records.
     pub(super) fn records(&self) -> u64 {
         (self.ends.len() / self.fields) as u64
