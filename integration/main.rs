@@ -28,6 +28,7 @@ mod hdf5;
 mod hub;
 mod integrity;
 mod jpegs;
+mod json_values;
 mod kept_parts;
 mod kernels;
 #[cfg(target_os = "linux")]

@@ -52,7 +52,7 @@ fn sound(open: Open) -> Result<Arc<dyn Dataset>> {
     Ok(dataset)
 }
 
-fn read(dataset: &dyn Dataset, record: u64) -> Result<Vec<Value>> {
+pub(crate) fn read(dataset: &dyn Dataset, record: u64) -> Result<Vec<Value>> {
     let plan = dataset.plan(record, SampleRng::new(0, 0, record))?;
     let mut bytes: Vec<Bytes> = plan.extents.iter().map(|extent| block_on(extent.read())).collect::<Result<_>>()?;
     for part in &plan.shared {

@@ -325,8 +325,8 @@ pub(crate) struct DatasetArgs {
     /// Kind of a field, for example gt=mask; repeat the option for more fields
     ///
     /// Kinds are mask, mask16 (values up to 65535), image, label, list (numbers whose count differs from record to
-    /// record), text, bytes and files (texts of JSON lines and Parquet that name image files, which are read). For
-    /// volumes, name the files that are the channels of the field: image=ct+pet. [default: images and files called
+    /// record), array, text, bytes and files (texts of JSON lines and Parquet that name image files, which are read).
+    /// json.boxes=list adds the value boxes in the texts of JSON of a field json. For volumes, name the files that are the channels of the field: image=ct+pet. [default: images and files called
     /// mask, label, seg, tumor_mask, annotation and the like are masks]
     #[arg(long = "field", value_name = "NAME=WORD[+WORD]", value_parser = parse_field)]
     pub fields: Vec<(String, Vec<String>)>,

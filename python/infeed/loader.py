@@ -290,8 +290,10 @@ def open(  # noqa: A001 (the module's name stands before it)
     - ``samples_per_patient`` (int, default 1): records per patient, each with its own draws.
     - ``fields`` (dict): the kinds of fields whose names do not show it: ``{"gt": "mask"}``. Kinds: ``mask``, ``mask16``,
       ``image``, ``label``, ``list`` (numbers whose count differs between records), ``text``, ``bytes``, ``files`` (texts of
-      JSON lines and Parquet that name image files, which are read). Images called ``mask``, ``label``, ``seg_map``,
-      ``tumor_mask`` or ``annotation`` are masks anyway. For volumes: a dict from names to lists of files.
+      JSON lines and Parquet that name image files, which are read). ``{"json.boxes": "list"}`` adds the value ``boxes`` in
+      the texts of JSON of a field ``json`` (also ``array``, as many numbers in each record). Images called ``mask``,
+      ``label``, ``seg_map``, ``tumor_mask`` or ``annotation`` are masks anyway. For volumes: a dict from names to lists of
+      files.
     - ``filters`` (list of str): take only records that pass all filters: ``["label=cat,dog", "width>=256"]``.
     - ``records`` (path or URL): take only the records in this file: one record number or object name per line.
     - ``listing`` (path or URL): a file that all ranks can reach. Rank 0 lists the dataset and writes the file; the other

@@ -41,11 +41,13 @@ pub enum Said {
     Text,
     /// Numbers whose count differs from record to record.
     List,
+    /// Numbers, as many in each record: in texts of JSON. `open()` itself does this, see `json_values`.
+    Array,
     /// Names of image files, which are read in their place. `open()` itself does this, see `named_files`.
     Files,
 }
 
-const WORDS: [(&str, Said); 8] = [
+const WORDS: [(&str, Said); 9] = [
     ("mask", Said::Mask),
     ("mask16", Said::Mask16),
     ("image", Said::Image),
@@ -53,6 +55,7 @@ const WORDS: [(&str, Said); 8] = [
     ("bytes", Said::Bytes),
     ("text", Said::Text),
     ("list", Said::List),
+    ("array", Said::Array),
     ("files", Said::Files),
 ];
 
@@ -68,7 +71,7 @@ impl Said {
         })
     }
 
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         WORDS.iter().find(|(_, said)| *said == self).map_or("", |(word, _)| word)
     }
 }
@@ -86,6 +89,10 @@ impl Said {
 /// | `text` | bytes | text in UTF-8 |
 /// | `files` | names of image files, in JSON lines or Parquet; only when a place is opened | the images |
 /// | `list` | numbers `[N, …]`; in TFRecord and MDS, images or texts whose number differs | a list of items, see [`FieldKind::List`], [`FieldKind::Images`], [`FieldKind::Texts`] |
+/// | `list`, `array` | texts of JSON, only when a place is opened | a list, or an array as long in all records, of the numbers that they hold |
+///
+/// When a place is opened, `json.boxes` is the value `boxes` in the texts of JSON of a field `json`, which becomes a
+/// field of its own: a `list`, an `array` of as many numbers in all records, a `label`, or a `text`.
 ///
 /// ```
 /// use infeed::dataset::{Dataset, MemoryDataset, declare};
@@ -134,7 +141,7 @@ pub(crate) fn declared(dataset: Arc<dyn Dataset>, fields: &[(String, Said)]) -> 
                 format!("the field `{name}` is {}, which can't be read as {}", in_words(&field.kind), said.word());
             return Err(Error::new(ErrorKind::Unsupported, what).with_hint(
                 "images, bytes and texts can be masks, images, bytes or texts; numbers [H, W] masks or images; numbers \
-                 [N, …] lists; one integer a label; texts of JSON lines and Parquet files",
+                 [N, …] lists; one integer a label; texts of JSON lists or arrays; texts of JSON lines and Parquet files",
             ));
         };
         (schema.fields[at], ways[at]) = (field, way);
@@ -206,6 +213,7 @@ fn become_said(field: &Field, said: Said, most: u64) -> Option<(Field, Conversio
         | (FieldKind::Bytes { .. }, Said::Bytes)
         | (FieldKind::Text { .. }, Said::Text)
         | (FieldKind::List { .. }, Said::List)
+        | (FieldKind::Array { .. }, Said::Array)
         | (FieldKind::Label, Said::Label) => (field.clone(), Conversion::Kept),
         (FieldKind::Bytes { most }, Said::Text) => (Field::text(name, *most), Conversion::Kept),
         (FieldKind::Text { most }, Said::Bytes) => (Field::bytes(name, *most), Conversion::Kept),

@@ -66,7 +66,8 @@ enum Shape {
 }
 
 impl Number {
-    const fn dtype(self) -> DType {
+    /// Of the tensor.
+    pub(crate) const fn dtype(self) -> DType {
         match self {
             Self::Bool => DType::Bool,
             Self::Integer => DType::I64,
@@ -133,6 +134,25 @@ impl Shape {
             _ => Self::Other,
         }
     }
+
+    /// What such values become, which may be in every record.
+    const fn kind(self, is_everywhere: bool) -> KeyKind {
+        match self {
+            Self::Text => KeyKind::Text,
+            Self::One(of) if is_everywhere => KeyKind::One(of),
+            Self::One(of) => KeyKind::List { of, item: None },
+            Self::List(of, item) => KeyKind::List { of, item },
+            Self::Texts => KeyKind::Texts,
+            Self::Nothing | Self::Empty | Self::Other => KeyKind::Json,
+        }
+    }
+}
+
+/// What the values of a key become. `None`: a record without the key.
+pub(crate) fn kind_of<'a>(values: impl Iterator<Item = Option<&'a str>>) -> KeyKind {
+    let shapes: Vec<Shape> = values.map(|value| value.map_or(Shape::Nothing, Shape::of)).collect();
+    let is_everywhere = !shapes.contains(&Shape::Nothing);
+    shapes.into_iter().fold(Shape::Nothing, Shape::and).kind(is_everywhere)
 }
 
 /// The keys of some records with their kinds, in the order of their names.
@@ -145,15 +165,9 @@ pub fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, KeyKind)> {
         *there += usize::from(shape != Shape::Nothing);
     }
     let kind = |(name, (shape, there)): (&str, (Shape, usize))| {
-        let is_everywhere = there == records.len();
-        let kind = match shape {
-            Shape::Text => KeyKind::Text,
-            Shape::One(Number::Integer) if is_everywhere && LABELS.contains(&name) => KeyKind::Label,
-            Shape::One(of) if is_everywhere => KeyKind::One(of),
-            Shape::One(of) => KeyKind::List { of, item: None },
-            Shape::List(of, item) => KeyKind::List { of, item },
-            Shape::Texts => KeyKind::Texts,
-            Shape::Nothing | Shape::Empty | Shape::Other => KeyKind::Json,
+        let kind = match shape.kind(there == records.len()) {
+            KeyKind::One(Number::Integer) if LABELS.contains(&name) => KeyKind::Label,
+            kind => kind,
         };
         (name.to_owned(), kind)
     };
@@ -214,12 +228,11 @@ impl KeyKind {
                 Self::Text | Self::Json => Ok(Value::Bytes(Bytes::new())),
                 Self::List { .. } => Ok(Value::List(Bytes::new())),
                 Self::Texts => Ok(Value::Texts(Arc::default())),
-                Self::Label | Self::One(_) => Err(Error::corrupt("it has no value, and other lines have one")),
+                Self::Label | Self::One(_) => Err(Error::corrupt("it has no value, and other records have one")),
             };
         };
         let other = |what: &'static str| {
-            let shown: String = json.chars().take(40).collect();
-            Error::new(ErrorKind::Unsupported, format!("`{}` is not {what}, as in other lines", shown.escape_debug()))
+            Error::new(ErrorKind::Unsupported, format!("`{}` is not {what}, as in other records", shown(json)))
         };
         Ok(match self {
             Self::Json => Value::Bytes(Bytes::copy_from_slice(json.as_bytes())),
@@ -248,6 +261,11 @@ impl KeyKind {
             }
         })
     }
+}
+
+/// The beginning of a text, for messages.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(40).collect::<String>().escape_debug().to_string()
 }
 
 /// How numbers are nested.

@@ -28,7 +28,7 @@
 //!                                        ▲                  ▲
 //!                                        └─ subset concat   └─ open ─▶ filter ─▶ look
 //!                                                               ├─▶ declared
-//!                                                               └─▶ named_files ─▶ look
+//!                                                               └─▶ named_files, json_values ─▶ look
 //! ```
 //!
 //! Several datasets can be [put together](concat()) into one, which [has parts](Dataset::parts); a
@@ -59,6 +59,7 @@ pub mod format;
 pub mod instances;
 #[doc(hidden)]
 pub mod json_kinds;
+mod json_values;
 mod label_table;
 mod labels;
 mod layout;

@@ -29,6 +29,7 @@ use crate::{
     filter::{self, Filter},
     folder,
     format::{Format, OpenOption, OpenOptions, Recognised},
+    json_values::with_json,
     layout::is_left_by_system,
     named_files::Place,
     names::is_image,
@@ -275,9 +276,12 @@ impl Open {
     }
 
     /// Sets what kind a field has, if neither its name nor the format's metadata shows it: `.field("gt", ["mask"])`.
-    /// The words are `mask`, `mask16` (values up to 65 535, in rows of `f32`), `image`, `label`, `list`, `text`, `bytes`
-    /// and `files` (texts that name image files, which are read in their place); [`declare`](crate::declare) has the
-    /// table. A field that is not there is an error that lists the fields that are.
+    /// The words are `mask`, `mask16` (values up to 65 535, in rows of `f32`), `image`, `label`, `list`, `array`, `text`,
+    /// `bytes` and `files` (texts that name image files, which are read in their place); [`declare`](crate::declare) has
+    /// the table. A field that is not there is an error that lists the fields that are.
+    ///
+    /// `.field("json.boxes", ["list"])` adds a field: the value `boxes` in the texts of JSON of the field `json`, of tars
+    /// and tables alike. Opening reads the first 64 records to find its type.
     /// Default: images with a name that is usual for masks are masks ([`Field::picture`](crate::Field::picture)), in
     /// every format.
     ///
@@ -490,7 +494,7 @@ impl Open {
                 told(recognised);
             }
             let options = for_format(&source, &options, "folder", &[OpenOption::Classes])?;
-            let dataset = declared(dataset, &options.said).map_err(|e| e.at_object(source.url()))?;
+            let dataset = as_declared(dataset, &options.said).await.map_err(|e| e.at_object(source.url()))?;
             return filtered(dataset, &filters).await;
         }
         let objects = match listing.into_objects() {
@@ -519,6 +523,13 @@ fn for_format(source: &Source, options: &OpenOptions, format: &str, takes: &[Ope
     }
     own.only(&format!("datasets of the format {format}"), takes).map_err(|e| e.at_object(source.url()))?;
     Ok(own)
+}
+
+/// The dataset with fields of the declared kinds.
+async fn as_declared(dataset: Arc<dyn Dataset>, said: &[(String, Said)]) -> Result<Arc<dyn Dataset>> {
+    let mut said = said.to_vec();
+    let dataset = with_json(dataset, &mut said).boxed().await?;
+    declared(dataset, &said)
 }
 
 /// The list of so many objects takes 10 MB or more, which no one needs after opening.
@@ -590,21 +601,27 @@ async fn open_objects(
     if count >= MANY {
         memory::return_freed();
     }
-    let dataset = declared(dataset, &said).map_err(|e| e.at_object(source.url()))?;
+    let found = dataset.schema().clone();
+    let dataset = as_declared(dataset, &said).await.map_err(|e| e.at_object(source.url()))?;
     if filters.is_empty() {
         return Ok(dataset);
     }
-    let columns = filter::columns(dataset.schema(), filters, true);
+    let columns = filter::columns(&found, filters, true);
     let passing = match again {
         // In shards only the fields that filters need are read, because records may hold images.
         Some(objects) if !columns.is_empty() => {
-            let before_dots = filter::columns(dataset.schema(), filters, false);
+            let before_dots = filter::columns(&found, filters, false);
             let only = |columns: Vec<String>| {
-                let said = said.iter().filter(|(name, _)| columns.contains(name)).cloned().collect();
+                let is_of = |name: &str| {
+                    let in_json =
+                        |column: &String| name.strip_prefix(&**column).is_some_and(|keys| keys.starts_with('.'));
+                    columns.iter().any(|column| column == name || in_json(column))
+                };
+                let said = said.iter().filter(|(name, _)| is_of(name)).cloned().collect();
                 OpenOptions { said, columns: Some(columns), ..options.clone() }
             };
             let narrow = async |objects: Vec<Object>, options: OpenOptions| {
-                declared(format.open(source, objects, &options).await?, &options.said)
+                as_declared(format.open(source, objects, &options).await?, &options.said).await
             };
             let narrow = match before_dots == columns {
                 true => narrow(objects, only(columns)).await?,

@@ -114,7 +114,7 @@ fn a_value_of_another_kind_beyond_what_is_examined_is_an_error_of_its_record() {
     for (odd, key, what) in [
         (r#"{"n": "x", "text": "a"}"#, "n", "`\\\"x\\\"` is not an integer"),
         (r#"{"n": 1.5, "text": "a"}"#, "n", "`1.5` is not an integer"),
-        (r#"{"text": "a"}"#, "n", "it has no value, and other lines have one"),
+        (r#"{"text": "a"}"#, "n", "it has no value, and other records have one"),
         (r#"{"n": 1, "text": 7}"#, "text", "`7` is not a text"),
         (r#"{"n": 1, "list": [1, "x"]}"#, "list", "is not a list of numbers"),
         (r#"{"n": 1, "list": [[1]]}"#, "list", "is not a list of numbers"),
