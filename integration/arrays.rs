@@ -248,6 +248,25 @@ fn arrays_of_an_npz_are_fields() {
 }
 
 #[test]
+fn files_that_belong_together_are_no_records() {
+    let bytes = npy("<i4", "(2, 2)", &[0; 16]);
+    for (names, says) in [
+        (&["images.npy", "masks.npy"][..], "`masks.npy` is named like masks or labels of `images.npy`"),
+        (&["a0_img.npy", "a0_mask.npy"], "`a0_mask.npy` is named like masks"),
+        (&["x.npy", "y.npy"], "`y.npy` is named like masks or labels of `x.npy`"),
+        (&["p0/image.npy", "p0/mask.npy"], "`p0/mask.npy` is named like masks"),
+        (&["x_train.npy", "x_test.npy"], "arrays of several splits: test, train"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        for name in names {
+            std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(name), &bytes).unwrap();
+        }
+        fails(at(dir.path()), ErrorKind::Config, &[says]);
+    }
+}
+
+#[test]
 fn a_file_of_several_splits_is_read_by_columns_or_by_a_split() {
     let rows = |n: u8, len: u8| npy("|u1", &format!("({len}, 2)"), &vec![n; usize::from(len) * 2]);
     let labels = |n: u8, len: u8| npy("|u1", &format!("({len},)"), &vec![n; usize::from(len)]);

@@ -85,6 +85,9 @@ fn trees_of_public_datasets_are_read_as_what_they_are() {
         (plain(&["images/1.png", "images/2.png"]), None, "folder 2 image".into()),
         (plain(&["train/cat/1.png", "test/cat/1.png"]), Some("train"), "folder 1 image label of cat".into()),
         (plain(&["images/train/1.png", "images/val/1.png"]), Some("val"), "folder 1 image".into()),
+        (plain(&["data/train/cat/1.png", "data/test/cat/1.png"]), Some("train"), "folder 1 image label of cat".into()),
+        // Given splits around a common word.
+        (plain(&["bullet_train/1.png", "tram/1.png"]), None, "folder 2 image label of bullet_train,tram".into()),
         // What systems leave there.
         (plain(&["cat/1.png", "cat/@eaDir/1.png", "__MACOSX/cat/._1.png"]), None, "folder 1 image label of cat".into()),
         // Masks.
@@ -117,6 +120,23 @@ fn trees_of_public_datasets_are_read_as_what_they_are() {
             None,
             boxes("yolo"),
         ),
+        // Masks next to the photographs are no photographs.
+        (
+            vec![
+                "labels/a.txt: 0 0.5 0.5 0.2 0.2".into(),
+                "images/a.png".into(),
+                "masks/a.png".into(),
+                "depth/a.png".into(),
+                "coco8.yaml: names: {'0': cat}".into(),
+            ],
+            None,
+            boxes("yolo"),
+        ),
+        (
+            vec![xml("annotations/xmls/a.xml"), "annotations/trimaps/a.png".into(), "images/a.png".into()],
+            None,
+            boxes("voc"),
+        ),
         (
             vec![
                 "train/labels/a.txt: 0 0.5 0.5 0.2 0.2".into(),
@@ -141,6 +161,7 @@ fn trees_of_public_datasets_are_read_as_what_they_are() {
 fn trees_that_may_mean_several_things_are_refused_with_what_helps() {
     let coco = format!("annotations.json: {COCO}");
     let xml = format!("a.xml: {XML}");
+    let xml_of = |stem: &str| format!("{stem}.xml: {XML}");
     for (files, says) in [
         (&["train/1.png", "test/1.png"][..], &["test, train hold splits", "split(\"test\")"][..]),
         (
@@ -153,6 +174,47 @@ fn trees_that_may_mean_several_things_are_refused_with_what_helps() {
         (&["a.png", &coco, &xml], &["may be coco", "or voc", "format(\"voc\")"]),
         (&["a/1.png", "b/1.avif", "c/1.png"], &["class `b` has no image that is read", "b/1.avif", "classes"]),
         (&["a/1.png", "b/1.mp4: film", "c/1.png"], &["class `b` has no image that is read", "b/1.mp4"]),
+        // Notes alone are no class either.
+        (&["a/1.png", "b/README.md: none", "c/1.png"], &["class `b` has no image that is read", "b/README.md"]),
+        (&["training_set/1.png", "test_set/1.png"], &["test_set, training_set hold splits"]),
+        (&["seg_train/1.png", "seg_test/1.png", "seg_pred/1.png"], &["seg_pred, seg_test, seg_train hold splits"]),
+        (&["train/1.png", "test/1.png", "unlabeled/1.png"], &["hold splits"]),
+        (&["train/1.png", "pred/1.png"], &["hold splits"]),
+        // Splits below a folder around all.
+        (
+            &["p/train/a.png", &xml_of("p/train/a"), "p/valid/b.png", &xml_of("p/valid/b")],
+            &["several splits: train, valid"],
+        ),
+        (
+            &[
+                "d/images/train/a.png",
+                "d/labels/train/a.txt: 0 0.5 0.5 0.2 0.2",
+                "d/images/val/b.png",
+                "d/labels/val/b.txt: 0 0.5 0.5 0.2 0.2",
+            ],
+            &["several splits: train, val"],
+        ),
+        (
+            &[
+                "d/train/metadata.csv: file_name,label\na.png,1",
+                "d/train/a.png",
+                "d/test/metadata.csv: file_name,label\nb.png,2",
+                "d/test/b.png",
+            ],
+            &["several splits: test, train"],
+        ),
+        (
+            &[
+                "x/images/a.png",
+                "x/labels/a.txt: 0 0.5 0.5 0.2 0.2",
+                "x/data.yaml: names: [cat]",
+                "y/images/b.png",
+                "y/labels/b.txt: 0 0.5 0.5 0.2 0.2",
+                "y/data.yaml: names: [car]",
+            ],
+            &["`x/data.yaml` and `y/data.yaml` have different names of classes", "::"],
+        ),
+        (&["a.tar: x", "preview.png"], &["may be folder", "or tar", "format(\"tar\")"]),
         (&["images/a.png", "labels/a.txt: a cat on a mat"], &["no text file has YOLO's format", "format(\"folder\")"]),
     ] {
         let dir = tree(files);
@@ -214,6 +276,16 @@ fn tables_of_hugging_face_lie_beside_their_images() {
     ];
     let train = sound(at(tree(&unlike).path()).split("train")).unwrap();
     assert_eq!(label(&*train, 0), Some(7));
+    // A class has the same number in each split.
+    let texts = [
+        "train/a.png",
+        "train/metadata.csv: file_name,label\na.png,dog\n",
+        "test/b.png",
+        "test/metadata.csv: file_name,label\nb.png,cat\n",
+    ];
+    for split in ["train", "test"] {
+        assert_eq!(told(at(tree(&texts).path()).split(split)), "folder 1 image label of cat,dog");
+    }
     // A table of the images alone takes no masks away.
     let pairs = tree(&["images/a.png", "masks/a.png", "metadata.csv: file_name,label\nimages/a.png,7\n"]);
     assert_eq!(told(at(pairs.path())), "folder 1 image mask*");

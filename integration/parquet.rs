@@ -1121,7 +1121,15 @@ fn lists_of_lists_have_items_of_one_length() {
     }
     let empty = of_lists::<Int32Type>(schema, usual(), &[(&[1, 0], &[0, 0], &[])]);
     let error = opened(open_source(holding(&empty))).unwrap_err().to_string();
-    assert!(error.contains("lists of lists, and the first page has none with an item"), "{error}");
+    assert!(error.contains("no columns that can be read among boxes"), "{error}");
+    let error = opened(open_source(holding(&empty)).columns(["boxes"])).unwrap_err().to_string();
+    assert!(error.contains("have several lengths, or there are none"), "{error}");
+    // Outlines of any number of corners are left out of what can be read.
+    let ragged = "optional group outlines (LIST) { repeated group list { optional group element (LIST) {
+        repeated group list { optional int32 element; } } } }";
+    let uneven = of_lists::<Int32Type>(ragged, usual(), &[(&[5, 5, 5, 5, 5], &[0, 2, 1, 0, 1], &[1, 2, 3, 4, 5])]);
+    let error = opened(open_source(holding(&uneven))).unwrap_err().to_string();
+    assert!(error.contains("no columns that can be read among outlines"), "{error}");
 }
 
 /// A file of one image of `length` zeros after the signature, with `edit` done to it.

@@ -13,6 +13,7 @@ use object_store::ObjectStoreExt;
 use proptest::prelude::*;
 
 use crate::{
+    damaged,
     properties::properties,
     support::{builder, drain, store::Tracker, until},
 };
@@ -392,6 +393,25 @@ fn splits_side_by_side_are_not_mixed() {
     let error = error_of(&dir);
     assert!(error.to_string().contains("shards of several splits: train, val"), "{error}");
     assert_eq!(sound(at(&dir).split("val")).len(), 3);
+    // Behind the name of the dataset, and of TFRecords too.
+    let record = damaged::record(&damaged::example(b"\x89PNG"));
+    for (names, what) in [
+        (["imagenet-train-000.tar", "imagenet-val-000.tar"], "shards"),
+        (["train.tfrecord", "val.tfrecord"], "files"),
+        (["d-train.tfrecord-00000-of-00001", "d-val.tfrecord-00000-of-00001"], "files"),
+        (["train00-100.tfrec", "val00-100.tfrec"], "files"),
+        (["train/0.tfrecord", "val/0.tfrecord"], "files"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, count) in names.into_iter().zip([4, 3]) {
+            let content = if what == "files" { record.repeat(count) } else { pack(&samples(0, count)) };
+            fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+            write(dir.path(), name, &content);
+        }
+        let error = error_of(&dir).to_string();
+        assert!(error.contains(&format!("{what} of several splits: train, val")), "{error}");
+        assert_eq!(opened(at(&dir).split("val")).unwrap().len(), 3, "{names:?}");
+    }
     // In folders likewise.
     for (split, count) in [("train", 4), ("val", 3)] {
         fs::create_dir(dir.path().join(split)).unwrap();

@@ -308,6 +308,9 @@ pub(crate) struct DatasetArgs {
     /// a_mask.png]
     #[arg(long, value_name = "PATTERN")]
     pub mask_files: Option<String>,
+    /// Names of the classes, in the order of their indices [default: sorted, or as the dataset has them]
+    #[arg(long = "classes", value_name = "NAME[,NAME]", value_delimiter = ',')]
+    pub class_names: Vec<String>,
     /// JSON lines, Parquet: place of the images that records name [default: the folder of the table]
     #[arg(long, value_name = "URL")]
     pub image_root: Option<String>,
@@ -416,6 +419,9 @@ impl DatasetArgs {
         if let Some(pattern) = &self.mask_files {
             open = open.mask_files(pattern);
         }
+        if !self.class_names.is_empty() {
+            open = open.classes(&self.class_names);
+        }
         if let Some(root) = &self.image_root {
             open = open.image_root(root);
         }
@@ -460,7 +466,7 @@ impl DatasetArgs {
     pub(crate) fn given(&self) -> Option<&'static str> {
         let Self { format, annotations, masks, channels, pattern, fields, columns, samples_per_patient, .. } = self;
         let Self { labels, split, patience, listing, allow_incomplete, part, filters, record_list, .. } = self;
-        let Self { labels_only, label_column, mask_files, image_root, .. } = self;
+        let Self { labels_only, label_column, mask_files, image_root, class_names, .. } = self;
         let given = [
             (format.is_some(), "--format"),
             (labels.is_some(), "--labels"),
@@ -470,6 +476,7 @@ impl DatasetArgs {
             (split.is_some(), "--split"),
             (*masks, "--masks"),
             (mask_files.is_some(), "--mask-files"),
+            (!class_names.is_empty(), "--classes"),
             (image_root.is_some(), "--image-root"),
             (channels.is_some(), "--channels"),
             (pattern.is_some(), "--pattern"),

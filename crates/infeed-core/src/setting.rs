@@ -186,7 +186,7 @@ settings! {
     ALLOW_INCOMPLETE: "allow_incomplete(true)", "--allow-incomplete", "allow_incomplete=True";
     ANNOTATIONS: "annotations(…)", "--annotations", "annotations=…";
     CHANNELS: "channels", "--channels", "channels";
-    CLASSES: "classes", "", "classes";
+    CLASSES: "classes", "--classes", "classes";
     COLUMNS: "columns(…)", "--columns", "columns=[…]";
     FIELD: "field", "--field", "fields";
     FORMAT: "format(…)", "--format", "format=…";

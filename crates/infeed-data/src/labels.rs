@@ -11,7 +11,10 @@ use infeed_core::error::{
 };
 use infeed_store::Source;
 
-use super::layout;
+use super::{
+    layout,
+    names::{is_image, parent},
+};
 
 /// The index of each class name; an error if two classes share a name.
 pub(crate) fn index_of(classes: &[String]) -> Result<HashMap<&str, i64>> {
@@ -24,15 +27,25 @@ pub(crate) fn index_of(classes: &[String]) -> Result<HashMap<&str, i64>> {
     Ok(index)
 }
 
+/// What names of folders give.
+#[derive(Debug, Default)]
+pub(crate) struct FolderLabels {
+    /// Neither for a flat folder; given classes stay.
+    pub(crate) labels: Option<Vec<i64>>,
+    pub(crate) classes: Option<Arc<[String]>>,
+    /// Whether a warning was logged.
+    pub(crate) is_doubtful: bool,
+}
+
 /// Labels from the first folder of each name, and the class names; neither for a flat folder. A folder that holds all
 /// images is ignored. Folders named after splits are always refused, folders named after kinds of files if asked for.
-#[expect(clippy::type_complexity, reason = "both or neither")]
 pub(crate) fn classes_of(
     names: &[&str],
     source: &Source,
     given: Option<Arc<[String]>>,
     refuse_kinds: bool,
-) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
+) -> Result<FolderLabels> {
+    let mut result = FolderLabels::default();
     let around = layout::wrapper(names).len();
     let top = |name: &str| name[around..].split_once('/').map(|(top, _)| top.to_owned());
     let mut found = BTreeSet::new();
@@ -48,15 +61,25 @@ pub(crate) fn classes_of(
             None => flat = flat.or(Some(name)),
         }
     }
+    let pattern = |mask: &str| MASK_FILES.to(mask);
+    let are_images = names.first().is_some_and(|name| is_image(name));
+    if let Some((count, image, mask, like)) = named_alike(names).filter(|_| are_images) {
+        let help = pattern(&like);
+        let what = format!(
+            "{count} images have the name of another, such as `{mask}` and `{image}`: if they are masks, set {help}"
+        );
+        tracing::warn!(url = source.url(), "{what}");
+        result.is_doubtful = true;
+    }
     if found.is_empty() {
-        return Ok((None, given));
+        return Ok(FolderLabels { classes: given, ..result });
     }
     if let Some(stray) = flat {
         return Err(Error::config(format!("images both in class folders and beside them, such as `{stray}`"))
             .at_object(source.url())
             .with_hint("move them into folders, or give labels for all"));
     }
-    if found.iter().all(|top| layout::is_split(top)) {
+    if given.is_none() && layout::are_splits(found.iter().map(String::as_str)) {
         let splits = found.into_iter().collect::<Vec<_>>();
         return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
             .at_object(source.url())
@@ -76,9 +99,21 @@ pub(crate) fn classes_of(
             FORMAT.to("folder")
         )));
     }
-    if let Some(marks) = found.iter().find(|top| layout::is_marks(top)).filter(|_| found.len() > 1 && given.is_none()) {
+    let marks = || layout::like_marks(found.iter().map(String::as_str)).or_else(|| twin(names, around, &found));
+    if (2..=FEW).contains(&found.len())
+        && given.is_none()
+        && are_images
+        && let Some(marks) = marks()
+    {
         let folder = source.display_name(&format!("{}{marks}", &names[0][..around]));
-        tracing::warn!(folder, "a folder whose name is usual for masks or labels of images is taken for a class");
+        let prefix = format!("{}{marks}/", &names[0][..around]);
+        let first = names.iter().find(|name| name.starts_with(&prefix)).copied().unwrap_or_default();
+        let help = pattern(&format!("{prefix}{{stem}}{}", &first[layout::stem(first).len()..]));
+        let what = format!(
+            "a folder that may hold masks or labels of other images is taken for a class; if it does, set {help}"
+        );
+        tracing::warn!(folder, "{what}");
+        result.is_doubtful = true;
     }
     if let (Some(only), 1, None) = (found.first(), found.len(), &given) {
         let folder = source.display_name(&format!("{}{only}", &names[0][..around]));
@@ -87,6 +122,7 @@ pub(crate) fn classes_of(
             folder,
             "all images are of one class; if its folder is not a class, open that folder"
         );
+        result.is_doubtful = true;
     }
     let classes = given.unwrap_or_else(|| found.iter().cloned().collect());
     let index = index_of(&classes)?;
@@ -99,7 +135,55 @@ pub(crate) fn classes_of(
     let label = |name: &str| top(name).and_then(|top| index.get(top.as_str()).copied());
     let labels = names.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();
     drop(index);
-    Ok((Some(labels), Some(classes)))
+    Ok(FolderLabels { labels: Some(labels), classes: Some(classes), ..result })
+}
+
+/// So many classes may as well be images and their masks.
+const FEW: usize = 8;
+
+/// Files of a folder that are examined.
+const LOOKED_AT: usize = 4096;
+
+/// A class whose files have the names of another's, in other file formats or not only numbered.
+fn twin<'n, 'a>(names: &[&'n str], around: usize, tops: &'a BTreeSet<String>) -> Option<&'a str> {
+    let files = |top: &str| -> Vec<&'n str> {
+        let of = |name: &&'n str| name[around..].strip_prefix(top)?.strip_prefix('/');
+        names.iter().filter_map(of).take(LOOKED_AT).collect()
+    };
+    let all: Vec<(&'a str, Vec<&'n str>)> = tops.iter().map(|top| (top.as_str(), files(top))).collect();
+    let words = |file: &str| layout::stem(file).replace(|c: char| c.is_ascii_digit(), "");
+    let is_twin = |a: &[&str], b: &[&str]| {
+        let same = a.len() == b.len() && a.iter().zip(b).all(|(a, b)| layout::stem(a) == layout::stem(b));
+        let ending = |file: &str| file[layout::stem(file).len()..].to_ascii_lowercase();
+        same && (ending(a[0]) != ending(b[0]) || a.iter().any(|file| words(file) != words(a[0])))
+    };
+    let of = |at: usize| all[..at].iter().any(|(_, first)| is_twin(first, &all[at].1));
+    (1..all.len()).find(|at| of(*at)).map(|at| all[at].0)
+}
+
+/// Images next to others whose name begins theirs, in another file format: `1.jpg` and `1.png`, `1_manual.png`. How
+/// many, the first with its image, and a pattern of such names; `None` if these are not usual. `names` are in order.
+fn named_alike(names: &[&str]) -> Option<(usize, String, String, String)> {
+    let (mut images, mut alike, mut first) = (0, 0, None);
+    let mut last = "";
+    for &name in names.iter().take(LOOKED_AT) {
+        let stem = layout::stem(last);
+        let rest = name.strip_prefix(stem).filter(|rest| !stem.is_empty() && !rest.starts_with(char::is_alphanumeric));
+        match rest {
+            Some(rest)
+                if !rest.contains('/')
+                    && !name[layout::stem(name).len()..].eq_ignore_ascii_case(&last[stem.len()..]) =>
+            {
+                alike += 1;
+                let folder = parent(name);
+                let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+                first.get_or_insert_with(|| (last.to_owned(), name.to_owned(), format!("{folder}{{stem}}{rest}")));
+            }
+            _ => (images, last) = (images + 1, name),
+        }
+    }
+    let (image, mask, like) = first.filter(|_| 2 * alike >= images)?;
+    Some((alike, image, mask, like))
 }
 
 /// The label of each record: runs of equal labels, as class folders give them, or one by one if that is smaller.
@@ -145,6 +229,38 @@ impl RecordLabels {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_with_the_names_of_others_are_told() {
+        let like = |names: &[&str]| named_alike(names).map(|(count, _, _, like)| (count, like));
+        let found = |count, like: &str| Some((count, like.to_owned()));
+        assert_eq!(like(&["1.jpg", "1.png", "2.jpg", "2.png"]), found(2, "{stem}.png"));
+        assert_eq!(like(&["x/a.jpg", "x/a_1stHO.png", "x/b.jpg", "x/b_1stHO.png"]), found(2, "x/{stem}_1stHO.png"));
+        for names in
+            [&["1.jpg", "10.png", "11.jpg"][..], &["a.jpg", "b.png"], &["a/1.jpg", "b/1.png"], &["a.jpg", "a_b.jpg"]]
+        {
+            assert_eq!(like(names), None, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn classes_that_are_rather_masks_are_told() {
+        let twin = |names: &[&str]| {
+            let tops = names.iter().filter_map(|name| Some(name.split_once('/')?.0.to_owned())).collect();
+            super::twin(names, 0, &tops).map(str::to_owned)
+        };
+        assert_eq!(twin(&["A/x_1.png", "A/y.png", "OUT/x_1.png", "OUT/y.png"]).as_deref(), Some("OUT"));
+        assert_eq!(twin(&["orig/1.jpg", "orig/2.jpg", "out/1.png", "out/2.png"]).as_deref(), Some("out"));
+        // Photographs of two classes that are numbered in each.
+        assert_eq!(twin(&["cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg"]), None);
+        assert_eq!(twin(&["cat/img_1.jpg", "dog/img_1.jpg"]), None);
+        let like = |tops: &[&'static str]| layout::like_marks(tops.iter().copied());
+        assert_eq!(like(&["DUTS-TR-Image", "DUTS-TR-Mask"]), Some("DUTS-TR-Mask"));
+        assert_eq!(like(&["Training_GroundTruth", "Training_Input"]), Some("Training_GroundTruth"));
+        assert_eq!(like(&["imgs", "imgs_label"]), Some("imgs_label"));
+        assert_eq!(like(&["mask_weared_incorrect", "with_mask", "without_mask"]), None);
+        assert_eq!(like(&["cat", "dog"]), None);
+    }
 
     #[test]
     fn each_record_has_its_label_and_runs_take_less_memory() {

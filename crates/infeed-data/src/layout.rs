@@ -10,7 +10,7 @@
 //! leftImg8bit/val/x/a_leftImg8bit.png  gtFine/val/x/a_gtFine_labelIds.png   val/x/a
 //! ```
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::BTreeSet, iter};
 
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 
@@ -99,15 +99,63 @@ pub(crate) enum Role {
     Kind,
 }
 
-/// Whether it is the name of a split.
+/// Words of folders next to splits: pictures without labels, or a few of them.
+const BESIDE_SPLITS: [&str; 12] = [
+    "pred",
+    "predict",
+    "prediction",
+    "predictions",
+    "unlabeled",
+    "unlabelled",
+    "extra",
+    "holdout",
+    "infer",
+    "inference",
+    "sample",
+    "samples",
+];
+
+/// Whether it is the name of a split. CVAT calls it `obj_train_data`.
 pub(crate) fn is_split(word: &str) -> bool {
+    let word = word.strip_prefix("obj_").and_then(|word| word.strip_suffix("_data")).unwrap_or(word);
     let word = word.trim_end_matches(|c: char| c.is_ascii_digit());
     SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word))
 }
 
+/// Whether these folders are splits: called so, or in the same way around such words (`seg_train` and `seg_test`,
+/// `training_set` and `test_set`), perhaps with `unlabeled` and the like between them.
+pub(crate) fn are_splits<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> bool {
+    if tops.clone().all(is_split) {
+        return true;
+    }
+    // What is before and behind the word of a split in a name.
+    let around = |top: &'a str| {
+        let between = |c: char| matches!(c, '_' | '-' | '.' | ' ');
+        let mut starts = iter::once(0).chain(top.match_indices(between).map(|(at, _)| at + 1));
+        starts.find_map(|start| {
+            let end = top[start..].find(between).map_or(top.len(), |end| start + end);
+            is_split(&top[start..end]).then(|| (&top[..start], &top[end..]))
+        })
+    };
+    let Some((before, behind)) = tops.clone().find_map(around) else { return false };
+    let word = |top: &'a str| top.strip_prefix(before)?.strip_suffix(behind);
+    let mut words = tops.map(word);
+    let (mut splits, mut is_training) = (0, false);
+    let all = words.all(|word| {
+        let Some(word) = word else { return false };
+        splits += usize::from(is_split(word));
+        is_training |= word.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("train"));
+        is_split(word) || BESIDE_SPLITS.iter().any(|beside| beside.eq_ignore_ascii_case(word))
+    });
+    all && (splits > 1 || is_training)
+}
+
 /// The role in a folder's name, and the rest of the name: `train` of `train_masks`.
 fn role(folder: &str) -> (Option<Role>, &str) {
-    let whole = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(folder));
+    // `Ground Truth`, `ground-truth`.
+    let joined = folder.contains([' ', '-']).then(|| folder.replace([' ', '-'], "_"));
+    let spelled = joined.as_deref().unwrap_or(folder);
+    let whole = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(spelled));
     if whole(&IMAGES) {
         return (Some(Role::Images), "");
     }
@@ -139,14 +187,29 @@ fn role(folder: &str) -> (Option<Role>, &str) {
     (None, folder)
 }
 
-/// Whether a folder has a name that is usual for masks and labels.
-pub(crate) fn is_marks(folder: &str) -> bool {
-    role(folder).0 == Some(Role::Marks)
+/// The folder among these classes that is rather one of masks: `DUTS-TR-Mask`, `imgs_label`, `Training_GroundTruth`.
+pub(crate) fn like_marks<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let words = |top: &'a str| top.split(['_', '-', '.', ' ']);
+    let any = |top: &'a str, known: &[&str]| words(top).any(|word| known.iter().any(|k| k.eq_ignore_ascii_case(word)));
+    // Photographs of people with and without masks.
+    if tops.clone().any(|top| any(top, &["with", "without", "no", "not", "non"])) {
+        return None;
+    }
+    let joined = |top: &str| top.to_ascii_lowercase().replace(['_', '-', ' '], "");
+    let mut tops =
+        tops.filter(|top| any(top, &MARKS) || any(top, &["anno", "msk"]) || joined(top).contains("groundtruth"));
+    tops.next()
 }
 
 /// Whether a file is in a folder of masks or labels.
 pub(crate) fn is_mark(name: &str) -> bool {
     of_folders(parent(name)).0 == Some(Role::Marks)
+}
+
+/// Whether a file is in a folder of masks or labels, or of another kind of picture of the same content.
+#[cfg(any(feature = "voc", feature = "yolo"))]
+pub(crate) fn is_no_photograph(name: &str) -> bool {
+    matches!(of_folders(parent(name)).0, Some(Role::Marks | Role::Kind))
 }
 
 /// The role of the folders of a path together, and the path without the words.
@@ -193,12 +256,12 @@ pub(crate) fn keep_split<T>(items: &mut Vec<T>, key: impl Fn(&T) -> String, spli
     one_split(items.iter().map(key))
 }
 
-/// An error if all keys are in splits, and in several.
+/// An error if all keys are in splits, and in several. Other folders may be around them.
 pub(crate) fn one_split(keys: impl Iterator<Item = String>) -> Result<()> {
-    let firsts: BTreeSet<Option<String>> =
-        keys.map(|key| key.split_once('/').map(|(first, _)| first.to_owned())).collect();
-    let splits: Vec<&str> = firsts.iter().flatten().map(String::as_str).filter(|first| is_split(first)).collect();
-    if splits.len() > 1 && splits.len() == firsts.len() {
+    let split = |key: String| parent(&key).split('/').find(|folder| is_split(folder)).map(str::to_owned);
+    let found: BTreeSet<Option<String>> = keys.map(split).collect();
+    let splits: Vec<&str> = found.iter().flatten().map(String::as_str).collect();
+    if splits.len() > 1 && splits.len() == found.len() {
         return Err(Error::config(format!("images of several splits: {}", splits.join(", ")))
             .with_hint(format!("choose one: {}", SPLIT.to(splits[0]))));
     }
@@ -220,6 +283,25 @@ pub(crate) fn wrapper<'a>(names: &[&'a str]) -> &'a str {
     &first[..end]
 }
 
+/// The folder of a split: next to the images' classes, or below folders that are around all of them.
+pub(crate) fn split_folder(names: &[&str], split: &str) -> String {
+    let mut around = wrapper(names);
+    let first = names.first().copied().unwrap_or_default();
+    let has = |around: &str| {
+        let folder = format!("{around}{split}/");
+        names.iter().any(|name| name.starts_with(&folder))
+    };
+    let start = around;
+    while !has(around) {
+        let next = first[around.len()..].find('/').map(|at| &first[..around.len() + at + 1]);
+        match next.filter(|next| names.iter().all(|name| name.starts_with(next))) {
+            Some(next) => around = next,
+            None => return format!("{start}{split}"),
+        }
+    }
+    format!("{around}{split}")
+}
+
 /// The top folders of names, sorted, if all of them are named like kinds of files or splits, so that none is a class.
 pub(crate) fn no_classes<'a>(tops: &BTreeSet<&'a str>) -> Option<Vec<&'a str>> {
     let ordinary = |top: &&&str| role(top).0.is_none() && !is_split(top);
@@ -235,7 +317,7 @@ pub(crate) fn without_split(name: &str) -> &str {
 pub(crate) fn are_classes(names: &[&str]) -> bool {
     let around = wrapper(names).len();
     let tops: BTreeSet<&str> = names.iter().filter_map(|name| Some(name[around..].split_once('/')?.0)).collect();
-    !tops.is_empty() && no_classes(&tops).is_none() && !tops.iter().all(|top| is_split(top))
+    !tops.is_empty() && no_classes(&tops).is_none() && !are_splits(tops.iter().copied())
 }
 
 /// Whether the name of a folder next to class folders shows that it is not a class.

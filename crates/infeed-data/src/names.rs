@@ -114,11 +114,12 @@ pub fn parent(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// `train` of `x/train-000017.tar`, and of `default/train/0000.parquet`.
+/// `train` of `x/train-000017.tar`, of `imagenet-train-000017.tar` and `train00-123.tfrec`, and of
+/// `default/train/0000.parquet`.
 fn split_of(name: &str) -> Option<&str> {
     let (folders, base) = name.rsplit_once('/').unwrap_or(("", name));
-    let word = base.split(['-', '_', '.']).next().unwrap_or(base);
-    let mut words = std::iter::once(word).chain(folders.rsplit('/'));
+    let word = |word: &str| word.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let mut words = base.split(['-', '_', '.']).map(|of| &of[..word(of)]).chain(folders.rsplit('/'));
     words.find(|word| SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word)))
 }
 

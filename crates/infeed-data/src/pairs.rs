@@ -220,8 +220,14 @@ pub(crate) fn with_marks(objects: &[infeed_store::Object], ending: &str) -> Vec<
     if marks.is_empty() {
         return Vec::new();
     }
-    let images = objects.iter().enumerate().filter(|(_, object)| is_image(&object.name));
-    images.map(|(at, object)| (at, marks.get(&super::layout::key(&object.name)).copied())).collect()
+    let of = |all: bool| -> Vec<(usize, Option<usize>)> {
+        let is_one = |name: &str| is_image(name) && (all || !super::layout::is_no_photograph(name));
+        let images = objects.iter().enumerate().filter(|(_, object)| is_one(&object.name));
+        images.map(|(at, object)| (at, marks.get(&super::layout::key(&object.name)).copied())).collect()
+    };
+    // Masks and depth next to the photographs have the same keys. If nothing else is there, they are the images.
+    let photographs = of(false);
+    if photographs.iter().any(|(_, mark)| mark.is_some()) { photographs } else { of(true) }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod lists;
 mod read;
 mod splits;
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -32,8 +32,8 @@ use self::read::{Deflated, FoundArray, in_order, npz, numbers, safetensors};
 use self::splits::is_of_split;
 use crate::{
     format::{Format, OpenOption, OpenOptions},
-    labels::classes_of,
-    names::{base, ends_with, is_image},
+    labels::{FolderLabels, classes_of},
+    names::{base, ends_with, is_image, looks_like_mask},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},
     schema::{Field, FieldKind, Schema},
@@ -369,6 +369,28 @@ impl Dataset for Columns {
     }
 }
 
+/// An error if files are named like the images and masks of the same records, or like splits.
+fn are_records(names: &[&str]) -> Result<()> {
+    let refuse = |what: String, hint: &str| Err(Error::config(what).with_hint(hint.to_owned()));
+    let savez = "save what belongs together as one file: numpy.savez(\"data.npz\", image=…, mask=…)";
+    let is_mask = |name: &&str| looks_like_mask(stem(name)) || stem(name).eq_ignore_ascii_case("y");
+    if let (Some(mask), Some(other)) =
+        (names.iter().find(|name| is_mask(name)), names.iter().find(|name| !is_mask(name)))
+    {
+        let what = format!("`{mask}` is named like masks or labels of `{other}`, but each .npy is a record of its own");
+        return refuse(what, savez);
+    }
+    let splits: Option<BTreeSet<String>> =
+        names.iter().map(|name| Some(splits::split_of(stem(name))?.0.to_ascii_lowercase())).collect();
+    match splits {
+        Some(splits) if splits.len() > 1 => {
+            let splits = splits.into_iter().collect::<Vec<_>>().join(", ");
+            refuse(format!("arrays of several splits: {splits}"), "open the file of one split")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// One file per record; all have the type and shape of the first.
 #[derive(Debug)]
 struct Files {
@@ -383,7 +405,8 @@ struct Files {
 impl Files {
     async fn open(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Self> {
         let names: Vec<&str> = objects.iter().map(|o| o.name.as_str()).collect();
-        let (labels, classes) = classes_of(&names, source, options.classes.clone(), true)?;
+        are_records(&names).map_err(|e| e.at_object(source.url()))?;
+        let FolderLabels { labels, classes, .. } = classes_of(&names, source, options.classes.clone(), true)?;
         let first = npy_at(source, &objects[0], 0, objects[0].size).await;
         let first = first.map_err(|e| e.at_object(source.display_name(&objects[0].name)))?;
         if first.shape.contains(&0) {

@@ -25,7 +25,7 @@ pub fn listed<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
 
 /// The split in a name, and the name without it: `train` and `x` of `x_train` and `train/x`. `None` if the name has no
 /// split, or two.
-fn split_of(name: &str) -> Option<(&str, String)> {
+pub(super) fn split_of(name: &str) -> Option<(&str, String)> {
     let is_split = |word: &&str| SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word));
     let words: Vec<&str> = name.split(['_', '-', '.', '/', ' ']).collect();
     let mut splits = words.iter().copied().filter(is_split);

@@ -22,6 +22,13 @@ impl Id {
         }
     }
 
+    pub(super) fn into_text(self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.into(),
+        }
+    }
+
     /// The ids as numbers, if all are numbers.
     pub(super) fn numbers<'a>(ids: impl Iterator<Item = &'a Self>) -> Option<Vec<i64>> {
         ids.map(Self::number).collect()

@@ -38,7 +38,7 @@ pub(super) struct Json {
 #[derive(Debug, Deserialize)]
 pub(super) struct Image {
     pub(super) id: Id,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     pub(super) file_name: String,
     /// LVIS has this instead: the last two parts are a folder and a name.
     #[serde(default)]
@@ -52,10 +52,19 @@ pub(super) struct Image {
 #[derive(Debug, Deserialize)]
 pub(super) struct Category {
     pub(super) id: Id,
+    /// Empty if it has none.
+    #[serde(default, deserialize_with = "text")]
     pub(super) name: String,
     /// Names of key points; anything but a list is none.
     #[serde(default)]
     pub(super) keypoints: serde_json::Value,
+}
+
+impl Category {
+    /// Its name, otherwise its id.
+    pub(super) fn called(&self) -> String {
+        if self.name.is_empty() { self.id.clone().into_text() } else { self.name.clone() }
+    }
 }
 
 #[derive(Debug)]
@@ -72,6 +81,11 @@ pub(super) struct Annotation {
     pub(super) outline: Outline,
     /// x, y and visibility of each key point; empty if there are none.
     pub(super) keypoints: Vec<f32>,
+}
+
+/// A text, or a number as one.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::<Id>::deserialize(deserializer)?.map(Id::into_text).unwrap_or_default())
 }
 
 /// Reads the file, with or without outlines.
@@ -258,7 +272,7 @@ impl<S> Default for Annotations<S> {
 
 impl<'de, S: Segmentation> Deserialize<'de> for Annotations<S> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Reading(Self::default()))
+        deserializer.deserialize_any(Reading(Self::default()))
     }
 }
 
@@ -269,6 +283,10 @@ impl<'de, S: Segmentation> Visitor<'de> for Reading<S> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of annotations")
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        Ok(self.0)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {

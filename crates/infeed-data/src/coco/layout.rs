@@ -133,14 +133,14 @@ pub(super) fn choose(source: &Source, objects: &[Object], split: Option<&str>) -
     }
 }
 
-/// The first folder that has any of these files, otherwise the first folder.
+/// The first folder that has any of these files, otherwise the whole dataset.
 pub(super) fn root_of<'a>(roots: &'a [String], names: &[String], objects: &[Object]) -> &'a str {
     let is_there = |name: &str| objects.binary_search_by(|object| object.name.as_str().cmp(name)).is_ok();
     let holds = |root: &&String| {
         let mut names = names.iter().take(LOOKED_FOR);
         names.any(|name| if root.is_empty() { is_there(name) } else { is_there(&format!("{root}/{name}")) })
     };
-    roots.iter().find(holds).or(roots.first()).map_or("", String::as_str)
+    roots.iter().find(holds).map_or("", String::as_str)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod segmentation;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
@@ -30,6 +30,7 @@ use super::{
     detection::{DetectionDataset, Identity},
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
+    label_table::{NamedImages, Names},
     layout::is_mark,
     names::{ends_with, is_image, other_spellings},
     objects::{find_beside, inside, nothing_to_read},
@@ -130,11 +131,38 @@ async fn read(
     Ok((resolve(parsed, options.classes.clone())?, kept.map(|kept| (kept, turn))))
 }
 
+/// Finds the images of names that are written otherwise: with other folders, with `\`, without an extension.
+fn found_by_ends(source: &Source, objects: &[Object], names: &[String], found: &mut [Option<usize>]) -> Result<()> {
+    let places: Vec<usize> = (0..objects.len()).filter(|at| is_image(&objects[*at].name)).collect();
+    let images: Vec<&str> = places.iter().map(|at| &*objects[*at].name).collect();
+    let mut images = NamedImages(Names::new(&images, source.url()));
+    for (name, found) in names.iter().zip(&mut *found).filter(|(_, found)| found.is_none()) {
+        *found = images.of("", name)?.map(|image| places[image as usize]);
+    }
+    if found.iter().all(Option::is_none) {
+        let written: Vec<&str> = names.iter().map(String::as_str).collect();
+        let by_ends = images.by_ends(&written)?;
+        found.iter_mut().zip(by_ends).for_each(|(found, image)| *found = image.map(|image| places[image as usize]));
+    }
+    let mut of = HashMap::new();
+    for (name, at) in names.iter().zip(&*found).filter_map(|(name, at)| Some((name, (*at)?))) {
+        if let Some(other) = of.insert(at, name) {
+            let what = format!("`{other}` and `{name}` may both be `{}`", objects[at].name);
+            return Err(Error::corrupt(what).with_hint("name the files as the dataset does"));
+        }
+    }
+    Ok(())
+}
+
 /// The files of these images. Names and objects are both sorted.
 fn files_of(source: &Source, objects: &[Object], names: &[String]) -> Result<Files> {
     let spelled = |name: &str| objects.binary_search_by(|object| object.name.as_str().cmp(name)).ok();
     let find = |name: &String| spelled(name).or_else(|| other_spellings(name).find_map(|other| spelled(&other)));
-    let mut missing = names.iter().filter(|name| find(name).is_none());
+    let mut found: Vec<Option<usize>> = names.iter().map(find).collect();
+    if found.contains(&None) {
+        found_by_ends(source, objects, names, &mut found)?;
+    }
+    let mut missing = names.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(name, _)| name);
     if let Some(first) = missing.next() {
         let what = format!("{} of {} images have no file, the first is `{first}`", missing.count() + 1, names.len());
         return Err(Error::new(ErrorKind::NotFound, what).with_hint(format!(
@@ -144,7 +172,7 @@ fn files_of(source: &Source, objects: &[Object], names: &[String]) -> Result<Fil
         )));
     }
     names.iter().try_for_each(|name| source.check_name(name))?;
-    let chosen: Vec<&Object> = names.iter().filter_map(find).map(|at| &objects[at]).collect();
+    let chosen: Vec<&Object> = found.into_iter().flatten().map(|at| &objects[at]).collect();
     let unlisted = objects.iter().filter(|object| is_image(&object.name)).count().saturating_sub(chosen.len());
     if unlisted > 0 {
         tracing::warn!(unlisted, url = source.url(), "images that the annotations do not list are left out");

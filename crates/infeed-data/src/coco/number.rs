@@ -109,6 +109,11 @@ impl<'de> Visitor<'de> for AnyQuad {
         f.write_str("a list of four numbers")
     }
 
+    fn visit_str<E: Error>(self, _: &str) -> Result<Quad, E> {
+        // Reported with its annotation.
+        Ok(Quad { numbers: [f64::NAN; 4], count: 1 })
+    }
+
     fn visit_unit<E: Error>(self) -> Result<Quad, E> {
         Ok(Quad::default())
     }

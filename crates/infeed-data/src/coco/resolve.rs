@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use infeed_core::error::{Error, Result, setting::MASKS};
+use infeed_core::error::{
+    Error, Result,
+    setting::{LABELS, MASKS},
+};
 use serde_json::Value;
 
 use super::{
@@ -106,7 +109,7 @@ pub(super) fn resolve(json: Json, classes: Option<Arc<[String]>>) -> Result<Reso
             "annotation {} and all others have neither a bbox nor an outline",
             first.id
         ))
-        .with_hint("use a JSON of instances; labels of whole images are read from a table of file names and classes"));
+        .with_hint(format!("use a JSON of instances; for labels of whole images, set {LABELS} instead")));
     }
     if outlines.is_some() && !annotations.is_empty() && without == annotations.len() {
         return Err(Error::config("masks are requested, but no annotation has an outline")
@@ -220,9 +223,9 @@ fn sorted(mut images: Vec<Image>) -> Result<(Vec<Image>, Vec<[u32; 2]>)> {
         let what = format!("the images {} and {} have the same file, `{}`", a.id, b.id, a.file_name);
         return Err(Error::corrupt(what).with_hint("list each file once, with all its annotations"));
     }
-    // Missing, null, 0 or -1: the size is read from the image itself.
+    // Missing, null, 0, -1 or a fraction: the size is read from the image itself.
     let side = |number: Number| match number.0 {
-        none if none.is_nan() || none == 0.0 || none == -1.0 => Some(0),
+        none if none.is_nan() || none == 0.0 || none == -1.0 || none > 0.0 && none.fract() > 0.0 => Some(0),
         _ => number.whole(),
     };
     let size = |image: &Image| match (side(image.height), side(image.width)) {
@@ -281,8 +284,10 @@ fn classes_of(mut categories: Vec<Category>, given: Option<Arc<[String]>>) -> Re
         return Err(Error::corrupt(format!("two categories have the id {}, one is `{}`", twice.id, twice.name)));
     }
     let index = given.as_ref().map(|given| index_of(given)).transpose()?;
-    let names: Vec<String> = categories.iter().map(|category| category.name.clone()).collect();
-    let class = |(at, Category { id, name, keypoints }): (u32, Category)| {
+    let names: Vec<String> = categories.iter().map(Category::called).collect();
+    let class = |(at, category): (u32, Category)| {
+        let name = category.called();
+        let Category { id, keypoints, .. } = category;
         let index = match &index {
             None => Some(at),
             Some(index) => index.get(name.as_str()).and_then(|index| u32::try_from(*index).ok()),

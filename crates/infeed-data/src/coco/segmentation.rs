@@ -50,8 +50,10 @@ pub(super) struct Shape {
 
 #[derive(Debug, Deserialize)]
 struct Runs {
+    #[serde(default)]
     size: Vec<Number>,
-    counts: Counts,
+    #[serde(default)]
+    counts: Option<Counts>,
 }
 
 #[derive(Debug)]
@@ -66,7 +68,7 @@ impl Segmentation for Shape {
             let [Some(height), Some(width)] = size.iter().map(|n| n.whole()).collect::<Vec<_>>()[..] else {
                 return Err("its runs have no size of two integers".into());
             };
-            let rle = match counts {
+            let rle = match counts.ok_or("its outline is an object without counts")? {
                 Counts::Text(text) => Rle::parse_compressed([height, width], &text),
                 Counts::Numbers(numbers) => {
                     let counts: Option<Vec<u32>> = numbers.into_iter().map(Number::whole).collect();
@@ -161,15 +163,68 @@ impl<'de> Visitor<'de> for AnyShape {
         Ok(Shape::default())
     }
 
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Shape, E> {
+        Ok(Shape { flat: !text.is_empty(), ..Shape::default() })
+    }
+
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Shape, A::Error> {
         let runs = Runs::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(Shape { runs: Some(runs), ..Shape::default() })
+        // Some write `{}` for no outline.
+        let is_empty = runs.size.is_empty() && runs.counts.is_none();
+        Ok(Shape { runs: (!is_empty).then_some(runs), ..Shape::default() })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
         let mut shape = Shape::default();
         while seq.next_element_seed(Polygon(&mut shape))?.is_some() {}
         Ok(shape)
+    }
+}
+
+/// A number of a polygon, or x and y in a list of their own.
+struct Corner<'a>(&'a mut Vec<f64>);
+
+impl<'de> DeserializeSeed<'de> for Corner<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Corner<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, or a pair of them")
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        self.0.push(value);
+        Ok(())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<(), E> {
+        self.visit_f64(f64::NAN)
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        self.visit_f64(f64::NAN)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while let Some(Number(number)) = seq.next_element()? {
+            self.0.push(number);
+        }
+        Ok(())
     }
 }
 
@@ -192,9 +247,7 @@ impl<'de> Visitor<'de> for Polygon<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(Number(number)) = seq.next_element()? {
-            self.0.numbers.push(number);
-        }
+        while seq.next_element_seed(Corner(&mut self.0.numbers))?.is_some() {}
         self.0.ends.push(self.0.numbers.len());
         Ok(())
     }

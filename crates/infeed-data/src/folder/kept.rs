@@ -28,7 +28,6 @@ use crate::{
     files::Files,
     format::{OpenOption, OpenOptions, Recognised},
     labels::RecordLabels,
-    layout,
     names::EXTENSIONS,
     record::Dataset,
     sizes::Sizes,
@@ -59,18 +58,15 @@ pub(crate) async fn opened(
     Ok(Some((Arc::new(FolderDataset::new(files, None, found, fields, Vec::new())), recognised)))
 }
 
-/// Keeps what was found, unless a later opening has something to warn of.
+/// Keeps what was found.
 pub(super) fn keep(source: &Source, listing: &KeptFiles, options: &OpenOptions, found: &Found) {
-    let warns = found.classes.as_ref().is_some_and(|classes| {
-        classes.len() == 1 || options.classes.is_none() && classes.iter().any(|class| layout::is_marks(class))
-    });
     let runs = match &found.labels {
         None => None,
         Some(RecordLabels::Runs(runs)) => Some(runs),
         // There are about as many folders as files.
         Some(RecordLabels::Each(_)) => return,
     };
-    let Some(manifest) = manifest(source, options).filter(|_| !warns) else { return };
+    let Some(manifest) = manifest(source, options) else { return };
     let mut out = unsealed(MAGIC, 64);
     out.extend_from_slice(&listing.identity.to_le_bytes());
     out.extend_from_slice(&found.fingerprint.0.to_le_bytes());

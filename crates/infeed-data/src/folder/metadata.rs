@@ -6,7 +6,10 @@
 //! A column `label` (or one with a similar name) is the label. In other columns, integers and fractions are arrays of
 //! one number. Lists of one kind in JSON lines and Parquet are lists. Everything else is text: objects as JSON.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Range,
+};
 
 use bytes::Bytes;
 use infeed_core::{
@@ -98,12 +101,14 @@ enum Meant {
 }
 
 /// Files and their cells.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Metadata {
     columns: Vec<String>,
     meant: Vec<Meant>,
     /// For each file, one cell per column.
     rows: Vec<(String, Vec<String>)>,
+    /// Labels in the tables of other splits.
+    elsewhere: BTreeSet<String>,
 }
 
 /// A column, with a value for each record.
@@ -143,7 +148,7 @@ fn parse_csv(bytes: &[u8]) -> Result<Option<Described>> {
         row.iter().enumerate().filter(|(at, _)| *at != file).map(|(_, cell)| cell.to_owned()).collect()
     };
     let columns: Vec<String> = others(&header).iter().map(|name| name.trim().to_owned()).collect();
-    let mut found = Metadata { meant: vec![Meant::Nothing; columns.len()], columns, rows: Vec::new() };
+    let mut found = Metadata { meant: vec![Meant::Nothing; columns.len()], columns, ..Metadata::default() };
     for row in reader.records() {
         let row = row.map_err(broken)?;
         let cells = others(&row);
@@ -157,7 +162,7 @@ fn parse_csv(bytes: &[u8]) -> Result<Option<Described>> {
 
 /// A JSON object in each line.
 fn parse_lines(bytes: &[u8]) -> Result<Option<Described>> {
-    let mut found = Metadata { columns: Vec::new(), meant: Vec::new(), rows: Vec::new() };
+    let mut found = Metadata::default();
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut column: Option<String> = None;
     for (i, line) in bytes.split(|b| *b == b'\n').enumerate() {
@@ -238,7 +243,7 @@ pub(super) async fn of_dataset(table: &dyn Dataset) -> Result<Option<Described>>
         Ok(())
     })
     .await?;
-    Ok(Some(Described::Images(Metadata { columns, meant, rows })))
+    Ok(Some(Described::Images(Metadata { columns, meant, rows, ..Metadata::default() })))
 }
 
 /// A value as `metadata.jsonl` would hold it: lists are JSON.
@@ -364,9 +369,19 @@ impl Metadata {
         Ok(Some(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at))).collect()))
     }
 
+    fn label_column(&self) -> Option<usize> {
+        LABEL.iter().find_map(|name| self.columns.iter().position(|column| column == name))
+    }
+
+    /// Adds the labels of the table of another split, so that a class has the same number in each.
+    pub(super) fn know_labels_of(&mut self, other: &Self) {
+        let labels = other.label_column().map(|at| other.rows.iter().map(move |(_, cells)| cells[at].clone()));
+        self.elsewhere.extend(labels.into_iter().flatten());
+    }
+
     /// Takes out the labels, if there are any: a column with a known name whose cells are all filled.
     pub(super) fn take_labels(&mut self) -> Option<Table> {
-        let at = LABEL.iter().find_map(|name| self.columns.iter().position(|column| column == name))?;
+        let at = self.label_column()?;
         let is_index = |cell: &str| !cell.is_empty() && !cell.starts_with(['[', '{']);
         // Tables with gaps write integers as `3.0`.
         let fraction = |cell: &String| number(cell).is_none();
@@ -382,7 +397,9 @@ impl Metadata {
         }
         self.columns.remove(at);
         self.meant.remove(at);
-        Some(Table::new(self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at)))))
+        let elsewhere = std::mem::take(&mut self.elsewhere);
+        let own = self.rows.iter_mut().map(|(file, cells)| (file.clone(), cells.remove(at)));
+        Some(Table::new(own).with_labels_elsewhere(elsewhere))
     }
 
     /// The columns with a value for each image. With `only`, for the images that are listed; the second result then has

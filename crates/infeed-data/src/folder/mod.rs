@@ -136,6 +136,7 @@ impl Format for Folder {
                 None => Vec::new(),
             };
             drop(known);
+            let mut is_doubtful = false;
             let (labels, classes) = match labels {
                 Some(labels) => labels,
                 // Names of split folders are not labels if a table describes the images.
@@ -149,11 +150,12 @@ impl Format for Folder {
                         names.iter_mut().for_each(|name| *name = layout::without_split(name));
                     }
                     let (names, given) = (&names[..], options.classes.clone());
-                    let classes = classes_of(names, &source, given, kinds)?;
-                    if let (Some(found), None, false) = (&classes.1, &options.classes, is_paired) {
+                    let found = classes_of(names, &source, given, kinds)?;
+                    if let (Some(found), None, false) = (&found.classes, &options.classes, is_paired) {
                         no_class_is_lost(&source, &objects, layout::wrapper(names), found)?;
                     }
-                    classes
+                    is_doubtful = found.is_doubtful;
+                    (found.labels, found.classes)
                 }
             };
             drop(names);
@@ -175,7 +177,8 @@ impl Format for Folder {
             let groups = groups.map(|Groups { per, channels, order, .. }| Several { per, channels, order });
             let fields = image_fields(&files, groups.as_ref()).await?;
             let found = Found::of(&files, groups.as_ref(), labels, classes)?;
-            if let Some(listing) = &listing {
+            // A later opening has to warn again.
+            if let Some(listing) = listing.as_ref().filter(|_| !is_doubtful) {
                 kept::keep(&files.source, listing, options, &found);
             }
             Ok(Arc::new(FolderDataset::new(files, groups, found, fields, metadata)) as Arc<dyn Dataset>)
@@ -201,7 +204,7 @@ impl Folder {
         let takes = [OpenOption::Classes, OpenOption::Split];
         options.only("tables whose records have several images", &takes).map_err(at)?;
         let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
-        let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
+        let split = options.split.as_ref().map(|split| layout::split_folder(&names, split));
         let is_of = |name: &str| split.as_deref().is_none_or(|split| is_within(parent(name), split));
         let mut tables: Vec<Object> =
             objects.iter().filter(|o| self.is_table(&o.name) && is_of(&o.name)).cloned().collect();
@@ -262,7 +265,7 @@ struct FoundImages {
 /// Finds the images of a split or of the whole place, and combines those of one record.
 async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<FoundRecords> {
     let names: Vec<&str> = objects.iter().map(|o| &*o.name).filter(|name| is_image(name)).collect();
-    let split = options.split.as_ref().map(|split| format!("{}{split}", layout::wrapper(&names)));
+    let split = options.split.as_ref().map(|split| layout::split_folder(&names, split));
     let mut metadata = None;
     if options.labels.is_none() && options.channels.is_none() {
         metadata = match read_metadata(folder, source, &objects, split.as_deref()).await? {
@@ -341,12 +344,7 @@ async fn read_metadata(folder: Folder, source: &Source, objects: &[Object], spli
     if split.is_none() {
         one_split(tables().map(|object| key(&object.name))).map_err(|e| e.at_object(source.url()))?;
     }
-    for object in tables() {
-        // If a folder has two tables, the first.
-        if !folders.insert(parent(&object.name)) {
-            continue;
-        }
-        let name = source.display_name(&object.name);
+    let read = async |object: &Object| {
         let found = match folder.parquet.filter(|_| base(&object.name) == metadata::PARQUET) {
             Some(format) => {
                 let table = format.open(source, vec![object.clone()], &OpenOptions::default()).await?;
@@ -354,8 +352,15 @@ async fn read_metadata(folder: Folder, source: &Source, objects: &[Object], spli
             }
             None => metadata::parse(&object.name, &Beside::Table.read(source, object).await?),
         };
-        let found = found.map_err(|e| e.at_object(name.clone()))?;
-        let found = match found {
+        found.map_err(|e| e.at_object(source.display_name(&object.name)))
+    };
+    for object in tables() {
+        // If a folder has two tables, the first.
+        if !folders.insert(parent(&object.name)) {
+            continue;
+        }
+        let name = source.display_name(&object.name);
+        let found = match read(object).await? {
             Some(Described::Images(found)) => found.within(parent(&object.name)),
             Some(Described::Several) => return Ok(Tables::Several),
             None => {
@@ -370,6 +375,14 @@ async fn read_metadata(folder: Folder, source: &Source, objects: &[Object], spli
             None => (found, name),
             Some((first, known)) => (first.and(found).map_err(|e| e.at_object(name))?, known),
         });
+    }
+    if let Some((found, _)) = &mut all {
+        for object in objects.iter().filter(|object| folder.is_table(&object.name) && !is_of(parent(&object.name))) {
+            // Damage is reported when that split is opened.
+            if let Ok(Some(Described::Images(other))) = read(object).await {
+                found.know_labels_of(&other);
+            }
+        }
     }
     Ok(Tables::Images(all))
 }
@@ -392,14 +405,10 @@ fn sides_of(names: &[&str], masks: &[(String, String)]) -> Result<Sides> {
     Ok(sides)
 }
 
-/// Files with these extensions may be notes about images.
-const TEXTS: [&str; 13] =
-    [".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".mat", ".html", ".pdf", ".py"];
-
-/// An error if a class folder next to `found` is empty or has only images that can't be read: without it, all later
-/// classes would have other indices.
+/// An error if a class folder next to `found` is empty or has no image that can be read: without it, all later classes
+/// would have other indices. torchvision's `ImageFolder` does the same.
 fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &[String]) -> Result<()> {
-    let lost = |class: &str, what: String| {
+    let lost = |class: &str, what: String| -> Result<()> {
         Err(Error::config(format!("class `{class}` has no image that is read: {what}"))
             .at_object(source.display_name(&format!("{wrapper}{class}")))
             .with_hint(format!("remove the folder or convert its files, or keep its index: {CLASSES} with all names")))
@@ -407,7 +416,7 @@ fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &
     let known = |top: &str| found.binary_search_by(|class| class.as_str().cmp(top)).is_ok();
     let mut last = "";
     for Object { name, .. } in objects {
-        let Some((top, file)) = name.strip_prefix(wrapper).and_then(|name| name.split_once('/')) else { continue };
+        let Some((top, _)) = name.strip_prefix(wrapper).and_then(|name| name.split_once('/')) else { continue };
         // There may be a million names in a thousand classes.
         if top == last {
             continue;
@@ -416,9 +425,7 @@ fn no_class_is_lost(source: &Source, objects: &[Object], wrapper: &str, found: &
             last = top;
             continue;
         }
-        // Folders with only notes and lists are skipped, with a warning.
-        let ending = base(file).rfind('.').map_or("", |dot| &base(file)[dot..]);
-        if !layout::may_be_left(top) && !TEXTS.iter().any(|text| text.eq_ignore_ascii_case(ending)) {
+        if !layout::may_be_left(top) {
             return lost(top, format!("there is `{name}`"));
         }
     }
@@ -456,7 +463,7 @@ fn below(source: &Source, objects: Vec<Object>, split: &str) -> Result<Vec<Objec
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::labels::FolderLabels, *};
     use crate::schema::Field;
 
     fn objects(names: &[&str]) -> Vec<Object> {
@@ -470,8 +477,7 @@ mod tests {
         images_of(&objects(names)).into_iter().map(|image| image.name.clone()).collect()
     }
 
-    #[expect(clippy::type_complexity, reason = "both or neither")]
-    fn classes(files: &[String]) -> Result<(Option<Vec<i64>>, Option<Arc<[String]>>)> {
+    fn classes(files: &[String]) -> Result<FolderLabels> {
         classes_of(&files.iter().map(String::as_str).collect::<Vec<_>>(), &source(), None, true)
     }
 
@@ -484,7 +490,7 @@ mod tests {
     fn classes_are_sorted_folder_names_even_where_names_sort_otherwise() {
         // `-` sorts before `/`: the records of `a-b` come first, its class does not.
         let files = files(&["a/1.jpg", "a-b/1.jpg", "a/deep/er/2.jpg", "c/readme.txt"]);
-        let (labels, classes) = classes(&files).unwrap();
+        let FolderLabels { labels, classes, .. } = classes(&files).unwrap();
         assert_eq!(&classes.unwrap()[..], ["a", "a-b"]);
         assert_eq!(files, ["a-b/1.jpg", "a/1.jpg", "a/deep/er/2.jpg"]);
         assert_eq!(labels.unwrap(), [1, 0, 0]);
@@ -494,7 +500,7 @@ mod tests {
     fn caltech_labels_are_the_folder_number_less_one() {
         let names: Vec<String> = (1..=257).map(|n| format!("{n:03}.thing-{}/{n:03}_0001.jpg", n % 7)).collect();
         let files = files(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let (labels, _) = classes(&files).unwrap();
+        let FolderLabels { labels, .. } = classes(&files).unwrap();
         assert_eq!(labels.unwrap(), (0..257).collect::<Vec<i64>>());
     }
 

@@ -215,6 +215,8 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
             "" => c == 0,
             name => name.starts_with("Unnamed") || name == "index",
         };
+        // The index of a table whose rows were shuffled.
+        let is_index = |c: usize| rows.clone().all(|row| all.cell(row, c).parse::<u64>().is_ok());
         let distinct = |c: usize| {
             let cells: HashSet<_> = rows.clone().map(|row| all.cell(row, c)).collect();
             cells.len() == rows.len()
@@ -223,7 +225,8 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
         let listed =
             head.is_none() && others == [0, 1] && rows.clone().all(|row| all.cell(row, 0).parse::<u64>().is_ok());
         let idle = |c: usize| {
-            let first = unnamed(c) && counts(c) || listed && c == 0 && distinct(c);
+            let numbered = |c: usize| counts(c) || c == 0 && distinct(c) && is_index(c);
+            let first = unnamed(c) && numbered(c) || listed && c == 0 && distinct(c);
             rows.len() > 1 && (first || is_word(&FILE, name(c)) && distinct(c))
         };
         if others.iter().any(|c| !idle(*c)) {

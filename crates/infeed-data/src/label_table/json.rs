@@ -1,6 +1,6 @@
 //! Labels in JSON, and in JSON lines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use infeed_core::error::{
     Error, Result,
@@ -8,7 +8,10 @@ use infeed_core::error::{
 };
 use serde_json::{Deserializer, Map, Value as Json};
 
-use super::rows::{Head, Rows, no_table, row_at};
+use super::{
+    columns::FILE,
+    rows::{Head, Rows, no_table, row_at},
+};
 
 /// `{"a.jpg": 3}`, `{"a.jpg": {"label": 3}}`, `{"cat": ["a.jpg"]}`, `[["a.jpg", 3]]`, `[{"file": "a.jpg", "label": 3}]`, one
 /// of the last two below a key such as `labels`, or their entries one after the other.
@@ -38,10 +41,16 @@ fn cell(value: &Json) -> Option<String> {
 
 fn object(map: &Map<String, Json>) -> Result<Rows> {
     if map.contains_key("images") && map.contains_key("annotations") {
-        let what = "the label file is COCO's JSON, which holds annotations";
-        return Err(Error::config(what).with_hint(format!("set {ANNOTATIONS} instead of {LABELS}")));
+        return of_coco(map);
     }
     let rows = |rows| Ok(Rows { head: Head::None, rows, unit: "entry" });
+    // FiftyOne's form: names of classes, and the index of each image.
+    if let (2, Some(Json::Array(_)), Some(Json::Object(labels))) = (map.len(), map.get("classes"), map.get("labels")) {
+        return object(labels);
+    }
+    if let Some(table) = of_columns(map) {
+        return Ok(table);
+    }
     let nested = |value: &Json| matches!(value, Json::Array(all) if all.iter().any(|value| cell(value).is_none()));
     // Other values next to a list of entries, such as a version or names of classes, are not about files.
     let mut lists = map.iter().filter(|(_, value)| nested(value));
@@ -70,6 +79,44 @@ fn object(map: &Map<String, Json>) -> Result<Rows> {
         None => Err(no_label(i)),
     };
     rows(map.iter().enumerate().map(row).collect::<Result<_>>()?)
+}
+
+/// Labels of whole images in COCO's form, as iNaturalist has them: annotations with a category and nothing else.
+fn of_coco(map: &Map<String, Json>) -> Result<Rows> {
+    let list = |key: &str| map.get(key).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let marks = ["bbox", "segmentation", "keypoints", "caption", "segments_info"];
+    let has_marks = |one: &Json| marks.iter().any(|mark| one.get(mark).is_some_and(|value| !value.is_null()));
+    if list("annotations").iter().any(has_marks) {
+        let what = "the label file is COCO's JSON, which holds annotations";
+        return Err(Error::config(what).with_hint(format!("set {ANNOTATIONS} instead of {LABELS}")));
+    }
+    let id = |value: Option<&Json>| value.and_then(cell).unwrap_or_default();
+    let files: HashMap<String, String> =
+        list("images").iter().map(|image| (id(image.get("id")), id(image.get("file_name")))).collect();
+    let row = |(i, one): (usize, &Json)| match (files.get(&id(one.get("image_id"))), id(one.get("category_id"))) {
+        (Some(file), label) if !label.is_empty() => Ok(row_at(i, [file.clone(), label])),
+        _ => Err(no_table(format!("annotation {i} has no category, or is of an image that is not listed"))),
+    };
+    let rows = list("annotations").iter().enumerate().map(row).collect::<Result<_>>()?;
+    Ok(Rows { head: Head::None, rows, unit: "annotation" })
+}
+
+/// A table by columns, as pandas writes one: `{"image": {"0": "a.jpg"}, "label": {"0": 3}}`.
+fn of_columns(map: &Map<String, Json>) -> Option<Rows> {
+    let columns: Vec<(&String, &Map<String, Json>)> =
+        map.iter().map(|(name, column)| Some((name, column.as_object()?))).collect::<Option<_>>()?;
+    let is_file = |(name, _): &(&String, &Map<String, Json>)| FILE.iter().any(|file| file.eq_ignore_ascii_case(name));
+    let first = columns.iter().find(|column| is_file(column))?.1;
+    let are_alike = columns.iter().all(|(_, column)| column.len() == first.len());
+    if !are_alike || !first.values().all(|value| cell(value).is_some()) {
+        return None;
+    }
+    let row = |(i, key): (usize, &String)| {
+        row_at(i, columns.iter().map(|(_, column)| column.get(key).and_then(cell).unwrap_or_default()))
+    };
+    let rows = first.keys().enumerate().map(row).collect();
+    let head = Head::Names(columns.iter().map(|(name, _)| (*name).clone()).collect());
+    Some(Rows { head, rows, unit: "entry" })
 }
 
 fn no_label(entry: usize) -> Error {

@@ -75,6 +75,12 @@ pub(crate) fn number(text: &str) -> Option<i64> {
     text.parse::<i64>().ok().or_else(|| integral(text))
 }
 
+/// Whether a cell means that there is no value, as pandas and R write it.
+pub(super) fn is_missing(text: &str) -> bool {
+    const MISSING: [&str; 9] = ["", "nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A", "NULL"];
+    MISSING.contains(&text)
+}
+
 /// The supported kinds of label files.
 pub(super) const KINDS: &str = "write it as CSV, TSV, text with blanks between file and label, JSON or JSON lines";
 

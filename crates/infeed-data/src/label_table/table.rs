@@ -5,15 +5,21 @@ use std::{
     sync::Arc,
 };
 
-use infeed_core::error::{Error, ErrorKind, Result, setting::LABELS_ONLY};
+use infeed_core::error::{
+    Error, ErrorKind, Result,
+    setting::{CLASSES, LABEL_COLUMN, LABELS_ONLY},
+};
 
 use super::{
     columns::understand,
     names::{FoundRows, Names},
-    rows::{Entry, is_number, number},
+    rows::{Entry, is_missing, is_number, number},
     text,
 };
 use crate::labels::index_of;
+
+/// So many images are hardly all of different classes.
+const MANY: usize = 16;
 
 /// Files and their labels, as written.
 #[derive(Debug, Default, PartialEq)]
@@ -21,6 +27,8 @@ pub(crate) struct Table {
     entries: Vec<Entry>,
     /// If the table has an order of classes; otherwise texts are sorted.
     classes: Option<Vec<String>>,
+    /// Labels of other splits of the dataset, which get numbers too.
+    elsewhere: BTreeSet<String>,
 }
 
 /// Labels of a dataset's images.
@@ -37,11 +45,16 @@ impl Table {
     /// Reads a file of labels. `column` is the column of labels, if the user named it.
     pub(crate) fn parse(name: &str, bytes: &[u8], names: &Names<'_>, column: Option<&str>) -> Result<Self> {
         let (entries, classes) = understand(text::parse(name, bytes, names)?, names, column)?;
-        Ok(Self { entries, classes })
+        Ok(Self { entries, classes, ..Self::default() })
     }
 
     pub(crate) fn new(rows: impl Iterator<Item = (String, String)>) -> Self {
-        Self { entries: rows.map(|(file, label)| Entry { file, label }).collect(), classes: None }
+        Self { entries: rows.map(|(file, label)| Entry { file, label }).collect(), ..Self::default() }
+    }
+
+    /// With the labels of other splits.
+    pub(crate) fn with_labels_elsewhere(self, labels: BTreeSet<String>) -> Self {
+        Self { elsewhere: labels, ..self }
     }
 
     /// A label for each image; with `only`, for the listed ones. Labels are indices into `given` if there are given
@@ -64,14 +77,19 @@ impl Table {
     /// The label of each entry, and the names of the classes.
     #[expect(clippy::type_complexity, reason = "both or an error")]
     fn numbers(&self, given: Option<Arc<[String]>>) -> Result<(Vec<i64>, Option<Arc<[String]>>)> {
-        if let Some(entry) = self.entries.iter().find(|entry| entry.label.is_empty()) {
-            return Err(Error::corrupt(format!("the label of `{}` is empty", entry.file))
-                .with_hint("fill it in, or remove the file from the table"));
+        let is_class = |label: &str| given.as_ref().is_some_and(|classes| classes.iter().any(|class| class == label));
+        if let Some(Entry { file, label }) =
+            self.entries.iter().find(|entry| is_missing(&entry.label) && !is_class(&entry.label))
+        {
+            let what = if label.is_empty() { "is empty".to_owned() } else { format!("is `{label}`: it has no value") };
+            return Err(Error::corrupt(format!("the label of `{file}` {what}")).with_hint(format!(
+                "fill it in, or remove the file from the table; if it is the name of a class, set {CLASSES}"
+            )));
         }
         let classes: Option<Arc<[String]>> = match (given, &self.classes) {
             (Some(given), _) => Some(given),
             (None, Some(own)) => Some(own.as_slice().into()),
-            (None, None) if self.entries.iter().all(|entry| number(&entry.label).is_some()) => None,
+            (None, None) if self.labels().all(|label| number(label).is_some()) => None,
             (None, None) => Some(self.names_of_classes()?.into_iter().map(str::to_owned).collect()),
         };
         let index = classes.as_ref().map(|c| index_of(c)).transpose()?;
@@ -94,6 +112,12 @@ impl Table {
         Ok((numbers, classes))
     }
 
+    /// Those of other splits too.
+    fn labels(&self) -> impl Iterator<Item = &str> {
+        let elsewhere = self.elsewhere.iter().map(String::as_str).filter(|label| !is_missing(label));
+        self.entries.iter().map(|entry| entry.label.as_str()).chain(elsewhere)
+    }
+
     /// The texts, sorted. An error if they are meant as numbers: as texts 10 would come before 2, unnoticed.
     fn names_of_classes(&self) -> Result<BTreeSet<&str>> {
         let fraction = self.entries.iter().find(|entry| number(&entry.label).is_none() && is_number(&entry.label));
@@ -102,7 +126,25 @@ impl Table {
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .with_hint("labels are class indices or names; for names that are numbers, give the classes"));
         }
-        let names: BTreeSet<&str> = self.entries.iter().map(|entry| entry.label.as_str()).collect();
+        let parts = |label: &str| label.split([',', ';', '|', ' ']).filter(|part| !part.is_empty()).count();
+        let are_numbers =
+            |label: &str| label.split([',', ';', '|', ' ']).all(|part| part.is_empty() || is_number(part));
+        let several = self.entries.iter().find(|entry| parts(&entry.label) > 1);
+        if let Some(Entry { file, label }) = several.filter(|_| self.entries.iter().all(|e| are_numbers(&e.label))) {
+            let what = format!("the label `{label}` of `{file}` is several numbers");
+            return Err(Error::new(ErrorKind::Unsupported, what).with_hint(format!(
+                "several labels of an image are not read; write a fraction with a point; for names that are numbers, set {CLASSES}"
+            )));
+        }
+        let names: BTreeSet<&str> = self.labels().collect();
+        if names.len() == self.entries.len() && names.len() >= MANY {
+            let first = self.entries[0].label.as_str();
+            tracing::warn!(
+                classes = names.len(),
+                first,
+                "each image has a class of its own; {LABEL_COLUMN} names another column"
+            );
+        }
         let numbers = names.iter().filter(|name| is_number(name)).count();
         let word = self.entries.iter().find(|entry| !is_number(&entry.label));
         if let Some(Entry { file, label }) = word.filter(|_| numbers > 1 && numbers > names.len() - numbers) {

@@ -164,6 +164,10 @@ fn json_is_read_in_its_shapes() {
         r#"{"version": 2, "data": [{"file": "a.jpg", "label": 1}, {"file": "b.jpg", "label": 2}]}"#,
         r#"{"a.jpg": {"label": 1, "split": "train"}, "b.jpg": {"label": 2, "split": "test"}}"#,
         r#"{"1": ["a.jpg"], "2": ["b.jpg"]}"#,
+        r#"{"classes": ["x", "y", "z"], "labels": {"a": 1, "b": 2}}"#,
+        r#"{"image": {"0": "a.jpg", "1": "b.jpg"}, "label": {"0": 1, "1": 2}}"#,
+        r#"{"images": [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "b.jpg"}], "categories": [],
+            "annotations": [{"id": 0, "image_id": 8, "category_id": 2}, {"id": 1, "image_id": 7, "category_id": 1}]}"#,
         "{\"file\": \"a.jpg\", \"label\": 1}\n\n{\"file\": \"b.jpg\", \"label\": 2}\n",
         "[\"a.jpg\", 1]\n[\"b.jpg\", 2]",
     ] {
@@ -180,7 +184,11 @@ fn json_is_read_in_its_shapes() {
         (r#"{"a": 1, "b": null}"#, "entry 1 has no file, or no label"),
         (r#"{"labels": null}"#, "entry 0"),
         ("7", "neither"),
-        (r#"{"images": [], "annotations": []}"#, "COCO's JSON"),
+        (r#"{"images": [], "annotations": [{"image_id": 1, "category_id": 2, "bbox": [1, 2, 3, 4]}]}"#, "COCO's JSON"),
+        (
+            r#"{"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 2, "category_id": 3}]}"#,
+            "annotation 0",
+        ),
         (r#"{"a.jpg": ["cat", "dog"]}"#, "two labels, cat and dog"),
     ] {
         let error = tell(of(&["a.jpg"], "x", "x.json", text.as_bytes(), false));
@@ -262,12 +270,22 @@ fn labels_are_numbers_or_indices_of_the_sorted_or_the_given_classes() {
     assert_eq!(told(&[("a", "-1"), ("b", "12"), ("c", "2")], None), "-1 12 2");
     // Integers of a table that had gaps.
     assert_eq!(told(&[("a", "1.0"), ("b", "12.0"), ("c", "-2")], None), "1 12 -2");
-    assert_eq!(told(&[("a", "2.5"), ("b", "nan"), ("c", "nan")], None), "0 1 1 of 2.5 nan");
+    let named: Arc<[String]> = ["cat".to_owned(), "NA".to_owned()].into();
+    assert_eq!(told(&[("a", "cat"), ("b", "NA"), ("c", "cat")], Some(&named)), "0 1 0 of cat NA");
+    for missing in ["nan", "NaN", "NA", "N/A", "<NA>"] {
+        let error = told(&[("a", "cat"), ("b", missing), ("c", "dog")], None);
+        assert!(error.contains(&format!("the label of `b` is `{missing}`: it has no value")), "{error}");
+    }
+    for several in ["0,1", "3 4", "2;5", "1|2"] {
+        let error = told(&[("a", "0"), ("b", several), ("c", "1")], None);
+        assert!(error.contains(&format!("the label `{several}` of `b` is several numbers")), "{error}");
+    }
     for (label, says) in [
         ("2.5", "the label 2.5 of `b` is not an integer"),
         ("18446744073709551615", "the label 18446744073709551615 of `b` is not an integer of 64 bits"),
         ("", "the label of `b` is empty"),
-        ("NA", "the label `NA` of `b` is not a number, but most others are"),
+        ("NA", "the label of `b` is `NA`: it has no value"),
+        ("cat", "the label `cat` of `b` is not a number, but most others are"),
     ] {
         let error = told(&[("a", "10.0"), ("b", label), ("c", "2")], None);
         assert!(error.contains(says), "{error}");

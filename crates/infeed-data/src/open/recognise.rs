@@ -64,17 +64,30 @@ pub(super) fn choose_format<'a>(
             None => error,
         });
     };
+    // Pictures next to shards: a preview, or the dataset.
+    if claim.evidence == Evidence::Files && format.reads("x.jpg") {
+        // Parquet next to images often describes them.
+        if let Some((other, second)) = claims.find(|(other, _)| ["tar", "mds", "tfrecord"].contains(&other.name())) {
+            return Err(either(source, (format, &claim.why), (other, &second.why)));
+        }
+        return Ok((format, claim.why));
+    }
     if claim.evidence == Evidence::Annotations
         && let Some((other, second)) = claims.find(|(_, claim)| claim.evidence == Evidence::Annotations)
     {
-        let what = format!("these may be {} ({}) or {} ({})", format.name(), claim.why, other.name(), second.why);
-        return Err(Error::config(what).at_object(source.url()).with_hint(format!(
-            "say which: {}{}",
-            FORMAT.to(format.name()),
-            FORMAT.or_set(other.name())
-        )));
+        return Err(either(source, (format, &claim.why), (other, &second.why)));
     }
     Ok((format, claim.why))
+}
+
+/// The error of a place that two formats can read.
+fn either(source: &Source, one: (&dyn Format, &str), other: (&dyn Format, &str)) -> Error {
+    let what = format!("these may be {} ({}) or {} ({})", one.0.name(), one.1, other.0.name(), other.1);
+    Error::config(what).at_object(source.url()).with_hint(format!(
+        "say which: {}{}",
+        FORMAT.to(one.0.name()),
+        FORMAT.or_set(other.0.name())
+    ))
 }
 
 /// The objects that a format does not read, by kind. Warns about those that look like labels of images.
@@ -125,6 +138,9 @@ fn help(kind: &str, first: &str, is_of_image: impl Fn() -> bool) -> Option<Strin
         }
         ".jsonl" => format!("{} reads its lines as records, with the images that they name", FORMAT.to("jsonl")),
         ".mat" | ".csv" | ".tsv" | ".parquet" => "only the images are read".to_owned(),
+        ".npy" | ".npz" | ".safetensors" | ".h5" | ".hdf5" | ".pt" | ".pth" | ".pkl" | ".pickle" | ".bin" | ".pfm" => {
+            "only the images are read; if they are masks, save them as images, such as PNG".to_owned()
+        }
         // With colours for each object, which are no labels.
         _ if is_image(kind) && parent(first).contains("panoptic") => {
             "they may be outlines of COCO's panoptic segmentation, which are not read".to_owned()

@@ -61,11 +61,15 @@ pub(super) fn listed(source: &Source, objects: &[Object], list: &str) -> Result<
     let (images, xmls) = (by_stem(objects, image), by_stem(objects, xml));
     let mut pairs = BTreeSet::new();
     let mut missing = Vec::new();
-    for (line, text) in list.lines().enumerate() {
-        let mut words = text.split_whitespace();
-        let Some(name) = words.next() else { continue };
-        if words.next().is_some() {
-            let what = format!("line {} has more than a name: `{}`", line + 1, text.trim());
+    for (line, text) in list.trim_start_matches('\u{feff}').lines().enumerate() {
+        let text = text.trim();
+        if text.is_empty() {
+            continue;
+        }
+        // A name may have blanks, and its extension.
+        let name = if is_image(text) { stem(text) } else { text };
+        if !images.contains_key(name) && text.contains(char::is_whitespace) {
+            let what = format!("line {} has more than a name: `{text}`", line + 1);
             return Err(Error::corrupt(what).with_hint("use a list of only images, such as train, val or trainval"));
         }
         match (images.get(name), xmls.get(name)) {

@@ -133,7 +133,9 @@ impl Format for Voc {
             let reads: Vec<_> = pairs.iter().map(|(_, xml)| read(source, &objects[*xml]).boxed()).collect();
             let xmls: Vec<Xml> = stream::iter(reads).buffered(XMLS_AT_A_TIME).try_collect().await?;
             let named = |record: usize| source.display_name(&objects[pairs[record].1].name);
-            let (marked, classes) = marked(&xmls, options.classes.clone(), !roots.is_empty(), named)?;
+            let own = options.split.is_some() && options.classes.is_none();
+            let others = if own { classes_of_others(source, objects, &roots, &pairs).await? } else { BTreeSet::new() };
+            let (marked, classes) = marked(&xmls, options.classes.clone(), &others, !roots.is_empty(), named)?;
             let images: Vec<&Object> = pairs.iter().map(|(image, _)| &objects[*image]).collect();
             images.iter().try_for_each(|image| source.check_name(&image.name))?;
             let ids = (0..images.len() as i64).collect();
@@ -159,6 +161,26 @@ async fn listed(source: &Source, objects: &[Object], split: &str) -> Result<Vec<
     layout::listed(source, objects, &String::from_utf8_lossy(&list)).map_err(|e| e.at_object(object))
 }
 
+/// The classes in the XMLs of other splits: with them, a class has the same number in each split.
+async fn classes_of_others(
+    source: &Source,
+    objects: &[Object],
+    roots: &[String],
+    of_split: &[layout::Pair],
+) -> Result<BTreeSet<String>> {
+    let known: BTreeSet<usize> = of_split.iter().map(|(_, xml)| *xml).collect();
+    let all = if roots.is_empty() { layout::loose(objects) } else { layout::all(objects) };
+    let others = all.into_iter().filter(|(_, xml)| !known.contains(xml));
+    let reads: Vec<_> = others.map(|(_, xml)| Beside::Note.read(source, &objects[xml]).boxed()).collect();
+    let mut found = BTreeSet::new();
+    let mut reads = stream::iter(reads).buffer_unordered(XMLS_AT_A_TIME);
+    while let Some(bytes) = reads.try_next().await? {
+        // Damage is reported when that split is opened.
+        found.extend(xml::parse(&bytes).into_iter().flat_map(|xml| xml.objects).map(|object| object.name));
+    }
+    Ok(found)
+}
+
 async fn read(source: &Source, object: &Object) -> Result<Xml> {
     let bytes = Beside::Note.read(source, object).await?;
     xml::parse(&bytes).map_err(|e| e.at_object(source.display_name(&object.name)))
@@ -170,15 +192,17 @@ fn from_0([left, top, right, bottom]: [f64; 4]) -> [f64; 4] {
 }
 
 /// All objects, and the names of classes: the given ones; otherwise, in VOC's folders, VOC's own if there are no
-/// others; otherwise the sorted names.
+/// others; otherwise the sorted names. `others` are the classes of other splits.
 fn marked(
     xmls: &[Xml],
     given: Option<Arc<[String]>>,
+    others: &BTreeSet<String>,
     in_folders_of_voc: bool,
     named: impl Fn(usize) -> String,
 ) -> Result<(Marked, Arc<[String]>)> {
     let classes: Arc<[String]> = given.unwrap_or_else(|| {
-        let found: BTreeSet<&str> = xmls.iter().flat_map(|xml| &xml.objects).map(|object| &*object.name).collect();
+        let own = xmls.iter().flat_map(|xml| &xml.objects).map(|object| &*object.name);
+        let found: BTreeSet<&str> = own.chain(others.iter().map(String::as_str)).collect();
         match in_folders_of_voc && found.iter().all(|name| CLASSES.contains(name)) {
             true => CLASSES.map(str::to_owned).into(),
             false => found.into_iter().map(str::to_owned).collect(),

@@ -87,6 +87,22 @@ fn splits_are_lists_of_names() {
     assert_eq!(sound(open().split("train")).len(), 2);
     let val = sound(open().split("val"));
     assert_eq!((val.len(), told(&*val, 0).0), (1, "two".to_owned()));
+    // A class has the same number in each split, whatever else is there.
+    let mut more = files();
+    more.push(("Annotations/3.xml", xml(&[("fox", 0, "1 1 30 20")])));
+    for split in ["train", "val"] {
+        let dataset = sound(open_source(holding(&more)).split(split));
+        assert_eq!(dataset.schema().classes.as_deref().unwrap(), ["dog", "fox", "person"]);
+    }
+    // Names may have blanks and extensions, and a list a byte order mark.
+    let odd = [
+        ("JPEGImages/a b.jpg", "x".to_owned()),
+        ("Annotations/a b.xml", xml(&[])),
+        ("JPEGImages/c.jpg", "x".to_owned()),
+        ("Annotations/c.xml", xml(&[])),
+        ("ImageSets/Main/train.txt", "\u{feff}a b\nc.jpg\n".into()),
+    ];
+    assert_eq!(sound(open_source(holding(&odd)).split("train")).len(), 2);
     fails(open().split("test"), ErrorKind::NotFound, &["2 of the images", "Annotations/3.xml", "test.txt"]);
     fails(open().split("trian"), ErrorKind::NotFound, &["split `trian`", "the lists are test, train, val"]);
     fails(open().split("dog_train"), ErrorKind::Corrupt, &["line 1 has more than a name", "dog_train.txt"]);

@@ -21,7 +21,10 @@ use infeed_core::error::{
 };
 use infeed_store::{Beside, Object, Source};
 
-use self::{names::Names, text::Line};
+use self::{
+    names::Names,
+    text::{Line, have_keypoints},
+};
 use super::{
     detection::DetectionDataset,
     files::Files,
@@ -80,6 +83,7 @@ impl Format for Yolo {
         is_image(name) && !is_mark(name)
             || ends_with(name, ".txt")
             || names::is_of_names(name)
+            || names::is_any_yaml(name)
             || ends_with(name, ".data")
     }
 
@@ -113,7 +117,7 @@ impl Format for Yolo {
             }
             let names = names::read(source, &objects).await?;
             let texts = pairs.iter().map(|(_, text)| read(source, text.map(|text| &objects[text])).boxed());
-            let texts: Vec<Option<Vec<Line>>> =
+            let mut texts: Vec<Option<Vec<Line>>> =
                 stream::iter(texts.collect::<Vec<_>>()).buffered(TEXTS_AT_A_TIME).try_collect().await?;
             let without = texts.iter().filter(|text| text.is_none()).count();
             if without > 0 {
@@ -124,7 +128,9 @@ impl Format for Yolo {
                 );
             }
             let named = |record: usize| source.display_name(&objects[pairs[record].1.unwrap_or(pairs[record].0)].name);
-            let (marked, classes) = marked(&texts, names, options, named)?;
+            let keypoints = names.keypoints || have_keypoints(texts.iter().flatten().flatten());
+            texts.iter_mut().flatten().flatten().for_each(|line| line.check_count(keypoints));
+            let (marked, classes) = marked(&texts, Names { keypoints, ..names }, options, named)?;
             let images: Vec<&Object> = pairs.iter().map(|(image, _)| &objects[*image]).collect();
             images.iter().try_for_each(|image| source.check_name(&image.name))?;
             let ids = (0..images.len() as i64).collect();
@@ -150,7 +156,8 @@ fn keep_listed(pairs: &mut Vec<Pair>, objects: &[Object], list: &str) -> Result<
     let places: HashMap<&str, usize> = pairs.iter().map(|(image, _)| (objects[*image].name.as_str(), *image)).collect();
     let mut listed = std::collections::HashSet::new();
     for (number, line) in (1..).zip(list.lines().map(str::trim)).filter(|(_, line)| !line.is_empty()) {
-        let ends = std::iter::once(line).chain(line.match_indices('/').map(|(at, _)| &line[at + 1..]));
+        let line = &line.trim_start_matches('\u{feff}').replace('\\', "/");
+        let ends = std::iter::once(line.as_str()).chain(line.match_indices('/').map(|(at, _)| &line[at + 1..]));
         let Some(image) = ends.clone().find_map(|end| places.get(end)) else {
             return Err(Error::new(ErrorKind::NotFound, format!("line {number} lists `{line}`, which is not there"))
                 .with_hint("name images relative to the dataset"));

@@ -29,20 +29,52 @@ fn is_yaml(name: &str) -> bool {
     matches!(base(name), "data.yaml" | "data.yml" | "dataset.yaml" | "dataset.yml")
 }
 
+/// Whether it is YAML of any name: `coco8-pose.yaml`.
+pub(super) fn is_any_yaml(name: &str) -> bool {
+    ends_with(name, ".yaml") || ends_with(name, ".yml")
+}
+
+/// Files of YAML with other names that are read, at most: there may be one for each image.
+const OTHERS: usize = 16;
+
 /// The names in a file of the dataset; a file in a higher folder takes precedence.
 pub(super) async fn read(source: &Source, objects: &[Object]) -> Result<Names> {
     let mut files: Vec<&Object> = objects.iter().filter(|object| is_of_names(&object.name)).collect();
-    files.sort_by_key(|object| (parent(&object.name).split('/').count(), !is_yaml(&object.name)));
+    let others = || objects.iter().filter(|object| is_any_yaml(&object.name) && !is_yaml(&object.name));
+    if others().count() <= OTHERS {
+        files.extend(others());
+    }
+    // Those that are called as usual, the others, and lists of names.
+    let rank = |name: &str| {
+        (parent(name).split('/').count(), if is_yaml(name) { 0 } else { 1 + u8::from(!is_any_yaml(name)) })
+    };
+    files.sort_by_key(|object| rank(&object.name));
+    let mut first: Option<(&Object, Names)> = None;
     for object in files {
+        if first.as_ref().is_some_and(|(known, _)| rank(&known.name) != rank(&object.name)) {
+            break;
+        }
         let bytes = Beside::Note.read(source, object).await?;
         let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes)).into_owned();
-        let found = if is_yaml(&object.name) { of_yaml(&text) } else { Ok(of_lines(&text)) };
-        let found = found.map_err(|e| e.at_object(source.display_name(&object.name)))?;
-        if found.classes.is_some() {
-            return Ok(found);
+        let found = match is_any_yaml(&object.name) {
+            // Another file of YAML may be about anything.
+            true if !is_yaml(&object.name) => of_yaml(&text).unwrap_or_default(),
+            true => of_yaml(&text).map_err(|e| e.at_object(source.display_name(&object.name)))?,
+            false => of_lines(&text),
+        };
+        match &first {
+            _ if found.classes.is_none() => {}
+            None => first = Some((object, found)),
+            Some((known, names)) if names.classes != found.classes => {
+                let what = format!("`{}` and `{}` have different names of classes", known.name, object.name);
+                return Err(Error::config(what).at_object(source.url()).with_hint(
+                    "open the folder of one dataset, or both with `::` between their urls; or remove one file",
+                ));
+            }
+            Some(_) => {}
         }
     }
-    Ok(Names::default())
+    Ok(first.map(|(_, names)| names).unwrap_or_default())
 }
 
 fn of_lines(text: &str) -> Names {
@@ -69,14 +101,16 @@ fn of_yaml(text: &str) -> Result<Names> {
         Yaml::BadValue | Yaml::Null => None,
         Yaml::Array(names) => Some(names.iter().map(word).collect::<Option<Vec<_>>>().ok_or_else(wrong)?),
         Yaml::Hash(names) => {
-            let most = names.keys().map(|key| key.as_i64().unwrap_or(-1)).max().unwrap_or(-1);
-            if names.keys().any(|key| !key.as_i64().is_some_and(|key| (0..MOST).contains(&key))) {
+            // Some write the numbers in quotes.
+            let number = |key: &Yaml| key.as_i64().or_else(|| key.as_str()?.parse().ok());
+            let most = names.keys().map(|key| number(key).unwrap_or(-1)).max().unwrap_or(-1);
+            if names.keys().any(|key| !number(key).is_some_and(|key| (0..MOST).contains(&key))) {
                 return Err(wrong());
             }
             // A number without a name is its own name.
             let mut all: Vec<String> = (0..=most).map(|class| class.to_string()).collect();
             for (key, name) in names {
-                let place = key.as_i64().and_then(|key| all.get_mut(key as usize)).ok_or_else(wrong)?;
+                let place = number(key).and_then(|key| all.get_mut(key as usize)).ok_or_else(wrong)?;
                 *place = word(name).ok_or_else(wrong)?;
             }
             Some(all)

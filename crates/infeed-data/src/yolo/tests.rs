@@ -98,6 +98,24 @@ fn splits_are_chosen_and_never_mixed() {
 }
 
 #[test]
+fn key_points_are_left_out_whatever_the_yaml_is_called() {
+    // Three key points with their visibility: 13 numbers, an odd count.
+    let line = "0 0.5 0.5 0.2 0.4 0.1 0.1 2 0.9 0.9 1 0 0 0\n";
+    let of = |yaml: &'static str, text: &'static str| [(yaml, text), ("images/a.png", ""), ("labels/a.txt", line)];
+    let yaml = "names: [cat]\nkpt_shape: [3, 3]";
+    for files in [of("data.yaml", yaml), of("cat-pose.yaml", yaml), of("classes.txt", "cat")] {
+        let dataset = opened(holding(&files)).unwrap();
+        assert_eq!(dataset.schema().classes.as_deref().unwrap(), ["cat"]);
+        let found = told(&*dataset, 0).boxes[0];
+        assert!((found[0] - 8.0).abs() < 1e-4 && (found[2] - 12.0).abs() < 1e-4, "{files:?}: {found:?}");
+    }
+    // Without a sign of key points, the same count of numbers is damage.
+    let odd =
+        [("data.yaml", "names: [cat]"), ("images/a.png", ""), ("labels/a.txt", "0 0.5 0.5 0.2 0.4 0.1 0.1 0.5\n")];
+    fails(holding(&odd), ErrorKind::Corrupt, &["7 numbers after the class"]);
+}
+
+#[test]
 fn outlines_are_read_when_they_are_asked_for() {
     let files = [
         ("data.yaml", "names: [cat, dog]"),

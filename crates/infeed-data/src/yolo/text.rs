@@ -21,6 +21,25 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Line> {
     lines.map(parsed).collect()
 }
 
+fn wrong_count(count: usize) -> String {
+    format!(
+        "{count} numbers after the class: a box has 4 (centre x and y, width, height), an outline 6 or more, two a corner"
+    )
+}
+
+/// Whether all lines have a box and equally many key points with their visibility.
+pub(super) fn have_keypoints<'a>(lines: impl Iterator<Item = &'a Line> + Clone) -> bool {
+    let mut good = lines.filter(|line| line.wrong.is_none()).peekable();
+    let Some(count) = good.peek().map(|line| line.numbers.len()) else { return false };
+    let mut is_visible = false;
+    let all = good.all(|line| {
+        let visible = line.visibility();
+        is_visible |= visible == Some(true);
+        visible.is_some() && line.numbers.len() == count
+    });
+    all && is_visible
+}
+
 impl Line {
     fn parse(line: &str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
@@ -34,17 +53,31 @@ impl Line {
             number.ok_or_else(|| format!("`{word}` is not a number"))
         };
         let numbers = words.map(number).collect::<Result<Vec<f64>, _>>()?;
-        if numbers.len() != 4 && (numbers.len() < 6 || numbers.len() % 2 > 0) {
-            let count = numbers.len();
-            return Err(format!(
-                "{count} numbers after the class: a box has 4 (centre x and y, width, height), an outline 6 or more, two a corner"
-            ));
+        if numbers.len() < 4 {
+            return Err(wrong_count(numbers.len()));
         }
         // A box may extend beyond the edge a little; numbers in pixels are far larger.
         if let Some(far) = numbers.iter().find(|number| !(-1.0..=2.0).contains(*number)) {
             return Err(format!("{far} is not a fraction of the image's width or height, from 0 to 1"));
         }
         Ok(Self { class, numbers, ..Self::default() })
+    }
+
+    /// What is wrong with the count of its numbers. With key points, those after the box are theirs.
+    pub(super) fn check_count(&mut self, keypoints: bool) {
+        let count = self.numbers.len();
+        let is_right = keypoints || count == 4 || count >= 6 && count.is_multiple_of(2);
+        if self.wrong.is_none() && !is_right {
+            self.wrong = Some(wrong_count(count));
+        }
+    }
+
+    /// Key points with visibility after the box, if the line may have them, and whether one is visible: 2, which is no
+    /// fraction of an image.
+    fn visibility(&self) -> Option<bool> {
+        let rest = self.numbers.get(4..).filter(|rest| !rest.is_empty() && rest.len().is_multiple_of(3))?;
+        let visible = || rest.iter().skip(2).step_by(3);
+        visible().all(|number| [0.0, 1.0, 2.0].contains(number)).then(|| visible().any(|number| *number == 2.0))
     }
 
     /// The outline, if the line has one: x and y alternating. With key points, the first four numbers are a box.
@@ -94,7 +127,8 @@ mod tests {
             ("0 x 0.5 0.2 0.2", "`x` is not a number"),
             ("0 nan 0.5 0.2 0.2", "`nan` is not a number"),
         ] {
-            let lines = parse(format!("\n{line}").as_bytes());
+            let mut lines = parse(format!("\n{line}").as_bytes());
+            lines[0].check_count(false);
             let wrong = lines[0].wrong.as_deref().unwrap_or_default();
             assert!(wrong.contains(says) && lines[0].number == 2, "{line}: {wrong}");
         }
@@ -109,7 +143,9 @@ mod tests {
                 let at = draws.below(bytes.len() as u64) as usize;
                 bytes[at] = if draws.chance(0.5) { b" \n0.e-9x"[draws.below(8) as usize] } else { draws.bits() as u8 };
             }
-            for line in parse(&bytes).iter().filter(|line| line.wrong.is_none()) {
+            let mut lines = parse(&bytes);
+            lines.iter_mut().for_each(|line| line.check_count(false));
+            for line in lines.iter().filter(|line| line.wrong.is_none()) {
                 assert!(line.corners(false).iter().chain(&line.corners(true)).all(|corner| corner.is_finite()));
             }
         }

@@ -32,7 +32,6 @@ pub(crate) enum Filter {
     #[cfg_attr(not(feature = "zarr"), expect(dead_code, reason = "only Zarr has it"))]
     Crc32c,
     /// A Fletcher-32 after the bytes.
-    #[cfg_attr(not(feature = "hdf5"), expect(dead_code, reason = "only HDF5 has it"))]
     Fletcher32,
 }
 

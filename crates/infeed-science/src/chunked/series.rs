@@ -84,6 +84,21 @@ fn numbered(name: &str) -> Option<(Numbered<'_>, &str)> {
     None
 }
 
+/// Beginnings of names that differ in a number before their last one, `TCGA-02-` and `TCGA-06-`, if the last ones have
+/// leading zeros or as many digits.
+fn of_several_numbers<'a>(arrays: &[Sight<'a>]) -> BTreeSet<&'a str> {
+    let mut alike: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for array in arrays {
+        if let Some((Numbered { before, .. }, number)) = numbered(array.name)
+            && number.len() >= 3
+        {
+            let word = |letter: char| if letter.is_ascii_digit() { '0' } else { letter };
+            alike.entry(before.chars().map(word).collect()).or_default().insert(before);
+        }
+    }
+    alike.into_values().filter(|all| all.len() > 1).flatten().collect()
+}
+
 /// A word without its record's number at the end.
 fn without<'a>(word: &'a str, number: &str) -> &'a str {
     let rest = word.strip_suffix(number).filter(|rest| !rest.ends_with(|c: char| c.is_ascii_digit()));
@@ -116,8 +131,15 @@ fn are_records(before: &str, numbers: &BTreeSet<&str>, axes: usize) -> Option<bo
 /// `Config` if this is unclear, `NotFound` if a record lacks an array that others have.
 pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
     let mut families: BTreeMap<&str, BTreeMap<String, BTreeMap<&str, usize>>> = BTreeMap::new();
+    let several = of_several_numbers(arrays);
     for (at, array) in arrays.iter().enumerate() {
         if let Some((Numbered { before, behind }, number)) = numbered(array.name) {
+            // `TCGA-02-0001`: the number is the whole word.
+            let start = before.rfind('/').map_or(0, |at| at + 1);
+            let (before, number) = match several.contains(before) {
+                true => (&before[..start], &array.name[start..before.len() + number.len()]),
+                false => (before, number),
+            };
             families.entry(before).or_default().entry(behind).or_default().insert(number, at);
         }
     }
@@ -179,7 +201,7 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
             }
             let mut ordered: Vec<(&str, usize)> = of.iter().map(|(number, at)| (*number, *at)).collect();
             // Sort by value: 2 before 10.
-            if !by_name {
+            if !by_name && ordered.iter().all(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())) {
                 ordered.sort_by_key(|(number, _)| {
                     let digits = number.trim_start_matches('0');
                     (digits.len(), digits, number.len())
@@ -310,6 +332,16 @@ mod tests {
             &["train/x: train/sample_1/x train/sample_2/x"],
         );
         reads(&[("7", &[9]), ("8", &[9])], &["array: 7 8"]);
+        // Ids of two numbers are one family.
+        reads(
+            &[
+                ("TCGA-02-0001/x", square),
+                ("TCGA-02-0002/x", square),
+                ("TCGA-06-0001/x", square),
+                ("TCGA-06-0003/x", square),
+            ],
+            &["x: TCGA-02-0001/x TCGA-02-0002/x TCGA-06-0001/x TCGA-06-0003/x"],
+        );
         reads(&[("s_001/x_001", square), ("s_002/x_002", square)], &["x: s_001/x_001 s_002/x_002"]);
     }
 

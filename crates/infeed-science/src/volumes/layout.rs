@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use infeed_core::error::{Error, ErrorKind, Result, setting::FIELD};
 use infeed_data::{
     arrays::listed,
-    names::{base, parent},
+    names::{SPLITS, base, parent},
 };
 
 use super::{
@@ -56,7 +56,7 @@ pub(super) fn recognise(names: &[&str], of_one_split: bool) -> Result<Layout> {
         return Ok(layout);
     }
     let patients = group(names, "{patient}/{field}")?;
-    if no_common_field(&patients) || is_turned(&patients) {
+    if no_common_field(&patients) || is_turned(&patients) || are_of_several(&patients) {
         return Err(unclear(names, &all));
     }
     tell_left(names, &all, &patients, "they are in no patient's folder");
@@ -71,15 +71,33 @@ fn no_common_field(patients: &Grouped) -> bool {
     patients.len() > 1 && !first.keys().any(|field| common(&field))
 }
 
-/// Whether the names suggest that folders are kinds and files are patients: all folders hold the same numbered names,
-/// and more of them than there are folders.
+/// Whether the names suggest that folders are kinds and files are patients: all folders hold the same names, which differ
+/// only in a number, and the folders' own names do not.
 fn is_turned(patients: &Grouped) -> bool {
     let Some(first) = patients.values().next() else { return false };
-    let numbered = |name: &String| name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len() >= 3;
+    let numbered = |names: &mut dyn Iterator<Item = &String>| {
+        let plain: BTreeSet<String> = names.map(|name| name.replace(|c: char| c.is_ascii_digit(), "")).collect();
+        plain.len() == 1
+    };
+    let has_number = |name: &String| name.contains(|c: char| c.is_ascii_digit()) && !says_kind(name);
+    let is_known = |folder: &String| says_kind(folder) || SPLITS.iter().any(|split| split.eq_ignore_ascii_case(folder));
     patients.len() > 1
-        && first.len() > patients.len().max(2)
-        && first.keys().all(numbered)
+        && (first.len() > 1 || patients.keys().any(is_known))
+        && first.keys().all(has_number)
+        && numbered(&mut first.keys())
+        && !numbered(&mut patients.keys())
         && patients.values().all(|files| files.keys().eq(first.keys()))
+}
+
+/// Whether all volumes are in one folder, and their names differ in a number: those of several patients.
+fn are_of_several(patients: &Grouped) -> bool {
+    let Some(only) = patients.values().next().filter(|_| patients.len() == 1) else { return false };
+    let mut alike: BTreeMap<String, usize> = BTreeMap::new();
+    for name in only.keys() {
+        *alike.entry(name.replace(|c: char| c.is_ascii_digit(), "")).or_default() += 1;
+    }
+    let most = alike.values().copied().max().unwrap_or(0);
+    most > 2 || most == 2 && alike.len() > 1 && alike.values().all(|count| *count == 2)
 }
 
 /// Warns of the volumes that belong to no patient.
@@ -465,6 +483,20 @@ mod tests {
             ["aa", "bb"].iter().flat_map(|f| (0..9).map(move |i| format!("d/{f}/c_{i:03}.nii"))).collect();
         let turned: Vec<&str> = turned.iter().map(String::as_str).collect();
         refused(&turned, &[r#"pattern("d/{field}/{patient}.nii")"#]);
+        for (names, pattern) in [
+            (
+                &["ct_scans/c1.nii", "ct_scans/c2.nii", "lung_mask/c1.nii", "lung_mask/c2.nii"][..],
+                "{field}/{patient}.nii",
+            ),
+            (&["raw/case7.nii", "gt/case7.nii"], "{field}/{patient}.nii"),
+            (&["d/case0_img.nii", "d/case0_seg.nii", "d/case1_img.nii", "d/case1_seg.nii"], "d/{patient}_{field}.nii"),
+            (
+                &["B 1/volume-0.nii", "B 1/volume-1.nii", "B 1/segmentation-0.nii", "B 1/segmentation-1.nii"],
+                "B 1/{field}-{patient}.nii",
+            ),
+        ] {
+            refused(names, &[&format!("pattern(\"{pattern}\")")]);
+        }
         // Folders per patient, and `{patient}_{field}`.
         for (names, lines) in [
             (

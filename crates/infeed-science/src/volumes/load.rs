@@ -213,9 +213,11 @@ fn mask_type<'a>(files: impl Iterator<Item = &'a File>) -> Result<DType> {
     for file in files {
         let own = file.header.dtype.whole().filter(|_| file.header.slope == 1.0 && file.header.intercept == 0.0);
         let own = own.ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, format!("a mask of {}: labels are whole numbers", file.header.dtype))
+            let (dtype, slope) = (file.header.dtype, file.header.slope);
+            let scaled = if dtype.whole().is_some() { format!(", scaled by {slope}") } else { String::new() };
+            Error::new(ErrorKind::Unsupported, format!("a mask of {dtype}{scaled}: labels are whole numbers"))
                 .at_object(file.name.clone())
-                .with_hint("convert it, or rename it so that it is read as an image")
+                .with_hint("save it as integers without a slope, or rename it so that it is read as an image")
         })?;
         all = Some(match all {
             None => own,

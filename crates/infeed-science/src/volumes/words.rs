@@ -134,15 +134,18 @@ fn suggested(names: &[&str], all: &[Volume<'_>]) -> String {
     let others =
         ["{patient}_{field}", "{patient}-{field}", "{field}_{patient}", "{field}-{patient}", "{patient}.{field}"];
     let candidates = folders.into_iter().chain(others).map(|pattern| format!("{above}{pattern}"));
-    let fits = |pattern: &String| {
+    let fits = |pattern: &String, by_number: bool| {
         group(names, pattern).is_ok_and(|patients| {
             let matched: usize = patients.values().map(BTreeMap::len).sum();
             let Some(first) = patients.values().next() else { return false };
             let same = patients.values().all(|files| files.keys().eq(first.keys()));
             let few = first.len() > 1 && first.len() <= patients.len().max(8);
-            same && few && matched * 2 > all.len()
+            let named = first.keys().any(|field| !field.bytes().all(|byte| byte.is_ascii_digit()));
+            same && few && matched * 2 > all.len() && (named || by_number)
         })
     };
-    let found = candidates.into_iter().find(fits).unwrap_or_else(|| format!("{above}{{patient}}"));
+    // Numbers are rather those of patients.
+    let find = |by_number: bool| candidates.clone().find(|pattern| fits(pattern, by_number));
+    let found = find(false).or_else(|| find(true)).unwrap_or_else(|| format!("{above}{{patient}}"));
     format!("{found}{ending}")
 }

@@ -28,6 +28,7 @@ pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
         "bz2" => Filter::Packed(Packing::Bzip2),
         "lz4" => Filter::Lz4,
         "blosc" => Filter::Blosc,
+        "fletcher32" => Filter::Fletcher32,
         "crc32c" if config["location"] != "start" => Filter::Crc32c,
         // The default of numcodecs is 4.
         "shuffle" => match &config["elementsize"] {

@@ -184,7 +184,14 @@ impl Chosen {
                     let dtype = numbers(physical, leaf.unsigned);
                     let inner = match lists.depth {
                         1 => None,
-                        _ => Some(length_of_items(kept, file, footer, candidate).await?),
+                        _ => match length_of_items(kept, file, footer, candidate).await {
+                            Err(e) if e.kind() == ErrorKind::Unsupported && options.columns.is_none() => {
+                                let column = &candidate.name;
+                                tracing::warn!(column, "a column of lists of lists is left out: {}", e.what());
+                                continue;
+                            }
+                            length => Some(length?),
+                        },
                     };
                     ColumnKind::List(dtype, inner)
                 }
@@ -203,6 +210,11 @@ impl Chosen {
             names.extend(classes.map(|classes| (candidate.name.clone(), classes.collect::<Arc<[String]>>())));
             let unsigned = leaf.unsigned.is_some();
             columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, labels, unsigned });
+        }
+        if columns.is_empty() {
+            let what = format!("no columns that can be read among {}", listed());
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .with_hint("columns of lists of lists have to have items of one length"));
         }
         // Images first, then masks, as in all formats.
         columns.sort_by_key(|column| {
@@ -263,7 +275,7 @@ async fn length_of_items(kept: &KeptParts, file: &Object, footer: &Footer, candi
         decode::length_of_items(chunk, &pages).map_err(|e| e.at_range(range.clone()))
     };
     length.await.map_err(at)?.ok_or_else(|| {
-        at(Error::new(ErrorKind::Unsupported, "lists of lists, and the first page has none with an item")
+        at(Error::new(ErrorKind::Unsupported, "the items in its first page have several lengths, or there are none")
             .with_hint(format!("omit the column with {COLUMNS}")))
     })
 }

@@ -102,12 +102,14 @@ pub(super) fn decode(chunk: &Chunk, bytes: &[u8], base: u64) -> Result<Vec<u8>> 
     column.finish()
 }
 
-/// The length of the items in a column of lists of lists, from the first pages of a chunk; `None` if there are none.
+/// The length of the items in a column of lists of lists, from the first pages of a chunk; `None` if there are none, or
+/// if most rows have none of one length: a few such rows are bad samples.
 pub(super) fn length_of_items(chunk: &Chunk, pages: &[(PageHeader, Bytes)]) -> Result<Option<u32>> {
     let mut column = Column::new(chunk, pages.iter().map(|(_, body)| body.len()).sum())?;
     pages.iter().try_for_each(|(header, body)| column.page(header, body))?;
     column.lists.end_row(column.out.len(), &mut column.out)?;
-    Ok(column.lists.inner)
+    let even = (0..column.lists.row).filter(|row| matches!(bytes_of(&column.out, *row), Ok(Some(_)))).count();
+    Ok(column.lists.inner.filter(|_| 2 * even >= column.lists.row))
 }
 
 /// The first value of a column of bytes, from the first page of a chunk.

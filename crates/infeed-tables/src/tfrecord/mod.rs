@@ -38,7 +38,7 @@ use infeed_core::{
 };
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
-    names::{self, looks_like_mask},
+    names::{self, looks_like_mask, of_split},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, Value},
     schema::{Field, FieldKind, Schema},
@@ -83,7 +83,7 @@ impl Format for TfRecord {
     }
 
     fn options(&self) -> &'static [OpenOption] {
-        &[OpenOption::Columns, OpenOption::Classes]
+        &[OpenOption::Columns, OpenOption::Classes, OpenOption::Split]
     }
 
     fn open<'a>(
@@ -98,6 +98,7 @@ impl Format for TfRecord {
             if objects.is_empty() {
                 return Err(nothing_to_read(source, &[], "TFRecord files"));
             }
+            let objects = of_split(source, objects, options.split.as_deref(), "files", "-00000-of-00100.tfrecord")?;
             let kept = source.manifest("places", options.manifests.as_deref());
             let index = |source, object| async move { framing::index(&source, &object).await }.boxed();
             let mut files = places(source, &objects, kept.as_ref(), index).await?;
