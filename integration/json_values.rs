@@ -144,6 +144,21 @@ fn a_whole_text_is_a_list_or_an_array_if_it_is_declared() {
 }
 
 #[test]
+fn a_declared_text_is_as_long_and_of_any_kind_as_it_comes() {
+    let long = format!(r#"{{"t": "{}", "meta": {{"w": 1, "h": [1, 2]}}}}"#, "x".repeat(5000));
+    let dir = tar_of("json", &[r#"{"t": "abc", "meta": {}}"#, r#"{"t": 5, "meta": null}"#, &long]);
+    let dataset = opened(&dir, &[("json.t", "text"), ("json.meta", "text")]).unwrap();
+    block_on(dataset_contract(&*dataset)).unwrap();
+    assert_eq!(values(&*dataset, "json.t"), ["abc", "5", &"x".repeat(5000)]);
+    assert_eq!(values(&*dataset, "json.meta"), ["{}", "", r#"{"w": 1, "h": [1, 2]}"#]);
+    let loader = builder(dataset).batch_size(3).build_blocking().unwrap();
+    assert_eq!(
+        drain(loader.epoch(0)).unwrap()[0].texts("json.t").unwrap().map(str::len).collect::<Vec<_>>(),
+        [3, 1, 5000]
+    );
+}
+
+#[test]
 fn what_the_first_records_do_not_have_is_refused() {
     let dir = tar_of("json", &BOXES);
     for (field, want) in [

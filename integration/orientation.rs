@@ -58,10 +58,21 @@ fn images_are_turned_only_if_it_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.jpg"), jpeg()).unwrap();
     fs::write(dir.path().join("b.png"), png()).unwrap();
-    assert_eq!(LoaderConfig::default().orientation, Orientation::Ignore);
+    assert_eq!(LoaderConfig::default().orientation, Orientation::Auto);
     assert_eq!(halves(dir.path(), Orientation::Ignore), [[false, true]; 2]);
     // What was left is above.
     assert_eq!(halves(dir.path(), Orientation::Apply), [[true, false]; 2]);
+}
+
+#[test]
+fn folders_of_hugging_face_are_turned_by_default() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.jpg"), jpeg()).unwrap();
+    fs::write(dir.path().join("b.png"), png()).unwrap();
+    assert_eq!(halves(dir.path(), Orientation::Auto), [[false, true]; 2]);
+    fs::write(dir.path().join("metadata.csv"), "file_name,text\na.jpg,x\nb.png,y\n").unwrap();
+    assert_eq!(halves(dir.path(), Orientation::Auto), [[true, false]; 2]);
+    assert_eq!(halves(dir.path(), Orientation::Ignore), [[false, true]; 2]);
 }
 
 #[tokio::test]

@@ -420,7 +420,7 @@ impl DatasetArgs {
             open = open.mask_files(pattern);
         }
         if !self.class_names.is_empty() {
-            open = open.classes(&self.class_names);
+            open = open.classes(&*self.class_names);
         }
         if let Some(root) = &self.image_root {
             open = open.image_root(root);
@@ -575,7 +575,7 @@ pub(crate) struct FixedArgs {
     /// Order of the axes of images [default: nchw]
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<LayoutArg>,
-    /// Turn images as their files record it: EXIF of JPEG, WebP and PNG, the tag Orientation of TIFF [default: ignore]
+    /// Turn images as their files record it: EXIF of JPEG, WebP and PNG, the tag Orientation of TIFF [default: auto]
     #[arg(long, value_name = "HOW")]
     pub orientation: Option<OrientationArg>,
     /// Adjust workers and prefetch during the run, if they are on auto [default: on]
@@ -764,7 +764,7 @@ pub(crate) struct PrepareArgs {
     #[arg(long, value_name = "Q", conflicts_with = "raw")]
     pub quality: Option<u8>,
     /// Turn images that are encoded again as their files record it; the new files record no orientation [default:
-    /// ignore]
+    /// auto]
     #[arg(long, value_name = "HOW")]
     pub orientation: Option<OrientationArg>,
     /// Write progressive JPEGs anew as baseline JPEGs: the same pixels, which decode faster
@@ -1089,6 +1089,8 @@ value_enum!(
 value_enum!(
     /// `--orientation`
     OrientationArg => Orientation {
+        /// Turn images of Hugging Face's tables and folders, as its library does, and no others
+        Auto => Self::Auto,
         /// Turn and mirror images upright
         Apply => Self::Apply,
         /// Leave images as they are stored

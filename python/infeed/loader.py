@@ -522,8 +522,8 @@ class Loader:
     - ``batch_transform`` (function, default None): called with each batch in the thread of the loop. The loop gets what it
       returns.
     - ``orientation`` (default None): ``"apply"`` turns and mirrors images as their files say (EXIF of JPEG, WebP and PNG, the
-      Orientation tag of TIFF); ``"ignore"`` leaves pixels as stored. None: ``"apply"`` for Hugging Face objects, as that
-      library does, ``"ignore"`` for everything else.
+      Orientation tag of TIFF); ``"ignore"`` leaves pixels as stored. None: ``"apply"`` for Hugging Face's objects,
+      Parquet and folders with metadata, as that library does, ``"ignore"`` for everything else.
     - ``dtype`` (default ``"float32"``): type of images: ``"float32"``, ``"float16"``, ``"bfloat16"``, ``"uint8"``, and for
       volumes ``"int16"``. A name, or a type of numpy or torch.
     - ``channels_last`` (bool, default False): axes of images. False: ``[N, C, H, W]``; True: ``[N, H, W, C]``.
@@ -619,7 +619,7 @@ class Loader:
         pin_memory: bool = False,
         dtype: _Dtype = "float32",
         channels_last: bool = False,
-        orientation: Literal["apply", "ignore"] | None = None,
+        orientation: Literal["apply", "ignore", "auto"] | None = None,
         on_bad_sample: Literal["raise", "substitute"] | Mapping[str, Any] = "raise",
         cache: str | None = None,
         decode_index: _Url | None = None,
@@ -639,7 +639,7 @@ class Loader:
                     raise ConfigError("the dataset has a transform, and so has the loader: give one of them")
                 transform = its_own
         if orientation is None:
-            orientation = "apply" if _of_hugging_face(dataset) else "ignore"
+            orientation = "apply" if _of_hugging_face(dataset) else "auto"
         picked = _picked(sampler, batch_sampler, batch_size)
         if picked is not None:
             if shuffle is not False or order is not None:

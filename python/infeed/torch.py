@@ -68,7 +68,7 @@ class OfLoader(Settings, total=False):
     decode: Literal["auto", "gpu", "cpu"]
     dtype: Any
     channels_last: bool
-    orientation: Literal["apply", "ignore"] | None
+    orientation: Literal["apply", "ignore", "auto"] | None
     on_bad_sample: Literal["raise", "substitute"] | Mapping[str, Any]
     cache: str | None
     decode_index: str | os.PathLike[str] | None

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::{
     DType,
-    dataset::{Field, MemoryDataset, subset as subset_of},
+    dataset::{Dataset as _, Field, FieldKind, MemoryDataset, declare, subset as subset_of},
     sampler::Fingerprint,
 };
 use infeed as engine;
@@ -15,7 +15,13 @@ use pyo3::{
     types::PyTuple,
 };
 
-use crate::{dataset::Dataset, errors, held::HeldObject, tensor};
+use crate::{
+    dataset::Dataset,
+    errors,
+    held::HeldObject,
+    objects::{is_photograph, may_be_mask},
+    tensor,
+};
 
 /// An Arrow array of binaries: offsets, bytes per offset, values, first index, number of values.
 type Chunk<'py> = (Bound<'py, PyAny>, usize, Bound<'py, PyAny>, usize, usize);
@@ -77,7 +83,17 @@ pub(crate) fn columns(
     }
     let print = Fingerprint::of("columns").text(identity).finish();
     let opened = builder.fingerprint(print).mapped().build().map_err(|error| errors::raise(py, &error))?;
-    Ok(Dataset::new(Arc::new(opened), name, (&made.0, &made.1), None))
+    let fields = &opened.schema().fields;
+    let is_mask = |field: &&Field| match &field.kind {
+        FieldKind::Array { dtype, shape } => may_be_mask(&field.name, *dtype, shape),
+        _ => false,
+    };
+    let masks: Vec<(String, &str)> = match fields.iter().any(is_photograph) {
+        true => fields.iter().filter(is_mask).map(|field| (field.name.to_string(), "mask")).collect(),
+        false => Vec::new(),
+    };
+    let opened = declare(Arc::new(opened), masks).map_err(|error| errors::raise(py, &error))?;
+    Ok(Dataset::new(opened, name, (&made.0, &made.1), None))
 }
 
 fn known(column: &str, dtype: &str) -> PyResult<DType> {

@@ -90,6 +90,17 @@ impl PythonDataset {
             let field = field(name, &typed, said.as_deref());
             fields.push(field.map_err(|error| in_words(object.py(), error, &format!("dataset[0], field {name:?}")))?);
         }
+        if fields.iter().any(is_photograph) {
+            for (field, value) in fields.iter_mut().zip(&values) {
+                refuse_boxes(&field.name, value)?;
+                if let FieldKind::Array { dtype, shape } = &field.kind
+                    && kinds.get_item(&*field.name)?.is_none()
+                    && may_be_mask(&field.name, *dtype, shape)
+                {
+                    *field = mask(&field.name, value, None)?;
+                }
+            }
+        }
         for name in kinds.keys() {
             let name: String = name.extract()?;
             if !names.contains(&name) {
@@ -231,12 +242,42 @@ fn items_of<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, Py
     is_list.then(|| value.try_iter()?.collect()).transpose()
 }
 
+/// An image that is no mask.
+pub(crate) fn is_photograph(field: &Field) -> bool {
+    matches!(field.kind, FieldKind::Image { .. } | FieldKind::Images { .. }) && !field.mask
+}
+
+/// Whether numbers next to an image are its mask: integers `[H, W]` that are called so. A mask moves with its image.
+pub(crate) fn may_be_mask(name: &str, dtype: DType, shape: &[usize]) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_called = Field::picture(name).mask && ["mask", "seg", "trimap"].iter().any(|word| lower.contains(word));
+    is_called && shape.len() == 2 && (dtype == DType::Bool || dtype.whole().is_some())
+}
+
+/// Whether it is a tensor of this class of torchvision.
+fn is_tv_tensor(value: &Bound<'_, PyAny>, class: &str) -> bool {
+    let name = type_of(value);
+    name.starts_with("torchvision.tv_tensors") && name.rsplit('.').next() == Some(class)
+}
+
+/// An error for boxes that would not move with their image.
+fn refuse_boxes(name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    if !is_tv_tensor(value, "BoundingBoxes") {
+        return Ok(());
+    }
+    Err(PyTypeError::new_err(format!(
+        "field {name:?}: BoundingBoxes of a Python object do not move with their image here: give the transform to the \
+         dataset instead of the loader, or open the files of COCO, VOC or YOLO"
+    )))
+}
+
 /// Names for values without names: the first image is `image`, the first integer `label`; a second one gets its index
 /// as suffix.
 fn named(values: &[Bound<'_, PyAny>]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (at, value) in values.iter().enumerate() {
         let name = match field("", value, None).map(|field| field.kind) {
+            _ if is_tv_tensor(value, "Mask") => "mask",
             Ok(FieldKind::Image { .. }) => "image",
             // An image after torchvision's transforms: a float array.
             Ok(FieldKind::Array { shape, .. }) if shape.len() == 3 => "image",
@@ -257,6 +298,7 @@ fn named(values: &[Bound<'_, PyAny>]) -> Vec<String> {
 fn field(name: &str, value: &Bound<'_, PyAny>, kind: Option<&str>) -> PyResult<Field> {
     let bytes = FieldKind::Bytes { most: MOST_BYTES };
     Ok(match kind {
+        None if is_tv_tensor(value, "Mask") => mask(name, value, None)?,
         None => match learned(value)? {
             FieldKind::Image { .. } | FieldKind::Images { .. } if Field::picture(name).mask => mask(name, value, None)?,
             kind => Field::new(name, kind),
@@ -337,6 +379,13 @@ fn mask(name: &str, value: &Bound<'_, PyAny>, said: Option<DType>) -> PyResult<F
             ("I;16", _) => (1, DType::U16),
             _ => (1, wider(DType::U8, said)),
         },
+        Values::Array(array)
+            if !matches!(array.dtype, DType::U8 | DType::U16)
+                && (array.dtype == DType::Bool || array.dtype.whole().is_some()) =>
+        {
+            let wide = array.dtype != DType::Bool && array.largest()? > i64::from(u8::MAX);
+            (array.pixels()?.channels, if wide { DType::U16 } else { wider(DType::U8, said) })
+        }
         Values::Array(array) => (array.pixels()?.channels, array.dtype),
         _ => return Err(PyTypeError::new_err(format!("{} is not an image", type_of(value)))),
     };
@@ -502,6 +551,35 @@ impl<'py> Array<'py> {
         Ok(Bytes::from(PyBuffer::<u8>::get(&flat)?.to_vec(flat.py())?))
     }
 
+    /// The largest of its integers; 0 of none.
+    fn largest(&self) -> PyResult<i64> {
+        if self.shape.contains(&0) {
+            return Ok(0);
+        }
+        self.values.call_method0("max")?.call_method0("item")?.extract()
+    }
+
+    /// The same integers as labels of 8 or 16 bits.
+    fn labels(&self, name: &str, dtype: DType) -> PyResult<Self> {
+        let (dtype, most) = if dtype == DType::U16 { (dtype, u16::MAX.into()) } else { (DType::U8, u8::MAX.into()) };
+        if !self.shape.contains(&0) && dtype.whole().is_some() {
+            let least: i64 = self.values.call_method0("min")?.call_method0("item")?.extract()?;
+            let largest = self.largest()?;
+            if least < 0 || largest > most {
+                let value = if least < 0 { least } else { largest };
+                let hint = if most < 256 && least >= 0 {
+                    format!("; give fields={{{name:?}: \"mask16\"}}")
+                } else {
+                    String::new()
+                };
+                return Err(PyValueError::new_err(format!(
+                    "a mask with the value {value}, outside of 0 to {most}{hint}"
+                )));
+            }
+        }
+        Self::of(&self.values.call_method1("astype", (dtype.name().replace('u', "uint"),))?)
+    }
+
     fn pixels(&self) -> PyResult<engine::codec::ImageInfo> {
         let few = |channels: usize| (1..=4).contains(&channels);
         let (height, width, channels, planar) = match self.shape[..] {
@@ -548,6 +626,12 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
         (FieldKind::Image { .. }, Values::Picture) => {
             let (info, bytes) = picture(value, field)?;
             pieces.extend([header(&info), bytes]);
+        }
+        (FieldKind::Image { dtype: Some(dtype), .. }, Values::Array(array))
+            if field.mask && !matches!(array.dtype, DType::U8 | DType::U16 | DType::F32) =>
+        {
+            let labels = array.labels(&field.name, *dtype)?;
+            pieces.extend([header(&labels.pixels()?), labels.bytes()?]);
         }
         (FieldKind::Image { .. }, Values::Array(array)) => pieces.extend([header(&array.pixels()?), array.bytes()?]),
         (FieldKind::Label, Values::Integer(label)) => pieces.push(Bytes::copy_from_slice(&label.to_ne_bytes())),

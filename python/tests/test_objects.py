@@ -267,6 +267,20 @@ def test_fields_say_what_values_are() -> None:
     masked = infeed.open(Data(), fields={"image1": "mask"})
     batch = next(iter(Loader(masked, batch_size=4, dtype="uint8", transform="horizontal_flip:1;center_crop:8")))
     assert (batch["image1"].numpy().reshape(pixels.shape) == pixels[:, :, ::-1]).all()
+    # So do integers next to an image that are called so; values beyond a byte need 16 bits.
+    for dtype in ("int64", "int32", "bool"):
+        labels = (pixels > 90) if dtype == "bool" else pixels.astype(dtype)
+        named = [{"image": pixels[i], "seg_mask": labels[i], "label": i} for i in range(4)]
+        batch = next(iter(Loader(named, batch_size=4, dtype="uint8", transform="horizontal_flip:1;center_crop:8")))
+        assert (batch["seg_mask"].numpy().reshape(pixels.shape) == labels[:, :, ::-1]).all()
+    wide = [{"image": pixels[i], "gt": pixels[i].astype("int64") * 10} for i in range(4)]
+    for kind in ("mask16", "mask"):
+        dataset = infeed.open(wide, fields={"gt": kind})
+        batch = next(iter(Loader(dataset, batch_size=4, dtype="uint8", transform="horizontal_flip:1;center_crop:8")))
+        assert (batch["gt"].numpy().reshape(pixels.shape) == pixels.astype("int64")[:, :, ::-1] * 10).all()
+    # Numbers of records without an image stay as they are.
+    alone = [{"seg_mask": pixels[i].astype("int64"), "label": i} for i in range(4)]
+    assert infeed.open(alone).fields == {"seg_mask": "array", "label": "label"}
     with pytest.raises(ValueError, match="nothing"):
         infeed.open(Data(), fields={"nothing": "array"})
     with pytest.raises(ValueError, match="image, images, mask, mask16, label, array, list, text, texts or bytes"):
@@ -562,13 +576,15 @@ def test_images_of_hugging_face_stand_upright(hugging: Any, tmp_path: Path, kind
         batch = next(iter(Loader(dataset, transform="center_crop:[32,16]", dtype="uint8", **settings)))
         return batch["image"].numpy()[0, 0].astype(int)
 
-    for dataset in (columns, by_rows, columns.select([2, 1]), infeed.open(columns)):
+    table = str(tmp_path / "x.parquet")
+    columns.to_parquet(table)
+    for dataset in (columns, by_rows, columns.select([2, 1]), infeed.open(columns), table):
         upright = first(dataset)
         assert (upright[:14] > 240).all() and (upright[18:] < 15).all()
         assert (upright == first(str(path.parent), orientation="apply")).all()
         stored = first(dataset, orientation="ignore")
         assert (stored == first(str(path.parent))).all() and not (stored == upright).all()
-    for dataset, orientation in ((columns, "apply"), (str(path.parent), "ignore")):
+    for dataset, orientation in ((columns, "apply"), (str(path.parent), "auto")):
         assert Loader(dataset, transform="center_crop:8").config["orientation"] == orientation
 
 

@@ -604,7 +604,8 @@ impl LoaderBuilder {
     }
 
     /// Whether images are rotated and mirrored by the orientation in their files: EXIF of JPEG, WebP and PNG, the tag
-    /// Orientation of TIFF. Default: no, as in torchvision's folders. Does not apply to codecs of your own.
+    /// Orientation of TIFF. Default: as the dataset's own library does, that is, of Hugging Face's tables and folders.
+    /// Does not apply to codecs of your own.
     ///
     /// Images that need turning are decoded whole, on the CPU. `Apply` needs the feature `jpeg`.
     pub fn orientation(mut self, orientation: Orientation) -> Self {
@@ -636,7 +637,8 @@ impl LoaderBuilder {
     pub(super) fn indexed(&self) -> Option<Arc<dyn ImageCodec>> {
         let bytes = Some(self.config.index_bytes()).filter(|bytes| *bytes > 0);
         let index = self.decode_index.clone().or_else(|| bytes.map(DecodeIndex::new))?;
-        Some(Arc::new(Jpeg::new().index(index).orientation(self.config.orientation == Orientation::Apply)))
+        let turned = self.config.orientation.of_dataset(self.dataset.schema().upright) == Orientation::Apply;
+        Some(Arc::new(Jpeg::new().index(index).orientation(turned)))
     }
 
     #[cfg(not(feature = "jpeg"))]

@@ -121,7 +121,7 @@ pub struct LoaderConfig {
     /// Axes of image fields. Default NCHW.
     pub layout: Layout,
     /// Whether images are rotated by the orientation in their files, see
-    /// [`LoaderBuilder::orientation`](crate::LoaderBuilder::orientation). Default ignore.
+    /// [`LoaderBuilder::orientation`](crate::LoaderBuilder::orientation). Default auto.
     pub orientation: Orientation,
     /// Device of the batches. Default: host memory. `None` (`"auto"` in a file): a GPU if there is one, see
     /// [`LoaderBuilder::device_auto`](crate::LoaderBuilder::device_auto).

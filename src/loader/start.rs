@@ -178,7 +178,8 @@ fn start(builder: LoaderBuilder, devices: Option<Vec<Device>>) -> Result<Vec<Loa
     let has_lists = of_kind(|kind| matches!(kind, FieldKind::Images { .. }));
     let has_images = of_kind(|kind| matches!(kind, FieldKind::Image { size: None, .. }));
     let has_files = has_images || has_lists;
-    let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(config.orientation.of(built_in_codecs())?).collect();
+    let orientation = config.orientation.of_dataset(schema.upright);
+    let codecs: Arc<[_]> = codecs.into_iter().chain(indexed).chain(orientation.of(built_in_codecs())?).collect();
     let most_threads = checked.most_threads(cores);
     let make = |(place, batch): &(&BatchDevice, BatchBytes)| {
         let device_batch = batch.on_device;

@@ -237,7 +237,7 @@ impl<'a> Prepare<'a> {
     }
 
     /// Whether re-encoded images are first rotated by the orientation in their files; shards do not store an
-    /// orientation. Files that are kept as they are keep it. Default: ignore.
+    /// orientation. Files that are kept as they are keep it. Default: [`Orientation::Auto`].
     pub fn orientation(mut self, orientation: Orientation) -> Self {
         self.orientation = orientation;
         self
@@ -396,9 +396,8 @@ impl<'a> Prepare<'a> {
             .text(&format!("{:?} {:?} {:?} {:?}", self.size, self.store, self.shuffle, self.parts))
             .text(&format!("{}", self.restarts))
             .number(self.shard_size);
-        // Shards of earlier versions were made without it, that is, with `Ignore`.
-        let job = match self.orientation {
-            Orientation::Ignore => job,
+        let job = match self.orientation.of_dataset(self.dataset.schema().upright) {
+            Orientation::Auto | Orientation::Ignore => job,
             turned => job.text(&format!("{turned:?}")),
         };
         job.finish()
@@ -563,7 +562,8 @@ impl<'a> Prepare<'a> {
             return Err(Error::config("workers is 0").with_hint("use 1 or more"));
         };
         let recipe = pack::Recipe { size: self.size, store: self.store, restarts: self.restarts };
-        let pack = Pack::new(self.dataset.schema(), recipe, workers, self.orientation.of(codec::codecs())?, MAX_IMAGE)?;
+        let orientation = self.orientation.of_dataset(self.dataset.schema().upright);
+        let pack = Pack::new(self.dataset.schema(), recipe, workers, orientation.of(codec::codecs())?, MAX_IMAGE)?;
         // A sampler, so that errors have the numbers of the dataset.
         let sampler = ListSampler::new(self.dataset.len(), records)?;
         let loader = Loader::builder(Packing::of(Arc::clone(&self.dataset), &pack))

@@ -126,7 +126,7 @@ pub(crate) async fn on(
     let by_length = options::by_length(&args.loader.fixed, &config, lengths(args, dataset)).await?;
     let most = config.index_bytes();
     let index = args.decode_index.as_deref().map(|path| DecodeIndex::open(path, most)).transpose()?;
-    let turned = config.orientation == Orientation::Apply;
+    let turned = config.orientation.of_dataset(dataset.schema().upright) == Orientation::Apply;
     let builder = Loader::builder(Arc::clone(dataset)).config(config);
     let builder = weighted.or(by_length).into_iter().fold(builder, LoaderBuilder::sampler);
     let builder = match args.jpeg_exact || args.jpeg_strict {

@@ -70,6 +70,7 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
         }
     }
     let starts = Starts::of(parts.iter().map(|part| part.len()));
+    schema.upright = parts.iter().all(|part| part.schema().upright);
     let starts = starts.ok_or_else(|| Error::config("more than 2^64 records"))?;
     // Names of index fields, such as patients, are kept only if all parts have the same.
     schema.names.retain(|names| parts.iter().all(|part| part.schema().names.contains(names)));

@@ -124,8 +124,11 @@ fn place_of(schema: &Schema, name: &str, said: Said) -> Option<(usize, Vec<Strin
 /// What the values become, by those of the first records; a text has at most `most` bytes.
 fn become_said(name: &str, said: Said, seen: &[Option<Box<RawValue>>], most: usize) -> Result<(KeyKind, Field)> {
     let kind = kind_of(seen.iter().map(|value| value.as_deref().map(RawValue::get)));
-    // A number takes at least two bytes of JSON.
-    let field = |kind: &KeyKind| kind.field(name, most / 2 + 1);
+    let field = |kind: &KeyKind| {
+        // A number of a list takes at least two bytes of JSON.
+        let is_list = matches!(kind, KeyKind::List { .. });
+        kind.field(name, if is_list { most / 2 + 1 } else { most })
+    };
     let array = |dtype, shape| Field::new(name, FieldKind::Array { dtype, shape });
     let found = match (said, kind) {
         (Said::List, KeyKind::One(of)) => Some(KeyKind::List { of, item: None }),
@@ -150,7 +153,9 @@ fn become_said(name: &str, said: Said, seen: &[Option<Box<RawValue>>], most: usi
         let is_there = seen.iter().flatten().find(|value| value.get() != "null");
         let what = match is_there {
             Some(value) => {
-                format!("`{name}` is `{}` in JSON, which can't be read as {}", shown(value.get()), said.word())
+                let lacking = if seen.iter().all(Option::is_some) { "" } else { ", and other records have no value" };
+                let (shown, word) = (shown(value.get()), said.word());
+                format!("`{name}` is `{shown}` in JSON, which can't be read as {word}{lacking}")
             }
             None => format!("none of the first {} records has a value `{name}` in its JSON", seen.len()),
         };
@@ -202,7 +207,10 @@ fn value_at<'a>(text: &'a str, keys: &[String]) -> Result<Option<&'a RawValue>> 
 impl JsonValue {
     fn of(&self, sample: &Sample) -> Result<Value> {
         let value = value_at(text_of(sample, self.text)?, &self.keys)?;
-        let value = self.kind.value(value.map(RawValue::get))?;
+        let json = value.map(RawValue::get);
+        // If only some values are texts, these are texts nevertheless.
+        let is_text = self.kind == KeyKind::Json && json.is_some_and(|json| json.starts_with('"'));
+        let value = if is_text { &KeyKind::Text } else { &self.kind }.value(json)?;
         match (value, self.array) {
             (Value::List(numbers), Some(bytes)) if numbers.len() == bytes => Ok(Value::Array(numbers)),
             (Value::List(_), Some(_)) => {

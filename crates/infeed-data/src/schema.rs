@@ -39,13 +39,16 @@ pub struct Schema {
     pub classes: Option<Arc<[String]>>,
     /// Names for the values of other index fields, such as patients; under `keypoints`, the names of key points.
     pub names: Vec<(String, Arc<[String]>)>,
+    /// Whether the dataset's own library turns images upright by the orientation in their files, as Hugging Face's
+    /// `datasets` does. Loaders do so by default then.
+    pub upright: bool,
 }
 
 impl Schema {
     /// A schema without class names.
     #[must_use]
     pub const fn new(fields: Vec<Field>) -> Self {
-        Self { fields, classes: None, names: Vec::new() }
+        Self { fields, classes: None, names: Vec::new(), upright: false }
     }
 
     /// The names for the values of an index field, `names_of("patient")`, or of key points, `names_of("keypoints")`.

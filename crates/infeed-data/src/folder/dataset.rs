@@ -95,6 +95,12 @@ impl FolderDataset {
         Self { files, several, found, metadata, schema }
     }
 
+    /// Whether it is an ImageFolder of Hugging Face, with a table of metadata.
+    pub(super) fn with_upright(mut self, upright: bool) -> Self {
+        self.schema.upright = upright;
+        self
+    }
+
     fn records(&self) -> usize {
         self.several.as_ref().map_or(self.files.len(), Several::records)
     }

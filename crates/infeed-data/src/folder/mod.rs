@@ -181,7 +181,8 @@ impl Format for Folder {
             if let Some(listing) = listing.as_ref().filter(|_| !is_doubtful) {
                 kept::keep(&files.source, listing, options, &found);
             }
-            Ok(Arc::new(FolderDataset::new(files, groups, found, fields, metadata)) as Arc<dyn Dataset>)
+            let dataset = FolderDataset::new(files, groups, found, fields, metadata).with_upright(has_metadata);
+            Ok(Arc::new(dataset) as Arc<dyn Dataset>)
         }
         .boxed()
     }

@@ -24,6 +24,7 @@ pub(crate) use columns::{FILE, LABEL};
 pub(crate) use names::{NamedImages, Names};
 pub(crate) use rows::number;
 pub(crate) use table::{Labels, Table, listed};
+pub(crate) use text::decode;
 
 #[cfg(test)]
 mod tests;

@@ -46,12 +46,12 @@ pub(super) fn parse(name: &str, bytes: &[u8], names: &Names<'_>) -> Result<Rows>
     rows(&text, between, comments)
 }
 
-/// The text of a file: UTF-8, or UTF-16 with a byte order mark.
-fn decode(bytes: &[u8]) -> Result<Cow<'_, str>> {
+/// The text of a table: UTF-8, or UTF-16 with a byte order mark.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>> {
     let wide = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
         let text = char::decode_utf16(units).collect::<Result<String, _>>();
-        text.map_err(|e| no_table("the label file begins like UTF-16, but is not valid UTF-16").with_source(e))
+        text.map_err(|e| no_table("the file begins like UTF-16, but is not valid UTF-16").with_source(e))
     };
     match bytes {
         [0xff, 0xfe, rest @ ..] => Ok(wide(rest, u16::from_le_bytes)?.into()),
@@ -60,8 +60,8 @@ fn decode(bytes: &[u8]) -> Result<Cow<'_, str>> {
             let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
             match std::str::from_utf8(bytes) {
                 Ok(text) if !text.contains('\0') => Ok(text.into()),
-                Ok(_) => Err(no_table("the label file is not a text")),
-                Err(e) => Err(Error::corrupt("the label file is not a text in UTF-8").with_source(e).with_hint(
+                Ok(_) => Err(no_table("the file is not a text")),
+                Err(e) => Err(Error::corrupt("the file is not a text in UTF-8").with_source(e).with_hint(
                     "save it as UTF-8: CSV, TSV, text with blanks between file and label, JSON or JSON lines",
                 )),
             }

@@ -56,6 +56,7 @@ impl NamedFiles {
         let sizes = Sizes::of(sizes);
         let files = Files::of(source.clone(), &used);
         let mut schema = table.schema().clone();
+        schema.upright |= format == "folder";
         let mut columns = Vec::with_capacity(names.len());
         for (at, NameField { name, becomes, .. }) in names.iter().enumerate() {
             let column = column_of(&schema, name)?;

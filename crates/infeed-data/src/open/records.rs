@@ -8,7 +8,13 @@ use std::{
 use infeed_core::error::{Error, ErrorKind, Result};
 use infeed_store::{Beside, Source};
 
-use crate::{filter, label_table::FILE, objects::list, record::Dataset};
+use crate::{
+    filter,
+    label_table::{FILE, decode},
+    layout::stem,
+    objects::list,
+    record::Dataset,
+};
 
 /// The records that a file lists.
 pub(super) async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<dyn Dataset>> {
@@ -17,11 +23,14 @@ pub(super) async fn listed(dataset: Arc<dyn Dataset>, file: &str) -> Result<Arc<
         return Err(Error::new(ErrorKind::NotFound, "not a file").at_object(file));
     };
     let bytes = Beside::Table.read(&source, object).await?;
-    let text = std::str::from_utf8(&bytes).map_err(|e| Error::corrupt("not a text").with_source(e).at_object(file))?;
-    // Some editors begin a file with a byte order mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let chosen = choose(&*dataset, text).map_err(|e| e.at_object(file))?;
+    let text = decode(&bytes).map_err(|e| e.at_object(file))?;
+    let chosen = choose(&*dataset, &text).map_err(|e| e.at_object(file))?;
     filter::some(filter::only(dataset, chosen)?, &format!("the list {file}"))
+}
+
+/// A name without the quotes around it.
+fn unquoted(line: &str) -> &str {
+    line.strip_prefix('"').and_then(|line| line.strip_suffix('"')).unwrap_or(line)
 }
 
 /// Headers that lists of records have, in addition to those of file columns.
@@ -29,7 +38,8 @@ const RECORD: [&str; 4] = ["record", "records", "index", "object"];
 
 /// The records that the lines of a list name, ascending.
 fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
-    let lines = || text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+    let plain = |line| unquoted(str::trim(line));
+    let lines = || text.lines().map(plain).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let mut chosen = BTreeSet::new();
     let mut names: HashMap<&str, (u64, bool)> = HashMap::new();
     for (line, number) in lines() {
@@ -51,7 +61,8 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
             let object = dataset.object(record);
             // The whole name, and the part after each of its slashes: a list may be relative to any folder above.
             let ends = object.match_indices('/').map(|(at, _)| &object[at + 1..]);
-            for name in [&object[..]].into_iter().chain(ends) {
+            // An extension may be missing.
+            for name in [&object[..]].into_iter().chain(ends).flat_map(|name| [name, stem(name)]) {
                 if let Some((_, found)) = names.get_mut(name) {
                     *found = true;
                     chosen.insert(record);
@@ -106,9 +117,14 @@ mod tests {
                     .join(" "),
             )
         };
-        for text in
-            ["\u{feff}a.png\nc.png\n", "filename\r\na.png\r\nc.png\r\n", "\u{feff}# a list\nIndex\n0\n2\n", "0\n2"]
-        {
+        for text in [
+            "\u{feff}a.png\nc.png\n",
+            "\"a.png\"\n\"c.png\"\n",
+            "a\nc\n",
+            "filename\r\na.png\r\nc.png\r\n",
+            "\u{feff}# a list\nIndex\n0\n2\n",
+            "0\n2",
+        ] {
             assert_eq!(records(text).unwrap(), "a.png c.png", "{text:?}");
         }
         let error = records("a.png\nfilename\n").unwrap_err().to_string();

@@ -37,6 +37,18 @@ pub(super) enum MemberField {
     Unknown,
 }
 
+impl MemberField {
+    const fn in_words(&self) -> &'static str {
+        match self {
+            Self::Image => "an image file",
+            Self::Pixels | Self::Numbers => "an array of numbers",
+            Self::Label => "a label",
+            Self::Text => "a text",
+            Self::Bytes | Self::Unknown => "bytes",
+        }
+    }
+}
+
 /// Field and kind of an extension.
 pub(super) fn field_of(extension: &str) -> (String, MemberField) {
     let (stem, last) = extension.rsplit_once('.').map_or((None, extension), |(stem, last)| (Some(stem), last));
@@ -106,8 +118,11 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
         for (((name, kind), count), most) in kinds.zip(counts).zip(&shard.most) {
             let entry = found.entry(name.clone()).or_insert((kind.clone(), 0, 0));
             if entry.0 != kind {
-                let what = format!("`{name}` is an image file in some samples and numbers in others");
-                return Err(Error::new(ErrorKind::Unsupported, what).at_object(source.display_name(&shard.name)));
+                let what =
+                    format!("`{name}` is {} in some members and {} in others", entry.0.in_words(), kind.in_words());
+                return Err(Error::new(ErrorKind::Unsupported, what)
+                    .at_object(source.display_name(&shard.name))
+                    .with_hint("a sample's key ends at the first dot of a name, as in webdataset: write names with one dot, or give the fields names of their own"));
             }
             (entry.1, entry.2) = (entry.1 + count, entry.2.max(*most));
         }

@@ -18,27 +18,41 @@ use super::ImageCodec;
 /// ```
 /// use infeed::codec::Orientation;
 ///
-/// assert_eq!(serde_json::to_string(&Orientation::default())?, "\"ignore\"");
+/// assert_eq!(serde_json::to_string(&Orientation::default())?, "\"auto\"");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Orientation {
-    /// Pixels as they are stored, as in torchvision's folders and in tifffile.
+    /// As the dataset's own library does: `Apply` for tables and folders of Hugging Face, which are
+    /// [`upright`](../dataset/struct.Schema.html#structfield.upright), otherwise `Ignore`.
     #[default]
+    Auto,
+    /// Pixels as they are stored, as in torchvision's folders and in tifffile.
     Ignore,
     /// Upright, as in Hugging Face's datasets.
     Apply,
 }
 
 impl Orientation {
+    /// What `Auto` is for a dataset. A build without the feature `jpeg` turns no image unless it has to.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn of_dataset(self, upright: bool) -> Self {
+        match self {
+            Self::Auto if upright && cfg!(feature = "jpeg") => Self::Apply,
+            Self::Auto => Self::Ignore,
+            set => set,
+        }
+    }
+
     /// The built-in codecs with this orientation.
     #[doc(hidden)]
     #[cfg(feature = "jpeg")]
     pub fn of(self, built_in: Vec<Arc<dyn ImageCodec>>) -> Result<Vec<Arc<dyn ImageCodec>>> {
         Ok(match self {
-            Self::Ignore => built_in,
+            Self::Auto | Self::Ignore => built_in,
             Self::Apply => built_in.into_iter().map(upright::upright).collect(),
         })
     }
@@ -48,7 +62,7 @@ impl Orientation {
     #[cfg(not(feature = "jpeg"))]
     pub fn of(self, built_in: Vec<Arc<dyn ImageCodec>>) -> Result<Vec<Arc<dyn ImageCodec>>> {
         match self {
-            Self::Ignore => Ok(built_in),
+            Self::Auto | Self::Ignore => Ok(built_in),
             Self::Apply => Err(Error::config("orientation is apply, in a build without the feature `jpeg`")
                 .with_hint("build with it, or omit the orientation")),
         }

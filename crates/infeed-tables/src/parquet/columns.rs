@@ -91,6 +91,8 @@ pub(super) struct Chosen {
     pub(super) columns: Vec<Column>,
     /// Names of classes of fields.
     pub(super) names: Vec<(String, Arc<[String]>)>,
+    /// Whether Hugging Face's `datasets` declared an image, which it turns upright.
+    pub(super) upright: bool,
 }
 
 impl Chosen {
@@ -130,7 +132,7 @@ impl Chosen {
                 .with_hint(format!("name each column to read once, with {COLUMNS}")));
         }
         let mut columns = Vec::new();
-        let mut names = Vec::new();
+        let (mut names, mut upright) = (Vec::new(), false);
         for candidate in wanted {
             let declared = footer.features.as_ref().map(|features| &features[candidate.name.as_str()]);
             let leaf = &footer.leaves[candidate.leaf];
@@ -141,6 +143,7 @@ impl Chosen {
                 None => declared,
             });
             let feature = item.and_then(|item| item["_type"].as_str());
+            upright |= feature == Some("Image");
             let named = || format!("{}, column {}", kept.source().display_name(&file.name), candidate.name);
             let at = |e: Error| e.at_object(named());
             let is_list = leaf.lists.is_some();
@@ -221,7 +224,7 @@ impl Chosen {
             let is_mask = column.kind.is_image() && looks_like_mask(&column.name);
             (!column.kind.is_image(), is_mask, column.kind != ColumnKind::Label, column.leaf)
         });
-        Ok(Self { leaves: footer.leaves.clone(), columns, names })
+        Ok(Self { leaves: footer.leaves.clone(), columns, names, upright })
     }
 
     /// Checks that the columns are at the same place as in the first file, and have the same type.

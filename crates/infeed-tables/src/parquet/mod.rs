@@ -176,7 +176,7 @@ impl ParquetDataset {
         fingerprint: Fingerprint,
         options: &OpenOptions,
     ) -> Self {
-        let Chosen { columns, mut names, .. } = chosen;
+        let Chosen { columns, mut names, upright, .. } = chosen;
         let of_column = |at: usize| chunks.iter().skip(at).step_by(columns.len()).map(|(chunk, _)| chunk);
         let longest = |at: usize| of_column(at).map(|chunk| chunk.unpacked as usize).max().unwrap_or(0);
         let field = |(at, column): (usize, &Column)| {
@@ -207,6 +207,7 @@ impl ParquetDataset {
         let own = names.iter().position(|(name, _)| name == "label").map(|at| names.remove(at).1);
         schema = schema.with_classes(options.classes.clone().or(own));
         schema.names = names;
+        schema.upright = upright;
 
         let mut shared = SharedBytes::default();
         let mut largest = 0;
