@@ -76,7 +76,14 @@ def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[
         if isinstance(of_item, bool) or (hasattr(of_item, "dtype") and not of_item.shape):
             # The engine's integers all have 64 bits.
             dtype = torch.as_tensor(of_item).dtype
-            return lambda batch: value(batch).to(dtype)
+
+            def narrow(batch: Any) -> Any:
+                wide = value(batch)
+                typed = wide.to(dtype)
+                # A later record may have a larger number, or a number instead of a bool.
+                return typed if torch.equal(typed.to(wide.dtype), wide) else wide
+
+            return narrow
         return value
 
     if isinstance(item, Mapping):

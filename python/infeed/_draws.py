@@ -208,7 +208,7 @@ class Seeded:
         """The samples; None if a record drew from a generator that was not seeded. The next call seeds that generator."""
         others = [at for at in range(len(_GENERATORS)) if at not in self._used]
         at_first = [_GENERATORS[at].seen() for at in others]
-        made = self._seeded(get, asked, task) if self._used else list(map(get, asked))
+        made = self._seeded(get, asked, task) if self._used else [get(index) for index in asked]
         drawn = [at for at, before in zip(others, at_first, strict=True) if _GENERATORS[at].seen() != before]
         if not drawn:
             return made

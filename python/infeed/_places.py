@@ -56,6 +56,8 @@ class Place:
         # The generators' states before the epoch's first draw, and (after a resume) when its indices are drawn.
         self.rng: dict[str, Any] = _rng_of(loader)
         self.replay: tuple[Any, ...] | None = None
+        # The base seed of an iterator of persistent workers, from its second epoch on: torch draws it only for the first.
+        self.base_seed: int | None = None
         # How often each index came; None if no index can come twice.
         self.counts: dict[int, int] | None = None if _once(source(loader)) else {}
 
@@ -64,6 +66,7 @@ class Place:
         self.samples = self.skipped_samples = state["samples"]
         self.consumed = state["consumed"]
         self.sampler_state, self.dataset_state = state.get("sampler"), state.get("dataset")
+        self.base_seed = state.get("base_seed")
         self.rng = dict(state["rng"])
 
     def drew(self, size: int, sampler_state: Any) -> None:
@@ -101,7 +104,8 @@ class Place:
             "sampler_epoch": self.sampler_epoch,
             "rng": self.rng,
         }
-        for name, value in (("sampler", self.sampler_state), ("dataset", self.dataset_state)):
+        kept = (("sampler", self.sampler_state), ("dataset", self.dataset_state), ("base_seed", self.base_seed))
+        for name, value in kept:
             if value is not None:
                 state[name] = value
         return state

@@ -397,9 +397,13 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             iterator = super().__iter__()
             return iterator
         kept = _draws.state()
+        # Persistent workers begin anew: the draws of an iterator's first epoch are others.
+        self._iterator = None
         try:
             _places.replay(self, resume["rng"])
             iterator = super().__iter__()
+            if place.base_seed is not None and isinstance(iterator, _InProcess):
+                iterator.as_persistent(self)
             place.replay = _draws.state()
         finally:
             _draws.restore(kept)
@@ -690,10 +694,21 @@ class _Exact:
             self._skip = place.skipped_batches
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        # Called for each epoch of persistent workers.
-        self._owner.place = loader._place
+        # Called for each epoch of persistent workers, and in the start of those.
+        place = self._owner.place = loader._place
+        if not first_iter:
+            place.base_seed = self._base_seed
+        elif place.base_seed is not None:
+            self.as_persistent(loader)
         self._start()
         super()._reset(loader, first_iter)  # type: ignore[misc]
+
+    def as_persistent(self, loader: Any) -> None:
+        """Undoes torch's draw of a base seed, which a later epoch of persistent workers does not have."""
+        place = self._owner.place
+        assert place.base_seed is not None
+        self._base_seed = place.base_seed
+        _places.replay(loader, place.rng)
 
     def _next_index(self) -> Any:
         asked = super()._next_index()  # type: ignore[misc]

@@ -406,6 +406,56 @@ def test_a_sampler_that_was_never_told_has_the_same_order_after_a_resume() -> No
     assert [batch.tolist() for batch in other] == first[1:]
 
 
+@pytest.mark.parametrize("generator", [False, True])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_persistent_workers_resume_in_any_epoch(generator: bool, workers: int) -> None:
+    def begun(workers: int) -> Any:
+        seeded = torch.Generator().manual_seed(4) if generator else None
+        more = {"persistent_workers": True} if workers else {}
+        made = Made(lambda index: index * 1000 + int(torch.randint(100, (1,))), 10)
+        return DataLoader(made, 3, shuffle=True, num_workers=workers, generator=seeded, **more)
+
+    def left(loader: Any) -> list[Any]:
+        return [batch.tolist() for batch in loader]
+
+    torch.manual_seed(1)
+    loader = begun(1)
+    for epoch in range(3):
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        rest = left(batches)
+        torch.manual_seed(99 + epoch)
+        other = begun(workers)
+        other.load_state_dict(state)
+        again = iter(other)
+        # A state of the resumed loader, and the same loader once more.
+        assert next(again).tolist() == rest[0]
+        third = begun(workers)
+        third.load_state_dict(other.state_dict())
+        assert left(again) == left(third) == rest[1:]
+        loader.load_state_dict(state)
+        assert left(loader) == rest
+
+
+def test_a_dataset_that_stops_ends_the_loop() -> None:
+    def item(index: int) -> int:
+        return index if index < 4 else next(iter(()))
+
+    for workers in (0, 1):
+        for made in (DataLoader, data.DataLoader):
+            batches = iter(made(Made(item, 9), 3, num_workers=workers))
+            assert next(batches).tolist() == [0, 1, 2]
+            with pytest.raises((StopIteration, RuntimeError)):
+                next(batches)
+
+
+def test_a_later_number_that_needs_more_bits_is_not_cut() -> None:
+    for values in ([True, 3], [numpy.int8(1), numpy.int64(300)]):
+        found = next(iter(DataLoader(Made(lambda i: (png(i, i, i), values[i]), 2), 2, transform="center_crop:24")))[1]
+        assert found.tolist() == [int(value) for value in values]
+
+
 def test_a_state_of_another_dataset_is_refused() -> None:
     loader = DataLoader(Made(ITEMS["int"]), 2)
     next(iter(loader))
