@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, Subset, default_collate, get_worker_info
 
 from . import _draws, _native
 from ._collate import Build, Output, builder, rows
-from .errors import ConfigError, UnsupportedError
+from .errors import ConfigError, Error
 from .loader import Loader, open
 
 # The structure of a record of torchvision's `ImageFolder`.
@@ -107,7 +107,9 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
                 self._opened = open(self.given)
         return self._opened
 
-    def loader(self, **order: Any) -> Loader:
+    # No method has the name of an attribute of torchvision's datasets, which a script may ask for.
+
+    def engine(self, **order: Any) -> Loader:
         """A ``Loader`` of the engine. Raises what ``infeed.Loader`` raises."""
         opened = self.opened
         made: dict[str, Any] = {}
@@ -117,6 +119,9 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             dtype = output_dtype(self.transform)
             if dtype is not None:
                 made["dtype"] = dtype
+        if self._watched is not None:
+            # torchvision turns no image.
+            made["orientation"] = "ignore"
         return Loader(opened, transform=self.transform, **{**made, **self.settings, **order})
 
     def renewed(self) -> bool:
@@ -139,7 +144,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             )
         return build(batch)
 
-    def samples(self, batch: _native.Batch) -> list[Any]:
+    def split(self, batch: _native.Batch) -> list[Any]:
         """Splits a batch of the engine into single samples, without padding."""
         return rows(self.collated(batch), batch.valid)
 
@@ -164,7 +169,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             settings: dict[str, Any] = {"rank": None, "world_size": None, "order": None, "pin_memory": False}
             if get_worker_info() is not None:
                 settings["num_workers"] = 1
-            loader = self.loader(batch_sampler=picked, **settings)
+            loader = self.engine(batch_sampler=picked, **settings)
             here = self._here = (os.getpid(), size, picked, loader)
         _, _, picked, loader = here
         picked.indices = [self.numbers(indices)]
@@ -173,7 +178,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return next(iter(loader))
 
     def __getitem__(self, index: Any) -> Any:
-        return self.samples(self._batch([index]))[0]
+        return self.split(self._batch([index]))[0]
 
     def __getitems__(self, indices: Sequence[Any]) -> Any:
         return _draws.Collated(self._batch(indices))
@@ -183,6 +188,15 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         if name.startswith("__") or "given" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.given if self.is_object else self.opened, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What a script changes of its dataset, such as `samples`, is for the dataset: `Watched` sees it.
+        own = self.__dict__
+        is_own = "_build" not in own or name in own or hasattr(type(self), name)
+        if is_own or not self.is_object or not hasattr(self.given, name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.given, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_here": None, "_build": None}
@@ -240,12 +254,12 @@ class Collate:
             batch = samples.batch
             if self.collate_fn is None:
                 return self.records.collated(batch)
-            samples = self.records.samples(batch)
+            samples = self.records.split(batch)
         return default_collate(samples) if self.collate_fn is None else self.collate_fn(samples)
 
     def alone(self, batch: _native.Batch) -> Any:
         """The single sample of a loader without batches."""
-        sample = self.records.samples(batch)[0]
+        sample = self.records.split(batch)[0]
         return sample if self.collate_fn is None else self.collate_fn(sample)
 
 
@@ -261,8 +275,9 @@ def recognised(dataset: Any) -> Records | None:
         records = Records(dataset, transform, "auto", {}, _OF_FOLDERS)
         records._opened, records._watched = opened, Watched(dataset)
         # Making a loader checks whether all rows get one size.
-        records.loader().close()
-    except (ConfigError, UnsupportedError, TypeError) as error:
+        records.engine().close()
+    except (Error, TypeError, OverflowError) as error:
+        # Whatever stops the engine: torchvision may still read it, or has an error of its own.
         _logger.info("%s is read by its own __getitem__: %s", type(dataset).__name__, error)
         return None
     return records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 
@@ -126,7 +127,11 @@ def _identity(dataset: Any) -> str:
 
 def _image_folder(dataset: Any) -> tuple[_native.Dataset, Any] | None:
     """The same folder as the engine's dataset; None if its records would differ."""
-    if getattr(dataset.loader, "__name__", "") != "default_loader" or dataset.target_transform is not None:
+    of_torchvision = getattr(sys.modules.get("torchvision.datasets.folder"), "default_loader", None)
+    if dataset.loader is not of_torchvision or dataset.target_transform is not None:
+        return None
+    # Of TIFFs the engine keeps channels and types, and Pillow turns them by their tag.
+    if any(str(path)[-5:].lower().endswith((".tif", ".tiff")) for path, _ in dataset.samples):
         return None
     if dataset.transform is not None:
         from .transforms import steps

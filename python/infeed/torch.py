@@ -284,7 +284,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             if "prefetch" in records.settings:
                 raise TypeError("DataLoader(): prefetch and prefetch_factor both set the read-ahead: give one of them")
             order["prefetch"] = self._prefetch * self.num_workers
-        return records.loader(num_workers=self.num_workers or None, pin_memory=self.pin_memory, **order)
+        return records.engine(num_workers=self.num_workers or None, pin_memory=self.pin_memory, **order)
 
     def _loader(self, records: Records, size: int | None = None) -> Loader:
         if self._engine is None or (size is not None and size > self._engine.batch_size):

@@ -659,6 +659,42 @@ def test_an_image_folder_is_read_by_the_engine_as_torch_would(folder: str) -> No
         assert [described(batch) for batch in loader] == [described(batch) for batch in data.DataLoader(other, 50)]
 
 
+def test_a_folder_that_only_torchvision_reads_is_read_by_it(tmp_path: Path) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    image = pytest.importorskip("PIL.Image")
+    chain = torchvision.transforms.Compose([torchvision.transforms.CenterCrop(8), torchvision.transforms.ToTensor()])
+
+    def tree(name: str, files: list[str], mode: str = "RGB") -> str:
+        for at, file in enumerate(files):
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            image.new(mode, (9, 9), 40 * at if mode == "L" else (40 * at, 7, 9)).save(path)
+        return str(tmp_path / name)
+
+    def default_loader(path: str) -> Any:
+        return image.new("RGB", (8, 8), (1, 2, 3))
+
+    described = tree("described", ["a/0.png", "b/0.png"])
+    (tmp_path / "described" / "metadata.csv").write_text("file_name,label\na/0.png,3\n")
+    for root, more in (
+        (tree("gray", ["a/0.tif", "b/0.tif"], "L"), {}),
+        (tree("named", ["mask/0.png", "image/0.png", "x/0.png"]), {}),
+        (described, {}),
+        (tree("own", ["a/0.png", "b/0.png"]), {"loader": default_loader}),
+    ):
+        made = torchvision.datasets.ImageFolder(root, chain, **more)
+        for ours, theirs in zip(DataLoader(made, 4), data.DataLoader(made, 4), strict=True):
+            assert ours[1].tolist() == theirs[1].tolist() and (ours[0] - theirs[0]).abs().max() < 0.01, root
+        assert list(DataLoader(data.Subset(made, []), 4)) == []
+    # The dataset's attributes are those of the folder.
+    loader = DataLoader(torchvision.datasets.ImageFolder(described, chain), 4)
+    assert loader.dataset.samples[1][1] == 1 and callable(loader.dataset.loader)
+    engine = DataLoader(torchvision.datasets.ImageFolder(tree("plain", ["a/0.png", "b/0.png"]), chain), 4)
+    engine.dataset.target_transform = lambda label: 5
+    with pytest.raises(infeed.errors.ConfigError, match="were changed since the DataLoader was made"):
+        next(iter(engine))
+
+
 def test_a_transform_may_change_between_epochs(folder: str) -> None:
     torchvision = pytest.importorskip("torchvision")
     transforms = torchvision.transforms
