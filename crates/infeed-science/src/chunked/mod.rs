@@ -40,6 +40,6 @@ pub(super) use self::{
     dataset::ChunkedDataset,
     errors::{damaged, unsupported},
     filters::Filter,
-    series::{Series, Sight, series, stacked},
+    series::{Series, Sight, series, stacked, tell_alike},
     unpack::{Attributes, Number},
 };

@@ -218,6 +218,20 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
     Ok(found)
 }
 
+/// Warns of many arrays of one shape that are fields: they may be a record each.
+pub(crate) fn tell_alike(arrays: &[Sight<'_>], series: &[Series]) {
+    let fields = || series.iter().filter(|series| !series.stacked).map(|series| &arrays[series.parts[0]]);
+    let Some(first) = fields().next().filter(|first| first.shape.len() > 1) else { return };
+    if fields().count() >= MANY && fields().all(|other| (other.dtype, other.shape) == (first.dtype, first.shape)) {
+        let arrays = listed(fields().map(|array| array.name));
+        let records = first.shape[0];
+        tracing::warn!(
+            arrays,
+            "arrays of one shape are fields of {records} records; if each is a record, write one array of many rows"
+        );
+    }
+}
+
 /// Adds an array to the families of the groups that contain it.
 fn named<'a>(
     (at, array): (usize, &Sight<'a>),

@@ -184,6 +184,9 @@ fn choose(found: Vec<FoundDataset>, columns: Option<&[String]>, tells: bool) -> 
         Field { name: name.clone(), parts, stacked: *stacked }
     };
     let Some(columns) = columns else {
+        if tells {
+            chunked::tell_alike(&sights, &series);
+        }
         let is_one = |series: &&Series| !series.stacked && numbers[&names[series.parts[0]]].shape.is_empty();
         let ones: Vec<String> = series.iter().filter(is_one).map(|series| series.name.clone()).collect();
         left.extend(ones.iter().map(|name| (name.clone(), ONE.to_owned())));

@@ -19,6 +19,11 @@ pub(super) struct Chain {
     pub(super) sharding: Option<Sharding>,
 }
 
+/// Whether a filter lost digits when the array was written, and there is nothing to undo.
+pub(super) fn only_rounds(id: &str, config: &Value) -> bool {
+    matches!(id, "quantize" | "bitround") && (config["astype"].is_null() || config["astype"] == config["dtype"])
+}
+
 /// A filter by its name in numcodecs.
 pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
     Ok(match id {
@@ -40,7 +45,7 @@ pub(super) fn filter(id: &str, config: &Value) -> Result<Filter> {
         },
         other => {
             return Err(unsupported(format!("chunks are encoded with `{other}`, which is not read"))
-                .with_hint("write them with zstd, gzip, zlib, lz4, bz2 or blosc, and no filters but shuffle"));
+                .with_hint("write them with zstd, gzip, zlib, lz4, bz2 or blosc, and no filters but shuffle, quantize, bitround and fletcher32"));
         }
     })
 }
@@ -94,6 +99,7 @@ impl Chain {
                         .with_hint("move the other codecs into `sharding_indexed`"));
                 }
                 "transpose" | "bytes" => return Err(misplaced()),
+                _ if !in_bytes && only_rounds(name.strip_prefix("numcodecs.").unwrap_or(name), config) => {}
                 _ if !in_bytes => {
                     return Err(unsupported(format!("numbers are encoded with `{name}`, which is not read"))
                         .with_hint("write them with the codec `bytes`"));

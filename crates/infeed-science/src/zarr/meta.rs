@@ -11,7 +11,7 @@ use infeed_data::arrays::numpy_type;
 use serde_json::Value;
 
 use super::{
-    codecs::{Chain, filter, undone},
+    codecs::{Chain, filter, only_rounds, undone},
     keys::Keys,
     numbers::numbers,
     shard::Sharding,
@@ -95,9 +95,9 @@ impl Meta {
         filters.extend(Some(&json["compressor"]).filter(|compressor| !compressor.is_null()));
         let filters = filters.into_iter().map(|config| {
             let id = config["id"].as_str().ok_or_else(|| damaged("a filter or compressor without an id"))?;
-            filter(id, config)
+            if only_rounds(id, config) { Ok(None) } else { filter(id, config).map(Some) }
         });
-        let filters = undone(filters.collect::<Result<_>>()?)?;
+        let filters = undone(filters.filter_map(Result::transpose).collect::<Result<_>>()?)?;
         let shape = shape(&json["shape"], "shape")?;
         let order = match json["order"].as_str() {
             Some("C") => (0..shape.len()).collect(),
@@ -204,7 +204,12 @@ mod tests {
             json!({"name": "sharding_indexed", "configuration": config})
         };
         assert!(Meta::parse(&with(v3.clone(), "codecs", json!([shards(json!([bytes]))]))).unwrap().sharding.is_some());
+        let rounded = json!([{"id": "quantize", "digits": 2, "dtype": "<f4", "astype": "<f4"}, {"id": "bitround", "keepbits": 9},
+            {"id": "fletcher32"}]);
+        assert_eq!(Meta::parse(&with(v2.clone(), "filters", rounded)).unwrap().filters, [Filter::Fletcher32]);
+        let narrowed = json!([{"id": "quantize", "digits": 2, "dtype": "<f8", "astype": "<f4"}]);
         let cases = [
+            (&v2, "filters", narrowed, "`quantize`"),
             (&v2, "dtype", json!("<U5"), "the type `<U5`"),
             (&v2, "dtype", json!("<M8[ns]"), "the type `<M8[ns]`"),
             (&v2, "dtype", json!([["x", "<f4"]]), "records of several types"),

@@ -218,6 +218,7 @@ fn choose<'a>(source: &Source, mut nodes: Vec<Node<'a>>, columns: Option<&[Strin
             series = columns.iter().map(take).collect::<Result<_>>()?;
         }
         None => {
+            chunked::tell_alike(&sights, &series);
             let is_one = |series: &Series| !series.stacked && sights[series.parts[0]].shape.is_empty();
             if series.iter().any(|series| !is_one(series)) {
                 let ones = series.iter().filter(|series| is_one(series));
