@@ -167,6 +167,7 @@ settings! {
     MEMORY_BUDGET: "memory_budget", "--memory-budget", "memory_budget";
     MIX: "mix", "--mix", "mix";
     NUM_CLASSES: "num_classes", "--mix …,classes=N", "mix={…, \"num_classes\": N}";
+    ORIENTATION: "orientation", "--orientation", "orientation";
     PAD: "pad", "--pad", "pad";
     PREFETCH: "prefetch", "--prefetch", "prefetch";
     RANK: "shard", "--rank", "rank";

@@ -99,8 +99,11 @@ pub(crate) fn classes_of(
             FORMAT.to("folder")
         )));
     }
-    let marks = || layout::like_marks(found.iter().map(String::as_str)).or_else(|| twin(names, around, &found));
-    if (2..=FEW).contains(&found.len())
+    let marks = || match found.len() <= FEW {
+        true => layout::like_marks(found.iter().map(String::as_str)).or_else(|| twin(names, around, &found)),
+        false => found.iter().map(String::as_str).find(|top| layout::is_marks(top)),
+    };
+    if found.len() > 1
         && given.is_none()
         && are_images
         && let Some(marks) = marks()

@@ -201,6 +201,11 @@ pub(crate) fn like_marks<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> Opt
     tops.next()
 }
 
+/// Whether a folder has a name that is usual for masks and labels.
+pub(crate) fn is_marks(folder: &str) -> bool {
+    role(folder).0 == Some(Role::Marks)
+}
+
 /// Whether a file is in a folder of masks or labels.
 pub(crate) fn is_mark(name: &str) -> bool {
     of_folders(parent(name)).0 == Some(Role::Marks)

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use infeed_core::{
     error::{
         Error, ErrorKind, Result, panic_words,
-        setting::{MAX_IMAGE_BYTES, SKIP, in_rust},
+        setting::{MAX_IMAGE_BYTES, ORIENTATION, SKIP, in_rust},
     },
     random::SampleRng,
     types::{DType, ImageInfo},
@@ -38,7 +38,11 @@ pub fn fits_mask(lowered: &Lowered, info: &ImageInfo, size: &mut Option<[u32; 2]
     match size.replace(here) {
         Some([w, h]) if lowered.is_mask() && here != [w, h] => {
             let what = format!("a mask of {}x{} pixels for an image of {w}x{h}", info.width, info.height);
-            Err(corrupt(what).with_hint(format!("make them the same size, or set {SKIP}")))
+            let turned = match here == [h, w] {
+                true => format!("; if one file records that it is turned, choose with {ORIENTATION}"),
+                false => String::new(),
+            };
+            Err(corrupt(what).with_hint(format!("make them the same size, or set {SKIP}{turned}")))
         }
         _ => Ok(()),
     }

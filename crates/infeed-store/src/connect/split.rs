@@ -298,17 +298,20 @@ mod tests {
                 if after.as_ref().is_some_and(|after| key <= after) {
                     continue;
                 }
+                let folder = name.split_once('/').filter(|_| folders);
+                let folder = folder.map(|(folder, _)| Path::parse(format!("{prefix}{folder}")).unwrap());
+                // A store names a folder once, whatever page its keys would be on.
+                if folder.is_some() && folder.as_ref() == result.common_prefixes.last() {
+                    continue;
+                }
                 if entries == 10 {
                     next = Some(at.to_string());
                     break;
                 }
-                match name.split_once('/').filter(|_| folders) {
-                    Some((folder, _)) => {
-                        let path = Path::parse(format!("{prefix}{folder}")).unwrap();
-                        if result.common_prefixes.last() != Some(&path) {
-                            result.common_prefixes.push(path);
-                            entries += 1;
-                        }
+                match folder {
+                    Some(path) => {
+                        result.common_prefixes.push(path);
+                        entries += 1;
                     }
                     None => {
                         let location = Path::parse(key).unwrap();
