@@ -66,8 +66,11 @@ pub(super) fn choose_format<'a>(
     };
     // Pictures next to shards: a preview, or the dataset.
     if claim.evidence == Evidence::Files && format.reads("x.jpg") {
-        // Parquet next to images often describes them.
-        if let Some((other, second)) = claims.find(|(other, _)| ["tar", "mds", "tfrecord"].contains(&other.name())) {
+        // Parquet next to images often describes them. Among a million images there are few other files to look at.
+        let others: Vec<Object> = objects.iter().filter(|object| !is_image(&object.name)).cloned().collect();
+        let of_shards = candidates().filter(|other| ["tar", "mds", "tfrecord"].contains(&other.name()));
+        let shards = of_shards.filter(takes).find_map(|other| Some((other, other.claim(&others)?)));
+        if let Some((other, second)) = shards {
             return Err(either(source, (format, &claim.why), (other, &second.why)));
         }
         return Ok((format, claim.why));
