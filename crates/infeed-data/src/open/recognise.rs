@@ -65,7 +65,7 @@ pub(super) fn choose_format<'a>(
         });
     };
     // Pictures next to shards: a preview, or the dataset.
-    if claim.evidence == Evidence::Files && format.reads("x.jpg") {
+    if format.name() == "folder" {
         // Parquet next to images often describes them. Among a million images there are few other files to look at.
         let others: Vec<Object> = objects.iter().filter(|object| !is_image(&object.name)).cloned().collect();
         let of_shards = candidates().filter(|other| ["tar", "mds", "tfrecord"].contains(&other.name()));
