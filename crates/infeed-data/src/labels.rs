@@ -147,7 +147,7 @@ const FEW: usize = 8;
 /// Files of a folder that are examined.
 const LOOKED_AT: usize = 4096;
 
-/// A class whose files have the names of another's, in other file formats or not only numbered.
+/// A class whose files have the names of another's, not only numbered or, if there are two classes, in another format.
 fn twin<'n, 'a>(names: &[&'n str], around: usize, tops: &'a BTreeSet<String>) -> Option<&'a str> {
     let files = |top: &str| -> Vec<&'n str> {
         let of = |name: &&'n str| name[around..].strip_prefix(top)?.strip_prefix('/');
@@ -158,7 +158,7 @@ fn twin<'n, 'a>(names: &[&'n str], around: usize, tops: &'a BTreeSet<String>) ->
     let is_twin = |a: &[&str], b: &[&str]| {
         let same = a.len() == b.len() && a.iter().zip(b).all(|(a, b)| layout::stem(a) == layout::stem(b));
         let ending = |file: &str| file[layout::stem(file).len()..].to_ascii_lowercase();
-        same && (ending(a[0]) != ending(b[0]) || a.iter().any(|file| words(file) != words(a[0])))
+        same && (all.len() == 2 && ending(a[0]) != ending(b[0]) || a.iter().any(|file| words(file) != words(a[0])))
     };
     let of = |at: usize| all[..at].iter().any(|(_, first)| is_twin(first, &all[at].1));
     (1..all.len()).find(|at| of(*at)).map(|at| all[at].0)
@@ -257,6 +257,7 @@ mod tests {
         // Photographs of two classes that are numbered in each.
         assert_eq!(twin(&["cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg"]), None);
         assert_eq!(twin(&["cat/img_1.jpg", "dog/img_1.jpg"]), None);
+        assert_eq!(twin(&["a/1.png", "b/1.gif", "c/1.png"]), None);
         let like = |tops: &[&'static str]| layout::like_marks(tops.iter().copied());
         assert_eq!(like(&["DUTS-TR-Image", "DUTS-TR-Mask"]), Some("DUTS-TR-Mask"));
         assert_eq!(like(&["Training_GroundTruth", "Training_Input"]), Some("Training_GroundTruth"));
