@@ -107,7 +107,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
                 self._opened = open(self.given)
         return self._opened
 
-    # No method has the name of an attribute of torchvision's datasets, which a script may ask for.
+    # No method has the name of an attribute of torchvision's or Hugging Face's datasets, which a script may ask for.
 
     def engine(self, **order: Any) -> Loader:
         """A ``Loader`` of the engine. Raises what ``infeed.Loader`` raises."""
@@ -144,7 +144,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             )
         return build(batch)
 
-    def split(self, batch: _native.Batch) -> list[Any]:
+    def one_by_one(self, batch: _native.Batch) -> list[Any]:
         """Splits a batch of the engine into single samples, without padding."""
         return rows(self.collated(batch), batch.valid)
 
@@ -178,7 +178,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return next(iter(loader))
 
     def __getitem__(self, index: Any) -> Any:
-        return self.split(self._batch([index]))[0]
+        return self.one_by_one(self._batch([index]))[0]
 
     def __getitems__(self, indices: Sequence[Any]) -> Any:
         return _draws.Collated(self._batch(indices))
@@ -193,10 +193,12 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         # What a script changes of its dataset, such as `samples`, is for the dataset: `Watched` sees it.
         own = self.__dict__
         is_own = "_build" not in own or name in own or hasattr(type(self), name)
-        if is_own or not self.is_object or not hasattr(self.given, name):
-            super().__setattr__(name, value)
-        else:
+        is_watched = name == "transform" and own.get("_watched") is not None
+        is_givens = (is_watched or not is_own) and self.is_object and hasattr(self.given, name)
+        if is_givens:
             setattr(self.given, name, value)
+        if is_own or not is_givens:
+            super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_here": None, "_build": None}
@@ -254,12 +256,12 @@ class Collate:
             batch = samples.batch
             if self.collate_fn is None:
                 return self.records.collated(batch)
-            samples = self.records.split(batch)
+            samples = self.records.one_by_one(batch)
         return default_collate(samples) if self.collate_fn is None else self.collate_fn(samples)
 
     def alone(self, batch: _native.Batch) -> Any:
         """The single sample of a loader without batches."""
-        sample = self.records.split(batch)[0]
+        sample = self.records.one_by_one(batch)[0]
         return sample if self.collate_fn is None else self.collate_fn(sample)
 
 

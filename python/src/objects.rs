@@ -251,7 +251,12 @@ pub(crate) fn is_photograph(field: &Field) -> bool {
 pub(crate) fn may_be_mask(name: &str, dtype: DType, shape: &[usize]) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_called = Field::picture(name).mask && ["mask", "seg", "trimap"].iter().any(|word| lower.contains(word));
-    is_called && shape.len() == 2 && (dtype == DType::Bool || dtype.whole().is_some())
+    is_called && shape.len() == 2 && is_integer(dtype)
+}
+
+/// Whether labels may have this type.
+fn is_integer(dtype: DType) -> bool {
+    dtype == DType::Bool || dtype.whole().is_some()
 }
 
 /// Whether it is a tensor of this class of torchvision.
@@ -379,14 +384,16 @@ fn mask(name: &str, value: &Bound<'_, PyAny>, said: Option<DType>) -> PyResult<F
             ("I;16", _) => (1, DType::U16),
             _ => (1, wider(DType::U8, said)),
         },
-        Values::Array(array)
-            if !matches!(array.dtype, DType::U8 | DType::U16)
-                && (array.dtype == DType::Bool || array.dtype.whole().is_some()) =>
-        {
-            let wide = array.dtype != DType::Bool && array.largest()? > i64::from(u8::MAX);
+        Values::Array(array) if matches!(array.dtype, DType::U8 | DType::U16 | DType::F32) => {
+            (array.pixels()?.channels, array.dtype)
+        }
+        Values::Array(array) if is_integer(array.dtype) => {
+            let wide = array.at("max")? > i64::from(u8::MAX);
             (array.pixels()?.channels, if wide { DType::U16 } else { wider(DType::U8, said) })
         }
-        Values::Array(array) => (array.pixels()?.channels, array.dtype),
+        Values::Array(array) => {
+            return Err(PyTypeError::new_err(format!("a mask of {}: labels are whole numbers", array.dtype)));
+        }
         _ => return Err(PyTypeError::new_err(format!("{} is not an image", type_of(value)))),
     };
     Ok(Field::mask(name, FieldKind::Image { channels, size: None, dtype: Some(dtype) }))
@@ -551,31 +558,24 @@ impl<'py> Array<'py> {
         Ok(Bytes::from(PyBuffer::<u8>::get(&flat)?.to_vec(flat.py())?))
     }
 
-    /// The largest of its integers; 0 of none.
-    fn largest(&self) -> PyResult<i64> {
+    /// The least (`min`) or largest (`max`) of its integers; 0 of none.
+    fn at(&self, end: &str) -> PyResult<i64> {
         if self.shape.contains(&0) {
             return Ok(0);
         }
-        self.values.call_method0("max")?.call_method0("item")?.extract()
+        self.values.call_method0(end)?.call_method0("item")?.extract()
     }
 
     /// The same integers as labels of 8 or 16 bits.
     fn labels(&self, name: &str, dtype: DType) -> PyResult<Self> {
-        let (dtype, most) = if dtype == DType::U16 { (dtype, u16::MAX.into()) } else { (DType::U8, u8::MAX.into()) };
-        if !self.shape.contains(&0) && dtype.whole().is_some() {
-            let least: i64 = self.values.call_method0("min")?.call_method0("item")?.extract()?;
-            let largest = self.largest()?;
-            if least < 0 || largest > most {
-                let value = if least < 0 { least } else { largest };
-                let hint = if most < 256 && least >= 0 {
-                    format!("; give fields={{{name:?}: \"mask16\"}}")
-                } else {
-                    String::new()
-                };
-                return Err(PyValueError::new_err(format!(
-                    "a mask with the value {value}, outside of 0 to {most}{hint}"
-                )));
-            }
+        let (most, hint) = match dtype {
+            DType::U16 => (u16::MAX.into(), String::new()),
+            _ => (u8::MAX.into(), format!("; give fields={{{name:?}: \"mask16\"}}")),
+        };
+        let (least, largest) = (self.at("min")?, self.at("max")?);
+        if least < 0 || largest > most {
+            let (value, hint) = if least < 0 { (least, "") } else { (largest, &*hint) };
+            return Err(PyValueError::new_err(format!("a mask with the value {value}, outside of 0 to {most}{hint}")));
         }
         Self::of(&self.values.call_method1("astype", (dtype.name().replace('u', "uint"),))?)
     }

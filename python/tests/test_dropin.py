@@ -690,6 +690,9 @@ def test_a_folder_that_only_torchvision_reads_is_read_by_it(tmp_path: Path) -> N
     loader = DataLoader(torchvision.datasets.ImageFolder(described, chain), 4)
     assert loader.dataset.samples[1][1] == 1 and callable(loader.dataset.loader)
     engine = DataLoader(torchvision.datasets.ImageFolder(tree("plain", ["a/0.png", "b/0.png"]), chain), 4)
+    assert engine.dataset.transform is chain
+    engine.dataset.transform = torchvision.transforms.Compose([torchvision.transforms.CenterCrop(4), *chain.transforms[1:]])
+    assert next(iter(engine))[0].shape == (2, 3, 4, 4)
     engine.dataset.target_transform = lambda label: 5
     with pytest.raises(infeed.errors.ConfigError, match="were changed since the DataLoader was made"):
         next(iter(engine))
