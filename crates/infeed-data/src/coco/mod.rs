@@ -15,7 +15,10 @@ mod segmentation;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
@@ -31,8 +34,8 @@ use super::{
     files::Files,
     format::{Claim, Evidence, Format, OpenOption, OpenOptions},
     label_table::{NamedImages, Names},
-    layout::is_mark,
-    names::{ends_with, is_image, other_spellings},
+    layout::{is_mark, is_split},
+    names::{ends_with, is_image, other_spellings, parent},
     objects::{find_beside, inside, nothing_to_read},
     record::Dataset,
 };
@@ -90,7 +93,7 @@ impl Format for Coco {
                 "" => (source.clone(), objects),
                 root => (source.child(root)?, inside(objects, root)),
             };
-            let files = files_of(&source, &objects, &found.names).map_err(at)?;
+            let files = files_of(&source, &objects, &found.names, &json.name).map_err(at)?;
             if let Some((kept, _turn)) = to_keep {
                 let identity = Identity::of(NAME, &files, &found.ids, &found.sizes, &found.notes)?;
                 found = kept.keep(found, identity);
@@ -131,9 +134,27 @@ async fn read(
     Ok((resolve(parsed, options.classes.clone())?, kept.map(|kept| (kept, turn))))
 }
 
-/// Finds the images of names that are written otherwise: with other folders, with `\`, without an extension.
-fn found_by_ends(source: &Source, objects: &[Object], names: &[String], found: &mut [Option<usize>]) -> Result<()> {
-    let places: Vec<usize> = (0..objects.len()).filter(|at| is_image(&objects[*at].name)).collect();
+/// Whether an image is in the folder of a split, and the JSON is that of another.
+fn is_of_other_split(image: &str, json: &str) -> bool {
+    let splits = |path: &str| -> BTreeSet<String> {
+        let words = path.split(|c: char| !c.is_ascii_alphabetic());
+        words.filter(|word| is_split(word)).map(str::to_ascii_lowercase).collect()
+    };
+    let (of_image, of_json) = (splits(parent(image)), splits(json));
+    !of_image.is_empty() && !of_json.is_empty() && of_image.is_disjoint(&of_json)
+}
+
+/// Finds the images of names that are written otherwise: with other folders, with `\`, without an extension. Other splits
+/// may have images of the same names.
+fn found_by_ends(
+    source: &Source,
+    objects: &[Object],
+    names: &[String],
+    json: &str,
+    found: &mut [Option<usize>],
+) -> Result<()> {
+    let may_be = |object: &Object| is_image(&object.name) && !is_of_other_split(&object.name, json);
+    let places: Vec<usize> = (0..objects.len()).filter(|at| may_be(&objects[*at])).collect();
     let images: Vec<&str> = places.iter().map(|at| &*objects[*at].name).collect();
     let mut images = NamedImages(Names::new(&images, source.url()));
     for (name, found) in names.iter().zip(&mut *found).filter(|(_, found)| found.is_none()) {
@@ -154,13 +175,13 @@ fn found_by_ends(source: &Source, objects: &[Object], names: &[String], found: &
     Ok(())
 }
 
-/// The files of these images. Names and objects are both sorted.
-fn files_of(source: &Source, objects: &[Object], names: &[String]) -> Result<Files> {
+/// The files of these images, which this JSON lists. Names and objects are both sorted.
+fn files_of(source: &Source, objects: &[Object], names: &[String], json: &str) -> Result<Files> {
     let spelled = |name: &str| objects.binary_search_by(|object| object.name.as_str().cmp(name)).ok();
     let find = |name: &String| spelled(name).or_else(|| other_spellings(name).find_map(|other| spelled(&other)));
     let mut found: Vec<Option<usize>> = names.iter().map(find).collect();
     if found.contains(&None) {
-        found_by_ends(source, objects, names, &mut found)?;
+        found_by_ends(source, objects, names, json, &mut found)?;
     }
     let mut missing = names.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(name, _)| name);
     if let Some(first) = missing.next() {

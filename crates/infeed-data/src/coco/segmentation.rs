@@ -44,7 +44,7 @@ pub(super) struct Shape {
     numbers: Vec<f64>,
     ends: Vec<usize>,
     runs: Option<Runs>,
-    /// Whether a polygon is not a list.
+    /// Whether a polygon is not a list of numbers or of pairs.
     flat: bool,
 }
 
@@ -176,15 +176,19 @@ impl<'de> Visitor<'de> for AnyShape {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
         let mut shape = Shape::default();
-        while seq.next_element_seed(Polygon(&mut shape))?.is_some() {}
+        while seq.next_element_seed(Part { shape: &mut shape, depth: 0 })?.is_some() {}
         Ok(shape)
     }
 }
 
-/// A number of a polygon, or x and y in a list of their own.
-struct Corner<'a>(&'a mut Vec<f64>);
+/// A polygon, or in one a number, or x and y in a list of their own: appended to the numbers.
+struct Part<'a> {
+    shape: &'a mut Shape,
+    /// 0 for a polygon.
+    depth: u8,
+}
 
-impl<'de> DeserializeSeed<'de> for Corner<'_> {
+impl<'de> DeserializeSeed<'de> for Part<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -192,15 +196,28 @@ impl<'de> DeserializeSeed<'de> for Corner<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Corner<'_> {
+impl<'de> Visitor<'de> for Part<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number, or a pair of them")
+        f.write_str("a polygon, or a number in one")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Self { shape, depth } = self;
+        shape.flat |= depth > 1;
+        while seq.next_element_seed(Part { shape, depth: depth.saturating_add(1) })?.is_some() {}
+        if depth == 0 {
+            shape.ends.push(shape.numbers.len());
+        }
+        Ok(())
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        self.0.push(value);
+        match self.depth {
+            0 => self.shape.flat = true,
+            _ => self.shape.numbers.push(value),
+        }
         Ok(())
     }
 
@@ -218,50 +235,5 @@ impl<'de> Visitor<'de> for Corner<'_> {
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
         self.visit_f64(f64::NAN)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(Number(number)) = seq.next_element()? {
-            self.0.push(number);
-        }
-        Ok(())
-    }
-}
-
-/// One polygon, which is appended to the numbers.
-struct Polygon<'a>(&'a mut Shape);
-
-impl<'de> DeserializeSeed<'de> for Polygon<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Polygon<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a polygon")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Corner(&mut self.0.numbers))?.is_some() {}
-        self.0.ends.push(self.0.numbers.len());
-        Ok(())
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<(), E> {
-        self.0.flat = true;
-        Ok(())
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<(), E> {
-        self.visit_f64(0.0)
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<(), E> {
-        self.visit_f64(0.0)
     }
 }

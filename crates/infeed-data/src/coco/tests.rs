@@ -149,6 +149,11 @@ fn broken_outlines_are_bad_samples_where_outlines_are_read() {
         (json!([[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]]), "a polygon of 7 numbers"),
         (json!([1, 2, 3, 4, 5, 6]), "not a list of polygons"),
         (json!([[1, 2, 3, null, 5, 6]]), "a corner of its outline"),
+        (json!([[1, 2, 3, "4", 5, 6]]), "a corner of its outline"),
+        (json!("a text"), "not a list of polygons"),
+        (json!(["a text"]), "not a list of polygons"),
+        (json!([[[[1, 2], [6, 2], [6, 6]]]]), "not a list of polygons"),
+        (json!({"size": [40, 30]}), "an object without counts"),
         (json!({"counts": [600, 600], "size": [30, 40]}), "height and width are [30, 40] for its runs"),
         (json!({"counts": [600], "size": [40, 30]}), "runs of 600 pixels for a mask of 40x30"),
         (json!({"counts": [-1, 1201], "size": [40, 30]}), "not integers"),
@@ -186,7 +191,9 @@ fn short_polygons_are_left_out_and_what_has_no_outline_has_an_empty_mask() {
         assert_eq!(masks(json!([square, beside, beside])), kept);
         assert_eq!(masks(json!([beside])), Mask::Polygons(Vec::new()));
     }
-    for none in [json!([]), json!(null)] {
+    // Corners in pairs.
+    assert_eq!(masks(json!([[[1, 2], [6, 2], [6, 6], [1, 6]]])), kept);
+    for none in [json!([]), json!(null), json!({}), json!("")] {
         assert_eq!(masks(none), Mask::Polygons(Vec::new()));
     }
     // Lines alone are outlines, of nothing.
@@ -575,6 +582,9 @@ fn folders_of_splits_are_found_by_names() {
     let other = || open("photos", "x/marks.json").annotations("x/marks.json");
     assert_eq!(told(&*sound(other().split("photos")), 0).0, "photos/a.jpg");
     assert_eq!(told(&*sound(other()), 0).0, "photos/a.jpg");
+    // But those of another split may have the same names.
+    let elsewhere = open("val2017", "annotations/instances_train2017.json");
+    fails(elsewhere, ErrorKind::NotFound, &["3 of 3 images have no file"]);
     fails(open("photos", "x/marks.json").annotations("x/other.json"), ErrorKind::NotFound, &["x/other.json"]);
 
     let store = InMemory::new();
