@@ -262,7 +262,8 @@ fn files_that_belong_together_are_no_records() {
             std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
             std::fs::write(dir.path().join(name), &bytes).unwrap();
         }
-        fails(at(dir.path()), ErrorKind::Config, &[says]);
+        fails(at(dir.path()), ErrorKind::Config, &[says, "if each file is a record, set format(\"arrays\")"]);
+        assert_eq!(block_on(at(dir.path()).format("arrays").into_future()).unwrap().len(), 2);
     }
 }
 

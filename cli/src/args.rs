@@ -329,8 +329,9 @@ pub(crate) struct DatasetArgs {
     ///
     /// Kinds are mask, mask16 (values up to 65535), image, label, list (numbers whose count differs from record to
     /// record), array, text, bytes and files (texts of JSON lines and Parquet that name image files, which are read).
-    /// json.boxes=list adds the value boxes in the texts of JSON of a field json. For volumes, name the files that are the channels of the field: image=ct+pet. [default: images and files called
-    /// mask, label, seg, tumor_mask, annotation and the like are masks]
+    /// json.boxes=list adds the value boxes in the texts of JSON of a field json. For volumes, name the files that are
+    /// the channels of the field: image=ct+pet. [default: images and files called mask, label, seg, tumor_mask,
+    /// annotation and the like are masks]
     #[arg(long = "field", value_name = "NAME=WORD[+WORD]", value_parser = parse_field)]
     pub fields: Vec<(String, Vec<String>)>,
     /// Read only these fields, for example image,label (tar, MDS, TFRecord, Parquet, JSON lines, Zarr, HDF5)

@@ -60,13 +60,14 @@ struct WithJson {
 /// `Unsupported` if the values of the first records are of another kind, or if these have none; those of reading the
 /// first records.
 pub(crate) async fn with_json(dataset: Arc<dyn Dataset>, said: &mut Vec<(String, Said)>) -> Result<Arc<dyn Dataset>> {
-    let found: Vec<(String, Said, usize, Vec<String>)> = said
-        .extract_if(.., |(name, said)| place_of(dataset.schema(), name, *said).is_some())
-        .filter_map(|(name, said)| {
-            let (text, keys) = place_of(dataset.schema(), &name, said)?;
-            Some((name, said, text, keys))
-        })
-        .collect();
+    let mut found = Vec::new();
+    said.retain(|(name, said)| match place_of(dataset.schema(), name, *said) {
+        Some((text, keys)) => {
+            found.push((name.clone(), *said, text, keys));
+            false
+        }
+        None => true,
+    });
     if found.is_empty() {
         return Ok(dataset);
     }

@@ -61,16 +61,9 @@ pub(crate) fn classes_of(
             None => flat = flat.or(Some(name)),
         }
     }
-    let pattern = |mask: &str| MASK_FILES.to(mask);
+    // Arrays take no mask files.
     let are_images = names.first().is_some_and(|name| is_image(name));
-    if let Some((count, image, mask, like)) = named_alike(names).filter(|_| are_images) {
-        let help = pattern(&like);
-        let what = format!(
-            "{count} images have the name of another, such as `{mask}` and `{image}`: if they are masks, set {help}"
-        );
-        tracing::warn!(url = source.url(), "{what}");
-        result.is_doubtful = true;
-    }
+    result.is_doubtful |= are_images && tell_alike(names, source);
     if found.is_empty() {
         return Ok(FolderLabels { classes: given, ..result });
     }
@@ -99,25 +92,7 @@ pub(crate) fn classes_of(
             FORMAT.to("folder")
         )));
     }
-    let marks = || match found.len() <= FEW {
-        true => layout::like_marks(found.iter().map(String::as_str)).or_else(|| twin(names, around, &found)),
-        false => found.iter().map(String::as_str).find(|top| layout::is_marks(top)),
-    };
-    if found.len() > 1
-        && given.is_none()
-        && are_images
-        && let Some(marks) = marks()
-    {
-        let folder = source.display_name(&format!("{}{marks}", &names[0][..around]));
-        let prefix = format!("{}{marks}/", &names[0][..around]);
-        let first = names.iter().find(|name| name.starts_with(&prefix)).copied().unwrap_or_default();
-        let help = pattern(&format!("{prefix}{{stem}}{}", &first[layout::stem(first).len()..]));
-        let what = format!(
-            "a folder that may hold masks or labels of other images is taken for a class; if it does, set {help}"
-        );
-        tracing::warn!(folder, "{what}");
-        result.is_doubtful = true;
-    }
+    result.is_doubtful |= are_images && given.is_none() && tell_marks(names, around, &found, source);
     if let (Some(only), 1, None) = (found.first(), found.len(), &given) {
         let folder = source.display_name(&format!("{}{only}", &names[0][..around]));
         tracing::warn!(
@@ -139,6 +114,34 @@ pub(crate) fn classes_of(
     let labels = names.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();
     drop(index);
     Ok(FolderLabels { labels: Some(labels), classes: Some(classes), ..result })
+}
+
+/// Warns of images that have the name of another. Returns whether it did.
+fn tell_alike(names: &[&str], source: &Source) -> bool {
+    let Some((count, image, mask, like)) = named_alike(names) else { return false };
+    let help = MASK_FILES.to(&like);
+    let what = format!(
+        "{count} images have the name of another, such as `{mask}` and `{image}`: if they are masks, set {help}"
+    );
+    tracing::warn!(url = source.url(), "{what}");
+    true
+}
+
+/// Warns of a class that may hold masks of other images. Returns whether it did.
+fn tell_marks(names: &[&str], around: usize, tops: &BTreeSet<String>, source: &Source) -> bool {
+    let marks = match tops.len() {
+        1 => None,
+        2..=FEW => layout::like_marks(tops.iter().map(String::as_str)).or_else(|| twin(names, around, tops)),
+        _ => tops.iter().map(String::as_str).find(|top| layout::is_marks(top)),
+    };
+    let Some(marks) = marks else { return false };
+    let folder = format!("{}{marks}/", &names[0][..around]);
+    let first = names.iter().find(|name| name.starts_with(&folder)).copied().unwrap_or_default();
+    let help = MASK_FILES.to(&format!("{folder}{{stem}}{}", &first[layout::stem(first).len()..]));
+    let folder = source.display_name(folder.trim_end_matches('/'));
+    let what = "a folder that may hold masks or labels of other images is taken for a class";
+    tracing::warn!(folder, "{what}; if it does, set {help}");
+    true
 }
 
 /// So many classes may as well be images and their masks.

@@ -99,6 +99,9 @@ pub(crate) enum Role {
     Kind,
 }
 
+/// Characters between the words of a name.
+const BETWEEN: [char; 4] = ['_', '-', '.', ' '];
+
 /// Words of folders next to splits: pictures without labels, or a few of them.
 const BESIDE_SPLITS: [&str; 12] = [
     "pred",
@@ -130,16 +133,14 @@ pub(crate) fn are_splits<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> boo
     }
     // What is before and behind the word of a split in a name.
     let around = |top: &'a str| {
-        let between = |c: char| matches!(c, '_' | '-' | '.' | ' ');
-        let mut starts = iter::once(0).chain(top.match_indices(between).map(|(at, _)| at + 1));
+        let mut starts = iter::once(0).chain(top.match_indices(BETWEEN).map(|(at, _)| at + 1));
         starts.find_map(|start| {
-            let end = top[start..].find(between).map_or(top.len(), |end| start + end);
+            let end = top[start..].find(BETWEEN).map_or(top.len(), |end| start + end);
             is_split(&top[start..end]).then(|| (&top[..start], &top[end..]))
         })
     };
     let Some((before, behind)) = tops.clone().find_map(around) else { return false };
-    let word = |top: &'a str| top.strip_prefix(before)?.strip_suffix(behind);
-    let mut words = tops.map(word);
+    let mut words = tops.map(|top| top.strip_prefix(before)?.strip_suffix(behind));
     let (mut splits, mut is_training) = (0, false);
     let all = words.all(|word| {
         let Some(word) = word else { return false };
@@ -165,21 +166,20 @@ fn role(folder: &str) -> (Option<Role>, &str) {
     if whole(&KINDS) {
         return (Some(Role::Kind), "");
     }
-    let between = |c: char| matches!(c, '_' | '-' | '.' | ' ');
     for (words, role) in [(&IMAGES[..], Role::Images), (&MARKS, Role::Marks)] {
         for word in words {
             let Some(rest) = folder.len().checked_sub(word.len()).filter(|rest| *rest > 0) else { continue };
             // `trainannot`, `train_masks`, `masks-train`.
             if folder.get(rest..).is_some_and(|end| end.eq_ignore_ascii_case(word)) {
-                let rest = folder[..rest].trim_end_matches(between);
+                let rest = folder[..rest].trim_end_matches(BETWEEN);
                 if is_split(rest) {
                     return (Some(role), rest);
                 }
             }
             if folder.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)) {
                 let rest = &folder[word.len()..];
-                if rest.starts_with(between) && is_split(rest.trim_start_matches(between)) {
-                    return (Some(role), rest.trim_start_matches(between));
+                if rest.starts_with(BETWEEN) && is_split(rest.trim_start_matches(BETWEEN)) {
+                    return (Some(role), rest.trim_start_matches(BETWEEN));
                 }
             }
         }
@@ -189,8 +189,8 @@ fn role(folder: &str) -> (Option<Role>, &str) {
 
 /// The folder among these classes that is rather one of masks: `DUTS-TR-Mask`, `imgs_label`, `Training_GroundTruth`.
 pub(crate) fn like_marks<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
-    let words = |top: &'a str| top.split(['_', '-', '.', ' ']);
-    let any = |top: &'a str, known: &[&str]| words(top).any(|word| known.iter().any(|k| k.eq_ignore_ascii_case(word)));
+    let any =
+        |top: &str, known: &[&str]| top.split(BETWEEN).any(|word| known.iter().any(|k| k.eq_ignore_ascii_case(word)));
     // Photographs of people with and without masks.
     if tops.clone().any(|top| any(top, &["with", "without", "no", "not", "non"])) {
         return None;

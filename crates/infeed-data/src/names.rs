@@ -118,8 +118,8 @@ pub fn parent(name: &str) -> &str {
 /// `default/train/0000.parquet`.
 fn split_of(name: &str) -> Option<&str> {
     let (folders, base) = name.rsplit_once('/').unwrap_or(("", name));
-    let word = |word: &str| word.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let mut words = base.split(['-', '_', '.']).map(|of| &of[..word(of)]).chain(folders.rsplit('/'));
+    let of_base = base.split(['-', '_', '.']).map(|word| word.trim_end_matches(|c: char| c.is_ascii_digit()));
+    let mut words = of_base.chain(folders.rsplit('/'));
     words.find(|word| SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word)))
 }
 

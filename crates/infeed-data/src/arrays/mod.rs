@@ -20,7 +20,10 @@ use std::{collections::BTreeSet, ops::Range, sync::Arc};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, FORMAT},
+    },
     fingerprint::Fingerprint,
     random::SampleRng,
     report::Stage,
@@ -371,21 +374,23 @@ impl Dataset for Columns {
 
 /// An error if files are named like the images and masks of the same records, or like splits.
 fn are_records(names: &[&str]) -> Result<()> {
-    let refuse = |what: String, hint: &str| Err(Error::config(what).with_hint(hint.to_owned()));
-    let savez = "save what belongs together as one file: numpy.savez(\"data.npz\", image=…, mask=…)";
+    let each = format!("if each file is a record, set {}", FORMAT.to("arrays"));
     let is_mask = |name: &&str| looks_like_mask(stem(name)) || stem(name).eq_ignore_ascii_case("y");
     if let (Some(mask), Some(other)) =
         (names.iter().find(|name| is_mask(name)), names.iter().find(|name| !is_mask(name)))
     {
         let what = format!("`{mask}` is named like masks or labels of `{other}`, but each .npy is a record of its own");
-        return refuse(what, savez);
+        return Err(Error::config(what).with_hint(format!(
+            "save what belongs together as one file: numpy.savez(\"data.npz\", image=…, mask=…); {each}"
+        )));
     }
     let splits: Option<BTreeSet<String>> =
         names.iter().map(|name| Some(splits::split_of(stem(name))?.0.to_ascii_lowercase())).collect();
     match splits {
         Some(splits) if splits.len() > 1 => {
             let splits = splits.into_iter().collect::<Vec<_>>().join(", ");
-            refuse(format!("arrays of several splits: {splits}"), "open the file of one split")
+            let what = format!("arrays of several splits: {splits}");
+            Err(Error::config(what).with_hint(format!("open the files of one split; {each}")))
         }
         _ => Ok(()),
     }
@@ -405,7 +410,9 @@ struct Files {
 impl Files {
     async fn open(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Self> {
         let names: Vec<&str> = objects.iter().map(|o| o.name.as_str()).collect();
-        are_records(&names).map_err(|e| e.at_object(source.url()))?;
+        if options.format.is_none() {
+            are_records(&names).map_err(|e| e.at_object(source.url()))?;
+        }
         let FolderLabels { labels, classes, .. } = classes_of(&names, source, options.classes.clone(), true)?;
         let first = npy_at(source, &objects[0], 0, objects[0].size).await;
         let first = first.map_err(|e| e.at_object(source.display_name(&objects[0].name)))?;

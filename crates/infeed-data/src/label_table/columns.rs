@@ -215,8 +215,6 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
             "" => c == 0,
             name => name.starts_with("Unnamed") || name == "index",
         };
-        // The index of a table whose rows were shuffled.
-        let is_index = |c: usize| rows.clone().all(|row| all.cell(row, c).parse::<u64>().is_ok());
         let distinct = |c: usize| {
             let cells: HashSet<_> = rows.clone().map(|row| all.cell(row, c)).collect();
             cells.len() == rows.len()
@@ -225,8 +223,10 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
         let listed =
             head.is_none() && others == [0, 1] && rows.clone().all(|row| all.cell(row, 0).parse::<u64>().is_ok());
         let idle = |c: usize| {
-            let numbered = |c: usize| counts(c) || c == 0 && distinct(c) && is_index(c);
-            let first = unnamed(c) && numbered(c) || listed && c == 0 && distinct(c);
+            // Rows may have been shuffled.
+            let is_number = |row: usize| all.cell(row, c).parse::<u64>().is_ok();
+            let numbered = counts(c) || c == 0 && distinct(c) && rows.clone().all(is_number);
+            let first = unnamed(c) && numbered || listed && c == 0 && distinct(c);
             rows.len() > 1 && (first || is_word(&FILE, name(c)) && distinct(c))
         };
         if others.iter().any(|c| !idle(*c)) {

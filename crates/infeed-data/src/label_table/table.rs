@@ -126,11 +126,10 @@ impl Table {
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .with_hint("labels are class indices or names; for names that are numbers, give the classes"));
         }
-        let parts = |label: &str| label.split([',', ';', '|', ' ']).filter(|part| !part.is_empty()).count();
-        let are_numbers =
-            |label: &str| label.split([',', ';', '|', ' ']).all(|part| part.is_empty() || is_number(part));
-        let several = self.entries.iter().find(|entry| parts(&entry.label) > 1);
-        if let Some(Entry { file, label }) = several.filter(|_| self.entries.iter().all(|e| are_numbers(&e.label))) {
+        let several = self.entries.iter().find(|entry| parts_of(&entry.label).count() > 1);
+        if let Some(Entry { file, label }) =
+            several.filter(|_| self.entries.iter().all(|e| parts_of(&e.label).all(is_number)))
+        {
             let what = format!("the label `{label}` of `{file}` is several numbers");
             return Err(Error::new(ErrorKind::Unsupported, what).with_hint(format!(
                 "several labels of an image are not read; write a fraction with a point; for names that are numbers, set {CLASSES}"
@@ -155,6 +154,11 @@ impl Table {
         }
         Ok(names)
     }
+}
+
+/// The labels in a cell that holds several.
+fn parts_of(label: &str) -> impl Iterator<Item = &str> {
+    label.split([',', ';', '|', ' ']).filter(|part| !part.is_empty())
 }
 
 /// The images that have a row, for a table that lists `written`; `None` if all have one. Warns about rows without an

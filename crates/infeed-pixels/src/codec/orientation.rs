@@ -36,7 +36,7 @@ pub enum Orientation {
 }
 
 impl Orientation {
-    /// What `Auto` is for a dataset. A build without the feature `jpeg` turns no image unless it has to.
+    /// What `Auto` is for a dataset: `Ignore` in a build without the feature `jpeg`.
     #[doc(hidden)]
     #[must_use]
     pub const fn of_dataset(self, upright: bool) -> Self {

@@ -84,8 +84,8 @@ fn numbered(name: &str) -> Option<(Numbered<'_>, &str)> {
     None
 }
 
-/// Beginnings of names that differ in a number before their last one, `TCGA-02-` and `TCGA-06-`, if the last ones have
-/// leading zeros or as many digits.
+/// Beginnings of names that differ in a number before their last one, `TCGA-02-` and `TCGA-06-`, if the last one has
+/// three digits or more.
 fn of_several_numbers<'a>(arrays: &[Sight<'a>]) -> BTreeSet<&'a str> {
     let mut alike: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for array in arrays {
