@@ -73,23 +73,23 @@ def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[
             several = [value_of(view) for view in views]
             return lambda batch: [value(batch) for value in several]
         value = value_of(field)
+        if isinstance(of_item, (list, tuple)) and field in batch:
+            if isinstance(batch[field], Tensor):
+                return lambda batch: _places(value(batch), of_item)
+            if isinstance(batch[field], list):
+                return lambda batch: _places_of_texts(field, value(batch))
         if isinstance(of_item, bool) or (hasattr(of_item, "dtype") and not of_item.shape):
             # The engine's integers all have 64 bits.
-            dtype = torch.as_tensor(of_item).dtype
-
-            def narrow(batch: Any) -> Any:
-                wide = value(batch)
-                typed = wide.to(dtype)
-                # A later record may have a larger number, or a number instead of a bool.
-                return typed if torch.equal(typed.to(wide.dtype), wide) else wide
-
-            return narrow
+            return lambda batch: _narrowed(value(batch), of_item)
+        if isinstance(of_item, (str, bytes)) and is_sequence and isinstance(batch.get(field), list):
+            return lambda batch: tuple(value(batch))
         return value
 
+    is_sequence = isinstance(item, (tuple, list))
     if isinstance(item, Mapping):
         named = [(key, typed(str(key), item[key])) for key in item]
         return lambda batch: {key: value(batch) for key, value in named}
-    if not isinstance(item, (tuple, list)):
+    if not is_sequence:
         return typed(schema[0], item)
     values = [typed(field, value) for field, value in zip(schema, item, strict=True)]
     if hasattr(item, "_fields"):
@@ -98,26 +98,70 @@ def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[
     return lambda batch: [value(batch) for value in values]
 
 
-def rows(made: Any, size: int) -> list[Any]:
-    """Splits a batch from ``builder`` into samples for a ``collate_fn``. Classes are ints, as from a Python dataset."""
+def _narrowed(wide: torch.Tensor, of_item: Any) -> torch.Tensor:
+    """Values in the type of a record's number. A later record may have a larger number, or a number instead of a bool."""
+    dtype = torch.float64 if isinstance(of_item, float) else torch.as_tensor(of_item).dtype
+    typed = wide.to(dtype)
+    return typed if torch.equal(typed.to(wide.dtype), wide) else wide
+
+
+def _places(values: torch.Tensor, of_item: Any) -> Any:
+    """Of lists of numbers: a tensor for each place in the list."""
+    if not isinstance(of_item, (list, tuple)):
+        return _narrowed(values, of_item)
+    made = [_places(values[:, at].contiguous(), each) for at, each in enumerate(of_item)]
+    return type(of_item)(*made) if hasattr(of_item, "_fields") else made
+
+
+def _places_of_texts(field: str, texts: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Of lists of texts: a tuple for each place in the list."""
+    if len({len(of_row) for of_row in texts}) > 1:
+        raise ConfigError(
+            f"field {field!r}: its lists have different lengths, which default_collate cannot join: pass infeed.open(dataset) "
+            "for a list with the texts of each row"
+        )
+    return list(zip(*texts, strict=True))
+
+
+def rows(made: Any, size: int, item: Any) -> list[Any]:
+    """Splits a batch from ``builder`` into samples for a ``collate_fn``. Classes are ints, as from a Python dataset.
+
+    ``item``: one record of a Python object, if batches have its structure. What no transform changes then gets its types.
+    """
     if isinstance(made, Mapping):
-        return [{key: _row(value, at) for key, value in made.items()} for at in range(size)]
-    if isinstance(made, tuple) or (isinstance(made, list) and any(isinstance(value, torch.Tensor) for value in made)):
-        parts = [[_row(value, at) for value in made] for at in range(size)]
-        return [type(made)(*part) if hasattr(made, "_fields") else tuple(part) for part in parts]
-    return [_row(made, at) for at in range(size)]
+        of_item = item if isinstance(item, Mapping) else {}
+        return [{key: _row(value, at, of_item.get(key)) for key, value in made.items()} for at in range(size)]
+    if item is not None and not isinstance(item, (tuple, list)):
+        return [_row(made, at, item) for at in range(size)]
+    of_items = [None] * len(made) if item is None else item
+    parts = [[_row(value, at, each) for value, each in zip(made, of_items, strict=True)] for at in range(size)]
+    if hasattr(made, "_fields"):
+        return [type(made)(*part) for part in parts]
+    return parts if isinstance(item, list) else [tuple(part) for part in parts]
 
 
-def _row(value: Any, at: int) -> Any:
+def _row(value: Any, at: int, of_item: Any) -> Any:
     if isinstance(value, Rows):
         return value[at]
     if isinstance(value, torch.Tensor):
         row = value.unbind()[at] if value.is_nested else value[at]
-        return row if row.dim() or row.is_floating_point() else row.item()
-    if isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
-        # The views of an image.
-        return [view[at] for view in value]
+        if type(of_item).__module__ == "numpy" and of_item.shape == row.shape:
+            return row.numpy()[()]
+        is_number = row.dim() == 0 and not isinstance(of_item, torch.Tensor)
+        return row.item() if is_number and (not row.is_floating_point() or isinstance(of_item, float)) else row
+    if isinstance(value, list) and value and _is_place(value[0]):
+        # The views of an image, or the places of a list.
+        of_items = of_item if isinstance(of_item, (list, tuple)) else [None] * len(value)
+        row = [_row(of_place, at, each) for of_place, each in zip(value, of_items, strict=True)]
+        return tuple(row) if isinstance(of_item, tuple) else row
+    if isinstance(value, tuple) and isinstance(of_item, tuple):
+        return type(of_item)(*[_row(of_place, at, each) for of_place, each in zip(value, of_item, strict=True)])
     return value[at]
+
+
+def _is_place(value: Any) -> bool:
+    """Whether it holds values of all rows: a tensor, a tuple of texts, or a list of these."""
+    return isinstance(value, (torch.Tensor, tuple)) or (isinstance(value, list) and bool(value) and _is_place(value[0]))
 
 
 class Rows(list[torch.Tensor]):

@@ -96,6 +96,11 @@ class _OfPython:
 _GENERATORS: tuple[Any, ...] = (_OfTorch(), _OfNumPy(), _OfPython())
 
 
+def seen() -> tuple[Any, ...]:
+    """Bytes that differ after any draw from one of the three generators."""
+    return tuple([generator.seen() for generator in _GENERATORS])
+
+
 def state() -> tuple[Any, ...]:
     """The states of the three generators: torch's, NumPy's (None without NumPy), Python's."""
     return tuple([generator.state() for generator in _GENERATORS])

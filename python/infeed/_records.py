@@ -8,6 +8,8 @@ import logging
 import operator
 import os
 import pickle
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +23,8 @@ from .loader import Loader, open
 
 # The structure of a record of torchvision's `ImageFolder`.
 _OF_FOLDERS = (None, 0)
+# Settings that change images.
+_OF_IMAGES = {"dtype", "channels_last", "orientation", "map"}
 _logger = logging.getLogger("infeed.torch")
 
 
@@ -99,13 +103,43 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
                 if its_own is not None and self.transform is not None:
                     raise ConfigError("the dataset has a transform, and so has the loader: give one of them")
                 if self._item is None:
-                    # Without Python the engine reads memory or `ImageFolder`s.
-                    self._item = self.given[0] if opened.format in ("python", "memory") else _OF_FOLDERS
+                    self._item = self._first(opened)
+                    arrays = self._unchanged(opened)
+                    if arrays:
+                        opened = wrap(self.given, arrays)[0]
                 _draws.restore(kept)
                 self._opened, self.transform = opened, its_own if self.transform is None else self.transform
             else:
                 self._opened = open(self.given)
         return self._opened
+
+    def _first(self, opened: _native.Dataset) -> Any:
+        """The first record, whose structure batches get."""
+        if opened.format not in ("python", "memory"):
+            # Without Python the engine reads memory or `ImageFolder`s.
+            return _OF_FOLDERS
+        before = _draws.seen()
+        item = self.given[0]
+        if opened.format == "python" and _draws.seen() != before:
+            warnings.warn(
+                "the dataset draws random numbers in __getitem__, which a thread of infeed's engine calls: other runs draw "
+                "other numbers. Draw in the loader's transform=, or in map=, which is called with (sample, seed); or omit "
+                "transform= and the other arguments of infeed, so that torch reads",
+                stacklevel=5,
+            )
+        if _is_table(self.given):
+            # Its lists are columns of arrays.
+            return {name: None if isinstance(value, list) else value for name, value in item.items()}
+        return item
+
+    def _unchanged(self, opened: _native.Dataset) -> dict[str, str]:
+        """Arrays of pixels that nothing changes, as the kinds of their fields: they keep their shape, as in torch."""
+        if self.transform is not None or opened.format != "python" or _OF_IMAGES & self.settings.keys():
+            return {}
+        item = self._item
+        values = item.values() if isinstance(item, Mapping) else item if isinstance(item, (tuple, list)) else [item]
+        pairs = zip(opened.fields.items(), values, strict=True)
+        return {name: "array" for (name, kind), value in pairs if kind == "image" and hasattr(value, "dtype")}
 
     # No method has the name of an attribute of torchvision's or Hugging Face's datasets, which a script may ask for.
 
@@ -146,7 +180,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
 
     def one_by_one(self, batch: _native.Batch) -> list[Any]:
         """Splits a batch of the engine into single samples, without padding."""
-        return rows(self.collated(batch), batch.valid)
+        return rows(self.collated(batch), batch.valid, self._item if self.output == "auto" else None)
 
     def numbers(self, indices: Iterable[Any]) -> list[int]:
         """Indices for the engine. Negative indices count from the end."""
@@ -217,7 +251,8 @@ class Watched:
         while type(dataset) is Subset:
             dataset = dataset.dataset
         self._folder = dataset
-        self._files = (dataset.samples, len(dataset.samples))
+        # The list, and what is in it.
+        self._files = (dataset.samples, list(dataset.samples))
         self._steps = self._current()
 
     def _current(self) -> Any:
@@ -227,9 +262,9 @@ class Watched:
 
     def changed(self) -> bool:
         """Whether its transform has changed since the last call. Raises ``ConfigError`` for changes that the engine cannot use."""
-        folder, (samples, count) = self._folder, self._files
+        folder, (samples, before) = self._folder, self._files
         instead = "since the DataLoader was made: make another one"
-        if folder.samples is not samples or len(samples) != count or folder.target_transform is not None:
+        if folder.samples is not samples or samples != before or folder.target_transform is not None:
             raise ConfigError(f"the samples or targets of the ImageFolder were changed {instead}")
         try:
             steps = self._current()
@@ -265,15 +300,38 @@ class Collate:
         return sample if self.collate_fn is None else self.collate_fn(sample)
 
 
+def _is_table(dataset: Any) -> bool:
+    """Whether it is Hugging Face's dataset, or a ``Subset`` of one, whose columns the engine reads."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    of_arrow = type(dataset).__module__.startswith("datasets.") and hasattr(dataset, "features")
+    return of_arrow and (getattr(dataset, "format", None) or {}).get("type") != "custom"
+
+
+def _may_overshoot(transform: Any) -> bool:
+    """Whether a filter with negative weights works on floats: torchvision then keeps values outside of black and white."""
+    from .transforms import steps
+
+    lowered = steps(transform)
+    if not isinstance(lowered, list):
+        return False
+    floats = next((at for at, step in enumerate(lowered) if step.get("op") in ("to_float", "normalize")), len(lowered))
+    filtered = repr(lowered[floats:])
+    return "bicubic" in filtered or "lanczos" in filtered
+
+
 def recognised(dataset: Any) -> Records | None:
     """Records of a torchvision object that the engine reads like torch, with pixels that differ by at most one level."""
     from .objects import native
 
     try:
         found = native(dataset)
-        if found is None:
+        if found is None or getattr(sys.modules.get("PIL.ImageFile"), "LOAD_TRUNCATED_IMAGES", False):
             return None
         opened, transform = found
+        if _may_overshoot(transform):
+            _logger.info("torchvision reads the folder: its bicubic filters overshoot behind ToTensor")
+            return None
         records = Records(dataset, transform, "auto", {}, _OF_FOLDERS)
         records._opened, records._watched = opened, Watched(dataset)
         # Making a loader checks whether all rows get one size.

@@ -91,12 +91,21 @@ impl PythonDataset {
             fields.push(field.map_err(|error| in_words(object.py(), error, &format!("dataset[0], field {name:?}")))?);
         }
         if fields.iter().any(is_photograph) {
-            for (field, value) in fields.iter_mut().zip(&values) {
+            let mut has_colours = false;
+            for (field, value) in fields.iter().zip(&values) {
                 refuse_boxes(&field.name, value)?;
-                if let FieldKind::Array { dtype, shape } = &field.kind
-                    && kinds.get_item(&*field.name)?.is_none()
-                    && may_be_mask(&field.name, *dtype, shape)
-                {
+                let is_flat = is_picture(value)? && matches!(&*mode_of(value)?, "P" | "1" | "L" | "I;16");
+                has_colours |= !is_flat && matches!(field.kind, FieldKind::Image { channels: 3.., .. }) && !field.mask;
+            }
+            for (field, value) in fields.iter_mut().zip(&values) {
+                if kinds.get_item(&*field.name)?.is_some() {
+                    continue;
+                }
+                let is_mask = match &field.kind {
+                    FieldKind::Array { dtype, shape } => may_be_mask(&field.name, *dtype, shape),
+                    _ => has_colours && !field.mask && is_picture(value)? && is_flat_mask(&field.name, &mode_of(value)?),
+                };
+                if is_mask {
                     *field = mask(&field.name, value, None)?;
                 }
             }
@@ -254,6 +263,19 @@ pub(crate) fn may_be_mask(name: &str, dtype: DType, shape: &[usize]) -> bool {
     is_called && shape.len() == 2 && is_integer(dtype)
 }
 
+/// Whether a Pillow image of this mode, next to one in colours, is its mask: palettes hold indices, as do bits. Gray may be
+/// either, so a warning names the option.
+fn is_flat_mask(name: &str, mode: &str) -> bool {
+    if matches!(mode, "L" | "I;16") {
+        tracing::warn!(
+            target: "infeed::objects",
+            "dataset[0], field {name:?}: a gray image next to one in colours is read as an image; if it is a mask, use \
+             infeed.open(dataset, fields={{{name:?}: \"mask\"}})"
+        );
+    }
+    matches!(mode, "P" | "1")
+}
+
 /// Whether labels may have this type.
 fn is_integer(dtype: DType) -> bool {
     dtype == DType::Bool || dtype.whole().is_some()
@@ -349,11 +371,30 @@ const ENCODED: FieldKind = FieldKind::Image { channels: 3, size: None, dtype: No
 fn image(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
     let (channels, dtype) = match Values::of(value)? {
         Values::Encoded(_) => return Ok(ENCODED),
-        Values::Picture => (3, Some(DType::U8)),
-        Values::Array(array) => (array.pixels()?.channels, Some(array.dtype)),
+        Values::Picture => pixels_of(&mode_of(value)?)?,
+        Values::Array(array) => (array.pixels()?.channels, array.dtype),
         _ => return Err(PyTypeError::new_err(format!("{} is not an image", type_of(value)))),
     };
-    Ok(FieldKind::Image { channels, size: None, dtype })
+    Ok(FieldKind::Image { channels, size: None, dtype: Some(dtype) })
+}
+
+/// Channels and type of a photograph of this Pillow mode, as torchvision makes a tensor of it. Palettes and the other
+/// colour spaces become RGB.
+fn pixels_of(mode: &str) -> PyResult<(u8, DType)> {
+    Ok(match mode {
+        "L" | "1" => (1, DType::U8),
+        "LA" => (2, DType::U8),
+        "RGBA" => (4, DType::U8),
+        "I;16" => (1, DType::U16),
+        "I" | "F" => {
+            let words = format!(
+                "a Pillow image of mode {mode} has numbers beyond 8 bits: return numpy.asarray(image), or convert it in \
+                 __getitem__"
+            );
+            return Err(PyTypeError::new_err(words));
+        }
+        _ => (3, DType::U8),
+    })
 }
 
 /// The kind of a list of images of this kind, of which the first record has `count`. How many others have is unknown:
@@ -404,6 +445,11 @@ fn wider(found: DType, said: Option<DType>) -> DType {
     said.filter(|_| found == DType::U8).unwrap_or(found)
 }
 
+/// Whether it is a Pillow image.
+fn is_picture(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(value.hasattr("getbands")? && value.hasattr("tobytes")?)
+}
+
 fn mode_of(picture: &Bound<'_, PyAny>) -> PyResult<String> {
     picture.getattr("mode")?.extract()
 }
@@ -421,16 +467,17 @@ fn learned(value: &Bound<'_, PyAny>) -> PyResult<FieldKind> {
             _ => {}
         }
     }
-    let image = |channels, dtype| FieldKind::Image { channels, size: None, dtype };
     Ok(match Values::of(value)? {
         Values::Encoded(bytes) if is_image(&bytes) => ENCODED,
         Values::Encoded(_) => FieldKind::Bytes { most: MOST_BYTES },
         Values::Text(_) => FieldKind::Text { most: MOST_BYTES },
-        Values::Picture => image(3, Some(DType::U8)),
+        Values::Picture => image(value)?,
         Values::Integer(_) => FieldKind::Label,
         Values::Float => FieldKind::Array { dtype: DType::F64, shape: Vec::new() },
         Values::Array(array) => match (array.dtype, array.pixels()) {
-            (DType::U8 | DType::U16, Ok(pixels)) => image(pixels.channels, Some(array.dtype)),
+            (DType::U8 | DType::U16, Ok(pixels)) => {
+                FieldKind::Image { channels: pixels.channels, size: None, dtype: Some(array.dtype) }
+            }
             _ => FieldKind::Array { dtype: array.dtype, shape: array.shape },
         },
     })
@@ -461,7 +508,7 @@ impl<'py> Values<'py> {
         if let Ok(text) = value.cast::<PyString>() {
             return Ok(Self::Text(text.to_cow()?.into_owned()));
         }
-        if value.hasattr("getbands")? && value.hasattr("tobytes")? {
+        if is_picture(value)? {
             return Ok(Self::Picture);
         }
         if value.is_instance_of::<PyInt>() {
@@ -623,8 +670,8 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
     let values = Values::of(value)?;
     match (&field.kind, values) {
         (FieldKind::Image { .. }, Values::Encoded(bytes)) => pieces.extend([Bytes::new(), bytes]),
-        (FieldKind::Image { .. }, Values::Picture) => {
-            let (info, bytes) = picture(value, field)?;
+        (FieldKind::Image { channels, dtype, .. }, Values::Picture) => {
+            let (info, bytes) = picture(value, field, *channels, *dtype)?;
             pieces.extend([header(&info), bytes]);
         }
         (FieldKind::Image { dtype: Some(dtype), .. }, Values::Array(array))
@@ -679,16 +726,32 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
 }
 
 /// The pixels of a Pillow image. Masks keep their values, also palette indices.
-fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::ImageInfo, Bytes)> {
+///
+/// `wanted`, `dtype`: channels and type of the field.
+fn picture(
+    image: &Bound<'_, PyAny>,
+    field: &Field,
+    wanted: u8,
+    dtype: Option<DType>,
+) -> PyResult<(engine::codec::ImageInfo, Bytes)> {
     let mode = mode_of(image)?;
-    let (mask, wide) = match field.kind {
-        FieldKind::Image { dtype, .. } if field.mask => (true, dtype == Some(DType::U16)),
-        _ => (false, false),
-    };
+    let (mask, wide) = (field.mask, dtype == Some(DType::U16));
     let converted = |mode: &str| image.call_method1("convert", (mode,));
     let (channels, image) = match (mask, &*mode) {
-        (false, "RGB") => (3, image.clone()),
-        (false, _) => (3, converted("RGB")?),
+        (false, _) => match pixels_of(&mode)? {
+            (3, _) if wanted == 3 && mode == "RGB" => (3, image.clone()),
+            (_, DType::U8) if wanted == 3 => (3, converted("RGB")?),
+            found if (wanted, dtype) != (found.0, Some(found.1)) => {
+                let words = format!(
+                    "a Pillow image of mode {mode}, but record 0 has {wanted} channels{}: convert all to one mode in \
+                     __getitem__, such as image.convert(\"RGB\")",
+                    if wide { " of 16 bits" } else { "" }
+                );
+                return Err(PyValueError::new_err(words));
+            }
+            _ if mode == "1" => (1, converted("L")?),
+            (channels, _) => (channels, image.clone()),
+        },
         (true, "I;16") if wide => (1, image.clone()),
         (true, "L" | "P") => (1, image.clone()),
         (true, "1") => (1, converted("L")?),
@@ -715,7 +778,7 @@ fn picture(image: &Bound<'_, PyAny>, field: &Field) -> PyResult<(engine::codec::
         _ => HeldObject::bytes(&bytes),
     };
     let mut info = engine::codec::ImageInfo::interleaved_u8(height, width, channels);
-    if mask && mode == "I;16" {
+    if mode == "I;16" {
         info.dtype = DType::U16;
     }
     Ok((info, bytes))

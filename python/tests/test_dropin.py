@@ -46,6 +46,8 @@ def described(value: Any) -> Any:
     """A batch with types and values, to be compared."""
     if isinstance(value, torch.Tensor):
         return value.dtype, tuple(value.shape), value.tolist()
+    if isinstance(value, numpy.ndarray):
+        return numpy.ndarray, value.dtype, value.shape, value.tolist()
     if isinstance(value, dict):
         return {key: described(of) for key, of in value.items()}
     if isinstance(value, (list, tuple)):
@@ -74,7 +76,15 @@ ITEMS: dict[str, Callable[[int], Any]] = {
     "named": lambda i: Point(torch.zeros(2), i),
     "bytes of an image": lambda i: (torch.full((3, 4, 4), i, dtype=torch.uint8), i),
     "list": lambda i: [i, i + 10],
+    "lists": lambda i: (torch.zeros(2), [i, i / 2, i > 2], [[i, 1], [2, i]], ["a", f"b{i}"], [f"c{i}"]),
+    "dict of lists": lambda i: {"x": [i, i + 10], "y": (i / 2, i), "z": f"s{i}", "of texts": ["a", f"b{i}"]},
+    "texts": lambda i: (f"a{i}", "b"),
+    "arrays in a list": lambda i: ([numpy.full(3, i, numpy.int32), numpy.full(3, i, numpy.float32)], i),
+    "named in a tuple": lambda i: (Point(i, i / 2), i),
+    "bytes of gray": lambda i: (numpy.full((4, 5), i, numpy.uint8), numpy.full((4, 5, 3), i, numpy.uint8)),
 }
+# What the engine refuses.
+ONLY_TORCHS = ("bfloat16", "complex", "nested")
 
 
 @pytest.mark.parametrize("kind", ITEMS)
@@ -84,6 +94,16 @@ def test_batches_have_the_structure_of_torchs(kind: str) -> None:
         mine, theirs = DataLoader(made, **arguments), data.DataLoader(made, **arguments)
         assert len(mine) == len(theirs)
         assert [described(batch) for batch in mine] == [described(batch) for batch in theirs]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ITEMS if kind not in ONLY_TORCHS])
+def test_batches_of_the_engine_have_the_structure_of_torchs(kind: str) -> None:
+    made = Made(ITEMS[kind], 5)
+    for arguments in ({"batch_size": 2}, {"batch_size": 4, "drop_last": True}, {"batch_size": 2, "collate_fn": list}):
+        mine = DataLoader(made, on_bad_sample="raise", **arguments)
+        theirs = [described(batch) for batch in data.DataLoader(made, **arguments)]
+        assert isinstance(mine.loader, infeed.Loader)
+        assert [described(batch) for batch in mine] == theirs
 
 
 @pytest.mark.parametrize("make", [lambda i: None, lambda i: torch.zeros(i), lambda i: [0] * i, lambda i: {i: i}])
@@ -714,9 +734,27 @@ def test_a_transform_may_change_between_epochs(folder: str) -> None:
     with pytest.raises(ValueError, match="make another one"):
         iter(loader)
     dataset.transform = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
-    dataset.samples.pop()
-    with pytest.raises(ValueError, match="samples"):
-        iter(loader)
+    path, label = dataset.samples[0]
+    for samples in ([(path, label + 1), *dataset.samples[1:]], dataset.samples[1:]):
+        before = list(dataset.samples)
+        dataset.samples[:] = samples
+        with pytest.raises(ValueError, match="samples"):
+            iter(loader)
+        dataset.samples[:] = before
+    assert len(list(loader)) == 2
+
+
+def test_what_the_engine_does_otherwise_torchvision_reads(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    file = pytest.importorskip("PIL.ImageFile")
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    floats, bicubic = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)], v2.Resize((16, 16), interpolation=3)
+    # A filter's overshoot behind ToTensor.
+    for steps, is_native in (([bicubic, *floats], True), ([*floats, bicubic], False)):
+        loader = DataLoader(torchvision.datasets.ImageFolder(folder, v2.Compose(steps)), 4)
+        assert hasattr(loader, "loader") == is_native
+    monkeypatch.setattr(file, "LOAD_TRUNCATED_IMAGES", True)
+    assert not hasattr(DataLoader(torchvision.datasets.ImageFolder(folder, v2.Compose([bicubic, *floats]))), "loader")
 
 
 def test_types_are_those_of_torchvisions_chain(folder: str, tmp_path: Path) -> None:
@@ -770,3 +808,77 @@ def test_items_of_a_python_dataset_keep_their_structure_in_the_engine() -> None:
     assert type(point) is Point and point.y.tolist() == [True, False, True] and point.y.dtype == torch.bool
     three = one(lambda i: (png(i, i, i), i, float(i)))
     assert type(three) is list and len(three) == 3 and three[2].dtype == torch.float64
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1", "LA", "RGBA", "I;16"])
+def test_pictures_keep_the_channels_that_torchvision_gives_them(mode: str) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    chain = v2.Compose([v2.CenterCrop(20), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+
+    def make(i: int) -> Any:
+        draws = numpy.random.default_rng(i)
+        if mode == "I;16":
+            return pillow.fromarray(draws.integers(0, 65536, (24, 26), numpy.uint16)), i
+        if mode == "1":
+            return pillow.fromarray(draws.integers(0, 256, (24, 26), numpy.uint8)).convert("1"), i
+        channels = len(mode)
+        shape = (24, 26) if channels == 1 else (24, 26, channels)
+        return pillow.fromarray(draws.integers(0, 256, shape, numpy.uint8), mode), i
+
+    mine = list(DataLoader(Made(make), 4, transform=chain))
+    theirs = list(data.DataLoader(Made(lambda i: (chain(make(i)[0]), i)), 4))
+    for (images, labels), (want, want_labels) in zip(mine, theirs, strict=True):
+        assert images.shape == want.shape and images.dtype == want.dtype
+        assert torch.allclose(images, want, atol=1e-6) and torch.equal(labels, want_labels)
+
+
+def test_pictures_that_torch_cannot_stack_are_named() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    modes = ["L", "L", "RGB"]
+    mixed = Made(lambda i: pillow.new(modes[i], (9, 9)), 3)
+    with pytest.raises(ValueError, match=r'mode RGB, but record 0 has 1 channel.*image.convert\("RGB"\)'):
+        list(DataLoader(mixed, 3, transform="center_crop:8"))
+    # Colours first: gray gets three channels, as from files.
+    modes.reverse()
+    assert next(iter(DataLoader(mixed, 3, transform="center_crop:8"))).shape == (3, 3, 8, 8)
+    with pytest.raises(TypeError, match=r"mode F has numbers beyond 8 bits: return numpy.asarray\(image\)"):
+        list(DataLoader(Made(lambda i: pillow.new("F", (9, 9))), transform="center_crop:8"))
+
+
+def test_indices_of_a_palette_next_to_colours_are_a_mask(caplog: pytest.LogCaptureFixture) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+
+    def make(mode: str) -> Any:
+        def made(i: int) -> Any:
+            target = pillow.frombytes("P", (10, 10), bytes([0, 1, 20, 255] * 25))
+            target.putpalette([9, 9, 9, 200, 0, 0] * 128)
+            return pillow.new("RGB", (10, 10), (i, 0, 0)), target if mode == "P" else pillow.new(mode, (10, 10), 7)
+
+        return Made(made)
+
+    images, masks = next(iter(DataLoader(make("P"), 3, transform="resize_exact:20;to_float")))
+    assert images.shape == (3, 3, 20, 20) and images.dtype == torch.float32
+    assert masks.shape == (3, 1, 20, 20) and masks.dtype == torch.uint8 and masks.unique().tolist() == [0, 1, 20, 255]
+    # Gray may be an image or a mask.
+    caplog.set_level("WARNING")
+    _, gray = next(iter(DataLoader(make("L"), 3, transform="resize_exact:20;to_float")))
+    assert gray.shape == (3, 1, 20, 20) and gray.dtype == torch.float32
+    assert 'infeed.open(dataset, fields={"image1": "mask"})' in caplog.text
+
+
+def test_draws_that_the_engine_cannot_seed_are_told() -> None:
+    crop: dict[str, Any] = {"transform": "center_crop:24", "batch_size": 3}
+    with pytest.warns(UserWarning, match=r"draws random numbers in __getitem__.*map="):
+        next(iter(DataLoader(Made(lambda i: (png(i, i, i), random.random())), **crop)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(iter(DataLoader(Made(lambda i: (png(i, i, i), 1.0)), **crop)))
+
+
+def test_lists_of_texts_of_other_lengths_are_refused() -> None:
+    made = Made(lambda i: (png(i, i, i), ["a"] * (i + 1)))
+    with pytest.raises(ValueError, match="'texts': its lists have different lengths.*infeed.open"):
+        next(iter(DataLoader(made, 2, transform="center_crop:24")))
+    batch = next(iter(DataLoader(infeed.open(made), 2, transform="center_crop:24")))
+    assert batch[1] == [["a"], ["a", "a"]]

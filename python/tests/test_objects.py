@@ -860,18 +860,20 @@ def test_images_that_are_called_as_masks_are_masks(form: str) -> None:
             return 1
 
         def __getitem__(self, i: int) -> dict[str, Any]:
-            # Of one channel, an array has other means than photographs.
-            more = {} if form == "array" else {"gt": values[form]}
+            # Of one channel, gray pictures and arrays have other means than photographs.
+            more = {"gt": values[form]} if form in ("bytes", "palette") else {}
             return {"image": mask_png(), "tumor_mask": values[form], **more}
 
     def batch(**fields: str) -> Any:
         return next(iter(Loader(infeed.open(Data(), fields=fields), transform="resize_exact:11;normalize")))
 
     assert is_kept(batch()["tumor_mask"].numpy())
-    if form == "array":
+    if form in ("array", "pillow"):
         return
     assert is_kept(batch(gt="mask")["gt"].numpy())
-    images = batch(tumor_mask="image")
+    # A palette's indices next to colours are a mask, whatever its name.
+    assert is_kept(batch()["gt"].numpy()) == (form == "palette")
+    images = batch(tumor_mask="image", gt="image")
     assert not is_kept(images["tumor_mask"].numpy()) and not is_kept(images["gt"].numpy())
 
 
