@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Literal
 
@@ -45,7 +46,7 @@ def builder(
         return value
 
     if output == "auto" and item is not None:
-        return _as_item(batch, schema, item, value_of)
+        return _as_item(batch, dataset, item, value_of, masks is not None)
     if isinstance(output, str):
         # In the dataset's order; the views of an image take its position.
         places = {field: place for place, field in enumerate(schema)}
@@ -63,8 +64,14 @@ def builder(
     return lambda batch: {name: value(batch) for name, value in named}
 
 
-def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[[str], Build]) -> Build:
-    """Batches with the structure of an item: a mapping, a named tuple, a list for a tuple or list, or a single value."""
+def _as_item(
+    batch: Batch, dataset: Dataset, item: Any, value_of: Callable[[str], Build], is_typed: bool
+) -> Build:
+    """Batches with the structure of an item: a mapping, a named tuple, a list for a tuple or list, or a single value.
+
+    ``is_typed``: whether the transform sets the type of masks.
+    """
+    schema, of_masks = list(dataset.fields), dataset.masks
 
     def typed(field: str, of_item: Any) -> Build:
         """A field's value in the type that ``default_collate`` gives it, taken from one record."""
@@ -78,17 +85,25 @@ def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[
                 return lambda batch: _places(value(batch), of_item)
             if isinstance(batch[field], list):
                 return lambda batch: _places_of_texts(field, value(batch))
+        if isinstance(of_item, (str, bytes)):
+            is_column = is_sequence and isinstance(batch.get(field), list)
+            return (lambda batch: tuple(value(batch))) if is_column else value
         if isinstance(of_item, bool) or (hasattr(of_item, "dtype") and not of_item.shape):
             # The engine's integers all have 64 bits.
             return lambda batch: _narrowed(value(batch), of_item)
-        if isinstance(of_item, (str, bytes)) and is_sequence and isinstance(batch.get(field), list):
-            return lambda batch: tuple(value(batch))
+        if field in of_masks and hasattr(of_item, "dtype"):
+            # Labels that are numbers, not a picture: their type and shape stay.
+            dtype = None if is_typed else torch.as_tensor(of_item).dtype
+            flat = len(of_item.shape) == 2
+            return lambda batch: _labels(value(batch), dtype, flat)
         return value
 
     is_sequence = isinstance(item, (tuple, list))
     if isinstance(item, Mapping):
         named = [(key, typed(str(key), item[key])) for key in item]
-        return lambda batch: {key: value(batch) for key, value in named}
+        if type(item) is dict:
+            return lambda batch: {key: value(batch) for key, value in named}
+        return lambda batch: _like(item, {key: value(batch) for key, value in named})
     if not is_sequence:
         return typed(schema[0], item)
     values = [typed(field, value) for field, value in zip(schema, item, strict=True)]
@@ -96,6 +111,20 @@ def _as_item(batch: Batch, schema: Sequence[str], item: Any, value_of: Callable[
         made: Any = type(item)
         return lambda batch: made(*[value(batch) for value in values])
     return lambda batch: [value(batch) for value in values]
+
+
+def _like(item: Any, values: dict[Any, Any]) -> Any:
+    """The values in a mapping of the item's kind, such as ``OrderedDict``."""
+    made = copy.copy(item)
+    if not isinstance(made, MutableMapping):
+        return values
+    made.update(values)
+    return made
+
+
+def _labels(masks: torch.Tensor, dtype: torch.dtype | None, flat: bool) -> torch.Tensor:
+    typed = masks if dtype is None else masks.to(dtype)
+    return typed.squeeze(1) if flat else typed
 
 
 def _narrowed(wide: torch.Tensor, of_item: Any) -> torch.Tensor:

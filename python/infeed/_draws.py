@@ -164,10 +164,10 @@ def _several(dataset: Any) -> Any:
 class Seeded:
     """A dataset whose records' draws depend on index and epoch. Its index is a ``Task``."""
 
-    def __init__(self, dataset: Any, gather: Callable[[Sequence[Any]], Any] | None) -> None:
+    def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        # Takes a batch at once, from datasets that draw nothing.
-        self.gather = gather
+        # Takes a batch at once, from datasets that draw nothing. None of what it cannot take.
+        self.gather: Callable[[Sequence[Any]], Any] | None = None
         # The generators from which records drew, and whether a record has been checked yet.
         self._used: list[int] = []
         self._looked = False
@@ -181,7 +181,9 @@ class Seeded:
 
     def __getitems__(self, task: Task) -> Any:
         if self.gather is not None:
-            return Collated(self.gather(task.asked))
+            batch = self.gather(task.asked)
+            if batch is not None:
+                return Collated(batch)
         several = _several(self.dataset)
         if several:
             # All at once: the draws depend on this list of records.

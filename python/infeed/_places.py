@@ -229,7 +229,17 @@ def _once(sampler: Any) -> bool:
 
 def stateful(*those: Any) -> Any:
     """The first object with ``state_dict`` and ``load_state_dict``."""
-    return next((it for it in those if hasattr(it, "state_dict") and hasattr(it, "load_state_dict")), None)
+    return next((it for it in those if hasattr(it, "state_dict") and hasattr(it, "load_state_dict") and not _buffers(it)), None)
+
+
+def _buffers(dataset: Any) -> bool:
+    """Whether it is an iterable dataset of Hugging Face that shuffles in a buffer, which its state does not contain."""
+    part = getattr(dataset, "_ex_iterable", None)
+    while part is not None:
+        if "BufferShuffled" in type(part).__name__:
+            return True
+        part = getattr(part, "ex_iterable", None)
+    return False
 
 
 def stateful_sampler(loader: Any) -> Any:

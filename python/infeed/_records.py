@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, Subset, default_collate, get_worker_info
+from torch.utils.data import Dataset, Subset, default_collate, default_convert, get_worker_info
 
 from . import _draws, _native
 from ._collate import Build, Output, builder, rows
@@ -136,10 +136,17 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         """Arrays of pixels that nothing changes, as the kinds of their fields: they keep their shape, as in torch."""
         if self.transform is not None or opened.format != "python" or _OF_IMAGES & self.settings.keys():
             return {}
+        images = self._images(opened).items()
+        return {name: kind for name, value in images if (kind := _kind_of_unchanged(value)) is not None}
+
+    def _images(self, opened: _native.Dataset) -> dict[str, Any]:
+        """The values of the first record that are images, by field."""
         item = self._item
+        if item is None or opened.format != "python":
+            return {}
         values = item.values() if isinstance(item, Mapping) else item if isinstance(item, (tuple, list)) else [item]
         pairs = zip(opened.fields.items(), values, strict=True)
-        return {name: "array" for (name, kind), value in pairs if kind == "image" and hasattr(value, "dtype")}
+        return {name: value for (name, kind), value in pairs if kind in ("image", "images")}
 
     # No method has the name of an attribute of torchvision's or Hugging Face's datasets, which a script may ask for.
 
@@ -150,7 +157,13 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         if self.transform is not None:
             from .transforms import output_dtype
 
-            dtype = output_dtype(self.transform)
+            given = {_dtype(value) for name, value in self._images(opened).items() if name not in opened.masks}
+            dtype = output_dtype(self.transform, "uint8" if given == {"uint8"} else None)
+            if dtype == "uint8" and "uint16" in given and "dtype" not in self.settings:
+                raise ConfigError(
+                    "the transform makes bytes of images of 16 bits: add ToDtype(torch.float32, scale=True) to it, or give "
+                    'dtype="float32"'
+                )
             if dtype is not None:
                 made["dtype"] = dtype
         if self._watched is not None:
@@ -159,11 +172,31 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return Loader(opened, transform=self.transform, **{**made, **self.settings, **order})
 
     def renewed(self) -> bool:
-        """Whether the dataset's transform has changed. If so, the next loader uses the new one."""
-        if self._watched is None or not self._watched.changed():
+        """Whether a script has changed the ``ImageFolder``. If so, the next loader uses the new transform and samples.
+
+        Raises ``ConfigError`` for changes that the engine cannot use.
+        """
+        watched = self._watched
+        if watched is None:
             return False
-        self.transform, self._here, self._build = self._watched.transform, None, None
-        return True
+        has_others, has_steps = watched.has_other_samples(), watched.has_other_steps()
+        if has_others:
+            from .objects import native
+
+            found = native(self.given)
+            if found is None:
+                raise ConfigError(
+                    "the samples, loader or target_transform of the ImageFolder were changed since the DataLoader was made: "
+                    "make another one"
+                )
+            self._opened = found[0]
+        if has_others or has_steps:
+            self._renew(watched)
+        return has_others or has_steps
+
+    def _renew(self, watched: Watched) -> None:
+        watched.accept()
+        self.transform, self._here, self._build = watched.transform, None, None
 
     def collated(self, batch: _native.Batch) -> Any:
         """Converts a batch of the engine as ``output`` says."""
@@ -183,14 +216,20 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return rows(self.collated(batch), batch.valid, self._item if self.output == "auto" else None)
 
     def numbers(self, indices: Iterable[Any]) -> list[int]:
-        """Indices for the engine. Negative indices count from the end."""
+        """Indices for the engine. Negative indices count from the end. Raises ``IndexError`` as a list does."""
         count = len(self)
-        return [index + count if index < 0 else index for index in map(operator.index, indices)]
+        found = [index + count if index < 0 else index for index in map(operator.index, indices)]
+        if found and not 0 <= min(found) <= max(found) < count:
+            wrong = next(index for index in found if not 0 <= index < count)
+            raise IndexError(f"index {wrong if wrong >= 0 else wrong - count} is out of range: the dataset has {count} records")
+        return found
 
     def __len__(self) -> int:
         return len(self.given if self.is_object else self.opened)
 
     def _batch(self, indices: Sequence[Any]) -> _native.Batch:
+        if self._watched is not None and self._watched.has_other_steps():
+            self._renew(self._watched)
         here = self._here
         if here is None or here[0] != os.getpid() or here[1] < len(indices):
             size = len(indices)
@@ -245,33 +284,43 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
 
 
 class Watched:
-    """An ``ImageFolder`` that the engine reads. A script may replace or change its transform between epochs."""
+    """An ``ImageFolder``, or a ``Subset`` of one, that the engine reads. A script may change it between epochs."""
 
     def __init__(self, dataset: Any) -> None:
+        self._subsets: list[Any] = []
         while type(dataset) is Subset:
+            self._subsets.append(dataset)
             dataset = dataset.dataset
         self._folder = dataset
-        # The list, and what is in it.
-        self._files = (dataset.samples, list(dataset.samples))
-        self._steps = self._current()
+        self.accept()
 
-    def _current(self) -> Any:
+    def accept(self) -> None:
+        """Takes the folder as it is now as unchanged."""
+        self._samples, self._steps = self._current_samples(), self._current_steps()
+
+    def _current_samples(self) -> tuple[Any, ...]:
+        """All that decides which records there are. Lists are copied, as a script may change them in place."""
+        folder = self._folder
+        return list(folder.samples), [list(of.indices) for of in self._subsets], folder.loader, folder.target_transform
+
+    def _current_steps(self) -> Any:
         from .transforms import steps
 
         return None if self._folder.transform is None else steps(self._folder.transform)
 
-    def changed(self) -> bool:
-        """Whether its transform has changed since the last call. Raises ``ConfigError`` for changes that the engine cannot use."""
-        folder, (samples, before) = self._folder, self._files
-        instead = "since the DataLoader was made: make another one"
-        if folder.samples is not samples or samples != before or folder.target_transform is not None:
-            raise ConfigError(f"the samples or targets of the ImageFolder were changed {instead}")
+    def has_other_samples(self) -> bool:
+        """Whether its records have changed."""
+        return self._samples != self._current_samples()
+
+    def has_other_steps(self) -> bool:
+        """Whether its transform has changed. ``ConfigError`` if the engine does not support it."""
         try:
-            steps = self._current()
+            return bool(self._steps != self._current_steps())
         except TypeError as error:
-            raise ConfigError(f"the ImageFolder got a transform that only Python can run {instead} ({error})") from None
-        before, self._steps = self._steps, steps
-        return bool(before != steps)
+            raise ConfigError(
+                "the ImageFolder got a transform that only Python can run since the DataLoader was made: make another one "
+                f"({error})"
+            ) from None
 
     @property
     def transform(self) -> Any:
@@ -297,7 +346,18 @@ class Collate:
     def alone(self, batch: _native.Batch) -> Any:
         """The single sample of a loader without batches."""
         sample = self.records.one_by_one(batch)[0]
-        return sample if self.collate_fn is None else self.collate_fn(sample)
+        return default_convert(sample) if self.collate_fn in (None, default_convert) else self.collate_fn(sample)
+
+
+def _dtype(image: Any) -> str:
+    """The type of an array, a tensor or a Pillow image of 16 bits; of others an empty text."""
+    return "uint16" if getattr(image, "mode", None) == "I;16" else str(getattr(image, "dtype", "")).rpartition(".")[2]
+
+
+def _kind_of_unchanged(value: Any) -> str | None:
+    if isinstance(value, (list, tuple)):
+        return "array" if all(hasattr(each, "dtype") for each in value) else None
+    return "bytes" if isinstance(value, (bytes, bytearray)) else "array" if hasattr(value, "dtype") else None
 
 
 def _is_table(dataset: Any) -> bool:
@@ -308,16 +368,23 @@ def _is_table(dataset: Any) -> bool:
     return of_arrow and (getattr(dataset, "format", None) or {}).get("type") != "custom"
 
 
-def _may_overshoot(transform: Any) -> bool:
-    """Whether a filter with negative weights works on floats: torchvision then keeps values outside of black and white."""
+def _may_differ(transform: Any) -> str | None:
+    """Why a chain that the engine supports may give other results than torchvision, or None."""
     from .transforms import steps
 
     lowered = steps(transform)
     if not isinstance(lowered, list):
-        return False
-    floats = next((at for at, step in enumerate(lowered) if step.get("op") in ("to_float", "normalize")), len(lowered))
+        return None
+    ops = [step.get("op") for step in lowered]
+    floats = next((at for at, op in enumerate(ops) if op in ("to_float", "normalize")), len(ops))
     filtered = repr(lowered[floats:])
-    return "bicubic" in filtered or "lanczos" in filtered
+    if "bicubic" in filtered or "lanczos" in filtered:
+        return "torchvision keeps what filters overshoot behind ToTensor"
+    resizes = [at for at, step in enumerate(lowered) if "antialias" in step]
+    crop = next((at for at, op in enumerate(ops) if op in ("center_crop", "random_crop")), len(ops))
+    if resizes and crop < resizes[0]:
+        return "torchvision pads images that are smaller than the crop before a resize"
+    return None
 
 
 def recognised(dataset: Any) -> Records | None:
@@ -329,8 +396,9 @@ def recognised(dataset: Any) -> Records | None:
         if found is None or getattr(sys.modules.get("PIL.ImageFile"), "LOAD_TRUNCATED_IMAGES", False):
             return None
         opened, transform = found
-        if _may_overshoot(transform):
-            _logger.info("torchvision reads the folder: its bicubic filters overshoot behind ToTensor")
+        why = _may_differ(transform)
+        if why is not None:
+            _logger.info("ImageFolder is read by torchvision: %s", why)
             return None
         records = Records(dataset, transform, "auto", {}, _OF_FOLDERS)
         records._opened, records._watched = opened, Watched(dataset)

@@ -175,6 +175,10 @@ def _hugging_face(
     found: list[tuple[str, str, Any]] = []
     for name in names:
         _refuse_times(name, table.column(name).type)
+        if isinstance(features[name], dict) or isinstance(_item(features[name]), dict):
+            raise ConfigError(
+                f"column {name!r} holds dicts: omit it with columns=[…], or make a column of each key with dataset.flatten()"
+            )
     for name in names:
         # A field whose kind the user gave is read value by value.
         said = fields is not None and name in fields

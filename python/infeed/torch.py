@@ -220,7 +220,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             sampler,
             made,
             num_workers,
-            collate_fn if self._records is None else Collate(self._records, collate_fn),
+            collate_fn,
             pin_memory,
             drop_last,
             timeout,
@@ -341,6 +341,10 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
                 place.sampler_state = (keeper.state_dict(), False)
             keeper.load_state_dict(place.sampler_state[0])
         try:
+            # As torch does before it asks a sampler, which may draw from the same generator.
+            seed = self._first_seed(records)
+            if self._seed is None:
+                self._seed = seed
             dealer = _places.distributed(self)
             if dealer is not None:
                 self._picked.indices = _places.dealt(dealer, place.consumed)
@@ -364,10 +368,17 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         if isinstance(self.dataset, (IterableDataset, MapDataPipe)):
             return self.dataset
         if self._seeded is None:
-            self._seeded = _draws.Seeded(self.dataset, _gather(self.dataset, self.collate_fn, self._auto_collation))
+            self._seeded = _draws.Seeded(self.dataset)
+        # Again in each epoch: a script may have changed tensors, indices or the `collate_fn`.
+        self._seeded.gather = _gather(self.dataset, self.collate_fn, self._auto_collation)
         return self._seeded
 
     # In both cases.
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "collate_fn" and self.__dict__.get("_records") is not None and not isinstance(value, Collate):
+            value = Collate(self._records, value)
+        super().__setattr__(name, value)
 
     def _begin(self) -> tuple[Place, dict[str, Any] | None]:
         epoch = _places.epoch_of(self)
@@ -784,11 +795,15 @@ class _Gather:
     def __init__(self, tensors: Sequence[torch.Tensor], subsets: Sequence[Sequence[int]]) -> None:
         self._tensors, self._subsets = tensors, subsets
 
-    def __call__(self, indices: Sequence[Any]) -> list[Any]:
+    def __call__(self, indices: Sequence[Any]) -> list[Any] | None:
+        """None if the indices are no numbers."""
         for subset in self._subsets:
             indices = [subset[index] for index in indices]
-        at = torch.as_tensor(indices)
-        return [tensor[at] for tensor in self._tensors]
+        try:
+            at = torch.as_tensor(indices)
+        except (RuntimeError, TypeError, ValueError):
+            return None
+        return [tensor[at].contiguous() for tensor in self._tensors]
 
 
 def _gather(dataset: Any, collate_fn: Any, batched: bool) -> Callable[[Sequence[Any]], Any] | None:

@@ -1478,16 +1478,18 @@ def _listed(transform: Like) -> list[_Flat]:
     return list(_flat(transform if _several(transform) else [transform]))
 
 
-def output_dtype(transform: Like) -> str | None:
+def output_dtype(transform: Like, given: str | None = None) -> str | None:
     """The type of the tensors that a chain of torchvision or timm returns: ``"uint8"`` or ``"float32"``.
 
-    ``PILToTensor`` and ``ToImage`` return bytes, ``ToTensor`` and ``Normalize`` floats. None if the chain does not determine
-    it: no chain, the name of a preset, a line, a chain with steps of this module or dicts, or one without such a step.
+    ``PILToTensor`` and ``ToImage`` return bytes, ``ToTensor`` and ``Normalize`` floats. A chain without such a step returns
+    the type of the tensors that it is ``given``. None if the chain does not determine it: no chain, the name of a preset, a
+    line, or a chain with steps of this module or dicts.
 
     Raises ``TypeError`` as ``steps`` does.
     """
-    found: str | None = None
-    for it, foreign in _listed(transform):
+    flat = _listed(transform)
+    found = given if flat else None
+    for it, foreign in flat:
         if not foreign:
             return None
         if isinstance(it, (ToTensor, ToFloat, Normalize)):

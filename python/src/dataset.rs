@@ -12,7 +12,7 @@ use pyo3::{
     PyTraverseError, PyVisit,
     prelude::*,
     pybacked::PyBackedStr,
-    types::{PyDict, PyTuple},
+    types::{PyDict, PyInt, PyTuple},
 };
 use serde::Deserialize;
 
@@ -291,7 +291,12 @@ impl Dataset {
         }
         for (record, sample) in (0..).zip(samples.try_iter()?) {
             // Other items are not the samples of an `ImageFolder`.
-            let Ok((path, class)) = sample?.extract::<(PyBackedStr, usize)>() else { return Ok(false) };
+            let Ok((path, class)) = sample?.extract::<(PyBackedStr, Bound<'_, PyAny>)>() else { return Ok(false) };
+            // Types such as numpy's would be those of the batch.
+            if !class.is_exact_instance_of::<PyInt>() {
+                return Ok(false);
+            }
+            let Ok(class) = class.extract::<usize>() else { return Ok(false) };
             let path = Path::new(&*path);
             let place = path.strip_prefix(root).ok().and_then(|place| place.components().next());
             let named = place.zip(classes.get(class)).is_some_and(|(place, class)| place.as_os_str() == class.as_str());

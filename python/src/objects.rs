@@ -80,6 +80,9 @@ impl PythonDataset {
             return Err(errors::raise(object.py(), &empty));
         }
         let Parts { names, values, keys } = Parts::of(&object.get_item(0)?)?;
+        if names.is_empty() {
+            return Err(PyTypeError::new_err("dataset[0] is empty: a record needs a value"));
+        }
         let mut fields = Vec::new();
         for (at, (name, value)) in names.iter().zip(&values).enumerate() {
             let said = kinds.get_item(name)?.map(|kind| kind.extract::<String>()).transpose()?;
@@ -91,22 +94,14 @@ impl PythonDataset {
             fields.push(field.map_err(|error| in_words(object.py(), error, &format!("dataset[0], field {name:?}")))?);
         }
         if fields.iter().any(is_photograph) {
-            let mut has_colours = false;
+            let mut colours = Colours::default();
             for (field, value) in fields.iter().zip(&values) {
                 refuse_boxes(&field.name, value)?;
-                let is_flat = is_picture(value)? && matches!(&*mode_of(value)?, "P" | "1" | "L" | "I;16");
-                has_colours |= !is_flat && matches!(field.kind, FieldKind::Image { channels: 3.., .. }) && !field.mask;
+                colours.add(field, value)?;
             }
             for (field, value) in fields.iter_mut().zip(&values) {
-                if kinds.get_item(&*field.name)?.is_some() {
-                    continue;
-                }
-                let is_mask = match &field.kind {
-                    FieldKind::Array { dtype, shape } => may_be_mask(&field.name, *dtype, shape),
-                    _ => has_colours && !field.mask && is_picture(value)? && is_flat_mask(&field.name, &mode_of(value)?),
-                };
-                if is_mask {
-                    *field = mask(&field.name, value, None)?;
+                if kinds.get_item(&*field.name)?.is_none() {
+                    colours.correct(field, value)?;
                 }
             }
         }
@@ -263,17 +258,63 @@ pub(crate) fn may_be_mask(name: &str, dtype: DType, shape: &[usize]) -> bool {
     is_called && shape.len() == 2 && is_integer(dtype)
 }
 
-/// Whether a Pillow image of this mode, next to one in colours, is its mask: palettes hold indices, as do bits. Gray may be
-/// either, so a warning names the option.
-fn is_flat_mask(name: &str, mode: &str) -> bool {
-    if matches!(mode, "L" | "I;16") {
-        tracing::warn!(
-            target: "infeed::objects",
-            "dataset[0], field {name:?}: a gray image next to one in colours is read as an image; if it is a mask, use \
-             infeed.open(dataset, fields={{{name:?}: \"mask\"}})"
-        );
+/// The images in colours of a record. What stands next to them may be their mask.
+#[derive(Default)]
+struct Colours {
+    /// Width and height; `None`: of a file, which is not decoded here.
+    sizes: Vec<Option<(usize, usize)>>,
+}
+
+impl Colours {
+    fn add(&mut self, field: &Field, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        if matches!(field.kind, FieldKind::Image { channels: 3.., .. }) && !field.mask {
+            match Values::of(value)? {
+                Values::Picture if mode_of(value)? == "P" => {}
+                Values::Picture => self.sizes.push(Some(value.getattr("size")?.extract()?)),
+                Values::Array(array) => {
+                    let info = array.pixels()?;
+                    self.sizes.push(Some((info.width as usize, info.height as usize)));
+                }
+                _ => self.sizes.push(None),
+            }
+        }
+        Ok(())
     }
-    matches!(mode, "P" | "1")
+
+    /// Makes a mask of what is one, and numbers of what no transform of the images is for.
+    fn correct(&self, field: &mut Field, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let name = &*field.name;
+        match &field.kind {
+            FieldKind::Array { dtype, shape } if may_be_mask(name, *dtype, shape) => *field = mask(name, value, None)?,
+            FieldKind::Image { channels: 1 | 3, .. } if !field.mask && !self.sizes.is_empty() => match Values::of(value)? {
+                Values::Picture => match &*mode_of(value)? {
+                    // Indices, or bits.
+                    "P" | "1" => *field = mask(name, value, None)?,
+                    "L" | "I;16" => warn_of_gray(name),
+                    _ => {}
+                },
+                Values::Array(Array { dtype, shape, .. }) if shape.len() == 2 => {
+                    if self.sizes.iter().all(|size| size.is_some_and(|(width, height)| shape != [height, width])) {
+                        *field = Field::new(name, FieldKind::Array { dtype, shape });
+                    } else {
+                        warn_of_gray(name);
+                    }
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Gray next to colours may be an image or a mask.
+fn warn_of_gray(name: &str) {
+    tracing::warn!(
+        target: "infeed::objects",
+        "dataset[0], field {name:?}: a gray image next to one in colours is read as an image; if it is a mask, use \
+         infeed.open(dataset, fields={{{name:?}: \"mask\"}})"
+    );
 }
 
 /// Whether labels may have this type.
@@ -573,6 +614,10 @@ pub(crate) struct Array<'py> {
     values: Bound<'py, PyAny>,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
+    /// Whether numpy made it of a tensor, whose channels come first.
+    of_tensor: bool,
+    /// Whether numpy made it of Python's numbers, and so chose its type.
+    of_numbers: bool,
 }
 
 impl<'py> Array<'py> {
@@ -586,7 +631,10 @@ impl<'py> Array<'py> {
             PyTypeError::new_err(words)
         };
         // A torch tensor, on any device, with or without gradient.
-        let value = match value.getattr_opt("detach")? {
+        let of_numbers = !value.hasattr("dtype")?;
+        let detach = value.getattr_opt("detach")?;
+        let of_tensor = detach.is_some();
+        let value = match detach {
             Some(detach) => detach.call0()?.call_method0("cpu")?.call_method0("numpy")?,
             None => value.clone(),
         };
@@ -596,7 +644,7 @@ impl<'py> Array<'py> {
         let shape: Vec<usize> = values.getattr("shape")?.extract()?;
         let name: String = values.getattr("dtype")?.getattr("name")?.extract()?;
         let dtype = tensor::dtype(&name).ok_or_else(refused)?;
-        Ok(Self { values, dtype, shape })
+        Ok(Self { values, dtype, shape, of_tensor, of_numbers })
     }
 
     /// A copy of its values: their owner may write to them again.
@@ -627,10 +675,19 @@ impl<'py> Array<'py> {
         Self::of(&self.values.call_method1("astype", (dtype.name().replace('u', "uint"),))?)
     }
 
+    /// Integers among numbers that are fractions in record 0.
+    fn as_fractions(self, dtype: DType) -> PyResult<Self> {
+        if self.of_numbers && dtype == DType::F64 && is_integer(self.dtype) {
+            return Self::of(&self.values.call_method1("astype", ("float64",))?);
+        }
+        Ok(self)
+    }
+
     fn pixels(&self) -> PyResult<engine::codec::ImageInfo> {
         let few = |channels: usize| (1..=4).contains(&channels);
         let (height, width, channels, planar) = match self.shape[..] {
             [height, width] => (height, width, 1, false),
+            [channels, height, width] if self.of_tensor && few(channels) => (height, width, channels, true),
             [height, width, channels] if few(channels) => (height, width, channels, false),
             [channels, height, width] if few(channels) => (height, width, channels, true),
             _ => {
@@ -687,7 +744,7 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
             return Err(PyTypeError::new_err(words));
         }
         (FieldKind::Array { dtype, shape }, values) => {
-            let array = values.array(value)?;
+            let array = values.array(value)?.as_fractions(*dtype)?;
             if (array.dtype, &array.shape) != (*dtype, shape) {
                 let Array { dtype: found, shape: found_shape, .. } = &array;
                 let words = format!("it is {found} {found_shape:?}, but in record 0 {dtype} {shape:?}");
@@ -698,7 +755,7 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
             pieces.push(array.bytes()?);
         }
         (FieldKind::List { dtype, item, .. }, values) => {
-            let array = values.array(value)?;
+            let array = values.array(value)?.as_fractions(*dtype)?;
             let found = (array.dtype, array.shape.get(1..));
             match array.shape[..] {
                 // Without numbers a list has no type.

@@ -9,7 +9,7 @@ import pickle
 import random
 import threading
 import warnings
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,8 @@ ITEMS: dict[str, Callable[[int], Any]] = {
     "texts": lambda i: (f"a{i}", "b"),
     "arrays in a list": lambda i: ([numpy.full(3, i, numpy.int32), numpy.full(3, i, numpy.float32)], i),
     "named in a tuple": lambda i: (Point(i, i / 2), i),
+    "ordered": lambda i: OrderedDict(b=i, a=f"{i}"),
+    "image files": lambda i: (png(i, i, i), [numpy.zeros((3, 4), numpy.uint8)] * 2),
     "bytes of gray": lambda i: (numpy.full((4, 5), i, numpy.uint8), numpy.full((4, 5, 3), i, numpy.uint8)),
 }
 # What the engine refuses.
@@ -882,3 +884,176 @@ def test_lists_of_texts_of_other_lengths_are_refused() -> None:
         next(iter(DataLoader(made, 2, transform="center_crop:24")))
     batch = next(iter(DataLoader(infeed.open(made), 2, transform="center_crop:24")))
     assert batch[1] == [["a"], ["a", "a"]]
+
+
+def engine(made: Any, *arguments: Any, **more: Any) -> Any:
+    """A loader whose records the engine reads."""
+    return DataLoader(made, *arguments, on_bad_sample="raise", **more)
+
+
+def test_a_loader_without_batches_converts_as_torchs() -> None:
+    made = Made(lambda i: (numpy.ones(3, numpy.float32), i, "a", {"x": numpy.int16(i)}["x"]), 2)
+    want = [described(sample) for sample in data.DataLoader(made, None)]
+    assert [described(sample) for sample in engine(made, None)] == want
+    assert [described(sample) for sample in DataLoader(made, None)] == want
+
+
+def test_records_end_as_a_list_does(folder: str) -> None:
+    for dataset in (engine(Made(lambda i: i, 3)).dataset, DataLoader(folder, transform="center_crop:8").dataset):
+        assert len(list(dataset)) == len(dataset)
+        with pytest.raises(IndexError, match="out of range"):
+            dataset[len(dataset)]
+        assert dataset[-1] is not None
+    with pytest.raises(IndexError, match="index 9 is out of range: the dataset has 3 records"):
+        list(engine(Made(lambda i: i, 3), sampler=[0, 9]))
+
+
+def test_samplers_draw_as_under_torch() -> None:
+    made = Made(lambda i: i, 10)
+    kinds: list[Callable[[], Any]] = [
+        lambda: data.RandomSampler(range(10)),
+        lambda: data.WeightedRandomSampler([1.0] * 10, 10),
+        Shuffled10,
+    ]
+    for kind in kinds:
+        orders = []
+        for make in (engine, data.DataLoader):
+            seeded()
+            loader = make(made, 5, sampler=kind())
+            orders.append([[batch.tolist() for batch in loader] for _ in range(2)] + [torch.rand(1).item()])
+        assert orders[0] == orders[1]
+
+
+class Shuffled10(data.Sampler):  # type: ignore[misc,name-defined]
+    """An order of torch's global generator."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(10).tolist())
+
+    def __len__(self) -> int:
+        return 10
+
+
+def test_what_a_script_changes_counts(folder: str) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    tensors = data.TensorDataset(torch.arange(12.0).view(6, 2))
+    chain = torchvision.transforms.Compose([torchvision.transforms.CenterCrop(16), torchvision.transforms.ToTensor()])
+    images = torchvision.datasets.ImageFolder(folder, chain)
+    for make in (DataLoader, data.DataLoader):
+        # The function that joins samples.
+        for dataset in (tensors, images):
+            loader = make(dataset, 60)
+            next(iter(loader))
+            loader.collate_fn = lambda samples: (type(samples), len(samples))
+            assert list(loader)[0] == (list, min(60, len(dataset)))
+        loader = make(images, None)
+        loader.collate_fn = lambda sample: sample[1]
+        assert len(list(loader)) == 100
+        # Tensors, and indices in place and replaced.
+        loader = make(data.Subset(tensors, [0, 1]), 3)
+        next(iter(loader))
+        loader.dataset.indices = [5]
+        assert [batch[0].tolist() for batch in loader] == [[[10.0, 11.0]]]
+        tensors.tensors = (tensors.tensors[0] * 0,)
+        assert [batch[0].tolist() for batch in loader] == [[[0.0, 0.0]]]
+        tensors.tensors = (torch.arange(12.0).view(6, 2),)
+        subset = data.Subset(images, [0, 1])
+        loader = make(subset, 1)
+        assert [label.item() for _, label in loader] == [0, 0]
+        subset.indices.append(99)
+        assert [label.item() for _, label in loader] == [0, 0, 1]
+        subset.indices = [98, 99]
+        assert [label.item() for _, label in loader] == [1, 1]
+        # A transform between single records.
+        loader = make(images)
+        sizes = [loader.dataset[0][0].shape[-1]]
+        loader.dataset.transform = torchvision.transforms.Compose([torchvision.transforms.CenterCrop(8), *chain.transforms[1:]])
+        sizes.append(loader.dataset[0][0].shape[-1])
+        images.transform = chain
+        assert sizes == [16, 8]
+    # A loader of its own cannot be the engine's; the message stays.
+    loader = DataLoader(images, 4)
+    loader.dataset.loader = lambda path: None
+    for _ in range(2):
+        with pytest.raises(ValueError, match="loader or target_transform.*make another one"):
+            iter(loader)
+
+
+def test_strides_and_slices_of_tensors_are_torchs() -> None:
+    images = torch.arange(96.0).view(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    for kind in (DataLoader, data.DataLoader):
+        assert next(iter(kind(data.TensorDataset(images), 2)))[0].is_contiguous()
+        batch = next(iter(kind(data.TensorDataset(images), 2, sampler=[slice(0, 2), slice(0, 2)])))
+        assert batch[0].shape == (2, 2, 3, 4, 4)
+
+
+def test_labels_and_types_of_torchvisions_chains_stay(folder: str) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    tv_tensors = pytest.importorskip("torchvision.tv_tensors")
+    pillow = pytest.importorskip("PIL.Image")
+    transforms = torchvision.transforms
+    crop, floats = v2.CenterCrop(6), v2.Compose([v2.ToImage(), v2.CenterCrop(6), v2.ToDtype(torch.float32, scale=True)])
+
+    def pair(dtype: Any, shape: tuple[int, ...]) -> Callable[[int], Any]:
+        labels = torch.arange(64).view(8, 8).add(100) if dtype is torch.int64 else torch.eye(8)
+        return lambda i: (tv_tensors.Image(torch.full((3, 8, 8), i, dtype=torch.uint8)), tv_tensors.Mask(labels.to(dtype).view(shape)))
+
+    # What a record holds, and the chain over it.
+    rows: list[tuple[Callable[[int], Any], Any]] = [
+        (pair(torch.int64, (8, 8)), floats),
+        (pair(torch.int64, (1, 8, 8)), floats),
+        (pair(torch.bool, (8, 8)), floats),
+        (pair(torch.uint8, (8, 8)), crop),
+        # Numbers of another size than the image are no image.
+        (lambda i: {"image": pillow.new("RGB", (8, 8), (i, 0, 0)), "flags": torch.ones(2, 2, dtype=torch.uint8)}, floats),
+        # No step that sets a type.
+        (lambda i: torch.full((3, 8, 8), i, dtype=torch.uint8), crop),
+        (lambda i: torch.full((3, 8, 8), i, dtype=torch.uint8), torch.nn.Sequential(transforms.CenterCrop(4))),
+        # Tensors have their channels first, whatever their width.
+        (lambda i: torch.arange(3 * 20 * 4, dtype=torch.uint8).view(3, 20, 4) + i, v2.Compose([v2.CenterCrop(4), floats.transforms[2]])),
+        (lambda i: torch.arange(9, dtype=torch.uint8).view(1, 3, 3) + i, v2.CenterCrop(3)),
+    ]
+    for make, chain in rows:
+        applied = Made(lambda i, make=make, chain=chain: chain(*item) if isinstance(item := make(i), tuple) else chain(item), 4)
+        want = next(iter(data.DataLoader(applied, 4)))
+        assert described(next(iter(DataLoader(Made(make, 4), 4, transform=chain)))) == described(want)
+    with pytest.raises(ValueError, match="bytes of images of 16 bits"):
+        next(iter(DataLoader(Made(lambda i: torch.zeros(1, 8, 8, dtype=torch.uint16)), transform=v2.Compose([v2.CenterCrop(6), v2.ToImage()]))))
+    # Types of labels that a script sets are the batch's, so torchvision reads.
+    images = torchvision.datasets.ImageFolder(folder, transforms.Compose([transforms.CenterCrop(6), transforms.ToTensor()]))
+    images.samples = [(path, numpy.int32(label)) for path, label in images.samples]
+    assert next(iter(DataLoader(images, 2)))[1].dtype == torch.int32
+    # A crop beyond a small image, then a resize.
+    images = torchvision.datasets.ImageFolder(folder, v2.Compose([v2.CenterCrop(200), v2.Resize((9, 9)), *floats.transforms]))
+    assert not hasattr(DataLoader(images), "loader")
+
+
+def test_python_numbers_may_be_integers_and_fractions() -> None:
+    made = Made(lambda i: (0.5 if i == 0 else i, [1.5, 2] if i == 0 else [i, 3]), 4)
+    for arguments in ({"batch_size": 1}, {"batch_size": 4}):
+        want = [[value.tolist() for value in (batch[0], *batch[1])] for batch in data.DataLoader(made, **arguments)]
+        assert [[value.tolist() for value in (batch[0], *batch[1])] for batch in engine(made, **arguments)] == want
+    assert next(iter(engine(Made(lambda i: (numpy.str_(f"a{i}"), numpy.int8(i))), 2)))[0] == ("a0", "a1")
+    for empty in ({}, (), []):
+        with pytest.raises(TypeError, match=r"dataset\[0\] is empty"):
+            next(iter(engine(Made(lambda i, empty=empty: empty), 2)))
+
+
+def test_a_shuffling_buffer_of_hugging_face_is_read_again() -> None:
+    """Its own state leaves out what the buffer holds."""
+    datasets = pytest.importorskip("datasets")
+
+    def loader() -> Any:
+        rows = datasets.Dataset.from_dict({"a": list(range(23))}).to_iterable_dataset(num_shards=4)
+        return DataLoader(rows.shuffle(seed=3, buffer_size=5), 4)
+
+    first = loader()
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    state = json.loads(json.dumps(first.state_dict()))
+    other = loader()
+    other.load_state_dict(state)
+    want = [batch["a"].tolist() for batch in batches]
+    assert sum(map(len, want)) == 11 and [batch["a"].tolist() for batch in other] == want

@@ -794,6 +794,15 @@ def test_times_of_hugging_face_are_refused_by_name(kind: str, value: Any) -> Non
         assert infeed.open(data.cast_column("when", datasets.Value("int64"))).fields["when"] == "label"
 
 
+def test_dicts_of_hugging_face_are_refused_by_name() -> None:
+    datasets = pytest.importorskip("datasets")
+    for value in ({"a": 1}, [{"a": 1}, {"a": 2}]):
+        data = datasets.Dataset.from_dict({"meta": [value] * 2, "label": [1] * 2})
+        with pytest.raises(ValueError, match=r"column 'meta' holds dicts: omit it with columns=\["):
+            infeed.open(data)
+        assert infeed.open(data, columns=["label"]).fields == {"label": "label"}
+
+
 def test_masks_of_pillow_are_labels() -> None:
     image = pytest.importorskip("PIL.Image")
 

@@ -212,7 +212,7 @@ impl KeyKind {
             Self::Text | Self::Json => FieldKind::Text { most },
             Self::Texts => FieldKind::Texts { most },
             Self::Label => FieldKind::Label,
-            Self::One(of) => FieldKind::Array { dtype: of.dtype(), shape: vec![1] },
+            Self::One(of) => FieldKind::Array { dtype: of.dtype(), shape: Vec::new() },
             Self::List { of, item } => {
                 FieldKind::List { dtype: of.dtype(), item: item.iter().copied().collect(), most }
             }

@@ -463,7 +463,7 @@ fn longest(ends: &[usize]) -> usize {
 
 impl Column {
     pub(super) fn field(&self) -> Field {
-        let number = |dtype| FieldKind::Array { dtype, shape: vec![1] };
+        let number = |dtype| FieldKind::Array { dtype, shape: Vec::new() };
         let kind = match &self.values {
             Values::Integers(_) => number(DType::I64),
             Values::Fractions(_) => number(DType::F64),
@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn columns_are_numbers_where_all_cells_are_and_else_texts() {
-        let number = |dtype| FieldKind::Array { dtype, shape: vec![1] };
+        let number = |dtype| FieldKind::Array { dtype, shape: Vec::new() };
         let csv = "file_name,text,n,x,id,image\nb.png,\"two, or\",2,0.5,007,\n./a.png,one,-1,3,008,\n";
         let lines = "{\"file_name\": \"a.png\", \"text\": \"one\", \"n\": -1, \"x\": 3, \"id\": \"008\", \"late\": [1, 2]}\n\n\
             {\"file_name\": \"b.png\", \"text\": \"two, or\", \"n\": 2, \"x\": 0.5, \"id\": \"007\"}\n";

@@ -79,7 +79,7 @@ fn candidates(leaves: &[Leaf]) -> Vec<Candidate> {
         // An image or sound of `datasets`: `struct<bytes, path>`.
         let of_struct = leaf.path.len() == 2 && leaf.path[1] == "bytes" && beside(leaf, "path");
         let name = if of_struct { leaf.path[0].clone() } else { leaf.path.join(".") };
-        Candidate { leaf: at, name, usual: (of_struct || leaf.path.len() == 1) && leaf.physical.is_ok() }
+        Candidate { leaf: at, name, usual: (of_struct || leaf.path.len() == 1) && leaf.physical.is_ok() && !leaf.time }
     };
     leaves.iter().enumerate().map(candidate).collect()
 }
@@ -121,10 +121,10 @@ impl Chosen {
         }
         if wanted.is_empty() {
             return Err(Error::new(ErrorKind::Unsupported, format!("no columns that can be read among {}", listed()))
-                .with_hint(
+                .with_hint(format!(
                     "images, bytes, texts, integers and floats can be read, one in each row, and lists of numbers, images \
-                     or texts",
-                ));
+                     or texts; dates and times if {COLUMNS} names them"
+                )));
         }
         let mut seen = HashSet::new();
         if let Some(twice) = wanted.iter().find(|candidate| !seen.insert(&candidate.name)) {
@@ -374,6 +374,7 @@ fn tell_left_out(all: &[Candidate], leaves: &[Leaf]) {
     };
     let left = all.iter().filter(|candidate| !candidate.usual && !beside_image(&leaves[candidate.leaf]));
     let named = left.map(|candidate| match leaves[candidate.leaf].physical {
+        Ok(_) if leaves[candidate.leaf].time => format!("{} (times)", candidate.name),
         Ok(_) => candidate.name.clone(),
         Err(why) => format!("{} ({why})", candidate.name),
     });
@@ -382,7 +383,7 @@ fn tell_left_out(all: &[Candidate], leaves: &[Leaf]) {
         let columns = named.join(", ");
         tracing::warn!(
             columns,
-            "columns are left out: types that are not read, or parts of structs, which {COLUMNS} can add"
+            "columns are left out: types that are not read; parts of structs, and times as their counts, which {COLUMNS} can add"
         );
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Leaf {
     /// Its type, or the reason why it is not read.
     pub(super) physical: std::result::Result<Physical, &'static str>,
     pub(super) text: bool,
+    /// Dates and times: integers that count from a start.
+    pub(super) time: bool,
     /// Bits of its integers, if they are unsigned.
     pub(super) unsigned: Option<u8>,
     /// The definition level of a value that is not null.
@@ -224,7 +226,7 @@ fn leaf(column: &ColumnDescriptor, (path, lists): (Vec<String>, Option<Lists>)) 
         || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM);
     let defined = u8::try_from(column.max_def_level());
     let physical = if defined.is_err() { Err("too deep") } else { physical };
-    Leaf { path, lists, physical, text, unsigned: unsigned(column), defined: defined.unwrap_or(0) }
+    Leaf { path, lists, physical, text, time: is_time(column), unsigned: unsigned(column), defined: defined.unwrap_or(0) }
 }
 
 /// Bits of unsigned integers. Older writers use only the converted type.
@@ -242,6 +244,17 @@ fn unsigned(column: &ColumnDescriptor) -> Option<u8> {
 fn is_decimal(column: &ColumnDescriptor) -> bool {
     matches!(column.logical_type_ref(), Some(LogicalType::Decimal(_)))
         || column.converted_type() == ConvertedType::DECIMAL
+}
+
+fn is_time(column: &ColumnDescriptor) -> bool {
+    use ConvertedType as Old;
+    matches!(
+        column.logical_type_ref(),
+        Some(LogicalType::Date | LogicalType::Time(_) | LogicalType::Timestamp(_))
+    ) || matches!(
+        column.converted_type(),
+        Old::DATE | Old::TIME_MILLIS | Old::TIME_MICROS | Old::TIMESTAMP_MILLIS | Old::TIMESTAMP_MICROS
+    )
 }
 
 fn is_half(column: &ColumnDescriptor) -> bool {

@@ -191,7 +191,7 @@ impl ParquetDataset {
                 }
                 ColumnKind::Texts => FieldKind::Texts { most: longest(at) },
                 ColumnKind::Label => FieldKind::Label,
-                ColumnKind::Numbers(dtype) => FieldKind::Array { dtype, shape: vec![1] },
+                ColumnKind::Numbers(dtype) => FieldKind::Array { dtype, shape: Vec::new() },
                 // A value is at most as long as the pages of its chunk.
                 ColumnKind::Bytes => FieldKind::Bytes { most: longest(at) },
                 ColumnKind::Text => FieldKind::Text { most: longest(at) },

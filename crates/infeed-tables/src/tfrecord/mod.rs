@@ -179,6 +179,11 @@ fn number_of(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// One number in each record is a number, not a list of one.
+fn shape_of(count: usize) -> Vec<usize> {
+    if count == 1 { Vec::new() } else { vec![count] }
+}
+
 fn in_words(feature: &Feature) -> String {
     let what = match feature {
         Feature::Bytes(_) => "text",
@@ -339,8 +344,8 @@ impl TfRecords {
                 }
                 FeatureKind::Label => FieldKind::Label,
                 FeatureKind::Bytes => FieldKind::Bytes { most },
-                FeatureKind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: vec![*n] },
-                FeatureKind::Floats(n) => FieldKind::Array { dtype: DType::F32, shape: vec![*n] },
+                FeatureKind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: shape_of(*n) },
+                FeatureKind::Floats(n) => FieldKind::Array { dtype: DType::F32, shape: shape_of(*n) },
                 // An integer takes a byte or more.
                 FeatureKind::IntList => FieldKind::List { dtype: DType::I64, item: vec![], most },
                 FeatureKind::FloatList => FieldKind::List { dtype: DType::F32, item: vec![], most: most / 4 },
