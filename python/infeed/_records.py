@@ -167,8 +167,8 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             if dtype is not None:
                 made["dtype"] = dtype
         if self._watched is not None:
-            # torchvision turns no image.
-            made["orientation"] = "ignore"
+            # torchvision turns no image, and resizes pixels.
+            made |= {"orientation": "ignore", "jpeg_exact": True}
         return Loader(opened, transform=self.transform, **{**made, **self.settings, **order})
 
     def renewed(self) -> bool:

@@ -95,6 +95,9 @@ class Settings(TypedDict, total=False):
     gpu_split: Literal["adaptive", "fixed"]
     """How the decoders of a GPU share images. ``"adaptive"`` (default): the next idle decoder takes the next image.
     ``"fixed"``: by file header and record, so each run yields the same bytes."""
+    jpeg_exact: bool
+    """Make 8-bit RGB of JPEGs on the CPU before they are resized, as torchvision and Pillow do. Pixels are then theirs to
+    within a level, for 6 % more processor time. Default False: 0.8 % of the values differ by more than a level."""
     numa: bool
     """Keep the threads of a GPU on the processors near it. Default True."""
     max_image_bytes: int | None

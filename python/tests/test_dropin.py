@@ -1057,3 +1057,25 @@ def test_a_shuffling_buffer_of_hugging_face_is_read_again() -> None:
     other.load_state_dict(state)
     want = [batch["a"].tolist() for batch in batches]
     assert sum(map(len, want)) == 11 and [batch["a"].tolist() for batch in other] == want
+
+
+def test_resized_jpegs_have_torchvisions_pixels(tmp_path: Path) -> None:
+    """Where colours are strong, RGB is cut before it is resized, not after it."""
+    torchvision = pytest.importorskip("torchvision")
+    pillow = pytest.importorskip("PIL.Image")
+    (tmp_path / "a").mkdir()
+    for i in range(4):
+        blocks = numpy.random.default_rng(i).choice([0, 255], (12, 15, 3)).astype(numpy.uint8)
+        pillow.fromarray(blocks).resize((90, 72), 0).save(tmp_path / "a" / f"{i}.jpg", quality=75)
+    chain = torchvision.transforms.Compose([torchvision.transforms.Resize((31, 40)), torchvision.transforms.PILToTensor()])
+    images = torchvision.datasets.ImageFolder(str(tmp_path), chain)
+    want = next(iter(data.DataLoader(images, 4)))[0].int()
+
+    def apart(loader: Any) -> int:
+        return int((next(iter(loader))[0].int() - want).abs().max())
+
+    loader = DataLoader(images, 4)
+    assert isinstance(loader.loader, infeed.Loader) and apart(loader) <= 1
+    assert apart(DataLoader(images, 4, jpeg_exact=True)) <= 1
+    # The engine's own way.
+    assert apart(DataLoader(images, 4, jpeg_exact=False)) > 8

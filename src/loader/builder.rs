@@ -613,6 +613,13 @@ impl LoaderBuilder {
         self
     }
 
+    /// Whether the CPU makes 8-bit RGB of JPEGs before it resizes them, as torchvision and Pillow do, see
+    /// [`Jpeg::exact`](infeed_pixels::codec::Jpeg::exact). Default false. Does not apply to codecs of your own.
+    pub fn jpeg_exact(mut self, exact: bool) -> Self {
+        self.config.jpeg_exact = exact;
+        self
+    }
+
     /// Adds a codec for your own kind of image file; it is tried before the built-in ones.
     pub fn codec(mut self, codec: Arc<dyn ImageCodec>) -> Self {
         self.codecs.push(codec);
@@ -632,13 +639,17 @@ impl LoaderBuilder {
         self
     }
 
-    /// The built-in decoder of JPEG with an index.
+    /// The built-in decoder of JPEG, if it has an index or other settings than the default.
     #[cfg(feature = "jpeg")]
     pub(super) fn indexed(&self) -> Option<Arc<dyn ImageCodec>> {
         let bytes = Some(self.config.index_bytes()).filter(|bytes| *bytes > 0);
-        let index = self.decode_index.clone().or_else(|| bytes.map(DecodeIndex::new))?;
+        let index = self.decode_index.clone().or_else(|| bytes.map(DecodeIndex::new));
+        if index.is_none() && !self.config.jpeg_exact {
+            return None;
+        }
         let turned = self.config.orientation.of_dataset(self.dataset.schema().upright) == Orientation::Apply;
-        Some(Arc::new(Jpeg::new().index(index).orientation(turned)))
+        let codec = Jpeg::new().exact(self.config.jpeg_exact).orientation(turned);
+        Some(Arc::new(index.into_iter().fold(codec, Jpeg::index)))
     }
 
     #[cfg(not(feature = "jpeg"))]

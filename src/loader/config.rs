@@ -123,6 +123,9 @@ pub struct LoaderConfig {
     /// Whether images are rotated by the orientation in their files, see
     /// [`LoaderBuilder::orientation`](crate::LoaderBuilder::orientation). Default auto.
     pub orientation: Orientation,
+    /// Whether the CPU makes 8-bit RGB of JPEGs before it resizes them, see
+    /// [`LoaderBuilder::jpeg_exact`](crate::LoaderBuilder::jpeg_exact). Default false.
+    pub jpeg_exact: bool,
     /// Device of the batches. Default: host memory. `None` (`"auto"` in a file): a GPU if there is one, see
     /// [`LoaderBuilder::device_auto`](crate::LoaderBuilder::device_auto).
     #[serde(with = "device_or_auto")]
@@ -214,6 +217,7 @@ impl Default for LoaderConfig {
             dtype: DType::F32,
             layout: Layout::Nchw,
             orientation: Orientation::default(),
+            jpeg_exact: false,
             device: Some(DEFAULT_DEVICE),
             pin_memory: false,
             workers: None,

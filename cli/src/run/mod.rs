@@ -118,7 +118,9 @@ pub(crate) async fn on(
     observers: &mut Observers,
 ) -> Result<RunReport, Failure> {
     let start = Instant::now();
-    let (config, transform_name, launch) = options::loader_config(args, &**dataset, args.epochs)?;
+    let (mut config, transform_name, launch) = options::loader_config(args, &**dataset, args.epochs)?;
+    config.jpeg_exact |= args.jpeg_exact;
+    let exact = config.jpeg_exact;
     if args.loader.fixed.max_unreadable.is_some() && matches!(config.on_bad_sample, OnBadSample::Stop) {
         out.warn(options::NO_MAX_UNREADABLE);
     }
@@ -129,10 +131,10 @@ pub(crate) async fn on(
     let turned = config.orientation.of_dataset(dataset.schema().upright) == Orientation::Apply;
     let builder = Loader::builder(Arc::clone(dataset)).config(config);
     let builder = weighted.or(by_length).into_iter().fold(builder, LoaderBuilder::sampler);
-    let builder = match args.jpeg_exact || args.jpeg_strict {
+    let builder = match args.jpeg_strict {
         true => {
             let index = index.clone().unwrap_or_else(|| DecodeIndex::new(most));
-            let codec = Jpeg::new().index(index).exact(args.jpeg_exact).strict(args.jpeg_strict).orientation(turned);
+            let codec = Jpeg::new().index(index).exact(exact).strict(true).orientation(turned);
             builder.codec(Arc::new(codec))
         }
         false => index.iter().cloned().fold(builder, LoaderBuilder::decode_index),
@@ -335,7 +337,6 @@ fn describe(
         ("launcher".into(), json!(launch.launcher)),
         ("launcher_variables".into(), json!(launch.variables)),
         ("transform_name".into(), json!(transform_name)),
-        ("jpeg_exact".into(), json!(args.jpeg_exact)),
         ("jpeg_strict".into(), json!(args.jpeg_strict)),
         ("epochs".into(), json!(args.epochs)),
         // The earlier name, which scripts read.
